@@ -1,0 +1,64 @@
+/* Raw loops over rows of numbers: one table of functions, filled once at start with the portable versions and then
+ * overridden for the CPU that is there (AVX2+FMA, AVX-512, NEON through the portable code). Single-threaded: callers share
+ * rows out. In double builds only the portable versions exist. The portable versions are the oracle of the tests.
+ * Rows are contiguous; n is the row length; pointers need no alignment; outputs do not overlap inputs unless said. */
+#ifndef AUTOGRAD_KERNELS_H
+#define AUTOGRAD_KERNELS_H
+#include "autograd/real.h"
+#include <stdint.h>
+
+typedef struct Kernels {
+  const char *name; /* "portable", "avx2", "avx512" */
+
+  /* y[i] += a x[i] */
+  void (*axpy)(int64_t n, real a, const real *x, real *y);
+  /* y[i] += x[i] */
+  void (*add)(int64_t n, const real *x, real *y);
+  real (*dot)(int64_t n, const real *x, const real *y);
+  double (*sum_squares)(int64_t n, const real *x); /* accumulated in double lanes */
+
+  /* z[i] += bias[i] (bias may be NULL); y[i] = gelu(z[i]). Exact: z Phi(z). Tanh: 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))). y may be
+   * z. */
+  void (*bias_gelu)(int64_t n, const real *bias, real *z, real *y);
+  void (*bias_gelu_tanh)(int64_t n, const real *bias, real *z, real *y);
+  /* dz[i] = dy[i] gelu'(z[i]); dz may be dy */
+  void (*gelu_backward)(int64_t n, const real *z, const real *dy, real *dz);
+  void (*gelu_tanh_backward)(int64_t n, const real *z, const real *dy, real *dz);
+
+  /* y = (x - mean) rstd weight + bias; mean and rstd (one number each) are kept for backward. eps inside the root. */
+  void (*layer_norm)(int64_t n, const real *x, const real *weight, const real *bias, real eps, real *y, real *mean, real *rstd);
+  /* dx[i] += ...; dweight[i] += dy[i] xhat[i]; dbias[i] += dy[i]; any of dx, dweight, dbias may be NULL */
+  void (*layer_norm_backward)(int64_t n, const real *x, const real *weight, real mean, real rstd, const real *dy, real *dx, real *dweight,
+                              real *dbias);
+  /* y = x rstd weight, rstd = 1 / sqrt(mean(x^2) + eps) */
+  void (*rms_norm)(int64_t n, const real *x, const real *weight, real eps, real *y, real *rstd);
+  void (*rms_norm_backward)(int64_t n, const real *x, const real *weight, real rstd, const real *dy, real *dx, real *dweight);
+
+  /* In place: p[i] = exp(scale s[i] - m) / sum with m = max(scale s); returns log-sum-exp of scale s. n >= 1. */
+  real (*softmax)(int64_t n, real scale, real *s);
+  /* In place: p[i] = exp(scale s[i] - lse): the softmax again, from its kept log-sum-exp. */
+  void (*softmax_again)(int64_t n, real scale, real lse, real *s);
+  /* In place on dp: ds[i] = scale p[i] (dp[i] - sum_dp), the softmax's gradient with respect to unscaled s. */
+  void (*softmax_backward)(int64_t n, real scale, real sum_dp, const real *p, real *dp);
+
+  /* Index of the smallest half_norm[i] - s[i]; the lowest index among equals. *best is the value found. n >= 1.
+   * (Nearest codeword: |x - e|^2 / 2 = |x|^2 / 2 + (|e|^2 / 2 - x.e).) */
+  int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);
+
+  /* One AdamW step on n numbers (Loshchilov and Hutter, 2019; Adam when decay is 0):
+   * m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w), g = scale grad. */
+  void (*adamw)(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2, real eps,
+                real decay);
+
+  /* n standard normal numbers, a function of (seed, first index) alone: block `counter` and following of a counter-based generator
+   * (4 numbers a counter value), so that any partition over threads gives the same numbers. */
+  void (*normal)(int64_t n, uint64_t seed, uint64_t counter, real *x);
+} Kernels;
+
+/* The table for this machine. Filled on the first call (thread-safe); ASTRA_KERNELS=portable|avx2|avx512 in the environment chooses. */
+const Kernels *kernels(void);
+
+/* The table of one name, or NULL where the CPU or the build lacks it: for tests and benchmarks. */
+const Kernels *kernels_named(const char *name);
+
+#endif

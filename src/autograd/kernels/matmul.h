@@ -1,0 +1,38 @@
+/* Matrix products: the only door to BLAS. Row-major. The work is cut over the pool's threads in fixed pieces, each a
+ * single-threaded BLAS call. Products are counted, so that a step's share inside BLAS and its FLOPs can be reported. */
+#ifndef AUTOGRAD_MATMUL_H
+#define AUTOGRAD_MATMUL_H
+#include "autograd/real.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct MatmulCount {
+  int64_t calls;
+  double flops;   /* 2 M N K each */
+  double seconds; /* spent in products on thread 0 (wall time of pooled products; time of its own single-threaded ones) */
+} MatmulCount;
+
+/* C [M, N] = alpha op(A) op(B) + beta C, over the pool. op(A) is [M, K], op(B) is [K, N]; lda, ldb, ldc are the row strides as stored.
+ * beta 0 does not read C. */
+void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
+            int64_t ldb, real beta, real *c, int64_t ldc);
+
+/* The same on the calling thread alone: for use inside a threads_for body. */
+void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
+                   const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
+
+/* y [M] = alpha A x + beta y, A [M, K], on the calling thread: one row times a matrix runs at memory speed only this way. */
+void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y);
+
+/* Counting only (planning mode): adds what matmul would count but its time. */
+void matmul_count_only(int64_t m, int64_t n, int64_t k);
+
+MatmulCount matmul_counted(void); /* since the last reset, all threads' calls and FLOPs */
+void matmul_reset_count(void);
+
+/* Makes BLAS single-threaded (the pool shares the work out) and, where the library picked a kernel older than the CPU,
+ * restarts the program with the right one: OpenBLAS 0.3.21 does not know CPUs newer than itself and then halves the speed.
+ * Call first in main. argv as main got it. */
+void matmul_start(char **argv);
+
+#endif

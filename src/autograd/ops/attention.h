@@ -1,0 +1,31 @@
+/* Mixed-precision attention (paper section 3.2): each query sees the tokens of its own device in full precision and those of the
+ * other devices quantised. Rows are sorted by device, so the local part is block-diagonal and the cost is that of ordinary attention:
+ * per query tile, one product with the tile's keys, an exact softmax over the whole row, one product with the values. Scratch is a tile
+ * of query rows by all keys for each thread, never T x T. */
+#ifndef AUTOGRAD_ATTENTION_H
+#define AUTOGRAD_ATTENTION_H
+#include "autograd/tape.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The rows of one device. Its queries see its own rows [begin, begin + count) of k and v, and all rows of remote_k and remote_v but
+ * [own, own + own_count), which are quantised copies of its own. */
+typedef struct AttentionSpan {
+  int64_t begin, count;
+  int64_t own, own_count;
+} AttentionSpan;
+
+typedef struct AttentionOptions {
+  int heads, kv_heads; /* kv_heads divides heads; each serves heads / kv_heads query heads */
+  bool causal;         /* query i of a span sees remote rows before `own` and the span's rows up to i */
+  int spans;
+  const AttentionSpan *span; /* [spans], disjoint, covering all rows of q in order */
+  const uint8_t *lost;       /* [B, R], 1: this remote row never arrived and is masked out; NULL: none lost */
+} AttentionOptions;
+
+/* softmax(q [k | remote_k]^T / sqrt(d)) [v | remote_v], with the rows each query may see.
+ * q [B, S, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, S, heads d].
+ * Options are copied but for the arrays, which outlive the step. */
+Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options);
+
+#endif

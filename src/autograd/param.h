@@ -1,0 +1,41 @@
+/* Parameters: one table drives each one's name, shape, initialisation, weight decay and checkpoint entry. */
+#ifndef AUTOGRAD_PARAM_H
+#define AUTOGRAD_PARAM_H
+#include "autograd/tensor.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include <stddef.h>
+
+typedef enum ParamInit { PARAM_ZEROS, PARAM_ONES, PARAM_NORMAL /* truncated at two deviations, 0.02 */ } ParamInit;
+
+enum { PARAM_NAME = 96 };
+
+typedef struct Param {
+  char name[PARAM_NAME]; /* as in a Hugging Face checkpoint */
+  Tensor tensor;         /* value and grad persist over steps */
+  ParamInit init;
+  bool decay;    /* weight decay applies: matrices, not biases, norms, embeddings */
+  bool optional; /* may be absent from a checkpoint (a classifier head) */
+} Param;
+
+/* A growing list with stable addresses is not promised: describe all parameters first, then allocate. */
+typedef struct ParamSet {
+  Param *list;
+  size_t count, capacity;
+  real *values;  /* one block for all values, in the list's order, each parameter on its own cache line; NULL when they are mapped */
+  real *grads;   /* likewise; NULL for inference */
+  int64_t total; /* numbers in a block, padding included */
+} ParamSet;
+
+/* Appends a description and returns its index (or -1 when out of memory). */
+int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t *shape, const char *name_format, ...)
+    __attribute__((format(printf, 6, 7)));
+
+Status param_allocate(ParamSet *set, bool with_grads); /* zeroed values (and gradients); sets needs_grad = with_grads */
+void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init says */
+void param_zero_grads(ParamSet *set);                  /* zeroes the block and marks the gradients filled */
+Param *param_find(const ParamSet *set, const char *name);
+int64_t param_count_numbers(const ParamSet *set); /* without padding */
+void param_release(ParamSet *set);
+
+#endif

@@ -1,0 +1,71 @@
+/* The tape: runs operations as they are called and remembers them, to run their gradients in reverse.
+ *
+ * An operation is a row (name, forward, backward) with both functions side by side in one file under ops/. Its public function
+ * checks shapes, allocates outputs and a record from the tape's arena and hands the record to tape_apply.
+ *
+ * Modes: recording (training), not recording (inference: nothing is kept for backward), planning (everything is allocated and every
+ * product counted, nothing is computed: exact memory and FLOPs of a step, without touching the memory).
+ *
+ * Errors are sticky: an operation that cannot go on (shapes, memory) sets the tape's status and returns NULL, and every operation
+ * given NULL where a tensor is required returns NULL; the caller looks at the end (tape_status).
+ *
+ * Memory: values and records live in the arena until tape_clear. Gradients are recycled: as soon as an operation's backward has run,
+ * its outputs' gradient arrays serve the operations before it. */
+#ifndef AUTOGRAD_TAPE_H
+#define AUTOGRAD_TAPE_H
+#include "autograd/tensor.h"
+#include "base/arena.h"
+#include "base/status.h"
+#include <stddef.h>
+
+typedef struct Tape Tape;
+
+typedef struct OpKind {
+  const char *name;
+  void (*forward)(Tape *tape, void *record);
+  void (*backward)(Tape *tape, void *record); /* adds to the inputs' gradients */
+} OpKind;
+
+Tape *tape_new(Arena *arena); /* the arena stays the caller's and must outlive the tape */
+void tape_free(Tape *tape);   /* accepts NULL */
+
+void tape_record(Tape *tape, bool recording);
+bool tape_recording(const Tape *tape);
+void tape_plan(Tape *tape, bool planning);
+bool tape_planning(const Tape *tape);
+
+/* Forgets all records and tensors and gives the arena back to where it stood at tape_new. */
+void tape_clear(Tape *tape);
+
+Status tape_status(const Tape *tape); /* the first failure since the last clear; its message is in status_message */
+Status tape_fail(Tape *tape, Status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* For operations. Memory lives until tape_clear; NULL (and a failed tape) when the arena is full. */
+void *tape_alloc(Tape *tape, size_t bytes);
+Tensor *tape_tensor(Tape *tape, int dims, const int64_t *shape);                      /* value uninitialised */
+Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *value); /* wraps: value must outlive the tape's step */
+
+/* Runs op's forward (unless planning) and, when recording and `output->needs_grad`, remembers it. */
+void tape_apply(Tape *tape, const OpKind *op, void *record, Tensor *output);
+
+/* In a backward function: where to put the gradient of `input`. *add says whether to add to it or to overwrite. NULL when input needs none
+ * (or is NULL). After the call the gradient counts as filled. */
+real *tape_grad(Tape *tape, Tensor *input, bool *add);
+
+/* Lets `input` take over the gradient array of `output` (same size) when it has none yet: a sum's gradient without a copy.
+ * Only as the last thing of output's backward. Falls back to adding. */
+void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input);
+
+/* Scratch inside forward or backward: freed by releasing to the mark that tape_scratch_begin returned. */
+size_t tape_scratch_begin(Tape *tape);
+void tape_scratch_end(Tape *tape, size_t mark);
+
+/* Runs all gradients in reverse, from d loss = 1; loss must hold one number. */
+Status tape_backward(Tape *tape, Tensor *loss);
+
+/* Called with (name, tensor) of each recorded output: to find the first tensor that holds a NaN. Returns the op's name or NULL. */
+const char *tape_first_not_finite(const Tape *tape);
+
+size_t tape_peak_bytes(const Tape *tape); /* most arena bytes since tape_new */
+
+#endif

@@ -1,0 +1,23 @@
+/* A tensor: a shape and two arrays, value and gradient. A plain open struct. Row-major, contiguous. */
+#ifndef AUTOGRAD_TENSOR_H
+#define AUTOGRAD_TENSOR_H
+#include "autograd/real.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TENSOR_DIMS = 4 };
+
+typedef struct Tensor {
+  real *value;
+  real *grad; /* NULL until a gradient arrives; allocated by tape_grad */
+  int dims;
+  int64_t shape[TENSOR_DIMS];
+  bool needs_grad;  /* a gradient must flow into it */
+  bool grad_filled; /* grad holds a sum already: add to it; otherwise overwrite */
+} Tensor;
+
+int64_t tensor_count(const Tensor *tensor); /* numbers in all */
+int64_t tensor_rows(const Tensor *tensor);  /* product of all dimensions but the last */
+int64_t tensor_width(const Tensor *tensor); /* the last dimension */
+
+#endif

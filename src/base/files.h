@@ -1,0 +1,48 @@
+/* Files: whole reads, read-only maps, and writes that are either complete or absent (written beside, then renamed). */
+#ifndef BASE_FILES_H
+#define BASE_FILES_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* A read-only shared mapping of a regular file. */
+typedef struct FileMap {
+  const uint8_t *data;
+  size_t size;
+} FileMap;
+
+Status files_map(FileMap *map, const char *path);
+void files_unmap(FileMap *map);
+
+/* Reads at most `limit` bytes of a regular file into a fresh buffer with a NUL behind it (caller frees); a larger file
+ * is an error that names it. */
+Status files_read(const char *path, size_t limit, char **data, size_t *size);
+
+/* A file being written: bytes go to "PATH.tmp-PID"; files_commit flushes to disk and renames it to PATH; files_abort removes it.
+ * The first write error is kept and reported by commit. Exactly one of commit and abort must be called. */
+typedef struct FileWriter {
+  FILE *stream;
+  char *path, *temporary;
+} FileWriter;
+
+Status files_create(FileWriter *writer, const char *path);
+Status files_commit(FileWriter *writer);
+void files_abort(FileWriter *writer);
+
+/* Writes a whole file as above. */
+Status files_write(const char *path, const void *data, size_t size);
+
+Status files_make_dirs(const char *path); /* mkdir -p */
+bool files_exists(const char *path);
+bool files_is_dir(const char *path);
+
+/* "a/b" in a fresh string (caller frees); NULL when out of memory. `b` absolute gives b. */
+char *files_join(const char *a, const char *b);
+
+/* The names in a directory but "." and "..", sorted bytewise. Free with files_list_free. */
+Status files_list(const char *path, char ***names, size_t *count);
+void files_list_free(char **names, size_t count);
+
+#endif

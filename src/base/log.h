@@ -1,0 +1,12 @@
+/* Messages for people, on stderr, one line each, prefixed with the program's name. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+#include <stdbool.h>
+
+void log_program(const char *name); /* not copied */
+void log_quiet(bool quiet);         /* silences log_info only */
+void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,44 @@
+/* Command lines: GNU long options (--name value, --name=value), short forms for the common few, groups in --help.
+ * One table describes a program's options; parsing checks every value against it. An unknown option, a missing or
+ * malformed value or one outside its range gives STATUS_BAD_USAGE with a message that names the option and lists what is
+ * accepted (and the nearest known option for a typing error). */
+#ifndef BASE_OPTIONS_H
+#define BASE_OPTIONS_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum OptionKind {
+  OPTION_GROUP,  /* a heading in --help: only `help` is used */
+  OPTION_FLAG,   /* bool *      : --name sets it, --no-name clears it */
+  OPTION_INT,    /* int64_t *   : decimal, within [least, most] */
+  OPTION_REAL,   /* double *    : within [least, most]; a trailing % divides by 100 */
+  OPTION_TEXT,   /* const char **: points into argv */
+  OPTION_CHOICE, /* int *       : index into `choices` ("even|fixed|random") */
+  OPTION_RANGE   /* int64_t [2] : "4" or "2-8", both within [least, most] */
+} OptionKind;
+
+typedef struct Option {
+  OptionKind kind;
+  const char *name;    /* without the dashes */
+  char letter;         /* short form or 0 */
+  void *target;        /* holds the default; see OptionKind */
+  const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
+  const char *choices; /* OPTION_CHOICE only */
+  double least, most;  /* numbers only; least == most == 0 means any (finite) value */
+  const char *help;    /* one line; the default is added by options_help */
+  bool given;          /* out: was on the command line */
+} Option;
+
+/* Parses argv[1..]; `options` ends with an entry whose kind is OPTION_GROUP and help is NULL.
+ * Arguments that are no options are gathered in order at positional[0..*count), which has room for argc. "--" ends the options. */
+Status options_parse(Option *options, int argc, char **argv, const char **positional, int *count);
+
+/* Prints usage, the groups and their options with defaults (from the targets: call before parsing). */
+void options_help(const Option *options, const char *usage, const char *about, FILE *stream);
+
+/* The entry of that name, or NULL. */
+const Option *options_find(const Option *options, const char *name);
+
+#endif

@@ -1,0 +1,20 @@
+/* The one pool of compute threads, bound to cores, with a fixed partition of work: for a given thread count every item
+ * is always done by the same thread in the same order, so results repeat bit for bit.
+ * The caller is thread 0. A call from inside a body runs inline on the calling thread. One caller at a time. */
+#ifndef BASE_THREADS_H
+#define BASE_THREADS_H
+#include "base/status.h"
+#include <stdint.h>
+
+/* Starts count - 1 workers; 0 means one thread for each core this process may use. Call once, before any use;
+ * without it everything runs on the caller. */
+Status threads_start(int count);
+void threads_stop(void);
+int threads_count(void); /* at least 1 */
+
+/* Calls body(context, begin, end, thread) on disjoint ranges that cover [0, items); each begin is a multiple of
+ * `grain` and each thread gets at most one range. Ranges are as equal as the grain allows. Returns when all are done. */
+typedef void ThreadsBody(void *context, int64_t begin, int64_t end, int thread);
+void threads_for(int64_t items, int64_t grain, ThreadsBody *body, void *context);
+
+#endif

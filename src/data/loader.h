@@ -1,0 +1,50 @@
+/* Batches ahead of the step: worker threads decode, augment, resize and normalise while the model computes. What a batch holds is a
+ * function of (seed, epoch, position) alone, whatever the number of workers, so that a resumed run sees the same pictures. */
+#ifndef DATA_LOADER_H
+#define DATA_LOADER_H
+#include "data/dataset.h"
+#include "data/resize.h"
+
+typedef struct LoaderOptions {
+  int image; /* output is image x image */
+  ResizeFilter filter;
+  double mean[3], std[3]; /* of pixels scaled to [0, 1] */
+  bool augment;           /* random resized crop and horizontal flip (small fixed-size pictures of the output's size: pad by 1/8 and crop
+                           * unless crop_least is set) */
+  double crop_least;      /* least area of a random resized crop, e.g. 0.08; 0: pad-and-crop */
+  bool shuffle;           /* a new order each epoch */
+  bool drop_last;         /* leave out a last short batch */
+  int batch;
+  int workers; /* 1 or more */
+  int ahead;   /* batches prepared ahead; 0: 3 */
+  uint64_t seed;
+} LoaderOptions;
+
+typedef struct Batch {
+  float *pixels;   /* [count, 3, image, image], owned by the loader until the next loader_next */
+  int32_t *labels; /* [count] */
+  int count;
+  int64_t epoch, step; /* step within the epoch, from 0 */
+  bool last;           /* of the epoch */
+} Batch;
+
+typedef struct Loader Loader;
+
+Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options); /* the set stays the caller's */
+void loader_free(Loader *loader);                                               /* stops the workers */
+
+int64_t loader_steps(const Loader *loader);                      /* batches per epoch */
+Status loader_seek(Loader *loader, int64_t epoch, int64_t step); /* the next batch is this one */
+/* Waits for the next batch (epoch after epoch, without end). A broken picture is replaced by the next readable record, warned about once
+ * by name and counted; more than half of a batch broken is an error. */
+Status loader_next(Loader *loader, Batch *batch);
+int64_t loader_skipped(const Loader *loader);
+double loader_waited(const Loader *loader); /* seconds that loader_next spent waiting */
+
+/* For single pictures (inference): centre-fit resize to image x image and normalise: out [3, image, image]. */
+Status loader_prepare(const Image *image, const LoaderOptions *options, float *out);
+
+/* A PNG sheet of a batch (undoing the normalisation), at most 64 pictures, 8 to a row, small ones magnified by whole factors. */
+Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char *path);
+
+#endif

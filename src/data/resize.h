@@ -1,0 +1,13 @@
+/* Antialiased resize of 8-bit pictures as Pillow does it: separable, support scaled by the reduction, fixed-point weights, rounding after
+ * each pass. Equal to tests/golden/resize to within one level. */
+#ifndef DATA_RESIZE_H
+#define DATA_RESIZE_H
+#include "data/image.h"
+
+typedef enum ResizeFilter { RESIZE_BILINEAR = 2, RESIZE_BICUBIC = 3 } ResizeFilter;
+
+/* The part [x, x + w) x [y, y + h) of `in` (real-valued box) to out (allocated by the caller with its size). */
+Status resize_box(const Image *in, double x, double y, double w, double h, Image *out, ResizeFilter filter);
+Status resize_image(const Image *in, Image *out, ResizeFilter filter); /* the whole */
+
+#endif

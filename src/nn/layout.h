@@ -1,0 +1,57 @@
+/* Which token lives where: the rows of this process's activations, sorted by device.
+ *
+ *   training emulation (self = -1), 2 devices, distributed class token: rows  [c0, tokens of 0..., c1, tokens of 1...]
+ *   one node of a cluster (self = d):                                   rows  [cd, tokens of d...]
+ *
+ * "Shared" rows are those that are quantised and sent: the content tokens (and, with a single class token, the class token, which then
+ * lives on device 0 and is shared as if it were a content token before the others of device 0). The shared sequence is the same on all
+ * processes: sorted by device, in each device in row order. */
+#ifndef NN_LAYOUT_H
+#define NN_LAYOUT_H
+#include "autograd/ops/attention.h"
+#include "base/status.h"
+#include <stdint.h>
+
+typedef enum ClassToken { CLASS_DISTRIBUTED, CLASS_SINGLE, CLASS_NONE } ClassToken;
+
+typedef struct TokenLayout {
+  int devices;
+  int self;       /* -1: all devices in this process */
+  int64_t tokens; /* T, content tokens of the whole sequence */
+  ClassToken class_token;
+  int64_t rows;           /* S, rows of this process */
+  int32_t *row_token;     /* [rows] content token at each row; -1: class token */
+  int spans;              /* devices in this process */
+  AttentionSpan *span;    /* [spans]; `own` counts in this process's remote rows (see below) */
+  int64_t class_rows;     /* class-token replicas in this process */
+  int32_t *class_row;     /* [class_rows] */
+  int64_t shared;         /* length of the whole shared sequence: T, or T + 1 with a single class token */
+  int64_t shared_rows;    /* rows of this process that are shared */
+  int32_t *shared_row;    /* [shared_rows] their row numbers, in order */
+  int64_t shared_begin;   /* place of the first of them in the shared sequence */
+  int64_t *device_shared; /* [devices + 1] device d's part of the shared sequence is [device_shared[d], device_shared[d+1]) */
+  int64_t remote;         /* remote rows that attention sees: `shared` in training (own parts skipped), the others' rows on a node */
+} TokenLayout;
+
+/* order [T]: content tokens sorted by device; counts [devices]: how many each holds (their sum is T; each at least 1).
+ * NULL order means raster order. Buffers are kept and reused by the next build on the same struct (zero it before the first).
+ * N larger than T, a count below 1 or an order that is no permutation is STATUS_BAD_VALUE. */
+Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
+                    int self);
+
+/* The plain model on one device: no remote rows. */
+Status layout_build_plain(TokenLayout *layout, int64_t tokens, ClassToken class_token);
+
+void layout_release(TokenLayout *layout);
+
+/* T tokens over N devices as evenly as can be, the first ones taking the rest. counts [devices]. */
+void layout_even_counts(int64_t tokens, int devices, int64_t *counts);
+
+/* In proportion to weights (largest remainders; every device gets at least one). BAD_VALUE when devices > tokens or a weight is not
+ * positive. */
+Status layout_weighted_counts(int64_t tokens, int devices, const double *weights, int64_t *counts);
+
+/* Full-precision attention rate: sum n_k^2 / T^2. */
+double layout_fpar(int64_t tokens, int devices, const int64_t *counts);
+
+#endif

@@ -1,0 +1,66 @@
+/* safetensors files: u64 header length, JSON header, data. The reader trusts nothing: header length, offsets (inside the file, no overlap,
+ * no hole), dtypes, shapes and their products are checked before the first use, and each error names file and tensor. */
+#ifndef NN_SAFETENSORS_H
+#define NN_SAFETENSORS_H
+#include "autograd/real.h"
+#include "base/files.h"
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum SafeDtype { SAFE_F32, SAFE_F16, SAFE_BF16, SAFE_F64, SAFE_I32, SAFE_I64, SAFE_U8 } SafeDtype;
+enum { SAFE_DIMS = 8 };
+
+typedef struct SafeTensor {
+  char *name;
+  SafeDtype dtype;
+  int dims;
+  int64_t shape[SAFE_DIMS];
+  const uint8_t *data; /* into the mapping; not necessarily aligned */
+  size_t bytes;
+  int64_t count;
+} SafeTensor;
+
+typedef struct SafeFile {
+  FileMap map;
+  char *path;
+  SafeTensor *list; /* sorted by name */
+  size_t count;
+} SafeFile;
+
+Status safetensors_open(SafeFile *file, const char *path);
+Status safetensors_parse(SafeFile *file, const uint8_t *data, size_t size, const char *origin); /* on memory the caller keeps: fuzzed */
+void safetensors_close(SafeFile *file);
+const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* NULL: absent */
+
+/* Widens (or narrows) any float type to real, I32/I64/U8 to int32: BAD_FILE when the kind does not fit or a value does not. out holds
+ * tensor->count. */
+Status safetensors_to_real(const SafeTensor *tensor, real *out);
+Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
+
+/* Writing: describe, then write in one go. `data` is float32, double, int32... as `source` says and converted to `dtype` (F32, F16, BF16,
+ * I32, I64, U8). */
+typedef struct SafeItem {
+  const char *name;
+  SafeDtype dtype;  /* in the file */
+  SafeDtype source; /* of data: SAFE_F32, SAFE_F64, SAFE_I32, SAFE_I64, SAFE_U8 */
+  int dims;
+  int64_t shape[SAFE_DIMS];
+  const void *data;
+} SafeItem;
+/* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL. Atomic. Tensor data is 8-byte aligned in the file
+ * (64 when all are of one size class); names unique. */
+Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata);
+
+#if REAL_IS_DOUBLE
+#define SAFE_REAL SAFE_F64
+#else
+#define SAFE_REAL SAFE_F32
+#endif
+
+/* One number each way: IEEE half and bfloat16, round to nearest even. */
+float safetensors_half_to_float(uint16_t half);
+uint16_t safetensors_float_to_half(float value);
+uint16_t safetensors_float_to_bfloat(float value);
+
+#endif

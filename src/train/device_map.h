@@ -1,0 +1,20 @@
+/* Random token-to-device maps (paper section 4.1: "randomised token-to-device mapping"), drawn anew for each batch. */
+#ifndef TRAIN_DEVICE_MAP_H
+#define TRAIN_DEVICE_MAP_H
+#include "base/rng.h"
+#include "nn/layout.h"
+
+typedef enum MapCounts { MAP_EVEN, MAP_FIXED, MAP_DIRICHLET } MapCounts;
+typedef struct DeviceMapOptions {
+  int devices_least, devices_most; /* N is drawn uniformly from the range */
+  MapCounts counts;
+  const int64_t *fixed; /* [devices_most], MAP_FIXED */
+  double concentration; /* of the Dirichlet, all parameters equal */
+  bool permute;         /* any token anywhere (encoders); false: contiguous spans (decoders) */
+} DeviceMapOptions;
+
+/* Draws one map and builds the layout (all devices in this process). order_buffer holds `tokens` numbers. */
+Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
+                       int32_t *order_buffer);
+
+#endif

@@ -1,0 +1,53 @@
+/* The training-time exchange: all N devices in one process. It quantises each site's shared tokens, adds NAVQ noise while training, sums
+ * the commitment loss and, after the step, moves codebooks and noise moments (order in a step: assign with the old codebook, loss, EMA,
+ * revive dead codes). */
+#ifndef TRAIN_EMULATE_H
+#define TRAIN_EMULATE_H
+#include "nn/config.h"
+#include "nn/exchange.h"
+#include "vq/codebook.h"
+#include "vq/ema.h"
+#include "vq/navq.h"
+#include "vq/usage.h"
+
+typedef struct EmulateOptions {
+  double noise; /* lambda; 0: none */
+  NoiseCovariance covariance;
+  QuantiseGradient gradient;
+  EmaOptions ema;
+  uint64_t seed; /* of the noise */
+} EmulateOptions;
+
+/* One quantisation site of one block. */
+typedef struct EmulateSite {
+  Codebook book;
+  CodebookEma ema;
+  Navq navq;
+  CodeUsage usage; /* since the last emulate_clear_usage */
+  const real *x;   /* of the step under way: [B shared, W], in the tape's arena */
+  const real *q;   /* its codewords */
+  int32_t *codes;  /* [B, shared, G] */
+  int64_t rows;
+  Tensor *remote;
+} EmulateSite;
+
+typedef struct Emulation {
+  Exchange exchange; /* give its address to model_encode */
+  EmulateOptions options;
+  int blocks, sites;
+  EmulateSite *site;  /* [blocks * sites] */
+  bool training;      /* noise on, statistics kept for emulate_update */
+  uint64_t step;      /* numbers the noise */
+  Tensor *commitment; /* sum over sites of the step under way; NULL before the first site */
+  int64_t revived;    /* codewords since the last emulate_clear_usage */
+  real *codewords;    /* all codebooks in one block: [blocks * sites][G, K, W/G] */
+} Emulation;
+
+Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
+void emulate_release(Emulation *emulation);
+void emulate_begin_step(Emulation *emulation, bool training);
+void emulate_update(Emulation *emulation, Rng *rng); /* after backward, before tape_clear */
+void emulate_clear_usage(Emulation *emulation);
+Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch); /* once codebooks are set: refresh norms, n = rows / K */
+
+#endif

@@ -1,0 +1,33 @@
+/* Grouped codebooks (paper section 2, Grouped VQ): a vector of width W is cut into G equal groups, each with its own K codewords.
+ * A set per quantisation site of a model. */
+#ifndef VQ_CODEBOOK_H
+#define VQ_CODEBOOK_H
+#include "autograd/real.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include <stdint.h>
+
+enum { CODEBOOK_LEAST = 2, CODEBOOK_MOST = 65536 };
+
+typedef struct Codebook {
+  int64_t groups, entries, width; /* G, K, W; G divides W */
+  real *codewords;                /* [G, K, W/G] */
+  real *half_norms;               /* [G, K] |e|^2 / 2, kept by codebook_refresh */
+  bool owns;                      /* codewords were allocated here */
+} Codebook;
+
+/* Allocates codewords (or borrows them when not NULL) and half norms. BAD_VALUE names what is out of range. */
+Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t width, real *codewords);
+void codebook_release(Codebook *book);
+void codebook_refresh(Codebook *book); /* after the codewords changed */
+
+/* Nearest codeword of each group: x [rows, W] -> codes [rows, G], as a matrix product over tiles; ties to the lowest index.
+ * distortion (may be NULL) receives the sum over rows of |x - q|^2. Over the pool; allocates nothing but `scratch`, which must hold
+ * codebook_assign_scratch(book) bytes. */
+size_t codebook_assign_scratch(const Codebook *book);
+void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch);
+
+/* codes [rows, G] -> out [rows, W]. Codes must be in [0, K). */
+void codebook_lookup(const Codebook *book, const int32_t *codes, int64_t rows, real *out);
+
+#endif

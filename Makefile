@@ -1,54 +1,77 @@
-# ASTRA: one Makefile for everything. `make help` lists the targets.
+# ASTRA: one Makefile for everything. `make help` lists the targets, which are the lines that start with two hashes.
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
-CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 BUILD ?= build
+PREFIX ?= /usr/local
 CFLAGS ?= -O3 -g
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
 ifdef CI
 WARNINGS += -Werror
 endif
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Isrc -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
-ALL_LDFLAGS = -pthread $(LDFLAGS) $(SANITIZE)
+ALL_LDFLAGS = -pthread -Wl,--as-needed $(LDFLAGS) $(SANITIZE)
 LIBS = -lopenblas -lpng -lcsv -ljansson -lcurl -larchive -lcrypto -lm
+
+# V=1 shows whole commands.
+Q := $(if $(V),,@)
+say = @$(if $(V),:,echo "  $(1)")
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+# Targets that build much hand it to a second make, parallel even when this one is not.
+PARALLEL_MAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+
+PROGRAMS := $(patsubst src/cli/%.c,$(BUILD)/bin/%,$(wildcard src/cli/astra-*.c))
+CLI_SHARED := $(patsubst src/%.c,$(BUILD)/float/%.o,$(filter-out $(wildcard src/cli/astra-*.c),$(wildcard src/cli/*.c)))
+
+## all: build the programs into build/bin
+.PHONY: all
+all:
+	+@$(PARALLEL_MAKE) programs
+
+.PHONY: programs
+programs: $(PROGRAMS)
+
+## help: this list
+.PHONY: help
+help:
+	@sed -n 's/^## \([^:]*\): */\1\t/p' Makefile | while IFS=$$'\t' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
+	@echo "Variables: BUILD=DIR  CC=gcc|clang  CFLAGS='-O3 -g'  CI=1 (warnings are errors)  V=1 (show commands)  FUZZ_SECONDS=20  PREFIX=DIR"
+
+## deps: install what is missing, through the system's package manager
+.PHONY: deps
+deps:
+	@tools/deps.sh install
+
+# Asked once for each build folder; everything compiled comes after it.
+DEPS := $(BUILD)/deps.checked
+$(DEPS): tools/deps.sh
+	@mkdir -p $(@D)
+	@tools/deps.sh install
+	@touch $@
+
+# ---- Objects and one library for each folder, in two builds: real = float and real = double --------------------------------------
+
+$(BUILD)/float/%.o: src/%.c | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(FILE_FLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/double/%.o: src/%.c | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC $< (double))
+	$(Q)$(CC) $(ALL_CFLAGS) $(FILE_FLAGS) -DASTRA_DOUBLE -MMD -MP -c $< -o $@
+
+# Architecture flags belong to these files only; the table in kernels.c picks at run time.
+# (The compiler may be installed later in this very run: then the machine is asked.)
+ifneq (,$(filter x86_64% amd64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m)))
+%/kernels_avx2.o: FILE_FLAGS := -mavx2 -mfma
+%/kernels_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+endif
 
 FOLDERS := base autograd vq nn data train infer
 # Who may use whom, as link order: upper ones first.
-PLAIN := base data
-sources = $(shell find src/$(1) -name '*.c' 2>/dev/null)
-objects = $(patsubst src/%.c,$(BUILD)/$(2)/%.o,$(call sources,$(1)))
-
-PROGRAMS := $(patsubst src/cli/%.c,$(BUILD)/bin/%,$(wildcard src/cli/astra-*.c))
-CLI_SHARED := $(filter-out $(wildcard src/cli/astra-*.c),$(wildcard src/cli/*.c))
-
-.PHONY: all
-all: $(PROGRAMS) ## all: the programs, into build/bin
-
-# Two builds of the engine: real = float and real = double.
-$(BUILD)/float/%.o: src/%.c
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) -MMD -MP -c $< -o $@
-$(BUILD)/double/%.o: src/%.c
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) -DASTRA_DOUBLE -MMD -MP -c $< -o $@
-
-# Architecture flags belong to these files only; the table in kernels.c picks at run time.
-ifneq (,$(filter x86_64%,$(shell $(CC) -dumpmachine)))
-%/kernels_avx2.o: KERNEL_FLAGS := -mavx2 -mfma
-%/kernels_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
-endif
-
-define folder_library
-$(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2))
-	@mkdir -p $$(@D)
-	@rm -f $$@
-	ar rcs $$@ $$^
-endef
-$(foreach folder,$(FOLDERS),$(eval $(call folder_library,$(folder),float)))
-$(foreach folder,$(FOLDERS),$(eval $(call folder_library,$(folder),double)))
-
-libraries = $(foreach folder,$(1),$(BUILD)/$(2)/lib$(folder).a)
 uses_base := base
 uses_autograd := autograd base
 uses_vq := vq autograd base
@@ -58,20 +81,178 @@ uses_train := train nn vq data autograd base
 uses_infer := infer nn vq data autograd base
 uses_cli := infer train nn vq data autograd base
 
-$(BUILD)/bin/%: $(BUILD)/float/cli/%.o $(patsubst src/%.c,$(BUILD)/float/%.o,$(CLI_SHARED)) $(call libraries,$(uses_cli),float)
-	@mkdir -p $(@D)
-	$(CC) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ALL_LDFLAGS) $(LIBS) -o $@
+objects = $(patsubst src/%.c,$(BUILD)/$(2)/%.o,$(shell find src/$(1) -name '*.c' 2>/dev/null))
+libraries = $(foreach folder,$(1),$(BUILD)/$(2)/lib$(folder).a)
 
-# Tests: tests/unit/FOLDER/test_NAME.c -> build/tests/FOLDER/test_NAME, and test_NAME_double for folders that compute with `real`.
-TEST_FLAGS := -Itests
-define folder_tests
-$(BUILD)/tests/$(1)/%: tests/unit/$(1)/%.c $$(call libraries,$$(uses_$(1)),float)
+define folder_library
+$(BUILD)/$(2)/lib$(1).a: $$(call objects,$(1),$(2))
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) $$(TEST_FLAGS) -MMD -MP -MF $$@.d $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(ALL_LDFLAGS) $$(LIBS) -lcmocka -o $$@
-$(BUILD)/tests/$(1)/%_double: tests/unit/$(1)/%.c $$(call libraries,$$(uses_$(1)),double)
-	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) -DASTRA_DOUBLE $$(TEST_FLAGS) -MMD -MP -MF $$@.d $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(ALL_LDFLAGS) $$(LIBS) -lcmocka -o $$@
+	@rm -f $$@
+	$$(Q)ar rcs $$@ $$^
 endef
-$(foreach folder,$(FOLDERS) cli,$(eval $(call folder_tests,$(folder))))
+$(foreach real,float double,$(foreach folder,$(FOLDERS),$(eval $(call folder_library,$(folder),$(real)))))
+
+link_inputs = $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ALL_LDFLAGS) $(LIBS)
+
+$(BUILD)/bin/%: $(BUILD)/float/cli/%.o $(CLI_SHARED) $(call libraries,$(uses_cli),float)
+	@mkdir -p $(@D)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(link_inputs) -o $@
+
+# ---- Tests -----------------------------------------------------------------------------------------------------------------------
+# tests/unit/FOLDER/test_NAME.c -> build/tests/FOLDER/test_NAME, and test_NAME_double where the folder computes with `real`.
+# tests/golden/golden.c         -> build/tests/golden and build/tests/golden_double
+# tests/fuzz/fuzz_NAME.c        -> build/tests/fuzz/replay_NAME: the seeds and mutations of them, without a fuzzing engine
+# tests/{cli,network,golden}/*.sh and tools/check-includes.sh are run as they are
+# tests/bench/bench_NAME.c      -> build/tests/bench/bench_NAME, run by `make bench`
+
+# cmocka.h needs these headers before it, and the formatter sorts includes by name.
+TEST_FLAGS := -Itests -include stdarg.h -include stddef.h -include setjmp.h -include stdint.h
+compile_test = $(CC) $(ALL_CFLAGS) $(TEST_FLAGS) -MMD -MP -MF $@.d
+
+define folder_tests
+$(BUILD)/tests/$(1)/%: tests/unit/$(1)/%.c $(2) $$(call libraries,$$(uses_$(1)),float) | $(DEPS)
+	@mkdir -p $$(@D)
+	$$(call say,TEST $$@)
+	$$(Q)$$(compile_test) $$< $$(link_inputs) -lcmocka -o $$@
+$(BUILD)/tests/$(1)/%_double: tests/unit/$(1)/%.c $(2) $$(call libraries,$$(uses_$(1)),double) | $(DEPS)
+	@mkdir -p $$(@D)
+	$$(call say,TEST $$@)
+	$$(Q)$$(compile_test) -DASTRA_DOUBLE $$< $$(link_inputs) -lcmocka -o $$@
+endef
+$(foreach folder,$(FOLDERS),$(eval $(call folder_tests,$(folder),)))
+$(eval $(call folder_tests,cli,$(CLI_SHARED)))
+
+$(BUILD)/tests/golden: tests/golden/golden.c $(call libraries,$(uses_cli),float) | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,TEST $@)
+	$(Q)$(compile_test) $< $(link_inputs) -o $@
+$(BUILD)/tests/golden_double: tests/golden/golden.c $(call libraries,$(uses_cli),double) | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,TEST $@)
+	$(Q)$(compile_test) -DASTRA_DOUBLE $< $(link_inputs) -o $@
+
+$(BUILD)/tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay_main.c $(call libraries,$(uses_cli),float) | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,TEST $@)
+	$(Q)$(compile_test) -Wno-missing-prototypes $(filter %.c,$^) $(link_inputs) -o $@
+
+$(BUILD)/tests/bench/%: tests/bench/%.c $(call libraries,$(uses_cli),float) | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,TEST $@)
+	$(Q)$(compile_test) $< $(link_inputs) -o $@
+
+DOUBLE_FOLDERS := autograd vq nn train
+UNIT_TESTS := $(foreach folder,$(FOLDERS) cli,$(patsubst tests/unit/%.c,%,$(wildcard tests/unit/$(folder)/test_*.c)) \
+  $(if $(filter $(folder),$(DOUBLE_FOLDERS)),$(patsubst tests/unit/%.c,%_double,$(wildcard tests/unit/$(folder)/test_*.c))))
+GOLDEN := $(if $(wildcard tests/golden/golden.c),golden golden_double)
+REPLAYS := $(patsubst tests/fuzz/fuzz_%.c,fuzz/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/tests/bench/%,$(wildcard tests/bench/bench_*.c))
+# Scripts beside the tests that only hold shared functions are not tests.
+SCRIPTS := tools/check-includes.sh $(filter-out %/common.sh %/lib.sh %/helpers.sh,$(wildcard tests/golden/*.sh tests/cli/*.sh tests/network/*.sh))
+
+# `make test T=name`: the tests whose name contains it; several words mean any of them.
+chosen = $(strip $(if $(T),$(foreach test,$(1),$(if $(strip $(foreach word,$(T),$(findstring $(word),$(test)))),$(test))),$(1)))
+CHOSEN_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(UNIT_TESTS) $(REPLAYS)))
+CHOSEN_SCRIPTS = $(call chosen,$(SCRIPTS))
+# Scripts run the programs and the golden check; infer's tests start processes of the real program.
+CHOSEN_NEEDS = $(if $(filter tests/%,$(CHOSEN_SCRIPTS))$(filter $(BUILD)/tests/infer/% $(BUILD)/tests/cli/%,$(CHOSEN_PROGRAMS)),$(PROGRAMS)) \
+  $(if $(filter tests/golden/%,$(CHOSEN_SCRIPTS))$(call chosen,$(GOLDEN)),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
+
+## test: install what is missing, build, run every test; T=name runs those whose name contains it
+.PHONY: test
+test:
+	+@$(PARALLEL_MAKE) test-programs
+	@BUILD=$(BUILD) tests/run.sh $(CHOSEN_PROGRAMS) $(CHOSEN_SCRIPTS)
+
+.PHONY: test-programs
+test-programs: $(CHOSEN_PROGRAMS) $(CHOSEN_NEEDS)
+
+## asan: the tests under the address and undefined-behaviour sanitizers, in build-asan
+.PHONY: asan
+asan:
+	@TIME_SCALE=6 $(MAKE) --no-print-directory test BUILD=build-asan CFLAGS="-O1 -g -fno-omit-frame-pointer" \
+	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+
+## tsan: the tests of threads, loader, infer and training under the thread sanitizer, in build-tsan
+.PHONY: tsan
+tsan:
+	@TIME_SCALE=10 $(MAKE) --no-print-directory test BUILD=build-tsan CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread \
+	  T="$(or $(T),threads loader infer/ train/)"
+
+## fuzz: every parser for FUZZ_SECONDS (20) each; with clang's engine, or else by mutating the seeds
+FUZZ_SECONDS ?= 20
+.PHONY: fuzz
+fuzz:
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+# Called by tools/fuzz.sh with CC=clang and BUILD=build-fuzz.
+.PHONY: fuzz-programs
+fuzz-programs: $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(call libraries,$(uses_cli),float) | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,FUZZ $@)
+	$(Q)$(compile_test) -Wno-missing-prototypes $< $(link_inputs) -fsanitize=fuzzer -o $@
+
+.PHONY: replays
+replays: $(addprefix $(BUILD)/tests/,$(REPLAYS))
+
+## bench: build and run the benchmarks of tests/bench
+.PHONY: bench
+bench:
+	+@$(PARALLEL_MAKE) programs bench-programs
+	@for program in $(BENCHES); do echo "== $$program"; BUILD=$(BUILD) $$program || exit 1; done
+
+.PHONY: bench-programs
+bench-programs: $(BENCHES)
+
+# ---- Looking after the source ----------------------------------------------------------------------------------------------------
+
+C_FILES = $(shell find src tests -name '*.[ch]')
+
+## format: clang-format over all C files
+.PHONY: format
+format:
+	clang-format -i $(C_FILES)
+
+## tidy: clang-tidy over src
+.PHONY: tidy
+tidy: | $(DEPS)
+	clang-tidy --quiet $(filter src/%.c,$(filter-out %_avx2.c %_avx512.c,$(C_FILES))) -- -std=c11 -D_GNU_SOURCE -Isrc
+
+## check-includes: the rules of who may include whom, and unique file names
+.PHONY: check-includes
+check-includes:
+	@tools/check-includes.sh
+
+# ---- Use -------------------------------------------------------------------------------------------------------------------------
+
+## demo: build, fine-tune a small model on the bundled pictures, run it on four processes
+.PHONY: demo
+demo: all
+	@BUILD=$(BUILD) tools/demo.sh
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+## install: programs, manual pages, bundled data and checkpoints, under PREFIX (/usr/local); DESTDIR is put in front
+.PHONY: install
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/astra
+	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	for page in docs/man/*.1; do if [ -f "$$page" ]; then install -m 644 "$$page" $(SHARE)/man/man1; fi; done
+	git ls-files -z datasets checkpoints 2>/dev/null | grep -qz . \
+	  && git ls-files -z datasets checkpoints | xargs -0 -I{} install -D -m 644 {} $(SHARE)/astra/{} \
+	  || cp -R datasets checkpoints $(SHARE)/astra
+
+## uninstall: remove what install put there
+.PHONY: uninstall
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS)))
+	rm -f $(addprefix $(SHARE)/man/man1/,$(notdir $(wildcard docs/man/*.1)))
+	rm -rf $(SHARE)/astra
+
+## clean: remove everything that was built
+.PHONY: clean
+clean:
+	rm -rf $(BUILD) build-asan build-tsan build-fuzz build-fuzz-replay
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

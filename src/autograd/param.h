@@ -27,15 +27,18 @@ typedef struct ParamSet {
   int64_t total; /* numbers in a block, padding included */
 } ParamSet;
 
-/* Appends a description and returns its index (or -1 when out of memory). */
+/* Appends a description and returns its index (or -1 when out of memory, or when a dimension, their product or the name is out of range).
+ */
 int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t *shape, const char *name_format, ...)
     __attribute__((format(printf, 6, 7)));
 
 Status param_allocate(ParamSet *set, bool with_grads); /* zeroed values (and gradients); sets needs_grad = with_grads */
-void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init says */
+void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init says; the same for any thread count */
+void param_initialise_one(Param *param, Rng *rng);     /* one entry alone: a new head */
 void param_zero_grads(ParamSet *set);                  /* zeroes the block and marks the gradients filled */
 Param *param_find(const ParamSet *set, const char *name);
 int64_t param_count_numbers(const ParamSet *set); /* without padding */
+int64_t param_padded(const Param *param);         /* numbers that it takes in a block: parameter i starts at the sum over those before */
 void param_release(ParamSet *set);
 
 #endif

@@ -1,7 +1,9 @@
 /* The tape: runs operations as they are called and remembers them, to run their gradients in reverse.
  *
  * An operation is a row (name, forward, backward) with both functions side by side in one file under ops/. Its public function
- * checks shapes, allocates outputs and a record from the tape's arena and hands the record to tape_apply.
+ * checks shapes, allocates outputs and a record from the tape's arena and hands the record to tape_apply. An operation with two
+ * outputs applies two records. While planning, forward and backward are called all the same: they allocate what they need, count
+ * their products (matmul_count_only) and leave numbers alone; tape_for and tape_matmul see to that by themselves.
  *
  * Modes: recording (training), not recording (inference: nothing is kept for backward), planning (everything is allocated and every
  * product counted, nothing is computed: exact memory and FLOPs of a step, without touching the memory).
@@ -16,6 +18,7 @@
 #include "autograd/tensor.h"
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include <stddef.h>
 
 typedef struct Tape Tape;
@@ -45,7 +48,7 @@ void *tape_alloc(Tape *tape, size_t bytes);
 Tensor *tape_tensor(Tape *tape, int dims, const int64_t *shape);                      /* value uninitialised */
 Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *value); /* wraps: value must outlive the tape's step */
 
-/* Runs op's forward (unless planning) and, when recording and `output->needs_grad`, remembers it. */
+/* Runs op's forward and, when recording and `output->needs_grad`, remembers it. */
 void tape_apply(Tape *tape, const OpKind *op, void *record, Tensor *output);
 
 /* In a backward function: where to put the gradient of `input`. *add says whether to add to it or to overwrite. NULL when input needs none
@@ -56,7 +59,16 @@ real *tape_grad(Tape *tape, Tensor *input, bool *add);
  * Only as the last thing of output's backward. Falls back to adding. */
 void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input);
 
-/* Scratch inside forward or backward: freed by releasing to the mark that tape_scratch_begin returned. */
+/* threads_for and matmul, but for planning: nothing is run then, products are counted. */
+void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void *context);
+void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
+                 const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
+
+/* The same as tape_grad, but zero-filled when it was empty, so that the caller can always add. */
+real *tape_grad_zeroed(Tape *tape, Tensor *input);
+
+/* Scratch inside forward or backward: freed by releasing to the mark that tape_scratch_begin returned. Ask for gradients
+ * (tape_grad) before scratch begins: they live longer. */
 size_t tape_scratch_begin(Tape *tape);
 void tape_scratch_end(Tape *tape, size_t mark);
 

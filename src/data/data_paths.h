@@ -1,12 +1,23 @@
-/* Where data sets and pretrained weights are looked for: --data-dir, $ASTRA_HOME, ~/.cache/astra, ./datasets and ./checkpoints, and the
- * installed share folder, in this order. */
+/* Where data sets and pretrained weights are looked for: --data-dir, $ASTRA_HOME, ~/.cache/astra, ./datasets and ./checkpoints, the
+ * installed share folder, and the source tree a program was built in, in this order. */
 #ifndef DATA_PATHS_H
 #define DATA_PATHS_H
 #include "base/status.h"
 #include <stddef.h>
 
+/* The places themselves, whether they exist or not: [0] is `extra` when that was given. */
+enum { DATA_PATHS_MOST = 8 };
+typedef struct DataRoots {
+  char *paths[DATA_PATHS_MOST];
+  int count;
+} DataRoots;
+
+/* kind: "datasets" or "checkpoints"; extra may be NULL. Release with data_paths_release, also after a failure. */
+Status data_paths_roots(DataRoots *roots, const char *kind, const char *extra);
+void data_paths_release(DataRoots *roots);
+
 /* The first existing of CANDIDATE_ROOT/relative over all roots (extra first when not NULL): a fresh string, or NOT_FOUND whose message
- * lists every place that was tried. kind: "datasets" or "checkpoints". */
+ * lists every place that was tried. */
 Status data_paths_find(const char *kind, const char *relative, const char *extra, char **found);
 /* Where downloads go: fresh string, e.g. ~/.cache/astra/datasets. */
 Status data_paths_store(const char *kind, char **directory);

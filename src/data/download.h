@@ -13,6 +13,8 @@ typedef struct DownloadFile {
   DownloadCheck check;
   const char *digest; /* lower-case hex; NULL with UNCHECKED: then the server's own X-Linked-ETag / ETag SHA-256 is used when it is one */
   bool unpack;        /* an archive: unpacked into DIR and then removed */
+  const char *leaves; /* with unpack: what is in DIR afterwards ("cifar-100-binary"), by which a finished one is known; or NULL */
+  int64_t most;       /* largest size accepted, in bytes; 0: 64 GiB */
 } DownloadFile;
 
 typedef struct DownloadItem {
@@ -26,12 +28,17 @@ typedef struct DownloadItem {
 const DownloadItem *download_catalogue(int *count);
 const DownloadItem *download_find(const char *name); /* NULL: unknown */
 
-/* Fetches one file into directory, resuming a "NAME.part" left by an earlier try, checks and (if so said) unpacks it. */
+/* True when every file of the item (or what its archive leaves) lies in directory. Files get their names only when whole and checked. */
+bool download_present(const DownloadItem *item, const char *directory);
+
+/* Fetches one file into directory (made when missing), resuming a "NAME.part" left by an earlier try, checks and (if so said) unpacks
+ * it; what is there already is left alone. Two processes cannot fetch the same file at once: the second gets an error. */
 Status download_file(const DownloadFile *file, const char *directory, bool quiet);
 Status download_item(const DownloadItem *item, const char *directory, bool quiet);
 
-/* Unpacks tar(.gz|.xz|.zst), zip... into directory. No entry may leave it: absolute paths, "..", links that point outside, devices are
- * errors. Only regular files and directories are made. */
+/* Unpacks tar(.gz|.bz2|.xz|.zst) and zip into directory. No entry may leave it: absolute paths, "..", links, devices and names given twice
+ * are errors that name the entry. Only regular files and directories are made, beside the directory's own first ("DIR/.unpacking") and
+ * moved in when all of them are complete; an archive that swells beyond reason is refused. */
 Status download_unpack(const char *archive, const char *directory);
 
 #endif

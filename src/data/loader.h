@@ -9,14 +9,14 @@ typedef struct LoaderOptions {
   int image; /* output is image x image */
   ResizeFilter filter;
   double mean[3], std[3]; /* of pixels scaled to [0, 1] */
-  bool augment;           /* random resized crop and horizontal flip (small fixed-size pictures of the output's size: pad by 1/8 and crop
-                           * unless crop_least is set) */
-  double crop_least;      /* least area of a random resized crop, e.g. 0.08; 0: pad-and-crop */
+  bool augment;           /* a random crop and horizontal flip with probability 1/2 */
+  double crop_least;      /* least area of a random resized crop, e.g. 0.08; 0: resize to image x image unless it has that size, pad by
+                           * image / 8 with black and crop (as usual for CIFAR) */
   bool shuffle;           /* a new order each epoch */
   bool drop_last;         /* leave out a last short batch */
   int batch;
   int workers; /* 1 or more */
-  int ahead;   /* batches prepared ahead; 0: 3 */
+  int ahead;   /* batches prepared ahead; 0: 3; raised to the number of workers */
   uint64_t seed;
 } LoaderOptions;
 
@@ -31,17 +31,18 @@ typedef struct Batch {
 typedef struct Loader Loader;
 
 Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options); /* the set stays the caller's */
-void loader_free(Loader *loader);                                               /* stops the workers */
+void loader_free(Loader *loader);                                               /* stops the workers; accepts NULL */
 
 int64_t loader_steps(const Loader *loader);                      /* batches per epoch */
-Status loader_seek(Loader *loader, int64_t epoch, int64_t step); /* the next batch is this one */
+Status loader_seek(Loader *loader, int64_t epoch, int64_t step); /* the next batch is this one; step == loader_steps: the next epoch's first */
 /* Waits for the next batch (epoch after epoch, without end). A broken picture is replaced by the next readable record, warned about once
- * by name and counted; more than half of a batch broken is an error. */
+ * by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);
-int64_t loader_skipped(const Loader *loader);
+int64_t loader_skipped(const Loader *loader); /* different broken pictures met so far */
 double loader_waited(const Loader *loader); /* seconds that loader_next spent waiting */
 
-/* For single pictures (inference): centre-fit resize to image x image and normalise: out [3, image, image]. */
+/* For single pictures (inference): resize to image x image, the whole picture, as Hugging Face's ViT does (no crop), and normalise:
+ * out [3, image, image]. */
 Status loader_prepare(const Image *image, const LoaderOptions *options, float *out);
 
 /* A PNG sheet of a batch (undoing the normalisation), at most 64 pictures, 8 to a row, small ones magnified by whole factors. */

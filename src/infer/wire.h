@@ -1,26 +1,66 @@
-/* The wire format between nodes (docs/FORMATS.md): fixed little-endian headers, no pointers, shapes or graphs. Parsing trusts nothing. */
+/* The wire format between nodes (docs/FORMATS.md): fixed little-endian headers, no pointers, shapes or graphs. Parsing trusts nothing.
+ *
+ *   offset  0 magic u32 | 4 version u8 | 5 kind u8 | 6 sender u8 | 7 block u8 | 8 site u8 | 9 flags u8 | 10 zero u16
+ *          12 request u32 | 16 count u32 | 20 bytes u32 | 24 payload
+ *
+ * A length that does not follow from the negotiated model is refused by whoever knows the model (network.c, node.c, leader.c). */
 #ifndef INFER_WIRE_H
 #define INFER_WIRE_H
+#include "autograd/real.h"
 #include "base/status.h"
 #include <stddef.h>
 #include <stdint.h>
 
 enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 1, WIRE_HEADER = 24 };
+enum { WIRE_STATISTICS = 64, WIRE_TEXT = 512, WIRE_NODES = 64 /* most nodes of a cluster */ };
+enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
 
-typedef enum WireKind { WIRE_HELLO = 1, WIRE_REQUEST, WIRE_CODES, WIRE_RESULT, WIRE_ERROR, WIRE_BYE } WireKind;
+#define WIRE_KINDS(X)                                                                                                                      \
+  X(HELLO, 1)    /* node to leader: ready; no payload */                                                                                   \
+  X(REQUEST, 2)  /* leader to node: count pictures, float32 pixels */                                                                      \
+  X(CODES, 3)    /* node to node: packed codes of count tokens */                                                                          \
+  X(RESULT, 4)   /* node to leader: statistics, class-token replicas, codes if wanted */                                                   \
+  X(ERROR, 5)    /* node to leader: text; count: 1 + the node that is to blame, 0: the sender */                                           \
+  X(BYE, 6)      /* leader to node: stop */                                                                                                \
+  X(PROGRESS, 7) /* node to leader: has reached this block; no payload */
+
+typedef enum WireKind {
+#define WIRE_ENUM(name, number) WIRE_##name = number,
+  WIRE_KINDS(WIRE_ENUM)
+#undef WIRE_ENUM
+      WIRE_KIND_END
+} WireKind;
 
 typedef struct WireHeader {
   uint8_t kind;
-  uint8_t sender; /* node */
-  uint8_t block;  /* WIRE_CODES: block; 0 otherwise */
+  uint8_t sender; /* node; 255: the leader */
+  uint8_t block;  /* WIRE_CODES, WIRE_PROGRESS: block; 0 otherwise */
   uint8_t site;
-  uint32_t request; /* number of the request */
+  uint8_t flags;
+  uint32_t request; /* number of the request, from 1 */
   uint32_t count;   /* WIRE_CODES: tokens per sample times samples; other kinds: see docs/FORMATS.md */
   uint32_t bytes;   /* of the payload behind the header */
 } WireHeader;
 
+enum { WIRE_LEADER = 255 };
+
+/* What a node says of one request, WIRE_STATISTICS bytes on the wire. Seconds of wall time. */
+typedef struct NodeStatistics {
+  double compute, quantise, send, wait;
+  uint64_t bytes_sent, bytes_received, messages_sent, messages_received; /* on the links between nodes, headers included */
+} NodeStatistics;
+
 void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]);
 Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload,
-                  WireHeader *header); /* BAD_VALUE on magic, version, kind, length */
+                  WireHeader *header);    /* BAD_VALUE on magic, version, kind, length */
+const char *wire_kind_name(uint8_t kind); /* "CODES" */
+
+void wire_pack_statistics(const NodeStatistics *statistics, uint8_t bytes[WIRE_STATISTICS]);
+Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *statistics); /* BAD_VALUE: times negative or no number */
+
+/* Arrays of little-endian float32. */
+void wire_pack_floats(const float *values, size_t count, uint8_t *bytes);
+void wire_pack_reals(const real *values, size_t count, uint8_t *bytes);
+void wire_parse_reals(const uint8_t *bytes, size_t count, real *values);
 
 #endif

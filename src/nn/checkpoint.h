@@ -12,7 +12,8 @@ typedef struct CheckpointReport {
 
 /* Reads parameters of `model` (allocated) from path: a directory or a .safetensors file. Accepts F32, F16, BF16; names with and without the
  * "vit." prefix; with and without a classifier. Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE,
- * naming the tensor, both shapes and what to do. `rng` initialises a new head. */
+ * naming the tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined.
+ */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
 /* For inference: as above but values point into a shared read-only mapping where the file is F32 and aligned, and into one fresh shared
@@ -22,12 +23,14 @@ Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapp
 void checkpoint_unmap(CheckpointMapping *mapping);
 
 /* codebooks[block * sites + site] -> [G, K, W/G] in one block of memory, which must hold blocks * sites * K * W numbers; NOT_FOUND when
- * absent. */
+ * absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing, shapes other than config's, or a NaN:
+ * BAD_FILE. */
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks);
 
 /* Writes config.json, preprocessor_config.json and model.safetensors (parameters and, if not NULL, codebooks) with dtype F32, F16 or BF16
  * for parameters and codebooks. Creates the directory. Everything atomic; `values` may replace the parameters' own (EMA weights): a block
- * laid out like ParamSet.values, or NULL. */
+ * laid out like ParamSet.values (param_padded), or NULL. A number that is not finite is NUMERIC and names the tensor; nothing is written
+ * then. */
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
 
 #endif

@@ -4,6 +4,7 @@
 #include "autograd/ops/ops.h"
 #include "base/status.h"
 #include "nn/layout.h"
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum ModelKind { MODEL_VIT, MODEL_GPT2, MODEL_LLAMA } ModelKind;
@@ -36,9 +37,17 @@ typedef struct ModelConfig {
 Status config_preset(ModelConfig *config, const char *name, int64_t classes);
 const char *config_preset_names(void); /* "vit-base, vit-small, ..." */
 
+/* What Hugging Face's ViTConfig and the paper say where nothing else is said (all sizes of the network itself 0, no classes). */
+void config_defaults(ModelConfig *config);
+
+/* Reading. The configuration is filled anew (release an old one first) and is all zeroes after a failure. Required of config.json:
+ * model_type, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size; other fields have Hugging Face's defaults, among them
+ * two classes where neither id2label nor num_labels is given; fields that are not known are ignored. Of preprocessor_config.json
+ * image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size of pictures is config.json's image_size. */
 Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, preprocessor_config.json */
-Status config_save(const ModelConfig *config, const char *directory); /* both files */
-Status config_parse(ModelConfig *config, const char *json, size_t size, const char *origin); /* config.json's text: fuzzed */
+Status config_save(const ModelConfig *config, const char *directory); /* both files, config.json last */
+Status config_parse(ModelConfig *config, const char *json, size_t size, const char *origin);              /* config.json's text: fuzzed */
+Status config_parse_preprocessor(ModelConfig *config, const char *json, size_t size, const char *origin); /* into a parsed one */
 Status config_check(const ModelConfig *config);                                      /* every range and divisibility; names the field */
 Status config_set_labels(ModelConfig *config, char *const *labels, int64_t classes); /* copies; NULL: LABEL_0... */
 Status config_copy(ModelConfig *to, const ModelConfig *from);
@@ -49,6 +58,6 @@ int config_sites(const ModelConfig *config);             /* codebook sets per bl
 int64_t config_site_width(const ModelConfig *config);    /* numbers of a token at a site */
 int config_code_bits(const ModelConfig *config);         /* ceil(log2 K) */
 double config_bits_per_token(const ModelConfig *config); /* sent per token over all blocks: L sites G log2 K */
-double config_compression(const ModelConfig *config);    /* 32 D L / bits per token (kv: 2 x width of kv) */
+double config_compression(const ModelConfig *config);    /* 32 D L / bits per token (kv: 2 x width of kv); 0: plain */
 
 #endif

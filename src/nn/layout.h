@@ -25,22 +25,29 @@ typedef struct TokenLayout {
   AttentionSpan *span;    /* [spans]; `own` counts in this process's remote rows (see below) */
   int64_t class_rows;     /* class-token replicas in this process */
   int32_t *class_row;     /* [class_rows] */
+  int64_t *class_of_span; /* [spans] class-token replicas of each span: 1 or 0 */
   int64_t shared;         /* length of the whole shared sequence: T, or T + 1 with a single class token */
   int64_t shared_rows;    /* rows of this process that are shared */
   int32_t *shared_row;    /* [shared_rows] their row numbers, in order */
   int64_t shared_begin;   /* place of the first of them in the shared sequence */
   int64_t *device_shared; /* [devices + 1] device d's part of the shared sequence is [device_shared[d], device_shared[d+1]) */
   int64_t remote;         /* remote rows that attention sees: `shared` in training (own parts skipped), the others' rows on a node */
+  void *memory;           /* private: holds the arrays above, for up to `capacity` tokens on as many devices */
+  int64_t capacity;
 } TokenLayout;
 
 /* order [T]: content tokens sorted by device; counts [devices]: how many each holds (their sum is T; each at least 1).
- * NULL order means raster order. Buffers are kept and reused by the next build on the same struct (zero it before the first).
- * N larger than T, a count below 1 or an order that is no permutation is STATUS_BAD_VALUE. */
+ * NULL order means raster order. Buffers are kept and reused by the next build on the same struct (zero it before the first): only a
+ * larger T than ever before allocates. N larger than T, a count below 1 or an order that is no permutation is STATUS_BAD_VALUE and
+ * leaves an empty layout. */
 Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
                     int self);
 
 /* The plain model on one device: no remote rows. */
 Status layout_build_plain(TokenLayout *layout, int64_t tokens, ClassToken class_token);
+
+/* The plain model on a choice of content tokens (PatchDropout): one class token and the `count` tokens of `chosen`, no remote rows. */
+Status layout_build_chosen(TokenLayout *layout, int64_t tokens, const int32_t *chosen, int64_t count);
 
 void layout_release(TokenLayout *layout);
 

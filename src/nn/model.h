@@ -10,16 +10,20 @@
 
 typedef struct Model Model; /* opaque: vit.c */
 
-typedef struct Codebooks Codebooks; /* of src/vq; nn only carries names */
-
 /* Describes the parameters of `config` (copied). No memory for values yet. */
 Status model_new(Model **model, const ModelConfig *config);
 void model_free(Model *model);
 const ModelConfig *model_config(const Model *model);
 ParamSet *model_params(Model *model);
 
+/* Random weights for training from scratch on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
+ * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
+ * sine and cosine position embeddings. The parameters must be allocated and initialised (param_initialise). */
+void model_initialise_mimetic(Model *model, Rng *rng);
+
 /* Content tokens -> class-token replicas after the final LayerNorm: pixels [B, C, H, W] -> [B, class_rows, D].
- * exchange may be NULL when the layout has no remote rows. */
+ * exchange may be NULL when the layout has no remote rows. The last block computes class-token rows only: nothing else is wanted of it.
+ * A node without a class-token replica (single class token, not device 0) gets NULL while tape_status stays OK. */
 Tensor *model_encode(Model *model, Tape *tape, Tensor *pixels, const TokenLayout *layout, Exchange *exchange);
 
 /* Mean over replicas and the head: [B, N, D] -> logits [B, classes]. */

@@ -38,8 +38,9 @@ const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* N
 Status safetensors_to_real(const SafeTensor *tensor, real *out);
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
 
-/* Writing: describe, then write in one go. `data` is float32, double, int32... as `source` says and converted to `dtype` (F32, F16, BF16,
- * I32, I64, U8). */
+/* Writing: describe, then write in one go. `data` is float32, double, int32... as `source` says and converted to `dtype`: floats to floats
+ * (any of F32, F16, BF16, F64, rounded to nearest even), whole numbers to whole numbers. A finite number that would become infinite, or a
+ * whole number out of range, is BAD_VALUE. */
 typedef struct SafeItem {
   const char *name;
   SafeDtype dtype;  /* in the file */
@@ -48,8 +49,9 @@ typedef struct SafeItem {
   int64_t shape[SAFE_DIMS];
   const void *data;
 } SafeItem;
-/* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL. Atomic. Tensor data is 8-byte aligned in the file
- * (64 when all are of one size class); names unique. */
+/* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL. Atomic. The data part starts at a multiple of 64
+ * and tensors whose size is a multiple of 64 bytes come first, so they are 64-byte aligned in the file; every tensor is aligned for its
+ * dtype. Names must be unique. */
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata);
 
 #if REAL_IS_DOUBLE

@@ -4,16 +4,20 @@
 #include "base/rng.h"
 #include "nn/layout.h"
 
+enum { DEVICE_MAP_MOST = 1024 }; /* devices of a map */
+
 typedef enum MapCounts { MAP_EVEN, MAP_FIXED, MAP_DIRICHLET } MapCounts;
 typedef struct DeviceMapOptions {
   int devices_least, devices_most; /* N is drawn uniformly from the range */
   MapCounts counts;
-  const int64_t *fixed; /* [devices_most], MAP_FIXED */
+  const int64_t *fixed; /* [devices_most], MAP_FIXED, which needs devices_least = devices_most */
   double concentration; /* of the Dirichlet, all parameters equal */
   bool permute;         /* any token anywhere (encoders); false: contiguous spans (decoders) */
 } DeviceMapOptions;
 
-/* Draws one map and builds the layout (all devices in this process). order_buffer holds `tokens` numbers. */
+/* Draws one map and builds the layout (all devices in this process). order_buffer holds `tokens` numbers. The tokens of a device keep
+ * their raster order among each other. Allocates nothing once the layout has seen as many tokens. A range beyond T, fixed counts
+ * that do not sum to T or a concentration that is not positive is STATUS_BAD_VALUE. */
 Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
                        int32_t *order_buffer);
 

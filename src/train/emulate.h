@@ -25,7 +25,6 @@ typedef struct EmulateSite {
   Navq navq;
   CodeUsage usage; /* since the last emulate_clear_usage */
   const real *x;   /* of the step under way: [B shared, W], in the tape's arena */
-  const real *q;   /* its codewords */
   int32_t *codes;  /* [B, shared, G] */
   int64_t rows;
   Tensor *remote;
@@ -46,7 +45,8 @@ typedef struct Emulation {
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
 void emulate_release(Emulation *emulation);
 void emulate_begin_step(Emulation *emulation, bool training);
-void emulate_update(Emulation *emulation, Rng *rng); /* after backward, before tape_clear */
+/* After backward, before tape_clear: noise moments, then EMA and revival, of every site. Scratch comes from the tape. */
+Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng);
 void emulate_clear_usage(Emulation *emulation);
 Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch); /* once codebooks are set: refresh norms, n = rows / K */
 

@@ -1,4 +1,5 @@
-/* Adam and AdamW over a whole ParamSet, gradient clipping, learning-rate schedule, moving average of the weights. */
+/* Adam and AdamW over a whole ParamSet, gradient clipping, learning-rate schedule, moving average of the weights.
+ * Results do not depend on the number of threads: the gradient's norm is summed over fixed chunks in a fixed order. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 #include "autograd/param.h"
@@ -9,19 +10,35 @@ typedef struct OptimizerOptions {
   double average;                        /* of the weights' moving average; 0: none */
 } OptimizerOptions;
 
+/* A run of numbers of one parameter: the unit of work and of summation. */
+typedef struct OptimizerChunk {
+  size_t param;
+  int64_t offset, count; /* in the blocks of the set */
+} OptimizerChunk;
+
 typedef struct Optimizer {
   ParamSet *params;
   OptimizerOptions options;
   real *first, *second; /* moments, laid out like params->values */
   real *average;        /* EMA weights, likewise; NULL when off */
   int64_t steps;
+  OptimizerChunk *chunk; /* [chunks], private */
+  double *partial;       /* [chunks], sums of squares, private */
+  int64_t chunks;
 } Optimizer;
 
+/* The set is allocated with gradients and outlives the optimizer; its weights are set already, as the average starts from them. On
+ * resume fill first, second, average and steps afterwards. Not finite, negative or contradictory options are BAD_VALUE. */
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options);
 void optimizer_release(Optimizer *optimizer);
 
+/* The weight that the average keeps of its past after `steps` steps: `decay`, but no more than (1 + steps) / (10 + steps), so that
+ * the average of a short run is not the starting point. */
+double optimizer_average_decay(double decay, int64_t steps);
+
 /* One step with rate = options.rate * factor on gradients scaled by `scale` (1 / accumulated batches). Returns the gradient's norm before
- * clipping (after scaling) in *norm; NUMERIC, with the weights untouched and the first bad parameter named, when it is not finite. */
+ * clipping (after scaling) in *norm; NUMERIC, with the weights untouched and the first bad parameter named, when it is not finite.
+ * Gradients are left as they are. */
 Status optimizer_step(Optimizer *optimizer, double factor, double scale, double *norm);
 
 /* Linear warm-up from 0 over `warmup` steps, then cosine to `floor` (a part of 1) at `total`. step counts from 0. */

@@ -5,6 +5,8 @@
 #include "autograd/real.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { CODEBOOK_LEAST = 2, CODEBOOK_MOST = 65536 };
@@ -22,8 +24,9 @@ void codebook_release(Codebook *book);
 void codebook_refresh(Codebook *book); /* after the codewords changed */
 
 /* Nearest codeword of each group: x [rows, W] -> codes [rows, G], as a matrix product over tiles; ties to the lowest index.
- * distortion (may be NULL) receives the sum over rows of |x - q|^2. Over the pool; allocates nothing but `scratch`, which must hold
- * codebook_assign_scratch(book) bytes. */
+ * distortion (may be NULL) receives the sum over rows of |x - q|^2, computed from the differences, so it is never negative. Over the pool;
+ * the result does not depend on the thread count. Allocates nothing: `scratch` must hold codebook_assign_scratch(book) bytes, asked for
+ * after threads_start, and be aligned to 8 bytes. */
 size_t codebook_assign_scratch(const Codebook *book);
 void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch);
 

@@ -1,7 +1,7 @@
 /* Exponential moving averages of cluster sizes and sums (van den Oord et al., 2017, appendix A.1), which move the codewords:
  *   n <- g n + (1 - g) c;  m <- g m + (1 - g) sum x;  e = m / n~,  n~ = (n + s) / (sum n + K s) sum n   (Laplace smoothing)
- * Start: m = e n. A codeword whose n falls below `dead_below` is revived: set to a random sample of the batch, with n and m reset together.
- */
+ * Start: m = e n. A codeword whose n falls below dead_below rows / K is revived: e becomes a random sample of the batch, n the mean cluster
+ * size of the batch (rows / K), and m = e n, all three together. */
 #ifndef VQ_EMA_H
 #define VQ_EMA_H
 #include "vq/codebook.h"
@@ -10,6 +10,8 @@ typedef struct CodebookEma {
   real *sizes; /* [G, K] n */
   real *sums;  /* [G, K, W/G] m */
   int64_t groups, entries, width;
+  int32_t *counts; /* [G, K] c of the last batch */
+  double *totals;  /* [G] sum of n, as of the last update */
 } CodebookEma;
 
 typedef struct EmaOptions {
@@ -22,7 +24,8 @@ Status ema_init(CodebookEma *ema, const Codebook *book, double start_size); /* n
 void ema_release(CodebookEma *ema);
 
 /* One batch x [rows, W] with its codes [rows, G]; updates ema, then book (and its half norms). Returns how many codewords were revived.
- * Over the pool (groups shared out); the result does not depend on the thread count. */
+ * Over the pool (groups and slices of their width shared out); the result does not depend on the thread count; allocates nothing. rng may
+ * be NULL where dead_below is 0. */
 int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_t *codes, int64_t rows, const EmaOptions *options,
                    Rng *rng);
 

@@ -5,7 +5,7 @@
 #define VQ_NAVQ_H
 #include "autograd/real.h"
 #include "base/status.h"
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum NoiseCovariance { NOISE_FULL, NOISE_DIAGONAL } NoiseCovariance;
@@ -24,14 +24,17 @@ typedef struct Navq {
 Status navq_init(Navq *navq, int64_t groups, int64_t width, NoiseCovariance kind);
 void navq_release(Navq *navq);
 
-/* Moments of the residual x - q, [rows, W] each. The first update sets them, later ones average. scratch: navq_scratch bytes. */
+/* Moments of the residual x - q, [rows, W] each. The first update sets them, later ones average; updates 1, 1 + refresh, 1 + 2 refresh, ...
+ * factorise. scratch: navq_scratch bytes, aligned to 8. To resume bit for bit, store `updates`, mean, covariance and factor. */
 size_t navq_scratch(const Navq *navq, int64_t rows);
 void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *scratch);
 
-/* noise [rows, W] = scale xi; a function of (seed, counter) and the moments alone, whatever the thread count. Zero before the first update.
- */
+/* noise [rows, W] = scale xi; a function of (seed, counter) and the factor alone, whatever the thread count. Zero before the first update.
+ * Row r uses the counters from counter + r ceil(W/4): a call spends navq_counters(navq, rows) of them. scratch as in navq_update. */
+uint64_t navq_counters(const Navq *navq, int64_t rows);
 void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch);
 
-void navq_factorise(Navq *navq); /* after loading moments */
+/* The factor of the present moments: for moments that were loaded without it. */
+void navq_factorise(Navq *navq);
 
 #endif

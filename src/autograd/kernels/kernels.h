@@ -5,6 +5,7 @@
 #ifndef AUTOGRAD_KERNELS_H
 #define AUTOGRAD_KERNELS_H
 #include "autograd/real.h"
+#include "base/status.h"
 #include <stdint.h>
 
 typedef struct Kernels {
@@ -51,12 +52,17 @@ typedef struct Kernels {
                 real decay);
 
   /* n standard normal numbers, a function of (seed, first index) alone: block `counter` and following of a counter-based generator
-   * (4 numbers a counter value), so that any partition over threads gives the same numbers. */
+   * (Philox4x32-10; 4 numbers a counter value), so that any partition over threads gives the same numbers. Tables of different names
+   * draw the same random bits and differ in rounding only. */
   void (*normal)(int64_t n, uint64_t seed, uint64_t counter, real *x);
 } Kernels;
 
-/* The table for this machine. Filled on the first call (thread-safe); ASTRA_KERNELS=portable|avx2|avx512 in the environment chooses. */
+/* The table for this machine. Chosen on the first call (thread-safe); ASTRA_KERNELS=portable|avx2|avx512 in the environment chooses, where
+ * that table exists. */
 const Kernels *kernels(void);
+
+/* BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks: programs ask at start. */
+Status kernels_check(void);
 
 /* The table of one name, or NULL where the CPU or the build lacks it: for tests and benchmarks. */
 const Kernels *kernels_named(const char *name);

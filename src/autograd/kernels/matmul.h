@@ -30,9 +30,12 @@ void matmul_count_only(int64_t m, int64_t n, int64_t k);
 MatmulCount matmul_counted(void); /* since the last reset, all threads' calls and FLOPs */
 void matmul_reset_count(void);
 
-/* Makes BLAS single-threaded (the pool shares the work out) and, where the library picked a kernel older than the CPU,
- * restarts the program with the right one: OpenBLAS 0.3.21 does not know CPUs newer than itself and then halves the speed.
- * Call first in main. argv as main got it. */
+/* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"): half the speed hangs on it. */
+const char *matmul_core(void);
+
+/* Where BLAS picked kernels older than the CPU, restarts the program with the right ones (a library older than the CPU may do so, and
+ * loses half the speed). A core type that the environment asks for (OPENBLAS_CORETYPE) is left alone. BLAS itself is single-threaded from
+ * the program's start: the pool shares the work out. Call first in main. argv as main got it. */
 void matmul_start(char **argv);
 
 #endif

@@ -21,10 +21,14 @@ typedef struct AttentionOptions {
   int spans;
   const AttentionSpan *span; /* [spans], disjoint, covering all rows of q in order */
   const uint8_t *lost;       /* [B, R], 1: this remote row never arrived and is masked out; NULL: none lost */
+  const int64_t
+      *queries; /* [spans] how many queries each span has, when q holds other rows than k and v: q is [B, their sum, ...], sorted by
+                 * span (a last block, where only class tokens are still wanted). NULL: q has the rows of k. Not with causal. */
 } AttentionOptions;
 
 /* softmax(q [k | remote_k]^T / sqrt(d)) [v | remote_v], with the rows each query may see.
- * q [B, S, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, S, heads d].
+ * q [B, Q, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, Q, heads d];
+ * Q = S but for `queries`.
  * Options are copied but for the arrays, which outlive the step. */
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options);
 

@@ -1,0 +1,201 @@
+/* The kernels as plain scalar loops with libm, for any CPU and for double builds: the oracle of the vector ones, and readable first.
+ * Sums run in double. */
+#include "autograd/kernels/kernels_tables.h"
+#include "autograd/kernels/philox.h"
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include <tgmath.h>
+
+#define SQRT_HALF         ((real)0.70710678118654752440)
+#define SQRT_2_OVER_PI    ((real)0.79788456080286535588)
+#define INVERSE_SQRT_2_PI ((real)0.39894228040143267794)
+#define TANH_CUBIC        ((real)0.044715)
+
+static void add_scaled(int64_t n, real a, const real *x, real *y) {
+  for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+static void add(int64_t n, const real *x, real *y) {
+  for (int64_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+static real dot(int64_t n, const real *x, const real *y) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)y[i];
+  return (real)sum;
+}
+
+static double sum_squares(int64_t n, const real *x) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+  return sum;
+}
+
+/* Phi(z) through erfc, which keeps its relative precision in the negative tail. */
+static real normal_cdf(real z) { return (real)0.5 * erfc(-z * SQRT_HALF); }
+
+static real tanh_argument(real z) { return SQRT_2_OVER_PI * (z + TANH_CUBIC * z * z * z); }
+
+static void add_bias(int64_t n, const real *bias, real *z) {
+  if (bias) add(n, bias, z);
+}
+
+static void bias_gelu(int64_t n, const real *bias, real *z, real *y) {
+  add_bias(n, bias, z);
+  for (int64_t i = 0; i < n; i++) y[i] = z[i] * normal_cdf(z[i]);
+}
+
+static void bias_gelu_tanh(int64_t n, const real *bias, real *z, real *y) {
+  add_bias(n, bias, z);
+  for (int64_t i = 0; i < n; i++) y[i] = (real)0.5 * z[i] * (1 + tanh(tanh_argument(z[i])));
+}
+
+static void gelu_backward(int64_t n, const real *z, const real *dy, real *dz) {
+  for (int64_t i = 0; i < n; i++) {
+    const real density = INVERSE_SQRT_2_PI * exp((real)-0.5 * z[i] * z[i]);
+    dz[i] = dy[i] * (normal_cdf(z[i]) + z[i] * density);
+  }
+}
+
+static void gelu_tanh_backward(int64_t n, const real *z, const real *dy, real *dz) {
+  for (int64_t i = 0; i < n; i++) {
+    const real t = tanh(tanh_argument(z[i]));
+    const real slope = SQRT_2_OVER_PI * (1 + 3 * TANH_CUBIC * z[i] * z[i]);
+    dz[i] = dy[i] * (real)0.5 * (1 + t + z[i] * (1 - t * t) * slope);
+  }
+}
+
+static void layer_norm(int64_t n, const real *x, const real *weight, const real *bias, real eps, real *y, real *mean, real *rstd) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+  const double average = sum / (double)n;
+  for (int64_t i = 0; i < n; i++) squares += ((double)x[i] - average) * ((double)x[i] - average);
+  *mean = (real)average;
+  *rstd = (real)(1 / sqrt(squares / (double)n + (double)eps));
+  for (int64_t i = 0; i < n; i++) y[i] = (x[i] - *mean) * *rstd * weight[i] + bias[i];
+}
+
+/* With g = dy weight: dx = rstd (g - mean(g) - xhat mean(g xhat)). */
+static void layer_norm_backward(int64_t n, const real *x, const real *weight, real mean, real rstd, const real *dy, real *dx, real *dweight,
+                                real *dbias) {
+  double sum = 0, sum_xhat = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const real xhat = (x[i] - mean) * rstd;
+    sum += (double)(dy[i] * weight[i]);
+    sum_xhat += (double)(dy[i] * weight[i] * xhat);
+    if (dweight) dweight[i] += dy[i] * xhat;
+    if (dbias) dbias[i] += dy[i];
+  }
+  if (!dx) return;
+  const real mean_g = (real)(sum / (double)n), mean_g_xhat = (real)(sum_xhat / (double)n);
+  for (int64_t i = 0; i < n; i++) dx[i] += rstd * (dy[i] * weight[i] - mean_g - (x[i] - mean) * rstd * mean_g_xhat);
+}
+
+static void rms_norm(int64_t n, const real *x, const real *weight, real eps, real *y, real *rstd) {
+  *rstd = (real)(1 / sqrt(sum_squares(n, x) / (double)n + (double)eps));
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] * *rstd * weight[i];
+}
+
+/* As above, without the mean. */
+static void rms_norm_backward(int64_t n, const real *x, const real *weight, real rstd, const real *dy, real *dx, real *dweight) {
+  double sum_xhat = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const real xhat = x[i] * rstd;
+    sum_xhat += (double)(dy[i] * weight[i] * xhat);
+    if (dweight) dweight[i] += dy[i] * xhat;
+  }
+  if (!dx) return;
+  const real mean_g_xhat = (real)(sum_xhat / (double)n);
+  for (int64_t i = 0; i < n; i++) dx[i] += rstd * (dy[i] * weight[i] - x[i] * rstd * mean_g_xhat);
+}
+
+static real softmax(int64_t n, real scale, real *s) {
+  real most = scale * s[0];
+  for (int64_t i = 1; i < n; i++) most = scale * s[i] > most ? scale * s[i] : most;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    s[i] = exp(scale * s[i] - most);
+    sum += (double)s[i];
+  }
+  const real inverse = (real)(1 / sum);
+  for (int64_t i = 0; i < n; i++) s[i] *= inverse;
+  return most + (real)log(sum);
+}
+
+static void softmax_again(int64_t n, real scale, real lse, real *s) {
+  for (int64_t i = 0; i < n; i++) s[i] = exp(scale * s[i] - lse);
+}
+
+static void softmax_backward(int64_t n, real scale, real sum_dp, const real *p, real *dp) {
+  for (int64_t i = 0; i < n; i++) dp[i] = scale * p[i] * (dp[i] - sum_dp);
+}
+
+static int32_t nearest(int64_t n, const real *half_norm, const real *s, real *best) {
+  real least = (real)INFINITY;
+  int32_t index = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const real value = half_norm[i] - s[i];
+    if (value < least) {
+      least = value;
+      index = (int32_t)i;
+    }
+  }
+  *best = least;
+  return index;
+}
+
+static void adamw(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2,
+                  real eps, real decay) {
+  for (int64_t i = 0; i < n; i++) {
+    const real g = scale * grad[i];
+    m[i] = b1 * m[i] + (1 - b1) * g;
+    v[i] = b2 * v[i] + (1 - b2) * g * g;
+    w[i] -= rate * (m[i] / c1 / (sqrt(v[i] / c2) + eps) + decay * w[i]);
+  }
+}
+
+/* Box and Muller: a radius from the first word (31 bits, never 0), an angle from the second. */
+static void box_muller(const uint32_t word[2], real x[2]) {
+  const real u = ((real)(word[0] >> 1) + (real)0.5) * (real)0x1p-31;
+  const real radius = sqrt(-2 * log(u));
+  const double angle = 2 * 3.14159265358979323846 * 0x1p-32 * (double)word[1];
+  x[0] = radius * (real)cos(angle);
+  x[1] = radius * (real)sin(angle);
+}
+
+static void normal(int64_t n, uint64_t seed, uint64_t counter, real *x) {
+  for (int64_t i = 0; i < n; i += PHILOX_WORDS, counter++) {
+    uint32_t word[PHILOX_WORDS];
+    real block[PHILOX_WORDS];
+    philox(seed, counter, word);
+    box_muller(word, block);
+    box_muller(word + 2, block + 2);
+    memcpy(x + i, block, (size_t)(n - i < PHILOX_WORDS ? n - i : PHILOX_WORDS) * sizeof *x);
+  }
+}
+
+const Kernels *kernels_portable(void) {
+  static const Kernels table = {
+      .name = "portable",
+      .axpy = add_scaled,
+      .add = add,
+      .dot = dot,
+      .sum_squares = sum_squares,
+      .bias_gelu = bias_gelu,
+      .bias_gelu_tanh = bias_gelu_tanh,
+      .gelu_backward = gelu_backward,
+      .gelu_tanh_backward = gelu_tanh_backward,
+      .layer_norm = layer_norm,
+      .layer_norm_backward = layer_norm_backward,
+      .rms_norm = rms_norm,
+      .rms_norm_backward = rms_norm_backward,
+      .softmax = softmax,
+      .softmax_again = softmax_again,
+      .softmax_backward = softmax_backward,
+      .nearest = nearest,
+      .adamw = adamw,
+      .normal = normal,
+  };
+  return &table;
+}

@@ -1,0 +1,271 @@
+/* The kernels on vectors of floats, written once and compiled for each instruction set by kernels_avx2.c and kernels_avx512.c, which define
+ * before including this:
+ *
+ *   VECTOR_NAME, VECTOR_WIDTH (floats), types Vector (floats), Words (uint32_t), Integers (int32_t), Doubles (half as many), Mask
+ *   v_load(p, left), v_store(p, v, left)   the first `left` <= WIDTH lanes; loading zeroes the others
+ *   v_fill(v, left, fill)                  replaces the lanes from `left` on
+ *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
+ *   v_less -> Mask, v_select(mask, then, otherwise), v_select_integers, v_to_float, v_low, v_high -> Doubles
+ *   v_sum, v_most (over lanes), v_multiply_wide(words, factor, &high, &low), v_transpose_4x4(v[4]) within 128-bit lanes
+ *
+ * Operators + - * / on vectors (and on a vector and a number) are the compiler's. Every kernel is bound by memory or by the arithmetic
+ * units, not by the loop: a row's tail runs through the same code with masks. */
+#ifndef AUTOGRAD_KERNELS_VECTOR_H
+#define AUTOGRAD_KERNELS_VECTOR_H
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+/* These want the includes above and each other in this order. */
+#include "autograd/kernels/vector_math.h"
+
+#include "autograd/kernels/vector_normal.h"
+
+#define SQRT_2_OVER_PI    0.79788456080286535588f
+#define INVERSE_SQRT_2_PI 0.39894228040143267794f
+#define TANH_CUBIC        0.044715f
+
+/* Runs the statements for i = 0, WIDTH, ... with left = WIDTH lanes (a constant, so that masks fold away), then once for the tail. */
+#define EACH_VECTOR(n, ...)                                                                                                                \
+  do {                                                                                                                                     \
+    int64_t i = 0;                                                                                                                         \
+    for (; i + VECTOR_WIDTH <= (n); i += VECTOR_WIDTH) {                                                                                   \
+      const int64_t left = VECTOR_WIDTH;                                                                                                   \
+      __VA_ARGS__                                                                                                                          \
+    }                                                                                                                                      \
+    const int64_t left = (n)-i;                                                                                                            \
+    if (left > 0) { __VA_ARGS__ }                                                                                                          \
+  } while (0)
+
+static void vector_axpy(int64_t n, float a, const float *x, float *y) {
+  const Vector factor = v_set(a);
+  EACH_VECTOR(n, v_store(y + i, v_fma(factor, v_load(x + i, left), v_load(y + i, left)), left););
+}
+
+static void vector_add(int64_t n, const float *x, float *y) {
+  EACH_VECTOR(n, v_store(y + i, v_load(y + i, left) + v_load(x + i, left), left););
+}
+
+static float vector_dot(int64_t n, const float *x, const float *y) {
+  Vector sum = v_set(0);
+  EACH_VECTOR(n, sum = v_fma(v_load(x + i, left), v_load(y + i, left), sum););
+  return v_sum(sum);
+}
+
+static double vector_sum_squares(int64_t n, const float *x) {
+  Doubles low = {0}, high = {0};
+  EACH_VECTOR(n, {
+    const Vector number = v_load(x + i, left);
+    low += v_low(number) * v_low(number);
+    high += v_high(number) * v_high(number);
+  });
+  double sum = 0;
+  low += high;
+  for (int lane = 0; lane < VECTOR_WIDTH / 2; lane++) sum += low[lane];
+  return sum;
+}
+
+/* ---- activations ---- */
+
+static inline Vector biased(const float *bias, float *z, int64_t i, int64_t left) {
+  Vector number = v_load(z + i, left);
+  if (!bias) return number;
+  number += v_load(bias + i, left);
+  v_store(z + i, number, left);
+  return number;
+}
+
+static void vector_bias_gelu(int64_t n, const float *bias, float *z, float *y) {
+  EACH_VECTOR(n, {
+    Vector exponential;
+    const Vector number = biased(bias, z, i, left);
+    v_store(y + i, number * v_normal_cdf(number, &exponential), left);
+  });
+}
+
+/* (1 + tanh u) / 2 = sigmoid(2 u): this is 2 u. */
+static inline Vector tanh_argument(Vector z) { return z * v_fma(z * z, v_set(2 * SQRT_2_OVER_PI * TANH_CUBIC), v_set(2 * SQRT_2_OVER_PI)); }
+
+static void vector_bias_gelu_tanh(int64_t n, const float *bias, float *z, float *y) {
+  EACH_VECTOR(n, {
+    Vector unused;
+    const Vector number = biased(bias, z, i, left);
+    v_store(y + i, number * v_sigmoid(tanh_argument(number), &unused), left);
+  });
+}
+
+static void vector_gelu_backward(int64_t n, const float *z, const float *dy, float *dz) {
+  EACH_VECTOR(n, {
+    Vector exponential;
+    const Vector number = v_load(z + i, left);
+    const Vector cdf = v_normal_cdf(number, &exponential);
+    v_store(dz + i, v_load(dy + i, left) * v_fma(number * INVERSE_SQRT_2_PI, exponential, cdf), left);
+  });
+}
+
+static void vector_gelu_tanh_backward(int64_t n, const float *z, const float *dy, float *dz) {
+  EACH_VECTOR(n, {
+    Vector steepness;
+    const Vector number = v_load(z + i, left);
+    const Vector s = v_sigmoid(tanh_argument(number), &steepness);
+    const Vector slope = v_fma(number * number, v_set(6 * SQRT_2_OVER_PI * TANH_CUBIC), v_set(2 * SQRT_2_OVER_PI));
+    v_store(dz + i, v_load(dy + i, left) * v_fma(number * slope, steepness, s), left);
+  });
+}
+
+/* ---- norms ---- */
+
+static void vector_layer_norm(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y, float *mean,
+                              float *rstd) {
+  Vector sum = v_set(0), squares = v_set(0);
+  EACH_VECTOR(n, sum += v_load(x + i, left););
+  *mean = v_sum(sum) / (float)n;
+  const Vector average = v_set(*mean);
+  EACH_VECTOR(n, {
+    const Vector apart = v_fill(v_load(x + i, left) - average, left, 0);
+    squares = v_fma(apart, apart, squares);
+  });
+  *rstd = 1.0f / sqrtf(v_sum(squares) / (float)n + eps);
+  const Vector factor = v_set(*rstd);
+  EACH_VECTOR(n, {
+    const Vector xhat = (v_load(x + i, left) - average) * factor;
+    v_store(y + i, v_fma(xhat, v_load(weight + i, left), v_load(bias + i, left)), left);
+  });
+}
+
+/* With g = dy weight: dx = rstd (g - mean(g) - xhat mean(g xhat)). */
+static void vector_layer_norm_backward(int64_t n, const float *x, const float *weight, float mean, float rstd, const float *dy, float *dx,
+                                       float *dweight, float *dbias) {
+  const Vector average = v_set(mean), factor = v_set(rstd);
+  Vector sum = v_set(0), sum_xhat = v_set(0);
+  EACH_VECTOR(n, {
+    const Vector xhat = (v_load(x + i, left) - average) * factor;
+    const Vector dout = v_load(dy + i, left);
+    const Vector g = dout * v_load(weight + i, left); /* 0 beyond the tail */
+    sum += g;
+    sum_xhat = v_fma(g, xhat, sum_xhat);
+    if (dweight) v_store(dweight + i, v_fma(dout, xhat, v_load(dweight + i, left)), left);
+    if (dbias) v_store(dbias + i, v_load(dbias + i, left) + dout, left);
+  });
+  if (!dx) return;
+  const Vector mean_g = v_set(v_sum(sum) / (float)n), mean_g_xhat = v_set(v_sum(sum_xhat) / (float)n);
+  EACH_VECTOR(n, {
+    const Vector xhat = (v_load(x + i, left) - average) * factor;
+    const Vector g = v_load(dy + i, left) * v_load(weight + i, left);
+    v_store(dx + i, v_fma(factor, g - mean_g - xhat * mean_g_xhat, v_load(dx + i, left)), left);
+  });
+}
+
+static void vector_rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y, float *rstd) {
+  *rstd = 1.0f / sqrtf(vector_dot(n, x, x) / (float)n + eps);
+  const Vector factor = v_set(*rstd);
+  EACH_VECTOR(n, v_store(y + i, v_load(x + i, left) * factor * v_load(weight + i, left), left););
+}
+
+static void vector_rms_norm_backward(int64_t n, const float *x, const float *weight, float rstd, const float *dy, float *dx,
+                                     float *dweight) {
+  const Vector factor = v_set(rstd);
+  Vector sum_xhat = v_set(0);
+  EACH_VECTOR(n, {
+    const Vector xhat = v_load(x + i, left) * factor;
+    const Vector dout = v_load(dy + i, left);
+    sum_xhat = v_fma(dout * v_load(weight + i, left), xhat, sum_xhat);
+    if (dweight) v_store(dweight + i, v_fma(dout, xhat, v_load(dweight + i, left)), left);
+  });
+  if (!dx) return;
+  const Vector mean_g_xhat = v_set(v_sum(sum_xhat) / (float)n);
+  EACH_VECTOR(n, {
+    const Vector xhat = v_load(x + i, left) * factor;
+    const Vector g = v_load(dy + i, left) * v_load(weight + i, left);
+    v_store(dx + i, v_fma(factor, g - xhat * mean_g_xhat, v_load(dx + i, left)), left);
+  });
+}
+
+/* ---- softmax ---- */
+
+static float vector_softmax(int64_t n, float scale, float *s) {
+  Vector most = v_set(-INFINITY), sum = v_set(0);
+  EACH_VECTOR(n, most = v_max(most, v_fill(v_load(s + i, left) * scale, left, -INFINITY)););
+  const float highest = v_most(most);
+  EACH_VECTOR(n, {
+    const Vector p = v_exp(v_load(s + i, left) * scale - highest);
+    v_store(s + i, p, left);
+    sum += v_fill(p, left, 0);
+  });
+  const float total = v_sum(sum), inverse = 1.0f / total;
+  EACH_VECTOR(n, v_store(s + i, v_load(s + i, left) * inverse, left););
+  return highest + logf(total);
+}
+
+static void vector_softmax_again(int64_t n, float scale, float lse, float *s) {
+  EACH_VECTOR(n, v_store(s + i, v_exp(v_load(s + i, left) * scale - lse), left););
+}
+
+static void vector_softmax_backward(int64_t n, float scale, float sum_dp, const float *p, float *dp) {
+  EACH_VECTOR(n, v_store(dp + i, v_load(p + i, left) * scale * (v_load(dp + i, left) - sum_dp), left););
+}
+
+/* ---- search ---- */
+
+/* Each lane keeps its best and the vector that held it; a later equal value never replaces an earlier one. */
+static int32_t vector_nearest(int64_t n, const float *half_norm, const float *s, float *best) {
+  Vector least = v_set(INFINITY);
+  Integers found = {0}, step = {0};
+  EACH_VECTOR(n, {
+    const Vector value = v_fill(v_load(half_norm + i, left) - v_load(s + i, left), left, INFINITY);
+    const Mask less = v_less(value, least);
+    least = v_min(value, least); /* not by the mask: a shorter chain from one step to the next */
+    found = v_select_integers(less, step, found);
+    step += 1;
+  });
+  float lowest = INFINITY;
+  int32_t index = 0;
+  for (int lane = 0; lane < VECTOR_WIDTH; lane++) {
+    const int32_t at = found[lane] * VECTOR_WIDTH + lane;
+    if (least[lane] < lowest || (least[lane] == lowest && lowest < INFINITY && at < index)) {
+      lowest = least[lane];
+      index = at;
+    }
+  }
+  *best = lowest;
+  return index;
+}
+
+/* ---- optimizer ---- */
+
+static void vector_adamw(int64_t n, float *w, const float *grad, float *m, float *v, float scale, float rate, float b1, float b2, float c1,
+                         float c2, float eps, float decay) {
+  const Vector keep1 = v_set(b1), keep2 = v_set(b2), inverse1 = v_set(1 / c1), inverse2 = v_set(1 / c2);
+  EACH_VECTOR(n, {
+    const Vector g = v_load(grad + i, left) * scale;
+    const Vector first = v_fma(keep1, v_load(m + i, left), g * (1 - b1));
+    const Vector second = v_fma(keep2, v_load(v + i, left), g * g * (1 - b2));
+    const Vector weight = v_load(w + i, left);
+    v_store(m + i, first, left);
+    v_store(v + i, second, left);
+    v_store(w + i, weight - (first * inverse1 / (v_sqrt(second * inverse2) + eps) + weight * decay) * rate, left);
+  });
+}
+
+static const Kernels vector_table = {
+    .name = VECTOR_NAME,
+    .axpy = vector_axpy,
+    .add = vector_add,
+    .dot = vector_dot,
+    .sum_squares = vector_sum_squares,
+    .bias_gelu = vector_bias_gelu,
+    .bias_gelu_tanh = vector_bias_gelu_tanh,
+    .gelu_backward = vector_gelu_backward,
+    .gelu_tanh_backward = vector_gelu_tanh_backward,
+    .layer_norm = vector_layer_norm,
+    .layer_norm_backward = vector_layer_norm_backward,
+    .rms_norm = vector_rms_norm,
+    .rms_norm_backward = vector_rms_norm_backward,
+    .softmax = vector_softmax,
+    .softmax_again = vector_softmax_again,
+    .softmax_backward = vector_softmax_backward,
+    .nearest = vector_nearest,
+    .adamw = vector_adamw,
+    .normal = vector_normal,
+};
+
+#endif

@@ -1,0 +1,190 @@
+/* Matrix products through CBLAS. A product is cut along its larger output dimension into one piece a thread (never along the inner
+ * dimension: no sum is split between threads); each piece is a single-threaded BLAS call. Measured: BLAS threading one product by itself
+ * loses against this on attention shapes and costs a second pool that spins against ours. */
+#include "autograd/kernels/matmul.h"
+#include "base/clock.h"
+#include "base/threads.h"
+#include <cblas.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if REAL_IS_DOUBLE
+#define blas_gemm cblas_dgemm
+#define blas_gemv cblas_dgemv
+#else
+#define blas_gemm cblas_sgemm
+#define blas_gemv cblas_sgemv
+#endif
+
+enum {
+  PIECE_GRAIN = 16,         /* rows or columns: a whole number of BLAS register tiles */
+  POOLED_LEAST = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
+};
+
+typedef struct Product {
+  bool transpose_a, transpose_b;
+  int64_t m, n, k;
+  real alpha;
+  const real *a;
+  int64_t lda;
+  const real *b;
+  int64_t ldb;
+  real beta;
+  real *c;
+  int64_t ldc;
+} Product;
+
+/* ---- counting ---- */
+
+static _Atomic int64_t counted_calls;
+static _Atomic uint64_t counted_flops; /* the bits of a double */
+static double counted_seconds;         /* the timed thread's alone */
+static _Thread_local bool timed;       /* the thread that started or reset the count: thread 0 of the pool */
+
+static double bits_to_double(uint64_t bits) {
+  double value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static void count_product(int64_t m, int64_t n, int64_t k) {
+  atomic_fetch_add_explicit(&counted_calls, 1, memory_order_relaxed);
+  uint64_t old = atomic_load_explicit(&counted_flops, memory_order_relaxed), fresh;
+  do {
+    const double sum = bits_to_double(old) + 2.0 * (double)m * (double)n * (double)k;
+    memcpy(&fresh, &sum, sizeof fresh);
+  } while (!atomic_compare_exchange_weak_explicit(&counted_flops, &old, fresh, memory_order_relaxed, memory_order_relaxed));
+}
+
+static double count_begin(void) { return timed ? clock_now() : 0; }
+
+static void count_end(double begun) {
+  if (timed) counted_seconds += clock_now() - begun;
+}
+
+void matmul_count_only(int64_t m, int64_t n, int64_t k) { count_product(m, n, k); }
+
+MatmulCount matmul_counted(void) {
+  return (MatmulCount){.calls = atomic_load_explicit(&counted_calls, memory_order_relaxed),
+                       .flops = bits_to_double(atomic_load_explicit(&counted_flops, memory_order_relaxed)),
+                       .seconds = counted_seconds};
+}
+
+void matmul_reset_count(void) {
+  timed = true;
+  counted_seconds = 0;
+  atomic_store_explicit(&counted_calls, 0, memory_order_relaxed);
+  atomic_store_explicit(&counted_flops, 0, memory_order_relaxed);
+}
+
+/* ---- products ---- */
+
+/* y = alpha A x + beta y or with A^T; A [rows, columns] as stored. BLAS may scale what y holds, so a beta of 0 is done here. */
+static void gemv(bool transpose, int64_t rows, int64_t columns, real alpha, const real *a, int64_t lda, const real *x, int64_t step_x,
+                 real beta, real *y) {
+  if (beta == 0) {
+    memset(y, 0, (size_t)(transpose ? columns : rows) * sizeof *y);
+    beta = 1;
+  }
+  blas_gemv(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans, (int)rows, (int)columns, alpha, a, (int)lda, x, (int)step_x, beta, y, 1);
+}
+
+static void run_product(const Product *p) {
+  if (p->m == 1 && p->k > 0) { /* c^T = op(B)^T a^T: at memory speed, which gemm is not */
+    gemv(!p->transpose_b, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, p->alpha, p->b, p->ldb, p->a,
+         p->transpose_a ? p->lda : 1, p->beta, p->c);
+    return;
+  }
+  blas_gemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n,
+            (int)p->k, p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, p->beta, p->c, (int)p->ldc);
+}
+
+static void run_rows(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Product piece = *(const Product *)context;
+  piece.m = end - begin;
+  piece.a += piece.transpose_a ? begin : begin * piece.lda;
+  piece.c += begin * piece.ldc;
+  run_product(&piece);
+}
+
+static void run_columns(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Product piece = *(const Product *)context;
+  piece.n = end - begin;
+  piece.b += piece.transpose_b ? begin * piece.ldb : begin;
+  piece.c += begin;
+  run_product(&piece);
+}
+
+void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
+            int64_t ldb, real beta, real *c, int64_t ldc) {
+  if (m <= 0 || n <= 0) return;
+  Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+  const double begun = count_begin();
+  if ((double)m * (double)n * (double)k < POOLED_LEAST)
+    run_product(&product);
+  else if (m >= n)
+    threads_for(m, PIECE_GRAIN, run_rows, &product);
+  else
+    threads_for(n, PIECE_GRAIN, run_columns, &product);
+  count_product(m, n, k);
+  count_end(begun);
+}
+
+void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
+                   const real *b, int64_t ldb, real beta, real *c, int64_t ldc) {
+  if (m <= 0 || n <= 0) return;
+  const Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+  const double begun = count_begin();
+  run_product(&product);
+  count_product(m, n, k);
+  count_end(begun);
+}
+
+void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y) {
+  matmul_single(false, true, 1, m, k, alpha, x, k, a, lda, beta, y, m);
+}
+
+/* ---- start ---- */
+
+const char *matmul_core(void) { return openblas_get_corename(); }
+
+__attribute__((constructor)) static void use_one_blas_thread(void) { openblas_set_num_threads(1); }
+
+#if defined(__x86_64__)
+static bool is_one_of(const char *name, const char *const *list) {
+  for (; *list; list++)
+    if (!strcmp(name, *list)) return true;
+  return false;
+}
+
+/* The core type that fits this CPU better than the one BLAS runs with, or NULL. Names as OpenBLAS prints them. */
+static const char *better_core_type(const char *running) {
+  static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
+  static const char *const with_avx2[] = {"Haswell", "Zen", NULL};
+  if (is_one_of(running, with_avx512)) return NULL;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd"))
+    return "SKYLAKEX";
+  if (is_one_of(running, with_avx2)) return NULL;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? "HASWELL" : NULL;
+}
+#else
+static const char *better_core_type(const char *running) {
+  (void)running;
+  return NULL;
+}
+#endif
+
+/* The core type is read when the library loads, hence the restart. The variable that asks for it also prevents a second one. */
+void matmul_start(char **argv) {
+  timed = true;
+  if (getenv("OPENBLAS_CORETYPE")) return;
+  const char *better = better_core_type(openblas_get_corename());
+  if (!better || setenv("OPENBLAS_CORETYPE", better, 1)) return;
+  setenv("OPENBLAS_NUM_THREADS", "1", 0);
+  execv("/proc/self/exe", argv); /* returns only on failure: then the slower kernel serves */
+}

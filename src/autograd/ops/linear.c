@@ -1,0 +1,127 @@
+/* act(x W^T + b) + residual.
+ * The bias (and the residual) is written into the output first and the product added to it, which costs no more than the zeroing that BLAS
+ * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z. */
+#include "autograd/ops/op_common.h"
+
+typedef struct Linear {
+  Tensor *x, *weight, *bias, *residual, *y;
+  real *z; /* [rows, out] before the activation; y's own values when there is none or nothing is recorded */
+  Activation activation;
+  int64_t rows, in, out;
+} Linear;
+
+enum { PANEL = 1024 /* rows: smaller ones make BLAS pack W again too often, larger ones fall out of the last-level cache */ };
+
+static void start_rows(const Linear *job, int64_t begin, int64_t end) {
+  const real *bias = job->bias ? job->bias->value : NULL;
+  for (int64_t row = begin; row < end; row++) {
+    real *z = job->z + row * job->out;
+    if (job->residual) {
+      memcpy(z, job->residual->value + row * job->out, (size_t)job->out * sizeof(real));
+      if (bias) kernels()->add(job->out, bias, z);
+    } else if (bias) {
+      memcpy(z, bias, (size_t)job->out * sizeof(real));
+    }
+  }
+}
+
+static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
+  if (job->activation == ACTIVATION_NONE) return;
+  int64_t at = begin * job->out, count = (end - begin) * job->out;
+  if (job->activation == ACTIVATION_GELU)
+    kernels()->bias_gelu(count, NULL, job->z + at, job->y->value + at);
+  else
+    kernels()->bias_gelu_tanh(count, NULL, job->z + at, job->y->value + at);
+}
+
+static real start_beta(const Linear *job) { return job->bias || job->residual ? 1 : 0; }
+
+static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Linear *job = context;
+  for (int64_t at = begin; at < end; at += PANEL) {
+    int64_t stop = at + PANEL < end ? at + PANEL : end;
+    start_rows(job, at, stop);
+    matmul_single(false, true, stop - at, job->out, job->in, 1, job->x->value + at * job->in, job->in, job->weight->value, job->in,
+                  start_beta(job), job->z + at * job->out, job->out);
+    activate_rows(job, at, stop);
+  }
+}
+
+static void activate_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  activate_rows(context, begin, end);
+}
+
+static void linear_forward(Tape *tape, void *record) {
+  Linear *job = record;
+  if (tape_planning(tape)) {
+    matmul_count_only(job->rows, job->out, job->in);
+  } else if (job->rows >= 64 * threads_count()) {
+    threads_for(job->rows, OP_ROW_GRAIN, panels_body, job);
+  } else { /* few rows: let the product be cut along the outputs */
+    start_rows(job, 0, job->rows);
+    matmul(false, true, job->rows, job->out, job->in, 1, job->x->value, job->in, job->weight->value, job->in, start_beta(job), job->z,
+           job->out);
+    threads_for(job->rows, 1, activate_body, job);
+  }
+}
+
+/* dz = dy act'(z), in place in dy. */
+static void activation_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Linear *job = context;
+  int64_t at = begin * job->out, count = (end - begin) * job->out;
+  real *dy = job->y->grad + at;
+  if (job->activation == ACTIVATION_GELU)
+    kernels()->gelu_backward(count, job->z + at, dy, dy);
+  else
+    kernels()->gelu_tanh_backward(count, job->z + at, dy, dy);
+}
+
+/* dbias[columns] += sum over rows; columns are shared out, so that the order of the sum is fixed. */
+static void bias_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Linear *job = context;
+  for (int64_t row = 0; row < job->rows; row++) kernels()->add(end - begin, job->y->grad + row * job->out + begin, job->bias->grad + begin);
+}
+
+static void linear_backward(Tape *tape, void *record) {
+  Linear *job = record;
+  bool add;
+  real *dx = tape_grad(tape, job->x, &add);
+  bool add_weight;
+  real *dweight = tape_grad(tape, job->weight, &add_weight);
+  real *dbias = tape_grad_zeroed(tape, job->bias);
+  const real *dz = job->y->grad;
+  if (job->activation != ACTIVATION_NONE) tape_for(tape, job->rows, OP_ROW_GRAIN, activation_backward_body, job);
+  if (dweight)
+    tape_matmul(tape, true, false, job->out, job->in, job->rows, 1, dz, job->out, job->x->value, job->in, add_weight ? 1 : 0, dweight,
+                job->in);
+  if (dbias) tape_for(tape, job->out, 64, bias_backward_body, job);
+  if (dx)
+    tape_matmul(tape, false, false, job->rows, job->in, job->out, 1, dz, job->out, job->weight->value, job->in, add ? 1 : 0, dx, job->in);
+  if (job->residual) tape_pass_grad(tape, job->y, job->residual);
+}
+
+static const OpKind LINEAR = {"linear", linear_forward, linear_backward};
+
+Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual) {
+  OP_REQUIRE(x, weight);
+  int64_t in = tensor_width(x), out = weight->shape[0];
+  OP_CHECK(weight->dims == 2 && weight->shape[1] == in, "linear: x has %lld columns, the weight [%lld, %lld]", (long long)in,
+           (long long)weight->shape[0], (long long)weight->shape[1]);
+  OP_CHECK(!bias || tensor_count(bias) == out, "linear: the bias has %lld numbers, the output %lld", (long long)tensor_count(bias),
+           (long long)out);
+  OP_CHECK(!residual || activation == ACTIVATION_NONE, "linear: a residual goes with no activation only");
+  Tensor *y = op_like(tape, x, out);
+  Linear *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  OP_CHECK(!residual || tensor_count(residual) == tensor_count(y), "linear: the residual's shape is not the output's");
+  *job = (Linear){x, weight, bias, residual, y, y->value, activation, tensor_rows(x), in, out};
+  y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(weight) || op_wants(bias) || op_wants(residual));
+  if (y->needs_grad && activation != ACTIVATION_NONE) job->z = tape_alloc(tape, (size_t)tensor_count(y) * sizeof(real));
+  if (job->z == NULL) return NULL;
+  tape_apply(tape, &LINEAR, job, y);
+  return y;
+}

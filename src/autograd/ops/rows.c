@@ -1,0 +1,90 @@
+/* Moving and averaging rows: gather_rows, mean_replicas. */
+#include "autograd/ops/op_common.h"
+
+/* ---------------------------------------------------------------- gather */
+
+typedef struct Gather {
+  Tensor *x, *y;
+  const int32_t *rows;
+  int64_t from, count, width; /* rows of a sample before and after */
+} Gather;
+
+static int64_t source_row(const Gather *job, int64_t row) { return row / job->count * job->from + job->rows[row % job->count]; }
+
+static void gather_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Gather *job = context;
+  for (int64_t row = begin; row < end; row++)
+    memcpy(job->y->value + row * job->width, job->x->value + source_row(job, row) * job->width, (size_t)job->width * sizeof(real));
+}
+
+static void gather_forward(Tape *tape, void *record) {
+  Gather *job = record;
+  tape_for(tape, tensor_rows(job->y), OP_ROW_GRAIN, gather_body, job);
+}
+
+static void gather_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Gather *job = context;
+  for (int64_t row = begin; row < end; row++)
+    kernels()->add(job->width, job->y->grad + row * job->width, job->x->grad + source_row(job, row) * job->width);
+}
+
+static void gather_backward(Tape *tape, void *record) {
+  Gather *job = record;
+  if (tape_grad_zeroed(tape, job->x)) tape_for(tape, tensor_rows(job->y), OP_ROW_GRAIN, gather_backward_body, job);
+}
+
+static const OpKind GATHER_ROWS = {"gather_rows", gather_forward, gather_backward};
+
+Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) {
+  OP_REQUIRE(x, rows);
+  OP_CHECK(x->dims == 3, "gather_rows: x has %d dimensions, not 3", x->dims);
+  for (int64_t i = 0; i < count; i++)
+    OP_CHECK(rows[i] >= 0 && rows[i] < x->shape[1], "gather_rows: row %d is outside [0, %lld)", (int)rows[i], (long long)x->shape[1]);
+  Tensor *y = tape_tensor(tape, 3, (int64_t[]){x->shape[0], count, x->shape[2]});
+  Gather *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (Gather){x, y, rows, x->shape[1], count, x->shape[2]};
+  y->needs_grad = tape_recording(tape) && op_wants(x);
+  tape_apply(tape, &GATHER_ROWS, job, y);
+  return y;
+}
+
+/* ---------------------------------------------------------------- mean over replicas */
+
+typedef struct Mean {
+  Tensor *x, *y;
+  int64_t batch, replicas, width;
+} Mean;
+
+static void mean_forward(Tape *tape, void *record) {
+  Mean *job = record;
+  if (tape_planning(tape)) return;
+  memset(job->y->value, 0, (size_t)(job->batch * job->width) * sizeof(real));
+  for (int64_t row = 0; row < job->batch * job->replicas; row++)
+    kernels()->axpy(job->width, (real)1 / (real)job->replicas, job->x->value + row * job->width,
+                    job->y->value + row / job->replicas * job->width);
+}
+
+static void mean_backward(Tape *tape, void *record) {
+  Mean *job = record;
+  real *dx = tape_grad_zeroed(tape, job->x);
+  if (dx == NULL || tape_planning(tape)) return;
+  for (int64_t row = 0; row < job->batch * job->replicas; row++)
+    kernels()->axpy(job->width, (real)1 / (real)job->replicas, job->y->grad + row / job->replicas * job->width, dx + row * job->width);
+}
+
+static const OpKind MEAN_REPLICAS = {"mean_replicas", mean_forward, mean_backward};
+
+Tensor *op_mean_replicas(Tape *tape, Tensor *x) {
+  OP_REQUIRE(x);
+  OP_CHECK(x->dims == 3 && x->shape[1] > 0, "mean_replicas: x has %d dimensions, not 3", x->dims);
+  Tensor *y = tape_tensor(tape, 2, (int64_t[]){x->shape[0], x->shape[2]});
+  Mean *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (Mean){x, y, x->shape[0], x->shape[1], x->shape[2]};
+  y->needs_grad = tape_recording(tape) && op_wants(x);
+  tape_apply(tape, &MEAN_REPLICAS, job, y);
+  return y;
+}

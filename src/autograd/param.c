@@ -1,0 +1,183 @@
+/* Parameters: their descriptions, and one block of memory each for all values and all gradients.
+ *
+ *   values | p0 ........ pad | p1 ... pad | p2 ................ |      each parameter starts on a cache line (16 floats)
+ *
+ * Leaves out what a parameter is for: the model describes, the optimizer steps, the checkpoint reads and writes.
+ * Invariant: after param_allocate every tensor points into the blocks at the running sum of param_padded. */
+#include "autograd/param.h"
+#include "base/threads.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAD = 16, CACHE_LINE = 64 };
+static const size_t HUGE_PAGE = (size_t)2 << 20;
+static const int64_t MOST_NUMBERS = (int64_t)1 << 48; /* of one parameter and of a set: byte counts stay far from overflow */
+
+static int64_t padded(int64_t count) { return (count + PAD - 1) / PAD * PAD; }
+
+int64_t param_padded(const Param *param) { return padded(tensor_count(&param->tensor)); }
+
+static bool shape_is_sane(int dims, const int64_t *shape) {
+  if (dims < 1 || dims > TENSOR_DIMS) return false;
+  int64_t count = 1;
+  for (int i = 0; i < dims; i++) {
+    if (shape[i] < 1 || shape[i] > MOST_NUMBERS / count) return false;
+    count *= shape[i];
+  }
+  return true;
+}
+
+static bool make_room(ParamSet *set) {
+  if (set->count < set->capacity) return true;
+  size_t capacity = set->capacity ? 2 * set->capacity : 64;
+  Param *list = realloc(set->list, capacity * sizeof *list);
+  if (!list) return false;
+  set->list = list;
+  set->capacity = capacity;
+  return true;
+}
+
+int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t *shape, const char *name_format, ...) {
+  if (!shape_is_sane(dims, shape) || !make_room(set)) return -1;
+  Param *param = &set->list[set->count];
+  memset(param, 0, sizeof *param);
+  va_list arguments;
+  va_start(arguments, name_format);
+  int length = vsnprintf(param->name, sizeof param->name, name_format, arguments);
+  va_end(arguments);
+  if (length < 1 || length >= PARAM_NAME) return -1;
+  param->init = init;
+  param->decay = decay;
+  param->tensor.dims = dims;
+  memcpy(param->tensor.shape, shape, (size_t)dims * sizeof *shape);
+  return (int)set->count++;
+}
+
+/* Zeroed, on a cache line. Large blocks come from the system untouched: a set that is described wrongly large costs nothing until it is
+ * filled, and huge pages make the first touch four times as fast. */
+static void *block_new(size_t bytes) {
+  if (bytes >= HUGE_PAGE) {
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return NULL;
+    (void)madvise(block, bytes, MADV_HUGEPAGE); /* advice: a kernel without huge pages refuses, and all works as well */
+    return block;
+  }
+  void *block = NULL;
+  if (posix_memalign(&block, CACHE_LINE, bytes) != 0) return NULL;
+  return memset(block, 0, bytes);
+}
+
+static void block_free(void *block, size_t bytes) {
+  if (block && bytes >= HUGE_PAGE)
+    munmap(block, bytes);
+  else
+    free(block);
+}
+
+static void free_blocks(ParamSet *set) {
+  size_t bytes = (size_t)set->total * sizeof(real);
+  block_free(set->values, bytes);
+  block_free(set->grads, bytes);
+  set->values = set->grads = NULL;
+  set->total = 0;
+}
+
+Status param_allocate(ParamSet *set, bool with_grads) {
+  free_blocks(set);
+  for (size_t i = 0; i < set->count; i++) {
+    set->total += param_padded(&set->list[i]);
+    if (set->total > MOST_NUMBERS)
+      return set->total = 0, status_set(STATUS_BAD_VALUE, "the model has more parameters than can be addressed");
+  }
+  if (set->total == 0) return STATUS_OK;
+  size_t bytes = (size_t)set->total * sizeof(real);
+  set->values = block_new(bytes);
+  if (with_grads) set->grads = block_new(bytes);
+  if (!set->values || (with_grads && !set->grads)) {
+    free_blocks(set);
+    return status_set(STATUS_NO_MEMORY, "no memory for the model's parameters: %.1f MB%s; choose a smaller model", (double)bytes / 1e6,
+                      with_grads ? " and as much for their gradients" : "");
+  }
+  int64_t offset = 0;
+  for (size_t i = 0; i < set->count; i++) {
+    Tensor *tensor = &set->list[i].tensor;
+    tensor->value = set->values + offset;
+    tensor->grad = with_grads ? set->grads + offset : NULL;
+    tensor->needs_grad = with_grads;
+    tensor->grad_filled = false;
+    offset += param_padded(&set->list[i]);
+  }
+  return STATUS_OK;
+}
+
+/* Standard deviation 0.02, cut at two deviations: what ViT, GPT-2 and Llama start from. */
+static void fill_normal(real *value, int64_t count, Rng *rng) {
+  for (int64_t i = 0; i < count; i++) {
+    double z = rng_normal(rng);
+    while (z < -2.0 || z > 2.0) z = rng_normal(rng);
+    value[i] = (real)(0.02 * z);
+  }
+}
+
+void param_initialise_one(Param *param, Rng *rng) {
+  int64_t count = tensor_count(&param->tensor);
+  if (param->init == PARAM_NORMAL) {
+    fill_normal(param->tensor.value, count, rng);
+    return;
+  }
+  real constant = param->init == PARAM_ONES ? 1 : 0;
+  for (int64_t i = 0; i < count; i++) param->tensor.value[i] = constant;
+}
+
+typedef struct Initialise {
+  ParamSet *set;
+  uint64_t seed;
+} Initialise;
+
+/* Each parameter has a stream of its own, so that the values depend neither on the threads nor on the parameters before it. */
+static void initialise_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Initialise *work = context;
+  for (int64_t i = begin; i < end; i++) {
+    Rng rng;
+    rng_init(&rng, work->seed, (uint64_t)i);
+    param_initialise_one(&work->set->list[i], &rng);
+  }
+}
+
+void param_initialise(ParamSet *set, Rng *rng) {
+  Initialise work = {set, rng_next(rng)};
+  threads_for((int64_t)set->count, 1, initialise_range, &work);
+}
+
+static void zero_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  memset((real *)context + begin, 0, (size_t)(end - begin) * sizeof(real));
+}
+
+void param_zero_grads(ParamSet *set) {
+  if (!set->grads) return;
+  threads_for(set->total, 4096, zero_range, set->grads);
+  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.grad_filled = true;
+}
+
+Param *param_find(const ParamSet *set, const char *name) {
+  for (size_t i = 0; i < set->count; i++)
+    if (strcmp(set->list[i].name, name) == 0) return &set->list[i];
+  return NULL;
+}
+
+int64_t param_count_numbers(const ParamSet *set) {
+  int64_t count = 0;
+  for (size_t i = 0; i < set->count; i++) count += tensor_count(&set->list[i].tensor);
+  return count;
+}
+
+void param_release(ParamSet *set) {
+  free_blocks(set);
+  free(set->list);
+  memset(set, 0, sizeof *set);
+}

@@ -1,0 +1,236 @@
+/* The tape: arena-backed records in a backward-linked list, sticky errors, recycled gradients.
+ * Invariant: everything a step allocates lies in the arena above `floor`, and tape_clear releases to it. */
+#include "autograd/tape.h"
+#include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
+#include "base/threads.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Record Record;
+struct Record {
+  const OpKind *op;
+  void *data;
+  Tensor *output;
+  Record *before;
+};
+
+/* A gradient array that no tensor uses any more. */
+typedef struct FreeGrad FreeGrad;
+struct FreeGrad {
+  real *data;
+  int64_t count;
+  FreeGrad *next;
+};
+
+struct Tape {
+  Arena *arena;
+  size_t floor;
+  bool recording, planning;
+  Status status;
+  Record *last;
+  FreeGrad *free_grads, *spare_nodes;
+};
+
+enum { FILL_GRAIN = 4096 };
+
+Tape *tape_new(Arena *arena) {
+  Tape *tape = calloc(1, sizeof *tape);
+  if (tape == NULL) return NULL;
+  tape->arena = arena;
+  tape->floor = arena_mark(arena);
+  return tape;
+}
+
+void tape_free(Tape *tape) {
+  if (tape == NULL) return;
+  arena_release(tape->arena, tape->floor);
+  free(tape);
+}
+
+void tape_record(Tape *tape, bool recording) { tape->recording = recording; }
+bool tape_recording(const Tape *tape) { return tape->recording; }
+void tape_plan(Tape *tape, bool planning) { tape->planning = planning; }
+bool tape_planning(const Tape *tape) { return tape->planning; }
+Status tape_status(const Tape *tape) { return tape->status; }
+size_t tape_peak_bytes(const Tape *tape) { return arena_peak(tape->arena) - tape->floor; }
+
+void tape_clear(Tape *tape) {
+  arena_release(tape->arena, tape->floor);
+  tape->status = STATUS_OK;
+  tape->last = NULL;
+  tape->free_grads = tape->spare_nodes = NULL;
+}
+
+Status tape_fail(Tape *tape, Status code, const char *format, ...) {
+  if (tape->status != STATUS_OK) return tape->status;
+  char text[512];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  tape->status = status_set(code, "%s", text);
+  return code;
+}
+
+void *tape_alloc(Tape *tape, size_t bytes) {
+  if (tape->status != STATUS_OK) return NULL;
+  void *block = arena_alloc(tape->arena, bytes);
+  if (block == NULL)
+    tape_fail(tape, STATUS_NO_MEMORY, "the step needs more than the %zu MiB reserved for it; use a smaller batch or picture size",
+              arena_reserved(tape->arena) >> 20);
+  return block;
+}
+
+static Tensor *new_tensor(Tape *tape, int dims, const int64_t *shape) {
+  Tensor *tensor = tape_alloc(tape, sizeof *tensor);
+  if (tensor == NULL) return NULL;
+  *tensor = (Tensor){.dims = dims};
+  memcpy(tensor->shape, shape, (size_t)dims * sizeof *shape);
+  return tensor;
+}
+
+Tensor *tape_tensor(Tape *tape, int dims, const int64_t *shape) {
+  Tensor *tensor = new_tensor(tape, dims, shape);
+  if (tensor == NULL) return NULL;
+  tensor->value = tape_alloc(tape, (size_t)tensor_count(tensor) * sizeof(real));
+  return tensor->value != NULL ? tensor : NULL;
+}
+
+Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *value) {
+  Tensor *tensor = new_tensor(tape, dims, shape);
+  if (tensor != NULL) tensor->value = (real *)(uintptr_t)value; /* constants are never written: needs_grad is false */
+  return tensor;
+}
+
+void tape_apply(Tape *tape, const OpKind *op, void *data, Tensor *output) {
+  if (tape->status != STATUS_OK) return;
+  op->forward(tape, data);
+  if (!tape->recording || !output->needs_grad || tape->status != STATUS_OK) return;
+  Record *record = tape_alloc(tape, sizeof *record);
+  if (record == NULL) return;
+  *record = (Record){op, data, output, tape->last};
+  tape->last = record;
+}
+
+/* ---------------------------------------------------------------- gradients */
+
+static real *take_free_grad(Tape *tape, int64_t count) {
+  for (FreeGrad **at = &tape->free_grads; *at != NULL; at = &(*at)->next) {
+    FreeGrad *found = *at;
+    if (found->count != count) continue;
+    *at = found->next;
+    found->next = tape->spare_nodes;
+    tape->spare_nodes = found;
+    return found->data;
+  }
+  return tape_alloc(tape, (size_t)count * sizeof(real));
+}
+
+static void give_free_grad(Tape *tape, Tensor *tensor) {
+  FreeGrad *node = tape->spare_nodes;
+  if (node != NULL)
+    tape->spare_nodes = node->next;
+  else
+    node = tape_alloc(tape, sizeof *node);
+  if (node == NULL) return;
+  *node = (FreeGrad){tensor->grad, tensor_count(tensor), tape->free_grads};
+  tape->free_grads = node;
+  tensor->grad = NULL;
+  tensor->grad_filled = false;
+}
+
+real *tape_grad(Tape *tape, Tensor *input, bool *add) {
+  *add = false;
+  if (input == NULL || !input->needs_grad) return NULL;
+  if (input->grad == NULL) input->grad = take_free_grad(tape, tensor_count(input));
+  if (input->grad == NULL) return NULL;
+  *add = input->grad_filled;
+  input->grad_filled = true;
+  return input->grad;
+}
+
+static void zero_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  memset((real *)context + begin, 0, (size_t)(end - begin) * sizeof(real));
+}
+
+real *tape_grad_zeroed(Tape *tape, Tensor *input) {
+  bool add;
+  real *grad = tape_grad(tape, input, &add);
+  if (grad != NULL && !add) tape_for(tape, tensor_count(input), FILL_GRAIN, zero_body, grad);
+  return grad;
+}
+
+typedef struct AddJob {
+  const real *from;
+  real *to;
+} AddJob;
+
+static void add_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  AddJob *job = context;
+  kernels()->add(end - begin, job->from + begin, job->to + begin);
+}
+
+void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input) {
+  if (input == NULL || !input->needs_grad) return;
+  if (input->grad == NULL) {
+    input->grad = output->grad;
+    input->grad_filled = true;
+    output->grad = NULL;
+    output->grad_filled = false;
+    return;
+  }
+  real *grad = tape_grad_zeroed(tape, input);
+  if (grad != NULL) tape_for(tape, tensor_count(input), FILL_GRAIN, add_body, &(AddJob){output->grad, grad});
+}
+
+Status tape_backward(Tape *tape, Tensor *loss) {
+  if (tape->status != STATUS_OK) return tape->status;
+  if (loss == NULL || tensor_count(loss) != 1) return tape_fail(tape, STATUS_BAD_VALUE, "backward starts from one number");
+  bool add;
+  real *seed = tape_grad(tape, loss, &add);
+  if (seed == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the loss does not depend on any parameter");
+  *seed = 1;
+  for (Record *record = tape->last; record != NULL && tape->status == STATUS_OK; record = record->before) {
+    if (record->output->grad == NULL) continue; /* nothing flowed back to it */
+    record->op->backward(tape, record->data);
+    if (record->output->grad != NULL) give_free_grad(tape, record->output);
+  }
+  return tape->status;
+}
+
+/* ---------------------------------------------------------------- work and scratch */
+
+void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void *context) {
+  if (!tape->planning) threads_for(items, grain, body, context);
+}
+
+void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
+                 const real *b, int64_t ldb, real beta, real *c, int64_t ldc) {
+  if (tape->planning)
+    matmul_count_only(m, n, k);
+  else
+    matmul(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+size_t tape_scratch_begin(Tape *tape) { return arena_mark(tape->arena); }
+void tape_scratch_end(Tape *tape, size_t mark) { arena_release(tape->arena, mark); }
+
+static bool all_finite(const Tensor *tensor) {
+  int64_t count = tensor_count(tensor);
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite((double)tensor->value[i])) return false;
+  return true;
+}
+
+const char *tape_first_not_finite(const Tape *tape) {
+  const char *name = NULL;
+  for (const Record *record = tape->last; record != NULL; record = record->before)
+    if (!all_finite(record->output)) name = record->op->name; /* the list runs backwards: the last found is the first made */
+  return name;
+}

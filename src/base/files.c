@@ -1,0 +1,246 @@
+/* Files. Leaves out: formats, locking, directories' removal.
+ * Invariant: PATH is either the old file or the complete new one; a temporary never outlives its commit or abort. */
+#include "base/files.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Status fail(const char *action, const char *path, int error) {
+  Status code = error == ENOENT ? STATUS_NOT_FOUND : error == ENOMEM ? STATUS_NO_MEMORY : STATUS_IO;
+  return status_set(code, "cannot %s %s: %s", action, path, strerror(error));
+}
+
+/* O_NONBLOCK: a FIFO must be refused below, not waited for. */
+static Status open_regular(const char *path, int *file, size_t *size) {
+  struct stat info;
+  *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (*file < 0) return fail("open", path, errno);
+  int error = fstat(*file, &info) != 0 ? errno : 0;
+  if (!error && S_ISREG(info.st_mode)) {
+    *size = (size_t)info.st_size;
+    return STATUS_OK;
+  }
+  close(*file);
+  if (error) return fail("examine", path, error);
+  return status_set(STATUS_BAD_FILE, "%s is %s, not a regular file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device or a pipe");
+}
+
+Status files_map(FileMap *map, const char *path) {
+  static const uint8_t nothing;
+  int file;
+  *map = (FileMap){&nothing, 0};
+  size_t size = 0;
+  TRY(open_regular(path, &file, &size));
+  void *data = size ? mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0) : NULL;
+  int error = errno;
+  close(file);
+  if (data == MAP_FAILED) return fail("map", path, error);
+  if (size) *map = (FileMap){data, size};
+  return STATUS_OK;
+}
+
+void files_unmap(FileMap *map) {
+  if (map->size) munmap((void *)(uintptr_t)map->data, map->size);
+  *map = (FileMap){NULL, 0};
+}
+
+/* The bytes of an open file into data[0..size); 0 or an errno. A file that shrinks under way is an error. */
+static int read_fully(int file, char *data, size_t size) {
+  for (size_t done = 0; done < size;) {
+    ssize_t got = read(file, data + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 ? errno : EIO;
+    done += (size_t)got;
+  }
+  return 0;
+}
+
+Status files_read(const char *path, size_t limit, char **data, size_t *size) {
+  int file;
+  *data = NULL;
+  *size = 0;
+  TRY(open_regular(path, &file, size));
+  if (*size > limit) {
+    close(file);
+    return status_set(STATUS_BAD_FILE, "%s has %zu bytes; at most %zu are accepted here", path, *size, limit);
+  }
+  char *buffer = malloc(*size + 1);
+  int error = buffer ? read_fully(file, buffer, *size) : ENOMEM;
+  close(file);
+  if (error) {
+    free(buffer);
+    return fail("read", path, error);
+  }
+  buffer[*size] = 0;
+  *data = buffer;
+  return STATUS_OK;
+}
+
+static void forget(FileWriter *writer) {
+  free(writer->path);
+  free(writer->temporary);
+  *writer = (FileWriter){0};
+}
+
+Status files_create(FileWriter *writer, const char *path) {
+  *writer = (FileWriter){0};
+  size_t room = strlen(path) + 32;
+  writer->path = strdup(path);
+  writer->temporary = malloc(room);
+  if (!writer->path || !writer->temporary) {
+    forget(writer);
+    return status_set(STATUS_NO_MEMORY, "out of memory while creating %s", path);
+  }
+  snprintf(writer->temporary, room, "%s.tmp-%ld", path, (long)getpid());
+  int file = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file >= 0) writer->stream = fdopen(file, "wb");
+  if (writer->stream) return STATUS_OK;
+  int error = errno;
+  if (file >= 0) {
+    close(file);
+    unlink(writer->temporary);
+  }
+  forget(writer);
+  return fail("create", path, error);
+}
+
+/* Makes the new name survive a power cut; where a directory cannot be flushed, the file itself is safe all the same. */
+static void flush_directory(const char *path) {
+  char *copy = strdup(path);
+  if (!copy) return;
+  char *slash = strrchr(copy, '/');
+  if (slash) slash[slash == copy] = 0;
+  int directory = open(slash ? copy : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free(copy);
+  if (directory < 0) return;
+  (void)fsync(directory);
+  close(directory);
+}
+
+/* stdio keeps that a write failed, but not why: the flush says so when it fails again, as on a full disk. */
+static int flush_stream(FILE *stream) {
+  int failed = ferror(stream);
+  if (fflush(stream) != 0) return errno;
+  if (failed) return ENOSPC;
+  return fsync(fileno(stream)) != 0 && errno != EINVAL ? errno : 0;
+}
+
+Status files_commit(FileWriter *writer) {
+  int error = flush_stream(writer->stream);
+  if (fclose(writer->stream) != 0 && !error) error = errno;
+  if (!error && rename(writer->temporary, writer->path) != 0) error = errno;
+  Status status = STATUS_OK;
+  if (error) {
+    unlink(writer->temporary);
+    status = status_set(STATUS_IO, "cannot write %s: %s; nothing was replaced", writer->path, strerror(error));
+  } else {
+    flush_directory(writer->path);
+  }
+  forget(writer);
+  return status;
+}
+
+void files_abort(FileWriter *writer) {
+  if (!writer->stream) return;
+  fclose(writer->stream);
+  unlink(writer->temporary);
+  forget(writer);
+}
+
+Status files_write(const char *path, const void *data, size_t size) {
+  FileWriter writer;
+  TRY(files_create(&writer, path));
+  if (size) fwrite(data, 1, size, writer.stream); /* commit reports a failure */
+  return files_commit(&writer);
+}
+
+static Status make_dir(const char *path) {
+  if (mkdir(path, 0777) == 0 || (errno == EEXIST && files_is_dir(path))) return STATUS_OK;
+  return fail("make the directory", path, errno);
+}
+
+Status files_make_dirs(const char *path) {
+  char *prefix = strdup(path);
+  if (!prefix) return status_set(STATUS_NO_MEMORY, "out of memory while making the directory %s", path);
+  Status status = STATUS_OK;
+  for (char *slash = strchr(prefix + (*prefix == '/'), '/'); slash && status == STATUS_OK; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    status = make_dir(prefix);
+    *slash = '/';
+  }
+  if (status == STATUS_OK) status = make_dir(prefix);
+  free(prefix);
+  return status;
+}
+
+bool files_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool files_is_dir(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *files_join(const char *a, const char *b) {
+  if (b[0] == '/' || a[0] == 0) return strdup(b);
+  size_t head = strlen(a), room = head + strlen(b) + 2;
+  char *joined = malloc(room);
+  if (joined) snprintf(joined, room, "%s%s%s", a, a[head - 1] == '/' ? "" : "/", b);
+  return joined;
+}
+
+static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Appends a copy of `name`; the list doubles its room when it is full. */
+static bool append(char ***names, size_t *count, size_t *room, const char *name) {
+  if (*count == *room) {
+    size_t more = *room ? 2 * *room : 64;
+    char **grown = realloc(*names, more * sizeof *grown);
+    if (!grown) return false;
+    *names = grown;
+    *room = more;
+  }
+  char *copy = strdup(name);
+  if (copy) (*names)[(*count)++] = copy;
+  return copy != NULL;
+}
+
+Status files_list(const char *path, char ***names, size_t *count) {
+  size_t room = 0;
+  *names = NULL;
+  *count = 0;
+  DIR *directory = opendir(path);
+  if (!directory) return fail("list", path, errno);
+  int error = 0;
+  for (;;) {
+    errno = 0;
+    struct dirent *entry = readdir(directory);
+    if (!entry) {
+      error = errno;
+      break;
+    }
+    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+    if (!append(names, count, &room, entry->d_name)) {
+      error = ENOMEM;
+      break;
+    }
+  }
+  closedir(directory);
+  if (error) {
+    files_list_free(*names, *count);
+    *names = NULL;
+    *count = 0;
+    return fail("list", path, error);
+  }
+  if (*count) qsort(*names, *count, sizeof **names, by_bytes);
+  return STATUS_OK;
+}
+
+void files_list_free(char **names, size_t count) {
+  for (size_t i = 0; i < count; i++) free(names[i]);
+  free(names);
+}

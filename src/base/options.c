@@ -1,0 +1,247 @@
+/* Command lines against a table. Leaves out: abbreviations, sub-commands, files of options.
+ * Invariant: a target is written only with a value that was checked in full; the first fault ends the parse.
+ * The help of the same table is in options_help.c. */
+#include "base/options.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the arguments said: an option, under the name used, with a value or NULL. */
+typedef struct Use {
+  Option *option;
+  const char *shown; /* "--devices" or "-n", for messages */
+  bool negated;
+} Use;
+
+static bool at_end(const Option *option) { return option->kind == OPTION_GROUP && !option->help; }
+static bool is_bounded(const Option *option) { return option->least != 0 || option->most != 0; }
+
+static Status refuse(const char *shown, const char *value, const char *accepted) {
+  return status_set(STATUS_BAD_USAGE, "%s: '%s' is not accepted; %s", shown, value, accepted);
+}
+
+static Status refuse_number(const Use *use, const char *value, const char *form) {
+  char accepted[160];
+  const Option *option = use->option;
+  if (is_bounded(option))
+    snprintf(accepted, sizeof accepted, "give %s from %.15g to %.15g", form, option->least, option->most);
+  else
+    snprintf(accepted, sizeof accepted, "give %s", form);
+  return refuse(use->shown, value, accepted);
+}
+
+/* A decimal integer at `text`, within the option's bounds; *end is what follows it. */
+static bool read_int(const Option *option, const char *text, int64_t *number, char **end) {
+  bool digits = text[0] >= '0' && text[0] <= '9';
+  if (text[0] == '-' || text[0] == '+') digits = text[1] >= '0' && text[1] <= '9';
+  if (!digits) return false;
+  errno = 0;
+  long long parsed = strtoll(text, end, 10);
+  *number = parsed;
+  if (errno) return false;
+  return !is_bounded(option) || ((double)parsed >= option->least && (double)parsed <= option->most);
+}
+
+static Status parse_int(const Use *use, const char *value) {
+  int64_t number;
+  char *end;
+  if (!read_int(use->option, value, &number, &end) || *end) return refuse_number(use, value, "a whole number");
+  *(int64_t *)use->option->target = number;
+  return STATUS_OK;
+}
+
+static Status parse_real(const Use *use, const char *value) {
+  const Option *option = use->option;
+  char *end;
+  double number = strtod(value, &end);
+  bool well_formed = end != value && !strchr(" \t\n\v\f\r", value[0]);
+  if (well_formed && *end == '%') {
+    number /= 100;
+    end++;
+  }
+  if (!well_formed || *end || !isfinite(number)) return refuse_number(use, value, "a number");
+  if (is_bounded(option) && !(number >= option->least && number <= option->most)) return refuse_number(use, value, "a number");
+  *(double *)option->target = number;
+  return STATUS_OK;
+}
+
+static Status parse_text(const Use *use, const char *value) {
+  if (!*value) return refuse(use->shown, value, "give a text that is not empty");
+  *(const char **)use->option->target = value;
+  return STATUS_OK;
+}
+
+static Status parse_choice(const Use *use, const char *value) {
+  const char *choice = use->option->choices;
+  size_t length = strlen(value);
+  for (int index = 0;; index++) {
+    size_t width = strcspn(choice, "|");
+    if (width == length && !memcmp(choice, value, width)) {
+      *(int *)use->option->target = index;
+      return STATUS_OK;
+    }
+    if (!choice[width]) break;
+    choice += width + 1;
+  }
+  char accepted[320];
+  snprintf(accepted, sizeof accepted, "choose one of %s", use->option->choices);
+  return refuse(use->shown, value, accepted);
+}
+
+static Status parse_range(const Use *use, const char *value) {
+  int64_t low = 0, high = 0;
+  char *end;
+  bool good = read_int(use->option, value, &low, &end);
+  if (good && *end == '-')
+    good = read_int(use->option, end + 1, &high, &end);
+  else
+    high = low;
+  if (!good || *end || low > high) return refuse_number(use, value, "a whole number or a range like 2-8");
+  int64_t *target = use->option->target;
+  target[0] = low;
+  target[1] = high;
+  return STATUS_OK;
+}
+
+typedef Status ParseValue(const Use *use, const char *value);
+static ParseValue *const parse_value[] = {
+    [OPTION_INT] = parse_int,       [OPTION_REAL] = parse_real,   [OPTION_TEXT] = parse_text,
+    [OPTION_CHOICE] = parse_choice, [OPTION_RANGE] = parse_range,
+};
+
+static Option *find(Option *options, const char *name, size_t length) {
+  for (Option *option = options; !at_end(option); option++) {
+    if (option->kind != OPTION_GROUP && strlen(option->name) == length && !memcmp(option->name, name, length)) return option;
+  }
+  return NULL;
+}
+
+static Option *find_letter(Option *options, char letter) {
+  for (Option *option = options; !at_end(option); option++) {
+    if (option->kind != OPTION_GROUP && option->letter == letter) return option;
+  }
+  return NULL;
+}
+
+const Option *options_find(const Option *options, const char *name) {
+  for (const Option *option = options; !at_end(option); option++) {
+    if (option->kind != OPTION_GROUP && !strcmp(option->name, name)) return option;
+  }
+  return NULL;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Edits (insert, delete, replace, swap neighbours) between two names of fewer than 64 letters. */
+static size_t edits(const char *a, size_t a_length, const char *b, size_t b_length) {
+  enum { MOST = 64 };
+  size_t row[MOST + 1][MOST + 1];
+  if (a_length > MOST || b_length > MOST) return MOST;
+  for (size_t i = 0; i <= a_length; i++) {
+    for (size_t j = 0; j <= b_length; j++) {
+      if (i == 0 || j == 0) {
+        row[i][j] = i + j;
+        continue;
+      }
+      size_t cost = least(least(row[i - 1][j], row[i][j - 1]) + 1, row[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) cost = least(cost, row[i - 2][j - 2] + 1);
+      row[i][j] = cost;
+    }
+  }
+  return row[a_length][b_length];
+}
+
+static Status refuse_unknown(const Option *options, const char *name, size_t length) {
+  const char *nearest = NULL;
+  size_t fewest = least(3, length / 3 + 1) + 1;
+  for (const Option *option = options; !at_end(option); option++) {
+    if (option->kind == OPTION_GROUP) continue;
+    size_t width = strlen(option->name), distance = edits(name, length, option->name, width);
+    if (length >= 3 && length < width && !memcmp(name, option->name, length)) distance = 1; /* an abbreviation */
+    if (distance >= fewest) continue;
+    fewest = distance;
+    nearest = option->name;
+  }
+  int shown = (int)least(length, 80);
+  if (nearest) return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; did you mean --%s? (--help lists all)", shown, name, nearest);
+  return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; --help lists all", shown, name);
+}
+
+static Status accept(const Use *use, const char *value) {
+  use->option->given = true;
+  if (use->option->kind != OPTION_FLAG) return parse_value[use->option->kind](use, value);
+  *(bool *)use->option->target = !use->negated;
+  return STATUS_OK;
+}
+
+/* The arguments not yet looked at. */
+typedef struct Rest {
+  char **next;
+  int count;
+} Rest;
+
+/* The next argument serves as the value, unless it is a long option itself: that one was forgotten. */
+static Status take_value(const Use *use, Rest *rest, const char **value) {
+  if (rest->count == 0 || !strncmp(rest->next[0], "--", 2)) {
+    const char *name = use->option->kind == OPTION_CHOICE ? use->option->choices : use->option->value;
+    return status_set(STATUS_BAD_USAGE, "%s needs a value: %s", use->shown, name ? name : "VALUE");
+  }
+  *value = *rest->next++;
+  rest->count--;
+  return STATUS_OK;
+}
+
+static Status parse_long(Option *options, const char *argument, Rest *rest) {
+  const char *name = argument + 2, *equals = strchr(name, '='), *value = equals ? equals + 1 : NULL;
+  size_t length = equals ? (size_t)(equals - name) : strlen(name);
+  char shown[96];
+  Use use = {.option = find(options, name, length), .shown = shown};
+  if (!use.option && length > 3 && !memcmp(name, "no-", 3)) {
+    use.option = find(options, name + 3, length - 3);
+    use.negated = true;
+    if (use.option && use.option->kind != OPTION_FLAG) use.option = NULL;
+  }
+  if (!use.option) return refuse_unknown(options, name, length);
+  snprintf(shown, sizeof shown, "--%.*s", (int)least(length, 80), name);
+  if (use.option->kind == OPTION_FLAG && value) return status_set(STATUS_BAD_USAGE, "%s takes no value; '%s' was given", shown, value);
+  if (use.option->kind != OPTION_FLAG && !value) TRY(take_value(&use, rest, &value));
+  return accept(&use, value);
+}
+
+/* "-n4", "-n 4", and flags together: "-qv". */
+static Status parse_short(Option *options, const char *argument, Rest *rest) {
+  for (const char *letter = argument + 1; *letter; letter++) {
+    char shown[] = {'-', *letter, 0};
+    Use use = {.option = find_letter(options, *letter), .shown = shown};
+    if (!use.option) return status_set(STATUS_BAD_USAGE, "unknown option %s; --help lists all", shown);
+    if (use.option->kind == OPTION_FLAG) {
+      TRY(accept(&use, NULL));
+      continue;
+    }
+    const char *value = letter + 1;
+    if (!*value) TRY(take_value(&use, rest, &value));
+    return accept(&use, value);
+  }
+  return STATUS_OK;
+}
+
+Status options_parse(Option *options, int argc, char **argv, const char **positional, int *count) {
+  Rest rest = {argv + 1, argc > 0 ? argc - 1 : 0};
+  bool ended = false;
+  *count = 0;
+  while (rest.count > 0) {
+    const char *argument = *rest.next++;
+    rest.count--;
+    if (ended || argument[0] != '-' || !argument[1])
+      positional[(*count)++] = argument;
+    else if (!strcmp(argument, "--"))
+      ended = true;
+    else if (argument[1] == '-')
+      TRY(parse_long(options, argument, &rest));
+    else
+      TRY(parse_short(options, argument, &rest));
+  }
+  return STATUS_OK;
+}

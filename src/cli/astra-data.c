@@ -1,0 +1,323 @@
+/* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set.
+ * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
+#include "base/files.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/cli.h"
+#include "data/data_paths.h"
+#include "data/dataset.h"
+#include "data/download.h"
+#include "data/loader.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHEET_MOST = 64, SHEET_SIDE = 96, SHOW_BROKEN = 10 };
+
+static const char get_usage[] = "astra-data get NAME... [--dir DIR]";
+static const char list_usage[] = "astra-data list [--data-dir DIR]";
+static const char show_usage[] = "astra-data show DATASET [--part train|test] [--sheet FILE.png]";
+
+/* The last line of stdout; takes over the object. */
+static Status print_json(json_t *object) {
+  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  json_decref(object);
+  if (!text) return status_set(STATUS_NO_MEMORY, "out of memory for the JSON output (or a name in it is not UTF-8)");
+  puts(text);
+  free(text);
+  return STATUS_OK;
+}
+
+static Status no_path(void) { return status_set(STATUS_NO_MEMORY, "out of memory for a path"); }
+
+/* ---- get ---- */
+
+static Status unknown_item(const char *name) {
+  char known[512] = "";
+  int count;
+  const DownloadItem *items = download_catalogue(&count);
+  for (int i = 0; i < count; i++) {
+    size_t used = strlen(known);
+    snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", items[i].name);
+  }
+  return status_set(STATUS_BAD_USAGE, "'%s' is not in the catalogue; known are: %s", name, known);
+}
+
+/* DIR/NAME with --dir, else NAME in the store of its kind. */
+static Status item_directory(const DownloadItem *item, const char *dir, char **directory) {
+  char *store = NULL;
+  if (!dir) TRY(data_paths_store(item->kind, &store));
+  *directory = files_join(dir ? dir : store, item->name);
+  free(store);
+  return *directory ? STATUS_OK : no_path();
+}
+
+static Status get_item(const DownloadItem *item, const char *dir, bool quiet, json_t *results) {
+  char *directory = NULL;
+  TRY(item_directory(item, dir, &directory));
+  Status status = download_item(item, directory, quiet);
+  if (status == STATUS_OK) {
+    printf("%s: %s in %s (licence: %s)\n", item->name, item->about, directory, item->licence);
+    json_array_append_new(results, json_pack("{s:s, s:s, s:s, s:s}", "name", item->name, "kind", item->kind, "directory", directory,
+                                             "licence", item->licence));
+  }
+  free(directory);
+  return status;
+}
+
+static Status run_get(int argc, char **argv) {
+  const char *dir = NULL;
+  bool quiet = false, json = false, help = false;
+  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
+                      {.kind = OPTION_TEXT,
+                       .name = "dir",
+                       .letter = 'd',
+                       .target = &dir,
+                       .value = "DIR",
+                       .help = "store in DIR/NAME, not in the usual place"},
+                      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &quiet, .help = "no progress and no remarks"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object as the last line"},
+                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+                      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(argc, argv)) {
+    options_help(
+        options, get_usage,
+        "Downloads data sets and pretrained weights over HTTPS, resumes what an earlier try left, checks it against the published\n"
+        "checksum and unpacks it. 'astra-data list' shows the names. Proxy and authorities are taken from https_proxy and\n"
+        "SSL_CERT_FILE; files go to $ASTRA_HOME or ~/.cache/astra.",
+        stdout);
+    return STATUS_OK;
+  }
+  const char **names = calloc((size_t)argc + 1, sizeof *names);
+  json_t *results = json_array();
+  int count = 0;
+  Status status = names && results ? options_parse(options, argc, argv, names, &count) : no_path();
+  if (status == STATUS_OK && count == 0) status = status_set(STATUS_BAD_USAGE, "get: no NAME given; 'astra-data list' shows the names");
+  for (int i = 0; i < count && status == STATUS_OK; i++) {
+    if (!download_find(names[i])) status = unknown_item(names[i]);
+  }
+  if (status == STATUS_OK) log_quiet(quiet);
+  for (int i = 0; i < count && status == STATUS_OK; i++) status = get_item(download_find(names[i]), dir, quiet, results);
+  if (status == STATUS_OK && json) status = print_json(json_pack("{s:O}", "items", results));
+  json_decref(results);
+  free(names);
+  return status;
+}
+
+/* ---- list ---- */
+
+/* Where a data set that can be opened, or weights that are complete, lie; NULL when nowhere. */
+static char *item_found(const DownloadItem *item, const char *data_dir) {
+  char *found = NULL;
+  if (strcmp(item->kind, "datasets") == 0) {
+    Dataset *set = NULL;
+    if (dataset_open(&set, item->name, data_dir, DATASET_TEST) != STATUS_OK) return NULL;
+    const char *from = strstr(dataset_describe(set), "from ");
+    found = from ? strdup(from + strlen("from ")) : NULL;
+    dataset_close(set);
+    return found;
+  }
+  if (data_paths_find(item->kind, item->name, data_dir, &found) != STATUS_OK) return NULL;
+  if (download_present(item, found)) return found;
+  free(found);
+  return NULL;
+}
+
+static Status list_items(const char *data_dir, bool json) {
+  int count;
+  const DownloadItem *items = download_catalogue(&count);
+  json_t *rows = json_array();
+  for (int i = 0; i < count; i++) {
+    const DownloadItem *item = &items[i];
+    char *found = item_found(item, data_dir);
+    printf("%-18s %-12s %s\n%-18s %-12s %s%s\n", item->name, item->kind, item->about, "", "", found ? "stored in " : "not stored here",
+           found ? found : "");
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:s?}", "name", item->name, "kind", item->kind, "about", item->about,
+                                          "licence", item->licence, "stored", found));
+    free(found);
+  }
+  Status status = json ? print_json(json_pack("{s:O}", "items", rows)) : STATUS_OK;
+  json_decref(rows);
+  return status;
+}
+
+static Status run_list(int argc, char **argv) {
+  const char *data_dir = NULL;
+  bool json = false, help = false;
+  Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
+                      {.kind = OPTION_TEXT, .name = "data-dir", .target = &data_dir, .value = "DIR", .help = "look here first"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object as the last line"},
+                      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+                      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(argc, argv)) {
+    options_help(options, list_usage,
+                 "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", stdout);
+    return STATUS_OK;
+  }
+  const char **rest = calloc((size_t)argc + 1, sizeof *rest);
+  int count = 0;
+  Status status = rest ? options_parse(options, argc, argv, rest, &count) : no_path();
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "list: '%s' is not expected; it takes options only", rest[0]);
+  free(rest);
+  return status == STATUS_OK ? list_items(data_dir, json) : status;
+}
+
+/* ---- show ---- */
+
+typedef struct Show {
+  const char *name, *data_dir, *sheet;
+  int part;
+  int64_t count, seed;
+  bool quiet, json;
+  Dataset *set;
+  int64_t *per_class; /* [classes] */
+  int64_t broken;
+} Show;
+
+/* Reads every picture: counts the classes, names the broken ones. */
+static Status count_classes(Show *show, json_t *names) {
+  Image image = {0};
+  Progress progress;
+  int64_t total = dataset_count(show->set);
+  show->per_class = calloc((size_t)dataset_classes(show->set) + 1, sizeof *show->per_class);
+  if (!show->per_class) return no_path();
+  progress_start(&progress, "reading", total, show->quiet);
+  Status status = STATUS_OK;
+  for (int64_t i = 0; i < total && status == STATUS_OK; i++) {
+    int32_t label = 0;
+    status = dataset_read(show->set, i, &image, &label);
+    if (i % 64 == 0) progress_update(&progress, i, NULL);
+    if (status == STATUS_OK) show->per_class[label]++;
+    if (status == STATUS_OK || status == STATUS_NO_MEMORY) continue;
+    status = STATUS_OK;
+    if (++show->broken > SHOW_BROKEN) continue;
+    printf("broken: %s\n", status_message());
+    json_array_append_new(names, json_string(status_message()));
+  }
+  if (progress.terminal) progress_finish(&progress, total, NULL);
+  image_release(&image);
+  return status;
+}
+
+static void print_classes(const Show *show) {
+  char *const *labels = dataset_labels(show->set);
+  for (int64_t i = 0; i < dataset_classes(show->set); i++) printf("%8lld  %s\n", (long long)show->per_class[i], labels[i]);
+  if (show->broken > SHOW_BROKEN) printf("... and %lld more broken pictures\n", (long long)show->broken - SHOW_BROKEN);
+  if (show->broken)
+    printf("%lld of %lld pictures cannot be read and are skipped in training\n", (long long)show->broken,
+           (long long)dataset_count(show->set));
+}
+
+static Status write_sheet(const Show *show) {
+  int width = 0, height = 0;
+  bool fixed = dataset_fixed_size(show->set, &width, &height);
+  int64_t total = dataset_count(show->set);
+  LoaderOptions options = {.image = fixed ? width : SHEET_SIDE,
+                           .filter = RESIZE_BILINEAR,
+                           .shuffle = true,
+                           .batch = (int)(show->count < total ? show->count : total),
+                           .workers = 1,
+                           .ahead = 1,
+                           .seed = (uint64_t)show->seed};
+  dataset_mean_std(show->set, options.mean, options.std);
+  Loader *loader = NULL;
+  Batch batch;
+  TRY(loader_new(&loader, show->set, &options));
+  Status status = loader_next(loader, &batch);
+  if (status == STATUS_OK) status = loader_sheet(&batch, &options, show->sheet);
+  if (status == STATUS_OK) printf("sheet of %d pictures: %s\n", batch.count, show->sheet);
+  loader_free(loader);
+  return status;
+}
+
+static Status show_json(const Show *show, json_t *broken) {
+  json_t *classes = json_array();
+  for (int64_t i = 0; i < dataset_classes(show->set); i++)
+    json_array_append_new(classes, json_pack("{s:s, s:I}", "label", dataset_labels(show->set)[i], "count", (json_int_t)show->per_class[i]));
+  double mean[3], std[3];
+  dataset_mean_std(show->set, mean, std);
+  return print_json(json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:O, s:[f,f,f], s:[f,f,f], s:s?}", "dataset", show->name, "part",
+                              show->part == DATASET_TEST ? "test" : "train", "description", dataset_describe(show->set), "pictures",
+                              (json_int_t)dataset_count(show->set), "classes", classes, "broken", (json_int_t)show->broken, "broken_names",
+                              broken, "mean", mean[0], mean[1], mean[2], "std", std[0], std[1], std[2], "sheet", show->sheet));
+}
+
+static Status show_set(Show *show) {
+  TRY(dataset_open(&show->set, show->name, show->data_dir, (DatasetPart)show->part));
+  json_t *broken = json_array();
+  printf("%s\n", dataset_describe(show->set));
+  Status status = broken ? count_classes(show, broken) : no_path();
+  if (status == STATUS_OK) print_classes(show);
+  if (status == STATUS_OK && show->sheet) status = write_sheet(show);
+  if (status == STATUS_OK && show->json) status = show_json(show, broken);
+  json_decref(broken);
+  free(show->per_class);
+  dataset_close(show->set);
+  return status;
+}
+
+static Status run_show(int argc, char **argv) {
+  Show show = {.count = SHEET_MOST, .seed = 42, .part = DATASET_TRAIN};
+  bool help = false;
+  Option options[] = {
+      {.kind = OPTION_GROUP, .help = "Options:"},
+      {.kind = OPTION_TEXT, .name = "data-dir", .target = &show.data_dir, .value = "DIR", .help = "look here first"},
+      {.kind = OPTION_CHOICE, .name = "part", .target = &show.part, .choices = "train|test", .help = "which part of the set"},
+      {.kind = OPTION_TEXT,
+       .name = "sheet",
+       .letter = 's',
+       .target = &show.sheet,
+       .value = "FILE",
+       .help = "write some pictures to this PNG"},
+      {.kind = OPTION_INT,
+       .name = "count",
+       .letter = 'n',
+       .target = &show.count,
+       .value = "N",
+       .least = 1,
+       .most = SHEET_MOST,
+       .help = "pictures on the sheet"},
+      {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .least = 0, .most = 4294967295.0, .help = "which pictures"},
+      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &show.quiet, .help = "no progress"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object as the last line"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(argc, argv)) {
+    options_help(options, show_usage,
+                 "Reads a whole data set and prints its classes with their counts and the pictures that cannot be read.\n"
+                 "DATASET is cifar100, cifar10, cifar100-sample (bundled), folder:DIR or csv:FILE.",
+                 stdout);
+    return STATUS_OK;
+  }
+  const char **names = calloc((size_t)argc + 1, sizeof *names);
+  int count = 0;
+  Status status = names ? options_parse(options, argc, argv, names, &count) : no_path();
+  if (status == STATUS_OK && count != 1) status = status_set(STATUS_BAD_USAGE, "show: one DATASET is needed, %d given", count);
+  if (status == STATUS_OK) {
+    show.name = names[0];
+    log_quiet(show.quiet);
+    status = show_set(&show);
+  }
+  free(names);
+  return status;
+}
+
+/* ---- main ---- */
+
+static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
+                                      {"list", "what can be downloaded, and where it is stored", run_list},
+                                      {"show", "classes, counts and broken pictures of a data set; a sheet of samples", run_show},
+                                      {NULL, NULL, NULL}};
+
+static void print_help(FILE *stream) {
+  fprintf(stream,
+          "usage: astra-data get NAME... | list | show DATASET\n\nData sets and pretrained weights for astra-train and astra-infer.\n\n"
+          "Commands:\n");
+  cli_commands_help(commands, stream);
+  fprintf(stream, "\n'astra-data COMMAND --help' shows its options; --version prints the version.\n"
+                  "Exit codes: 0 done, 1 failed, 2 wrong usage.\n");
+}
+
+int main(int argc, char **argv) {
+  return cli_run(argc, argv, &(CliProgram){.name = "astra-data", .commands = commands, .help = print_help});
+}

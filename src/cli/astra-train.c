@@ -1,0 +1,146 @@
+/* astra-train: fine-tune (or pretrain) a model, with ASTRA or plain, evaluate it and export a checkpoint. */
+#include "autograd/kernels/matmul.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/cli.h"
+#include "cli/train_options.h"
+#include "train/codebooks.h"
+#include "train/plan.h"
+#include "train/state.h"
+#include "train/trainer.h"
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
+static const char ABOUT[] = "Fine-tunes a vision transformer to run on several devices that exchange vector-quantised codes.";
+
+static void help(FILE *stream) {
+  TrainCommand command;
+  Option table[TRAIN_OPTIONS_MOST];
+  train_options_table(&command, table);
+  options_help(table, USAGE, ABOUT, stream);
+}
+
+/* runs/vit-base-cifar100-g32; path characters in names become dashes. */
+static char *default_out(const TrainOptions *options) {
+  static char path[512];
+  int at = snprintf(path, sizeof path, "runs/");
+  snprintf(path + at, sizeof path - (size_t)at, "%s-%s-g%lld", options->model, options->dataset, (long long)options->groups);
+  for (char *c = path + at; *c; c++)
+    if (*c == '/' || *c == ':') *c = '-';
+  return path;
+}
+
+static void catch_signals(void) {
+  struct sigaction action = {.sa_handler = trainer_interrupt};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program at once */
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+}
+
+static void describe(const Session *session) {
+  const ModelConfig *config = session->config;
+  log_info("%s", dataset_describe(session->train));
+  log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
+           (long long)config->width, (long long)config_tokens(config), (double)param_count_numbers(model_params(session->model)) / 1e6,
+           session->origin, session->report.new_head ? ", new classifier" : "",
+           session->report.resized_positions ? ", position embeddings interpolated" : "");
+  if (session_astra(session))
+    log_info("astra: %d groups of %d codewords, %d-%d devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
+             config->astra.codebook_size, config->astra.devices_least, config->astra.devices, config_bits_per_token(config),
+             config_compression(config));
+}
+
+static Status print_json(const Session *session, const TrainResult *result) {
+  json_t *object = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "checkpoint", session->options.out, "steps", (json_int_t)result->steps,
+                             "loss", result->loss, "accuracy_plain", result->plain.accuracy, "accuracy",
+                             session_astra(session) ? result->emulated.accuracy : result->plain.accuracy, "seconds", result->seconds,
+                             "eval_samples", (json_int_t)result->plain.samples);
+  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  if (text != NULL) puts(text);
+  free(text);
+  json_decref(object);
+  return text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
+}
+
+static Status start_codebooks(Session *session) {
+  if (!session_astra(session)) return STATUS_OK;
+  const char *path = session->options.codebooks;
+  return path != NULL ? codebooks_read(session, path) : codebooks_fit(session);
+}
+
+static Status evaluate_only(Session *session, TrainResult *result) {
+  *result = (TrainResult){0};
+  if (session_astra(session)) TRY(codebooks_read(session, session->options.codebooks ? session->options.codebooks : session->origin));
+  TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
+  if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
+  if (session_astra(session))
+    printf("accuracy %.2f%% on %d emulated devices, %.2f%% plain (%lld pictures)\n", 100 * result->emulated.accuracy,
+           session->config->astra.devices, 100 * result->plain.accuracy, (long long)result->plain.samples);
+  else
+    printf("accuracy %.2f%% (%lld pictures)\n", 100 * result->plain.accuracy, (long long)result->plain.samples);
+  return STATUS_OK;
+}
+
+static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
+  if (command->resume != NULL)
+    TRY(state_load(session, command->resume));
+  else
+    TRY(start_codebooks(session));
+  if (command->resume == NULL) TRY(train_options_remember(session->options.out, argc, argv, threads_count()));
+  catch_signals();
+  Status status = trainer_run(session, result);
+  if (status == STATUS_OK) {
+    char duration[16];
+    log_info("done in %s: checkpoint in %s (curves.png, metrics.csv)", progress_duration(result->seconds, duration), session->options.out);
+  }
+  return status;
+}
+
+static Status run_session(TrainCommand *command, int argc, char **argv) {
+  Session session;
+  TrainResult result;
+  TRY(session_open(&session, &command->train, !command->eval_only));
+  if (!command->train.quiet) describe(&session);
+  Status status = command->dry_run     ? plan_print(&session, command->json)
+                  : command->eval_only ? evaluate_only(&session, &result)
+                                       : train(&session, command, argc, argv, &result);
+  if (status == STATUS_OK && command->json && !command->dry_run) status = print_json(&session, &result);
+  session_close(&session);
+  return status;
+}
+
+static Status parse(TrainCommand *command, int argc, char **argv) {
+  Option table[TRAIN_OPTIONS_MOST];
+  const char **positional = calloc((size_t)argc, sizeof *positional);
+  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  int count = 0;
+  train_options_table(command, table);
+  Status status = options_parse(table, argc, argv, positional, &count);
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
+  free(positional);
+  if (status == STATUS_OK && command->resume != NULL) status = train_options_resume(command, table, argc, argv);
+  if (status == STATUS_OK && command->train.model == NULL)
+    status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  return status;
+}
+
+static Status run(int argc, char **argv) {
+  TrainCommand command;
+  TRY(parse(&command, argc, argv));
+  if (command.train.out == NULL) command.train.out = default_out(&command.train);
+  log_quiet(command.train.quiet);
+  TRY(threads_start((int)command.train.threads));
+  Status status = run_session(&command, argc, argv);
+  threads_stop();
+  return status;
+}
+
+int main(int argc, char **argv) {
+  matmul_start(argv);
+  return cli_run(argc, argv, &(CliProgram){"astra-train", NULL, run, help});
+}

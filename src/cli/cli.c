@@ -1,0 +1,72 @@
+/* What the mains of all programs share: choosing the subcommand, --help and --version, the error line and the exit code. It knows no
+ * option but those two; each program has its own table. */
+#include "cli/cli.h"
+#include "base/log.h"
+#include <string.h>
+
+static const char *cli_program; /* NULL in a main that does not go through cli_run */
+
+int cli_finish(Status status) {
+  if (status == STATUS_OK) return CLI_OK;
+  const char *message = status_message();
+  log_error("%s", message[0] ? message : status_text(status));
+  if (status != STATUS_BAD_USAGE) return CLI_FAILED;
+  if (cli_program) fprintf(stderr, "Try '%s --help'.\n", cli_program);
+  return CLI_BAD_USAGE;
+}
+
+static bool cli_wanted(int argc, char **argv, const char *name, const char *letter) {
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    if (strcmp(argv[i], name) == 0 || strcmp(argv[i], letter) == 0) return true;
+  }
+  return false;
+}
+
+bool cli_help_wanted(int argc, char **argv) { return cli_wanted(argc, argv, "--help", "-h"); }
+
+bool cli_version_wanted(int argc, char **argv) { return cli_wanted(argc, argv, "--version", "-V"); }
+
+void cli_commands_help(const CliCommand *commands, FILE *stream) {
+  for (; commands->name; commands++) fprintf(stream, "  %-10s %s\n", commands->name, commands->about);
+}
+
+static const CliCommand *cli_find(const CliCommand *commands, const char *name) {
+  for (; commands && commands->name; commands++) {
+    if (strcmp(commands->name, name) == 0) return commands;
+  }
+  return NULL;
+}
+
+static Status cli_no_command(const CliProgram *program, const char *given) {
+  char known[256] = "";
+  size_t used = 0;
+  for (const CliCommand *command = program->commands; command && command->name && used < sizeof known; command++) {
+    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", command->name);
+  }
+  if (!given) return status_set(STATUS_BAD_USAGE, "no command given; the commands are: %s", known);
+  return status_set(STATUS_BAD_USAGE, "unknown command '%s'; the commands are: %s", given, known);
+}
+
+/* stdout is where results go: a full disk or a closed pipe there is a failure, not a success. */
+static Status cli_flush(Status status) {
+  bool failed = fflush(stdout) != 0 || ferror(stdout);
+  if (status == STATUS_OK && failed) return status_set(STATUS_IO, "standard output: cannot be written");
+  return status;
+}
+
+int cli_run(int argc, char **argv, const CliProgram *program) {
+  cli_program = program->name;
+  log_program(program->name);
+  const CliCommand *command = argc > 1 ? cli_find(program->commands, argv[1]) : NULL;
+  if (command) return cli_finish(cli_flush(command->run(argc - 1, argv + 1)));
+  if (cli_version_wanted(argc, argv)) {
+    printf("%s %s\n", program->name, CLI_VERSION);
+    return cli_finish(cli_flush(STATUS_OK));
+  }
+  if (cli_help_wanted(argc, argv)) {
+    program->help(stdout);
+    return cli_finish(cli_flush(STATUS_OK));
+  }
+  if (program->otherwise) return cli_finish(cli_flush(program->otherwise(argc, argv)));
+  return cli_finish(cli_no_command(program, argc > 1 ? argv[1] : NULL));
+}

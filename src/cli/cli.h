@@ -1,0 +1,44 @@
+/* What the mains of all programs share: the error line and exit code at the end, --help and --version. Only src/cli prints errors and
+ * exits; exit codes are 0 (done), 1 (failed), 2 (the command line was wrong). */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+#include "base/options.h"
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+#define CLI_VERSION "0.1.0"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD_USAGE = 2 };
+
+/* Prints "PROGRAM: error: MESSAGE" (the status message of this thread) through log_error unless status is OK; for a wrong command line
+ * the line "try PROGRAM --help" follows. The exit code. */
+int cli_finish(Status status);
+
+/* -h or --help, -V or --version among argv[1..], before a "--". */
+bool cli_help_wanted(int argc, char **argv);
+bool cli_version_wanted(int argc, char **argv);
+
+/* A subcommand ("astra-data get"): run gets argv with argv[0] being the subcommand's name. */
+typedef struct CliCommand {
+  const char *name;
+  const char *about; /* one line for the program's --help */
+  Status (*run)(int argc, char **argv);
+} CliCommand;
+
+/* The main of a program: sets the program's name for messages, answers --version and, when argv[1] is no subcommand, --help (through
+ * `help`); runs the subcommand argv[1] of `commands` (ends with a NULL name); with no match it runs `otherwise` on the whole of argv or,
+ * where that is NULL, complains and lists the commands. The exit code. `commands` may be NULL. */
+typedef struct CliProgram {
+  const char *name;
+  const CliCommand *commands;
+  Status (*otherwise)(int argc, char **argv);
+  void (*help)(FILE *stream);
+} CliProgram;
+
+int cli_run(int argc, char **argv, const CliProgram *program);
+
+/* Lines "  NAME  ABOUT" for --help. */
+void cli_commands_help(const CliCommand *commands, FILE *stream);
+
+#endif

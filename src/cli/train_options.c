@@ -1,0 +1,161 @@
+/* The command line of training: see train_options.h. */
+#include "cli/train_options.h"
+#include "base/files.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPTIONS_FILE_MOST = 1 << 16, REMEMBERED_MOST = 256 };
+
+void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]) {
+  *command = (TrainCommand){0};
+  session_defaults(&command->train);
+  TrainOptions *t = &command->train;
+  OptimizerOptions *o = &t->optimizer;
+  Option list[] = {
+      {OPTION_GROUP, .help = "What to train, on what"},
+      {OPTION_TEXT, "model", 'm', &t->model, "NAME", .help = "vit-base, vit-small, vit-tiny, vit-cifar, or a checkpoint's directory"},
+      {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME", .help = "cifar100, cifar10, cifar100-sample, folder:DIR or csv:FILE"},
+      {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
+      {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors file, random or mimetic"},
+      {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},
+      {OPTION_TEXT, "out", 'o', &t->out, "DIR", .help = "where the checkpoint goes (default: runs/MODEL-DATASET-gG)"},
+      {OPTION_TEXT, "resume", 0, &command->resume, "DIR", .help = "go on with an interrupted run, bit for bit"},
+      {OPTION_GROUP, .help = "ASTRA"},
+      {OPTION_INT, "groups", 'g', &t->groups, "G", .least = 0, .most = 65536, .help = "groups of a codebook; 0 trains the plain model"},
+      {OPTION_INT, "codebook-size", 'k', &t->entries, "K", .least = CODEBOOK_LEAST, .most = CODEBOOK_MOST,
+       .help = "codewords of each group"},
+      {OPTION_RANGE, "devices", 'n', t->devices, "N", .least = 1, .most = SESSION_DEVICES,
+       .help = "devices, 4 or 2-8 (drawn for each batch)"},
+      {OPTION_CHOICE, "map", 0, &t->map, .choices = "even|fixed|dirichlet", .help = "tokens per device"},
+      {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "tokens of each device for --map fixed: 28,12,12,12"},
+      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .least = 0.01, .most = 1e6, .help = "of --map dirichlet"},
+      {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
+       .help = "one class token a device, or one in all"},
+      {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .least = 0, .most = 1e6, .help = "weight of the commitment loss"},
+      {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .least = 0, .most = 100, .help = "of the noise added to quantised tokens"},
+      {OPTION_CHOICE, "noise-covariance", 0, &t->covariance, .choices = "full|diagonal", .help = "of that noise"},
+      {OPTION_CHOICE, "vq-gradient", 0, &t->gradient, .choices = "ste|rotation|none", .help = "through the quantisation"},
+      {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .least = 0, .most = 1, .help = "of the codebooks' moving averages"},
+      {OPTION_REAL, "dead-below", 0, &t->dead_below, "SHARE", .least = 0, .most = 1,
+       .help = "of the mean use: rarer codewords are revived"},
+      {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "start from these instead of K-means"},
+      {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .least = 0, .most = 1e9, .help = "embeddings for K-means; 0: 16 K"},
+      {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .least = 1, .most = 1e6, .help = "most Lloyd iterations"},
+      {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .least = 1, .most = 1000, .help = "the best of so many"},
+      {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "plus-plus|random", .help = "first centres"},
+      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .least = 0, .most = 1e9, .help = "samples an iteration; 0: all"},
+      {OPTION_GROUP, .help = "Training"},
+      {OPTION_INT, "epochs", 'e', &t->epochs, "N", .least = 1, .most = 1e6, .help = "passes over the data"},
+      {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .least = 0, .most = 1e12, .help = "stop after so many steps; 0: epochs decide"},
+      {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 1, .most = 65536, .help = "pictures in a batch"},
+      {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
+      {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100, .help = "highest learning rate"},
+      {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12, .help = "linear warm-up, then cosine"},
+      {OPTION_REAL, "rate-floor", 0, &t->rate_floor, "PART", .least = 0, .most = 1, .help = "where the cosine ends"},
+      {OPTION_REAL, "weight-decay", 0, &o->decay, "W", .least = 0, .most = 10, .help = "decoupled (AdamW); 0 is Adam"},
+      {OPTION_REAL, "beta1", 0, &o->beta1, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
+      {OPTION_REAL, "beta2", 0, &o->beta2, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
+      {OPTION_REAL, "epsilon", 0, &o->eps, "E", .least = 1e-30, .most = 1, .help = "of Adam"},
+      {OPTION_REAL, "clip", 0, &o->clip, "NORM", .least = 0, .most = 1e9, .help = "largest gradient norm; 0: none"},
+      {OPTION_REAL, "label-smoothing", 0, &t->smoothing, "S", .least = 0, .most = 0.99, .help = "of the targets"},
+      {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .least = 0, .most = 100, .help = "blend pictures; 0: off"},
+      {OPTION_REAL, "ema-decay", 0, &o->average, "D", .least = 0, .most = 0.999999, .help = "average the weights; 0: off"},
+      {OPTION_FLAG, "augment", 0, &t->augment, .help = "random crops and flips"},
+      {OPTION_REAL, "crop-least", 0, &t->crop_least, "AREA", .least = 0, .most = 1, .help = "random resized crops; 0: pad and crop"},
+      {OPTION_REAL, "patch-drop", 0, &t->patch_drop, "PART", .least = 0, .most = 0.95,
+       .help = "of the patches, in the first 80% of the steps (plain model)"},
+      {OPTION_GROUP, .help = "Looking and keeping"},
+      {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test pictures an evaluation; 0: all"},
+      {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .least = 1, .most = 1e6, .help = "between evaluations"},
+      {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .least = 1, .most = 1e9, .help = "between lines"},
+      {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .least = 1, .most = 1e9, .help = "between checkpoints"},
+      {OPTION_CHOICE, "dtype", 0, &t->dtype, .choices = "f32|f16|bf16", .help = "of the exported weights"},
+      {OPTION_INT, "seed", 's', &t->seed, "N", .least = 0, .most = 9e15, .help = "same seed and threads, same result"},
+      {OPTION_INT, "threads", 't', &t->threads, "N", .least = 0, .most = 1024, .help = "compute threads; 0: one a core"},
+      {OPTION_INT, "workers", 0, &t->workers, "N", .least = 1, .most = 64, .help = "threads that prepare pictures"},
+      {OPTION_FLAG, "dry-run", 0, &command->dry_run,
+       .help = "print parameters, memory, FLOPs and bits; write the first batch as a picture"},
+      {OPTION_FLAG, "eval-only", 0, &command->eval_only, .help = "evaluate the weights and stop"},
+      {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "warnings and errors only"},
+      {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object as the last line on stdout"},
+      {OPTION_GROUP, .help = NULL}};
+  _Static_assert(sizeof list / sizeof *list <= TRAIN_OPTIONS_MOST, "the table has room for all options");
+  memcpy(table, list, sizeof list);
+}
+
+/* ---------------------------------------------------------------- remembering */
+
+static char *options_path(const char *directory) {
+  char *folder = files_join(directory, "training"), *path = folder ? files_join(folder, "options.txt") : NULL;
+  free(folder);
+  return path;
+}
+
+Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads) {
+  char *path = options_path(directory), *folder = files_join(directory, "training");
+  FileWriter writer;
+  Status status = path != NULL && folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK) status = files_create(&writer, path);
+  if (status == STATUS_OK) {
+    for (int i = 1; i < argc; i++) fprintf(writer.stream, "%s\n", argv[i]);
+    fprintf(writer.stream, "--threads\n%lld\n", (long long)threads);
+    status = files_commit(&writer);
+  }
+  free(path);
+  free(folder);
+  return status;
+}
+
+static const char *const HARMLESS[] = {"resume",  "epochs",           "max-steps", "data-dir", "eval-samples", "eval-every", "log-every",
+                                       "threads", "checkpoint-every", "workers",   "quiet",    "json",         "dtype"};
+
+static Status check_harmless(const Option *table) {
+  for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
+    bool fine = !table->given;
+    for (size_t i = 0; !fine && i < sizeof HARMLESS / sizeof *HARMLESS; i++) fine = strcmp(table->name, HARMLESS[i]) == 0;
+    if (!fine)
+      return status_set(
+          STATUS_BAD_USAGE,
+          "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
+          "--data-dir, --threads, --workers, --dtype and the options of looking and keeping",
+          table->name);
+  }
+  return STATUS_OK;
+}
+
+/* The lines of a file as an argument vector, in one block that lives as long as the program (the options point into it). */
+static Status read_arguments(const char *path, char **arguments, int *count) {
+  static char *text;
+  size_t size;
+  free(text);
+  text = NULL;
+  TRY(files_read(path, OPTIONS_FILE_MOST, &text, &size));
+  *count = 1;
+  arguments[0] = text;
+  for (char *at = text; at < text + size;) {
+    char *end = memchr(at, '\n', (size_t)(text + size - at));
+    if (end == NULL || *count >= REMEMBERED_MOST)
+      return status_set(STATUS_BAD_FILE, "%s is damaged: it should hold one option to a line", path);
+    *end = '\0';
+    arguments[(*count)++] = at;
+    at = end + 1;
+  }
+  return STATUS_OK;
+}
+
+Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST], int argc, char **argv) {
+  TRY(check_harmless(table));
+  const char *directory = command->resume;
+  char *arguments[REMEMBERED_MOST], *path = options_path(directory);
+  const char *positional[REMEMBERED_MOST];
+  int count, positionals;
+  if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = read_arguments(path, arguments, &count);
+  free(path);
+  if (status != STATUS_OK) return status_wrap(status, "--resume %s", directory);
+  train_options_table(command, table);
+  TRY(options_parse(table, count, arguments, positional, &positionals));
+  TRY(options_parse(table, argc, argv, positional, &positionals));
+  command->train.out = directory;
+  return STATUS_OK;
+}

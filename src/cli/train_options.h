@@ -1,0 +1,25 @@
+/* The command line of training, shared by astra-train, astra-kmeans and astra-bench. */
+#ifndef CLI_TRAIN_OPTIONS_H
+#define CLI_TRAIN_OPTIONS_H
+#include "base/options.h"
+#include "train/session.h"
+
+typedef struct TrainCommand {
+  TrainOptions train;
+  const char *resume;
+  bool dry_run, json, eval_only;
+} TrainCommand;
+
+enum { TRAIN_OPTIONS_MOST = 64 };
+
+/* Sets the defaults and fills `table`, whose targets lie in `command`. */
+void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]);
+
+/* Remembers the options given on this command line in DIRECTORY/training/options.txt, one to a line. */
+Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads);
+
+/* Sets `command` from the remembered options of command->resume, then from argv again, where only options that leave the numbers alone may
+ * stand. */
+Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST], int argc, char **argv);
+
+#endif

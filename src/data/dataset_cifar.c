@@ -1,0 +1,225 @@
+/* CIFAR-10 and CIFAR-100 in their binary layout, read in place from mapped files. Leaves out: the python and matlab layouts.
+ * Invariant: sizes and every label are checked when a set is opened; reading a record after that cannot fail but for memory. */
+#include "data/dataset_cifar.h"
+#include "base/files.h"
+#include "data/data_paths.h"
+#include "data/dataset_source.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FILES = 5 };
+static const size_t most_label_bytes = 1 << 16;
+
+typedef struct CifarLayout {
+  const char *name, *title;
+  const char *archive;  /* the folder inside the official archive */
+  const char *get;      /* what to do when it is not there */
+  bool bare;            /* also looked for in DATA_DIR itself */
+  const char *files[2][MOST_FILES]; /* by DatasetPart */
+  const char *label_names;
+  CifarRecord record;
+  double mean[3], std[3];
+} CifarLayout;
+
+#define CIFAR100_FACTS                                                                                                                     \
+  .files = {{"train.bin"}, {"test.bin"}}, .label_names = "fine_label_names.txt", .record = {2, {20, 100}},                                 \
+  .mean = {0.5071, 0.4865, 0.4409}, .std = {0.2673, 0.2564, 0.2762}
+
+static const CifarLayout layouts[] = {
+    {.name = "cifar100", .title = "CIFAR-100", .archive = "cifar-100-binary", .bare = true,
+     .get = "`astra-data get cifar100` downloads it", CIFAR100_FACTS},
+    {.name = "cifar100-sample", .title = "CIFAR-100 sample", .archive = "cifar-100-binary", .bare = false,
+     .get = "it comes with the sources in datasets/cifar100-sample", CIFAR100_FACTS},
+    {.name = "cifar10", .title = "CIFAR-10", .archive = "cifar-10-batches-bin", .bare = true,
+     .get = "`astra-data get cifar10` downloads it",
+     .files = {{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"}, {"test_batch.bin"}},
+     .label_names = "batches.meta.txt", .record = {1, {10, 0}},
+     .mean = {0.4914, 0.4822, 0.4465}, .std = {0.2470, 0.2435, 0.2616}},
+};
+
+typedef struct CifarFiles {
+  const CifarLayout *layout;
+  FileMap maps[MOST_FILES];
+  int64_t counts[MOST_FILES]; /* records of each */
+  int files;
+} CifarFiles;
+
+static const CifarLayout *find_layout(const char *name) {
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    if (strcmp(layouts[i].name, name) == 0) return &layouts[i];
+  }
+  return NULL;
+}
+
+bool dataset_cifar_knows(const char *name) { return find_layout(name) != NULL; }
+
+static size_t record_bytes(const CifarRecord *record) { return (size_t)record->labels + CIFAR_PICTURE; }
+static int class_count(const CifarRecord *record) { return record->limits[record->labels - 1]; }
+
+Status dataset_cifar_check(const CifarRecord *record, const uint8_t *bytes, size_t size, const char *path) {
+  size_t step = record_bytes(record);
+  if (size == 0 || size % step != 0) {
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes are not a whole number (1 or more) of records of %zu bytes; fetch the file again",
+                      path, size, step);
+  }
+  for (size_t at = 0; at < size; at += step) {
+    for (int i = 0; i < record->labels; i++) {
+      if (bytes[at + i] < record->limits[i]) continue;
+      return status_set(STATUS_BAD_FILE, "%s: record %zu has the %slabel %d; 0 to %d are accepted", path, at / step,
+                        record->labels == 1 ? "" : i == 0 ? "coarse " : "fine ", bytes[at + i], record->limits[i] - 1);
+    }
+  }
+  return STATUS_OK;
+}
+
+Status dataset_cifar_record(const CifarRecord *record, const uint8_t *bytes, Image *image, int32_t *label) {
+  TRY(image_reshape(image, CIFAR_SIDE, CIFAR_SIDE));
+  *label = bytes[record->labels - 1];
+  const uint8_t *r = bytes + record->labels, *g = r + CIFAR_PLANE, *b = g + CIFAR_PLANE;
+  uint8_t *rgb = image->rgb;
+  for (int i = 0; i < CIFAR_PLANE; i++) {
+    rgb[3 * i] = r[i];
+    rgb[3 * i + 1] = g[i];
+    rgb[3 * i + 2] = b[i];
+  }
+  return STATUS_OK;
+}
+
+static Status read_record(Dataset *set, int64_t index, Image *image, int32_t *label) {
+  const CifarFiles *files = set->state;
+  int file = 0;
+  while (index >= files->counts[file]) index -= files->counts[file++];
+  const CifarRecord *record = &files->layout->record;
+  return dataset_cifar_record(record, files->maps[file].data + (size_t)index * record_bytes(record), image, label);
+}
+
+static void close_files(Dataset *set) {
+  CifarFiles *files = set->state;
+  for (int i = 0; files && i < files->files; i++) files_unmap(&files->maps[i]);
+  free(files);
+}
+
+/* True when the part's first file lies in ROOT/a/b; then *found is that folder. Otherwise the place is appended to `tried`. */
+static bool try_folder(const char *root, const char *a, const char *b, const char *file, FILE *tried, char **found) {
+  char *folder = NULL;
+  if (asprintf(&folder, "%s%s%s%s%s", root, *a ? "/" : "", a, *b ? "/" : "", b) < 0) return false;
+  char *path = files_join(folder, file);
+  bool there = path && files_exists(path);
+  if (!there) fprintf(tried, "%s%s", ftell(tried) > 0 ? ", " : "", folder);
+  free(path);
+  if (there) *found = folder;
+  else free(folder);
+  return there;
+}
+
+static bool try_root(const CifarLayout *layout, const char *root, bool bare, const char *file, FILE *tried, char **found) {
+  return try_folder(root, layout->name, "", file, tried, found) || try_folder(root, layout->name, layout->archive, file, tried, found) ||
+         (bare && (try_folder(root, "", "", file, tried, found) || try_folder(root, layout->archive, "", file, tried, found)));
+}
+
+static Status find_folder(const CifarLayout *layout, const char *data_dir, DatasetPart part, char **folder) {
+  const char *file = layout->files[part][0];
+  char *text = NULL;
+  size_t size = 0;
+  FILE *tried = open_memstream(&text, &size);
+  if (!tried) return status_set(STATUS_NO_MEMORY, "no memory to look for a data set");
+  DataRoots roots;
+  Status status = data_paths_roots(&roots, "datasets", data_dir);
+  *folder = NULL;
+  for (int i = 0; status == STATUS_OK && !*folder && i < roots.count; i++) {
+    try_root(layout, roots.paths[i], layout->bare && data_dir && i == 0, file, tried, folder);
+  }
+  data_paths_release(&roots);
+  bool listed = fclose(tried) == 0;
+  if (status == STATUS_OK && !*folder) {
+    status = status_set(STATUS_NOT_FOUND, "%s: %s not found in %s; %s, --data-dir names another place", layout->title, file,
+                        listed ? text : "any place", layout->get);
+  }
+  free(text);
+  return status;
+}
+
+static Status open_file(CifarFiles *files, const char *folder, const char *name) {
+  const CifarRecord *record = &files->layout->record;
+  char *path = files_join(folder, name);
+  if (!path) return status_set(STATUS_NO_MEMORY, "no memory to open a data set");
+  FileMap *map = &files->maps[files->files];
+  Status status = files_map(map, path);
+  if (status == STATUS_OK) {
+    files->files++;
+    status = dataset_cifar_check(record, map->data, map->size, path);
+    files->counts[files->files - 1] = (int64_t)(map->size / record_bytes(record));
+  }
+  free(path);
+  return status;
+}
+
+/* Splits the text at ends of lines into exactly `classes` names; blank lines do not count. */
+static Status split_names(char *text, char **names, int classes, const char *path) {
+  int count = 0;
+  char *rest = NULL;
+  for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
+    if (line[strspn(line, " \t")] == 0) continue;
+    if (count < classes && !(names[count] = strdup(line))) return status_set(STATUS_NO_MEMORY, "%s: no memory for the labels", path);
+    count++;
+  }
+  if (count == classes) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: %d label names; this data set has %d classes, one name to a line", path, count, classes);
+}
+
+static Status invent_names(char **names, int classes) {
+  for (int i = 0; i < classes; i++) {
+    if (asprintf(&names[i], "LABEL_%d", i) >= 0) continue;
+    names[i] = NULL;
+    return status_set(STATUS_NO_MEMORY, "no memory for the labels");
+  }
+  return STATUS_OK;
+}
+
+static Status read_names(Dataset *set, const char *folder, const CifarLayout *layout) {
+  set->classes = class_count(&layout->record);
+  set->labels = calloc((size_t)set->classes, sizeof *set->labels);
+  char *path = files_join(folder, layout->label_names), *text = NULL;
+  size_t size = 0;
+  Status status = set->labels && path ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the labels");
+  if (status == STATUS_OK && !files_exists(path)) {
+    status = invent_names(set->labels, (int)set->classes);
+  } else if (status == STATUS_OK) {
+    status = files_read(path, most_label_bytes, &text, &size);
+    if (status == STATUS_OK) status = split_names(text, set->labels, (int)set->classes, path);
+  }
+  free(text);
+  free(path);
+  return status;
+}
+
+static Status open_part(Dataset *set, CifarFiles *files, const char *folder, DatasetPart part) {
+  const CifarLayout *layout = files->layout;
+  for (int i = 0; i < MOST_FILES && layout->files[part][i]; i++) {
+    TRY(open_file(files, folder, layout->files[part][i]));
+    set->count += files->counts[i];
+  }
+  TRY(read_names(set, folder, layout));
+  return dataset_set_description(set, "%s %s, %lld pictures of %dx%d, %lld classes, from %s", layout->title, dataset_part_name(part),
+                                 (long long)set->count, CIFAR_SIDE, CIFAR_SIDE, (long long)set->classes, folder);
+}
+
+Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
+  const CifarLayout *layout = find_layout(name);
+  CifarFiles *files = calloc(1, sizeof *files);
+  if (!files) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  files->layout = layout;
+  set->state = files;
+  set->read = read_record;
+  set->close = close_files;
+  set->fixed_size = true;
+  set->width = set->height = CIFAR_SIDE;
+  memcpy(set->mean, layout->mean, sizeof set->mean);
+  memcpy(set->std, layout->std, sizeof set->std);
+  char *folder = NULL;
+  TRY(find_folder(layout, data_dir, part, &folder));
+  Status status = open_part(set, files, folder, part);
+  free(folder);
+  return status;
+}

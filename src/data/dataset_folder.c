@@ -1,0 +1,148 @@
+/* Image folders: a folder is a class, its name the label. Leaves out: decoding (dataset_files.c).
+ *
+ *   DIR/train/CLASS/...  and  DIR/test|val|validation|valid/CLASS/...     a split of its own
+ *   DIR/train/CLASS/...  or   DIR/CLASS/...                               every fifth picture of a class is the test part
+ *
+ * Classes are the folders of the training part, sorted bytewise; pictures may lie deeper inside a class. Names that begin with a dot are
+ * passed over. Invariant: the order is that of sorted names, so the same folder gives the same set on every machine. */
+#include "base/files.h"
+#include "data/dataset_files.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEEPEST = 6 }; /* folders inside a class; also ends a walk through links that lead in circles */
+
+static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory to list it", directory); }
+
+static Status walk(PictureList *list, const char *directory, int32_t label, int depth);
+
+static Status walk_entry(PictureList *list, const char *directory, const char *name, int32_t label, int depth) {
+  if (name[0] == '.') return STATUS_OK;
+  char *path = files_join(directory, name);
+  if (!path) return no_memory(directory);
+  if (files_is_dir(path)) {
+    Status status = depth < DEEPEST ? walk(list, path, label, depth + 1) : STATUS_OK;
+    free(path);
+    return status;
+  }
+  if (dataset_files_is_picture(name)) return dataset_files_add(list, path, label);
+  free(path);
+  return STATUS_OK;
+}
+
+/* Appends all pictures of a class. */
+static Status walk(PictureList *list, const char *directory, int32_t label, int depth) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; status == STATUS_OK && i < count; i++) status = walk_entry(list, directory, names[i], label, depth);
+  files_list_free(names, count);
+  return status;
+}
+
+/* Keeps of list->files[first...] what belongs to `part` when there is no split. */
+static void keep_part(PictureList *list, int64_t first, DatasetPart part) {
+  int64_t kept = first;
+  for (int64_t i = first; i < list->count; i++) {
+    if (dataset_files_part(i - first) == part) list->files[kept++] = list->files[i];
+    else free(list->files[i].path);
+  }
+  list->count = kept;
+}
+
+/* The sorted class folders of `directory` become the set's labels. */
+static Status read_classes(Dataset *set, const char *directory) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  set->labels = calloc(count ? count : 1, sizeof *set->labels);
+  Status status = set->labels ? STATUS_OK : no_memory(directory);
+  for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+    char *path = files_join(directory, names[i]);
+    if (!path) status = no_memory(directory);
+    if (path && names[i][0] != '.' && files_is_dir(path)) {
+      char *label = strdup(names[i]);
+      if (label) set->labels[set->classes++] = label;
+      else status = no_memory(directory);
+    }
+    free(path);
+  }
+  files_list_free(names, count);
+  if (status == STATUS_OK && set->classes == 0) {
+    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/picture.jpg or %s/train/CLASS/picture.jpg", directory,
+                        directory, directory);
+  }
+  return status;
+}
+
+/* One class of one part. In a test folder of its own a class may be absent; without pictures to train on it is a mistake. */
+static Status read_class(PictureList *list, const char *directory, const char *label, int32_t index, DatasetPart part, bool split) {
+  char *path = files_join(directory, label);
+  if (!path) return no_memory(directory);
+  int64_t first = list->count;
+  bool optional = split && part == DATASET_TEST;
+  Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);
+  if (status == STATUS_OK && list->count == first && !optional) {
+    status = status_set(STATUS_BAD_FILE, "%s: a class without pictures (jpg, jpeg, png, bmp, gif, tga, ppm, pgm); add some or remove it",
+                        path);
+  }
+  free(path);
+  if (status == STATUS_OK && !split) keep_part(list, first, part);
+  return status;
+}
+
+/* Every class folder of the test part must be a class of the training part. */
+static Status check_classes(const Dataset *set, const char *train, const char *test) {
+  Dataset other = {0};
+  Status status = read_classes(&other, test);
+  for (int64_t i = 0, j = 0; status == STATUS_OK && i < other.classes; i++) {
+    while (j < set->classes && strcmp(set->labels[j], other.labels[i]) < 0) j++;
+    if (j < set->classes && strcmp(set->labels[j], other.labels[i]) == 0) continue;
+    status = status_set(STATUS_BAD_FILE, "%s: class \"%s\" is not among the %lld classes of %s", test, other.labels[i],
+                        (long long)set->classes, train);
+  }
+  for (int64_t i = 0; i < other.classes; i++) free(other.labels[i]);
+  free(other.labels);
+  return status;
+}
+
+static Status read_part(Dataset *set, const char *train, const char *test, const char *directory, DatasetPart part) {
+  PictureList list = {0};
+  TRY(read_classes(set, train));
+  if (test) TRY(check_classes(set, train, test));
+  const char *from = test && part == DATASET_TEST ? test : train;
+  Status status = STATUS_OK;
+  for (int64_t i = 0; status == STATUS_OK && i < set->classes; i++) {
+    status = read_class(&list, from, set->labels[i], (int32_t)i, part, test != NULL);
+  }
+  if (status == STATUS_OK && list.count == 0) {
+    status = status_set(STATUS_BAD_FILE, "%s: no pictures for the %s part; without a %s folder a class needs %d pictures to hold one out",
+                        from, dataset_part_name(part), "test", DATASET_FILES_FOLD);
+  }
+  if (status == STATUS_OK) status = dataset_files_attach(set, &list);
+  dataset_files_release(&list);
+  if (status != STATUS_OK) return status;
+  return dataset_set_description(set, "image folder %s, %lld pictures, %lld classes, from %s%s", dataset_part_name(part),
+                                 (long long)set->count, (long long)set->classes, directory,
+                                 test ? "" : part == DATASET_TEST ? " (every fifth picture)" : " (but every fifth picture)");
+}
+
+/* DIR/name when that is a folder, in a fresh string. */
+static char *subfolder(const char *directory, const char *name) {
+  char *path = files_join(directory, name);
+  if (path && files_is_dir(path)) return path;
+  free(path);
+  return NULL;
+}
+
+Status dataset_folder_open(Dataset *set, const char *directory, DatasetPart part) {
+  static const char *const test_names[] = {"test", "val", "validation", "valid"};
+  if (!files_is_dir(directory)) return status_set(STATUS_NOT_FOUND, "folder:%s: there is no such folder", directory);
+  char *train = subfolder(directory, "train"), *test = NULL;
+  for (size_t i = 0; train && !test && i < sizeof test_names / sizeof *test_names; i++) test = subfolder(directory, test_names[i]);
+  Status status = read_part(set, train ? train : directory, test, directory, part);
+  free(train);
+  free(test);
+  return status;
+}

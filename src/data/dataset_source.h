@@ -1,0 +1,29 @@
+/* Inside of src/data only: what a source of labelled pictures (dataset_cifar.c, dataset_folder.c, dataset_csv.c) fills in for the front
+ * (dataset.c). */
+#ifndef DATA_DATASET_SOURCE_H
+#define DATA_DATASET_SOURCE_H
+#include "data/dataset.h"
+#include <stddef.h>
+
+struct Dataset {
+  int64_t count, classes;
+  char **labels; /* [classes], owned */
+  bool fixed_size;
+  int width, height; /* with fixed_size */
+  char *description; /* owned */
+  double mean[3], std[3];
+  void *state; /* the source's own, released by `close` */
+  Status (*read)(Dataset *set, int64_t index, Image *image, int32_t *label); /* index is within [0, count) */
+  void (*close)(Dataset *set);
+};
+
+/* The sources. `set` comes zeroed but for mean and std (0.5); after a failure dataset_close is called on it. */
+bool dataset_cifar_knows(const char *name);
+Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, DatasetPart part);
+Status dataset_folder_open(Dataset *set, const char *directory, DatasetPart part);
+Status dataset_csv_open(Dataset *set, const char *path, DatasetPart part);
+
+const char *dataset_part_name(DatasetPart part);                                                        /* "train" or "test" */
+Status dataset_set_description(Dataset *set, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

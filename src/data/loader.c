@@ -1,0 +1,255 @@
+/* The ring of batches and the threads that fill it. Leaves out: what a batch holds (loader_fill.c).
+ *
+ * Batches are numbered: serial = epoch * steps + step, and serial s lives in slot s mod slots. A worker claims the next number when its
+ * slot is free; loader_next hands them out in order, so the number of workers changes nothing but the speed.
+ *
+ *   slot:  free --claimed--> busy --filled--> ready --loader_next--> held --next loader_next--> free
+ *
+ * Everything below `mutex` in the struct is guarded by it, but for the contents of a slot that is busy (its worker's) or held (the
+ * caller's). */
+#include "data/loader.h"
+#include "base/clock.h"
+#include "data/loader_fill.h"
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_WORKERS = 64, MOST_AHEAD = 1024, MOST_BATCH = 1 << 20, MOST_IMAGE = 1 << 13, DEFAULT_AHEAD = 3, MESSAGE_BYTES = 1024 };
+
+typedef enum SlotState { SLOT_FREE, SLOT_BUSY, SLOT_READY, SLOT_HELD } SlotState;
+
+typedef struct Slot {
+  SlotState state;
+  Batch batch;
+  Status status;
+  char message[MESSAGE_BYTES]; /* with a status that is not OK: messages are kept per thread, this one has to change threads */
+} Slot;
+
+typedef struct Worker {
+  pthread_t thread;
+  LoaderHand hand;
+  Loader *loader;
+} Worker;
+
+struct Loader {
+  LoaderPlan plan;
+  LoaderFaults faults;
+  Worker *workers;
+  int worker_count; /* running */
+  int slot_count;
+  pthread_mutex_t mutex;
+  pthread_cond_t work, ready; /* a slot became free; a slot was filled */
+  Slot *slots;
+  int64_t claim, deliver; /* next number to be claimed, to be handed out */
+  Slot *held;
+  bool stopping, seeking;
+  double waited;
+};
+
+static bool can_claim(const Loader *loader) {
+  return !loader->seeking && loader->slots[loader->claim % loader->slot_count].state == SLOT_FREE;
+}
+
+static void *work(void *argument) {
+  Worker *worker = argument;
+  Loader *loader = worker->loader;
+  pthread_mutex_lock(&loader->mutex);
+  for (;;) {
+    while (!loader->stopping && !can_claim(loader)) pthread_cond_wait(&loader->work, &loader->mutex);
+    if (loader->stopping) break;
+    int64_t serial = loader->claim++;
+    Slot *slot = &loader->slots[serial % loader->slot_count];
+    slot->state = SLOT_BUSY;
+    pthread_mutex_unlock(&loader->mutex);
+    slot->status = loader_fill(&worker->hand, &loader->plan, &loader->faults, serial, &slot->batch);
+    if (slot->status != STATUS_OK) snprintf(slot->message, sizeof slot->message, "%s", status_message());
+    pthread_mutex_lock(&loader->mutex);
+    slot->state = SLOT_READY;
+    pthread_cond_broadcast(&loader->ready);
+  }
+  pthread_mutex_unlock(&loader->mutex);
+  return NULL;
+}
+
+Status loader_next(Loader *loader, Batch *batch) {
+  pthread_mutex_lock(&loader->mutex);
+  if (loader->held) loader->held->state = SLOT_FREE;
+  pthread_cond_broadcast(&loader->work);
+  Slot *slot = &loader->slots[loader->deliver % loader->slot_count];
+  if (slot->state != SLOT_READY) {
+    double started = clock_now();
+    while (slot->state != SLOT_READY) pthread_cond_wait(&loader->ready, &loader->mutex);
+    loader->waited += clock_now() - started;
+  }
+  slot->state = SLOT_HELD;
+  loader->held = slot;
+  loader->deliver++;
+  pthread_mutex_unlock(&loader->mutex);
+  if (slot->status != STATUS_OK) return status_set(slot->status, "%s", slot->message);
+  *batch = slot->batch;
+  return STATUS_OK;
+}
+
+static bool any_busy(const Loader *loader) {
+  for (int i = 0; i < loader->slot_count; i++) {
+    if (loader->slots[i].state == SLOT_BUSY) return true;
+  }
+  return false;
+}
+
+Status loader_seek(Loader *loader, int64_t epoch, int64_t step) {
+  if (epoch < 0 || epoch > INT32_MAX || step < 0 || step > loader->plan.steps) {
+    return status_set(STATUS_BAD_VALUE, "epoch %lld, step %lld: epochs count from 0, steps from 0 to %lld", (long long)epoch,
+                      (long long)step, (long long)loader->plan.steps);
+  }
+  pthread_mutex_lock(&loader->mutex);
+  loader->seeking = true;
+  while (any_busy(loader)) pthread_cond_wait(&loader->ready, &loader->mutex);
+  for (int i = 0; i < loader->slot_count; i++) {
+    if (loader->slots[i].state == SLOT_READY) loader->slots[i].state = SLOT_FREE;
+  }
+  loader->claim = loader->deliver = epoch * loader->plan.steps + step;
+  loader->seeking = false;
+  pthread_cond_broadcast(&loader->work);
+  pthread_mutex_unlock(&loader->mutex);
+  return STATUS_OK;
+}
+
+int64_t loader_steps(const Loader *loader) { return loader->plan.steps; }
+double loader_waited(const Loader *loader) { return loader->waited; }
+
+int64_t loader_skipped(const Loader *loader) {
+  LoaderFaults *faults = (LoaderFaults *)&loader->faults; /* the lock is no part of the value */
+  pthread_mutex_lock(&faults->mutex);
+  int64_t skipped = faults->skipped;
+  pthread_mutex_unlock(&faults->mutex);
+  return skipped;
+}
+
+static Status check_range(const char *what, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s %lld: %lld to %lld are accepted", what, (long long)value, (long long)least, (long long)most);
+}
+
+static Status check_options(const LoaderOptions *options, int64_t count) {
+  TRY(check_range("image size", options->image, 1, MOST_IMAGE));
+  TRY(check_range("batch", options->batch, 1, MOST_BATCH));
+  TRY(check_range("loader threads", options->workers, 1, MOST_WORKERS));
+  TRY(check_range("batches ahead", options->ahead, 0, MOST_AHEAD));
+  TRY(check_range("pictures in the data set", count, 1, INT32_MAX));
+  if (!(options->crop_least >= 0 && options->crop_least <= 1)) {
+    return status_set(STATUS_BAD_VALUE, "least crop area %g: 0 to 1 are accepted", options->crop_least);
+  }
+  for (int c = 0; c < 3; c++) {
+    if (isfinite(options->mean[c]) && isfinite(options->std[c]) && options->std[c] > 0) continue;
+    return status_set(STATUS_BAD_VALUE, "normalisation by mean %g and deviation %g: the deviation must be positive", options->mean[c],
+                      options->std[c]);
+  }
+  if (options->drop_last && options->batch > count) {
+    return status_set(STATUS_BAD_VALUE, "batch %d: the data set has only %lld pictures; take a smaller batch", options->batch,
+                      (long long)count);
+  }
+  return STATUS_OK;
+}
+
+static Status make_slots(Loader *loader) {
+  const LoaderOptions *options = &loader->plan.options;
+  int ahead = options->ahead ? options->ahead : DEFAULT_AHEAD;
+  loader->slot_count = 1 + (ahead > options->workers ? ahead : options->workers); /* 1: the one the caller holds */
+  size_t pixels = (size_t)options->batch * 3 * options->image * options->image;
+  loader->slots = calloc((size_t)loader->slot_count, sizeof *loader->slots);
+  loader->faults.known = calloc((size_t)loader->plan.count, 1);
+  bool complete = loader->slots && loader->faults.known;
+  for (int i = 0; complete && i < loader->slot_count; i++) {
+    Batch *batch = &loader->slots[i].batch;
+    batch->labels = malloc((size_t)options->batch * sizeof *batch->labels);
+    complete = batch->labels && posix_memalign((void **)&batch->pixels, 64, pixels * sizeof *batch->pixels) == 0;
+  }
+  if (complete) return STATUS_OK;
+  return status_set(STATUS_NO_MEMORY, "no memory for %d batches of %d pictures of %d x %d; take a smaller batch", loader->slot_count,
+                    options->batch, options->image, options->image);
+}
+
+/* The workers leave all signals to the other threads: handlers for Ctrl-C belong to the main program. */
+static Status start_workers(Loader *loader) {
+  int wanted = loader->plan.options.workers;
+  loader->workers = calloc((size_t)wanted, sizeof *loader->workers);
+  if (!loader->workers) return status_set(STATUS_NO_MEMORY, "no memory for %d loader threads", wanted);
+  for (int i = 0; i < wanted; i++) {
+    Worker *worker = &loader->workers[i];
+    worker->loader = loader;
+    sigset_t all, before;
+    sigfillset(&all);
+    Status status = loader_fill_open(&worker->hand, &loader->plan);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = status == STATUS_OK ? pthread_create(&worker->thread, NULL, work, worker) : 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) status = status_set(STATUS_NO_MEMORY, "cannot start loader thread %d of %d: %s", i + 1, wanted, strerror(error));
+    if (status != STATUS_OK) {
+      loader_fill_close(&worker->hand);
+      return status;
+    }
+    loader->worker_count++;
+  }
+  return STATUS_OK;
+}
+
+Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options) {
+  *loader = NULL;
+  int64_t count = dataset_count(set);
+  TRY(check_options(options, count));
+  Loader *fresh = calloc(1, sizeof *fresh);
+  if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for a loader");
+  int64_t steps = options->drop_last ? count / options->batch : (count + options->batch - 1) / options->batch;
+  fresh->plan = (LoaderPlan){.set = set, .options = *options, .count = count, .steps = steps};
+  augment_table(&fresh->plan.table, options->mean, options->std);
+  pthread_mutex_init(&fresh->faults.mutex, NULL);
+  pthread_mutex_init(&fresh->mutex, NULL);
+  pthread_cond_init(&fresh->work, NULL);
+  pthread_cond_init(&fresh->ready, NULL);
+  Status status = make_slots(fresh);
+  if (status == STATUS_OK) status = start_workers(fresh);
+  if (status != STATUS_OK) {
+    loader_free(fresh);
+    return status;
+  }
+  *loader = fresh;
+  return STATUS_OK;
+}
+
+void loader_free(Loader *loader) {
+  if (!loader) return;
+  pthread_mutex_lock(&loader->mutex);
+  loader->stopping = true;
+  pthread_cond_broadcast(&loader->work);
+  pthread_mutex_unlock(&loader->mutex);
+  for (int i = 0; i < loader->worker_count; i++) {
+    pthread_join(loader->workers[i].thread, NULL);
+    loader_fill_close(&loader->workers[i].hand);
+  }
+  for (int i = 0; loader->slots && i < loader->slot_count; i++) {
+    free(loader->slots[i].batch.pixels);
+    free(loader->slots[i].batch.labels);
+  }
+  free(loader->slots);
+  free(loader->workers);
+  free(loader->faults.known);
+  pthread_cond_destroy(&loader->work);
+  pthread_cond_destroy(&loader->ready);
+  pthread_mutex_destroy(&loader->mutex);
+  pthread_mutex_destroy(&loader->faults.mutex);
+  free(loader);
+}
+
+Status loader_prepare(const Image *image, const LoaderOptions *options, float *out) {
+  PixelTable table;
+  LoaderHand hand = {0};
+  augment_table(&table, options->mean, options->std);
+  Status status = image_new(&hand.fitted, options->image, options->image);
+  if (status == STATUS_OK) status = loader_fill_plain(&hand, options, &table, image, out);
+  loader_fill_close(&hand);
+  return status;
+}

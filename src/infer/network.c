@@ -1,0 +1,327 @@
+/* Codes between nodes. Leaves out: what a request is (node.c) and lost messages: a stream delivers all of them or fails. */
+#include "infer/network.h"
+#include "base/clock.h"
+#include "vq/pack.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const Codebook *book_at(const Network *net, int block, int site) { return &net->setup.books[block * net->setup.sites + site]; }
+static uint64_t sequence_of(const Network *net, uint32_t request, int block) {
+  return (uint64_t)(request - 1) * (uint64_t)net->setup.blocks + (uint64_t)block;
+}
+static size_t slot_index(const Network *net, uint64_t sequence, int site) {
+  return (size_t)(sequence & 1) * (size_t)net->setup.sites + (size_t)site;
+}
+static int64_t shared_of(const TokenLayout *layout, int node) { return layout->device_shared[node + 1] - layout->device_shared[node]; }
+
+size_t network_message_bytes(int64_t groups, int64_t entries, int64_t tokens) {
+  return WIRE_HEADER + (size_t)tokens * pack_bytes_per_token(groups, entries);
+}
+
+/* ---- receiving ---- */
+
+static Status refuse(const WireHeader *header, const Network *net, uint64_t expected) {
+  unsigned blocks = (unsigned)net->setup.blocks;
+  return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", header->request,
+                    header->block, (unsigned)(expected / blocks) + 1, (unsigned)(expected % blocks));
+}
+
+static Status place_codes(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
+  Network *net = context;
+  NetworkPeer *peer = &net->peers[link->peer];
+  if (header->kind != WIRE_CODES)
+    return status_set(STATUS_BAD_VALUE, "sent a %s message, only codes are expected", wire_kind_name(header->kind));
+  if (header->sender != link->peer) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
+  if (header->block >= net->setup.blocks || header->site >= net->setup.sites || header->request == 0)
+    return status_set(STATUS_BAD_VALUE, "sent codes of block %d, site %d; the model has %d blocks of %d", header->block, header->site,
+                      net->setup.blocks, net->setup.sites);
+  uint64_t sequence = sequence_of(net, header->request, header->block);
+  if (sequence != peer->next[header->site]) return refuse(header, net, peer->next[header->site]);
+  if (header->count == 0 || header->count > net->setup.batch_most * peer->tokens || header->count % peer->tokens ||
+      header->bytes != header->count * net->token_bytes)
+    return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u tokens; it holds %lld tokens of a sample, %zu bytes each", header->bytes,
+                      header->count, (long long)peer->tokens, net->token_bytes);
+  bool free_slot = sequence < peer->taken[header->site] + 2;
+  *payload = free_slot ? peer->slots + slot_index(net, sequence, header->site) * peer->slot_bytes : NULL;
+  return STATUS_OK;
+}
+
+static Status deliver_codes(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
+  Network *net = context;
+  NetworkPeer *peer = &net->peers[link->peer];
+  (void)payload;
+  peer->slot_count[slot_index(net, peer->next[header->site]++, header->site)] = header->count;
+  return STATUS_OK;
+}
+
+/* ---- moving messages ---- */
+
+static Status step(Network *net, double seconds) {
+  Status status = links_step(net->links, net->setup.nodes + 1, seconds);
+  if (status == STATUS_OK) return STATUS_OK;
+  for (int d = 0; d < net->setup.nodes; d++) {
+    if (d != net->setup.self && net->peers[d].link.status != STATUS_OK) net->accused = d;
+  }
+  return status;
+}
+
+/* A peer whose messages satisfy `waiting`, or -1. */
+typedef bool Waiting(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site);
+static bool waits_for_codes(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
+  (void)net;
+  return peer->next[site] <= sequence;
+}
+static bool waits_to_send(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
+  (void)sequence, (void)site;
+  return link_pending(&peer->link) > 2 * net->setup.sites - 1;
+}
+static bool waits_to_flush(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
+  (void)net, (void)sequence, (void)site;
+  return link_pending(&peer->link) > 0;
+}
+
+static int first_waiting(const Network *net, Waiting *waiting, uint64_t sequence, int site) {
+  for (int d = 0; d < net->setup.nodes; d++) {
+    if (d != net->setup.self && waiting(net, &net->peers[d], sequence, site)) return d;
+  }
+  return -1;
+}
+
+static uint64_t bytes_moved(const Network *net) {
+  uint64_t bytes = 0;
+  for (int d = 0; d < net->setup.nodes; d++) bytes += net->peers[d].link.sent.bytes + net->peers[d].link.received.bytes;
+  return bytes;
+}
+
+/* Until nobody is waited for any more; the deadline starts anew whenever bytes move. */
+static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int site) {
+  double heard = clock_now();
+  uint64_t moved = bytes_moved(net);
+  int late;
+  while ((late = first_waiting(net, waiting, sequence, site)) >= 0) {
+    if (net->peers[late].link.fd < 0) {
+      net->accused = late;
+      return status_set(STATUS_PEER, "node %d: the connection is closed", late);
+    }
+    double left = heard + net->setup.timeout - clock_now();
+    if (left <= 0) {
+      net->accused = late;
+      return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s", late, net->setup.timeout);
+    }
+    TRY(step(net, left));
+    uint64_t now = bytes_moved(net);
+    if (now != moved) heard = clock_now();
+    moved = now;
+  }
+  return STATUS_OK;
+}
+
+Status network_flush(Network *net) { return wait_while(net, waits_to_flush, 0, 0); }
+
+/* ---- the exchange ---- */
+
+/* This node's shared rows of every sample, together: [B, own, W]. */
+static void gather(Network *net, const TokenLayout *layout, const Tensor *h) {
+  int64_t width = tensor_width(h), own = layout->shared_rows;
+  for (int64_t b = 0; b < h->shape[0]; b++) {
+    for (int64_t i = 0; i < own; i++) {
+      memcpy(net->gathered + (b * own + i) * width, h->value + (b * layout->rows + layout->shared_row[i]) * width,
+             (size_t)width * sizeof(real));
+    }
+  }
+}
+
+/* The slot is free: every peer has taken its last content, or it could not have let this node come here; wait_while proves it. */
+static Status fill_message(Network *net, int block, int site, int64_t tokens, uint8_t **message, size_t *size) {
+  const Codebook *book = book_at(net, block, site);
+  uint64_t sequence = sequence_of(net, net->request, block);
+  TRY(wait_while(net, waits_to_send, sequence, site));
+  *message = net->outgoing + slot_index(net, sequence, site) * net->outgoing_bytes;
+  *size = network_message_bytes(book->groups, book->entries, tokens);
+  WireHeader header = {.kind = WIRE_CODES,
+                       .sender = (uint8_t)net->setup.self,
+                       .block = (uint8_t)block,
+                       .site = (uint8_t)site,
+                       .request = net->request,
+                       .count = (uint32_t)tokens,
+                       .bytes = (uint32_t)(*size - WIRE_HEADER)};
+  wire_pack(&header, *message);
+  pack_codes(net->codes, tokens, book->groups, book->entries, *message + WIRE_HEADER);
+  if (net->keep) {
+    size_t bytes = *size - WIRE_HEADER;
+    memcpy(net->kept + (size_t)(block * net->setup.sites + site) * bytes, *message + WIRE_HEADER, bytes);
+  }
+  return STATUS_OK;
+}
+
+static Status send_to_all(Network *net, const uint8_t *message, size_t size) {
+  for (int d = 0; d < net->setup.nodes; d++) {
+    if (d == net->setup.self) continue;
+    Status status = link_send(&net->peers[d].link, message, size);
+    if (status != STATUS_OK) {
+      net->accused = d;
+      return status;
+    }
+  }
+  return step(net, 0);
+}
+
+static Status network_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  Network *net = (Network *)self;
+  (void)tape;
+  if (h->shape[0] != net->batch)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->batch);
+  double start = clock_now();
+  int64_t tokens = net->batch * layout->shared_rows;
+  uint8_t *message;
+  size_t size;
+  gather(net, layout, h);
+  codebook_assign(book_at(net, block, site), net->gathered, tokens, net->codes, NULL, net->scratch);
+  TRY(fill_message(net, block, site, tokens, &message, &size));
+  double filled = clock_now();
+  if (net->progress && site == 0) net->progress(net->progress_context, block);
+  TRY(send_to_all(net, message, size));
+  net->statistics.quantise += filled - start;
+  net->statistics.send += clock_now() - filled;
+  return STATUS_OK;
+}
+
+/* One peer's codes -> its rows of `out` [B, remote, W], which start at `offset` in every sample. */
+static Status take_codes(Network *net, int node, int block, int site, int64_t offset, int64_t remote, real *out) {
+  NetworkPeer *peer = &net->peers[node];
+  const Codebook *book = book_at(net, block, site);
+  uint64_t sequence = sequence_of(net, net->request, block);
+  size_t slot = slot_index(net, sequence, site);
+  net->accused = node;
+  if (peer->slot_count[slot] != net->batch * peer->tokens)
+    return status_set(STATUS_BAD_VALUE, "node %d: sent codes of %u tokens, %lld were expected", node, peer->slot_count[slot],
+                      (long long)(net->batch * peer->tokens));
+  if (pack_unpack(peer->slots + slot * peer->slot_bytes, net->batch * peer->tokens, book->groups, book->entries, net->codes) != STATUS_OK)
+    return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", node, block);
+  for (int64_t b = 0; b < net->batch; b++)
+    codebook_lookup(book, net->codes + b * peer->tokens * book->groups, peer->tokens, out + (b * remote + offset) * book->width);
+  peer->taken[site] = sequence + 1;
+  net->accused = -1;
+  return STATUS_OK;
+}
+
+static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                             const uint8_t **lost) {
+  Network *net = (Network *)self;
+  int64_t shape[3] = {net->batch, layout->remote, book_at(net, block, site)->width}, offset = 0;
+  *lost = NULL;
+  *remote = tape_tensor(tape, 3, shape);
+  if (!*remote) return tape_status(tape);
+  double start = clock_now();
+  TRY(wait_while(net, waits_for_codes, sequence_of(net, net->request, block), site));
+  double arrived = clock_now();
+  for (int d = 0; d < net->setup.nodes; d++) {
+    if (d == net->setup.self) continue;
+    TRY(take_codes(net, d, block, site, offset, layout->remote, (*remote)->value));
+    offset += net->peers[d].tokens;
+  }
+  net->statistics.wait += arrived - start;
+  net->statistics.quantise += clock_now() - arrived;
+  return STATUS_OK;
+}
+
+Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool keep) {
+  if (request != net->request + 1) return status_set(STATUS_BAD_VALUE, "request %u after request %u", request, net->request);
+  if (batch < 1 || batch > net->setup.batch_most)
+    return status_set(STATUS_BAD_VALUE, "a request of %lld samples; 1 to %lld are possible", (long long)batch,
+                      (long long)net->setup.batch_most);
+  if (keep && !net->kept) return status_set(STATUS_BAD_VALUE, "codes were asked for, but no room was made for them");
+  net->request = request;
+  net->batch = batch;
+  net->keep = keep;
+  net->statistics = (NodeStatistics){0};
+  return STATUS_OK;
+}
+
+size_t network_kept_bytes(const Network *net) {
+  if (!net->keep) return 0;
+  return (size_t)(net->setup.blocks * net->setup.sites) * (size_t)(net->batch * net->setup.layout->shared_rows) * net->token_bytes;
+}
+
+/* ---- memory ---- */
+
+static Status allocate_peer(Network *net, int node) {
+  NetworkPeer *peer = &net->peers[node];
+  size_t slots = 2 * (size_t)net->setup.sites;
+  peer->tokens = shared_of(net->setup.layout, node);
+  peer->slot_bytes = (size_t)(net->setup.batch_most * peer->tokens) * net->token_bytes;
+  peer->next = calloc((size_t)net->setup.sites, sizeof *peer->next);
+  peer->taken = calloc((size_t)net->setup.sites, sizeof *peer->taken);
+  peer->slots = malloc(slots * peer->slot_bytes);
+  peer->slot_count = calloc(slots, sizeof *peer->slot_count);
+  if (!peer->next || !peer->taken || !peer->slots || !peer->slot_count)
+    return status_set(STATUS_NO_MEMORY, "no memory for the codes of node %d", node);
+  LinkSink sink = {.context = net, .most_payload = peer->slot_bytes, .place = place_codes, .deliver = deliver_codes};
+  TRY(link_open(&peer->link, net->setup.sockets[node], node, &sink));
+  net->links[node] = &peer->link;
+  return STATUS_OK;
+}
+
+static Status allocate_own(Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  const Codebook *book = &setup->books[0];
+  size_t own = (size_t)(setup->batch_most * setup->layout->shared_rows), most = 0, sites = (size_t)setup->sites;
+  for (int d = 0; d < setup->nodes; d++) {
+    size_t tokens = (size_t)(setup->batch_most * shared_of(setup->layout, d));
+    if (tokens > most) most = tokens;
+  }
+  net->outgoing_bytes = WIRE_HEADER + own * net->token_bytes;
+  net->outgoing = malloc(2 * sites * net->outgoing_bytes);
+  net->gathered = malloc(own * (size_t)book->width * sizeof(real));
+  net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t));
+  net->scratch = malloc(codebook_assign_scratch(book));
+  if (setup->keep_codes) net->kept = malloc((size_t)setup->blocks * sites * own * net->token_bytes);
+  if (!net->outgoing || !net->gathered || !net->codes || !net->scratch || (setup->keep_codes && !net->kept))
+    return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_most);
+  return STATUS_OK;
+}
+
+static Status network_allocate(Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  net->peers = calloc((size_t)setup->nodes, sizeof *net->peers);
+  for (int d = 0; net->peers && d < setup->nodes; d++) link_clear(&net->peers[d].link);
+  net->links = calloc((size_t)setup->nodes + 1, sizeof(Link *));
+  if (!net->peers || !net->links) return status_set(STATUS_NO_MEMORY, "no memory for %d peers", setup->nodes);
+  TRY(allocate_own(net));
+  for (int d = 0; d < setup->nodes; d++) {
+    if (d != setup->self) TRY(allocate_peer(net, d));
+  }
+  return STATUS_OK;
+}
+
+Status network_init(Network *net, const NetworkSetup *setup) {
+  *net = (Network){.exchange = {.begin = network_begin, .finish = network_finish}, .setup = *setup, .accused = -1};
+  if (setup->blocks > 255 || 2 * setup->sites > LINK_QUEUE)
+    return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites: the wire format numbers at most 255 blocks", setup->blocks, setup->sites);
+  net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
+  if ((double)setup->batch_most * (double)setup->layout->shared * (double)net->token_bytes > (double)INT32_MAX)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld makes messages that are too long; use a smaller --batch",
+                      (long long)setup->batch_most);
+  Status status = network_allocate(net);
+  if (status != STATUS_OK) network_release(net);
+  return status;
+}
+
+void network_release(Network *net) {
+  for (int d = 0; net->peers && d < net->setup.nodes; d++) {
+    NetworkPeer *peer = &net->peers[d];
+    link_close(&peer->link);
+    free(peer->next);
+    free(peer->taken);
+    free(peer->slots);
+    free(peer->slot_count);
+  }
+  free(net->peers);
+  free(net->links);
+  free(net->outgoing);
+  free(net->gathered);
+  free(net->codes);
+  free(net->scratch);
+  free(net->kept);
+  *net = (Network){.accused = -1};
+}

@@ -1,0 +1,74 @@
+/* The exchange of a node in a cluster (nn/exchange.h over sockets; paper section 3.1): begin quantises the node's shared tokens and sends
+ * their codes to every peer, finish waits for the peers' codes and looks their codewords up.
+ *
+ * Buffers. Messages are numbered by sequence = (request - 1) blocks + block. A peer can be at most one sequence ahead (to begin the next
+ * block it needs this node's codes of the present one), so two slots a site are enough both ways:
+ *
+ *   outgoing  [2][sites]          header | packed codes of this node's tokens     read by all links, never copied
+ *   incoming  [nodes][2][sites]   packed codes of that node's tokens              the sockets write into them
+ *
+ * A message that is not the next one of its site, or whose length does not follow from the model and the layout, is refused. While a slot
+ * is taken its sender is held back by the socket. Nothing is allocated after network_init. */
+#ifndef INFER_NETWORK_H
+#define INFER_NETWORK_H
+#include "infer/link.h"
+#include "nn/exchange.h"
+#include "vq/codebook.h"
+
+typedef struct NetworkSetup {
+  int self, nodes;
+  const TokenLayout *layout; /* of this node; outlives the network */
+  const Codebook *books;     /* [blocks * sites], likewise */
+  int blocks, sites;
+  int64_t batch_most; /* pictures of the largest request */
+  double timeout;     /* seconds that finish waits without hearing from a peer */
+  const int *sockets; /* [nodes] connected streams, taken over; [self] is ignored */
+  bool keep_codes;    /* room to keep all packed codes of a request (see network_begin_request) */
+} NetworkSetup;
+
+typedef struct NetworkPeer {
+  Link link;
+  int64_t tokens;       /* that it shares, of one sample */
+  uint64_t *next;       /* [sites] sequence of the message expected next */
+  uint64_t *taken;      /* [sites] sequence that finish takes next */
+  uint8_t *slots;       /* [2][sites][slot_bytes] */
+  uint32_t *slot_count; /* [2][sites] tokens received */
+  size_t slot_bytes;
+} NetworkPeer;
+
+typedef struct Network {
+  Exchange exchange; /* first: give its address to model_encode */
+  NetworkSetup setup;
+  NetworkPeer *peers;                         /* [nodes]; [self] has no link */
+  Link **links;                               /* [nodes + 1]: peers, then the control link or NULL */
+  void (*progress)(void *context, int block); /* called as begin sends a block's first codes; may be NULL */
+  void *progress_context;
+  size_t token_bytes; /* of a token's packed codes */
+  uint32_t request;   /* the one under way; 0 before the first */
+  int64_t batch;
+  bool keep; /* codes of this request */
+  uint8_t *outgoing;
+  size_t outgoing_bytes;     /* of one slot, header included */
+  real *gathered;            /* [batch_most, own tokens, W] */
+  int32_t *codes;            /* [batch_most, most tokens of any node, G] */
+  void *scratch;             /* of codebook_assign */
+  uint8_t *kept;             /* [blocks * sites][batch, own tokens][token_bytes] */
+  int accused;               /* the peer that a failure is about; -1: none */
+  NodeStatistics statistics; /* of the request under way; compute is the owner's to fill in */
+} Network;
+
+/* links[nodes] is the owner's to set. Sockets are closed by network_release. */
+Status network_init(Network *network, const NetworkSetup *setup);
+void network_release(Network *network);
+
+/* Before model_encode: the next request (numbers run 1, 2, 3...), its samples, and whether to keep its packed codes. */
+Status network_begin_request(Network *network, uint32_t request, int64_t batch, bool keep);
+size_t network_kept_bytes(const Network *network); /* length of `kept` for this request */
+
+/* Sends what is still queued for peers (they may need it to finish the request). */
+Status network_flush(Network *network);
+
+/* Bytes of a CODES message of `tokens` tokens, header included: WIRE_HEADER + tokens ceil(G log2 K / 8). */
+size_t network_message_bytes(int64_t groups, int64_t entries, int64_t tokens);
+
+#endif

@@ -1,0 +1,101 @@
+/* Counts and maps of tokens; the rows that follow from them are nn/layout.c's. */
+#include "infer/partition.h"
+#include "infer/wire.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+static Status allocate(Partition *partition, int64_t tokens, int nodes) {
+  *partition = (Partition){.nodes = nodes, .tokens = tokens};
+  if (nodes < 1 || nodes > WIRE_NODES) return status_set(STATUS_BAD_VALUE, "%d nodes: 1 to %d are accepted", nodes, WIRE_NODES);
+  if (nodes > tokens)
+    return status_set(STATUS_BAD_VALUE, "%d nodes for %lld tokens: each node needs at least one token", nodes, (long long)tokens);
+  partition->counts = calloc((size_t)nodes, sizeof *partition->counts);
+  partition->order = calloc((size_t)tokens, sizeof *partition->order);
+  if (partition->counts && partition->order) return STATUS_OK;
+  partition_release(partition);
+  return status_set(STATUS_NO_MEMORY, "no memory for a map of %lld tokens", (long long)tokens);
+}
+
+static void raster_order(Partition *partition) {
+  for (int64_t i = 0; i < partition->tokens; i++) partition->order[i] = (int32_t)i;
+}
+
+Status partition_even(Partition *partition, int64_t tokens, int nodes) {
+  TRY(allocate(partition, tokens, nodes));
+  layout_even_counts(tokens, nodes, partition->counts);
+  raster_order(partition);
+  return STATUS_OK;
+}
+
+/* Reads up to WIRE_NODES positive weights; their number, or 0 when the text is malformed. */
+static int read_weights(const char *split, double weights[WIRE_NODES]) {
+  int count = 0;
+  for (const char *at = split;;) {
+    char *end;
+    errno = 0;
+    double weight = strtod(at, &end);
+    if (end == at || errno || !isfinite(weight) || weight <= 0 || count == WIRE_NODES) return 0;
+    weights[count++] = weight;
+    if (*end == 0) return count;
+    if (*end != ',') return 0;
+    at = end + 1;
+  }
+}
+
+int partition_split_length(const char *split) {
+  double weights[WIRE_NODES];
+  return read_weights(split, weights);
+}
+
+Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split) {
+  double weights[WIRE_NODES];
+  *partition = (Partition){0};
+  int count = read_weights(split, weights);
+  if (count == 0)
+    return status_set(STATUS_BAD_USAGE, "--split %s: a list of positive numbers is accepted, one for each node, such as 3,1,1,1", split);
+  if (count != nodes) return status_set(STATUS_BAD_USAGE, "--split %s names %d nodes, --nodes says %d", split, count, nodes);
+  TRY(allocate(partition, tokens, nodes));
+  Status status = layout_weighted_counts(tokens, nodes, weights, partition->counts);
+  if (status != STATUS_OK) {
+    partition_release(partition);
+    return status;
+  }
+  raster_order(partition);
+  return STATUS_OK;
+}
+
+Status partition_map(Partition *partition, int64_t tokens, const int32_t *device_of) {
+  *partition = (Partition){0};
+  int nodes = 0;
+  for (int64_t i = 0; i < tokens; i++) {
+    if (device_of[i] < 0 || device_of[i] >= WIRE_NODES)
+      return status_set(STATUS_BAD_VALUE, "token %lld is on device %d; devices 0 to %d are accepted", (long long)i, (int)device_of[i],
+                        WIRE_NODES - 1);
+    if (device_of[i] >= nodes) nodes = device_of[i] + 1;
+  }
+  TRY(allocate(partition, tokens, nodes));
+  int64_t place = 0;
+  for (int d = 0; d < nodes; d++) {
+    for (int64_t i = 0; i < tokens; i++) {
+      if (device_of[i] != d) continue;
+      partition->order[place++] = (int32_t)i;
+      partition->counts[d]++;
+    }
+    if (partition->counts[d] > 0) continue;
+    partition_release(partition);
+    return status_set(STATUS_BAD_VALUE, "device %d of the map holds no token", d);
+  }
+  return STATUS_OK;
+}
+
+Status partition_layout(const Partition *partition, ClassToken class_token, int self, TokenLayout *layout) {
+  if (partition->nodes == 1) return layout_build_plain(layout, partition->tokens, class_token);
+  return layout_build(layout, partition->tokens, partition->nodes, partition->counts, partition->order, class_token, self);
+}
+
+void partition_release(Partition *partition) {
+  free(partition->counts);
+  free(partition->order);
+  *partition = (Partition){0};
+}

@@ -1,0 +1,50 @@
+/* Decodes, batches and ranks; printing is report.c's. */
+#include "infer/pictures.h"
+#include "base/clock.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool prepare(PictureResult *result, const LoaderOptions *options, float *out) {
+  Image image = {0};
+  Status status = image_load(&image, result->path);
+  if (status == STATUS_OK) status = loader_prepare(&image, options, out);
+  image_release(&image);
+  if (status != STATUS_OK) snprintf(result->message, sizeof result->message, "%s", status_message());
+  return result->read = status == STATUS_OK;
+}
+
+/* One request: the pictures that members [batch] name. */
+static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, PictureResult **members, double *seconds) {
+  LeaderAnswer answer;
+  double start = clock_now();
+  TRY(leader_submit(leader, pixels, batch));
+  TRY(leader_collect(leader, &answer));
+  *seconds += clock_now() - start;
+  int64_t classes = leader_weights(leader)->config->classes;
+  for (int64_t b = 0; b < batch; b++) {
+    members[b]->count = top < classes ? top : (int)classes;
+    ranking_top(answer.logits + b * classes, classes, members[b]->count, members[b]->index, members[b]->probability);
+  }
+  return STATUS_OK;
+}
+
+Status pictures_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, PictureResult *results,
+                         double *seconds) {
+  LoaderOptions options;
+  weights_loader_options(leader_weights(leader), &options);
+  int64_t size = weights_pixels(leader_weights(leader)), held = 0;
+  float *pixels = malloc((size_t)(batch * size) * sizeof *pixels);
+  PictureResult **members = malloc((size_t)batch * sizeof(PictureResult *));
+  Status status = pixels && members ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld pictures", (long long)batch);
+  *seconds = 0;
+  for (int i = 0; i < count && status == STATUS_OK; i++) {
+    results[i] = (PictureResult){.path = paths[i]};
+    if (prepare(&results[i], &options, pixels + held * size)) members[held++] = &results[i];
+    if (held == 0 || (held < batch && i + 1 < count)) continue;
+    status = run_batch(leader, pixels, held, top, members, seconds);
+    held = 0;
+  }
+  free(pixels);
+  free(members);
+  return status;
+}

@@ -1,0 +1,23 @@
+/* Picture files through a running cluster. */
+#ifndef INFER_PICTURES_H
+#define INFER_PICTURES_H
+#include "infer/leader.h"
+#include "infer/ranking.h"
+
+enum { PICTURES_MESSAGE = 256 };
+
+typedef struct PictureResult {
+  const char *path;
+  bool read;                      /* false: a broken or missing file, which `message` explains */
+  char message[PICTURES_MESSAGE]; /* names the file */
+  int count;                      /* classes below */
+  int32_t index[RANKING_MOST];
+  double probability[RANKING_MOST];
+} PictureResult;
+
+/* Classifies `count` files in requests of at most `batch`; the best `top` classes of each into results [count]. A file that cannot be read
+ * does not stop the others. *seconds: wall time of the requests, decoding excluded. */
+Status pictures_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, PictureResult *results,
+                         double *seconds);
+
+#endif

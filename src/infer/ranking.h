@@ -1,0 +1,13 @@
+/* The best classes of a row of logits. */
+#ifndef INFER_RANKING_H
+#define INFER_RANKING_H
+#include "autograd/real.h"
+#include <stdint.h>
+
+enum { RANKING_MOST = 100 };
+
+/* The `count` largest of logits [classes], best first (ties to the lowest index), with their softmax probabilities (may be NULL).
+ * count <= classes. */
+void ranking_top(const real *logits, int64_t classes, int count, int32_t *index, double *probability);
+
+#endif

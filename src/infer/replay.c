@@ -1,0 +1,107 @@
+/* One forward pass of all rows whose exchange looks given codes up instead of finding them. A single class token, which no code is given
+ * for, is quantised here. */
+#include "infer/replay.h"
+#include "autograd/tape.h"
+#include "base/arena.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Replay {
+  Exchange exchange; /* first */
+  const Weights *weights;
+  const int32_t *codes;
+  ReplaySee *see;
+  void *context;
+  int64_t tokens;
+  Tensor *remote[2]; /* of each site, between begin and finish */
+  int32_t *own_code; /* [G] of the class token */
+  void *scratch;
+} Replay;
+
+static const size_t arena_bytes = (size_t)1 << 36;
+
+static int32_t token_of(const TokenLayout *layout, int64_t shared) { return layout->row_token[layout->shared_row[shared]]; }
+
+static void look_up(const Replay *replay, const TokenLayout *layout, int set, int64_t sample, const Tensor *h, real *out) {
+  const Codebook *book = &replay->weights->books[set];
+  const int32_t *codes = replay->codes + (int64_t)set * h->shape[0] * replay->tokens * book->groups;
+  for (int64_t i = 0; i < layout->shared; i++) {
+    int32_t token = token_of(layout, i);
+    const real *x = h->value + (sample * layout->rows + layout->shared_row[i]) * book->width;
+    if (token < 0) codebook_assign(book, x, 1, replay->own_code, NULL, replay->scratch);
+    const int32_t *code = token < 0 ? replay->own_code : codes + (sample * replay->tokens + token) * book->groups;
+    codebook_lookup(book, code, 1, out + i * book->width);
+  }
+}
+
+static void show(const Replay *replay, const TokenLayout *layout, int block, int site, const Tensor *h, real *x) {
+  int64_t width = tensor_width(h);
+  for (int64_t b = 0; b < h->shape[0]; b++) {
+    for (int64_t i = 0; i < layout->shared; i++) {
+      int32_t token = token_of(layout, i);
+      if (token < 0) continue;
+      const real *row = h->value + (b * layout->rows + layout->shared_row[i]) * width;
+      memcpy(x + (b * replay->tokens + token) * width, row, (size_t)width * sizeof(real));
+    }
+  }
+  replay->see(replay->context, block, site, x);
+}
+
+static Status replay_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  Replay *replay = (Replay *)self;
+  int64_t shape[3] = {h->shape[0], layout->shared, tensor_width(h)}, content[3] = {h->shape[0], replay->tokens, tensor_width(h)};
+  int set = block * config_sites(replay->weights->config) + site;
+  Tensor *x = tape_tensor(tape, 3, content), *remote = replay->remote[site] = tape_tensor(tape, 3, shape);
+  if (!x || !remote) return tape_status(tape);
+  show(replay, layout, block, site, h, x->value);
+  for (int64_t b = 0; b < h->shape[0]; b++) look_up(replay, layout, set, b, h, remote->value + b * layout->shared * shape[2]);
+  return STATUS_OK;
+}
+
+static Status replay_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                            const uint8_t **lost) {
+  (void)tape, (void)layout, (void)block;
+  *remote = ((Replay *)self)->remote[site];
+  *lost = NULL;
+  return STATUS_OK;
+}
+
+static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const float *pixels, int64_t batch, real *logits) {
+  const ModelConfig *config = replay->weights->config;
+  int64_t shape[4] = {batch, config->channels, config->image, config->image};
+  Tensor *input = tape_tensor(tape, 4, shape);
+  for (int64_t i = 0; input && i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
+  Model *model = replay->weights->model;
+  Tensor *out = model_classify(model, tape, model_encode(model, tape, input, layout, &replay->exchange));
+  if (!out) return tape_status(tape);
+  memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof(real));
+  return STATUS_OK;
+}
+
+Status replay_run(const Weights *weights, const Partition *partition, const float *pixels, int64_t batch, const int32_t *codes,
+                  ReplaySee *see, void *context, real *logits) {
+  const Codebook *book = &weights->books[0];
+  Replay replay = {.exchange = {replay_begin, replay_finish},
+                   .weights = weights,
+                   .codes = codes,
+                   .see = see,
+                   .context = context,
+                   .tokens = partition->tokens,
+                   .own_code = malloc((size_t)book->groups * sizeof(int32_t)),
+                   .scratch = malloc(codebook_assign_scratch(book))};
+  TokenLayout layout = {0};
+  Arena *arena = arena_new(arena_bytes);
+  Tape *tape = arena ? tape_new(arena) : NULL;
+  Status status = replay.own_code && replay.scratch && tape ? partition_layout(partition, weights->config->astra.class_token, -1, &layout)
+                                                            : status_set(STATUS_NO_MEMORY, "no memory for the emulation");
+  if (status == STATUS_OK) {
+    tape_record(tape, false);
+    status = run(&replay, tape, &layout, pixels, batch, logits);
+  }
+  layout_release(&layout);
+  tape_free(tape);
+  arena_free(arena);
+  free(replay.own_code);
+  free(replay.scratch);
+  return status;
+}

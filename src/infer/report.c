@@ -1,0 +1,116 @@
+/* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
+#include "infer/report.h"
+
+static NodeStatistics sum_of_nodes(const Leader *leader) {
+  NodeStatistics sum = {0};
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    sum.bytes_sent += leader_totals(leader)[d].bytes_sent;
+    sum.messages_sent += leader_totals(leader)[d].messages_sent;
+  }
+  return sum;
+}
+
+double report_token_bytes(const Leader *leader, int64_t samples) {
+  const Weights *weights = leader_weights(leader);
+  NodeStatistics sum = sum_of_nodes(leader);
+  if (leader_nodes(leader) < 2 || samples < 1) return 0;
+  double shared = (double)leader_partition(leader)->tokens + (weights->config->astra.class_token == CLASS_SINGLE);
+  double copies = (double)weights->book_count * (leader_nodes(leader) - 1);
+  return ((double)sum.bytes_sent - (double)WIRE_HEADER * (double)sum.messages_sent) / ((double)samples * copies * shared);
+}
+
+static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
+static double bytes_a_picture(const Leader *leader, int64_t samples) {
+  return samples > 0 ? (double)sum_of_nodes(leader).bytes_sent / (double)samples : 0;
+}
+static double rate(const Evaluation *evaluation) { return evaluation->seconds > 0 ? (double)evaluation->samples / evaluation->seconds : 0; }
+
+/* ---- text ---- */
+
+void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count) {
+  for (int i = 0; i < count; i++) {
+    if (!results[i].read) continue;
+    fprintf(out, "%s\n", results[i].path);
+    for (int k = 0; k < results[i].count; k++)
+      fprintf(out, "  %6.2f%%  %s\n", 100 * results[i].probability[k], weights->config->labels[results[i].index[k]]);
+  }
+}
+
+void report_nodes(FILE *out, const Leader *leader) {
+  const Partition *partition = leader_partition(leader);
+  fprintf(out, "%4s %7s %12s %12s %10s %10s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "bytes sent",
+          "bytes received");
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    const NodeStatistics *s = &leader_totals(leader)[d];
+    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %14llu %14llu\n", d, (long long)partition->counts[d], 1e3 * s->compute,
+            1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, (unsigned long long)s->bytes_sent, (unsigned long long)s->bytes_received);
+  }
+}
+
+void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
+  fprintf(out, "%lld pictures on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
+          leader_nodes(leader) == 1 ? "" : "s", e->seconds, rate(e));
+  fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
+  if (leader_nodes(leader) > 1)
+    fprintf(out, "sent %.1f bytes a picture by all nodes together; %g bytes a token, block and receiver\n",
+            bytes_a_picture(leader, e->samples), report_token_bytes(leader, e->samples));
+  if (e->skipped) fprintf(out, "%lld broken pictures were replaced by others\n", (long long)e->skipped);
+}
+
+void report_selftest(FILE *out, const SelftestReport *r) {
+  fprintf(out, "%-44s %lld on %d node%s\n", "pictures", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
+  if (r->codes) {
+    fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
+    fprintf(out, "%-44s %lld (%.4f%%, at most 0.1%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
+            100 * share(r->ties, r->codes));
+    fprintf(out, "%-44s %lld\n", "  that follow from those in later blocks", (long long)r->followed);
+    fprintf(out, "%-44s %lld\n", "  wrong", (long long)r->wrong);
+  }
+  fprintf(out, "%-44s %.2e (%.3f of what is allowed)\n", "worst logit where no code differs", r->worst_absolute, r->worst_same);
+  if (r->same_pictures < r->pictures)
+    fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
+  fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", r->reason);
+}
+
+/* ---- JSON ---- */
+
+json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count) {
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) {
+    json_t *top = json_array();
+    for (int k = 0; results[i].read && k < results[i].count; k++)
+      json_array_append_new(top, json_pack("{s:s, s:i, s:f}", "label", weights->config->labels[results[i].index[k]], "class",
+                                           (int)results[i].index[k], "probability", results[i].probability[k]));
+    json_t *picture = json_pack("{s:s, s:o}", "file", results[i].path, "top", top);
+    if (picture && !results[i].read) json_object_set_new(picture, "error", json_string(results[i].message));
+    json_array_append_new(list, picture);
+  }
+  return list;
+}
+
+json_t *report_nodes_json(const Leader *leader) {
+  json_t *list = json_array();
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    const NodeStatistics *s = &leader_totals(leader)[d];
+    json_array_append_new(list, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "node", d, "tokens",
+                                          (json_int_t)leader_partition(leader)->counts[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
+                                          1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms", 1e3 * s->wait, "bytes_sent",
+                                          (json_int_t)s->bytes_sent, "bytes_received", (json_int_t)s->bytes_received, "messages_sent",
+                                          (json_int_t)s->messages_sent, "messages_received", (json_int_t)s->messages_received));
+  }
+  return list;
+}
+
+json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
+                   share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
+                   rate(e), "bytes_per_picture", bytes_a_picture(leader, e->samples), "bytes_per_token_block_receiver",
+                   report_token_bytes(leader, e->samples), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+}
+
+json_t *report_selftest_json(const SelftestReport *r) {
+  return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
+                   (json_int_t)r->pictures, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
+                   "wrong", (json_int_t)r->wrong, "worst_logit_difference", r->worst_absolute, "worst_logit_of_allowed", r->worst_same,
+                   "worst_replayed_of_allowed", r->worst_replayed, "reason", r->reason);
+}

@@ -1,0 +1,25 @@
+/* What astra-infer prints: predictions, what each node did, accuracy, the verdict of a self-test; as text or as JSON. */
+#ifndef INFER_REPORT_H
+#define INFER_REPORT_H
+#include "infer/evaluate.h"
+#include "infer/pictures.h"
+#include "infer/selftest.h"
+#include <jansson.h>
+#include <stdio.h>
+
+void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count);
+void report_nodes(FILE *out, const Leader *leader); /* the table, with the sums of all requests */
+void report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
+void report_selftest(FILE *out, const SelftestReport *report);
+
+/* The same as fresh JSON values; NULL when out of memory. */
+json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count);
+json_t *report_nodes_json(const Leader *leader);
+json_t *report_evaluation_json(const Leader *leader, const Evaluation *evaluation);
+json_t *report_selftest_json(const SelftestReport *report);
+
+/* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` pictures, headers taken off;
+ * 0 with one node. */
+double report_token_bytes(const Leader *leader, int64_t samples);
+
+#endif

@@ -1,0 +1,34 @@
+/* Proof that the processes compute what the training emulation computed: a checkpoint carries sample pictures with the codes and logits of
+ * its emulated devices, and the runner repeats them over real sockets.
+ *
+ * selftest.safetensors: pixel_values F32 [B, C, H, W]; logits F32 [B, classes]; and, for a model with codebooks, device_of I32 [T] (any
+ * map) and codes.astra.layers.L.<site> I32 [B, T, G]. Other tensors are ignored.
+ *
+ * A code that differs is a tie when both codewords are equally near within rounding. Ties move what later blocks of the picture see, so
+ * there other codes may follow. Whether each code is the nearest one for what its node saw is checked by an emulation with the
+ * codes that were sent, which also gives the logits to compare for such pictures. */
+#ifndef INFER_SELFTEST_H
+#define INFER_SELFTEST_H
+#include "infer/leader.h"
+
+#define SELFTEST_FILE "selftest.safetensors"
+
+typedef struct SelftestReport {
+  int nodes;
+  int64_t pictures, codes;
+  int64_t ties;          /* codes that differ but are equally near */
+  int64_t followed;      /* codes that differ in later blocks of a picture with a tie */
+  int64_t wrong;         /* any other difference */
+  int64_t same_pictures; /* pictures where no code differs */
+  double worst_same;     /* largest deviation of their logits from the file's, in units of what is allowed: above 1 fails */
+  double worst_replayed; /* likewise for the other pictures, from the emulation with the codes that were sent */
+  double worst_absolute; /* largest |difference| behind worst_same */
+  bool passed;
+  char reason[160]; /* why not */
+} SelftestReport;
+
+/* Starts a cluster with the file's map, compares, ends it. path: NULL means DIRECTORY/selftest.safetensors. options: batch_most and codes
+ * are set here. OK with report->passed false when the results differ. */
+Status selftest_run(const Weights *weights, const char *directory, const char *path, const LeaderOptions *options, SelftestReport *report);
+
+#endif

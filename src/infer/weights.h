@@ -1,0 +1,27 @@
+/* A checkpoint as a node uses it: configuration, parameters and codebooks, loaded once before the processes are forked and never written
+ * again, so that all of them share one copy. */
+#ifndef INFER_WEIGHTS_H
+#define INFER_WEIGHTS_H
+#include "data/loader.h"
+#include "nn/checkpoint.h"
+#include "vq/codebook.h"
+
+typedef struct Weights {
+  Model *model;
+  const ModelConfig *config; /* the model's own */
+  CheckpointMapping *mapping;
+  real *codewords; /* read-only mapping of codeword_bytes */
+  size_t codeword_bytes;
+  Codebook *books; /* [blocks * sites]; NULL for a plain model */
+  int book_count;
+} Weights;
+
+/* Reads a checkpoint directory. A model that says groups > 0 but has no codebooks is BAD_FILE. */
+Status weights_load(Weights *weights, const char *directory);
+void weights_release(Weights *weights);
+
+/* How pictures become pixels for this model: resize to its image size, its normalisation, no augmentation. */
+void weights_loader_options(const Weights *weights, LoaderOptions *options);
+int64_t weights_pixels(const Weights *weights); /* numbers of one picture: C H W */
+
+#endif

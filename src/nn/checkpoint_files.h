@@ -1,0 +1,33 @@
+/* Inside the checkpoint code only: the safetensors files of a checkpoint as one set of tensors. */
+#ifndef NN_CHECKPOINT_FILES_H
+#define NN_CHECKPOINT_FILES_H
+#include "nn/safetensors.h"
+#include <stdbool.h>
+
+typedef struct CheckpointFiles {
+  char *path; /* as the user gave it: for messages */
+  SafeFile *list;
+  size_t count;
+} CheckpointFiles;
+
+enum { SHAPE_TEXT = 200 };
+
+/* path: a .safetensors file, or a directory with model.safetensors or with model.safetensors.index.json and the shards that it names.
+ * NOT_FOUND when there is none of these; a missing shard is BAD_FILE and is named. */
+Status checkpoint_files_open(CheckpointFiles *files, const char *path);
+void checkpoint_files_close(CheckpointFiles *files); /* accepts a zeroed one */
+
+/* By its Hugging Face name, or without "vit." (as the bare ViTModel saves it). NULL: absent. */
+const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name);
+size_t checkpoint_files_tensors(const CheckpointFiles *files, bool codebooks); /* how many are (true) or are not (false) codebooks */
+
+bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape);
+const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t *shape); /* "[197, 768]"; returns text */
+
+/* BAD_FILE that names the tensor when a number is not finite. */
+Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count);
+
+/* The tensor as real numbers, all finite; errors name the path. out [tensor->count]. */
+Status checkpoint_read(const CheckpointFiles *files, const SafeTensor *tensor, real *out);
+
+#endif

@@ -1,0 +1,95 @@
+/* Parameters for inference, shared by forked processes: F32 tensors stay where they are in the file's mapping, all others are widened
+ * once into one block that is then made read-only.
+ *
+ *   block | widened 0 .... pad | widened 3 ... pad |        (anonymous, shared, each on a cache line)
+ *
+ * Invariant: no page behind a mapped parameter is writable, and every number in it is finite. */
+#include "nn/checkpoint.h"
+#include "nn/checkpoint_files.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct CheckpointMapping {
+  CheckpointFiles files;
+  real *block;
+  size_t bytes;
+};
+
+static bool usable_in_place(const SafeTensor *tensor) {
+  return tensor->dtype == SAFE_REAL && !REAL_IS_DOUBLE && (uintptr_t)tensor->data % sizeof(real) == 0;
+}
+
+/* Inference changes nothing: what does not fit as it is has to be trained first. */
+static Status find_fitting(const CheckpointFiles *files, const Param *param, const SafeTensor **tensor) {
+  char have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
+  *tensor = checkpoint_files_find(files, param->name);
+  if (*tensor && checkpoint_same_shape(*tensor, param->tensor.dims, param->tensor.shape)) return STATUS_OK;
+  if (*tensor) checkpoint_shape_text(have, (*tensor)->dims, (*tensor)->shape);
+  return status_set(STATUS_BAD_FILE,
+                    "%s: config.json asks for tensor %s of shape %s, the file has %s; run astra-train with --init on this checkpoint first",
+                    files->path, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), have);
+}
+
+static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
+  int64_t numbers = 0;
+  for (size_t i = 0; i < set->count; i++) {
+    const SafeTensor *tensor;
+    TRY(find_fitting(&mapping->files, &set->list[i], &tensor));
+    if (!usable_in_place(tensor)) numbers += param_padded(&set->list[i]);
+  }
+  if (numbers == 0) return STATUS_OK;
+  mapping->bytes = (size_t)numbers * sizeof(real);
+  void *block = mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED)
+    return status_set(STATUS_NO_MEMORY, "%s: no memory for %.1f MB of parameters", mapping->files.path, (double)mapping->bytes / 1e6);
+  mapping->block = block;
+  return STATUS_OK;
+}
+
+/* The numbers of one parameter, in the file or at *free_place, which moves on. */
+static Status place_param(CheckpointMapping *mapping, Param *param, real **free_place) {
+  const SafeTensor *tensor;
+  TRY(find_fitting(&mapping->files, param, &tensor));
+  real *value = *free_place;
+  if (usable_in_place(tensor)) {
+    value = (real *)(uintptr_t)tensor->data;
+    TRY(checkpoint_check_finite(mapping->files.path, tensor->name, value, tensor->count));
+  } else {
+    TRY(checkpoint_read(&mapping->files, tensor, value));
+    *free_place += param_padded(param);
+  }
+  param->tensor.value = value;
+  param->tensor.grad = NULL;
+  param->tensor.needs_grad = param->tensor.grad_filled = false;
+  return STATUS_OK;
+}
+
+static Status map_all(CheckpointMapping *mapping, ParamSet *set, const char *directory) {
+  TRY(checkpoint_files_open(&mapping->files, directory));
+  TRY(make_block(mapping, set));
+  real *free_place = mapping->block;
+  for (size_t i = 0; i < set->count; i++) TRY(place_param(mapping, &set->list[i], &free_place));
+  if (mapping->block && mprotect(mapping->block, mapping->bytes, PROT_READ) != 0)
+    return status_set(STATUS_IO, "%s: cannot make the parameters read-only", directory);
+  return STATUS_OK;
+}
+
+Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping) {
+  *mapping = calloc(1, sizeof **mapping);
+  if (!*mapping) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
+  ParamSet *set = model_params(model);
+  Status status = map_all(*mapping, set, directory);
+  if (status == STATUS_OK) return status;
+  for (size_t i = 0; i < set->count && !set->values; i++) set->list[i].tensor.value = NULL; /* what was placed goes away now */
+  checkpoint_unmap(*mapping);
+  *mapping = NULL;
+  return status;
+}
+
+void checkpoint_unmap(CheckpointMapping *mapping) {
+  if (!mapping) return;
+  if (mapping->block) munmap(mapping->block, mapping->bytes);
+  checkpoint_files_close(&mapping->files);
+  free(mapping);
+}

@@ -1,0 +1,191 @@
+/* Builds the rows of a process from a token-to-device map. Who draws the map, and who moves the shared rows, is elsewhere.
+ * Invariant: the shared sequence and device_shared are the same whatever `self` is, so codes can travel without token numbers. */
+#include "nn/layout.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t MOST_TOKENS = INT64_C(1) << 30; /* rows, at most two for a token, are counted in 32 bits */
+
+/* All arrays in one block, for as many devices as tokens, so that a new N never allocates:
+ *   span [T] | class_of_span [T] | device_shared [T + 1] | row_token [2 T] | class_row [T] | shared_row [T + 1] | seen [T]
+ * The widest types come first: that keeps every array aligned. */
+static Status reserve(TokenLayout *layout, int64_t tokens) {
+  if (tokens <= layout->capacity) return STATUS_OK;
+  size_t t = (size_t)tokens, numbers = 2 * t + t + t + 1;
+  size_t bytes = t * sizeof(AttentionSpan) + (2 * t + 1) * sizeof(int64_t) + numbers * sizeof(int32_t) + t;
+  void *memory = malloc(bytes);
+  if (!memory) return status_set(STATUS_NO_MEMORY, "out of memory for a layout of %lld tokens", (long long)tokens);
+  free(layout->memory);
+  layout->memory = memory;
+  layout->capacity = tokens;
+  layout->span = memory;
+  layout->class_of_span = (int64_t *)(layout->span + t);
+  layout->device_shared = layout->class_of_span + t;
+  layout->row_token = (int32_t *)(layout->device_shared + t + 1);
+  layout->class_row = layout->row_token + 2 * t;
+  layout->shared_row = layout->class_row + t;
+  return STATUS_OK;
+}
+
+static uint8_t *seen_flags(const TokenLayout *layout) { return (uint8_t *)(layout->shared_row + layout->capacity + 1); }
+
+static void make_empty(TokenLayout *layout) {
+  layout->spans = 0;
+  layout->rows = layout->class_rows = layout->shared = layout->shared_rows = layout->shared_begin = layout->remote = 0;
+}
+
+static Status check_counts(int64_t tokens, int devices, const int64_t *counts, int self) {
+  if (tokens < 1 || tokens > MOST_TOKENS)
+    return status_set(STATUS_BAD_VALUE, "a layout of %lld tokens: between 1 and %lld are accepted", (long long)tokens,
+                      (long long)MOST_TOKENS);
+  if (devices < 1 || devices > tokens)
+    return status_set(STATUS_BAD_VALUE,
+                      "%d devices for %lld tokens: every device needs at least one token, so 1 to %lld devices are accepted", devices,
+                      (long long)tokens, (long long)tokens);
+  if (self < -1 || self >= devices)
+    return status_set(STATUS_BAD_VALUE, "device %d of %d: accepted are 0 to %d, or -1 for all", self, devices, devices - 1);
+  int64_t left = tokens;
+  for (int d = 0; d < devices; d++) {
+    if (counts[d] < 1 || counts[d] > tokens)
+      return status_set(STATUS_BAD_VALUE, "device %d is given %lld of %lld tokens: every device needs at least one", d,
+                        (long long)counts[d], (long long)tokens);
+    left -= counts[d];
+  }
+  if (left != 0)
+    return status_set(STATUS_BAD_VALUE, "the tokens of the %d devices sum to %lld, but there are %lld", devices, (long long)(tokens - left),
+                      (long long)tokens);
+  return STATUS_OK;
+}
+
+static Status check_order(const TokenLayout *layout, int64_t tokens, const int32_t *order) {
+  if (!order) return STATUS_OK;
+  uint8_t *seen = seen_flags(layout);
+  memset(seen, 0, (size_t)tokens);
+  for (int64_t i = 0; i < tokens; i++) {
+    if (order[i] < 0 || order[i] >= tokens || seen[order[i]])
+      return status_set(STATUS_BAD_VALUE, "the order of tokens is no permutation of 0 to %lld: place %lld holds %d", (long long)tokens - 1,
+                        (long long)i, order[i]);
+    seen[order[i]] = 1;
+  }
+  return STATUS_OK;
+}
+
+static void share_out(TokenLayout *layout, int devices, const int64_t *counts) {
+  int64_t at = 0;
+  for (int d = 0; d < devices; d++) {
+    layout->device_shared[d] = at;
+    at += counts[d] + (d == 0 && layout->class_token == CLASS_SINGLE);
+  }
+  layout->device_shared[devices] = layout->shared = at;
+}
+
+static void add_class_row(TokenLayout *layout) {
+  if (layout->class_token == CLASS_SINGLE) layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
+  layout->class_row[layout->class_rows++] = (int32_t)layout->rows;
+  layout->row_token[layout->rows++] = -1;
+}
+
+/* One device's span, behind those that are there. `first`: the place of its first token in the order. */
+static void add_device(TokenLayout *layout, int device, int64_t first, int64_t count, const int32_t *order) {
+  int64_t class_rows = layout->class_rows;
+  AttentionSpan *span = &layout->span[layout->spans];
+  span->begin = layout->rows;
+  if (layout->class_token == CLASS_DISTRIBUTED || (layout->class_token == CLASS_SINGLE && device == 0)) add_class_row(layout);
+  for (int64_t i = first; i < first + count; i++) {
+    layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
+    layout->row_token[layout->rows++] = order ? order[i] : (int32_t)i;
+  }
+  layout->class_of_span[layout->spans++] = layout->class_rows - class_rows;
+  span->count = layout->rows - span->begin;
+  span->own = layout->device_shared[device];
+  span->own_count = layout->self < 0 ? layout->device_shared[device + 1] - span->own : 0;
+}
+
+Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
+                    int self) {
+  make_empty(layout);
+  TRY(check_counts(tokens, devices, counts, self));
+  TRY(reserve(layout, tokens));
+  TRY(check_order(layout, tokens, order));
+  layout->devices = devices;
+  layout->self = self;
+  layout->tokens = tokens;
+  layout->class_token = class_token;
+  share_out(layout, devices, counts);
+  int64_t first = 0;
+  for (int d = 0; d < devices; d++) {
+    if (self < 0 || self == d) add_device(layout, d, first, counts[d], order);
+    first += counts[d];
+  }
+  layout->shared_begin = self < 0 ? 0 : layout->device_shared[self];
+  layout->remote = self < 0 ? layout->shared : layout->shared - layout->shared_rows;
+  return STATUS_OK;
+}
+
+Status layout_build_plain(TokenLayout *layout, int64_t tokens, ClassToken class_token) {
+  return layout_build(layout, tokens, 1, &tokens, NULL, class_token, 0);
+}
+
+Status layout_build_chosen(TokenLayout *layout, int64_t tokens, const int32_t *chosen, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (chosen[i] < 0 || chosen[i] >= tokens)
+      return status_set(STATUS_BAD_VALUE, "token %d is outside [0, %lld)", (int)chosen[i], (long long)tokens);
+  TRY(layout_build(layout, count, 1, &count, NULL, CLASS_DISTRIBUTED, 0));
+  memcpy(layout->row_token + 1, chosen, (size_t)count * sizeof *chosen); /* row 0 is the class token */
+  return STATUS_OK;
+}
+
+void layout_release(TokenLayout *layout) {
+  free(layout->memory);
+  memset(layout, 0, sizeof *layout);
+}
+
+void layout_even_counts(int64_t tokens, int devices, int64_t *counts) {
+  for (int d = 0; d < devices; d++) counts[d] = tokens / devices + (d < tokens % devices);
+}
+
+/* sum += sign of the difference, at the device that is furthest from its quota in that direction; the lowest among equals. */
+static void move_one(int devices, const double *weights, double unit, int sign, int64_t *counts) {
+  int best = -1;
+  double furthest = 0;
+  for (int d = 0; d < devices; d++) {
+    if (sign < 0 && counts[d] <= 1) continue;
+    double distance = sign * (weights[d] * unit - (double)counts[d]);
+    if (best < 0 || distance > furthest) {
+      best = d;
+      furthest = distance;
+    }
+  }
+  counts[best] += sign;
+}
+
+Status layout_weighted_counts(int64_t tokens, int devices, const double *weights, int64_t *counts) {
+  if (devices < 1 || devices > tokens)
+    return status_set(STATUS_BAD_VALUE,
+                      "%d devices for %lld tokens: every device needs at least one token, so 1 to %lld devices are accepted", devices,
+                      (long long)tokens, (long long)tokens);
+  double sum = 0;
+  for (int d = 0; d < devices; d++) {
+    if (!(weights[d] > 0)) return status_set(STATUS_BAD_VALUE, "weight %g of device %d: weights are positive numbers", weights[d], d);
+    sum += weights[d];
+  }
+  double unit = (double)tokens / sum;
+  if (!isfinite(sum) || !isfinite(unit))
+    return status_set(STATUS_BAD_VALUE, "the weights of the devices sum to %g: too large or too small", sum);
+  int64_t placed = 0;
+  for (int d = 0; d < devices; d++) {
+    counts[d] = (int64_t)floor(weights[d] * unit);
+    if (counts[d] < 1) counts[d] = 1;
+    placed += counts[d];
+  }
+  for (; placed < tokens; placed++) move_one(devices, weights, unit, +1, counts);
+  for (; placed > tokens; placed--) move_one(devices, weights, unit, -1, counts);
+  return STATUS_OK;
+}
+
+double layout_fpar(int64_t tokens, int devices, const int64_t *counts) {
+  double sum = 0;
+  for (int d = 0; d < devices; d++) sum += (double)counts[d] * (double)counts[d];
+  return sum / ((double)tokens * (double)tokens);
+}

@@ -1,0 +1,227 @@
+/* Arrays of one safetensors dtype to another: floats through double, integers through int64, a chunk that stays in the cache at a time.
+ * Every narrowing is one rounding to nearest even: a double on its way to 16 bits is first rounded to odd, which keeps the ties apart.
+ * Invariant: no arithmetic on subnormal floats (a thread may flush them to zero), no NaN loses its being one. */
+#include "nn/safetensors_convert.h"
+#include <math.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors files are little-endian and so must this machine be"
+#endif
+
+enum { CHUNK = 512 };
+
+/* ---- one number */
+
+static inline float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static inline uint32_t to_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/* The exponent is moved by 112; infinities and NaNs twice; a subnormal m 2^-24 is (1 + m 2^-10) 2^-14 - 2^-14, all normal numbers. */
+static inline float half_to_float(uint16_t half) {
+  uint32_t magnitude = ((uint32_t)half & 0x7fffu) << 13, sign = ((uint32_t)half & 0x8000u) << 16;
+  uint32_t normal = magnitude + (112u << 23) + (magnitude >= (31u << 23) ? 112u << 23 : 0u);
+  uint32_t subnormal = to_bits(from_bits(magnitude + (113u << 23)) - from_bits(113u << 23));
+  return from_bits(sign | (magnitude < (1u << 23) ? subnormal : normal));
+}
+
+/* Below 2^-14 the float adder does the rounding: 0.5 has its last bit where a half's subnormals have theirs. */
+static inline uint16_t float_to_half(float value) {
+  uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  uint32_t payload = magnitude >> 13 & 0x3ffu;
+  uint32_t nan = 0x7c00u | payload | (payload ? 0u : 0x200u);
+  uint32_t subnormal = to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f);
+  uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  uint32_t finite = magnitude < (113u << 23) ? subnormal : magnitude >= (143u << 23) ? 0x7c00u : normal;
+  return (uint16_t)(sign | (magnitude > 0x7f800000u ? nan : finite));
+}
+
+static inline uint16_t float_to_bfloat(float value) {
+  uint32_t bits = to_bits(value);
+  bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  uint32_t payload = bits >> 16;
+  if (nan) return (uint16_t)(payload & 0x7fu ? payload : payload | 0x40u);
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+float safetensors_half_to_float(uint16_t half) { return half_to_float(half); }
+uint16_t safetensors_float_to_half(float value) { return float_to_half(value); }
+uint16_t safetensors_float_to_bfloat(float value) { return float_to_bfloat(value); }
+
+/* The float next to `value` whose last bit is odd, unless value is a float: rounding this on is rounding `value` once. */
+static inline float round_to_odd(double value) {
+  float nearest = (float)value;
+  double back = (double)nearest;
+  if (back == value || isnan(value)) return nearest;
+  uint32_t bits = to_bits(nearest);
+  if (fabs(back) > fabs(value)) bits--; /* towards zero */
+  return from_bits(bits | 1u);
+}
+
+/* ---- arrays of one dtype. `load` widens, `store` narrows and returns the index of the first number that does not fit, or -1. */
+
+typedef void LoadFloat(double *wide, const uint8_t *in, int64_t count);
+typedef int64_t StoreFloat(uint8_t *out, const double *wide, int64_t count);
+typedef void LoadWhole(int64_t *wide, const uint8_t *in, int64_t count);
+typedef int64_t StoreWhole(uint8_t *out, const int64_t *wide, int64_t count);
+
+static inline uint16_t load_16(const uint8_t *in, int64_t i) {
+  uint16_t bits;
+  memcpy(&bits, in + 2 * i, sizeof bits);
+  return bits;
+}
+
+static void load_f16(double *wide, const uint8_t *in, int64_t count) {
+  for (int64_t i = 0; i < count; i++) wide[i] = (double)half_to_float(load_16(in, i));
+}
+
+static void load_bf16(double *wide, const uint8_t *in, int64_t count) {
+  for (int64_t i = 0; i < count; i++) wide[i] = (double)from_bits((uint32_t)load_16(in, i) << 16);
+}
+
+static void load_f32(double *wide, const uint8_t *in, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    float value;
+    memcpy(&value, in + 4 * i, sizeof value);
+    wide[i] = (double)value;
+  }
+}
+
+static void load_f64(double *wide, const uint8_t *in, int64_t count) { memcpy(wide, in, (size_t)count * sizeof *wide); }
+
+/* A number that was finite and whose 16-bit (or float) image has all exponent bits set. */
+static int64_t first_overflow(const double *wide, int64_t count, double limit) {
+  for (int64_t i = 0; i < count; i++)
+    if (fabs(wide[i]) >= limit && !isinf(wide[i])) return i;
+  return -1;
+}
+
+static int64_t store_f16(uint8_t *out, const double *wide, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint16_t bits = float_to_half(round_to_odd(wide[i]));
+    memcpy(out + 2 * i, &bits, sizeof bits);
+  }
+  return first_overflow(wide, count, 65520.0);
+}
+
+static int64_t store_bf16(uint8_t *out, const double *wide, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint16_t bits = float_to_bfloat(round_to_odd(wide[i]));
+    memcpy(out + 2 * i, &bits, sizeof bits);
+  }
+  return first_overflow(wide, count, 0x1.ffp127);
+}
+
+static int64_t store_f32(uint8_t *out, const double *wide, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    float value = (float)wide[i];
+    memcpy(out + 4 * i, &value, sizeof value);
+  }
+  return first_overflow(wide, count, 0x1.ffffffp127);
+}
+
+static int64_t store_f64(uint8_t *out, const double *wide, int64_t count) {
+  memcpy(out, wide, (size_t)count * sizeof *wide);
+  return -1;
+}
+
+static void load_i32(int64_t *wide, const uint8_t *in, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    int32_t value;
+    memcpy(&value, in + 4 * i, sizeof value);
+    wide[i] = value;
+  }
+}
+
+static void load_i64(int64_t *wide, const uint8_t *in, int64_t count) { memcpy(wide, in, (size_t)count * sizeof *wide); }
+
+static void load_u8(int64_t *wide, const uint8_t *in, int64_t count) {
+  for (int64_t i = 0; i < count; i++) wide[i] = in[i];
+}
+
+static int64_t first_outside(const int64_t *wide, int64_t count, int64_t least, int64_t most) {
+  for (int64_t i = 0; i < count; i++)
+    if (wide[i] < least || wide[i] > most) return i;
+  return -1;
+}
+
+static int64_t store_i32(uint8_t *out, const int64_t *wide, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    int32_t value = (int32_t)(uint32_t)(uint64_t)wide[i];
+    memcpy(out + 4 * i, &value, sizeof value);
+  }
+  return first_outside(wide, count, INT32_MIN, INT32_MAX);
+}
+
+static int64_t store_i64(uint8_t *out, const int64_t *wide, int64_t count) {
+  memcpy(out, wide, (size_t)count * sizeof *wide);
+  return -1;
+}
+
+static int64_t store_u8(uint8_t *out, const int64_t *wide, int64_t count) {
+  for (int64_t i = 0; i < count; i++) out[i] = (uint8_t)wide[i];
+  return first_outside(wide, count, 0, UINT8_MAX);
+}
+
+/* ---- the table */
+
+typedef struct Dtype {
+  const char *name;
+  size_t bytes;
+  LoadFloat *load_float; /* NULL for integers */
+  StoreFloat *store_float;
+  LoadWhole *load_whole; /* NULL for floats */
+  StoreWhole *store_whole;
+} Dtype;
+
+static const Dtype dtypes[SAFE_DTYPES] = {
+    [SAFE_F32] = {"F32", 4, load_f32, store_f32, NULL, NULL},     [SAFE_F16] = {"F16", 2, load_f16, store_f16, NULL, NULL},
+    [SAFE_BF16] = {"BF16", 2, load_bf16, store_bf16, NULL, NULL}, [SAFE_F64] = {"F64", 8, load_f64, store_f64, NULL, NULL},
+    [SAFE_I32] = {"I32", 4, NULL, NULL, load_i32, store_i32},     [SAFE_I64] = {"I64", 8, NULL, NULL, load_i64, store_i64},
+    [SAFE_U8] = {"U8", 1, NULL, NULL, load_u8, store_u8},
+};
+
+const char *safe_dtype_name(SafeDtype dtype) { return dtypes[dtype].name; }
+size_t safe_dtype_bytes(SafeDtype dtype) { return dtypes[dtype].bytes; }
+bool safe_dtype_is_float(SafeDtype dtype) { return dtypes[dtype].load_float != NULL; }
+const char *safe_dtype_names(void) { return "F32, F16, BF16, F64, I32, I64, U8"; }
+
+bool safe_dtype_find(const char *name, SafeDtype *dtype) {
+  for (int i = 0; i < SAFE_DTYPES; i++)
+    if (strcmp(dtypes[i].name, name) == 0) return *dtype = (SafeDtype)i, true;
+  return false;
+}
+
+void safe_convert(SafeDtype to, void *out, SafeDtype from, const void *in, int64_t count, int64_t *at) {
+  const Dtype *target = &dtypes[to], *source = &dtypes[from];
+  const uint8_t *read = in;
+  uint8_t *write = out;
+  *at = -1;
+  if (to == from) {
+    if (count > 0) memcpy(out, in, (size_t)count * target->bytes);
+    return;
+  }
+  for (int64_t done = 0; done < count && *at < 0; done += CHUNK) {
+    int64_t n = count - done < CHUNK ? count - done : CHUNK, bad;
+    const uint8_t *chunk = read + (size_t)done * source->bytes;
+    uint8_t *place = write + (size_t)done * target->bytes;
+    if (source->load_float) {
+      double wide[CHUNK];
+      source->load_float(wide, chunk, n);
+      bad = target->store_float(place, wide, n);
+    } else {
+      int64_t wide[CHUNK];
+      source->load_whole(wide, chunk, n);
+      bad = target->store_whole(place, wide, n);
+    }
+    if (bad >= 0) *at = done + bad;
+  }
+}

@@ -1,0 +1,192 @@
+/* K-means over streamed embeddings: see codebooks.h. A watcher on the plain model's forward pass keeps random rows of every picture, so
+ * that one pass over some pictures fills the samples of all blocks at once. */
+#include "train/codebooks.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAM_SAMPLES = 16, SAMPLES_PER_CODE = 16, ROWS_PER_PICTURE = 64 };
+
+typedef struct Watcher {
+  Exchange exchange; /* its begin is called with each site's activations */
+  real *samples;     /* [sites, limit, width] */
+  int64_t limit, width, filled;
+  int64_t per_picture, tokens;
+  int32_t *chosen; /* [pictures of the batch, per_picture] token rows, the same for all sites */
+  int64_t taken;   /* rows of this batch that still fit */
+  int sites;
+} Watcher;
+
+static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  (void)layout;
+  Watcher *watcher = (Watcher *)self;
+  int64_t stride = h->shape[1];
+  real *to = watcher->samples + ((int64_t)(block * watcher->sites + site) * watcher->limit + watcher->filled) * watcher->width;
+  for (int64_t i = 0; i < watcher->taken; i++)
+    memcpy(to + i * watcher->width, h->value + (i / watcher->per_picture * stride + 1 + watcher->chosen[i]) * watcher->width,
+           (size_t)watcher->width * sizeof *to);
+  return tape_status(tape);
+}
+
+/* Which rows of each picture: a random choice without repetition. */
+static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, int64_t pictures) {
+  for (int64_t picture = 0; picture < pictures; picture++) {
+    for (int64_t t = 0; t < watcher->tokens; t++) tokens[t] = (int32_t)t;
+    rng_shuffle(rng, tokens, watcher->tokens);
+    memcpy(watcher->chosen + picture * watcher->per_picture, tokens, (size_t)watcher->per_picture * sizeof *tokens);
+  }
+  watcher->taken = pictures * watcher->per_picture;
+  if (watcher->taken > watcher->limit - watcher->filled) watcher->taken = watcher->limit - watcher->filled;
+}
+
+static Status watch_batch(Session *session, Loader *loader, Watcher *watcher, Rng *rng) {
+  Batch batch;
+  TRY(loader_next(loader, &batch));
+  choose_rows(watcher, rng, session->order, batch.count);
+  Tensor *pixels = session_pixels(session->tape, &batch, session->config);
+  model_watch(session->model, &watcher->exchange);
+  model_encode(session->model, session->tape, pixels, &session->plain_layout, NULL);
+  model_watch(session->model, NULL);
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
+  watcher->filled += watcher->taken;
+  return status;
+}
+
+static Status watch_all(Session *session, Loader *loader, Watcher *watcher) {
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_SAMPLES);
+  Progress progress;
+  progress_start(&progress, "embeddings", watcher->limit, session->options.quiet);
+  tape_record(session->tape, false);
+  Status status = loader_seek(loader, 0, 0);
+  while (status == STATUS_OK && watcher->filled < watcher->limit) {
+    status = watch_batch(session, loader, watcher, &rng);
+    progress_update(&progress, watcher->filled, NULL);
+  }
+  progress_finish(&progress, watcher->filled, NULL);
+  return status;
+}
+
+static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
+  int64_t tokens = config_tokens(session->config), per_picture = tokens < ROWS_PER_PICTURE ? tokens : ROWS_PER_PICTURE;
+  *watcher = (Watcher){.exchange = {watch, NULL},
+                       .limit = limit,
+                       .width = config_site_width(session->config),
+                       .per_picture = per_picture,
+                       .tokens = tokens,
+                       .sites = session->emulation.sites};
+  size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites), row = (size_t)watcher->width * sizeof(real);
+  watcher->samples = malloc(sites * (size_t)limit * row);
+  watcher->chosen = malloc((size_t)(session->options.batch * per_picture) * sizeof *watcher->chosen);
+  if (watcher->samples != NULL && watcher->chosen != NULL) return STATUS_OK;
+  return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu blocks (%zu MiB); use a smaller --kmeans-samples",
+                    (long long)limit, sites, sites * (size_t)limit * row >> 20);
+}
+
+static void watcher_close(Watcher *watcher) {
+  free(watcher->samples);
+  free(watcher->chosen);
+}
+
+/* ---------------------------------------------------------------- fitting */
+
+static Status fit_site(Session *session, const Watcher *watcher, int index) {
+  const TrainOptions *options = &session->options;
+  KmeansOptions kmeans;
+  KmeansResult result;
+  kmeans_defaults(&kmeans);
+  kmeans.start = (KmeansStart)options->kmeans_start;
+  kmeans.iterations = (int)options->kmeans_iterations;
+  kmeans.restarts = (int)options->kmeans_restarts;
+  kmeans.minibatch = options->kmeans_minibatch;
+  kmeans.seed = (uint64_t)options->seed + (uint64_t)index;
+  double started = clock_now();
+  Status status = kmeans_fit(&session->emulation.site[index].book, watcher->samples + index * watcher->limit * watcher->width,
+                             watcher->limit, &kmeans, &result);
+  if (status != STATUS_OK) return status_wrap(status, "block %d", index / session->emulation.sites);
+  char duration[16];
+  if (!options->quiet)
+    log_info("k-means of block %d: distortion %.5g a token, %d iterations, %lld empty clusters moved, %s", index / session->emulation.sites,
+             result.distortion / (double)watcher->limit, result.iterations, (long long)result.repaired,
+             progress_duration(clock_now() - started, duration));
+  return STATUS_OK;
+}
+
+static int64_t sample_count(const Session *session) {
+  const TrainOptions *options = &session->options;
+  int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : SAMPLES_PER_CODE * options->entries;
+  int64_t tokens = config_tokens(session->config),
+          available = dataset_count(session->train) * (tokens < ROWS_PER_PICTURE ? tokens : ROWS_PER_PICTURE);
+  return wanted < available ? wanted : available;
+}
+
+static int64_t rows_per_batch(const Session *session) { return session->options.batch * config_tokens(session->config); }
+
+Status codebooks_fit(Session *session) {
+  Watcher watcher;
+  Status status = watcher_open(session, sample_count(session), &watcher);
+  if (status == STATUS_OK && watcher.limit < session->options.entries)
+    status = status_set(
+        STATUS_BAD_USAGE,
+        "--codebook-size %lld is more than the %lld sample embeddings; use more pictures (--kmeans-samples) or a smaller codebook",
+        (long long)session->options.entries, (long long)watcher.limit);
+  if (status == STATUS_OK) status = watch_all(session, session->train_loader, &watcher);
+  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
+    status = fit_site(session, &watcher, index);
+  watcher_close(&watcher);
+  return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
+}
+
+Status codebooks_read(Session *session, const char *path) {
+  TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
+  return emulate_start_ema(&session->emulation, rows_per_batch(session));
+}
+
+/* ---------------------------------------------------------------- judging */
+
+/* Mean squared distance from the mean. */
+static double variance_of(const real *rows, int64_t count, int64_t width) {
+  double sum = 0;
+  for (int64_t column = 0; column < width; column++) {
+    double mean = 0, square = 0;
+    for (int64_t row = 0; row < count; row++) mean += (double)rows[row * width + column];
+    mean /= (double)count;
+    for (int64_t row = 0; row < count; row++)
+      square += ((double)rows[row * width + column] - mean) * ((double)rows[row * width + column] - mean);
+    sum += square / (double)count;
+  }
+  return sum;
+}
+
+static Status judge_site(Session *session, const Watcher *watcher, int index, CodebookReport *report) {
+  EmulateSite *site = &session->emulation.site[index];
+  const real *rows = watcher->samples + index * watcher->limit * watcher->width;
+  int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
+  void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book));
+  if (codes == NULL || scratch == NULL) return tape_status(session->tape);
+  double distortion;
+  codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
+  usage_clear(&site->usage);
+  usage_add(&site->usage, codes, watcher->limit, distortion);
+  *report =
+      (CodebookReport){index / session->emulation.sites, usage_summary(&site->usage), variance_of(rows, watcher->limit, watcher->width)};
+  usage_clear(&site->usage);
+  tape_clear(session->tape);
+  return STATUS_OK;
+}
+
+Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports) {
+  int64_t tokens = config_tokens(session->config), per_picture = tokens < ROWS_PER_PICTURE ? tokens : ROWS_PER_PICTURE;
+  int64_t available = dataset_count(session->test);
+  if (samples <= 0 || samples > available) samples = available;
+  Watcher watcher;
+  Status status = watcher_open(session, samples * per_picture, &watcher);
+  if (status == STATUS_OK) status = watch_all(session, session->test_loader, &watcher);
+  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
+    status = judge_site(session, &watcher, index, &reports[index]);
+  watcher_close(&watcher);
+  return status;
+}

@@ -1,0 +1,21 @@
+/* The K-means start of a run: intermediate embeddings of the pretrained model, streamed over the training pictures, clustered per block. */
+#ifndef TRAIN_CODEBOOKS_H
+#define TRAIN_CODEBOOKS_H
+#include "train/session.h"
+
+/* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K. */
+Status codebooks_fit(Session *session);
+
+/* Takes codebooks from a file or directory written by astra-kmeans or astra-train. */
+Status codebooks_read(Session *session, const char *path);
+
+typedef struct CodebookReport {
+  int block;
+  UsageSummary usage;
+  double variance; /* mean |x - mean x|^2 per row: distortion / variance is the share that quantisation loses */
+} CodebookReport;
+
+/* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. */
+Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports);
+
+#endif

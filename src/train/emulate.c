@@ -1,0 +1,148 @@
+/* The training-time exchange: see emulate.h. All arrays of a step come from the tape's arena, so a step allocates nothing of its own. */
+#include "train/emulate.h"
+#include "autograd/ops/ops.h"
+#include <stdlib.h>
+#include <string.h>
+
+static EmulateSite *site_of(Emulation *emulation, int block, int site) { return &emulation->site[block * emulation->sites + site]; }
+
+/* The nearest codewords of the shared tokens; their distortion goes into the usage statistics. */
+static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
+  size_t mark = tape_scratch_begin(tape);
+  void *scratch = tape_alloc(tape, codebook_assign_scratch(&site->book));
+  if (scratch == NULL) return tape_status(tape);
+  double distortion = 0;
+  if (!tape_planning(tape)) {
+    codebook_assign(&site->book, shared->value, rows, site->codes, &distortion, scratch);
+    usage_add(&site->usage, site->codes, rows, distortion);
+  }
+  tape_scratch_end(tape, mark);
+  return STATUS_OK;
+}
+
+/* lambda xi for this site and step, or NULL. */
+static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, int64_t rows, real **noise) {
+  *noise = NULL;
+  if (!emulation->training || emulation->options.noise == 0) return STATUS_OK;
+  *noise = tape_alloc(tape, (size_t)(rows * site->book.width) * sizeof(real));
+  size_t mark = tape_scratch_begin(tape);
+  void *scratch = tape_alloc(tape, navq_scratch(&site->navq, rows));
+  if (*noise == NULL || scratch == NULL) return tape_status(tape);
+  uint64_t stream = emulation->step * (uint64_t)(emulation->blocks * emulation->sites) + (uint64_t)(site - emulation->site);
+  if (!tape_planning(tape))
+    navq_sample(&site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u), 0, rows, *noise, scratch);
+  tape_scratch_end(tape, mark);
+  return STATUS_OK;
+}
+
+static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor *h) {
+  Emulation *emulation = (Emulation *)self;
+  EmulateSite *site = site_of(emulation, block, index);
+  Tensor *shared = op_gather_rows(tape, h, layout->shared_row, layout->shared_rows);
+  if (shared == NULL) return tape_status(tape);
+  int64_t rows = tensor_rows(shared);
+  site->codes = tape_alloc(tape, (size_t)(rows * site->book.groups) * sizeof *site->codes);
+  if (site->codes == NULL) return tape_status(tape);
+  TRY(assign(site, tape, rows, shared));
+  real *noise;
+  TRY(draw_noise(emulation, site, tape, rows, &noise));
+  Quantise options = {.codebook = site->book.codewords,
+                      .groups = site->book.groups,
+                      .entries = site->book.entries,
+                      .codes = site->codes,
+                      .noise = noise,
+                      .gradient = emulation->options.gradient};
+  Tensor *commitment = NULL;
+  site->x = shared->value;
+  site->rows = rows;
+  site->remote = op_quantise(tape, shared, &options, &commitment);
+  emulation->commitment = emulation->commitment ? op_add(tape, emulation->commitment, commitment) : commitment;
+  return tape_status(tape);
+}
+
+static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor **remote, const uint8_t **lost) {
+  (void)layout;
+  *remote = site_of((Emulation *)self, block, index)->remote;
+  *lost = NULL;
+  return tape_status(tape);
+}
+
+static Status init_site(Emulation *emulation, const ModelConfig *config, int index) {
+  EmulateSite *site = &emulation->site[index];
+  int64_t width = config_site_width(config);
+  TRY(codebook_init(&site->book, config->astra.groups, config->astra.codebook_size, width,
+                    emulation->codewords + (int64_t)index * config->astra.codebook_size * width));
+  TRY(ema_init(&site->ema, &site->book, 1));
+  TRY(navq_init(&site->navq, config->astra.groups, width, emulation->options.covariance));
+  return usage_init(&site->usage, config->astra.groups, config->astra.codebook_size);
+}
+
+Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
+  *emulation = (Emulation){.exchange = {begin, finish}, .options = *options, .blocks = (int)config->blocks, .sites = config_sites(config)};
+  size_t sites = (size_t)(emulation->blocks * emulation->sites);
+  size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
+  emulation->site = calloc(sites, sizeof *emulation->site);
+  emulation->codewords = calloc(numbers, sizeof *emulation->codewords);
+  if (emulation->site == NULL || emulation->codewords == NULL) {
+    emulate_release(emulation);
+    return status_set(STATUS_NO_MEMORY, "no memory for %zu codebooks of %d x %lld numbers", sites, config->astra.codebook_size,
+                      (long long)config_site_width(config));
+  }
+  Status status = STATUS_OK;
+  for (size_t index = 0; index < sites && status == STATUS_OK; index++) status = init_site(emulation, config, (int)index);
+  if (status != STATUS_OK) emulate_release(emulation);
+  return status;
+}
+
+void emulate_release(Emulation *emulation) {
+  for (int index = 0; emulation->site != NULL && index < emulation->blocks * emulation->sites; index++) {
+    EmulateSite *site = &emulation->site[index];
+    codebook_release(&site->book);
+    ema_release(&site->ema);
+    navq_release(&site->navq);
+    usage_release(&site->usage);
+  }
+  free(emulation->site);
+  free(emulation->codewords);
+  *emulation = (Emulation){0};
+}
+
+Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch) {
+  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+    EmulateSite *site = &emulation->site[index];
+    codebook_refresh(&site->book);
+    ema_release(&site->ema);
+    TRY(ema_init(&site->ema, &site->book, (double)rows_per_batch / (double)site->book.entries));
+  }
+  return STATUS_OK;
+}
+
+void emulate_begin_step(Emulation *emulation, bool training) {
+  emulation->training = training;
+  emulation->commitment = NULL;
+}
+
+Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
+  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+    EmulateSite *site = &emulation->site[index];
+    size_t mark = tape_scratch_begin(tape);
+    real *q = tape_alloc(tape, (size_t)(site->rows * site->book.width) * sizeof(real));
+    void *scratch = tape_alloc(tape, navq_scratch(&site->navq, site->rows));
+    if (q == NULL || scratch == NULL) return tape_status(tape);
+    if (!tape_planning(tape)) {
+      if (emulation->options.noise != 0) {
+        codebook_lookup(&site->book, site->codes, site->rows, q);
+        navq_update(&site->navq, site->x, q, site->rows, scratch);
+      }
+      emulation->revived += ema_update(&site->ema, &site->book, site->x, site->codes, site->rows, &emulation->options.ema, rng);
+    }
+    tape_scratch_end(tape, mark);
+  }
+  emulation->step++;
+  return STATUS_OK;
+}
+
+void emulate_clear_usage(Emulation *emulation) {
+  for (int index = 0; index < emulation->blocks * emulation->sites; index++) usage_clear(&emulation->site[index].usage);
+  emulation->revived = 0;
+}

@@ -1,0 +1,152 @@
+/* One pass for the gradient's norm, one for the update of weights, moments and average; both over the same fixed chunks, shared out over
+ * the pool. The arithmetic of AdamW is kernels()->adamw. Invariant: a step that fails has changed nothing. */
+#include "train/optimizer.h"
+#include "autograd/kernels/kernels.h"
+#include "base/threads.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 16K numbers, with four arrays of which 256 KiB in float: small enough to share out evenly, large enough that a call costs nothing. */
+enum { CHUNK = 16384, ALIGN = 64 };
+
+static Status check_options(const OptimizerOptions *o) {
+  if (!(o->rate >= 0 && isfinite(o->rate)))
+    return status_set(STATUS_BAD_VALUE, "learning rate %g: a number from 0 upwards is accepted", o->rate);
+  if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
+    return status_set(STATUS_BAD_VALUE, "betas %g and %g: each from 0 to below 1 is accepted", o->beta1, o->beta2);
+  if (!(o->eps > 0 && isfinite(o->eps))) return status_set(STATUS_BAD_VALUE, "epsilon %g: a positive number is accepted", o->eps);
+  if (!(o->decay >= 0 && isfinite(o->decay)))
+    return status_set(STATUS_BAD_VALUE, "weight decay %g: a number from 0 upwards is accepted", o->decay);
+  if (!(o->clip >= 0 && isfinite(o->clip)))
+    return status_set(STATUS_BAD_VALUE, "gradient clip %g: a number from 0 (none) upwards is accepted", o->clip);
+  if (!(o->average >= 0 && o->average < 1))
+    return status_set(STATUS_BAD_VALUE, "decay %g of the weights' average: from 0 (none) to below 1 is accepted", o->average);
+  return STATUS_OK;
+}
+
+static real *zeroed_block(int64_t count) {
+  size_t bytes = ((size_t)count * sizeof(real) + ALIGN - 1) / ALIGN * ALIGN;
+  real *block = aligned_alloc(ALIGN, bytes ? bytes : ALIGN);
+  if (block) memset(block, 0, bytes);
+  return block;
+}
+
+/* Cuts every parameter into chunks; with chunk NULL only counts them. */
+static int64_t cut(const ParamSet *params, OptimizerChunk *chunk) {
+  int64_t chunks = 0;
+  for (size_t p = 0; p < params->count; p++) {
+    const Tensor *tensor = &params->list[p].tensor;
+    int64_t first = tensor->value - params->values, count = tensor_count(tensor);
+    for (int64_t done = 0; done < count; done += CHUNK, chunks++) {
+      int64_t left = count - done;
+      if (chunk) chunk[chunks] = (OptimizerChunk){p, first + done, left < CHUNK ? left : CHUNK};
+    }
+  }
+  return chunks;
+}
+
+Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options) {
+  *optimizer = (Optimizer){.params = params, .options = *options};
+  TRY(check_options(options));
+  if (!params->values || !params->grads)
+    return status_set(STATUS_BAD_VALUE, "the parameters were opened for inference: training needs their own values and gradients");
+  optimizer->chunks = cut(params, NULL);
+  optimizer->chunk = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->chunk);
+  optimizer->partial = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->partial);
+  optimizer->first = zeroed_block(params->total);
+  optimizer->second = zeroed_block(params->total);
+  if (options->average > 0) optimizer->average = zeroed_block(params->total);
+  if (!optimizer->chunk || !optimizer->partial || !optimizer->first || !optimizer->second ||
+      (options->average > 0 && !optimizer->average)) {
+    optimizer_release(optimizer);
+    return status_set(STATUS_NO_MEMORY, "out of memory for the optimizer's state of %lld numbers", (long long)params->total);
+  }
+  cut(params, optimizer->chunk);
+  if (optimizer->average) memcpy(optimizer->average, params->values, (size_t)params->total * sizeof(real));
+  return STATUS_OK;
+}
+
+void optimizer_release(Optimizer *optimizer) {
+  free(optimizer->first);
+  free(optimizer->second);
+  free(optimizer->average);
+  free(optimizer->chunk);
+  free(optimizer->partial);
+  memset(optimizer, 0, sizeof *optimizer);
+}
+
+double optimizer_average_decay(double decay, int64_t steps) {
+  double most = (1.0 + (double)steps) / (10.0 + (double)steps);
+  return decay < most ? decay : most;
+}
+
+static void sum_chunks(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Optimizer *optimizer = context;
+  for (int64_t i = begin; i < end; i++)
+    optimizer->partial[i] = kernels()->sum_squares(optimizer->chunk[i].count, optimizer->params->grads + optimizer->chunk[i].offset);
+}
+
+static Status gradient_norm(const Optimizer *optimizer, double scale, double *norm) {
+  threads_for(optimizer->chunks, 1, sum_chunks, (void *)optimizer);
+  double sum = 0;
+  for (int64_t i = 0; i < optimizer->chunks; i++) {
+    sum += optimizer->partial[i];
+    if (!isfinite(sum * scale * scale))
+      return status_set(STATUS_NUMERIC,
+                        "the gradient of %s is not a finite number: try a lower learning rate or a stronger gradient clip, and look at the "
+                        "data of this step",
+                        optimizer->params->list[optimizer->chunk[i].param].name);
+  }
+  *norm = fabs(scale) * sqrt(sum);
+  return STATUS_OK;
+}
+
+typedef struct Update {
+  const Optimizer *optimizer;
+  real scale, rate, beta1, beta2, correction1, correction2, eps, decay, keep;
+} Update;
+
+static void update_chunks(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Update *u = context;
+  const Optimizer *optimizer = u->optimizer;
+  const ParamSet *params = optimizer->params;
+  for (int64_t i = begin; i < end; i++) {
+    const OptimizerChunk *chunk = &optimizer->chunk[i];
+    real *w = params->values + chunk->offset;
+    kernels()->adamw(chunk->count, w, params->grads + chunk->offset, optimizer->first + chunk->offset, optimizer->second + chunk->offset,
+                     u->scale, u->rate, u->beta1, u->beta2, u->correction1, u->correction2, u->eps,
+                     params->list[chunk->param].decay ? u->decay : 0);
+    if (!optimizer->average) continue;
+    real *restrict average = optimizer->average + chunk->offset; /* here the new weights are still in the cache */
+    for (int64_t j = 0; j < chunk->count; j++) average[j] += (1 - u->keep) * (w[j] - average[j]);
+  }
+}
+
+Status optimizer_step(Optimizer *optimizer, double factor, double scale, double *norm) {
+  const OptimizerOptions *o = &optimizer->options;
+  TRY(gradient_norm(optimizer, scale, norm));
+  if (o->clip > 0 && *norm > o->clip) scale *= o->clip / *norm;
+  int64_t step = ++optimizer->steps;
+  Update update = {.optimizer = optimizer,
+                   .scale = (real)scale,
+                   .rate = (real)(o->rate * factor),
+                   .beta1 = (real)o->beta1,
+                   .beta2 = (real)o->beta2,
+                   .correction1 = (real)(1 - pow(o->beta1, (double)step)),
+                   .correction2 = (real)(1 - pow(o->beta2, (double)step)),
+                   .eps = (real)o->eps,
+                   .decay = (real)o->decay,
+                   .keep = (real)optimizer_average_decay(o->average, step)};
+  threads_for(optimizer->chunks, 1, update_chunks, &update);
+  return STATUS_OK;
+}
+
+double optimizer_schedule(int64_t step, int64_t warmup, int64_t total, double floor) {
+  if (step < warmup) return (double)step / (double)warmup;
+  if (step >= total) return floor;
+  double part = (double)(step - warmup) / (double)(total - warmup);
+  return floor + (1 - floor) * 0.5 * (1 + cos(acos(-1) * part));
+}

@@ -1,0 +1,147 @@
+/* --dry-run: see plan.h. */
+#include "train/plan.h"
+#include "autograd/kernels/matmul.h"
+#include "train/trainer.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A batch of the right size; planning reads no pixel and no label. */
+static Status plan_forward(Session *session, const Batch *batch) {
+  Tape *tape = session->tape;
+  tape_record(tape, false);
+  Tensor *pixels = session_pixels(tape, batch, session->config);
+  model_classify(session->model, tape, model_encode(session->model, tape, pixels, &session->plain_layout, NULL));
+  Status status = tape_status(tape);
+  tape_clear(tape);
+  return status;
+}
+
+static Status plan_step(Session *session, Plan *plan) {
+  Batch batch;
+  StepResult result;
+  Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
+  uint64_t step = session->emulation.step;
+  TRY(loader_seek(session->train_loader, 0, 0));
+  TRY(loader_next(session->train_loader, &batch));
+  matmul_reset_count();
+  TRY(plan_forward(session, &batch));
+  plan->forward_flops = matmul_counted().flops;
+  matmul_reset_count();
+  Status status = trainer_micro_step(session, &batch, &result);
+  plan->step_flops = matmul_counted().flops;
+  plan->activations = (double)tape_peak_bytes(session->tape);
+  plan->data = 4.0 * batch.count * 3 * (double)(session->config->image * session->config->image);
+  matmul_reset_count();
+  session->map_rng = map_rng; /* the plan leaves no trace in the run */
+  session->mixup_rng = mixup_rng;
+  session->emulation.step = step;
+  return status;
+}
+
+Status plan_make(Session *session, Plan *plan) {
+  ParamSet *params = model_params(session->model);
+  double block = (double)params->total * sizeof(real);
+  *plan = (Plan){.parameters = (double)param_count_numbers(params),
+                 .weights = block,
+                 .gradients = block,
+                 .moments = 2 * block,
+                 .average = session->optimizer.average ? block : 0};
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+    const EmulateSite *site = &session->emulation.site[index];
+    double words = (double)(site->book.entries * site->book.width), codes = (double)(site->book.entries * site->book.groups);
+    double part = site->navq.kind == NOISE_FULL ? (double)(site->book.width / site->book.groups) : 1;
+    plan->codebooks += (2 * words + 2 * codes + (1 + 2 * part) * (double)site->book.width) * sizeof(real);
+  }
+  tape_plan(session->tape, true);
+  Status status = plan_step(session, plan);
+  tape_plan(session->tape, false);
+  return status;
+}
+
+static double total_bytes(const Plan *plan) {
+  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations;
+}
+
+static double available_bytes(void) {
+  FILE *file = fopen("/proc/meminfo", "r");
+  char line[256];
+  long long kilobytes = 0;
+  while (file != NULL && fgets(line, sizeof line, file) != NULL && sscanf(line, "MemAvailable: %lld kB", &kilobytes) != 1) continue;
+  if (file != NULL) fclose(file);
+  return kilobytes > 0 ? 1024.0 * (double)kilobytes : INFINITY;
+}
+
+Status plan_check(Session *session) {
+  Plan plan;
+  TRY(plan_make(session, &plan));
+  double available = available_bytes(), needed = plan.activations + plan.gradients + plan.moments; /* weights and codebooks are there */
+  if (needed <= available) return STATUS_OK;
+  return status_set(
+      STATUS_NO_MEMORY,
+      "a step needs %.1f GiB more memory, but %.1f GiB are free: use a smaller --batch (with --accumulate for the same step) or "
+      "--image-size; --dry-run shows what takes how much",
+      needed / 1073741824, available / 1073741824);
+}
+
+/* ---------------------------------------------------------------- printing */
+
+static void print_bytes(const char *name, double bytes) { printf("  %-34s %10.1f MiB\n", name, bytes / 1048576); }
+
+static void print_text(const Session *session, const Plan *plan, const char *sheet) {
+  const ModelConfig *config = session->config;
+  printf("parameters                           %10.2f M\n", plan->parameters / 1e6);
+  printf("memory of a step of %lld pictures\n", (long long)session->options.batch);
+  print_bytes("weights", plan->weights);
+  print_bytes("gradients", plan->gradients);
+  print_bytes("optimizer moments", plan->moments);
+  if (plan->average > 0) print_bytes("averaged weights", plan->average);
+  if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
+  print_bytes("activations and gradients of them", plan->activations);
+  print_bytes("together", total_bytes(plan));
+  printf("matrix products\n");
+  printf("  %-34s %10.3f GFLOP a picture\n", "plain forward", plan->forward_flops / 1e9 / (double)session->options.batch);
+  printf("  %-34s %10.3f GFLOP a picture\n", "training step", plan->step_flops / 1e9 / (double)session->options.batch);
+  if (session_astra(session)) {
+    printf("communication\n");
+    printf("  %-34s %10.0f\n", "bits per token", config_bits_per_token(config));
+    printf("  %-34s %10.1f\n", "compression ratio", config_compression(config));
+  }
+  printf("first batch drawn to %s\n", sheet);
+}
+
+static Status print_json(const Session *session, const Plan *plan, const char *sheet) {
+  bool astra = session_astra(session);
+  json_t *object =
+      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "parameters", plan->parameters, "weight_bytes",
+                plan->weights, "gradient_bytes", plan->gradients, "moment_bytes", plan->moments, "average_bytes", plan->average,
+                "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations, "total_bytes", total_bytes(plan), "forward_flops",
+                plan->forward_flops, "step_flops", plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0,
+                "compression", astra ? config_compression(session->config) : 1.0, "sheet", sheet);
+  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  if (text != NULL) puts(text);
+  free(text);
+  json_decref(object);
+  return text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
+}
+
+static Status draw_sheet(Session *session, const char *path) {
+  Batch batch;
+  TRY(files_make_dirs(session->options.out));
+  TRY(loader_seek(session->train_loader, 0, 0));
+  TRY(loader_next(session->train_loader, &batch));
+  return loader_sheet(&batch, &session->train_loading, path);
+}
+
+Status plan_print(Session *session, bool json) {
+  Plan plan;
+  TRY(plan_make(session, &plan));
+  char *sheet = files_join(session->options.out, "first_batch.png");
+  if (sheet == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = draw_sheet(session, sheet);
+  if (status == STATUS_OK && !json) print_text(session, &plan, sheet);
+  if (status == STATUS_OK && json) status = print_json(session, &plan, sheet);
+  free(sheet);
+  return status;
+}

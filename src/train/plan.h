@@ -1,0 +1,21 @@
+/* --dry-run: what a run would take, without running it. The step is planned on the tape (every array allocated, every product counted,
+ * nothing computed), so memory and FLOPs are exact. */
+#ifndef TRAIN_PLAN_H
+#define TRAIN_PLAN_H
+#include "train/session.h"
+
+typedef struct Plan {
+  double parameters;                                                         /* numbers */
+  double weights, gradients, moments, average, codebooks, activations, data; /* bytes */
+  double forward_flops, step_flops;                                          /* of one batch's products */
+} Plan;
+
+Status plan_make(Session *session, Plan *plan);
+
+/* Prints the plan, bits per token and compression, and writes the first batch as a sheet into options.out/first_batch.png. */
+Status plan_print(Session *session, bool json);
+
+/* NO_MEMORY, saying how much is needed and what there is, when a step would not fit into this machine's free memory. */
+Status plan_check(Session *session);
+
+#endif

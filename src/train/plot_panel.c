@@ -1,0 +1,186 @@
+/* A panel from top to bottom: title, legend (as many lines as it needs, so that it never covers data), the frame with grid and curves,
+ * tick labels, the x label; the y label stands upright at the left. Leaves out the choice of ticks and the pixels. */
+#include "train/plot_panel.h"
+#include "train/plot_axis.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const PlotColour grid = {228, 231, 236}, frame = {168, 174, 184};
+
+/* Told apart by people with any colour vision, and in this order on white (Okabe and Ito's, darkened where pale). */
+static const PlotColour palette[] = {{0, 98, 178},   {213, 94, 0},  {0, 138, 100}, {190, 90, 150},
+                                     {60, 160, 220}, {196, 140, 0}, {90, 70, 170}, {110, 110, 110}};
+enum { COLOURS = sizeof palette / sizeof *palette };
+
+static const PlotText small_text = {1, 1.15, {96, 103, 114}, false};
+enum { PAD = 16, TITLE = 34, LEGEND_LINE = 19, SWATCH = 20, SWATCH_GAP = 7, ENTRY_GAP = 20, TICK_GAP = 8, NAME = 128 };
+
+typedef struct Chart {
+  PlotCanvas *canvas;
+  const PlotPanel *panel;
+  PlotBox area; /* within the frame */
+  PlotAxis x, y;
+} Chart;
+
+const char *plot_panel_fit_text(char *fitted, size_t size, const char *text, double scale, double width) {
+  snprintf(fitted, size, "%s", text ? text : "");
+  size_t length = strlen(fitted);
+  while (length > 3 && plot_canvas_text_width(fitted, scale) > width) memcpy(fitted + --length - 3, "...", 4);
+  return fitted;
+}
+
+static bool is_drawn(const PlotPanel *panel, const PlotSeries *series, size_t i) {
+  const double x = series->x[i], y = series->y[i];
+  return isfinite(x) && isfinite(y) && (!panel->log_x || x > 0) && (!panel->log_y || y > 0);
+}
+
+/* Smallest and largest of each coordinate over all that is drawn; false when nothing is. */
+static bool data_range(const PlotPanel *panel, double x[2], double y[2]) {
+  x[0] = y[0] = INFINITY;
+  x[1] = y[1] = -INFINITY;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 0; i < panel->series[s].count; i++) {
+      const PlotSeries *series = &panel->series[s];
+      if (!is_drawn(panel, series, i)) continue;
+      x[0] = fmin(x[0], series->x[i]);
+      x[1] = fmax(x[1], series->x[i]);
+      y[0] = fmin(y[0], series->y[i]);
+      y[1] = fmax(y[1], series->y[i]);
+    }
+  return x[0] <= x[1];
+}
+
+/* Lays the legend out line by line from (left, top); draws it unless `canvas` is NULL. Returns the number of lines. */
+static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int right, int top) {
+  int lines = 1, x = left;
+  for (size_t s = 0; s < panel->count; s++) {
+    char name[NAME];
+    plot_panel_fit_text(name, sizeof name, panel->series[s].name, small_text.scale, right - left - SWATCH - SWATCH_GAP);
+    const int width = SWATCH + SWATCH_GAP + (int)ceil(plot_canvas_text_width(name, small_text.scale));
+    if (x > left && x + width > right) {
+      x = left;
+      lines++;
+    }
+    if (canvas) {
+      const int baseline = top + (lines - 1) * LEGEND_LINE + 9;
+      plot_canvas_stroke(canvas, x + 1, baseline - 4, x + SWATCH - 1, baseline - 4, 2.4);
+      plot_canvas_paint(canvas, palette[s % COLOURS]);
+      plot_canvas_text(canvas, x + SWATCH + SWATCH_GAP, baseline, name, small_text);
+    }
+    x += width + ENTRY_GAP;
+  }
+  return panel->count ? lines : 0;
+}
+
+static double widest_label(const PlotAxis *axis) {
+  double width = 0;
+  for (int i = 0; i < axis->count; i++) width = fmax(width, plot_canvas_text_width(axis->label[i], small_text.scale));
+  return width;
+}
+
+static double place_x(const Chart *chart, double value) {
+  return chart->area.left + plot_axis_place(&chart->x, value) * (chart->area.right - chart->area.left);
+}
+
+static double place_y(const Chart *chart, double value) {
+  return chart->area.bottom - plot_axis_place(&chart->y, value) * (chart->area.bottom - chart->area.top);
+}
+
+static void draw_x_ticks(const Chart *chart) {
+  const PlotBox *area = &chart->area;
+  double free_from = -1e9; /* labels that would touch the last one are left out */
+  for (int i = 0; i < chart->x.count; i++) {
+    const double x = place_x(chart, chart->x.tick[i]), width = plot_canvas_text_width(chart->x.label[i], small_text.scale);
+    const int pixel = (int)x;
+    plot_canvas_rectangle(chart->canvas, (PlotBox){pixel, area->top, pixel + 1, area->bottom}, grid);
+    if (x - width / 2 < free_from) continue;
+    plot_canvas_text(chart->canvas, x - width / 2, area->bottom + TICK_GAP + 9, chart->x.label[i], small_text);
+    free_from = x + width / 2 + 12;
+  }
+}
+
+static void draw_y_ticks(const Chart *chart) {
+  const PlotBox *area = &chart->area;
+  double free_to = 1e9;
+  for (int i = 0; i < chart->y.count; i++) {
+    const double y = place_y(chart, chart->y.tick[i]), width = plot_canvas_text_width(chart->y.label[i], small_text.scale);
+    const int pixel = (int)y;
+    plot_canvas_rectangle(chart->canvas, (PlotBox){area->left, pixel, area->right, pixel + 1}, grid);
+    if (y > free_to) continue;
+    plot_canvas_text(chart->canvas, area->left - TICK_GAP - width, y + 4.5, chart->y.label[i], small_text);
+    free_to = y - 15;
+  }
+}
+
+static void draw_frame(PlotCanvas *canvas, PlotBox area) {
+  plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.top, area.left, area.bottom + 1}, frame);
+  plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.bottom, area.right, area.bottom + 1}, frame);
+}
+
+static void draw_series(const Chart *chart, const PlotSeries *series, PlotColour colour) {
+  double last_x = 0, last_y = 0;
+  size_t drawn = 0;
+  for (size_t i = 0; i < series->count; i++) {
+    if (!is_drawn(chart->panel, series, i)) continue;
+    const double x = place_x(chart, series->x[i]), y = place_y(chart, series->y[i]);
+    if (drawn++) plot_canvas_stroke(chart->canvas, last_x, last_y, x, y, 1.8);
+    if (series->points) plot_canvas_stroke(chart->canvas, x, y, x, y, 5.5);
+    last_x = x;
+    last_y = y;
+  }
+  if (drawn == 1) plot_canvas_stroke(chart->canvas, last_x, last_y, last_x, last_y, 6.5); /* one point makes no line */
+  plot_canvas_paint(chart->canvas, colour);
+}
+
+static void draw_centred(PlotCanvas *canvas, double x, double y, const char *text, PlotText style, double width) {
+  char fitted[NAME];
+  plot_panel_fit_text(fitted, sizeof fitted, text, style.scale, width);
+  const double half = plot_canvas_text_width(fitted, style.scale) / 2;
+  plot_canvas_text(canvas, style.upright ? x : x - half, style.upright ? y + half : y, fitted, style);
+}
+
+static void draw_titles(const Chart *chart, PlotBox box) {
+  const PlotBox *area = &chart->area;
+  char title[NAME];
+  const PlotText title_text = {1.2, 1.75, PLOT_PANEL_INK, false};
+  PlotText upright = small_text;
+  upright.upright = true;
+  plot_panel_fit_text(title, sizeof title, chart->panel->title, title_text.scale, box.right - box.left - 2 * PAD);
+  plot_canvas_text(chart->canvas, box.left + PAD, box.top + 22, title, title_text);
+  draw_centred(chart->canvas, (area->left + area->right) / 2.0, box.bottom - 10, chart->panel->x_label, small_text,
+               area->right - area->left);
+  draw_centred(chart->canvas, box.left + PAD + 9, (area->top + area->bottom) / 2.0, chart->panel->y_label, upright,
+               area->bottom - area->top);
+}
+
+static void draw_data(Chart *chart) {
+  draw_x_ticks(chart);
+  draw_y_ticks(chart);
+  const PlotBox around = {chart->area.left - 4, chart->area.top - 4, chart->area.right + 4, chart->area.bottom + 4};
+  plot_canvas_clip(chart->canvas, &around);
+  /* The first series is the important one: on top. */
+  for (size_t s = chart->panel->count; s-- > 0;) draw_series(chart, &chart->panel->series[s], palette[s % COLOURS]);
+  plot_canvas_clip(chart->canvas, NULL);
+}
+
+void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) {
+  Chart chart = {.canvas = canvas, .panel = panel};
+  double x[2], y[2];
+  const bool data = data_range(panel, x, y);
+  const int legend_top = box.top + TITLE + 2, legend_lines = legend(NULL, panel, box.left + PAD, box.right - PAD, legend_top);
+  PlotBox *area = &chart.area;
+  *area = (PlotBox){box.left + PAD + 9 + 14, legend_top + legend_lines * LEGEND_LINE + 6, box.right - PAD - 8, box.bottom - 48};
+  if (area->bottom < area->top + 20) area->bottom = area->top + 20;
+  if (data) {
+    plot_axis_fit(&chart.y, y[0], y[1], panel->log_y, (area->bottom - area->top) / 44 + 1);
+    area->left += (int)ceil(widest_label(&chart.y)) + TICK_GAP;
+    plot_axis_fit(&chart.x, x[0], x[1], panel->log_x, (area->right - area->left) / 80 + 1);
+    draw_data(&chart);
+  } else {
+    draw_centred(canvas, (area->left + area->right) / 2.0, (area->top + area->bottom) / 2.0, "no data yet", small_text, 200);
+  }
+  draw_frame(canvas, *area);
+  draw_titles(&chart, box);
+  legend(canvas, panel, box.left + PAD, box.right - PAD, legend_top);
+}

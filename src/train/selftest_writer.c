@@ -1,0 +1,118 @@
+/* selftest.safetensors: see selftest_writer.h. The checkpoint is read back from disk, so what is written here is what any reader must find. */
+#include "train/selftest_writer.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { PICTURES = 4, NAME = 64 };
+
+typedef struct Selftest {
+  Model *model;
+  Emulation emulation;
+  TokenLayout layout;
+  Tape *tape;
+  SafeItem *items;
+  char (*names)[NAME];
+  size_t count;
+} Selftest;
+
+static Status read_back(Selftest *test, const char *directory) {
+  ModelConfig config = {0};
+  Status status = config_load(&config, directory);
+  if (status == STATUS_OK) status = model_new(&test->model, &config);
+  if (status == STATUS_OK) status = param_allocate(model_params(test->model), false);
+  if (status == STATUS_OK) status = checkpoint_load_params(test->model, directory, NULL, &(CheckpointReport){0});
+  if (status == STATUS_OK) status = emulate_init(&test->emulation, &config, &(EmulateOptions){0});
+  if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
+  for (int site = 0; status == STATUS_OK && site < test->emulation.blocks * test->emulation.sites; site++)
+    codebook_refresh(&test->emulation.site[site].book);
+  config_release(&config);
+  return status;
+}
+
+static void add(Selftest *test, SafeDtype source, const void *data, int dims, const int64_t *shape, const char *name) {
+  SafeItem *item = &test->items[test->count];
+  snprintf(test->names[test->count], NAME, "%s", name);
+  *item = (SafeItem){
+      .name = test->names[test->count++], .dtype = source == SAFE_I32 ? SAFE_I32 : SAFE_F32, .source = source, .dims = dims, .data = data};
+  memcpy(item->shape, shape, (size_t)dims * sizeof *shape);
+}
+
+/* Codes in shared order -> in the picture's token order [B, T, G]. */
+static int32_t *codes_by_token(const Selftest *test, const EmulateSite *site, int64_t batch) {
+  const TokenLayout *layout = &test->layout;
+  size_t group = (size_t)site->book.groups;
+  int32_t *out = tape_alloc(test->tape, (size_t)(batch * layout->tokens) * group * sizeof *out);
+  for (int64_t b = 0; out != NULL && b < batch; b++)
+    for (int64_t s = 0; s < layout->shared; s++) {
+      int32_t token = layout->row_token[layout->shared_row[s]];
+      if (token >= 0)
+        memcpy(out + (size_t)(b * layout->tokens + token) * group, site->codes + (size_t)(b * layout->shared + s) * group,
+               group * sizeof *out);
+    }
+  return out;
+}
+
+static int32_t *device_of(const Selftest *test) {
+  const TokenLayout *layout = &test->layout;
+  int32_t *devices = tape_alloc(test->tape, (size_t)layout->tokens * sizeof *devices);
+  for (int span = 0; devices != NULL && span < layout->spans; span++)
+    for (int64_t row = layout->span[span].begin; row < layout->span[span].begin + layout->span[span].count; row++)
+      if (layout->row_token[row] >= 0) devices[layout->row_token[row]] = span;
+  return devices;
+}
+
+static Status run_and_save(Selftest *test, const Batch *batch, const ModelConfig *config, const char *path) {
+  Tape *tape = test->tape;
+  Tensor *pixels = session_pixels(tape, batch, config);
+  emulate_begin_step(&test->emulation, false);
+  Tensor *logits = model_classify(test->model, tape, model_encode(test->model, tape, pixels, &test->layout, &test->emulation.exchange));
+  int32_t *devices = device_of(test);
+  if (logits == NULL || devices == NULL) return tape_status(tape);
+  add(test, SAFE_REAL, pixels->value, 4, pixels->shape, "pixel_values");
+  add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
+  add(test, SAFE_REAL, logits->value, 2, logits->shape, "logits");
+  for (int block = 0; block < test->emulation.blocks; block++) {
+    const EmulateSite *site = &test->emulation.site[block];
+    int32_t *codes = codes_by_token(test, site, batch->count);
+    if (codes == NULL) return tape_status(tape);
+    char name[NAME];
+    snprintf(name, sizeof name, "codes.astra.layers.%d.x", block);
+    add(test, SAFE_I32, codes, 3, (int64_t[]){batch->count, test->layout.tokens, site->book.groups}, name);
+  }
+  return safetensors_save(path, test->items, test->count, NULL);
+}
+
+static Status write_file(Session *session, Selftest *test, const char *directory, const char *path) {
+  TRY(read_back(test, directory));
+  const ModelConfig *config = model_config(test->model);
+  int64_t counts[SESSION_DEVICES], tokens = config_tokens(config);
+  layout_even_counts(tokens, config->astra.devices, counts);
+  TRY(layout_build(&test->layout, tokens, config->astra.devices, counts, NULL, config->astra.class_token, -1));
+  Batch batch;
+  TRY(loader_seek(session->test_loader, 0, 0));
+  TRY(loader_next(session->test_loader, &batch));
+  if (batch.count > PICTURES) batch.count = PICTURES;
+  return run_and_save(test, &batch, config, path);
+}
+
+static void release(Selftest *test) {
+  if (test->tape != NULL) tape_clear(test->tape);
+  emulate_release(&test->emulation);
+  layout_release(&test->layout);
+  model_free(test->model);
+  free(test->items);
+  free(test->names);
+}
+
+Status selftest_writer_run(Session *session, const char *directory) {
+  size_t most = 3 + (size_t)session->config->blocks;
+  Selftest test = {.tape = session->tape, .items = calloc(most, sizeof *test.items), .names = calloc(most, sizeof *test.names)};
+  char *path = files_join(directory, "selftest.safetensors");
+  Status status =
+      test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the self-test");
+  tape_record(session->tape, false);
+  if (status == STATUS_OK) status = write_file(session, &test, directory, path);
+  release(&test);
+  free(path);
+  return status;
+}

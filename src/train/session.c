@@ -1,0 +1,234 @@
+/* Opening and closing what a training run works on: see session.h. */
+#include "train/session.h"
+#include "base/log.h"
+#include "data/data_paths.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAM_INIT = 1, STREAM_MAP, STREAM_REVIVE, STREAM_MIXUP };
+static const size_t ARENA_BYTES = (size_t)1 << 40; /* address space, not memory */
+
+void session_defaults(TrainOptions *options) {
+  *options = (TrainOptions){.dataset = "cifar100",
+                            .epochs = 32,
+                            .batch = 64,
+                            .accumulate = 1,
+                            .warmup = 100,
+                            .augment = true,
+                            .entries = 1024,
+                            .devices = {4, 4},
+                            .noise = 1,
+                            .commitment_weight = 0.0005,
+                            .concentration = 4,
+                            .codebook_decay = 0.99,
+                            .dead_below = 0.01,
+                            .kmeans_iterations = 20,
+                            .kmeans_restarts = 1,
+                            .eval_every = 1,
+                            .log_every = 20,
+                            .checkpoint_every = 1000,
+                            .dtype = SAFE_F32,
+                            .seed = 42,
+                            .workers = 1};
+  options->optimizer = (OptimizerOptions){.rate = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
+}
+
+bool session_astra(const Session *session) { return session->config->astra.groups > 0; }
+
+int64_t session_epoch_steps(const Session *session) {
+  int64_t steps = loader_steps(session->train_loader) / session->options.accumulate;
+  return steps > 0 ? steps : 1;
+}
+
+Tensor *session_pixels(Tape *tape, const Batch *batch, const ModelConfig *config) {
+  int64_t shape[] = {batch->count, config->channels, config->image, config->image};
+#if REAL_IS_DOUBLE
+  Tensor *pixels = tape_tensor(tape, 4, shape);
+  for (int64_t i = 0; pixels != NULL && i < tensor_count(pixels); i++) pixels->value[i] = batch->pixels[i];
+  return pixels;
+#else
+  return tape_constant(tape, 4, shape, batch->pixels);
+#endif
+}
+
+/* ---------------------------------------------------------------- configuration */
+
+/* --model is a preset's name, or a checkpoint's directory, whose configuration and weights are then taken. */
+static Status base_config(ModelConfig *config, const TrainOptions *options, int64_t classes) {
+  if (files_is_dir(options->model)) return config_load(config, options->model);
+  return config_preset(config, options->model, classes);
+}
+
+/* A checkpoint given to --init as a directory knows its own configuration better than the preset of the same name. */
+static Status read_config(ModelConfig *config, const TrainOptions *options, const Dataset *data) {
+  TRY(base_config(config, options, dataset_classes(data)));
+  if (options->image_size > 0) config->image = options->image_size;
+  TRY(config_set_labels(config, dataset_labels(data), dataset_classes(data)));
+  if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(data, config->image_mean, config->image_std);
+  config->astra.groups = (int)options->groups;
+  config->astra.codebook_size = (int)options->entries;
+  config->astra.devices_least = (int)options->devices[0];
+  config->astra.devices = (int)options->devices[1];
+  config->astra.class_token = (ClassToken)options->class_token;
+  config->astra.commitment_weight = options->commitment_weight;
+  config->astra.noise = options->noise;
+  return config_check(config);
+}
+
+static Status check_map(Session *session) {
+  const TrainOptions *options = &session->options;
+  if (options->groups > 0 && options->patch_drop > 0)
+    return status_set(STATUS_BAD_USAGE, "--patch-drop is for training a plain model (--groups 0)");
+  int64_t tokens = config_tokens(session->config);
+  if (options->devices[1] > tokens || options->devices[1] > SESSION_DEVICES)
+    return status_set(STATUS_BAD_USAGE, "--devices %lld: a picture of %lldx%lld has %lld tokens, and at most %d devices are accepted",
+                      (long long)options->devices[1], (long long)session->config->image, (long long)session->config->image,
+                      (long long)tokens, SESSION_DEVICES);
+  session->map = (DeviceMapOptions){.devices_least = (int)options->devices[0],
+                                    .devices_most = (int)options->devices[1],
+                                    .counts = (MapCounts)options->map,
+                                    .fixed = session->fixed_counts,
+                                    .concentration = options->concentration,
+                                    .permute = true};
+  if (options->map != MAP_FIXED) return STATUS_OK;
+  if (options->counts == NULL) return status_set(STATUS_BAD_USAGE, "--map fixed needs --counts, e.g. --counts 16,16,16,16");
+  const char *at = options->counts;
+  int64_t sum = 0;
+  for (int64_t d = 0; d < options->devices[1]; d++) {
+    char *end;
+    session->fixed_counts[d] = strtoll(at, &end, 10);
+    sum += session->fixed_counts[d];
+    if (end == at || session->fixed_counts[d] < 1 || (*end != (d + 1 < options->devices[1] ? ',' : '\0')))
+      return status_set(STATUS_BAD_USAGE, "--counts %s: %lld positive numbers with commas between are accepted", options->counts,
+                        (long long)options->devices[1]);
+    at = end + 1;
+  }
+  if (sum != tokens)
+    return status_set(STATUS_BAD_USAGE, "--counts %s: they sum to %lld, but a picture has %lld tokens", options->counts, (long long)sum,
+                      (long long)tokens);
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- weights */
+
+static Status no_weights(const TrainOptions *options) {
+  char where[1024];
+  snprintf(where, sizeof where, "%s", status_message());
+  return status_set(
+      STATUS_NOT_FOUND,
+      "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "
+      "from scratch with --init random",
+      options->model, where, options->model);
+}
+
+static Status load_weights(Session *session) {
+  const TrainOptions *options = &session->options;
+  ParamSet *params = model_params(session->model);
+  Rng rng;
+  rng_init(&rng, (uint64_t)options->seed, STREAM_INIT);
+  bool mimetic = options->init != NULL && strcmp(options->init, "mimetic") == 0;
+  if (mimetic || (options->init != NULL && strcmp(options->init, "random") == 0)) {
+    param_initialise(params, &rng);
+    if (mimetic) model_initialise_mimetic(session->model, &rng);
+    session->origin = strdup(options->init);
+    return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  }
+  if (options->init != NULL || files_is_dir(options->model)) {
+    session->origin = strdup(options->init != NULL ? options->init : options->model);
+  } else if (data_paths_find("checkpoints", options->model, options->data_dir, &session->origin) != STATUS_OK) {
+    return no_weights(options);
+  }
+  if (session->origin == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  return checkpoint_load_params(session->model, session->origin, &rng, &session->report);
+}
+
+/* ---------------------------------------------------------------- open and close */
+
+static Status open_data(Session *session, ModelConfig *config) {
+  const TrainOptions *options = &session->options;
+  TRY(dataset_open(&session->train, options->dataset, options->data_dir, DATASET_TRAIN));
+  TRY(dataset_open(&session->test, options->dataset, options->data_dir, DATASET_TEST));
+  return read_config(config, options, session->train);
+}
+
+static Status open_loaders(Session *session, bool train) {
+  const TrainOptions *options = &session->options;
+  const ModelConfig *config = session->config;
+  LoaderOptions loading = {.image = (int)config->image,
+                           .filter = (ResizeFilter)config->resample,
+                           .batch = (int)options->batch,
+                           .workers = (int)options->workers,
+                           .seed = (uint64_t)options->seed};
+  memcpy(loading.mean, config->image_mean, sizeof loading.mean);
+  memcpy(loading.std, config->image_std, sizeof loading.std);
+  session->test_loading = session->train_loading = loading;
+  session->train_loading.shuffle = true;
+  session->train_loading.augment = train && options->augment;
+  session->train_loading.crop_least = options->crop_least;
+  session->train_loading.drop_last = dataset_count(session->train) >= options->batch;
+  TRY(loader_new(&session->train_loader, session->train, &session->train_loading));
+  return loader_new(&session->test_loader, session->test, &session->test_loading);
+}
+
+static Status open_work(Session *session, bool train) {
+  const TrainOptions *options = &session->options;
+  const ModelConfig *config = session->config;
+  int64_t tokens = config_tokens(config);
+  session->order = malloc((size_t)tokens * sizeof *session->order);
+  session->arena = arena_new(ARENA_BYTES);
+  session->tape = session->arena ? tape_new(session->arena) : NULL;
+  if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
+  TRY(layout_build_plain(&session->plain_layout, tokens, CLASS_DISTRIBUTED));
+  rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);
+  rng_init(&session->revive_rng, (uint64_t)options->seed, STREAM_REVIVE);
+  rng_init(&session->mixup_rng, (uint64_t)options->seed, STREAM_MIXUP);
+  if (config->astra.groups > 0) {
+    EmulateOptions emulate = {.noise = options->noise,
+                              .covariance = (NoiseCovariance)options->covariance,
+                              .gradient = (QuantiseGradient)options->gradient,
+                              .ema = {.decay = options->codebook_decay, .smoothing = 1e-5, .dead_below = options->dead_below},
+                              .seed = (uint64_t)options->seed};
+    TRY(emulate_init(&session->emulation, config, &emulate));
+  }
+  return train ? optimizer_init(&session->optimizer, model_params(session->model), &options->optimizer) : STATUS_OK;
+}
+
+static Status open_all(Session *session, bool train, ModelConfig *config) {
+  TRY(open_data(session, config));
+  TRY(model_new(&session->model, config));
+  session->config = model_config(session->model);
+  TRY(check_map(session));
+  TRY(param_allocate(model_params(session->model), train));
+  TRY(load_weights(session));
+  TRY(open_loaders(session, train));
+  TRY(open_work(session, train));
+  const TrainOptions *options = &session->options;
+  session->total_steps = options->max_steps > 0 ? options->max_steps : options->epochs * session_epoch_steps(session);
+  return STATUS_OK;
+}
+
+Status session_open(Session *session, const TrainOptions *options, bool train) {
+  *session = (Session){.options = *options};
+  ModelConfig config = {0};
+  Status status = open_all(session, train, &config);
+  config_release(&config);
+  if (status != STATUS_OK) session_close(session);
+  return status;
+}
+
+void session_close(Session *session) {
+  loader_free(session->train_loader);
+  loader_free(session->test_loader);
+  dataset_close(session->train);
+  dataset_close(session->test);
+  optimizer_release(&session->optimizer);
+  emulate_release(&session->emulation);
+  tape_free(session->tape);
+  arena_free(session->arena);
+  model_free(session->model);
+  layout_release(&session->layout);
+  layout_release(&session->plain_layout);
+  free(session->order);
+  free(session->origin);
+  *session = (Session){0};
+}

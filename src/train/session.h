@@ -1,0 +1,80 @@
+/* What a training run works on: data, model, emulated devices, optimizer, tape. Opened once; every array has its final size before the
+ * first step. */
+#ifndef TRAIN_SESSION_H
+#define TRAIN_SESSION_H
+#include "autograd/tape.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "nn/checkpoint.h"
+#include "nn/model.h"
+#include "train/device_map.h"
+#include "train/emulate.h"
+#include "train/optimizer.h"
+#include "vq/kmeans.h"
+#include <stdbool.h>
+
+enum { SESSION_DEVICES = 256 };
+
+typedef struct TrainOptions {
+  /* what */
+  const char *model, *dataset, *data_dir, *init, *out, *codebooks;
+  int64_t image_size; /* 0: the model's */
+  /* how long, how fast */
+  int64_t epochs, max_steps; /* max_steps 0: epochs decide */
+  int64_t batch, accumulate, warmup;
+  double rate_floor;
+  OptimizerOptions optimizer;
+  /* regularisation and augmentation */
+  double smoothing, mixup, crop_least, patch_drop;
+  bool augment;
+  /* ASTRA */
+  int64_t groups, entries, devices[2];
+  double noise, commitment_weight, concentration, codebook_decay, dead_below;
+  int map, class_token, covariance, gradient; /* MapCounts, ClassToken, NoiseCovariance, QuantiseGradient */
+  const char *counts;                         /* "16,16,16,16" for MAP_FIXED */
+  /* K-means start */
+  int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
+  int kmeans_start;
+  /* looking and keeping */
+  int64_t eval_samples, eval_every, log_every, checkpoint_every;
+  int dtype; /* SafeDtype of the exported weights */
+  int64_t seed, threads, workers;
+  bool quiet;
+} TrainOptions;
+
+void session_defaults(TrainOptions *options); /* the paper's, where it gives them */
+
+typedef struct Session {
+  TrainOptions options;
+  Dataset *train, *test;
+  LoaderOptions train_loading, test_loading;
+  Loader *train_loader, *test_loader;
+  Model *model;
+  const ModelConfig *config; /* the model's */
+  CheckpointReport report;   /* of the weights that were loaded */
+  char *origin;              /* where the weights came from: a path, or "random" */
+  Emulation emulation;       /* when config->astra.groups > 0 */
+  DeviceMapOptions map;
+  int64_t fixed_counts[SESSION_DEVICES];
+  Optimizer optimizer;
+  Arena *arena;
+  Tape *tape;
+  TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
+  int32_t *order;                   /* [T] */
+  int64_t step, total_steps;        /* optimizer steps done, and in all */
+  Rng map_rng, revive_rng, mixup_rng;
+} Session;
+
+/* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
+ * weights of the model's name are looked for, and their absence is an error that says where and what to do). With `train` false only what
+ * evaluation and K-means need is opened: no gradients, no optimizer. */
+Status session_open(Session *session, const TrainOptions *options, bool train);
+void session_close(Session *session); /* fine on a zeroed session */
+
+bool session_astra(const Session *session);
+int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
+
+/* The batch's pixels as a constant tensor [B, 3, H, W]. */
+Tensor *session_pixels(Tape *tape, const Batch *batch, const ModelConfig *config);
+
+#endif

@@ -1,0 +1,151 @@
+/* The training state: see state.h. One table (describe) serves saving and loading, so that neither can forget an entry. */
+#include "train/state.h"
+#include "nn/safetensors.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 6, SITE_ENTRIES = 6 };
+
+typedef struct Entry {
+  char name[NAME];
+  SafeDtype dtype;
+  int64_t count;
+  void *data;
+} Entry;
+
+typedef struct Table {
+  Entry *list;
+  size_t count;
+  int64_t counters[COUNTERS];
+} Table;
+
+static void add(Table *table, SafeDtype dtype, int64_t count, void *data, const char *name) {
+  if (data == NULL) return;
+  Entry *entry = &table->list[table->count++];
+  snprintf(entry->name, sizeof entry->name, "%s", name);
+  entry->dtype = dtype;
+  entry->count = count;
+  entry->data = data;
+}
+
+static void add_site(Table *table, EmulateSite *site, int index) {
+  int64_t codes = site->book.groups * site->book.entries, words = site->book.entries * site->book.width;
+  int64_t part = site->book.width / site->book.groups, moments = site->navq.kind == NOISE_FULL ? site->book.width * part : site->book.width;
+  char name[NAME];
+#define SITE_ENTRY(count, data, label)                                                                                                     \
+  snprintf(name, sizeof name, "site.%d.%s", index, label);                                                                                 \
+  add(table, SAFE_REAL, count, data, name)
+  SITE_ENTRY(words, site->book.codewords, "codewords");
+  SITE_ENTRY(codes, site->ema.sizes, "sizes");
+  SITE_ENTRY(words, site->ema.sums, "sums");
+  SITE_ENTRY(site->book.width, site->navq.mean, "noise_mean");
+  SITE_ENTRY(moments, site->navq.covariance, "noise_covariance");
+  SITE_ENTRY(moments, site->navq.factor, "noise_factor");
+#undef SITE_ENTRY
+}
+
+static void counters_get(const Session *session, int64_t counters[COUNTERS]) {
+  const Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
+  counters[0] = session->step;
+  counters[1] = session->optimizer.steps;
+  counters[2] = (int64_t)session->emulation.step;
+  counters[3] = session->emulation.site ? session->emulation.site[0].navq.updates : 0;
+  for (int r = 0; r < 3; r++) memcpy(counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
+}
+
+static void counters_put(Session *session, const int64_t counters[COUNTERS]) {
+  Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
+  session->step = counters[0];
+  session->optimizer.steps = counters[1];
+  session->emulation.step = (uint64_t)counters[2];
+  for (int r = 0; r < 3; r++) memcpy(rng[r]->state, counters + 4 + 4 * r, sizeof rng[r]->state);
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++)
+    session->emulation.site[index].navq.updates = counters[3];
+}
+
+static Status describe(const Session *session, Table *table) {
+  int sites = session->emulation.blocks * session->emulation.sites;
+  *table = (Table){.list = calloc((size_t)(FIXED_ENTRIES + SITE_ENTRIES * sites), sizeof *table->list)};
+  if (table->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
+  const Optimizer *optimizer = &session->optimizer;
+  int64_t total = optimizer->params->total;
+  add(table, SAFE_REAL, total, optimizer->params->values, "params");
+  add(table, SAFE_REAL, total, optimizer->first, "optimizer.first");
+  add(table, SAFE_REAL, total, optimizer->second, "optimizer.second");
+  add(table, SAFE_REAL, total, optimizer->average, "optimizer.average");
+  add(table, SAFE_I64, COUNTERS, table->counters, "counters");
+  for (int index = 0; index < sites; index++) add_site(table, &session->emulation.site[index], index);
+  counters_get(session, table->counters);
+  return STATUS_OK;
+}
+
+static Status paths(const char *directory, char **folder, char **file) {
+  *folder = files_join(directory, "training");
+  *file = *folder ? files_join(*folder, "state.safetensors") : NULL;
+  return *file ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+}
+
+static Status save_table(const Table *table, const char *folder, const char *path) {
+  SafeItem *items = calloc(table->count, sizeof *items);
+  if (items == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
+  for (size_t i = 0; i < table->count; i++) {
+    const Entry *entry = &table->list[i];
+    items[i] = (SafeItem){
+        .name = entry->name, .dtype = entry->dtype, .source = entry->dtype, .dims = 1, .shape = {entry->count}, .data = entry->data};
+  }
+  Status status = files_make_dirs(folder);
+  if (status == STATUS_OK) status = safetensors_save(path, items, table->count, NULL);
+  free(items);
+  return status;
+}
+
+Status state_save(const Session *session, const char *directory) {
+  Table table = {0};
+  char *folder = NULL, *path = NULL;
+  Status status = paths(directory, &folder, &path);
+  if (status == STATUS_OK) status = describe(session, &table);
+  if (status == STATUS_OK) status = save_table(&table, folder, path);
+  free(table.list);
+  free(folder);
+  free(path);
+  return status;
+}
+
+static Status load_table(const Table *table, const SafeFile *file) {
+  for (size_t i = 0; i < table->count; i++) {
+    const Entry *entry = &table->list[i];
+    const SafeTensor *tensor = safetensors_find(file, entry->name);
+    if (tensor == NULL)
+      return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
+                        file->path, entry->name);
+    if (tensor->count != entry->count || tensor->dtype != entry->dtype)
+      return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %lld numbers, but this run needs %lld: resume with the options of that run",
+                        file->path, entry->name, (long long)tensor->count, (long long)entry->count);
+  }
+  for (size_t i = 0; i < table->count; i++) /* nothing is overwritten before everything fits */
+    memcpy(table->list[i].data, safetensors_find(file, table->list[i].name)->data, safetensors_find(file, table->list[i].name)->bytes);
+  return STATUS_OK;
+}
+
+static Status load_file(Session *session, const char *path) {
+  SafeFile file = {0};
+  Table table = {0};
+  TRY(safetensors_open(&file, path));
+  Status status = describe(session, &table);
+  if (status == STATUS_OK) status = load_table(&table, &file);
+  if (status == STATUS_OK) counters_put(session, table.counters);
+  free(table.list);
+  safetensors_close(&file);
+  return status;
+}
+
+Status state_load(Session *session, const char *directory) {
+  char *folder = NULL, *path = NULL;
+  Status status = paths(directory, &folder, &path);
+  if (status == STATUS_OK) status = load_file(session, path);
+  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
+    codebook_refresh(&session->emulation.site[index].book);
+  free(folder);
+  free(path);
+  return status;
+}

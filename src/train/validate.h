@@ -1,0 +1,18 @@
+/* Accuracy of the model on the test part: the plain model, and the emulated cluster with even contiguous spans, as the runner places them.
+ */
+#ifndef TRAIN_VALIDATE_H
+#define TRAIN_VALIDATE_H
+#include "train/session.h"
+
+typedef struct Validation {
+  double accuracy, loss; /* top-1 share, mean cross-entropy */
+  int64_t samples;
+} Validation;
+
+/* The first `samples` records (0: all). devices 0: the plain model. The averaged weights are used where the optimizer keeps them. */
+Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
+
+/* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
+void validate_use_average(Session *session, bool average);
+
+#endif

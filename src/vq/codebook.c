@@ -1,0 +1,174 @@
+/* Grouped codebooks: storage, nearest codeword, lookup. How codewords come about is in kmeans.c and ema.c.
+ *
+ * The nearest codeword minimises |e|^2 / 2 - x.e, so the work is a product of a tile of rows with a tile of codewords, whose scores stay in
+ * the second-level cache until the scan that follows. Tiles are cut by the number of rows alone, never by the number of threads: the same
+ * products are done whoever does them, and the result does not depend on the pool. */
+#include "vq/codebook.h"
+#include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
+#include "base/threads.h"
+#include "vq/distance.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  TILE_ROWS = 128,
+  TILE_ENTRIES = 512,   /* a tile of scores: 256 KiB of floats */
+  MOST_SLOTS = 64,      /* pieces that the rows are cut into; each holds one partial distortion per group */
+  WIDTH_MOST = 1 << 24, /* keeps every size computation far from overflow */
+  REFRESH_GRAIN = 64,   /* codewords */
+  LOOKUP_GRAIN = 16,    /* rows */
+};
+
+static Status check_shape(int64_t groups, int64_t entries, int64_t width) {
+  if (width < 1 || width > WIDTH_MOST)
+    return status_set(STATUS_BAD_VALUE, "codebook: width %" PRId64 " is not in 1 to %d", width, WIDTH_MOST);
+  if (groups < 1 || width % groups != 0)
+    return status_set(STATUS_BAD_VALUE, "codebook: %" PRId64 " groups do not divide the width %" PRId64 "; take a divisor of it", groups,
+                      width);
+  if (entries < CODEBOOK_LEAST || entries > CODEBOOK_MOST)
+    return status_set(STATUS_BAD_VALUE, "codebook: %" PRId64 " entries are not in %d to %d", entries, CODEBOOK_LEAST, CODEBOOK_MOST);
+  return STATUS_OK;
+}
+
+Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t width, real *codewords) {
+  memset(book, 0, sizeof *book);
+  TRY(check_shape(groups, entries, width));
+  *book = (Codebook){.groups = groups, .entries = entries, .width = width, .codewords = codewords, .owns = codewords == NULL};
+  if (book->owns) book->codewords = calloc((size_t)(entries * width), sizeof(real));
+  book->half_norms = calloc((size_t)(groups * entries), sizeof(real));
+  if (!book->codewords || !book->half_norms) {
+    codebook_release(book);
+    return status_set(STATUS_NO_MEMORY, "codebook: no memory for %" PRId64 " groups of %" PRId64 " entries at width %" PRId64, groups,
+                      entries, width);
+  }
+  if (!book->owns) codebook_refresh(book);
+  return STATUS_OK;
+}
+
+void codebook_release(Codebook *book) {
+  if (book->owns) free(book->codewords);
+  free(book->half_norms);
+  memset(book, 0, sizeof *book);
+}
+
+static void refresh_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Codebook *book = context;
+  int64_t d = book->width / book->groups;
+  for (int64_t i = begin; i < end; i++) book->half_norms[i] = (real)(0.5 * kernels()->sum_squares(d, book->codewords + i * d));
+}
+
+void codebook_refresh(Codebook *book) { threads_for(book->groups * book->entries, REFRESH_GRAIN, refresh_range, book); }
+
+/* ---- nearest codeword ---- */
+
+typedef struct AssignJob {
+  const Codebook *book;
+  const real *x; /* [rows, W] */
+  int64_t rows;
+  int32_t *codes;   /* [rows, G] */
+  int64_t slots;    /* the rows are cut into */
+  int64_t per_slot; /* rows of one */
+  double *partial;  /* [G, slots] distortions, or NULL */
+  real *scores;     /* [threads, TILE_ROWS x TILE_ENTRIES + TILE_ROWS] */
+} AssignJob;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static size_t scores_of_thread(void) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS; }
+
+size_t codebook_assign_scratch(const Codebook *book) {
+  return (size_t)(MOST_SLOTS * book->groups) * sizeof(double) + (size_t)threads_count() * scores_of_thread() * sizeof(real);
+}
+
+/* Codes of rows [first, first + rows) in group g; rows <= TILE_ROWS. */
+static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, real *scores, real *best) {
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups, k = book->entries;
+  const real *x = job->x + first * book->width + g * d;
+  int32_t *codes = job->codes + first * book->groups + g;
+  for (int64_t from = 0; from < k; from += TILE_ENTRIES) {
+    int64_t entries = least(TILE_ENTRIES, k - from);
+    matmul_single(false, true, rows, entries, d, 1, x, book->width, book->codewords + (g * k + from) * d, d, 0, scores, entries);
+    for (int64_t r = 0; r < rows; r++) {
+      real value;
+      int32_t found = kernels()->nearest(entries, book->half_norms + g * k + from, scores + r * entries, &value);
+      if (from > 0 && !(value < best[r])) continue;
+      best[r] = value;
+      codes[r * book->groups] = (int32_t)from + found;
+    }
+  }
+}
+
+static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, int64_t rows) {
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups;
+  double sum = 0;
+  for (int64_t r = first; r < first + rows; r++) {
+    const real *codeword = book->codewords + (g * book->entries + job->codes[r * book->groups + g]) * d;
+    sum += distance_squared(d, job->x + r * book->width + g * d, codeword);
+  }
+  return sum;
+}
+
+/* Items are [G, slots]: a thread stays with one group's codewords as long as it can. */
+static void assign_range(void *context, int64_t begin, int64_t end, int thread) {
+  const AssignJob *job = context;
+  real *scores = job->scores + (size_t)thread * scores_of_thread(), *best = scores + TILE_ROWS * TILE_ENTRIES;
+  for (int64_t item = begin; item < end; item++) {
+    int64_t g = item / job->slots, first = item % job->slots * job->per_slot, last = least(first + job->per_slot, job->rows);
+    double sum = 0;
+    for (; first < last; first += TILE_ROWS) {
+      int64_t rows = least(TILE_ROWS, last - first);
+      assign_tile(job, g, first, rows, scores, best);
+      if (job->partial) sum += tile_distortion(job, g, first, rows);
+    }
+    if (job->partial) job->partial[item] = sum;
+  }
+}
+
+/* Few enough slots for the scratch, a multiple of four so that a few threads get equal shares, and whole groups of eight rows. */
+static void cut_rows(AssignJob *job) {
+  int64_t tiles = (job->rows + TILE_ROWS - 1) / TILE_ROWS;
+  job->slots = least(MOST_SLOTS, (tiles + 3) / 4 * 4);
+  job->per_slot = ((job->rows + job->slots - 1) / job->slots + 7) / 8 * 8;
+}
+
+void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch) {
+  if (distortion) *distortion = 0;
+  if (rows <= 0) return;
+  double *partial = scratch;
+  AssignJob job = {.book = book, .x = x, .rows = rows, .codes = codes, .partial = distortion ? partial : NULL};
+  job.scores = (real *)(void *)(partial + MOST_SLOTS * book->groups);
+  cut_rows(&job);
+  threads_for(book->groups * job.slots, 1, assign_range, &job);
+  if (!distortion) return;
+  for (int64_t i = 0; i < book->groups * job.slots; i++) *distortion += partial[i];
+}
+
+/* ---- lookup ---- */
+
+typedef struct LookupJob {
+  const Codebook *book;
+  const int32_t *codes; /* [rows, G] */
+  real *out;            /* [rows, W] */
+} LookupJob;
+
+static void lookup_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const LookupJob *job = context;
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups;
+  for (int64_t r = begin; r < end; r++)
+    for (int64_t g = 0; g < book->groups; g++) {
+      const real *codeword = book->codewords + (g * book->entries + job->codes[r * book->groups + g]) * d;
+      memcpy(job->out + r * book->width + g * d, codeword, (size_t)d * sizeof(real));
+    }
+}
+
+void codebook_lookup(const Codebook *book, const int32_t *codes, int64_t rows, real *out) {
+  LookupJob job = {book, codes, out};
+  threads_for(rows, LOOKUP_GRAIN, lookup_range, &job);
+}

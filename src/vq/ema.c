@@ -1,0 +1,159 @@
+/* Moving averages that carry the codewords along. Which codes a batch got is codebook.c's business; the order within a step (assign, loss,
+ * EMA, revive) is the caller's.
+ *
+ * Three passes: sums and counts (shared out by group and slice of its width, every item walks the rows in order), codewords (shared out by
+ * codeword), revival (on the caller, in order of index, so that the random numbers are drawn the same way each time). */
+#include "vq/ema.h"
+#include "autograd/kernels/kernels.h"
+#include "base/threads.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLICE = 64, CODEWORD_GRAIN = 64 };
+
+/* A cluster that has faded to this counts as gone, long before its sums turn into slow denormal numbers. */
+static const double FADED = 1e-30;
+
+typedef struct EmaJob {
+  CodebookEma *ema;
+  Codebook *book;
+  const real *x;        /* [rows, W] */
+  const int32_t *codes; /* [rows, G] */
+  int64_t rows;
+  const EmaOptions *options;
+} EmaJob;
+
+Status ema_init(CodebookEma *ema, const Codebook *book, double start_size) {
+  *ema = (CodebookEma){.groups = book->groups, .entries = book->entries, .width = book->width};
+  size_t clusters = (size_t)(book->groups * book->entries), numbers = (size_t)(book->entries * book->width);
+  ema->sizes = malloc(clusters * sizeof *ema->sizes);
+  ema->sums = malloc(numbers * sizeof *ema->sums);
+  ema->counts = calloc(clusters, sizeof *ema->counts);
+  ema->totals = malloc((size_t)book->groups * sizeof *ema->totals);
+  if (!ema->sizes || !ema->sums || !ema->counts || !ema->totals) {
+    ema_release(ema);
+    return status_set(STATUS_NO_MEMORY, "no memory for the moving averages of %" PRId64 " x %" PRId64 " codewords", book->groups,
+                      book->entries);
+  }
+  for (size_t i = 0; i < clusters; i++) ema->sizes[i] = (real)start_size;
+  for (size_t i = 0; i < numbers; i++) ema->sums[i] = book->codewords[i] * (real)start_size;
+  for (int64_t g = 0; g < book->groups; g++) ema->totals[g] = start_size * (double)book->entries;
+  return STATUS_OK;
+}
+
+void ema_release(CodebookEma *ema) {
+  free(ema->sizes);
+  free(ema->sums);
+  free(ema->counts);
+  free(ema->totals);
+  memset(ema, 0, sizeof *ema);
+}
+
+/* ---- sums and counts ---- */
+
+static int64_t slices_of(int64_t d) { return (d + SLICE - 1) / SLICE; }
+
+static void count_group(const EmaJob *job, int64_t g) {
+  int64_t groups = job->book->groups, k = job->book->entries;
+  int32_t *counts = job->ema->counts + g * k;
+  memset(counts, 0, (size_t)k * sizeof *counts);
+  for (int64_t r = 0; r < job->rows; r++) counts[job->codes[r * groups + g]]++;
+}
+
+static void decay_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width) {
+  int64_t d = job->book->width / job->book->groups, k = job->book->entries;
+  for (int64_t i = g * k; i < (g + 1) * k; i++) {
+    real *sums = job->ema->sums + i * d + from;
+    real decay = (double)job->ema->sizes[i] < FADED ? 0 : (real)job->options->decay;
+    for (int64_t j = 0; j < width; j++) sums[j] *= decay;
+  }
+}
+
+/* m <- g m + (1 - g) sum x for dimensions [from, from + width) of group g. */
+static void sum_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width) {
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups;
+  real gain = (real)(1 - job->options->decay);
+  decay_slice(job, g, from, width);
+  for (int64_t r = 0; r < job->rows; r++) {
+    real *sums = job->ema->sums + (g * book->entries + job->codes[r * book->groups + g]) * d + from;
+    kernels()->axpy(width, gain, job->x + r * book->width + g * d + from, sums);
+  }
+}
+
+static void sum_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const EmaJob *job = context;
+  int64_t d = job->book->width / job->book->groups, slices = slices_of(d);
+  for (int64_t item = begin; item < end; item++) {
+    int64_t g = item / slices, from = item % slices * SLICE;
+    if (from == 0) count_group(job, g);
+    sum_slice(job, g, from, d - from < SLICE ? d - from : SLICE);
+  }
+}
+
+/* n <- g n + (1 - g) c, and its total of each group. */
+static void update_sizes(const EmaJob *job) {
+  CodebookEma *ema = job->ema;
+  double decay = job->options->decay;
+  for (int64_t g = 0; g < ema->groups; g++) {
+    ema->totals[g] = 0;
+    for (int64_t i = g * ema->entries; i < (g + 1) * ema->entries; i++) {
+      double size = decay * (double)ema->sizes[i] + (1 - decay) * ema->counts[i];
+      ema->sizes[i] = size < FADED ? 0 : (real)size;
+      ema->totals[g] += (double)ema->sizes[i];
+    }
+  }
+}
+
+/* ---- codewords ---- */
+
+static void codeword_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const EmaJob *job = context;
+  const CodebookEma *ema = job->ema;
+  int64_t d = ema->width / ema->groups;
+  double s = job->options->smoothing;
+  for (int64_t i = begin; i < end; i++) {
+    double total = ema->totals[i / ema->entries];
+    double smoothed = ((double)ema->sizes[i] + s) / (total + (double)ema->entries * s) * total;
+    if (!(smoothed > 0)) continue; /* no smoothing and an empty cluster: the codeword stays where it is */
+    real factor = (real)(1 / smoothed);
+    for (int64_t j = 0; j < d; j++) job->book->codewords[i * d + j] = ema->sums[i * d + j] * factor;
+  }
+}
+
+static void revive_one(const EmaJob *job, int64_t i, double mean_size, Rng *rng) {
+  CodebookEma *ema = job->ema;
+  int64_t d = ema->width / ema->groups, row = (int64_t)rng_below(rng, (uint64_t)job->rows);
+  const real *sample = job->x + row * ema->width + i / ema->entries * d;
+  ema->sizes[i] = (real)mean_size;
+  for (int64_t j = 0; j < d; j++) {
+    job->book->codewords[i * d + j] = sample[j];
+    ema->sums[i * d + j] = sample[j] * ema->sizes[i];
+  }
+}
+
+static int64_t revive_dead(const EmaJob *job, Rng *rng) {
+  double mean_size = (double)job->rows / (double)job->ema->entries, dead = job->options->dead_below * mean_size;
+  int64_t revived = 0;
+  for (int64_t i = 0; i < job->ema->groups * job->ema->entries; i++) {
+    if (!((double)job->ema->sizes[i] < dead)) continue;
+    revive_one(job, i, mean_size, rng);
+    revived++;
+  }
+  return revived;
+}
+
+int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_t *codes, int64_t rows, const EmaOptions *options,
+                   Rng *rng) {
+  if (rows <= 0) return 0;
+  EmaJob job = {ema, book, x, codes, rows, options};
+  threads_for(ema->groups * slices_of(ema->width / ema->groups), 1, sum_range, &job);
+  update_sizes(&job);
+  threads_for(ema->groups * ema->entries, CODEWORD_GRAIN, codeword_range, &job);
+  int64_t revived = options->dead_below > 0 ? revive_dead(&job, rng) : 0;
+  codebook_refresh(book);
+  return revived;
+}

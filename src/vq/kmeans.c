@@ -1,0 +1,228 @@
+/* K-means over all groups of a codebook at once: an iteration is one codebook_assign and one kmeans_step_move. Starts are in
+ * kmeans_start.c, the movement of the centres in kmeans_step.c; here are the iterations, when they end, and the choice among restarts. */
+#include "vq/kmeans.h"
+#include "base/threads.h"
+#include "vq/distance.h"
+#include "vq/kmeans_start.h"
+#include "vq/kmeans_step.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  WINDOW = 10,         /* mini-batch steps whose distortions are averaged before they are compared */
+  PATIENCE = 2,        /* windows without a fall */
+  REPAIR_AFTER = 10,   /* mini-batch samples per centre until a centre without any counts as empty */
+  BATCH_STREAM = 2000, /* random numbers that choose mini-batches */
+};
+
+typedef struct Fit {
+  Codebook *book;
+  const real *samples; /* [count, W] */
+  int64_t count;
+  const KmeansOptions *options;
+  KmeansStep step;
+  int32_t *codes;   /* [count, G] */
+  real *batch;      /* [minibatch, W], or NULL */
+  void *scratch;    /* of codebook_assign */
+  double *now;      /* [G] distortions of this restart */
+  double *best;     /* [G] the lowest so far */
+  real *best_words; /* [G, K, W/G] */
+} Fit;
+
+typedef struct Run {
+  int iterations;
+  int64_t repaired;
+} Run;
+
+void kmeans_defaults(KmeansOptions *options) {
+  *options = (KmeansOptions){.start = KMEANS_PLUS_PLUS, .iterations = 50, .restarts = 1, .tolerance = 1e-4, .seed = 42};
+}
+
+/* ---- what is accepted ---- */
+
+static Status check_options(const KmeansOptions *options) {
+  if (options->iterations < 1) return status_set(STATUS_BAD_VALUE, "K-means: %d iterations; at least 1 is needed", options->iterations);
+  if (options->restarts < 1) return status_set(STATUS_BAD_VALUE, "K-means: %d restarts; at least 1 is needed", options->restarts);
+  if (!(options->tolerance >= 0)) return status_set(STATUS_BAD_VALUE, "K-means: tolerance %g is not 0 or more", options->tolerance);
+  if (options->minibatch < 0)
+    return status_set(STATUS_BAD_VALUE, "K-means: a mini-batch of %" PRId64 "; 0 means all samples", options->minibatch);
+  if (options->start != KMEANS_PLUS_PLUS && options->start != KMEANS_RANDOM)
+    return status_set(STATUS_BAD_VALUE, "K-means: start %d is neither k-means++ nor random", (int)options->start);
+  return STATUS_OK;
+}
+
+static Status check_samples(const Codebook *book, const real *samples, int64_t count) {
+  if (count < book->entries)
+    return status_set(STATUS_BAD_VALUE,
+                      "K-means: %" PRId64 " codewords cannot be found from %" PRId64 " samples; take more samples or a smaller codebook",
+                      book->entries, count);
+  for (int64_t i = 0; i < count * book->width; i++)
+    if (!isfinite(samples[i]))
+      return status_set(STATUS_NUMERIC, "K-means: sample %" PRId64 " holds %g at position %" PRId64, i / book->width, (double)samples[i],
+                        i % book->width);
+  return STATUS_OK;
+}
+
+/* ---- one restart ---- */
+
+static void report(const Fit *fit, int restart, int iteration, double distortion) {
+  if (fit->options->report) fit->options->report(fit->options->context, restart, iteration, distortion);
+}
+
+/* Lloyd: ends with codes of the present centres. */
+static Run run_full(Fit *fit, int restart) {
+  const KmeansOptions *options = fit->options;
+  Run run = {0, 0};
+  double distortion;
+  codebook_assign(fit->book, fit->samples, fit->count, fit->codes, &distortion, fit->scratch);
+  report(fit, restart, 0, distortion);
+  while (run.iterations < options->iterations) {
+    double before = distortion;
+    kmeans_step_clear(&fit->step);
+    int64_t moved = kmeans_step_move(&fit->step, fit->samples, fit->codes, fit->count, true);
+    codebook_assign(fit->book, fit->samples, fit->count, fit->codes, &distortion, fit->scratch);
+    run.repaired += moved;
+    report(fit, restart, ++run.iterations, distortion);
+    if (moved == 0 && before - distortion <= options->tolerance * before) break;
+  }
+  return run;
+}
+
+typedef struct Patience {
+  double sum, best;
+  int steps, misses;
+} Patience;
+
+/* Takes in one step's distortion; true when it is time to stop. */
+static bool out_of_patience(Patience *patience, double distortion, double tolerance) {
+  patience->sum += distortion;
+  if (++patience->steps % WINDOW != 0) return false;
+  double mean = patience->sum / WINDOW;
+  bool fell = patience->steps == WINDOW || mean < patience->best * (1 - tolerance);
+  patience->sum = 0;
+  patience->misses = fell ? 0 : patience->misses + 1;
+  if (fell) patience->best = mean;
+  return patience->misses == PATIENCE;
+}
+
+static void draw_batch(Fit *fit, int64_t size, Rng *rng) {
+  int64_t width = fit->book->width;
+  for (int64_t i = 0; i < size; i++) {
+    int64_t row = (int64_t)rng_below(rng, (uint64_t)fit->count);
+    memcpy(fit->batch + i * width, fit->samples + row * width, (size_t)width * sizeof(real));
+  }
+}
+
+/* Mini-batch: sizes and sums run through all steps, so that a centre is the mean of all that it was given. */
+static Run run_minibatch(Fit *fit, int restart) {
+  const KmeansOptions *options = fit->options;
+  int64_t size = options->minibatch;
+  Run run = {0, 0};
+  Patience patience = {0};
+  Rng rng;
+  rng_init(&rng, options->seed, BATCH_STREAM + (uint64_t)restart);
+  kmeans_step_clear(&fit->step);
+  while (run.iterations < options->iterations) {
+    double distortion;
+    draw_batch(fit, size, &rng);
+    codebook_assign(fit->book, fit->batch, size, fit->codes, &distortion, fit->scratch);
+    distortion *= (double)fit->count / (double)size;
+    report(fit, restart, ++run.iterations, distortion);
+    bool repair = run.iterations * size >= REPAIR_AFTER * fit->book->entries;
+    run.repaired += kmeans_step_move(&fit->step, fit->batch, fit->codes, size, repair);
+    if (out_of_patience(&patience, distortion, options->tolerance)) break;
+  }
+  codebook_assign(fit->book, fit->samples, fit->count, fit->codes, NULL, fit->scratch);
+  return run;
+}
+
+/* ---- choice among restarts ---- */
+
+static void measure_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Fit *fit = context;
+  const Codebook *book = fit->book;
+  int64_t d = book->width / book->groups;
+  for (int64_t g = begin; g < end; g++) {
+    fit->now[g] = 0;
+    for (int64_t r = 0; r < fit->count; r++) {
+      const real *centre = book->codewords + (g * book->entries + fit->codes[r * book->groups + g]) * d;
+      fit->now[g] += distance_squared(d, fit->samples + r * book->width + g * d, centre);
+    }
+  }
+}
+
+/* Keeps the groups that are better than ever. Returns the distortion of this restart, all groups together. */
+static double keep_best(Fit *fit) {
+  const Codebook *book = fit->book;
+  int64_t numbers = book->entries * book->width / book->groups; /* of one group */
+  double sum = 0;
+  threads_for(book->groups, 1, measure_range, fit);
+  for (int64_t g = 0; g < book->groups; g++) {
+    sum += fit->now[g];
+    if (!(fit->now[g] < fit->best[g])) continue;
+    fit->best[g] = fit->now[g];
+    memcpy(fit->best_words + g * numbers, book->codewords + g * numbers, (size_t)numbers * sizeof(real));
+  }
+  return sum;
+}
+
+static Status run_restarts(Fit *fit, KmeansResult *result) {
+  const KmeansOptions *options = fit->options;
+  double lowest = INFINITY;
+  *result = (KmeansResult){0};
+  for (int restart = 0; restart < options->restarts; restart++) {
+    TRY(kmeans_start(fit->book, fit->samples, fit->count, options->start, options->seed, restart));
+    Run run = fit->batch ? run_minibatch(fit, restart) : run_full(fit, restart);
+    double sum = keep_best(fit);
+    if (!(sum < lowest) && restart > 0) continue;
+    lowest = sum;
+    result->iterations = run.iterations;
+    result->repaired = run.repaired;
+  }
+  memcpy(fit->book->codewords, fit->best_words, (size_t)(fit->book->entries * fit->book->width) * sizeof(real));
+  codebook_refresh(fit->book);
+  for (int64_t g = 0; g < fit->book->groups; g++) result->distortion += fit->best[g];
+  return STATUS_OK;
+}
+
+/* ---- workspace ---- */
+
+static Status reserve(Fit *fit) {
+  const Codebook *book = fit->book;
+  bool full = fit->options->minibatch == 0 || fit->options->minibatch >= fit->count;
+  TRY(kmeans_step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
+  fit->codes = malloc((size_t)(fit->count * book->groups) * sizeof *fit->codes);
+  fit->scratch = malloc(codebook_assign_scratch(book));
+  fit->now = malloc((size_t)book->groups * sizeof *fit->now);
+  fit->best = malloc((size_t)book->groups * sizeof *fit->best);
+  fit->best_words = malloc((size_t)(book->entries * book->width) * sizeof *fit->best_words);
+  if (!full) fit->batch = malloc((size_t)(fit->options->minibatch * book->width) * sizeof *fit->batch);
+  if (!fit->codes || !fit->scratch || !fit->now || !fit->best || !fit->best_words || (!full && !fit->batch))
+    return status_set(STATUS_NO_MEMORY, "K-means: no memory to work on %" PRId64 " samples of width %" PRId64, fit->count, book->width);
+  for (int64_t g = 0; g < book->groups; g++) fit->best[g] = INFINITY;
+  memcpy(fit->best_words, book->codewords, (size_t)(book->entries * book->width) * sizeof *fit->best_words);
+  return STATUS_OK;
+}
+
+static void release(Fit *fit) {
+  kmeans_step_release(&fit->step);
+  free(fit->codes);
+  free(fit->scratch);
+  free(fit->now);
+  free(fit->best);
+  free(fit->best_words);
+  free(fit->batch);
+}
+
+Status kmeans_fit(Codebook *book, const real *samples, int64_t count, const KmeansOptions *options, KmeansResult *result) {
+  TRY(check_options(options));
+  TRY(check_samples(book, samples, count));
+  Fit fit = {.book = book, .samples = samples, .count = count, .options = options};
+  Status status = reserve(&fit);
+  if (status == STATUS_OK) status = run_restarts(&fit, result);
+  release(&fit);
+  return status;
+}

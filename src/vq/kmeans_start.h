@@ -1,0 +1,9 @@
+/* Where K-means starts from: K centres in each group, drawn from the samples. */
+#ifndef VQ_KMEANS_START_H
+#define VQ_KMEANS_START_H
+#include "vq/kmeans.h"
+
+/* samples [count, W] -> book (and its half norms); count >= K. A function of (seed, restart) whatever the thread count. */
+Status kmeans_start(Codebook *book, const real *samples, int64_t count, KmeansStart how, uint64_t seed, int restart);
+
+#endif

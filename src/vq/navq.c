@@ -1,0 +1,227 @@
+/* Noise with the moments of the quantisation error. When to update, and that only training adds the noise, is the caller's business.
+ *
+ * The moments of a batch are taken about the batch's own mean (two passes over the residual, no cancellation) and averaged over time. */
+#include "vq/navq.h"
+#include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
+#include "base/threads.h"
+#include "vq/cholesky.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  COLUMNS = 64,     /* a thread's strip of the residual */
+  SAMPLE_ROWS = 64, /* rows of one product when sampling: fixed, so that the sums do not depend on the thread count */
+  SAMPLE_COLUMNS = 192,
+  SHARED_GROUPS = 4, /* from so many groups on, each group's product is one thread's; below, one product is cut over all threads */
+  BLEND_GRAIN = 4096,
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t group_width(const Navq *navq) { return navq->width / navq->groups; }
+static int64_t spread_size(const Navq *navq) { return navq->kind == NOISE_FULL ? navq->width * group_width(navq) : navq->width; }
+
+Status navq_init(Navq *navq, int64_t groups, int64_t width, NoiseCovariance kind) {
+  memset(navq, 0, sizeof *navq);
+  if (groups < 1 || width < 1 || width % groups != 0)
+    return status_set(STATUS_BAD_VALUE, "noise: %" PRId64 " groups do not divide the width %" PRId64, groups, width);
+  *navq = (Navq){.groups = groups, .width = width, .kind = kind, .decay = 0.99, .refresh = 16};
+  size_t spread = (size_t)spread_size(navq);
+  navq->mean = calloc((size_t)width, sizeof *navq->mean);
+  navq->covariance = calloc(spread, sizeof *navq->covariance);
+  navq->factor = calloc(spread, sizeof *navq->factor);
+  if (!navq->mean || !navq->covariance || !navq->factor) {
+    navq_release(navq);
+    return status_set(STATUS_NO_MEMORY, "no memory for the noise covariance of width %" PRId64 " in %" PRId64 " groups", width, groups);
+  }
+  return STATUS_OK;
+}
+
+void navq_release(Navq *navq) {
+  free(navq->mean);
+  free(navq->covariance);
+  free(navq->factor);
+  memset(navq, 0, sizeof *navq);
+}
+
+size_t navq_scratch(const Navq *navq, int64_t rows) {
+  return (size_t)(rows * navq->width + (navq->kind == NOISE_FULL ? spread_size(navq) : 0)) * sizeof(real);
+}
+
+/* ---- moments ---- */
+
+typedef struct MomentJob {
+  Navq *navq;
+  const real *x, *q; /* [rows, W] */
+  int64_t rows;
+  double gain;    /* of this batch in the averages */
+  real *residual; /* [rows, W], about its mean when done */
+  real *batch;    /* [G, W/G, W/G] this batch's covariance */
+} MomentJob;
+
+static real blend(real old, double gain, double new_value) { return (real)((1 - gain) * (double)old + gain * new_value); }
+
+/* Columns [from, from + columns): the residual about its mean, and the averages of the mean (and of the diagonal). */
+static void centre_strip(const MomentJob *job, int64_t from, int64_t columns) {
+  int64_t width = job->navq->width;
+  double mean[COLUMNS] = {0}, squares[COLUMNS] = {0};
+  for (int64_t r = 0; r < job->rows; r++)
+    for (int64_t j = 0; j < columns; j++) {
+      int64_t i = r * width + from + j;
+      job->residual[i] = job->x[i] - job->q[i];
+      mean[j] += (double)job->residual[i];
+    }
+  for (int64_t j = 0; j < columns; j++) mean[j] /= (double)job->rows;
+  for (int64_t r = 0; r < job->rows; r++)
+    for (int64_t j = 0; j < columns; j++) {
+      real *value = job->residual + r * width + from + j;
+      *value = (real)((double)*value - mean[j]);
+      squares[j] += (double)*value * (double)*value;
+    }
+  Navq *navq = job->navq;
+  for (int64_t j = 0; j < columns; j++) {
+    navq->mean[from + j] = blend(navq->mean[from + j], job->gain, mean[j]);
+    if (navq->kind == NOISE_DIAGONAL)
+      navq->covariance[from + j] = blend(navq->covariance[from + j], job->gain, squares[j] / (double)job->rows);
+  }
+}
+
+static void centre_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const MomentJob *job = context;
+  for (int64_t strip = begin; strip < end; strip++) centre_strip(job, strip * COLUMNS, least(COLUMNS, job->navq->width - strip * COLUMNS));
+}
+
+typedef void Product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
+                     const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
+
+/* batch_g = R_g^T R_g / rows */
+static void group_covariance(const MomentJob *job, int64_t g, Product *product) {
+  int64_t d = group_width(job->navq), width = job->navq->width;
+  const real *residual = job->residual + g * d;
+  product(true, false, d, d, job->rows, (real)(1.0 / (double)job->rows), residual, width, residual, width, 0, job->batch + g * d * d, d);
+}
+
+static void covariance_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  for (int64_t g = begin; g < end; g++) group_covariance(context, g, matmul_single);
+}
+
+static void blend_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const MomentJob *job = context;
+  real *covariance = job->navq->covariance;
+  for (int64_t i = begin; i < end; i++) covariance[i] = blend(covariance[i], job->gain, (double)job->batch[i]);
+}
+
+void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *scratch) {
+  if (rows <= 0) return;
+  MomentJob job = {.navq = navq, .x = x, .q = q, .rows = rows, .residual = scratch};
+  job.batch = job.residual + rows * navq->width;
+  job.gain = navq->updates == 0 ? 1 : 1 - navq->decay;
+  threads_for((navq->width + COLUMNS - 1) / COLUMNS, 1, centre_range, &job);
+  if (navq->kind == NOISE_FULL) {
+    if (navq->groups >= SHARED_GROUPS)
+      threads_for(navq->groups, 1, covariance_range, &job);
+    else
+      for (int64_t g = 0; g < navq->groups; g++) group_covariance(&job, g, matmul);
+    threads_for(spread_size(navq), BLEND_GRAIN, blend_range, &job);
+  }
+  if (navq->refresh < 1 || navq->updates % navq->refresh == 0) navq_factorise(navq);
+  navq->updates++;
+}
+
+/* ---- factor ---- */
+
+static void factor_diagonal(int64_t d, int64_t stride, const real *variance, real *factor, int64_t factor_stride) {
+  for (int64_t i = 0; i < d; i++) {
+    double value = (double)variance[i * stride];
+    factor[i * factor_stride] = value > 0 ? (real)sqrt(value) : 0;
+  }
+}
+
+/* L of covariance + ridge I. The ridge starts at 1e-6 of the mean variance and grows until the factorisation succeeds; a matrix that no
+ * ridge helps (it is not finite, or far from positive) leaves the deviations alone. */
+static void factor_full(int64_t d, const real *covariance, real *factor) {
+  double trace = 0;
+  for (int64_t i = 0; i < d; i++) trace += (double)covariance[i * d + i];
+  for (double part = 1e-6; trace > 0 && part < 1; part *= 10) {
+    memcpy(factor, covariance, (size_t)(d * d) * sizeof(real));
+    for (int64_t i = 0; i < d; i++) factor[i * d + i] += (real)(part * trace / (double)d);
+    if (cholesky_factor(d, factor)) return;
+  }
+  memset(factor, 0, (size_t)(d * d) * sizeof(real));
+  factor_diagonal(d, d + 1, covariance, factor, d + 1);
+}
+
+static void factor_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Navq *navq = context;
+  int64_t d = group_width(navq);
+  for (int64_t g = begin; g < end; g++) factor_full(d, navq->covariance + g * d * d, navq->factor + g * d * d);
+}
+
+void navq_factorise(Navq *navq) {
+  if (navq->kind == NOISE_FULL)
+    threads_for(navq->groups, 1, factor_range, navq);
+  else
+    factor_diagonal(navq->width, 1, navq->covariance, navq->factor, 1);
+}
+
+/* ---- samples ---- */
+
+typedef struct SampleJob {
+  const Navq *navq;
+  double scale;
+  uint64_t seed, counter;
+  int64_t rows;
+  real *noise;  /* [rows, W] */
+  real *normal; /* [rows, W] */
+} SampleJob;
+
+static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->width + 3) / 4; }
+
+uint64_t navq_counters(const Navq *navq, int64_t rows) { return (uint64_t)rows * counters_per_row(navq); }
+
+/* noise += scale z L^T for one group; columns in strips, because L is zero right of a strip's end. */
+static void correlate(const SampleJob *job, int64_t g, const real *normal, int64_t rows, real *noise) {
+  int64_t d = group_width(job->navq), width = job->navq->width;
+  const real *factor = job->navq->factor + g * d * d;
+  for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
+    int64_t to = least(d, from + SAMPLE_COLUMNS);
+    matmul_single(false, true, rows, to - from, to, (real)job->scale, normal + g * d, width, factor + from * d, d, 1, noise + g * d + from,
+                  width);
+  }
+}
+
+static void sample_tile(const SampleJob *job, int64_t first, int64_t rows) {
+  const Navq *navq = job->navq;
+  int64_t width = navq->width;
+  real *noise = job->noise + first * width, *normal = job->normal + first * width, scale = (real)job->scale;
+  for (int64_t r = 0; r < rows; r++) {
+    uint64_t counter = job->counter + (uint64_t)(first + r) * counters_per_row(navq);
+    kernels()->normal(width, job->seed, counter, normal + r * width);
+    for (int64_t j = 0; j < width; j++) noise[r * width + j] = scale * navq->mean[j];
+    if (navq->kind == NOISE_FULL) continue;
+    for (int64_t j = 0; j < width; j++) noise[r * width + j] += scale * navq->factor[j] * normal[r * width + j];
+  }
+  if (navq->kind == NOISE_FULL)
+    for (int64_t g = 0; g < navq->groups; g++) correlate(job, g, normal, rows, noise);
+}
+
+static void sample_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const SampleJob *job = context;
+  for (int64_t tile = begin; tile < end; tile++) sample_tile(job, tile * SAMPLE_ROWS, least(SAMPLE_ROWS, job->rows - tile * SAMPLE_ROWS));
+}
+
+void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch) {
+  if (navq->updates == 0) {
+    memset(noise, 0, (size_t)(rows * navq->width) * sizeof *noise);
+    return;
+  }
+  SampleJob job = {navq, scale, seed, counter, rows, noise, scratch};
+  threads_for((rows + SAMPLE_ROWS - 1) / SAMPLE_ROWS, 1, sample_range, &job);
+}

@@ -1,0 +1,76 @@
+#!/bin/bash
+# astra-data from outside: exit codes and the lines people rely on. Usage: tests/cli/astra-data.sh [PROGRAM]; needs no network.
+set -u
+program=$(realpath "${1:-${BUILD:-build}/bin/astra-data}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ASTRA_HOME="$work/home" HOME="$work/nobody"
+cd "$work" || exit 1
+failed=0
+
+# expect NAME EXIT-CODE ARGUMENTS... : runs the program, keeps its output in $work/out and $work/err
+expect() {
+  name=$1 code=$2
+  shift 2
+  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
+
+expect "help" 0 --help; out "^usage: astra-data"; out "^  get "; out "^  list "; out "^  show "; out "Exit codes"; silent err
+[ "$(wc -l <"$work/out")" -le 24 ] || report "--help does not fit a screen"
+expect "short help" 0 -h; out "^usage: astra-data"
+expect "version" 0 --version; out "^astra-data [0-9]*\.[0-9]*\.[0-9]*$"
+for command in get list show; do
+  expect "help of $command" 0 $command --help; out "^usage: astra-data $command"; out "--json"; silent err
+done
+
+expect "nothing" 2; err "no command given"; err "get, list, show"; silent out
+expect "unknown command" 2 fetch; err "unknown command 'fetch'"; err "get, list, show"
+expect "unknown name" 2 get cifar1000; err "'cifar1000' is not in the catalogue"; err "cifar100, cifar10, vit-base"; silent out
+expect "no name" 2 get; err "no NAME"
+expect "second name unknown: nothing is fetched" 2 get cifar100 nonsense; err "nonsense"
+[ ! -e "$ASTRA_HOME" ] || report "something was made"
+expect "unknown option" 2 list --colour; err "--colour"
+expect "unexpected argument" 2 list cifar100; err "takes options only"
+expect "bad choice" 2 show cifar100 --part middle; err "--part"; err "train"
+expect "bad number" 2 show cifar100 --count many; err "--count"; err "1 to 64"
+expect "two sets" 2 show a b; err "one DATASET"
+expect "unknown set" 1 show mnist; err "mnist"; err "cifar100"
+expect "missing set" 1 show cifar100; err "$ASTRA_HOME/datasets/cifar100"; err "astra-data get cifar100"; err "--data-dir"; silent out
+expect "unwritable place" 1 get cifar100 --dir /dev/null/x; err "/dev/null"
+
+expect "list" 0 list; out "^cifar100  *datasets"; out "^vit-base  *checkpoints"; out "not stored here"
+mkdir -p "$ASTRA_HOME/checkpoints/vit-tiny"
+touch "$ASTRA_HOME/checkpoints/vit-tiny/"{config.json,preprocessor_config.json}
+expect "list, half of it there" 0 list --json; tail -n 1 "$work/out" | grep -q '"name":"vit-tiny",[^}]*"stored":null' || report "half a checkpoint counts"
+touch "$ASTRA_HOME/checkpoints/vit-tiny/model.safetensors"
+expect "list, stored" 0 list; out "stored in $ASTRA_HOME/checkpoints/vit-tiny"
+expect "get what is there" 0 get vit-tiny --json; err "there already"; tail -n 1 "$work/out" | grep -q '^{"items":\[{"name":"vit-tiny"' || report "no JSON at the end"
+expect "the same, quietly" 0 get -q vit-tiny; silent err
+
+# Two records of CIFAR-100: coarse label, fine label, 3072 bytes of pixels.
+mkdir -p "$work/set"
+{ printf '\001\007'; head -c 3072 /dev/zero; printf '\002\011'; head -c 3072 /dev/zero | tr '\0' '\377'; } >"$work/set/test.bin"
+expect "show" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/sheet.png" --json
+out "2 pictures of 32x32"; out "^       1  LABEL_7$"; out "^       0  LABEL_8$"; out "^sheet of 2 pictures"
+tail -n 1 "$work/out" | grep -q '^{"dataset":"cifar100","part":"test".*"pictures":2.*"broken":0.*}$' || report "no JSON at the end"
+[ "$(head -c 4 "$work/sheet.png" | tail -c 3)" = PNG ] || report "the sheet is no PNG"
+expect "sheet in no folder" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/none/sheet.png"; err "none/sheet.png"
+head -c 3000 /dev/zero >"$work/set/test.bin"
+expect "cut file" 1 show cifar100 --data-dir "$work/set" --part test; err "test.bin"; err "3000"
+
+# A folder of pictures, one of them broken: named, counted, not fatal.
+mkdir -p "$work/pictures/"{train,test}/{black,bad}
+for part in train test; do cp "$work/sheet.png" "$work/pictures/$part/black/a.png"; done
+cp "$work/sheet.png" "$work/pictures/train/bad/c.png"
+echo "no picture" >"$work/pictures/test/bad/b.png"
+expect "broken picture" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 pictures cannot be read"
+name="full output"; "$program" list >/dev/full 2>"$work/err"; [ $? = 1 ] || report "a full disk under stdout is not noticed"; err "standard output"
+
+[ $failed = 0 ] && echo "astra-data: command line as expected"
+exit $failed

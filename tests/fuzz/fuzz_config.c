@@ -1,0 +1,29 @@
+/* Fuzz target: config.json and preprocessor_config.json, one after the other in the input with a NUL between. An accepted configuration
+ * passes its own check and has a name for every class. */
+#include "nn/config.h"
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(const ModelConfig *config) {
+  if (config_check(config) != STATUS_OK) abort();
+  for (int64_t i = 0; i < config->classes; i++)
+    if (!config->labels[i]) abort();
+  if (config_tokens(config) < 1 || config_site_width(config) < 1 || config_code_bits(config) < 1) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const uint8_t *split = size ? memchr(data, '\0', size) : NULL;
+  size_t first = split ? (size_t)(split - data) : size;
+  ModelConfig config;
+  Status status = config_parse(&config, (const char *)data, first, "fuzz");
+  if (status != STATUS_OK) {
+    if (*status_message() == '\0' || config.labels) abort();
+    return 0;
+  }
+  check(&config);
+  if (split && config_parse_preprocessor(&config, (const char *)split + 1, size - first - 1, "fuzz") == STATUS_OK) check(&config);
+  config_release(&config);
+  return 0;
+}

@@ -1,0 +1,121 @@
+#!/bin/bash
+# Runs test programs and scripts, each in a process group of its own with a time limit, and counts their cases.
+#   tests/run.sh PROGRAM|SCRIPT...      (from the repository root; `make test` calls it)
+# A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). A crash, a timeout or
+# an output without a summary is one failure. The limit is 120 s unless the source says "limit: SECONDS" near its top;
+# TIME_SCALE multiplies it (sanitizers are slow).
+set -um # job control: background tests lead their own process group and get SIGINT as usual
+
+BUILD=${BUILD:-build}
+export BUILD
+PATH=$PWD/$BUILD/bin:$PATH
+passed=0 failed=0 skipped=0 group=
+output=$(mktemp) || exit 1
+
+finish() {
+  [ -z "$group" ] || kill -KILL -- "-$group" 2>/dev/null
+  rm -f "$output"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+source_of() { # the file that states the limit
+  local name=${1#"$BUILD"/tests/}
+  case $name in
+    *.sh) echo "$name" ;;
+    fuzz/replay_*) echo "tests/fuzz/fuzz_${name#fuzz/replay_}.c" ;;
+    *) echo "tests/unit/${name%_double}.c" ;;
+  esac
+}
+
+limit_of() {
+  local line number=120 source count=0
+  source=$(source_of "$1")
+  if [ -f "$source" ]; then
+    while read -r line && [ $((count += 1)) -le 15 ]; do
+      if [[ $line =~ limit:\ *([0-9]+) ]]; then number=${BASH_REMATCH[1]}; break; fi
+    done <"$source"
+  fi
+  echo $((number * ${TIME_SCALE:-1}))
+}
+
+# Sets good, bad, left_out from the summary lines in $output; a program may run several groups.
+count_cases() {
+  local line
+  good=0 bad=0 left_out=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[\ \ (PASSED|FAILED|SKIPPED|ERROR)\ *\]\ ([0-9]+)\ test\(s\) ]]; then
+      case ${BASH_REMATCH[1]} in
+        PASSED) good=$((good + BASH_REMATCH[2])) ;;
+        SKIPPED) left_out=$((left_out + BASH_REMATCH[2])) ;;
+        *) bad=$((bad + BASH_REMATCH[2])) ;;
+      esac
+    fi
+  done <"$output"
+}
+
+# Sets status, timed_out and seconds.
+run() { # PROGRAM
+  local limit start command=("$1")
+  if [[ $1 == *.sh ]]; then command=(bash "$1"); fi
+  limit=$(limit_of "$1")
+  start=${EPOCHREALTIME/[.,]/}
+  timeout --kill-after=10 "$limit" "${command[@]}" </dev/null >"$output" 2>&1 &
+  group=$!
+  wait "$group" 2>/dev/null
+  status=$?
+  kill -KILL -- "-$group" 2>/dev/null # what a broken test left behind
+  group=
+  local took=$((${EPOCHREALTIME/[.,]/} - start))
+  seconds=$(printf '%d.%d' $((took / 1000000)) $((took / 100000 % 10)))
+  timed_out=
+  if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $took -ge $((limit * 1000000)) ]; }; then timed_out="no end after $limit s"; fi
+}
+
+# Sets good, bad, left_out and why.
+judge() { # PROGRAM
+  why=
+  if [[ $1 == *.sh ]]; then
+    good=0 bad=0 left_out=0
+    case $status in
+      0) good=1 ;;
+      77) left_out=1 ;;
+      *) bad=1 why="exit status $status" ;;
+    esac
+  else
+    count_cases
+    if [ $status -ne 0 ] && [ $bad -eq 0 ]; then bad=1 why="exit status $status without a failed case"; fi
+    if [ $status -gt 128 ]; then why="killed by signal $((status - 128)) ($(kill -l $((status - 128)) 2>/dev/null))"; fi
+    if [ $status -eq 0 ] && [ $((good + bad + left_out)) -eq 0 ]; then bad=1 why="no test results in its output"; fi
+  fi
+  if [ -n "$timed_out" ]; then why=$timed_out; fi
+}
+
+report() { # PROGRAM
+  local name=${1#"$BUILD"/tests/} word=ok line
+  if [ $bad -gt 0 ]; then word=FAILED; elif [ $good -eq 0 ]; then word=skipped; fi
+  printf '%-8s%-46s %4d passed' "$word" "${name#tests/}" "$good"
+  if [ $bad -gt 0 ]; then printf ', %d failed' "$bad"; fi
+  if [ $left_out -gt 0 ]; then printf ', %d skipped' "$left_out"; fi
+  printf '  %s s%s\n' "$seconds" "${why:+  ($why)}"
+  if [ $bad -gt 0 ]; then
+    while IFS= read -r line; do echo "    $line"; done < <(tail -c 20000 "$output" | tail -n 200)
+  elif [ $left_out -gt 0 ]; then # why: the lines that say so
+    while IFS= read -r line; do
+      if [[ ${line,,} == *skip* && $line != "["* && $line != *"TEST(S)"* ]]; then echo "    $line"; fi
+    done <"$output"
+  fi
+}
+
+if [ $# -eq 0 ]; then
+  echo "no test has such a name" >&2
+  exit 1
+fi
+for program in "$@"; do
+  run "$program"
+  judge "$program"
+  report "$program"
+  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]

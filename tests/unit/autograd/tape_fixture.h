@@ -1,0 +1,107 @@
+/* What every test of operations starts from: a tape over its own arena, random leaf tensors, and a loss that weighs any output. */
+#ifndef TESTS_TAPE_FIXTURE_H
+#define TESTS_TAPE_FIXTURE_H
+#include "autograd/ops/ops.h"
+#include "autograd/tape.h"
+#include "base/arena.h"
+#include "base/rng.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { FIXTURE_LEAVES = 8 };
+
+typedef struct Fixture {
+  Arena *arena;
+  Tape *tape;
+  Rng rng;
+  int leaves;
+  Tensor leaf[FIXTURE_LEAVES]; /* values from malloc, gradients on the tape */
+} Fixture;
+
+static inline void fixture_open(Fixture *fixture, uint64_t seed) {
+  *fixture = (Fixture){.arena = arena_new((size_t)64 << 20)};
+  assert_non_null(fixture->arena);
+  fixture->tape = tape_new(fixture->arena);
+  assert_non_null(fixture->tape);
+  tape_record(fixture->tape, true);
+  rng_init(&fixture->rng, seed, 0);
+}
+
+static inline void fixture_close(Fixture *fixture) {
+  tape_free(fixture->tape);
+  arena_free(fixture->arena);
+  for (int i = 0; i < fixture->leaves; i++) free(fixture->leaf[i].value);
+}
+
+/* Empties the tape; the leaves stay, without gradients. */
+static inline void fixture_clear(Fixture *fixture) {
+  tape_clear(fixture->tape);
+  for (int i = 0; i < fixture->leaves; i++) {
+    fixture->leaf[i].grad = NULL;
+    fixture->leaf[i].grad_filled = false;
+  }
+}
+
+static inline void fixture_randomise(Fixture *fixture, real *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++) values[i] = (real)rng_normal(&fixture->rng);
+}
+
+/* A leaf of normal numbers; trailing dimensions that are 0 are left out. */
+static inline Tensor *fixture_leaf(Fixture *fixture, bool needs_grad, int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
+  assert_true(fixture->leaves < FIXTURE_LEAVES);
+  Tensor *leaf = &fixture->leaf[fixture->leaves++];
+  *leaf = (Tensor){.dims = d3 ? 4 : d2 ? 3 : d1 ? 2 : 1, .shape = {d0, d1, d2, d3}, .needs_grad = needs_grad};
+  leaf->value = malloc((size_t)tensor_count(leaf) * sizeof(real));
+  assert_non_null(leaf->value);
+  fixture_randomise(fixture, leaf->value, tensor_count(leaf));
+  return leaf;
+}
+
+/* ---- sum of weight[i] y[i], with weights that are a function of i ---- */
+
+static inline double weigh_weight(int64_t i) { return sin(1.7 * (double)i + 0.4) + 0.1; }
+
+static inline double weigh_sum(const Tensor *y) {
+  double sum = 0;
+  for (int64_t i = 0; i < tensor_count(y); i++) sum += weigh_weight(i) * (double)y->value[i];
+  return sum;
+}
+
+typedef struct Weigh {
+  Tensor *y, *loss;
+} Weigh;
+
+static inline void weigh_forward(Tape *tape, void *record) {
+  (void)tape;
+  Weigh *job = record;
+  job->loss->value[0] = (real)weigh_sum(job->y);
+}
+
+static inline void weigh_backward(Tape *tape, void *record) {
+  Weigh *job = record;
+  real *dy = tape_grad_zeroed(tape, job->y);
+  for (int64_t i = 0; dy && i < tensor_count(job->y); i++) dy[i] += job->loss->grad[0] * (real)weigh_weight(i);
+}
+
+static const OpKind WEIGH = {"weigh", weigh_forward, weigh_backward};
+
+static inline Tensor *weigh(Tape *tape, Tensor *y) {
+  if (!y) return NULL;
+  Weigh *job = tape_alloc(tape, sizeof *job);
+  Tensor *loss = tape_tensor(tape, 1, (const int64_t[]){1});
+  if (!job || !loss) return NULL;
+  *job = (Weigh){y, loss};
+  loss->needs_grad = y->needs_grad;
+  tape_apply(tape, &WEIGH, job, loss);
+  return loss;
+}
+
+#endif

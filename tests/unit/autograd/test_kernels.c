@@ -1,0 +1,393 @@
+/* Every kernel of every table that this machine has, on awkward lengths, against a reference in double written here. Buffers have their
+ * exact length plus a watched margin, so that a tail that runs over is seen. */
+#include "autograd/kernels/kernels.h"
+#include "base/rng.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t lengths[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 192, 1000};
+enum { LENGTHS = sizeof lengths / sizeof *lengths, LONGEST = 1000, MARGIN = 16 };
+
+#define TIGHT (REAL_IS_DOUBLE ? 1e-13 : 1e-6)
+#define WATCH ((real)12345.0)
+
+static const char *const table_names[] = {"portable", "avx2", "avx512"};
+enum { TABLES = sizeof table_names / sizeof *table_names };
+
+typedef struct Buffer {
+  real number[LONGEST + MARGIN];
+  int64_t length;
+} Buffer;
+
+static Rng rng;
+
+static real *fill(Buffer *buffer, int64_t n, double spread) {
+  buffer->length = n;
+  for (int64_t i = 0; i < n; i++) buffer->number[i] = (real)(spread * rng_normal(&rng));
+  for (int64_t i = n; i < n + MARGIN; i++) buffer->number[i] = WATCH;
+  return buffer->number;
+}
+
+static void check_margin(const Buffer *buffer) {
+  for (int64_t i = buffer->length; i < buffer->length + MARGIN; i++)
+    if (buffer->number[i] != WATCH) fail_msg("number %d behind a row of %d was written", (int)(i - buffer->length), (int)buffer->length);
+}
+
+static void check_close(const char *what, const Kernels *table, int64_t n, int64_t i, double got, double want, double absolute,
+                        double relative) {
+  if (fabs(got - want) <= absolute + relative * fabs(want)) return;
+  fail_msg("%s of %s, length %d, number %d: %.9g, expected %.9g", what, table->name, (int)n, (int)i, got, want);
+}
+
+/* Runs check(table, length) for every table and length. */
+typedef void Check(const Kernels *table, int64_t n);
+static void for_each(Check *check) {
+  for (int t = 0; t < TABLES; t++) {
+    const Kernels *table = kernels_named(table_names[t]);
+    rng_init(&rng, 7, (uint64_t)t);
+    if (!table) continue;
+    for (int l = 0; l < LENGTHS; l++) check(table, lengths[l]);
+  }
+}
+
+static void check_axpy_add(const Kernels *table, int64_t n) {
+  Buffer x, y;
+  fill(&x, n, 1), fill(&y, n, 1);
+  const Buffer before = y;
+  table->axpy(n, (real)0.7, x.number, y.number);
+  for (int64_t i = 0; i < n; i++)
+    check_close("axpy", table, n, i, (double)y.number[i], (double)before.number[i] + (double)(real)0.7 * (double)x.number[i], TIGHT, 0);
+  y = before;
+  table->add(n, x.number, y.number);
+  for (int64_t i = 0; i < n; i++) check_close("add", table, n, i, (double)y.number[i], (double)(before.number[i] + x.number[i]), 0, 0);
+  check_margin(&y);
+}
+
+static void check_sums(const Kernels *table, int64_t n) {
+  Buffer x, y;
+  fill(&x, n, 1), fill(&y, n, 1);
+  double product = 0, squares = 0, size = 0;
+  for (int64_t i = 0; i < n; i++) {
+    product += (double)x.number[i] * (double)y.number[i];
+    size += fabs((double)x.number[i] * (double)y.number[i]);
+    squares += (double)x.number[i] * (double)x.number[i];
+  }
+  check_close("dot", table, n, 0, (double)table->dot(n, x.number, y.number), product, TIGHT * size, 0);
+  check_close("sum_squares", table, n, 0, table->sum_squares(n, x.number), squares, 0, 1e-13);
+}
+
+/* ---- activations ---- */
+
+static double gelu(double z) { return 0.5 * z * erfc(-z * sqrt(0.5)); }
+static double gelu_tanh(double z) { return 0.5 * z * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (z + 0.044715 * z * z * z))); }
+static double slope(double (*f)(double), double z) { return (f(z + 1e-5) - f(z - 1e-5)) / 2e-5; }
+
+static void check_activation(const Kernels *table, int64_t n, bool exact) {
+  double (*reference)(double) = exact ? gelu : gelu_tanh;
+  void (*forward)(int64_t, const real *, real *, real *) = exact ? table->bias_gelu : table->bias_gelu_tanh;
+  void (*backward)(int64_t, const real *, const real *, real *) = exact ? table->gelu_backward : table->gelu_tanh_backward;
+  const double gradient_tolerance = REAL_IS_DOUBLE ? 1e-9 : exact ? 1e-6 : 2e-6;
+  Buffer z, bias, y, dy, dz;
+  fill(&z, n, 3), fill(&bias, n, 1), fill(&y, n, 0), fill(&dy, n, 1), fill(&dz, n, 0);
+  const Buffer before = z;
+  forward(n, bias.number, z.number, y.number);
+  for (int64_t i = 0; i < n; i++) {
+    const double sum = (double)z.number[i];
+    check_close("bias", table, n, i, sum, (double)(before.number[i] + bias.number[i]), 0, 0);
+    check_close("gelu", table, n, i, (double)y.number[i], reference(sum), TIGHT * fmax(1, fabs(sum)), 0);
+  }
+  backward(n, z.number, dy.number, dz.number);
+  for (int64_t i = 0; i < n; i++) {
+    const double want = (double)dy.number[i] * slope(reference, (double)z.number[i]);
+    check_close("gelu_backward", table, n, i, (double)dz.number[i], want, gradient_tolerance * fmax(1, fabs((double)dy.number[i])), 0);
+  }
+  backward(n, z.number, dy.number, dy.number); /* in place */
+  assert_memory_equal(dy.number, dz.number, (size_t)n * sizeof(real));
+  forward(n, NULL, z.number, z.number); /* in place, without a bias */
+  assert_memory_equal(z.number, y.number, (size_t)n * sizeof(real));
+  check_margin(&z), check_margin(&y), check_margin(&dz);
+}
+
+static void check_gelu(const Kernels *table, int64_t n) { check_activation(table, n, true); }
+static void check_gelu_tanh(const Kernels *table, int64_t n) { check_activation(table, n, false); }
+
+/* The tails keep their relative precision down to the smallest normal floats; beyond, 0 and x. NaN stays. */
+static void check_gelu_tails(const Kernels *table, int64_t n) {
+  if (n != LONGEST) return;
+  for (double z = -12.5; z < 12.5; z += 0.0625) {
+    real number = (real)z, y, ty;
+    table->bias_gelu(1, NULL, &number, &y);
+    table->bias_gelu_tanh(1, NULL, &number, &ty);
+    check_close("gelu tail", table, 1, 0, (double)y, gelu(z), 0, REAL_IS_DOUBLE ? 1e-12 : 2e-5);
+    check_close("gelu_tanh", table, 1, 0, (double)ty, gelu_tanh(z), TIGHT * fmax(1, fabs(z)), 0);
+  }
+  real edge[] = {(real)NAN, (real)-1e4, (real)1e4, 0}, y[4], slopes[4];
+  const real ones[] = {1, 1, 1, 1};
+  for (int exact = 0; exact < 2; exact++) {
+    (exact ? table->bias_gelu : table->bias_gelu_tanh)(4, NULL, edge, y);
+    (exact ? table->gelu_backward : table->gelu_tanh_backward)(4, edge, ones, slopes);
+    assert_true(isnan(y[0]) && isnan(slopes[0]));
+    assert_true(y[1] == 0 && y[2] == (real)1e4 && y[3] == 0);
+    assert_true(slopes[1] == 0 && slopes[2] == 1 && fabs((double)slopes[3] - 0.5) < TIGHT);
+  }
+}
+
+/* ---- norms ---- */
+
+static void check_layer_norm(const Kernels *table, int64_t n) {
+  Buffer x, weight, bias, y, dy, dx, dweight, dbias;
+  fill(&x, n, 2), fill(&weight, n, 1), fill(&bias, n, 1), fill(&y, n, 0), fill(&dy, n, 1);
+  fill(&dx, n, 1), fill(&dweight, n, 1), fill(&dbias, n, 1);
+  for (int64_t i = 0; i < n; i++) x.number[i] += 3;
+  double sum = 0, squares = 0, g = 0, g_xhat = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)x.number[i];
+  const double average = sum / (double)n;
+  for (int64_t i = 0; i < n; i++) squares += ((double)x.number[i] - average) * ((double)x.number[i] - average);
+  const double inverse = 1 / sqrt(squares / (double)n + 1e-5);
+  real mean, rstd;
+  table->layer_norm(n, x.number, weight.number, bias.number, (real)1e-5, y.number, &mean, &rstd);
+  check_close("mean", table, n, 0, (double)mean, average, 0, 4 * TIGHT);
+  check_close("rstd", table, n, 0, (double)rstd, inverse, 0, n == 1 ? 1e-3 : 10 * TIGHT); /* one number: mean rounds against eps */
+  const double amplified = n == 1 ? 300 : 20;
+  for (int64_t i = 0; i < n; i++) {
+    const double xhat = ((double)x.number[i] - average) * inverse;
+    check_close("layer_norm", table, n, i, (double)y.number[i], xhat * (double)weight.number[i] + (double)bias.number[i], amplified * TIGHT,
+                0);
+    g += (double)dy.number[i] * (double)weight.number[i];
+    g_xhat += (double)dy.number[i] * (double)weight.number[i] * xhat;
+  }
+  const Buffer dx0 = dx, dweight0 = dweight, dbias0 = dbias;
+  table->layer_norm_backward(n, x.number, weight.number, mean, rstd, dy.number, dx.number, dweight.number, dbias.number);
+  for (int64_t i = 0; i < n; i++) {
+    const double xhat = ((double)x.number[i] - average) * inverse, gi = (double)dy.number[i] * (double)weight.number[i];
+    const double want = (double)dx0.number[i] + inverse * (gi - g / (double)n - xhat * g_xhat / (double)n);
+    check_close("dx", table, n, i, (double)dx.number[i], want, 50 * TIGHT * fmax(1, inverse), 0);
+    check_close("dweight", table, n, i, (double)dweight.number[i], (double)dweight0.number[i] + (double)dy.number[i] * xhat,
+                amplified * TIGHT, 0);
+    check_close("dbias", table, n, i, (double)dbias.number[i], (double)(dbias0.number[i] + dy.number[i]), 0, 0);
+  }
+  Buffer alone = dx0; /* each output by itself gives the same */
+  table->layer_norm_backward(n, x.number, weight.number, mean, rstd, dy.number, alone.number, NULL, NULL);
+  assert_memory_equal(alone.number, dx.number, (size_t)n * sizeof(real));
+  alone = dweight0;
+  table->layer_norm_backward(n, x.number, weight.number, mean, rstd, dy.number, NULL, alone.number, NULL);
+  assert_memory_equal(alone.number, dweight.number, (size_t)n * sizeof(real));
+  check_margin(&y), check_margin(&dx), check_margin(&dweight), check_margin(&dbias);
+}
+
+static void check_rms_norm(const Kernels *table, int64_t n) {
+  Buffer x, weight, y, dy, dx, dweight;
+  fill(&x, n, 2), fill(&weight, n, 1), fill(&y, n, 0), fill(&dy, n, 1), fill(&dx, n, 1), fill(&dweight, n, 1);
+  double squares = 0, g_xhat = 0;
+  for (int64_t i = 0; i < n; i++) squares += (double)x.number[i] * (double)x.number[i];
+  const double inverse = 1 / sqrt(squares / (double)n + 1e-6);
+  real rstd;
+  table->rms_norm(n, x.number, weight.number, (real)1e-6, y.number, &rstd);
+  check_close("rstd", table, n, 0, (double)rstd, inverse, 0, 4 * TIGHT);
+  for (int64_t i = 0; i < n; i++) {
+    const double xhat = (double)x.number[i] * inverse;
+    check_close("rms_norm", table, n, i, (double)y.number[i], xhat * (double)weight.number[i], 20 * TIGHT, 0);
+    g_xhat += (double)dy.number[i] * (double)weight.number[i] * xhat;
+  }
+  const Buffer dx0 = dx, dweight0 = dweight;
+  table->rms_norm_backward(n, x.number, weight.number, rstd, dy.number, dx.number, dweight.number);
+  for (int64_t i = 0; i < n; i++) {
+    const double xhat = (double)x.number[i] * inverse, gi = (double)dy.number[i] * (double)weight.number[i];
+    const double want = (double)dx0.number[i] + inverse * (gi - xhat * g_xhat / (double)n);
+    check_close("dx", table, n, i, (double)dx.number[i], want, 50 * TIGHT * fmax(1, inverse), 0);
+    check_close("dweight", table, n, i, (double)dweight.number[i], (double)dweight0.number[i] + (double)dy.number[i] * xhat, 20 * TIGHT, 0);
+  }
+  check_margin(&y), check_margin(&dx), check_margin(&dweight);
+}
+
+/* ---- softmax ---- */
+
+static void check_softmax(const Kernels *table, int64_t n) {
+  const double scale = 0.37;
+  Buffer s, again, p, dp;
+  fill(&s, n, 20), fill(&dp, n, 1);
+  if (n > 3) s.number[2] = (real)-INFINITY; /* masked out */
+  again = p = s;
+  double most = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < n; i++) most = fmax(most, scale * (double)s.number[i]);
+  for (int64_t i = 0; i < n; i++) sum += exp(scale * (double)s.number[i] - most);
+  const real lse = table->softmax(n, (real)scale, p.number);
+  check_close("lse", table, n, 0, (double)lse, most + log(sum), 4 * TIGHT, 4 * TIGHT);
+  table->softmax_again(n, (real)scale, lse, again.number);
+  for (int64_t i = 0; i < n; i++) {
+    const double logit = scale * (double)s.number[i], want = exp(logit - most) / sum;
+    const double rounding = isfinite(logit) ? TIGHT * (4 + fabs(logit) + fabs(most)) : 0;
+    check_close("softmax", table, n, i, (double)p.number[i], want, 1e-37, rounding);
+    check_close("softmax_again", table, n, i, (double)again.number[i], want, 1e-37, rounding);
+  }
+  if (n > 3) assert_true(p.number[2] == 0 && again.number[2] == 0);
+  const Buffer before = dp;
+  table->softmax_backward(n, (real)scale, (real)0.25, p.number, dp.number);
+  for (int64_t i = 0; i < n; i++)
+    check_close("softmax_backward", table, n, i, (double)dp.number[i], scale * (double)p.number[i] * ((double)before.number[i] - 0.25),
+                1e-37, 4 * TIGHT);
+  check_margin(&p), check_margin(&again), check_margin(&dp);
+  p = s;
+  p.number[n / 2] = (real)NAN;
+  table->softmax(n, (real)scale, p.number);
+  for (int64_t i = 0; i < n; i++) assert_true(isnan(p.number[i]));
+}
+
+/* The exponential by itself, which softmax_again with lse 0 shows. */
+static void check_exponential(const Kernels *table, int64_t n) {
+  if (n != LONGEST) return;
+  for (double x = -86; x < 88; x += 0.01171875) {
+    real number = (real)x;
+    table->softmax_again(1, 1, 0, &number);
+    check_close("exp", table, 1, 0, (double)number, exp(x), 0, REAL_IS_DOUBLE ? 1e-14 : 3e-7);
+  }
+  real edge[] = {(real)-INFINITY, (real)INFINITY, (real)NAN, 0, -1000, 1000};
+  table->softmax_again(6, 1, 0, edge);
+  assert_true(edge[0] == 0 && isinf(edge[1]) && isnan(edge[2]) && edge[3] == 1 && edge[4] == 0 && isinf(edge[5]));
+}
+
+/* ---- search ---- */
+
+/* Values from a handful, so that ties are everywhere. */
+static void check_nearest(const Kernels *table, int64_t n) {
+  Buffer half_norm, s;
+  for (int round = 0; round < 20; round++) {
+    fill(&half_norm, n, 0), fill(&s, n, 0);
+    for (int64_t i = 0; i < n; i++) {
+      half_norm.number[i] = (real)rng_below(&rng, 1u << (round % 4));
+      s.number[i] = (real)rng_below(&rng, 1u << (round % 3));
+    }
+    if (round % 5 == 4) s.number[rng_below(&rng, (uint64_t)n)] = (real)NAN; /* never the nearest */
+    int32_t want = 0;
+    real least = (real)INFINITY, best = 0;
+    for (int64_t i = 0; i < n; i++)
+      if (half_norm.number[i] - s.number[i] < least) least = half_norm.number[i] - s.number[i], want = (int32_t)i;
+    assert_int_equal(table->nearest(n, half_norm.number, s.number, &best), want);
+    assert_true(best == least);
+  }
+  for (int64_t i = 0; i < n; i++) half_norm.number[i] = s.number[i] = 2;
+  real best;
+  assert_int_equal(table->nearest(n, half_norm.number, s.number, &best), 0);
+  half_norm.number[n - 1] = 1; /* the last lane of the tail */
+  assert_int_equal(table->nearest(n, half_norm.number, s.number, &best), n - 1);
+  assert_true(best == -1);
+}
+
+/* ---- optimizer ---- */
+
+static void check_adamw(const Kernels *table, int64_t n) {
+  const double scale = 0.5, rate = 1e-2, b1 = 0.9, b2 = 0.999, c1 = 0.19, c2 = 0.002, eps = 1e-8, decay = 0.01;
+  Buffer w, grad, m, v;
+  fill(&w, n, 1), fill(&grad, n, 1), fill(&m, n, 0.1), fill(&v, n, 0.1);
+  for (int64_t i = 0; i < n; i++) v.number[i] *= v.number[i];
+  const Buffer w0 = w, m0 = m, v0 = v;
+  table->adamw(n, w.number, grad.number, m.number, v.number, (real)scale, (real)rate, (real)b1, (real)b2, (real)c1, (real)c2, (real)eps,
+               (real)decay);
+  for (int64_t i = 0; i < n; i++) {
+    const double g = scale * (double)grad.number[i], first = b1 * (double)m0.number[i] + (1 - b1) * g,
+                 second = b2 * (double)v0.number[i] + (1 - b2) * g * g;
+    const double step = first / c1 / (sqrt(second / c2) + eps) + decay * (double)w0.number[i];
+    check_close("m", table, n, i, (double)m.number[i], first, TIGHT, 0);
+    check_close("v", table, n, i, (double)v.number[i], second, TIGHT, 50 * TIGHT);
+    check_close("w", table, n, i, (double)w.number[i], (double)w0.number[i] - rate * step, 2 * TIGHT, TIGHT);
+  }
+  check_margin(&w), check_margin(&m), check_margin(&v);
+}
+
+/* ---- normal numbers ---- */
+
+enum { DRAWN = 1 << 18 };
+
+static void check_moments(const Kernels *table, int64_t n) {
+  if (n != LONGEST) return;
+  real *x = malloc(DRAWN * sizeof *x);
+  assert_non_null(x);
+  table->normal(DRAWN, 42, 1000, x);
+  double mean = 0, square = 0, cube = 0, fourth = 0, follow[5] = {0}, beyond2 = 0, beyond3 = 0;
+  for (int i = 0; i < DRAWN; i++) {
+    const double d = (double)x[i];
+    assert_true(fabs(d) < 6.7);
+    mean += d, square += d * d, cube += d * d * d, fourth += d * d * d * d;
+    beyond2 += fabs(d) > 2, beyond3 += fabs(d) > 3;
+    for (int lag = 1; lag < 5 && lag <= i; lag++) follow[lag] += d * (double)x[i - lag];
+  }
+  free(x);
+  const double deviation = 1 / sqrt(DRAWN); /* of the mean; four deviations each */
+  check_close("mean", table, DRAWN, 0, mean / DRAWN, 0, 4 * deviation, 0);
+  check_close("variance", table, DRAWN, 0, square / DRAWN, 1, 4 * sqrt(2) * deviation, 0);
+  check_close("skewness", table, DRAWN, 0, cube / DRAWN, 0, 4 * sqrt(15) * deviation, 0);
+  check_close("kurtosis", table, DRAWN, 0, fourth / DRAWN, 3, 4 * sqrt(96) * deviation, 0);
+  check_close("share beyond 2", table, DRAWN, 0, beyond2 / DRAWN, 0.0455003, 4 * sqrt(0.0455) * deviation, 0);
+  check_close("share beyond 3", table, DRAWN, 0, beyond3 / DRAWN, 0.0026998, 4 * sqrt(0.0027) * deviation, 0);
+  for (int lag = 1; lag < 5; lag++) check_close("correlation", table, DRAWN, lag, follow[lag] / DRAWN, 0, 4 * deviation, 0);
+}
+
+/* A row drawn whole, in pieces, and across the carry of the counter's low half: the same numbers. Other tables round differently only. */
+static void check_normal_split(const Kernels *table, int64_t n) {
+  static const uint64_t starts[] = {0, 5, UINT32_MAX - 10, UINT64_MAX - 3};
+  for (int c = 0; c < 4; c++) {
+    Buffer whole, pieces, oracle;
+    fill(&whole, n, 0), fill(&pieces, n, 0), fill(&oracle, n, 0);
+    table->normal(n, 99, starts[c], whole.number);
+    for (int64_t begin = 0, piece; begin < n; begin += piece) {
+      piece = 4 * (int64_t)(1 + rng_below(&rng, 30));
+      table->normal(piece < n - begin ? piece : n - begin, 99, starts[c] + (uint64_t)begin / 4, pieces.number + begin);
+    }
+    assert_memory_equal(whole.number, pieces.number, (size_t)n * sizeof(real));
+    kernels_named("portable")->normal(n, 99, starts[c], oracle.number);
+    for (int64_t i = 0; i < n; i++)
+      check_close("normal", table, n, i, (double)whole.number[i], (double)oracle.number[i], REAL_IS_DOUBLE ? 0 : 3e-6, 0);
+    check_margin(&whole);
+    table->normal(n, 100, starts[c], oracle.number);
+    assert_memory_not_equal(whole.number, oracle.number, (size_t)n * sizeof(real));
+  }
+}
+
+static void test_axpy_add(void **state) { (void)state, for_each(check_axpy_add); }
+static void test_sums(void **state) { (void)state, for_each(check_sums); }
+static void test_gelu(void **state) { (void)state, for_each(check_gelu); }
+static void test_gelu_tanh(void **state) { (void)state, for_each(check_gelu_tanh); }
+static void test_gelu_tails(void **state) { (void)state, for_each(check_gelu_tails); }
+static void test_layer_norm(void **state) { (void)state, for_each(check_layer_norm); }
+static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
+static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
+static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
+static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
+static void test_adamw(void **state) { (void)state, for_each(check_adamw); }
+static void test_moments(void **state) { (void)state, for_each(check_moments); }
+static void test_normal_split(void **state) { (void)state, for_each(check_normal_split); }
+
+static void test_choice(void **state) {
+  (void)state;
+  assert_non_null(kernels_named("portable"));
+  assert_null(kernels_named("sse9"));
+  if (REAL_IS_DOUBLE) assert_null(kernels_named("avx2"));
+  setenv("ASTRA_KERNELS", "sse9", 1);
+  assert_int_equal(kernels_check(), STATUS_BAD_USAGE);
+  assert_non_null(strstr(status_message(), "ASTRA_KERNELS=sse9"));
+  assert_non_null(strstr(status_message(), "portable"));
+  setenv("ASTRA_KERNELS", "portable", 1);
+  assert_int_equal(kernels_check(), STATUS_OK);
+  assert_string_equal(kernels()->name, "portable");
+  unsetenv("ASTRA_KERNELS");
+  assert_string_equal(kernels()->name, "portable"); /* chosen once */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_choice),      cmocka_unit_test(test_axpy_add),     cmocka_unit_test(test_sums),
+      cmocka_unit_test(test_gelu),        cmocka_unit_test(test_gelu_tanh),    cmocka_unit_test(test_gelu_tails),
+      cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_softmax),
+      cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),      cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

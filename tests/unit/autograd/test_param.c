@@ -1,0 +1,117 @@
+/* Parameters: layout of the blocks, initial values, bad descriptions. */
+#include "autograd/param.h"
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+static ParamSet described(void) {
+  ParamSet set = {0};
+  assert_int_equal(param_add(&set, PARAM_NORMAL, true, 2, (const int64_t[]){1000, 37}, "layer.%d.weight", 3), 0);
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 1, (const int64_t[]){37}, "layer.%d.bias", 3), 1);
+  assert_int_equal(param_add(&set, PARAM_ONES, false, 3, (const int64_t[]){1, 1, 16}, "norm"), 2);
+  assert_int_equal(param_add(&set, PARAM_NORMAL, true, 2, (const int64_t[]){1000, 37}, "twin"), 3);
+  return set;
+}
+
+static void test_layout(void **state) {
+  (void)state;
+  for (int grads = 0; grads < 2; grads++) {
+    ParamSet set = described();
+    assert_int_equal(param_allocate(&set, grads), STATUS_OK);
+    assert_int_equal(param_count_numbers(&set), 2 * 37000 + 37 + 16);
+    assert_int_equal(param_padded(&set.list[1]), 48);
+    assert_true((set.grads != NULL) == grads);
+    int64_t offset = 0;
+    for (size_t i = 0; i < set.count; i++) {
+      const Tensor *tensor = &set.list[i].tensor;
+      assert_ptr_equal(tensor->value, set.values + offset);
+      assert_true(grads ? tensor->grad == set.grads + offset : !tensor->grad);
+      assert_int_equal((uintptr_t)tensor->value % 64, 0);
+      assert_true(tensor->needs_grad == grads && !tensor->grad_filled);
+      offset += param_padded(&set.list[i]);
+    }
+    assert_int_equal(offset, set.total);
+    for (int64_t i = 0; i < set.total; i++) assert_true(set.values[i] == 0 && (!grads || set.grads[i] == 0));
+    param_release(&set);
+    assert_null(set.list);
+  }
+}
+
+static void test_find(void **state) {
+  (void)state;
+  ParamSet set = described();
+  assert_ptr_equal(param_find(&set, "layer.3.bias"), &set.list[1]);
+  assert_null(param_find(&set, "layer.3"));
+  assert_true(set.list[0].decay && !set.list[1].decay && !set.list[0].optional);
+  param_release(&set);
+}
+
+static void test_initialise(void **state) {
+  (void)state;
+  ParamSet set = described(), again = described();
+  Rng rng, same;
+  rng_init(&rng, 42, 0);
+  rng_init(&same, 42, 0);
+  assert_int_equal(param_allocate(&set, false), STATUS_OK);
+  assert_int_equal(param_allocate(&again, false), STATUS_OK);
+  param_initialise(&set, &rng);
+  param_initialise(&again, &same);
+  assert_memory_equal(set.values, again.values, (size_t)set.total * sizeof(real));
+  double sum = 0, squares = 0, most = 0;
+  const real *value = set.list[0].tensor.value;
+  for (int i = 0; i < 37000; i++) {
+    sum += (double)value[i];
+    squares += (double)value[i] * (double)value[i];
+    most = fmax(most, fabs((double)value[i]));
+  }
+  assert_true(most <= 0.0400001 && most > 0.0395);
+  assert_true(fabs(sum / 37000) < 0.02 * 0.025);
+  assert_true(fabs(sqrt(squares / 37000) - 0.02 * 0.8796) < 0.0002); /* deviation of a normal cut at two */
+  for (int i = 0; i < 37; i++) assert_true(set.list[1].tensor.value[i] == 0);
+  for (int i = 0; i < 16; i++) assert_true(set.list[2].tensor.value[i] == 1);
+  assert_memory_not_equal(value, set.list[3].tensor.value, 64); /* each parameter has numbers of its own */
+  param_initialise(&again, &same);
+  assert_memory_not_equal(value, again.list[0].tensor.value, 64); /* and the generator has moved on */
+  param_release(&set);
+  param_release(&again);
+}
+
+static void test_zero_grads(void **state) {
+  (void)state;
+  ParamSet set = described();
+  assert_int_equal(param_allocate(&set, true), STATUS_OK);
+  for (int64_t i = 0; i < set.total; i++) set.grads[i] = 1;
+  param_zero_grads(&set);
+  for (int64_t i = 0; i < set.total; i++) assert_true(set.grads[i] == 0);
+  for (size_t i = 0; i < set.count; i++) assert_true(set.list[i].tensor.grad_filled);
+  param_release(&set);
+}
+
+static void test_bad_descriptions(void **state) {
+  (void)state;
+  ParamSet set = {0};
+  const int64_t huge = (int64_t)1 << 40;
+  char name[200];
+  memset(name, 'x', sizeof name - 1);
+  name[sizeof name - 1] = '\0';
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 1, (const int64_t[]){0}, "a"), -1);
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 1, (const int64_t[]){-1}, "a"), -1);
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 5, (const int64_t[]){1, 1, 1, 1, 1}, "a"), -1);
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 2, (const int64_t[]){huge, huge}, "a"), -1);
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 1, (const int64_t[]){1}, "%s", name), -1);
+  assert_int_equal(set.count, 0);
+  assert_int_equal(param_add(&set, PARAM_ZEROS, false, 2, (const int64_t[]){huge, 200}, "a"), 0);
+  assert_int_equal(param_allocate(&set, true), STATUS_NO_MEMORY);
+  assert_non_null(strstr(status_message(), "MB"));
+  assert_null(set.values);
+  param_release(&set);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layout),           cmocka_unit_test(test_find),
+      cmocka_unit_test(test_initialise),       cmocka_unit_test(test_zero_grads),
+      cmocka_unit_test(test_bad_descriptions),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,257 @@
+/* Files: maps, whole reads, atomic writes, failing writes, directories, names. */
+#include "base/files.h"
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/astra-test-files-XXXXXX";
+
+static const char *in(const char *name) {
+  static char path[4][256];
+  static int next;
+  char *own = path[next++ % 4];
+  snprintf(own, 256, "%s/%s", folder, name);
+  return own;
+}
+
+static void check_content(const char *path, const char *expected) {
+  char *data;
+  size_t size;
+  assert_int_equal(files_read(path, 1000, &data, &size), STATUS_OK);
+  assert_int_equal(size, strlen(expected));
+  assert_memory_equal(data, expected, size + 1); /* with the NUL behind it */
+  free(data);
+}
+
+static size_t entries(void) {
+  char **names;
+  size_t count;
+  assert_int_equal(files_list(folder, &names, &count), STATUS_OK);
+  files_list_free(names, count);
+  return count;
+}
+
+static void check_message(const char *part) {
+  if (!strstr(status_message(), part)) fail_msg("'%s' is not in '%s'", part, status_message());
+}
+
+static void maps_hold_the_bytes(void **state) {
+  (void)state;
+  FileMap map;
+  assert_int_equal(files_write(in("map"), "abc\0def", 7), STATUS_OK);
+  assert_int_equal(files_map(&map, in("map")), STATUS_OK);
+  assert_int_equal(map.size, 7);
+  assert_memory_equal(map.data, "abc\0def", 7);
+  files_unmap(&map);
+  assert_int_equal(map.size, 0);
+  files_unmap(&map);
+}
+
+static void an_empty_file_maps_to_nothing(void **state) {
+  (void)state;
+  FileMap map;
+  assert_int_equal(files_write(in("empty"), NULL, 0), STATUS_OK);
+  assert_int_equal(files_map(&map, in("empty")), STATUS_OK);
+  assert_int_equal(map.size, 0);
+  assert_non_null(map.data);
+  files_unmap(&map);
+  check_content(in("empty"), "");
+}
+
+static void what_is_no_regular_file_is_refused(void **state) {
+  (void)state;
+  FileMap map;
+  char *data;
+  size_t size;
+  assert_int_equal(mkfifo(in("fifo"), 0600), 0);
+  assert_int_equal(files_map(&map, in("absent")), STATUS_NOT_FOUND);
+  check_message("absent");
+  assert_int_equal(files_map(&map, folder), STATUS_BAD_FILE);
+  check_message("a directory");
+  assert_int_equal(files_map(&map, in("fifo")), STATUS_BAD_FILE); /* and does not wait for a writer */
+  assert_int_equal(files_read("/dev/zero", 100, &data, &size), STATUS_BAD_FILE);
+  assert_null(data);
+}
+
+static void a_file_over_the_limit_is_named(void **state) {
+  (void)state;
+  char *data;
+  size_t size;
+  files_write(in("big"), "0123456789", 10);
+  assert_int_equal(files_read(in("big"), 9, &data, &size), STATUS_BAD_FILE);
+  check_message("/big has 10 bytes; at most 9");
+  assert_null(data);
+  check_content(in("big"), "0123456789");
+}
+
+static void the_old_file_stays_until_commit(void **state) {
+  (void)state;
+  FileWriter writer;
+  files_write(in("kept"), "old", 3);
+  size_t before = entries();
+  assert_int_equal(files_create(&writer, in("kept")), STATUS_OK);
+  fputs("new text", writer.stream);
+  fflush(writer.stream);
+  check_content(in("kept"), "old");
+  assert_int_equal(entries(), before + 1);
+  files_abort(&writer);
+  check_content(in("kept"), "old");
+  assert_int_equal(entries(), before);
+  assert_int_equal(files_create(&writer, in("kept")), STATUS_OK);
+  fputs("new text", writer.stream);
+  assert_int_equal(files_commit(&writer), STATUS_OK);
+  check_content(in("kept"), "new text");
+  assert_int_equal(entries(), before);
+}
+
+/* The stream writes to /dev/full: what a full disk looks like to it. */
+static void check_full_disk(size_t bytes) {
+  FileWriter writer;
+  files_write(in("safe"), "old", 3);
+  size_t before = entries();
+  assert_int_equal(files_create(&writer, in("safe")), STATUS_OK);
+  int full = open("/dev/full", O_WRONLY);
+  assert_true(full >= 0 && dup2(full, fileno(writer.stream)) >= 0);
+  close(full);
+  for (size_t i = 0; i < bytes; i++) fputc('x', writer.stream);
+  assert_int_equal(files_commit(&writer), STATUS_IO);
+  check_message("/safe: No space left on device");
+  check_content(in("safe"), "old");
+  assert_int_equal(entries(), before);
+}
+
+static void a_full_disk_replaces_nothing(void **state) {
+  (void)state;
+  check_full_disk(10);     /* found by the last flush */
+  check_full_disk(100000); /* found by a write on the way */
+}
+
+static void a_size_limit_replaces_nothing(void **state) {
+  (void)state;
+  struct rlimit old, tight;
+  char *block = calloc(1, 1 << 20);
+  files_write(in("limited"), "old", 3);
+  size_t before = entries();
+  signal(SIGXFSZ, SIG_IGN);
+  getrlimit(RLIMIT_FSIZE, &old);
+  tight = (struct rlimit){100000, old.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  Status status = files_write(in("limited"), block, 1 << 20);
+  setrlimit(RLIMIT_FSIZE, &old);
+  free(block);
+  assert_int_equal(status, STATUS_IO);
+  check_message("/limited: ");
+  check_content(in("limited"), "old");
+  assert_int_equal(entries(), before);
+}
+
+static void an_unwritable_place_is_named(void **state) {
+  (void)state;
+  FileWriter writer;
+  assert_int_equal(files_write(in("no/such/file"), "x", 1), STATUS_NOT_FOUND);
+  check_message("no/such/file");
+  assert_int_equal(files_write("/proc/file", "x", 1), STATUS_NOT_FOUND);
+  assert_int_equal(files_create(&writer, "/dev/null/x"), STATUS_IO);
+  assert_null(writer.stream);
+  files_abort(&writer); /* nothing to do */
+  mkdir(in("locked"), 0500);
+  if (access(in("locked"), W_OK) == 0) return; /* root may write anywhere */
+  assert_int_equal(files_write(in("locked/file"), "x", 1), STATUS_IO);
+  check_message("Permission denied");
+}
+
+static void a_directory_in_the_way_is_kept(void **state) {
+  (void)state;
+  assert_int_equal(files_make_dirs(in("way/inner")), STATUS_OK);
+  size_t before = entries();
+  assert_int_equal(files_write(in("way"), "x", 1), STATUS_IO);
+  assert_true(files_is_dir(in("way/inner")));
+  assert_int_equal(entries(), before);
+}
+
+static void make_dirs_makes_the_whole_path(void **state) {
+  (void)state;
+  assert_int_equal(files_make_dirs(in("a/b//c/")), STATUS_OK);
+  assert_true(files_is_dir(in("a/b/c")));
+  assert_int_equal(files_make_dirs(in("a/b/c")), STATUS_OK);
+  assert_int_equal(files_make_dirs("/"), STATUS_OK);
+  files_write(in("plain"), "x", 1);
+  assert_int_equal(files_make_dirs(in("plain")), STATUS_IO);
+  assert_int_equal(files_make_dirs(in("plain/below")), STATUS_IO);
+  check_message("plain");
+  assert_true(files_exists(in("plain")) && !files_is_dir(in("plain")) && !files_exists(in("nowhere")));
+}
+
+static void names_come_sorted(void **state) {
+  (void)state;
+  char **names, name[32];
+  size_t count;
+  files_make_dirs(in("many"));
+  for (int i = 150; i-- > 0;) {
+    snprintf(name, sizeof name, "many/%03d", i);
+    files_write(in(name), "", 0);
+  }
+  files_write(in("many/.hidden"), "", 0);
+  files_write(in("many/B"), "", 0);
+  files_write(in("many/a"), "", 0);
+  assert_int_equal(files_list(in("many"), &names, &count), STATUS_OK);
+  assert_int_equal(count, 153);
+  assert_string_equal(names[0], ".hidden");
+  assert_string_equal(names[1], "000");
+  assert_string_equal(names[150], "149");
+  assert_string_equal(names[151], "B");
+  assert_string_equal(names[152], "a");
+  files_list_free(names, count);
+  assert_int_equal(files_list(in("absent"), &names, &count), STATUS_NOT_FOUND);
+  assert_null(names);
+}
+
+static void join_puts_one_slash(void **state) {
+  (void)state;
+  const char *cases[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
+  for (int i = 0; i < 5; i++) {
+    char *joined = files_join(cases[i][0], cases[i][1]);
+    assert_string_equal(joined, cases[i][2]);
+    free(joined);
+  }
+}
+
+static int make_folder(void **state) {
+  (void)state;
+  return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  char command[64];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(maps_hold_the_bytes),
+      cmocka_unit_test(an_empty_file_maps_to_nothing),
+      cmocka_unit_test(what_is_no_regular_file_is_refused),
+      cmocka_unit_test(a_file_over_the_limit_is_named),
+      cmocka_unit_test(the_old_file_stays_until_commit),
+      cmocka_unit_test(a_full_disk_replaces_nothing),
+      cmocka_unit_test(a_size_limit_replaces_nothing),
+      cmocka_unit_test(an_unwritable_place_is_named),
+      cmocka_unit_test(a_directory_in_the_way_is_kept),
+      cmocka_unit_test(make_dirs_makes_the_whole_path),
+      cmocka_unit_test(names_come_sorted),
+      cmocka_unit_test(join_puts_one_slash),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,209 @@
+/* Options: every kind, defaults kept, what a wrong command line is told, the help page. */
+#include "base/options.h"
+#include <cmocka.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Values {
+  bool quiet, augment;
+  int64_t epochs, offset, devices[2];
+  double lr, ratio;
+  const char *data;
+  int split;
+} Values;
+
+enum { OPTIONS = 12 };
+
+static Values values;
+static Option options[OPTIONS];
+static const char *positional[16];
+static int count;
+
+static void reset(void) {
+  values = (Values){.augment = true, .epochs = 10, .devices = {4, 4}, .lr = 0.001, .split = 1};
+  const Option table[OPTIONS] = {
+      {.kind = OPTION_GROUP, .help = "Training"},
+      {OPTION_INT, "epochs", 'e', &values.epochs, "N", NULL, 1, 1000, "passes over the data", false},
+      {OPTION_INT, "offset", 0, &values.offset, "N", NULL, 0, 0, "any whole number", false},
+      {OPTION_REAL, "lr", 0, &values.lr, "RATE", NULL, 0, 1, "learning rate", false},
+      {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, "any number", false},
+      {OPTION_RANGE, "devices", 'n', values.devices, "N|A-B", NULL, 1, 64, "devices", false},
+      {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, "shares of the tokens", false},
+      {.kind = OPTION_GROUP, .help = "Other"},
+      {OPTION_TEXT, "data-dir", 'd', &values.data, "DIR", NULL, 0, 0, "where the data is", false},
+      {OPTION_FLAG, "quiet", 'q', &values.quiet, NULL, NULL, 0, 0, "say less", false},
+      {OPTION_FLAG, "augment", 'a', &values.augment, NULL, NULL, 0, 0, "crops and flips", false},
+      {.kind = OPTION_GROUP},
+  };
+  memcpy(options, table, sizeof table);
+}
+
+/* Parses a line split at blanks; '~' stands for an empty argument. */
+static Status parse(const char *line) {
+  static char copy[512];
+  char *arguments[32] = {"program"};
+  int length = 1;
+  reset();
+  snprintf(copy, sizeof copy, "%s", line);
+  for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) arguments[length++] = strcmp(word, "~") ? word : word + 1;
+  return options_parse(options, length, arguments, positional, &count);
+}
+
+static void check_refused(const char *line, const char *first, const char *second) {
+  if (parse(line) != STATUS_BAD_USAGE) fail_msg("accepted: %s", line);
+  if (!strstr(status_message(), first)) fail_msg("%s: '%s' is not in '%s'", line, first, status_message());
+  if (second && !strstr(status_message(), second)) fail_msg("%s: '%s' is not in '%s'", line, second, status_message());
+}
+
+static void defaults_stay(void **state) {
+  (void)state;
+  assert_int_equal(parse(""), STATUS_OK);
+  assert_int_equal(count, 0);
+  assert_true(values.epochs == 10 && values.lr == 0.001 && values.augment && !values.quiet && values.split == 1 && !values.data);
+  assert_false(options_find(options, "epochs")->given);
+  assert_int_equal(options_parse(options, 0, NULL, positional, &count), STATUS_OK);
+}
+
+static void every_kind_is_read(void **state) {
+  (void)state;
+  assert_int_equal(parse("--epochs 3 --offset=-7 --lr=2.5e-1 --ratio 5% --devices 2-8 --split random --data-dir a=b --quiet --no-augment"),
+                   STATUS_OK);
+  assert_int_equal(values.epochs, 3);
+  assert_int_equal(values.offset, -7);
+  assert_true(values.lr == 0.25 && fabs(values.ratio - 0.05) < 1e-15);
+  assert_true(values.devices[0] == 2 && values.devices[1] == 8);
+  assert_int_equal(values.split, 2);
+  assert_string_equal(values.data, "a=b");
+  assert_true(values.quiet && !values.augment);
+  assert_true(options_find(options, "epochs")->given && options_find(options, "augment")->given);
+  assert_int_equal(parse("--offset 9223372036854775807 --devices=5 --ratio -1e300"), STATUS_OK);
+  assert_true(values.offset == INT64_MAX && values.devices[0] == 5 && values.devices[1] == 5 && values.ratio == -1e300);
+  assert_int_equal(parse("--epochs 3 --epochs 4"), STATUS_OK); /* the last one counts */
+  assert_int_equal(values.epochs, 4);
+}
+
+static void short_forms_work(void **state) {
+  (void)state;
+  assert_int_equal(parse("-e3 -n 2-3 -qd here"), STATUS_OK);
+  assert_true(values.epochs == 3 && values.devices[1] == 3 && values.quiet);
+  assert_string_equal(values.data, "here");
+  check_refused("-x", "-x", "--help");
+  check_refused("-e", "-e needs a value", "N");
+  check_refused("-e0", "-e: '0'", "from 1 to 1000");
+}
+
+static void the_rest_is_positional(void **state) {
+  (void)state;
+  assert_int_equal(parse("a.png --quiet b.png - -- --epochs -e"), STATUS_OK);
+  assert_int_equal(count, 5);
+  const char *expected[] = {"a.png", "b.png", "-", "--epochs", "-e"};
+  for (int i = 0; i < 5; i++) assert_string_equal(positional[i], expected[i]);
+  assert_int_equal(values.epochs, 10);
+}
+
+static void wrong_numbers_are_told_the_range(void **state) {
+  (void)state;
+  const char *const wrong[] = {"0", "1001", "-1", "x", "3x", "1.5", "0x10", "99999999999999999999", "+", "~"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    char line[64];
+    snprintf(line, sizeof line, "--epochs %s", wrong[i]);
+    check_refused(line, "--epochs: '", "a whole number from 1 to 1000");
+    assert_int_equal(values.epochs, 10);
+  }
+  check_refused("--lr 1.5", "--lr: '1.5'", "a number from 0 to 1");
+  check_refused("--lr nan", "--lr: 'nan'", NULL);
+  check_refused("--ratio inf", "--ratio: 'inf'", "give a number");
+  check_refused("--ratio 1e999", "--ratio", NULL);
+  check_refused("--lr 5%%", "--lr: '5%%'", NULL);
+  check_refused("--lr %", "--lr", NULL);
+  check_refused("--offset 9223372036854775808", "--offset", "a whole number");
+}
+
+static void wrong_ranges_are_refused(void **state) {
+  (void)state;
+  const char *const wrong[] = {"0-4", "8-2", "2-", "-2", "2-65", "2-4-6", "a-b", "2-4x", "2--4"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    char line[64];
+    snprintf(line, sizeof line, "--devices=%s", wrong[i]);
+    check_refused(line, "--devices: '", "a range like 2-8 from 1 to 64");
+    assert_true(values.devices[0] == 4 && values.devices[1] == 4);
+  }
+}
+
+static void wrong_choices_are_told_the_others(void **state) {
+  (void)state;
+  check_refused("--split odd", "--split: 'odd'", "even|fixed|random");
+  check_refused("--split rand", "--split: 'rand'", NULL);
+  check_refused("--split ~", "--split: ''", NULL);
+  check_refused("--split even|fixed", "--split", NULL);
+  check_refused("--split", "--split needs a value", "even|fixed|random");
+  assert_int_equal(values.split, 1);
+  assert_int_equal(parse("--split even"), STATUS_OK);
+  assert_int_equal(values.split, 0);
+}
+
+static void unknown_names_get_the_nearest(void **state) {
+  (void)state;
+  check_refused("--epoch 3", "unknown option --epoch;", "did you mean --epochs?");
+  check_refused("--devcies 3", "--devcies", "did you mean --devices?");
+  check_refused("--data x", "--data;", "did you mean --data-dir?");
+  check_refused("--elephants", "unknown option --elephants", "--help lists all");
+  assert_null(strstr(status_message(), "did you mean"));
+  check_refused("--no-epochs", "unknown option --no-epochs", NULL);
+  check_refused("--=3", "unknown option", NULL);
+  char line[300] = "--";
+  memset(line + 2, 'x', 250);
+  check_refused(line, "unknown option --xxx", NULL);
+}
+
+static void flags_take_no_value_and_others_need_one(void **state) {
+  (void)state;
+  check_refused("--quiet=yes", "--quiet takes no value", NULL);
+  check_refused("--epochs", "--epochs needs a value", "N");
+  check_refused("--data-dir --quiet", "--data-dir needs a value", "DIR");
+  check_refused("--data-dir=", "--data-dir: ''", NULL);
+}
+
+static void the_help_shows_groups_and_defaults(void **state) {
+  (void)state;
+  char *text = NULL;
+  size_t size;
+  reset();
+  FILE *stream = open_memstream(&text, &size);
+  options_help(options, "program [options]", "Does things.", stream);
+  fclose(stream);
+  assert_string_equal(text, "usage: program [options]\nDoes things.\n\nTraining\n"
+                            "  -e, --epochs N                passes over the data (default 10)\n"
+                            "      --offset N                any whole number (default 0)\n"
+                            "      --lr RATE                 learning rate (default 0.001)\n"
+                            "      --ratio R                 any number (default 0)\n"
+                            "  -n, --devices N|A-B           devices (default 4)\n"
+                            "      --split even|fixed|random shares of the tokens (default fixed)\n"
+                            "\nOther\n"
+                            "  -d, --data-dir DIR            where the data is\n"
+                            "  -q, --quiet                   say less\n"
+                            "  -a, --[no-]augment            crops and flips (default on)\n");
+  free(text);
+  assert_null(options_find(options, "nothing"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(defaults_stay),
+      cmocka_unit_test(every_kind_is_read),
+      cmocka_unit_test(short_forms_work),
+      cmocka_unit_test(the_rest_is_positional),
+      cmocka_unit_test(wrong_numbers_are_told_the_range),
+      cmocka_unit_test(wrong_ranges_are_refused),
+      cmocka_unit_test(wrong_choices_are_told_the_others),
+      cmocka_unit_test(unknown_names_get_the_nearest),
+      cmocka_unit_test(flags_take_no_value_and_others_need_one),
+      cmocka_unit_test(the_help_shows_groups_and_defaults),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

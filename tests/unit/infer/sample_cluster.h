@@ -1,0 +1,187 @@
+/* A small random ASTRA checkpoint, and what N devices must compute with it, emulated in one process with the same model code but without
+ * any of src/infer's. Shared by the tests of src/infer and by make_sample. */
+#ifndef TESTS_SAMPLE_CLUSTER_H
+#define TESTS_SAMPLE_CLUSTER_H
+#include "autograd/tape.h"
+#include "nn/checkpoint.h"
+#include "vq/codebook.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct SampleCluster {
+  ModelConfig config;
+  Model *model;
+  Codebook *books; /* [blocks * sites] */
+  real *codewords;
+} SampleCluster;
+
+/* What the emulation found. */
+typedef struct SampleAnswer {
+  Exchange exchange; /* first */
+  SampleCluster *cluster;
+  Tensor *remote;
+  int32_t *codes;  /* [blocks][B, T, G], content tokens in the picture's order */
+  real *logits;    /* [B, classes] */
+  int64_t batch;
+} SampleAnswer;
+
+static inline Status sample_config(ModelConfig *config, const char *preset, int groups, int entries, int devices, ClassToken class_token) {
+  bool tiny = strcmp(preset, "tiny") == 0;
+  Status status = config_preset(config, tiny ? "vit-cifar" : preset, tiny ? 7 : 100);
+  if (status != STATUS_OK) return status;
+  if (tiny) config->image = 16, config->patch = 4, config->width = 32, config->heads = config->kv_heads = 2, config->mlp = 64, config->blocks = 3;
+  config->astra.groups = groups;
+  config->astra.codebook_size = entries;
+  config->astra.devices = config->astra.devices_least = devices;
+  config->astra.class_token = class_token;
+  return STATUS_OK;
+}
+
+/* Random weights, large enough that every part of the model shows in the logits; random codebooks of the scale of a LayerNorm's output. */
+static inline Status sample_open(SampleCluster *cluster, const ModelConfig *config, uint64_t seed) {
+  Rng rng;
+  rng_init(&rng, seed, 0);
+  *cluster = (SampleCluster){0};
+  TRY(config_copy(&cluster->config, config));
+  TRY(model_new(&cluster->model, config));
+  ParamSet *params = model_params(cluster->model);
+  TRY(param_allocate(params, false));
+  param_initialise(params, &rng);
+  for (size_t i = 0; i < params->count; i++) {
+    Tensor *tensor = &params->list[i].tensor;
+    for (int64_t j = 0; j < tensor_count(tensor); j++) tensor->value[j] = (real)((double)tensor->value[j] * 4 + 0.02 * rng_normal(&rng));
+  }
+  int sets = config->astra.groups ? (int)config->blocks * config_sites(config) : 0;
+  int64_t each = config->astra.codebook_size * config_site_width(config);
+  cluster->books = calloc((size_t)sets + 1, sizeof(Codebook));
+  cluster->codewords = malloc((size_t)(sets * each + 1) * sizeof(real));
+  for (int64_t i = 0; i < sets * each; i++) cluster->codewords[i] = (real)(3 * rng_normal(&rng));
+  for (int i = 0; i < sets; i++) {
+    TRY(codebook_init(&cluster->books[i], config->astra.groups, config->astra.codebook_size, config_site_width(config), cluster->codewords + i * each));
+    codebook_refresh(&cluster->books[i]);
+  }
+  return STATUS_OK;
+}
+
+static inline void sample_close(SampleCluster *cluster) {
+  for (int i = 0; cluster->config.astra.groups && i < cluster->config.blocks * config_sites(&cluster->config); i++)
+    codebook_release(&cluster->books[i]);
+  free(cluster->books);
+  free(cluster->codewords);
+  model_free(cluster->model);
+  config_release(&cluster->config);
+}
+
+static inline Status sample_save(SampleCluster *cluster, const char *directory) {
+  return checkpoint_save(cluster->model, directory, cluster->config.astra.groups ? cluster->codewords : NULL, NULL, SAFE_F32);
+}
+
+static inline void sample_pixels(const ModelConfig *config, uint64_t seed, int64_t batch, float *pixels) {
+  Rng rng;
+  rng_init(&rng, seed, 1);
+  for (int64_t i = 0; i < batch * config->channels * config->image * config->image; i++) pixels[i] = (float)rng_normal(&rng);
+}
+
+static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  SampleAnswer *answer = (SampleAnswer *)self;
+  const Codebook *book = &answer->cluster->books[block];
+  int64_t batch = h->shape[0], width = book->width, shape[3] = {batch, layout->shared, width};
+  real *x = malloc((size_t)(layout->shared * width) * sizeof(real));
+  int32_t *codes = malloc((size_t)(layout->shared * book->groups) * sizeof(int32_t));
+  void *scratch = malloc(codebook_assign_scratch(book));
+  (void)site;
+  answer->remote = tape_tensor(tape, 3, shape);
+  for (int64_t b = 0; b < batch; b++) {
+    for (int64_t i = 0; i < layout->shared; i++)
+      memcpy(x + i * width, h->value + (b * layout->rows + layout->shared_row[i]) * width, (size_t)width * sizeof(real));
+    codebook_assign(book, x, layout->shared, codes, NULL, scratch);
+    codebook_lookup(book, codes, layout->shared, answer->remote->value + b * layout->shared * width);
+    for (int64_t i = 0; i < layout->shared; i++) {
+      int64_t token = layout->row_token[layout->shared_row[i]];
+      if (token < 0) continue;
+      memcpy(answer->codes + (((int64_t)block * batch + b) * layout->tokens + token) * book->groups, codes + i * book->groups,
+             (size_t)book->groups * sizeof(int32_t));
+    }
+  }
+  free(x);
+  free(codes);
+  free(scratch);
+  return STATUS_OK;
+}
+
+static inline Status sample_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                                   const uint8_t **lost) {
+  (void)tape, (void)layout, (void)block, (void)site;
+  *remote = ((SampleAnswer *)self)->remote;
+  *lost = NULL;
+  return STATUS_OK;
+}
+
+/* The answer of `devices` devices: counts and order as in layout_build. */
+static inline Status sample_answer(SampleCluster *cluster, int devices, const int64_t *counts, const int32_t *order, const float *pixels,
+                                   int64_t batch, SampleAnswer *answer) {
+  const ModelConfig *config = &cluster->config;
+  int64_t tokens = config_tokens(config), shape[4] = {batch, config->channels, config->image, config->image};
+  TokenLayout layout = {0};
+  *answer = (SampleAnswer){.exchange = {sample_begin, sample_finish}, .cluster = cluster, .batch = batch};
+  answer->codes = calloc((size_t)(config->blocks * batch * tokens * (config->astra.groups + 1)), sizeof(int32_t));
+  answer->logits = calloc((size_t)(batch * config->classes), sizeof(real));
+  Arena *arena = arena_new((size_t)1 << 32);
+  Tape *tape = tape_new(arena);
+  tape_record(tape, false);
+  Status status = devices > 1 ? layout_build(&layout, tokens, devices, counts, order, config->astra.class_token, -1)
+                              : layout_build_plain(&layout, tokens, config->astra.class_token);
+  if (status == STATUS_OK) {
+    Tensor *input = tape_tensor(tape, 4, shape);
+    for (int64_t i = 0; i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
+    Tensor *replicas = model_encode(cluster->model, tape, input, &layout, devices > 1 ? &answer->exchange : NULL);
+    Tensor *logits = model_classify(cluster->model, tape, replicas);
+    status = tape_status(tape);
+    if (logits) memcpy(answer->logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));
+  }
+  layout_release(&layout);
+  tape_free(tape);
+  arena_free(arena);
+  return status;
+}
+
+static inline void sample_answer_release(SampleAnswer *answer) {
+  free(answer->codes);
+  free(answer->logits);
+}
+
+/* selftest.safetensors of `batch` pictures, as training writes it, over an even contiguous map of config.astra.devices. */
+static inline Status sample_save_selftest(SampleCluster *cluster, const char *directory, int64_t batch) {
+  const ModelConfig *config = &cluster->config;
+  int devices = config->astra.devices;
+  int64_t tokens = config_tokens(config), numbers = batch * config->channels * config->image * config->image, counts[64];
+  float *pixels = malloc((size_t)numbers * sizeof(float));
+  int32_t *device_of = malloc((size_t)tokens * sizeof(int32_t));
+  SampleAnswer answer;
+  SafeItem items[64];
+  char names[60][48], path[4096];
+  sample_pixels(config, 7, batch, pixels);
+  layout_even_counts(tokens, devices, counts);
+  for (int64_t d = 0, i = 0; d < devices; i += counts[d++]) {
+    for (int64_t j = 0; j < counts[d]; j++) device_of[i + j] = (int32_t)d;
+  }
+  TRY(sample_answer(cluster, devices, counts, NULL, pixels, batch, &answer));
+  size_t count = 0;
+  items[count++] = (SafeItem){"pixel_values", SAFE_F32, SAFE_F32, 4, {batch, config->channels, config->image, config->image}, pixels};
+  items[count++] = (SafeItem){"logits", SAFE_F32, SAFE_REAL, 2, {batch, config->classes}, answer.logits};
+  items[count++] = (SafeItem){"device_of", SAFE_I32, SAFE_I32, 1, {tokens}, device_of};
+  for (int64_t i = 0; i < config->blocks && i < 60; i++) {
+    snprintf(names[i], sizeof names[i], "codes.astra.layers.%lld.x", (long long)i);
+    items[count++] = (SafeItem){names[i], SAFE_I32, SAFE_I32, 3, {batch, tokens, config->astra.groups},
+                                answer.codes + i * batch * tokens * config->astra.groups};
+  }
+  snprintf(path, sizeof path, "%s/selftest.safetensors", directory);
+  Status status = safetensors_save(path, items, count, NULL);
+  free(pixels);
+  free(device_of);
+  sample_answer_release(&answer);
+  return status;
+}
+
+#endif

@@ -1,0 +1,210 @@
+/* Messages over a stream: in pieces, in both directions at once, held back, refused, cut off. */
+#include "base/clock.h"
+#include "infer/link.h"
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LONG = 1 << 20 };
+
+typedef struct End {
+  Link link;
+  uint8_t *buffer; /* LONG */
+  bool full, refuse;
+  int delivered;
+  WireHeader last;
+} End;
+
+static Status place(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
+  End *end = context;
+  (void)link, (void)header;
+  if (end->refuse) return status_set(STATUS_BAD_VALUE, "sent what nobody wants");
+  *payload = end->full ? NULL : end->buffer;
+  return STATUS_OK;
+}
+
+static Status deliver(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
+  End *end = context;
+  (void)link;
+  assert_ptr_equal(payload, end->buffer);
+  end->delivered++;
+  end->last = *header;
+  return STATUS_OK;
+}
+
+static void open_end(End *end, int fd, int peer) {
+  LinkSink sink = {end, LONG, place, deliver};
+  *end = (End){.buffer = malloc(LONG)};
+  assert_int_equal(link_open(&end->link, fd, peer, &sink), STATUS_OK);
+}
+
+static void close_end(End *end) {
+  link_close(&end->link);
+  free(end->buffer);
+}
+
+/* A message of `bytes` payload bytes that differ from place to place. */
+static uint8_t *make_message(uint32_t bytes, uint8_t salt, uint32_t request) {
+  uint8_t *message = malloc(WIRE_HEADER + bytes);
+  wire_pack(&(WireHeader){.kind = WIRE_CODES, .sender = 1, .request = request, .count = 1, .bytes = bytes}, message);
+  for (uint32_t i = 0; i < bytes; i++) message[WIRE_HEADER + i] = (uint8_t)(i * 31 + (i >> 8) + salt);
+  return message;
+}
+
+static Status step(Link *link, double seconds) { return links_step(&link, 1, seconds); }
+
+static void one_byte_at_a_time(void **state) {
+  (void)state;
+  int fd[2];
+  End end;
+  uint8_t *message = make_message(50, 7, 1);
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  open_end(&end, fd[0], 1);
+  for (size_t i = 0; i < WIRE_HEADER + 50; i++) {
+    assert_int_equal(end.delivered, 0);
+    assert_int_equal(write(fd[1], message + i, 1), 1);
+    assert_int_equal(step(&end.link, 1), STATUS_OK);
+  }
+  assert_int_equal(end.delivered, 1);
+  assert_memory_equal(end.buffer, message + WIRE_HEADER, 50);
+  assert_int_equal(end.link.received.bytes, WIRE_HEADER + 50);
+  assert_int_equal(end.link.received.messages, 1);
+  close(fd[1]);
+  close_end(&end);
+  free(message);
+}
+
+/* Both ends have more to say than the socket buffers hold: neither may wait for the other to read first. */
+static void full_buffers_both_ways(void **state) {
+  (void)state;
+  int fd[2], small = 4096;
+  End a, b;
+  uint8_t *from_a = make_message(LONG, 1, 1), *from_b = make_message(LONG - 1, 2, 2);
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  for (int i = 0; i < 2; i++) setsockopt(fd[i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  open_end(&a, fd[0], 1);
+  open_end(&b, fd[1], 0);
+  assert_int_equal(link_send(&a.link, from_a, WIRE_HEADER + LONG), STATUS_OK);
+  assert_int_equal(link_send(&b.link, from_b, WIRE_HEADER + LONG - 1), STATUS_OK);
+  assert_int_equal(step(&a.link, 0), STATUS_OK);
+  assert_int_equal(link_pending(&a.link), 1); /* it really did not fit */
+  Link *both[2] = {&a.link, &b.link};
+  double until = clock_now() + 20;
+  while ((!a.delivered || !b.delivered) && clock_now() < until) assert_int_equal(links_step(both, 2, 1), STATUS_OK);
+  assert_int_equal(a.delivered + b.delivered, 2);
+  assert_memory_equal(b.buffer, from_a + WIRE_HEADER, LONG);
+  assert_memory_equal(a.buffer, from_b + WIRE_HEADER, LONG - 1);
+  assert_int_equal(link_pending(&a.link), 0);
+  assert_int_equal(a.link.sent.bytes, WIRE_HEADER + LONG);
+  assert_int_equal(a.link.sent.messages, 1);
+  close_end(&a);
+  close_end(&b);
+  free(from_a);
+  free(from_b);
+}
+
+static void a_held_back_peer_waits_without_spinning(void **state) {
+  (void)state;
+  int fd[2];
+  End end;
+  uint8_t *message = make_message(100, 3, 1);
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  open_end(&end, fd[0], 1);
+  end.full = true;
+  assert_int_equal(write(fd[1], message, WIRE_HEADER + 100), WIRE_HEADER + 100);
+  assert_int_equal(step(&end.link, 1), STATUS_OK);
+  double start = clock_now();
+  assert_int_equal(step(&end.link, 0.1), STATUS_OK);
+  assert_true(clock_now() - start > 0.09); /* data waits, yet nothing is to be done */
+  assert_int_equal(end.delivered, 0);
+  end.full = false;
+  assert_int_equal(step(&end.link, 0), STATUS_OK);
+  assert_int_equal(end.delivered, 1);
+  assert_memory_equal(end.buffer, message + WIRE_HEADER, 100);
+  close(fd[1]);
+  close_end(&end);
+  free(message);
+}
+
+static void messages_before_a_hang_up_still_count(void **state) {
+  (void)state;
+  int fd[2];
+  End end;
+  uint8_t *message = make_message(10, 3, 1);
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  open_end(&end, fd[0], 5);
+  assert_int_equal(write(fd[1], message, WIRE_HEADER + 10), WIRE_HEADER + 10);
+  close(fd[1]);
+  assert_int_equal(step(&end.link, 1), STATUS_PEER);
+  assert_int_equal(end.delivered, 1);
+  assert_string_equal(status_message(), "node 5: closed the connection");
+  assert_int_equal(end.link.status, STATUS_PEER);
+  assert_int_equal(end.link.fd, -1);
+  assert_int_equal(link_send(&end.link, message, WIRE_HEADER), STATUS_PEER);
+  close_end(&end);
+  free(message);
+}
+
+static void cut_off_in_a_message(void **state) {
+  (void)state;
+  int fd[2];
+  End end;
+  uint8_t *message = make_message(10, 3, 1);
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  open_end(&end, fd[0], -1);
+  assert_int_equal(write(fd[1], message, WIRE_HEADER + 9), WIRE_HEADER + 9);
+  close(fd[1]);
+  assert_int_equal(step(&end.link, 1), STATUS_PEER);
+  assert_int_equal(end.delivered, 0);
+  assert_string_equal(status_message(), "the leader: closed the connection");
+  close_end(&end);
+  free(message);
+}
+
+static void hostile_headers_close_the_link(void **state) {
+  (void)state;
+  for (int fault = 0; fault < 3; fault++) {
+    int fd[2];
+    End end;
+    uint8_t *message = make_message(10, 3, 1);
+    assert_int_equal(link_pair(fd), STATUS_OK);
+    open_end(&end, fd[0], 2);
+    if (fault == 0) message[0] ^= 1;                                                                                    /* magic */
+    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_CODES, .bytes = LONG + 1}, message);                           /* too long */
+    if (fault == 2) end.refuse = true;                                                                                  /* the owner */
+    assert_int_equal(write(fd[1], message, WIRE_HEADER), WIRE_HEADER);
+    assert_int_equal(step(&end.link, 1), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "node 2: "));
+    assert_int_equal(end.link.fd, -1);
+    close(fd[1]);
+    close_end(&end);
+    free(message);
+  }
+}
+
+static void the_queue_has_an_end(void **state) {
+  (void)state;
+  int fd[2];
+  End end;
+  uint8_t *message = make_message(LONG, 3, 1);
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  open_end(&end, fd[0], 2);
+  for (int i = 0; i < LINK_QUEUE; i++) assert_int_equal(link_send(&end.link, message, WIRE_HEADER + LONG), STATUS_OK);
+  assert_int_equal(link_send(&end.link, message, WIRE_HEADER + LONG), STATUS_PEER);
+  close(fd[1]);
+  close_end(&end);
+  free(message);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_byte_at_a_time),
+                                     cmocka_unit_test(full_buffers_both_ways),
+                                     cmocka_unit_test(a_held_back_peer_waits_without_spinning),
+                                     cmocka_unit_test(messages_before_a_hang_up_still_count),
+                                     cmocka_unit_test(cut_off_in_a_message),
+                                     cmocka_unit_test(hostile_headers_close_the_link),
+                                     cmocka_unit_test(the_queue_has_an_end)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,48 @@
+/* A directory for one test program's files, removed with all that is in it; and the place of the shared reference files. */
+#ifndef TESTS_NN_SCRATCH_H
+#define TESTS_NN_SCRATCH_H
+#include "base/files.h"
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char scratch[] = "/tmp/astra-test-XXXXXX";
+
+static int scratch_make(void **state) {
+  (void)state;
+  return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int scratch_unlink(const char *path, const struct stat *info, int kind, struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  return remove(path);
+}
+
+static int scratch_remove(void **state) {
+  (void)state;
+  return nftw(scratch, scratch_unlink, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* "SCRATCH/name"; valid until the fourth call after this one. */
+static inline const char *scratch_path(const char *name) {
+  static char paths[4][256];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", scratch, name);
+  return path;
+}
+
+/* "SHARED/golden/name", or NULL with a printed line when it is not there. */
+static inline const char *golden_path(const char *name) {
+  static char path[512];
+  const char *shared = getenv("ASTRA_SHARED");
+  snprintf(path, sizeof path, "%s/golden/%s", shared ? shared : "../shared", name);
+  if (files_is_dir(path)) return path;
+  printf("skipped: %s is not there (set ASTRA_SHARED)\n", path);
+  return NULL;
+}
+
+#endif

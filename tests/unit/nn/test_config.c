@@ -1,0 +1,307 @@
+/* config.json and preprocessor_config.json: presets, there and back, and values that are not accepted. */
+#include "nn/config.h"
+#include "unit/nn/scratch.h"
+#include <cmocka.h>
+#include <math.h>
+
+#define VIT   "\"model_type\":\"vit\",\"hidden_size\":48,\"num_attention_heads\":4,\"num_hidden_layers\":3,\"intermediate_size\":96,"
+#define SMALL VIT "\"image_size\":32,\"patch_size\":8"
+
+static Status parse(ModelConfig *config, const char *json) { return config_parse(config, json, strlen(json), "config.json"); }
+
+static void assert_refused(const char *json, Status code, const char *words) {
+  ModelConfig config;
+  assert_int_equal(parse(&config, json), code);
+  if (!strstr(status_message(), words) || !strstr(status_message(), "config.json"))
+    fail_msg("'%s' should name the file and mention '%s'", status_message(), words);
+  assert_null(config.labels);
+}
+
+static void test_presets(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int64_t tokens, width, blocks, heads, mlp;
+  } want[] = {{"vit-base", 196, 768, 12, 12, 3072},
+              {"vit-small", 196, 384, 12, 6, 1536},
+              {"vit-tiny", 196, 192, 12, 3, 768},
+              {"vit-cifar", 64, 192, 6, 3, 768}};
+  for (size_t i = 0; i < 4; i++) {
+    ModelConfig config;
+    assert_int_equal(config_preset(&config, want[i].name, 100), STATUS_OK);
+    assert_int_equal(config_check(&config), STATUS_OK);
+    assert_true(config_tokens(&config) == want[i].tokens && config.width == want[i].width && config.blocks == want[i].blocks);
+    assert_true(config.heads == want[i].heads && config.kv_heads == want[i].heads && config.mlp == want[i].mlp && config.classes == 100);
+    assert_string_equal(config.labels[99], "LABEL_99");
+    assert_non_null(strstr(config_preset_names(), want[i].name));
+    config_release(&config);
+  }
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "vit-huge", 2), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), "vit-cifar"));
+  assert_int_equal(config_preset(&config, "vit-base", 0), STATUS_BAD_VALUE);
+}
+
+/* The paper: ViT-Base with 32 groups of 1024 codes is compressed 76.8-fold. */
+static void test_derived(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "vit-base", 2), STATUS_OK);
+  assert_true(config_compression(&config) == 0 && config_bits_per_token(&config) == 0);
+  config.astra.groups = 32;
+  assert_int_equal(config_code_bits(&config), 10);
+  assert_true(config_bits_per_token(&config) == 12 * 32 * 10);
+  assert_true(fabs(config_compression(&config) - 76.8) < 1e-12);
+  config.astra.site = SITE_KV;
+  config.kv_heads = 4;
+  assert_int_equal(config_sites(&config), 2);
+  assert_int_equal(config_site_width(&config), 256);
+  assert_true(config_bits_per_token(&config) == 2 * 12 * 32 * 10);
+  assert_true(fabs(config_compression(&config) - 32.0 * 256 / 320) < 1e-12);
+  static const int sizes[] = {2, 3, 4, 5, 1000, 1024, 1025, 65536}, bits[] = {1, 2, 2, 3, 10, 10, 11, 16};
+  for (size_t i = 0; i < 8; i++) {
+    config.astra.codebook_size = sizes[i];
+    assert_int_equal(config_code_bits(&config), bits[i]);
+  }
+  config_release(&config);
+}
+
+static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
+  assert_true(a->kind == b->kind && a->width == b->width && a->blocks == b->blocks && a->heads == b->heads && a->kv_heads == b->kv_heads);
+  assert_true(a->mlp == b->mlp && a->activation == b->activation && a->norm_eps == b->norm_eps && a->image == b->image);
+  assert_true(a->patch == b->patch && a->channels == b->channels && a->classes == b->classes && a->resample == b->resample);
+  assert_memory_equal(a->image_mean, b->image_mean, sizeof a->image_mean);
+  assert_memory_equal(a->image_std, b->image_std, sizeof a->image_std);
+  for (int64_t i = 0; i < a->classes; i++) assert_string_equal(a->labels[i], b->labels[i]);
+  const AstraConfig *x = &a->astra, *y = &b->astra;
+  assert_true(x->groups == y->groups && x->codebook_size == y->codebook_size && x->devices == y->devices && x->site == y->site);
+  assert_true(x->devices_least == y->devices_least && x->class_token == y->class_token && x->noise == y->noise);
+  assert_true(x->commitment_weight == y->commitment_weight);
+}
+
+static void test_round_trip(void **state) {
+  (void)state;
+  char *names[] = {"caf\xc3\xa9 \"au lait\"", "dog", "dog", ""};
+  ModelConfig config, back, copy;
+  assert_int_equal(config_preset(&config, "vit-cifar", 2), STATUS_OK);
+  assert_int_equal(config_set_labels(&config, names, 4), STATUS_OK);
+  config.resample = 3;
+  config.activation = ACTIVATION_GELU_TANH;
+  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3};
+  for (int range = 0; range < 2; range++) {
+    config.astra.devices_least = range ? 2 : 8;
+    assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
+    assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
+    assert_equal(&config, &back);
+    config_release(&back);
+  }
+  assert_int_equal(config_copy(&copy, &config), STATUS_OK);
+  assert_equal(&config, &copy);
+  assert_ptr_not_equal(copy.labels[0], config.labels[0]);
+  config_release(&copy);
+  config_release(&config);
+}
+
+/* What Hugging Face's own reader looks for. */
+static void test_written_fields(void **state) {
+  (void)state;
+  ModelConfig config;
+  char *text;
+  size_t size;
+  assert_int_equal(config_preset(&config, "vit-tiny", 2), STATUS_OK);
+  assert_int_equal(config_save(&config, scratch_path("fields")), STATUS_OK);
+  assert_int_equal(files_read(scratch_path("fields/config.json"), 1 << 20, &text, &size), STATUS_OK);
+  static const char *const wanted[] = {"\"architectures\": [\n    \"ViTForImageClassification\"\n  ]",
+                                       "\"model_type\": \"vit\"",
+                                       "\"hidden_act\": \"gelu\"",
+                                       "\"qkv_bias\": true",
+                                       "\"id2label\": {\n    \"0\": \"LABEL_0\"",
+                                       "\"label2id\": {\n    \"LABEL_0\": 0"};
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) assert_non_null(strstr(text, wanted[i]));
+  assert_null(strstr(text, "astra")); /* a plain model */
+  free(text);
+  assert_int_equal(files_read(scratch_path("fields/preprocessor_config.json"), 1 << 20, &text, &size), STATUS_OK);
+  assert_non_null(strstr(text, "\"height\": 224"));
+  assert_non_null(strstr(text, "\"do_normalize\": true"));
+  free(text);
+  config_release(&config);
+}
+
+static void test_defaults(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(parse(&config, "{" VIT "\"unknown\":[1,{\"x\":null}],\"id2label\":null}"), STATUS_OK);
+  assert_true(config.image == 224 && config.patch == 16 && config.channels == 3 && config.norm_eps == 1e-12 && config.classes == 2);
+  assert_true(config.activation == ACTIVATION_GELU && config.resample == 2 && config.image_mean[1] == 0.5);
+  const AstraConfig *astra = &config.astra;
+  assert_true(astra->groups == 0 && astra->codebook_size == 1024 && astra->devices == 4 && astra->devices_least == 4);
+  assert_true(astra->site == SITE_X && astra->class_token == CLASS_DISTRIBUTED && astra->commitment_weight == 0.0005 && astra->noise == 1);
+  config_release(&config);
+}
+
+static void test_astra_object(void **state) {
+  (void)state;
+  static const struct {
+    const char *devices;
+    int least, most;
+  } cases[] = {{"3", 3, 3}, {"\"3\"", 3, 3}, {"\"2-8\"", 2, 8}, {"{\"least\":2,\"most\":8}", 2, 8}};
+  for (size_t i = 0; i < 4; i++) {
+    char json[512];
+    snprintf(json, sizeof json,
+             "{" SMALL
+             ",\"num_labels\":10,\"astra\":{\"site\":\"kv\",\"groups\":8,\"codebook_size\":16,\"class_token\":\"single\",\"devices\":%s}}",
+             cases[i].devices);
+    ModelConfig config;
+    assert_int_equal(parse(&config, json), STATUS_OK);
+    assert_true(config.astra.devices_least == cases[i].least && config.astra.devices == cases[i].most && config.classes == 10);
+    assert_true(config.astra.site == SITE_KV && config.astra.class_token == CLASS_SINGLE && config.astra.groups == 8);
+    config_release(&config);
+  }
+}
+
+static void test_labels(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(parse(&config, "{" SMALL ",\"id2label\":{\"2\":\"c\",\"0\":\"a\",\"1\":\"b\"}}"), STATUS_OK);
+  assert_true(config.classes == 3 && strcmp(config.labels[0], "a") == 0 && strcmp(config.labels[2], "c") == 0);
+  config_release(&config);
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\",\"2\":\"b\"}}", STATUS_BAD_FILE, "'2'");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\",\"00\":\"b\"}}", STATUS_BAD_FILE, "id2label");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\",\"-1\":\"b\"}}", STATUS_BAD_FILE, "'-1'");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\",\"x\":\"b\"}}", STATUS_BAD_FILE, "'x'");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\",\"\":\"b\"}}", STATUS_BAD_FILE, "id2label");
+  assert_refused("{" SMALL ",\"id2label\":{\"99999999999999999999\":\"b\"}}", STATUS_BAD_FILE, "id2label");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":7}}", STATUS_BAD_FILE, "string");
+  assert_refused("{" SMALL ",\"id2label\":{}}", STATUS_BAD_FILE, "id2label");
+  assert_refused("{" SMALL ",\"id2label\":[\"a\"]}", STATUS_BAD_FILE, "id2label");
+  assert_refused("{" SMALL ",\"id2label\":{\"0\":\"a\"},\"num_labels\":3}", STATUS_BAD_FILE, "num_labels");
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  assert_refused("", STATUS_BAD_FILE, "");
+  assert_refused("[]", STATUS_BAD_FILE, "object");
+  assert_refused("{}", STATUS_BAD_FILE, "model_type");
+  assert_refused("{\"model_type\":\"bert\"}", STATUS_UNSUPPORTED, "supported is vit");
+  assert_refused("{\"model_type\":\"vit\"}", STATUS_BAD_FILE, "hidden_size is missing");
+  assert_refused("{" SMALL ",\"hidden_size\":96}", STATUS_BAD_FILE, "duplicate");
+  assert_refused("{" SMALL ",\"hidden_act\":\"relu\"}", STATUS_BAD_FILE, "gelu, gelu_new, gelu_pytorch_tanh");
+  assert_refused("{" SMALL ",\"hidden_act\":3}", STATUS_BAD_FILE, "hidden_act");
+  assert_refused("{" SMALL ",\"qkv_bias\":false}", STATUS_UNSUPPORTED, "qkv_bias");
+  assert_refused("{" SMALL ",\"num_channels\":1}", STATUS_BAD_FILE, "num_channels");
+  assert_refused("{" SMALL ",\"layer_norm_eps\":\"small\"}", STATUS_BAD_FILE, "layer_norm_eps");
+  assert_refused("{" SMALL ",\"layer_norm_eps\":-1}", STATUS_BAD_FILE, "layer_norm_eps");
+  assert_refused("{" SMALL ",\"num_labels\":0}", STATUS_BAD_FILE, "classes");
+  assert_refused("{" VIT "\"image_size\":33,\"patch_size\":8}", STATUS_BAD_FILE, "patch_size 8 does not divide image_size 33");
+  assert_refused("{" VIT "\"image_size\":4,\"patch_size\":8}", STATUS_BAD_FILE, "patch_size");
+  assert_refused("{" VIT "\"image_size\":0}", STATUS_BAD_FILE, "image_size");
+  assert_refused("{" VIT "\"image_size\":224.5}", STATUS_BAD_FILE, "image_size");
+  assert_refused("{" VIT "\"image_size\":9223372036854775807}", STATUS_BAD_FILE, "image_size");
+  assert_refused("{" VIT "\"image_size\":16384,\"patch_size\":1}", STATUS_BAD_FILE, "patches");
+  assert_refused("{\"model_type\":\"vit\",\"hidden_size\":50,\"num_attention_heads\":4,\"num_hidden_layers\":3,\"intermediate_size\":96}",
+                 STATUS_BAD_FILE, "num_attention_heads 4 does not divide hidden_size 50");
+  assert_refused("{\"model_type\":\"vit\",\"hidden_size\":48,\"num_attention_heads\":0,\"num_hidden_layers\":3,\"intermediate_size\":96}",
+                 STATUS_BAD_FILE, "num_attention_heads");
+  assert_refused(
+      "{\"model_type\":\"vit\",\"hidden_size\":48,\"num_attention_heads\":4,\"num_hidden_layers\":100000,\"intermediate_size\":96}",
+      STATUS_BAD_FILE, "num_hidden_layers");
+}
+
+#define ASTRA(fields) "{" SMALL ",\"astra\":{" fields "}}"
+
+static void test_refused_astra(void **state) {
+  (void)state;
+  assert_refused("{" SMALL ",\"astra\":8}", STATUS_BAD_FILE, "astra");
+  assert_refused(ASTRA("\"groups\":7"), STATUS_BAD_FILE, "astra.groups 7 does not divide");
+  assert_refused(ASTRA("\"groups\":-1"), STATUS_BAD_FILE, "astra.groups");
+  assert_refused(ASTRA("\"groups\":1099511627776"), STATUS_BAD_FILE, "astra.groups");
+  assert_refused(ASTRA("\"groups\":96"), STATUS_BAD_FILE, "astra.groups");
+  assert_refused(ASTRA("\"codebook_size\":1"), STATUS_BAD_FILE, "astra.codebook_size");
+  assert_refused(ASTRA("\"codebook_size\":65537"), STATUS_BAD_FILE, "65536");
+  assert_refused(ASTRA("\"site\":\"q\""), STATUS_BAD_FILE, "x, kv");
+  assert_refused(ASTRA("\"class_token\":\"none\""), STATUS_BAD_FILE, "distributed, single");
+  assert_refused(ASTRA("\"devices\":0"), STATUS_BAD_FILE, "astra.devices");
+  assert_refused(ASTRA("\"devices\":\"8-2\""), STATUS_BAD_FILE, "astra.devices");
+  assert_refused(ASTRA("\"devices\":\"2-8x\""), STATUS_BAD_FILE, "astra.devices");
+  assert_refused(ASTRA("\"devices\":\"\""), STATUS_BAD_FILE, "astra.devices");
+  assert_refused(ASTRA("\"devices\":[2]"), STATUS_BAD_FILE, "astra.devices");
+  assert_refused(ASTRA("\"groups\":8,\"devices\":17"), STATUS_BAD_FILE, "16 tokens");
+  assert_refused(ASTRA("\"noise\":-1"), STATUS_BAD_FILE, "astra.noise");
+  assert_refused(ASTRA("\"commitment_weight\":\"x\""), STATUS_BAD_FILE, "astra.commitment_weight");
+}
+
+static void test_preprocessor(void **state) {
+  (void)state;
+  static const struct {
+    const char *json;
+    Status status;
+    const char *words;
+  } cases[] = {
+      {"{\"image_mean\":[0.1,0.2,0.3],\"image_std\":[1,2,3],\"resample\":3,\"size\":224,\"do_resize\":true}", STATUS_OK, ""},
+      {"{\"do_normalize\":false}", STATUS_OK, ""},
+      {"{\"resample\":1}", STATUS_UNSUPPORTED, "bicubic"},
+      {"{\"image_mean\":[0.1,0.2]}", STATUS_BAD_FILE, "image_mean"},
+      {"{\"image_mean\":[0.1,0.2,\"a\"]}", STATUS_BAD_FILE, "image_mean"},
+      {"{\"image_std\":[0,1,1]}", STATUS_BAD_FILE, "image_std"},
+      {"{\"do_rescale\":false}", STATUS_UNSUPPORTED, "do_rescale"},
+      {"{\"rescale_factor\":1.0}", STATUS_UNSUPPORTED, "rescale_factor"},
+      {"nonsense", STATUS_BAD_FILE, "line 1"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ModelConfig config;
+    assert_int_equal(parse(&config, "{" SMALL "}"), STATUS_OK);
+    assert_int_equal(config_parse_preprocessor(&config, cases[i].json, strlen(cases[i].json), "pre.json"), cases[i].status);
+    if (cases[i].status != STATUS_OK && !strstr(status_message(), cases[i].words)) fail_msg("%s", status_message());
+    if (i == 0) assert_true(config.image_mean[2] == 0.3 && config.image_std[1] == 2 && config.resample == 3);
+    if (i == 1) assert_true(config.image_mean[0] == 0 && config.image_std[2] == 1);
+    config_release(&config);
+  }
+}
+
+static void test_files(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(config_load(&config, scratch_path("nowhere")), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), "config.json"));
+  assert_int_equal(files_make_dirs(scratch_path("half")), STATUS_OK);
+  assert_int_equal(files_write(scratch_path("half/config.json"), "{" SMALL "}", strlen("{" SMALL "}")), STATUS_OK);
+  assert_int_equal(config_load(&config, scratch_path("half")), STATUS_OK); /* without a preprocessor */
+  config_release(&config);
+  assert_int_equal(files_write(scratch_path("half/preprocessor_config.json"), "{", 1), STATUS_OK);
+  assert_int_equal(config_load(&config, scratch_path("half")), STATUS_BAD_FILE);
+  assert_null(config.labels);
+  char *odd[] = {"ok", "\xe9t\xe9"};
+  assert_int_equal(config_preset(&config, "vit-cifar", 2), STATUS_OK);
+  assert_int_not_equal(config_save(&config, scratch_path("half/config.json/below")), STATUS_OK); /* a file in the way */
+  assert_int_equal(config_set_labels(&config, odd, 2), STATUS_OK);
+  assert_int_equal(config_save(&config, scratch_path("odd")), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "UTF-8"));
+  config_release(&config);
+}
+
+static void test_golden(void **state) {
+  (void)state;
+  static const char *const names[] = {"vit-plain", "vit-g1-n4", "vit-g8-n3-uneven"};
+  static const int groups[] = {0, 1, 8}, devices[] = {4, 4, 3};
+  for (size_t i = 0; i < 3; i++) {
+    const char *directory = golden_path(names[i]);
+    if (!directory) skip();
+    ModelConfig config;
+    assert_int_equal(config_load(&config, directory), STATUS_OK);
+    assert_true(config.width == 48 && config.classes == 10 && config_tokens(&config) == 16);
+    assert_true(config.astra.groups == groups[i] && config.astra.devices == devices[i]);
+    config_release(&config);
+  }
+  ModelConfig config;
+  assert_int_equal(config_load(&config, golden_path("gpt2-plain")), STATUS_UNSUPPORTED);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_presets),        cmocka_unit_test(test_derived),  cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_written_fields), cmocka_unit_test(test_defaults), cmocka_unit_test(test_astra_object),
+      cmocka_unit_test(test_labels),         cmocka_unit_test(test_refused),  cmocka_unit_test(test_refused_astra),
+      cmocka_unit_test(test_preprocessor),   cmocka_unit_test(test_files),    cmocka_unit_test(test_golden),
+  };
+  return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,252 @@
+/* Layouts: the examples of the header by hand, then properties over random maps. Attention's use of spans is tested with attention. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "nn/layout.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64 };
+
+static void assert_list(const int32_t *list, const int32_t *expected, size_t count) {
+  for (size_t i = 0; i < count; i++) assert_int_equal(list[i], expected[i]);
+}
+
+static void assert_span(AttentionSpan span, int64_t begin, int64_t count, int64_t own, int64_t own_count) {
+  assert_int_equal(span.begin, begin);
+  assert_int_equal(span.count, count);
+  assert_int_equal(span.own, own);
+  assert_int_equal(span.own_count, own_count);
+}
+
+static void two_devices_distributed(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  const int64_t counts[] = {2, 3};
+  const int32_t order[] = {4, 1, 0, 3, 2};
+  assert_int_equal(layout_build(&layout, 5, 2, counts, order, CLASS_DISTRIBUTED, -1), STATUS_OK);
+  assert_int_equal(layout.rows, 7);
+  assert_list(layout.row_token, (int32_t[]){-1, 4, 1, -1, 0, 3, 2}, 7);
+  assert_int_equal(layout.spans, 2);
+  assert_span(layout.span[0], 0, 3, 0, 2);
+  assert_span(layout.span[1], 3, 4, 2, 3);
+  assert_int_equal(layout.class_rows, 2);
+  assert_list(layout.class_row, (int32_t[]){0, 3}, 2);
+  assert_int_equal(layout.shared, 5);
+  assert_int_equal(layout.shared_rows, 5);
+  assert_int_equal(layout.shared_begin, 0);
+  assert_int_equal(layout.remote, 5);
+  assert_list(layout.shared_row, (int32_t[]){1, 2, 4, 5, 6}, 5);
+  assert_int_equal(layout.device_shared[1], 2);
+  layout_release(&layout);
+  assert_null(layout.memory);
+}
+
+static void one_node_distributed(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  const int64_t counts[] = {2, 3};
+  const int32_t order[] = {4, 1, 0, 3, 2};
+  assert_int_equal(layout_build(&layout, 5, 2, counts, order, CLASS_DISTRIBUTED, 1), STATUS_OK);
+  assert_int_equal(layout.rows, 4);
+  assert_list(layout.row_token, (int32_t[]){-1, 0, 3, 2}, 4);
+  assert_int_equal(layout.spans, 1);
+  assert_span(layout.span[0], 0, 4, 2, 0);
+  assert_int_equal(layout.class_rows, 1);
+  assert_int_equal(layout.shared, 5);
+  assert_int_equal(layout.shared_rows, 3);
+  assert_int_equal(layout.shared_begin, 2);
+  assert_int_equal(layout.remote, 2);
+  layout_release(&layout);
+}
+
+static void single_class_token(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  const int64_t counts[] = {2, 1};
+  assert_int_equal(layout_build(&layout, 3, 2, counts, NULL, CLASS_SINGLE, -1), STATUS_OK);
+  assert_list(layout.row_token, (int32_t[]){-1, 0, 1, 2}, 4);
+  assert_int_equal(layout.shared, 4);
+  assert_int_equal(layout.remote, 4);
+  assert_list(layout.shared_row, (int32_t[]){0, 1, 2, 3}, 4);
+  assert_span(layout.span[0], 0, 3, 0, 3);
+  assert_span(layout.span[1], 3, 1, 3, 1);
+  assert_int_equal(layout.class_rows, 1);
+  assert_int_equal(layout.class_row[0], 0);
+  assert_int_equal(layout_build(&layout, 3, 2, counts, NULL, CLASS_SINGLE, 0), STATUS_OK);
+  assert_span(layout.span[0], 0, 3, 0, 0);
+  assert_int_equal(layout.remote, 1);
+  assert_int_equal(layout_build(&layout, 3, 2, counts, NULL, CLASS_SINGLE, 1), STATUS_OK);
+  assert_int_equal(layout.class_rows, 0);
+  assert_int_equal(layout.remote, 3);
+  assert_int_equal(layout.shared_begin, 3);
+  assert_span(layout.span[0], 0, 1, 3, 0);
+  layout_release(&layout);
+}
+
+static void plain_has_no_remote_rows(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  const ClassToken kinds[] = {CLASS_DISTRIBUTED, CLASS_SINGLE, CLASS_NONE};
+  for (size_t i = 0; i < 3; i++) {
+    const int has_class = kinds[i] != CLASS_NONE;
+    assert_int_equal(layout_build_plain(&layout, 6, kinds[i]), STATUS_OK);
+    assert_int_equal(layout.remote, 0);
+    assert_int_equal(layout.rows, 6 + has_class);
+    assert_int_equal(layout.class_rows, has_class);
+    assert_span(layout.span[0], 0, 6 + has_class, 0, 0);
+    for (int t = 0; t < 6; t++) assert_int_equal(layout.row_token[t + has_class], t);
+  }
+  layout_release(&layout);
+}
+
+/* Every content token stands in exactly one row and is shared; spans follow each other and cover all rows. */
+static void check_emulation(const TokenLayout *layout, const int64_t *counts) {
+  int seen[MOST] = {0};
+  int64_t classes = 0, at = 0;
+  for (int64_t r = 0; r < layout->rows; r++)
+    if (layout->row_token[r] < 0)
+      assert_int_equal(layout->class_row[classes++], r);
+    else
+      seen[layout->row_token[r]]++;
+  for (int64_t t = 0; t < layout->tokens; t++) assert_int_equal(seen[t], 1);
+  assert_int_equal(classes, layout->class_rows);
+  assert_int_equal(layout->spans, layout->devices);
+  for (int d = 0; d < layout->devices; d++) {
+    const AttentionSpan *span = &layout->span[d];
+    const int has_class = layout->class_token == CLASS_DISTRIBUTED || (layout->class_token == CLASS_SINGLE && d == 0);
+    assert_int_equal(span->begin, at);
+    assert_int_equal(span->count, counts[d] + has_class);
+    for (int64_t i = 0; i < span->count; i++) assert_int_equal(layout->row_token[at + i] < 0, has_class && i == 0);
+    at += span->count;
+    assert_int_equal(span->own, layout->device_shared[d]);
+    assert_int_equal(span->own + span->own_count, layout->device_shared[d + 1]);
+    for (int64_t i = span->own; i < span->own + span->own_count; i++) {
+      assert_true(layout->shared_row[i] >= span->begin);
+      assert_true(layout->shared_row[i] < span->begin + span->count);
+      if (i > span->own) assert_true(layout->shared_row[i] > layout->shared_row[i - 1]);
+    }
+  }
+  assert_int_equal(at, layout->rows);
+  assert_int_equal(layout->device_shared[layout->devices], layout->shared);
+  assert_int_equal(layout->shared, layout->tokens + (layout->class_token == CLASS_SINGLE));
+}
+
+static void check_node(const TokenLayout *node, const TokenLayout *whole, int d) {
+  const AttentionSpan *span = &whole->span[d];
+  assert_int_equal(node->rows, span->count);
+  assert_list(node->row_token, whole->row_token + span->begin, (size_t)span->count);
+  assert_int_equal(node->shared, whole->shared);
+  assert_int_equal(node->shared_rows, span->own_count);
+  assert_int_equal(node->shared_begin, span->own);
+  assert_memory_equal(node->device_shared, whole->device_shared, (size_t)(whole->devices + 1) * sizeof(int64_t));
+  for (int64_t i = 0; i < node->shared_rows; i++) assert_int_equal(node->shared_row[i], whole->shared_row[span->own + i] - span->begin);
+  assert_int_equal(node->remote, whole->shared - span->own_count);
+  assert_int_equal(node->spans, 1);
+  assert_span(node->span[0], 0, node->rows, span->own, 0);
+}
+
+static void nodes_are_parts_of_the_emulation(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 7, 1);
+  TokenLayout whole = {0}, node = {0};
+  for (int trial = 0; trial < 300; trial++) {
+    const int64_t tokens = 1 + (int64_t)rng_below(&rng, MOST);
+    const int devices = 1 + (int)rng_below(&rng, (uint64_t)(tokens < 9 ? tokens : 9));
+    const ClassToken kind = (ClassToken)(trial % 3);
+    double weights[9];
+    int64_t counts[9];
+    int32_t order[MOST];
+    for (int d = 0; d < devices; d++) weights[d] = rng_gamma(&rng, 0.7) + 1e-9;
+    for (int64_t t = 0; t < tokens; t++) order[t] = (int32_t)t;
+    rng_shuffle(&rng, order, tokens);
+    assert_int_equal(layout_weighted_counts(tokens, devices, weights, counts), STATUS_OK);
+    const int32_t *given = trial % 5 ? order : NULL;
+    assert_int_equal(layout_build(&whole, tokens, devices, counts, given, kind, -1), STATUS_OK);
+    check_emulation(&whole, counts);
+    assert_int_equal(whole.remote, whole.shared);
+    for (int d = 0; d < devices; d++) {
+      assert_int_equal(layout_build(&node, tokens, devices, counts, given, kind, d), STATUS_OK);
+      check_node(&node, &whole, d);
+    }
+  }
+  layout_release(&whole);
+  layout_release(&node);
+}
+
+static void smaller_layouts_reuse_the_memory(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  int64_t counts[MOST];
+  layout_even_counts(MOST, 1, counts);
+  assert_int_equal(layout_build(&layout, MOST, 1, counts, NULL, CLASS_NONE, -1), STATUS_OK);
+  const void *memory = layout.memory;
+  for (int n = 1; n <= MOST; n++) {
+    layout_even_counts(MOST, n, counts);
+    assert_int_equal(layout_build(&layout, MOST, n, counts, NULL, CLASS_DISTRIBUTED, -1), STATUS_OK);
+    assert_ptr_equal(layout.memory, memory);
+    check_emulation(&layout, counts);
+  }
+  layout_release(&layout);
+}
+
+static void bad_maps_are_refused(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  const int64_t good[] = {2, 2}, zero[] = {4, 0}, few[] = {1, 2}, wraps[] = {INT64_MAX, INT64_MAX, 6};
+  assert_int_equal(layout_build(&layout, 4, 2, good, NULL, CLASS_NONE, -1), STATUS_OK);
+  assert_int_equal(layout_build(&layout, 4, 2, zero, NULL, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout.rows, 0);
+  assert_int_equal(layout_build(&layout, 4, 2, few, NULL, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 4, 3, wraps, NULL, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 4, 5, (int64_t[]){1, 1, 1, 1, 1}, NULL, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "5 devices for 4 tokens"));
+  assert_int_equal(layout_build(&layout, 4, 0, good, NULL, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 0, 1, good, NULL, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 4, 2, good, NULL, CLASS_NONE, 2), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 4, 2, good, (int32_t[]){0, 1, 1, 3}, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 4, 2, good, (int32_t[]){0, 1, 2, 4}, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout_build(&layout, 4, 2, good, (int32_t[]){0, -1, 2, 3}, CLASS_NONE, -1), STATUS_BAD_VALUE);
+  assert_int_equal(layout.rows, 0);
+  layout_release(&layout);
+}
+
+static void counts_follow_weights(void **state) {
+  (void)state;
+  int64_t counts[4];
+  layout_even_counts(10, 4, counts);
+  assert_memory_equal(counts, ((int64_t[]){3, 3, 2, 2}), sizeof counts);
+  assert_int_equal(layout_weighted_counts(64, 4, (double[]){3, 1, 1, 1}, counts), STATUS_OK);
+  assert_memory_equal(counts, ((int64_t[]){32, 11, 11, 10}), sizeof counts);
+  assert_int_equal(layout_weighted_counts(10, 3, (double[]){9.5, 0.25, 0.25}, counts), STATUS_OK);
+  assert_memory_equal(counts, ((int64_t[]){8, 1, 1}), 3 * sizeof *counts);
+  assert_int_equal(layout_weighted_counts(4, 4, (double[]){1e9, 1, 1, 1}, counts), STATUS_OK);
+  assert_memory_equal(counts, ((int64_t[]){1, 1, 1, 1}), sizeof counts);
+  assert_int_equal(layout_weighted_counts(3, 4, (double[]){1, 1, 1, 1}, counts), STATUS_BAD_VALUE);
+  assert_int_equal(layout_weighted_counts(8, 2, (double[]){1, 0}, counts), STATUS_BAD_VALUE);
+  assert_int_equal(layout_weighted_counts(8, 2, (double[]){1, (double)NAN}, counts), STATUS_BAD_VALUE);
+  assert_int_equal(layout_weighted_counts(8, 2, (double[]){1, (double)INFINITY}, counts), STATUS_BAD_VALUE);
+  assert_int_equal(layout_weighted_counts(8, 2, (double[]){1e-320, 1e-320}, counts), STATUS_BAD_VALUE);
+  assert_true(fabs(layout_fpar(8, 2, (int64_t[]){6, 2}) - 40.0 / 64) < 1e-15);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(two_devices_distributed),
+      cmocka_unit_test(one_node_distributed),
+      cmocka_unit_test(single_class_token),
+      cmocka_unit_test(plain_has_no_remote_rows),
+      cmocka_unit_test(nodes_are_parts_of_the_emulation),
+      cmocka_unit_test(smaller_layouts_reuse_the_memory),
+      cmocka_unit_test(bad_maps_are_refused),
+      cmocka_unit_test(counts_follow_weights),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

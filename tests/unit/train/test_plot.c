@@ -1,0 +1,212 @@
+/* Charts: the file decodes with the right size and shows something; ticks are round and labels distinct; extreme data does no harm.
+ * How it looks is for eyes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/files.h"
+#include "train/plot.h"
+#include "train/plot_axis.h"
+#include "train/plot_canvas.h"
+#include <float.h>
+#include <math.h>
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WIDTH = 420, HEIGHT = 300 };
+
+static char path[64];
+
+static int enter(void **state) {
+  (void)state;
+  snprintf(path, sizeof path, "/tmp/test_plot.%ld.png", (long)getpid());
+  return 0;
+}
+
+static int leave(void **state) {
+  (void)state;
+  remove(path);
+  return 0;
+}
+
+typedef struct Picture {
+  png_image image;
+  uint8_t *rgb;
+} Picture;
+
+static Picture decode(void) {
+  Picture picture = {.image = {.version = PNG_IMAGE_VERSION}};
+  assert_int_not_equal(png_image_begin_read_from_file(&picture.image, path), 0);
+  picture.image.format = PNG_FORMAT_RGB;
+  picture.rgb = malloc(PNG_IMAGE_SIZE(picture.image));
+  assert_non_null(picture.rgb);
+  assert_int_not_equal(png_image_finish_read(&picture.image, NULL, picture.rgb, 0, NULL), 0);
+  return picture;
+}
+
+/* Pixels that are clearly coloured: neither text, grid nor frame is. */
+static int coloured(const Picture *picture) {
+  int count = 0;
+  for (size_t i = 0; i < (size_t)picture->image.width * picture->image.height; i++) {
+    const uint8_t *p = picture->rgb + 3 * i;
+    const int most = p[0] > p[1] ? (p[0] > p[2] ? p[0] : p[2]) : (p[1] > p[2] ? p[1] : p[2]);
+    const int least = p[0] < p[1] ? (p[0] < p[2] ? p[0] : p[2]) : (p[1] < p[2] ? p[1] : p[2]);
+    count += most - least > 60;
+  }
+  return count;
+}
+
+/* Draws one series in one panel and returns the number of coloured pixels. */
+static int draw(const double *x, const double *y, size_t count, bool log_x, bool log_y) {
+  const PlotSeries series = {"series", x, y, count, false};
+  const PlotPanel panel = {"Panel", "x", "y", &series, 1, log_x, log_y};
+  assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
+  Picture picture = decode();
+  assert_true(picture.image.width >= WIDTH && picture.image.width < WIDTH + 64);
+  assert_true(picture.image.height >= HEIGHT && picture.image.height < HEIGHT + 96);
+  const int result = coloured(&picture);
+  free(picture.rgb);
+  return result;
+}
+
+static int swatch; /* coloured pixels of the legend alone */
+
+static void empty_panels_are_drawn(void **state) {
+  (void)state;
+  const double x[] = {1, 2}, none[] = {(double)NAN, (double)NAN}, beyond[] = {(double)INFINITY, (double)-INFINITY}, negative[] = {-1, 0};
+  swatch = draw(x, none, 2, false, false);
+  assert_in_range(swatch, 20, 80);
+  assert_int_equal(draw(NULL, NULL, 0, false, false), swatch);
+  assert_int_equal(draw(x, beyond, 2, false, false), swatch);
+  assert_int_equal(draw(x, negative, 2, false, true), swatch);
+  const PlotPanel bare = {"", "", "", NULL, 0, false, false};
+  assert_int_equal(plot_save(path, "", &bare, 1, WIDTH, HEIGHT), STATUS_OK);
+  assert_int_equal(plot_save(path, NULL, &(PlotPanel){0}, 1, WIDTH, HEIGHT), STATUS_OK);
+}
+
+static void extreme_data_is_drawn(void **state) {
+  (void)state;
+  const double x[] = {0, 1, 2, 3}, far[] = {-DBL_MAX, 0, 1, DBL_MAX};
+  const double equal[] = {7, 7, 7, 7}, zero[] = {0, 0, 0, 0}, huge[] = {-DBL_MAX, DBL_MAX, 1e300, 0},
+               tiny[] = {0, DBL_TRUE_MIN, DBL_MIN, 0};
+  const double close[] = {1e15, 1e15 + 0.125, 1e15 + 0.25, 1e15}, one[] = {(double)NAN, 5, (double)NAN, (double)INFINITY};
+  const double *const all[] = {equal, zero, huge, tiny, close};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) assert_true(draw(x, all[i], 4, false, false) > swatch + 200);
+  assert_in_range(draw(x, one, 4, false, false) - swatch, 20, 60); /* a dot */
+  assert_true(draw(far, equal, 4, false, false) > swatch + 200);
+  assert_true(draw(x, huge, 4, true, true) > swatch + 10);
+  assert_true(draw(x, tiny, 4, true, true) > swatch + 50);
+}
+
+static void arrangement_has_three_to_a_row(void **state) {
+  (void)state;
+  const double x[] = {1, 10, 100}, y[] = {3, 1, 2};
+  const PlotSeries series[] = {{"one", x, y, 3, true}, {"two", y, x, 3, false}};
+  PlotPanel panels[5];
+  for (int i = 0; i < 5; i++) panels[i] = (PlotPanel){"Panel", "x", "y", series, 2, i == 1, i == 2};
+  assert_int_equal(plot_save(path, "Five", panels, 5, WIDTH, HEIGHT), STATUS_OK);
+  Picture picture = decode();
+  assert_int_equal(picture.image.width / WIDTH, 3);
+  assert_int_equal(picture.image.height / HEIGHT, 2);
+  assert_true(coloured(&picture) > 5 * 300);
+  free(picture.rgb);
+}
+
+/* A rising line stands lower at the left than at the right, and its colour is the first of the palette. */
+static void curve_is_where_it_belongs(void **state) {
+  (void)state;
+  double x[100], y[100];
+  for (int i = 0; i < 100; i++) x[i] = y[i] = i;
+  const PlotSeries series = {"", x, y, 100, false};
+  assert_int_equal(plot_save(path, "", &(PlotPanel){"", "", "", &series, 1, false, false}, 1, WIDTH, HEIGHT), STATUS_OK);
+  Picture picture = decode();
+  int lowest[2] = {0}, column[2] = {(int)picture.image.width / 3, (int)picture.image.width * 3 / 4};
+  for (int side = 0; side < 2; side++)
+    for (int row = 100; row < (int)picture.image.height; row++) {
+      const uint8_t *p = picture.rgb + 3 * ((size_t)row * picture.image.width + (size_t)column[side]);
+      if (p[2] > p[0] + 100) lowest[side] = row;
+    }
+  assert_true(lowest[1] > 0);
+  assert_true(lowest[0] > lowest[1] + 60);
+  free(picture.rgb);
+}
+
+static void bad_requests_are_refused(void **state) {
+  (void)state;
+  const PlotPanel panel = {"", "", "", NULL, 0, false, false};
+  assert_int_equal(plot_save(path, "", &panel, 0, WIDTH, HEIGHT), STATUS_BAD_VALUE);
+  assert_int_equal(plot_save(path, "", &panel, 1, 10, HEIGHT), STATUS_BAD_VALUE);
+  assert_int_equal(plot_save(path, "", &panel, 1, WIDTH, 1 << 20), STATUS_BAD_VALUE);
+  assert_int_not_equal(plot_save("/nonexistent/directory/x.png", "", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
+  assert_non_null(strstr(status_message(), "/nonexistent/directory/x.png"));
+}
+
+static void check_axis(double least, double most, bool log, const char *labels) {
+  PlotAxis axis;
+  char text[PLOT_AXIS_TICKS * (PLOT_AXIS_LABEL + 1)] = "";
+  plot_axis_fit(&axis, least, most, log, 6);
+  assert_true(plot_axis_place(&axis, least) > 0 && plot_axis_place(&axis, most) < 1);
+  for (int i = 0; i < axis.count; i++) {
+    const double place = plot_axis_place(&axis, axis.tick[i]);
+    assert_true(place >= -1e-9 && place <= 1 + 1e-9);
+    strcat(strcat(text, i ? " " : ""), axis.label[i]);
+  }
+  assert_string_equal(text, labels);
+}
+
+static void ticks_are_round(void **state) {
+  (void)state;
+  check_axis(0, 1, false, "0 0.2 0.4 0.6 0.8 1.0");
+  check_axis(0, 20000, false, "0 5k 10k 15k 20k");
+  check_axis(-3, 7, false, "-2 0 2 4 6");
+  check_axis(0, 3e6, false, "0 1M 2M 3M");
+  check_axis(1e-5, 4e-5, false, "1e-5 2e-5 3e-5 4e-5");
+  check_axis(0, 3e-4, false, "0 1e-4 2e-4 3e-4");
+  check_axis(0.9981, 0.9989, false, "0.9982 0.9984 0.9986 0.9988");
+  check_axis(1, 1000, true, "1 10 100 1000");
+  check_axis(1, 60, true, "1 2 5 10 20 50");
+  check_axis(1e-6, 1e6, true, "1e-6 0.001 1 1000 1M");
+  check_axis(1000000.25, 1000001.5, false, "1000000.5 1000001.0 1000001.5");
+  check_axis(7, 7, false, "6.5 7.0 7.5");
+}
+
+static int inked(const PlotCanvas *canvas) {
+  int count = 0;
+  for (int i = 0; i < canvas->width * canvas->height; i++) count += canvas->rgb[3 * i] < 128;
+  return count;
+}
+
+/* Every printable character but the blank leaves ink, within the width it claims. */
+static void letters_have_shapes(void **state) {
+  (void)state;
+  PlotCanvas canvas;
+  for (int code = ' '; code < 127; code++) {
+    const char text[2] = {(char)code, 0};
+    assert_int_equal(plot_canvas_init(&canvas, 64, 64), STATUS_OK);
+    plot_canvas_text(&canvas, 10, 40, text, (PlotText){2, 2, {0, 0, 0}, false});
+    assert_int_equal(inked(&canvas) > 0, code != ' ');
+    const PlotBox claimed = {8, 20, 13 + (int)ceil(plot_canvas_text_width(text, 2)), 50};
+    plot_canvas_rectangle(&canvas, claimed, (PlotColour){255, 255, 255});
+    assert_int_equal(inked(&canvas), 0);
+    plot_canvas_release(&canvas);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(empty_panels_are_drawn),
+      cmocka_unit_test(extreme_data_is_drawn),
+      cmocka_unit_test(arrangement_has_three_to_a_row),
+      cmocka_unit_test(curve_is_where_it_belongs),
+      cmocka_unit_test(bad_requests_are_refused),
+      cmocka_unit_test(ticks_are_round),
+      cmocka_unit_test(letters_have_shapes),
+  };
+  return cmocka_run_group_tests(tests, enter, leave);
+}

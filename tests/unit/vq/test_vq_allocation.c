@@ -1,0 +1,110 @@
+/* Once everything is set up, assigning, averaging, noise and lookup ask for no memory: what the program asks for is counted. Not under a
+ * sanitizer, which has an allocator of its own. */
+#include "base/threads.h"
+#include "unit/vq/vq_check.h"
+#include "unit/vq/vq_points.h"
+#include "vq/codebook.h"
+#include "vq/ema.h"
+#include "vq/navq.h"
+#include <stdatomic.h>
+
+#if defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+static atomic_int asked;
+
+#if !SANITIZED && defined(__GLIBC__)
+#define COUNTED 1
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *block, size_t size);
+void *__libc_memalign(size_t align, size_t size);
+
+void *malloc(size_t size) {
+  asked++;
+  return __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size) {
+  asked++;
+  return __libc_calloc(count, size);
+}
+void *realloc(void *block, size_t size) {
+  asked++;
+  return __libc_realloc(block, size);
+}
+void *aligned_alloc(size_t align, size_t size) {
+  asked++;
+  return __libc_memalign(align, size);
+}
+#else
+#define COUNTED 0
+#endif
+
+enum { W = 96, K = 70, ROWS = 500 };
+
+static void one_step(Codebook *book, CodebookEma *ema, Navq *navq, const real *x, int32_t *codes, real *q, void *scratch, Rng *rng) {
+  const EmaOptions options = {0.9, 1e-5, 0.5};
+  double distortion;
+  codebook_assign(book, x, ROWS, codes, &distortion, scratch);
+  codebook_lookup(book, codes, ROWS, q);
+  navq_update(navq, x, q, ROWS, scratch);
+  navq_sample(navq, 1, 1, 1, ROWS, q, scratch);
+  ema_update(ema, book, x, codes, ROWS, &options, rng);
+}
+
+static void check_steps(int64_t groups, NoiseCovariance kind) {
+  Codebook book;
+  CodebookEma ema;
+  Navq navq;
+  Rng rng;
+  rng_init(&rng, 1, 1);
+  assert_int_equal(codebook_init(&book, groups, K, W, NULL), STATUS_OK);
+  real *start = points_normal(K * W, 1), *x = points_normal(ROWS * W, 2), *q = malloc(ROWS * W * sizeof *q);
+  memcpy(book.codewords, start, K * W * sizeof *start);
+  codebook_refresh(&book);
+  assert_int_equal(ema_init(&ema, &book, 1), STATUS_OK);
+  assert_int_equal(navq_init(&navq, groups, W, kind), STATUS_OK);
+  navq.refresh = 1;
+  int32_t *codes = malloc((size_t)(ROWS * groups) * sizeof *codes);
+  size_t size = codebook_assign_scratch(&book), other = navq_scratch(&navq, ROWS);
+  void *scratch = malloc(size > other ? size : other);
+  one_step(&book, &ema, &navq, x, codes, q, scratch, &rng);
+  int before = asked;
+  for (int step = 0; step < 5; step++) one_step(&book, &ema, &navq, x, codes, q, scratch, &rng);
+  assert_int_equal(asked, before);
+  free(scratch);
+  free(codes);
+  navq_release(&navq);
+  ema_release(&ema);
+  codebook_release(&book);
+  free(start);
+  free(x);
+  free(q);
+}
+
+static void nothing_is_allocated_in_a_step(void **state) {
+  (void)state;
+  if (!COUNTED) {
+    printf("skipped: under a sanitizer, or without glibc, allocations cannot be counted\n");
+    skip();
+  }
+  int before = asked;
+  free(malloc(1 + (size_t)before % 2));
+  assert_true(asked > before); /* the count works */
+  assert_int_equal(threads_start(2), STATUS_OK);
+  for (int64_t groups = 1; groups <= 8; groups += 7) {
+    check_steps(groups, NOISE_FULL);
+    check_steps(groups, NOISE_DIAGONAL);
+  }
+  threads_stop();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_allocated_in_a_step)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,71 @@
+#!/bin/bash
+# Fails when a file under src includes what its folder may not (docs/ARCHITECTURE.md), or when two files share a name.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+breaches=0
+
+breach() { # FILE:LINE MESSAGE
+  echo "$1: $2" >&2
+  breaches=$((breaches + 1))
+}
+
+declare -A may_use=(
+  [base]="base"
+  [autograd]="autograd base"
+  [vq]="vq autograd base"
+  [nn]="nn autograd base"
+  [data]="data base"
+  [train]="train nn vq data autograd base"
+  [infer]="infer nn vq data autograd base"
+  [cli]="cli infer train nn vq data autograd base"
+)
+
+# A system header that only some files may include: pattern of the header, pattern of the files, in words.
+restricted=(
+  '^(cblas|openblas_config|[a-z]*mmintrin|immintrin|x86intrin|arm_neon|arm_sve|cpuid)\.h$|^sleef' '^src/autograd/kernels/' 'BLAS and intrinsics belong to autograd/kernels'
+  '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot\.c$' 'libpng, stb and libcsv belong to data and train/plot.c'
+  '^(sys/socket|sys/un|sys/epoll|sys/wait|netinet/.*|arpa/inet|netdb|poll|spawn)\.h$' '^src/infer/' 'sockets and processes belong to infer'
+  '^(curl/|archive)' '^src/data/' 'downloads belong to data'
+  '^jansson\.h$' '^src/(nn|data|train|infer|cli)/' 'JSON stays out of base, autograd and vq'
+  '^openssl/' '^src/(data|infer)/' 'checksums and encryption belong to data and infer'
+  '^cmocka\.h$' '^$' 'cmocka belongs to tests'
+)
+
+check_own() { # PLACE FILE HEADER
+  local folder=${2#src/} target=${3%%/*}
+  folder=${folder%%/*}
+  if [[ $3 != */* ]]; then
+    breach "$1" "\"$3\" must be included with its folder: \"FOLDER/$3\""
+  elif [[ " ${may_use[$folder]:-} " != *" $target "* ]]; then
+    breach "$1" "$folder may not include $target (\"$3\")"
+  elif [ ! -f "src/$3" ]; then
+    breach "$1" "\"$3\" is not in src"
+  fi
+}
+
+check_system() { # PLACE FILE HEADER
+  local i
+  for ((i = 0; i < ${#restricted[@]}; i += 3)); do
+    if [[ $3 =~ ${restricted[i]} && ! $2 =~ ${restricted[i + 1]} ]]; then breach "$1" "<$3>: ${restricted[i + 2]}"; fi
+  done
+}
+
+include='^[[:space:]]*#[[:space:]]*include[[:space:]]*([<"])([^">]+)[">]'
+while IFS=: read -r file line text; do
+  [[ $text =~ $include ]] || continue
+  if [ "${BASH_REMATCH[1]}" = '"' ]; then check_own "$file:$line" "$file" "${BASH_REMATCH[2]}"
+  else check_system "$file:$line" "$file" "${BASH_REMATCH[2]}"; fi
+done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include' src --include='*.[ch]')
+
+# NAME.c and NAME.h of one folder are a pair; the same NAME in two folders is a breach.
+declare -A home=()
+while read -r file; do
+  stem=$(basename "${file%.*}")
+  if [ "${home[$stem]:-$(dirname "$file")}" != "$(dirname "$file")" ]; then
+    breach "$file" "there is also a $stem in ${home[$stem]}; file names are unique"
+  fi
+  home[$stem]=$(dirname "$file")
+done < <(find src -name '*.[ch]' | sort)
+
+[ $breaches -eq 0 ] || { echo "check-includes: $breaches breach(es)" >&2; exit 1; }
+echo "check-includes: ok"

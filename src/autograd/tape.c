@@ -3,6 +3,7 @@
 #include "autograd/tape.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "base/clock.h"
 #include "base/threads.h"
 #include <math.h>
 #include <stdarg.h>
@@ -33,6 +34,8 @@ struct Tape {
   Status status;
   Record *last;
   FreeGrad *free_grads, *spare_nodes;
+  TapeProfiler *profiler;
+  void *profiler_context;
 };
 
 enum { FILL_GRAIN = 4096 };
@@ -57,6 +60,21 @@ void tape_plan(Tape *tape, bool planning) { tape->planning = planning; }
 bool tape_planning(const Tape *tape) { return tape->planning; }
 Status tape_status(const Tape *tape) { return tape->status; }
 size_t tape_peak_bytes(const Tape *tape) { return arena_peak(tape->arena) - tape->floor; }
+
+/* ---------------------------------------------------------------- profiling */
+
+void tape_profile(Tape *tape, TapeProfiler *profiler, void *context) {
+  tape->profiler = profiler;
+  tape->profiler_context = context;
+}
+
+double tape_clock(const Tape *tape) { return tape->profiler ? clock_now() : 0; }
+
+void tape_note(Tape *tape, const char *name, TapePhase phase, double begun) {
+  if (tape->profiler) tape->profiler(tape->profiler_context, name, phase, clock_now() - begun);
+}
+
+/* ---------------------------------------------------------------- records */
 
 void tape_clear(Tape *tape) {
   arena_release(tape->arena, tape->floor);
@@ -108,7 +126,9 @@ Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *va
 
 void tape_apply(Tape *tape, const OpKind *op, void *data, Tensor *output) {
   if (tape->status != STATUS_OK) return;
+  double begun = tape_clock(tape);
   op->forward(tape, data);
+  tape_note(tape, op->name, TAPE_FORWARD, begun);
   if (!tape->recording || !output->needs_grad || tape->status != STATUS_OK) return;
   Record *record = tape_alloc(tape, sizeof *record);
   if (record == NULL) return;
@@ -198,7 +218,9 @@ Status tape_backward(Tape *tape, Tensor *loss) {
   *seed = 1;
   for (Record *record = tape->last; record != NULL && tape->status == STATUS_OK; record = record->before) {
     if (record->output->grad == NULL) continue; /* nothing flowed back to it */
+    double begun = tape_clock(tape);
     record->op->backward(tape, record->data);
+    tape_note(tape, record->op->name, TAPE_BACKWARD, begun);
     if (record->output->grad != NULL) give_free_grad(tape, record->output);
   }
   return tape->status;

@@ -80,4 +80,15 @@ const char *tape_first_not_finite(const Tape *tape);
 
 size_t tape_peak_bytes(const Tape *tape); /* most arena bytes since tape_new */
 
+/* ---- profiling: who takes how long. Costs one branch an operation while no profiler is set. */
+
+typedef enum TapePhase { TAPE_FORWARD, TAPE_BACKWARD, TAPE_AROUND /* work of a step that is no operation */ } TapePhase;
+typedef void TapeProfiler(void *context, const char *name, TapePhase phase, double seconds);
+
+void tape_profile(Tape *tape, TapeProfiler *profiler, void *context); /* called after each operation; NULL: none */
+
+/* For work that belongs to a step but is no operation: tape_note(tape, "assign", phase, begun) with begun = tape_clock(tape) taken before. */
+double tape_clock(const Tape *tape); /* 0 without a profiler */
+void tape_note(Tape *tape, const char *name, TapePhase phase, double begun);
+
 #endif

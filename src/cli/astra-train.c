@@ -126,6 +126,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   if (status == STATUS_OK && command->resume != NULL) status = train_options_resume(command, table, argc, argv);
   if (status == STATUS_OK && command->train.model == NULL)
     status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  if (status == STATUS_OK) status = train_options_inherit(command, table);
   return status;
 }
 

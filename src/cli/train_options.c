@@ -14,7 +14,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
   Option list[] = {
       {OPTION_GROUP, .help = "What to train, on what"},
       {OPTION_TEXT, "model", 'm', &t->model, "NAME", .help = "vit-base, vit-small, vit-tiny, vit-cifar, or a checkpoint's directory"},
-      {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME", .help = "cifar100, cifar10, cifar100-sample, folder:DIR or csv:FILE"},
+      {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME", .help = "cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE or synthetic:WxH:CLASSES"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors file, random or mimetic"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},
@@ -81,6 +81,38 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_GROUP, .help = NULL}};
   _Static_assert(sizeof list / sizeof *list <= TRAIN_OPTIONS_MOST, "the table has room for all options");
   memcpy(table, list, sizeof list);
+}
+
+size_t train_options_select(const Option *table, const char *const *names, Option *to) {
+  size_t count = 0;
+  for (; *names != NULL; names++) to[count++] = *options_find(table, *names);
+  return count;
+}
+
+/* ---------------------------------------------------------------- inheriting */
+
+static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }
+
+static void inherit(TrainCommand *command, const Option *table, const AstraConfig *astra) {
+  TrainOptions *train = &command->train;
+  if (!given(table, "groups") && !given(table, "codebook-size") && !given(table, "codebooks")) train->codebooks = train->model;
+  if (!given(table, "groups")) train->groups = astra->groups;
+  if (!given(table, "codebook-size")) train->entries = astra->codebook_size;
+  if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
+  if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
+  if (!given(table, "noise")) train->noise = astra->noise;
+  if (given(table, "devices")) return;
+  train->devices[0] = astra->devices_least;
+  train->devices[1] = astra->devices;
+}
+
+Status train_options_inherit(TrainCommand *command, const Option *table) {
+  ModelConfig config;
+  if (command->train.model == NULL || !files_is_dir(command->train.model)) return STATUS_OK;
+  TRY(config_load(&config, command->train.model));
+  if (config.astra.groups > 0 && !(given(table, "groups") && command->train.groups == 0)) inherit(command, table, &config.astra);
+  config_release(&config);
+  return STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- remembering */

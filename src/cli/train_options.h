@@ -15,6 +15,12 @@ enum { TRAIN_OPTIONS_MOST = 64 };
 /* Sets the defaults and fills `table`, whose targets lie in `command`. */
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]);
 
+/* When --model is the directory of an ASTRA checkpoint: what the command line leaves open is taken from it, codebooks included. */
+Status train_options_inherit(TrainCommand *command, const Option *table);
+
+/* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
+size_t train_options_select(const Option *table, const char *const *names, Option *to);
+
 /* Remembers the options given on this command line in DIRECTORY/training/options.txt, one to a line. */
 Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads);
 

@@ -1,5 +1,5 @@
 /* The front of all data sets: picks the source by name and keeps what they have in common. Leaves out: files and formats
- * (dataset_cifar.c, dataset_folder.c, dataset_csv.c) and everything that changes pictures (loader.c).
+ * (dataset_cifar.c, dataset_folder.c, dataset_csv.c, dataset_synthetic.c) and everything that changes pictures (loader.c).
  * Invariant: an open set never changes, so that any thread may read it. */
 #include "data/dataset.h"
 #include "data/dataset_source.h"
@@ -29,8 +29,11 @@ static Status open_source(Dataset *set, const char *name, const char *data_dir, 
   const char *directory = after_prefix(name, "folder:"), *file = after_prefix(name, "csv:");
   if (directory && *directory) return dataset_folder_open(set, directory, part);
   if (file && *file) return dataset_csv_open(set, file, part);
+  if (after_prefix(name, "synthetic:")) return dataset_synthetic_open(set, name, part);
   if (dataset_cifar_knows(name)) return dataset_cifar_open(set, name, data_dir, part);
-  return status_set(STATUS_BAD_VALUE, "data set \"%s\" is not known: cifar100, cifar10, cifar100-sample, folder:DIR and csv:FILE are accepted",
+  return status_set(STATUS_BAD_VALUE,
+                    "data set \"%s\" is not known: cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
+                    "synthetic:WIDTHxHEIGHT:CLASSES are accepted",
                     name);
 }
 

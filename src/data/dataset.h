@@ -1,5 +1,5 @@
-/* Sets of labelled pictures behind one interface: CIFAR-10/100 binary, image folders, CSV manifests. Records are read by index, by any
- * thread at once. */
+/* Sets of labelled pictures behind one interface: CIFAR-10/100 binary, image folders, CSV manifests, drawn ones. Records are read by index,
+ * by any thread at once. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 #include "data/image.h"
@@ -9,12 +9,13 @@ typedef enum DatasetPart { DATASET_TRAIN, DATASET_TEST } DatasetPart;
 
 typedef struct Dataset Dataset;
 
-/* name: "cifar100", "cifar10", "cifar100-sample" (bundled), "folder:DIR", "csv:FILE". data_dir: where to look for named sets (NULL: the
- * defaults, see data_paths.h); a named set is looked for as DATA_DIR/NAME/..., then DATA_DIR itself. NOT_FOUND says where it looked and
- * how to get it.
- * folder: DIR/train/CLASS/... and DIR/test|val|validation/CLASS/...; with no such split DIR/CLASS/..., of which every fifth picture of a
- * class (sorted by name) is the test part. csv: rows path,label (header optional; paths relative to the file), a third column "split"
- * optional, else every fifth row is the test part. Unreadable pictures are found when read (dataset_read), not here. */
+/* name: "cifar100", "cifar10", "cifar100-sample" (bundled), "folder:DIR", "csv:FILE", "synthetic:...". data_dir: where to look for named
+ * sets (NULL: the defaults, see data_paths.h); a named set is looked for as DATA_DIR/NAME/..., then DATA_DIR itself. NOT_FOUND says where
+ * it looked and how to get it. folder: DIR/train/CLASS/... and DIR/test|val|validation/CLASS/...; with no such split DIR/CLASS/..., of
+ * which every fifth picture of a class (sorted by name) is the test part. csv: rows path,label (header optional; paths relative to the
+ * file), a third column "split" optional, else every fifth row is the test part. synthetic:WIDTHxHEIGHT:CLASSES[:PICTURES]: drawn pictures,
+ * for benchmarks, tests and demonstrations: stripes whose colour, direction and width tell the class, under noise; the same ones every
+ * time. PICTURES (2,048) for training, a quarter of it for testing. Unreadable pictures are found when read (dataset_read), not here. */
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part);
 void dataset_close(Dataset *set);
 

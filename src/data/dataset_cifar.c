@@ -13,9 +13,9 @@ static const size_t most_label_bytes = 1 << 16;
 
 typedef struct CifarLayout {
   const char *name, *title;
-  const char *archive;  /* the folder inside the official archive */
-  const char *get;      /* what to do when it is not there */
-  bool bare;            /* also looked for in DATA_DIR itself */
+  const char *archive;              /* the folder inside the official archive */
+  const char *get;                  /* what to do when it is not there */
+  bool bare;                        /* also looked for in DATA_DIR itself */
   const char *files[2][MOST_FILES]; /* by DatasetPart */
   const char *label_names;
   CifarRecord record;
@@ -27,15 +27,28 @@ typedef struct CifarLayout {
   .mean = {0.5071, 0.4865, 0.4409}, .std = {0.2673, 0.2564, 0.2762}
 
 static const CifarLayout layouts[] = {
-    {.name = "cifar100", .title = "CIFAR-100", .archive = "cifar-100-binary", .bare = true,
-     .get = "`astra-data get cifar100` downloads it", CIFAR100_FACTS},
-    {.name = "cifar100-sample", .title = "CIFAR-100 sample", .archive = "cifar-100-binary", .bare = false,
-     .get = "it comes with the sources in datasets/cifar100-sample", CIFAR100_FACTS},
-    {.name = "cifar10", .title = "CIFAR-10", .archive = "cifar-10-batches-bin", .bare = true,
+    {.name = "cifar100",
+     .title = "CIFAR-100",
+     .archive = "cifar-100-binary",
+     .bare = true,
+     .get = "`astra-data get cifar100` downloads it",
+     CIFAR100_FACTS},
+    {.name = "cifar100-sample",
+     .title = "CIFAR-100 sample",
+     .archive = "cifar-100-binary",
+     .bare = false,
+     .get = "it comes with the sources in datasets/cifar100-sample",
+     CIFAR100_FACTS},
+    {.name = "cifar10",
+     .title = "CIFAR-10",
+     .archive = "cifar-10-batches-bin",
+     .bare = true,
      .get = "`astra-data get cifar10` downloads it",
      .files = {{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"}, {"test_batch.bin"}},
-     .label_names = "batches.meta.txt", .record = {1, {10, 0}},
-     .mean = {0.4914, 0.4822, 0.4465}, .std = {0.2470, 0.2435, 0.2616}},
+     .label_names = "batches.meta.txt",
+     .record = {1, {10, 0}},
+     .mean = {0.4914, 0.4822, 0.4465},
+     .std = {0.2470, 0.2435, 0.2616}},
 };
 
 typedef struct CifarFiles {
@@ -67,7 +80,10 @@ Status dataset_cifar_check(const CifarRecord *record, const uint8_t *bytes, size
     for (int i = 0; i < record->labels; i++) {
       if (bytes[at + i] < record->limits[i]) continue;
       return status_set(STATUS_BAD_FILE, "%s: record %zu has the %slabel %d; 0 to %d are accepted", path, at / step,
-                        record->labels == 1 ? "" : i == 0 ? "coarse " : "fine ", bytes[at + i], record->limits[i] - 1);
+                        record->labels == 1 ? ""
+                        : i == 0            ? "coarse "
+                                            : "fine ",
+                        bytes[at + i], record->limits[i] - 1);
     }
   }
   return STATUS_OK;
@@ -108,8 +124,10 @@ static bool try_folder(const char *root, const char *a, const char *b, const cha
   bool there = path && files_exists(path);
   if (!there) fprintf(tried, "%s%s", ftell(tried) > 0 ? ", " : "", folder);
   free(path);
-  if (there) *found = folder;
-  else free(folder);
+  if (there)
+    *found = folder;
+  else
+    free(folder);
   return there;
 }
 

@@ -34,7 +34,8 @@ static void on_field(void *text, size_t length, void *data) {
   int column = reader->columns++;
   if (reader->status != STATUS_OK || column >= COLUMNS) return;
   if (memchr(text, 0, length)) {
-    reader->status = status_set(STATUS_BAD_FILE, "%s, line %ld: a NUL byte; the file must be plain or UTF-8 text", reader->file, reader->line);
+    reader->status =
+        status_set(STATUS_BAD_FILE, "%s, line %ld: a NUL byte; the file must be plain or UTF-8 text", reader->file, reader->line);
     return;
   }
   reader->fields[column] = strndup(text, length);
@@ -215,7 +216,8 @@ static Status take(Dataset *set, const Manifest *manifest, const char *file, Dat
   Status status = folder ? add_rows(&list, manifest, folder, part) : no_memory(file);
   free(folder);
   if (status == STATUS_OK && list.count == 0) {
-    status = status_set(STATUS_BAD_FILE, "%s: no rows for the %s part among %lld", file, dataset_part_name(part), (long long)manifest->count);
+    status =
+        status_set(STATUS_BAD_FILE, "%s: no rows for the %s part among %lld", file, dataset_part_name(part), (long long)manifest->count);
   }
   if (status == STATUS_OK) status = copy_classes(set, manifest, file);
   if (status == STATUS_OK) status = dataset_files_attach(set, &list);

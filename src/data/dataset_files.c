@@ -29,8 +29,10 @@ static Status grow(PictureList *list) {
 
 Status dataset_files_add(PictureList *list, char *path, int32_t label) {
   Status status = path ? grow(list) : status_set(STATUS_NO_MEMORY, "no memory for the name of a picture");
-  if (status == STATUS_OK) list->files[list->count++] = (PictureFile){path, label};
-  else free(path);
+  if (status == STATUS_OK)
+    list->files[list->count++] = (PictureFile){path, label};
+  else
+    free(path);
   return status;
 }
 

@@ -45,8 +45,10 @@ static Status walk(PictureList *list, const char *directory, int32_t label, int 
 static void keep_part(PictureList *list, int64_t first, DatasetPart part) {
   int64_t kept = first;
   for (int64_t i = first; i < list->count; i++) {
-    if (dataset_files_part(i - first) == part) list->files[kept++] = list->files[i];
-    else free(list->files[i].path);
+    if (dataset_files_part(i - first) == part)
+      list->files[kept++] = list->files[i];
+    else
+      free(list->files[i].path);
   }
   list->count = kept;
 }
@@ -63,8 +65,10 @@ static Status read_classes(Dataset *set, const char *directory) {
     if (!path) status = no_memory(directory);
     if (path && names[i][0] != '.' && files_is_dir(path)) {
       char *label = strdup(names[i]);
-      if (label) set->labels[set->classes++] = label;
-      else status = no_memory(directory);
+      if (label)
+        set->labels[set->classes++] = label;
+      else
+        status = no_memory(directory);
     }
     free(path);
   }
@@ -84,8 +88,8 @@ static Status read_class(PictureList *list, const char *directory, const char *l
   bool optional = split && part == DATASET_TEST;
   Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);
   if (status == STATUS_OK && list->count == first && !optional) {
-    status = status_set(STATUS_BAD_FILE, "%s: a class without pictures (jpg, jpeg, png, bmp, gif, tga, ppm, pgm); add some or remove it",
-                        path);
+    status =
+        status_set(STATUS_BAD_FILE, "%s: a class without pictures (jpg, jpeg, png, bmp, gif, tga, ppm, pgm); add some or remove it", path);
   }
   free(path);
   if (status == STATUS_OK && !split) keep_part(list, first, part);
@@ -125,7 +129,9 @@ static Status read_part(Dataset *set, const char *train, const char *test, const
   if (status != STATUS_OK) return status;
   return dataset_set_description(set, "image folder %s, %lld pictures, %lld classes, from %s%s", dataset_part_name(part),
                                  (long long)set->count, (long long)set->classes, directory,
-                                 test ? "" : part == DATASET_TEST ? " (every fifth picture)" : " (but every fifth picture)");
+                                 test                   ? ""
+                                 : part == DATASET_TEST ? " (every fifth picture)"
+                                                        : " (but every fifth picture)");
 }
 
 /* DIR/name when that is a folder, in a fresh string. */

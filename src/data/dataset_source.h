@@ -1,5 +1,5 @@
-/* Inside of src/data only: what a source of labelled pictures (dataset_cifar.c, dataset_folder.c, dataset_csv.c) fills in for the front
- * (dataset.c). */
+/* Inside of src/data only: what a source of labelled pictures (dataset_cifar.c, dataset_folder.c, dataset_csv.c,
+ * dataset_synthetic.c) fills in for the front (dataset.c). */
 #ifndef DATA_DATASET_SOURCE_H
 #define DATA_DATASET_SOURCE_H
 #include "data/dataset.h"
@@ -12,7 +12,7 @@ struct Dataset {
   int width, height; /* with fixed_size */
   char *description; /* owned */
   double mean[3], std[3];
-  void *state; /* the source's own, released by `close` */
+  void *state;                                                               /* the source's own, released by `close` */
   Status (*read)(Dataset *set, int64_t index, Image *image, int32_t *label); /* index is within [0, count) */
   void (*close)(Dataset *set);
 };
@@ -22,8 +22,9 @@ bool dataset_cifar_knows(const char *name);
 Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, DatasetPart part);
 Status dataset_folder_open(Dataset *set, const char *directory, DatasetPart part);
 Status dataset_csv_open(Dataset *set, const char *path, DatasetPart part);
+Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part); /* with its prefix */
 
-const char *dataset_part_name(DatasetPart part);                                                        /* "train" or "test" */
+const char *dataset_part_name(DatasetPart part); /* "train" or "test" */
 Status dataset_set_description(Dataset *set, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

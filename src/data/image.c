@@ -25,9 +25,9 @@
 #define STBI_ONLY_PNM
 #define STBI_MAX_DIMENSIONS (1 << 20)
 /* Zeroed, because stb_image uses tables that a broken JPEG does not define. */
-#define STBI_MALLOC(size) calloc(1, size)
+#define STBI_MALLOC(size)         calloc(1, size)
 #define STBI_REALLOC(block, size) realloc(block, size)
-#define STBI_FREE(block) free(block)
+#define STBI_FREE(block)          free(block)
 #include <stb/stb_image.h>
 #pragma GCC diagnostic pop
 
@@ -63,7 +63,7 @@ void image_release(Image *image) {
 
 /* A picture's bytes as stb_image reads them. The decoders take the end of the bytes for zeros and carry on; `ran_out` tells. Reads of
  * READ_AHEAD bytes are stb_image's own buffering, which may get less. */
-enum { READ_AHEAD = sizeof ((stbi__context *)0)->buffer_start };
+enum { READ_AHEAD = sizeof((stbi__context *)0)->buffer_start };
 
 typedef struct Source {
   const uint8_t *bytes;
@@ -101,10 +101,13 @@ static const char *failure(void) {
 static Status check_header(const uint8_t *bytes, size_t size, const char *origin) {
   int width = 0, height = 0, channels = 0;
   if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of a picture", origin);
-  if (size > most_file_bytes) return status_set(STATUS_BAD_FILE, "%s: %zu bytes; pictures up to %zu are accepted", origin, size, most_file_bytes);
+  if (size > most_file_bytes)
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; pictures up to %zu are accepted", origin, size, most_file_bytes);
   TRY(image_guard_check(bytes, size, origin));
   if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {
-    return status_set(STATUS_BAD_FILE, "%s: not a picture (%s); JPEG, PNG, BMP, GIF, TGA, PPM and PGM are accepted", origin, failure());
+    return status_set(STATUS_BAD_FILE,
+                      "%s: not a picture that can be read (%s); JPEG, PNG, BMP, GIF, TGA, PPM and PGM of up to %d pixels are accepted",
+                      origin, failure(), IMAGE_MOST_PIXELS);
   }
   if (width < 1 || height < 1 || (int64_t)width * height > IMAGE_MOST_PIXELS) {
     return status_set(STATUS_BAD_FILE, "%s: %d x %d pixels; up to %d pixels are accepted", origin, width, height, IMAGE_MOST_PIXELS);

@@ -14,9 +14,9 @@ enum { IMAGE_MOST_PIXELS = 1 << 28 };
 
 /* These three fill an image whatever it held before (nothing is freed): release a used one first. On failure it is left empty. */
 Status image_load(Image *image, const char *path); /* errors name the file */
-/* `origin` names the picture in messages. Grayscale is spread over R, G, B; alpha is dropped (not blended), as Pillow's convert("RGB") does;
- * of 16 bits the upper 8 are kept; CMYK and YCCK JPEG with Adobe's marker become RGB; of an animation the first frame is taken. The EXIF orientation is
- * ignored. A picture that ends early is an error. Fuzzed. */
+/* `origin` names the picture in messages. Grayscale is spread over R, G, B; alpha is dropped (not blended), as Pillow's convert("RGB")
+ * does; of 16 bits the upper 8 are kept; CMYK and YCCK JPEG with Adobe's marker become RGB; of an animation the first frame is taken. The
+ * EXIF orientation is ignored. A picture that ends early is an error. Fuzzed. */
 Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin);
 Status image_new(Image *image, int width, int height); /* black */
 

@@ -64,7 +64,8 @@ static bool huffman_fits(const Walk *walk) {
 }
 
 static bool is_frame(int marker) {
-  return marker >= FIRST_FRAME && marker <= LAST_FRAME && marker != HUFFMAN_TABLES && marker != JPEG_EXTENSION && marker != ARITHMETIC_CODING;
+  return marker >= FIRST_FRAME && marker <= LAST_FRAME && marker != HUFFMAN_TABLES && marker != JPEG_EXTENSION &&
+         marker != ARITHMETIC_CODING;
 }
 
 static void note_colours(Walk *walk, int marker) {
@@ -106,7 +107,8 @@ static int next_number(Walk *walk) {
 static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin) {
   Walk walk = {.bytes = bytes, .size = size, .at = 2};
   int width = next_number(&walk), height = next_number(&walk), most = next_number(&walk);
-  if (width < 0 || height < 0 || most < 0) return status_set(STATUS_BAD_FILE, "%s: broken picture (a number in its header is too long)", origin);
+  if (width < 0 || height < 0 || most < 0)
+    return status_set(STATUS_BAD_FILE, "%s: broken picture (a number in its header is too long)", origin);
   if (most <= 255) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, most);
 }

@@ -33,13 +33,14 @@ typedef struct Loader Loader;
 Status loader_new(Loader **loader, Dataset *set, const LoaderOptions *options); /* the set stays the caller's */
 void loader_free(Loader *loader);                                               /* stops the workers; accepts NULL */
 
-int64_t loader_steps(const Loader *loader);                      /* batches per epoch */
-Status loader_seek(Loader *loader, int64_t epoch, int64_t step); /* the next batch is this one; step == loader_steps: the next epoch's first */
+int64_t loader_steps(const Loader *loader); /* batches per epoch */
+Status loader_seek(Loader *loader, int64_t epoch,
+                   int64_t step); /* the next batch is this one; step == loader_steps: the next epoch's first */
 /* Waits for the next batch (epoch after epoch, without end). A broken picture is replaced by the next readable record, warned about once
  * by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);
 int64_t loader_skipped(const Loader *loader); /* different broken pictures met so far */
-double loader_waited(const Loader *loader); /* seconds that loader_next spent waiting */
+double loader_waited(const Loader *loader);   /* seconds that loader_next spent waiting */
 
 /* For single pictures (inference): resize to image x image, the whole picture, as Hugging Face's ViT does (no crop), and normalise:
  * out [3, image, image]. */

@@ -84,8 +84,10 @@ static Status fill_augmented(LoaderHand *hand, const LoaderPlan *plan, uint64_t 
   rng_init(&rng, options->seed ^ picture_key, stream);
   CropBox box = {0, 0, image->width, image->height};
   int dx = 0, dy = 0;
-  if (options->crop_least > 0) box = augment_crop(&rng, image->width, image->height, options->crop_least);
-  else augment_shift(&rng, options->image, &dx, &dy);
+  if (options->crop_least > 0)
+    box = augment_crop(&rng, image->width, image->height, options->crop_least);
+  else
+    augment_shift(&rng, options->image, &dx, &dy);
   bool flip = augment_flip(&rng);
   TRY(fit(hand, options, image, box, &fitted));
   augment_planes(&plan->table, fitted, dx, dy, flip, options->image, out);
@@ -112,8 +114,7 @@ Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *fault
     }
     uint64_t stream = (uint64_t)(batch->epoch * plan->count + begin + i);
     float *out = batch->pixels + (size_t)i * size;
-    TRY(options->augment ? fill_augmented(hand, plan, stream, out)
-                         : loader_fill_plain(hand, options, &plan->table, &hand->source, out));
+    TRY(options->augment ? fill_augmented(hand, plan, stream, out) : loader_fill_plain(hand, options, &plan->table, &hand->source, out));
   }
   return STATUS_OK;
 }

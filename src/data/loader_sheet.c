@@ -9,7 +9,8 @@ static uint8_t to_level(float value, double mean, double std) {
   return (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : lround(level));
 }
 
-static void draw_tile(const float *pixels /* [3, image, image] */, const LoaderOptions *options, int zoom, int left, int top, Image *sheet) {
+static void draw_tile(const float *pixels /* [3, image, image] */, const LoaderOptions *options, int zoom, int left, int top,
+                      Image *sheet) {
   int side = options->image;
   for (int y = 0; y < side * zoom; y++) {
     uint8_t *to = sheet->rgb + ((size_t)(top + y) * sheet->width + left) * 3;

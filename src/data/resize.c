@@ -170,6 +170,4 @@ Status resize_box(const Image *in, double x, double y, double w, double h, Image
   return status;
 }
 
-Status resize_image(const Image *in, Image *out, ResizeFilter filter) {
-  return resize_box(in, 0, 0, in->width, in->height, out, filter);
-}
+Status resize_image(const Image *in, Image *out, ResizeFilter filter) { return resize_box(in, 0, 0, in->width, in->height, out, filter); }

@@ -95,21 +95,23 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t b
   leader->progress[node] = (uint64_t)request * (uint64_t)(leader->weights->config->blocks + 2) + block;
 }
 
-static Status take_complaint(Leader *leader, int node, const WireHeader *header) {
-  leader->complainer = node;
-  leader->accused = (int)header->count - 1;
+/* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */
+static void take_complaint(Leader *leader, int node, const WireHeader *header) {
+  if (leader->complainer < 0) {
+    leader->complainer = node;
+    leader->accused = (int)header->count - 1;
+  }
   char *complaint = leader->complaints[node];
   complaint[header->bytes] = 0;
   for (char *c = complaint; *c; c++) {
     if ((unsigned char)*c < ' ') *c = ' '; /* no control characters from a socket to a terminal */
   }
-  return status_set(STATUS_PEER, "reports: %s", complaint);
 }
 
 static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
   Leader *leader = context;
   int node = link->peer;
-  if (header->kind == WIRE_ERROR) return take_complaint(leader, node, header);
+  if (header->kind == WIRE_ERROR) take_complaint(leader, node, header);
   if (header->kind == WIRE_HELLO) leader->ready[node] = true;
   if (header->kind == WIRE_PROGRESS) note_progress(leader, node, header->request, header->block + 1U);
   if (header->kind != WIRE_RESULT) return STATUS_OK;
@@ -166,6 +168,7 @@ static Status wait_for(Leader *leader, const bool *arrived) {
   while (!all_true(arrived, leader->nodes)) {
     if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
     Status status = links_step(leader->links, leader->nodes, watch_seconds);
+    if (status == STATUS_OK && leader->complainer >= 0) status = STATUS_PEER;
     if (status != STATUS_OK) return explain(leader, status);
     if (bytes_moved(leader) != moved) heard = clock_now();
     moved = bytes_moved(leader);

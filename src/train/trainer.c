@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "train/metrics.h"
 #include "train/mixup.h"
+#include "train/plan.h"
 #include "train/selftest_writer.h"
 #include "train/state.h"
 #include <math.h>
@@ -257,6 +258,7 @@ static Status loop(Run *run) {
 Status trainer_run(Session *session, TrainResult *result) {
   Run run = {.session = session, .result = result, .started = clock_now(), .interval_started = clock_now(), .first_step = session->step};
   *result = (TrainResult){0};
+  TRY(plan_check(session));
   TRY(files_make_dirs(session->options.out));
   TRY(metrics_open(&run.metrics, session->options.out, COLUMN_NAMES, COLUMNS, session->step > 0 ? session->step : -1));
   Status status = loop(&run);

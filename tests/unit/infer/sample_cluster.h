@@ -21,8 +21,8 @@ typedef struct SampleAnswer {
   Exchange exchange; /* first */
   SampleCluster *cluster;
   Tensor *remote;
-  int32_t *codes;  /* [blocks][B, T, G], content tokens in the picture's order */
-  real *logits;    /* [B, classes] */
+  int32_t *codes; /* [blocks][B, T, G], content tokens in the picture's order */
+  real *logits;   /* [B, classes] */
   int64_t batch;
 } SampleAnswer;
 
@@ -30,7 +30,8 @@ static inline Status sample_config(ModelConfig *config, const char *preset, int 
   bool tiny = strcmp(preset, "tiny") == 0;
   Status status = config_preset(config, tiny ? "vit-cifar" : preset, tiny ? 7 : 100);
   if (status != STATUS_OK) return status;
-  if (tiny) config->image = 16, config->patch = 4, config->width = 32, config->heads = config->kv_heads = 2, config->mlp = 64, config->blocks = 3;
+  if (tiny)
+    config->image = 16, config->patch = 4, config->width = 32, config->heads = config->kv_heads = 2, config->mlp = 64, config->blocks = 3;
   config->astra.groups = groups;
   config->astra.codebook_size = entries;
   config->astra.devices = config->astra.devices_least = devices;
@@ -58,7 +59,8 @@ static inline Status sample_open(SampleCluster *cluster, const ModelConfig *conf
   cluster->codewords = malloc((size_t)(sets * each + 1) * sizeof(real));
   for (int64_t i = 0; i < sets * each; i++) cluster->codewords[i] = (real)(3 * rng_normal(&rng));
   for (int i = 0; i < sets; i++) {
-    TRY(codebook_init(&cluster->books[i], config->astra.groups, config->astra.codebook_size, config_site_width(config), cluster->codewords + i * each));
+    TRY(codebook_init(&cluster->books[i], config->astra.groups, config->astra.codebook_size, config_site_width(config),
+                      cluster->codewords + i * each));
     codebook_refresh(&cluster->books[i]);
   }
   return STATUS_OK;
@@ -173,8 +175,8 @@ static inline Status sample_save_selftest(SampleCluster *cluster, const char *di
   items[count++] = (SafeItem){"device_of", SAFE_I32, SAFE_I32, 1, {tokens}, device_of};
   for (int64_t i = 0; i < config->blocks && i < 60; i++) {
     snprintf(names[i], sizeof names[i], "codes.astra.layers.%lld.x", (long long)i);
-    items[count++] = (SafeItem){names[i], SAFE_I32, SAFE_I32, 3, {batch, tokens, config->astra.groups},
-                                answer.codes + i * batch * tokens * config->astra.groups};
+    items[count++] = (SafeItem){
+        names[i], SAFE_I32, SAFE_I32, 3, {batch, tokens, config->astra.groups}, answer.codes + i * batch * tokens * config->astra.groups};
   }
   snprintf(path, sizeof path, "%s/selftest.safetensors", directory);
   Status status = safetensors_save(path, items, count, NULL);

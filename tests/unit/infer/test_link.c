@@ -171,9 +171,9 @@ static void hostile_headers_close_the_link(void **state) {
     uint8_t *message = make_message(10, 3, 1);
     assert_int_equal(link_pair(fd), STATUS_OK);
     open_end(&end, fd[0], 2);
-    if (fault == 0) message[0] ^= 1;                                                                                    /* magic */
-    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_CODES, .bytes = LONG + 1}, message);                           /* too long */
-    if (fault == 2) end.refuse = true;                                                                                  /* the owner */
+    if (fault == 0) message[0] ^= 1;                                                          /* magic */
+    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_CODES, .bytes = LONG + 1}, message); /* too long */
+    if (fault == 2) end.refuse = true;                                                        /* the owner */
     assert_int_equal(write(fd[1], message, WIRE_HEADER), WIRE_HEADER);
     assert_int_equal(step(&end.link, 1), STATUS_BAD_VALUE);
     assert_non_null(strstr(status_message(), "node 2: "));

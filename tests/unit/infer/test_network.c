@@ -1,9 +1,10 @@
 /* The exchange over sockets by itself: two and three nodes as threads of this process, and a hostile peer that is this test. */
-#include "infer/network.h"
 #include "base/clock.h"
+#include "infer/network.h"
 #include "vq/pack.h"
 #include <cmocka.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -155,7 +156,8 @@ static void connect_sides(Side *sides, int nodes, const int64_t *counts) {
 /* The formula, written out: n_t ceil(G log2 K / 8) a sample, block and receiver, and a header. 3 groups of 3 bits: 2 bytes. */
 static uint64_t expected_bytes(int nodes, int64_t own) {
   uint64_t sum = 0;
-  for (int request = 1; request <= REQUESTS; request++) sum += BLOCKS * (uint64_t)(nodes - 1) * (uint64_t)(24 + batch_of(request) * own * 2);
+  for (int request = 1; request <= REQUESTS; request++)
+    sum += BLOCKS * (uint64_t)(nodes - 1) * (uint64_t)(24 + batch_of(request) * own * 2);
   return sum;
 }
 
@@ -174,7 +176,8 @@ static void exchange_among(int nodes, const int64_t *counts, int socket_buffer) 
     if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
     assert_int_equal(sides[i].blocks_done, BLOCKS * REQUESTS);
     uint64_t sent = 0, messages = 0;
-    for (int j = 0; j < nodes; j++) sent += sides[i].network.peers[j].link.sent.bytes, messages += sides[i].network.peers[j].link.sent.messages;
+    for (int j = 0; j < nodes; j++)
+      sent += sides[i].network.peers[j].link.sent.bytes, messages += sides[i].network.peers[j].link.sent.messages;
     assert_int_equal(sent, expected_bytes(nodes, counts[i]));
     assert_int_equal(messages, BLOCKS * REQUESTS * (nodes - 1));
   }
@@ -222,7 +225,8 @@ enum { PAYLOAD = 14 };
 static size_t honest(uint8_t *message, uint32_t request, int block) {
   int32_t codes[7 * GROUPS];
   for (int i = 0; i < 7 * GROUPS; i++) codes[i] = 4;
-  wire_pack(&(WireHeader){.kind = WIRE_CODES, .sender = 1, .block = (uint8_t)block, .request = request, .count = 7, .bytes = PAYLOAD}, message);
+  wire_pack(&(WireHeader){.kind = WIRE_CODES, .sender = 1, .block = (uint8_t)block, .request = request, .count = 7, .bytes = PAYLOAD},
+            message);
   pack_codes(codes, 7, GROUPS, ENTRIES, message + WIRE_HEADER);
   return WIRE_HEADER + PAYLOAD;
 }

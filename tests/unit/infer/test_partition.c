@@ -95,9 +95,9 @@ static void ranking_orders_and_sums_to_one(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(even_spans_in_raster_order),   cmocka_unit_test(split_follows_the_weights),
-                                     cmocka_unit_test(malformed_splits_are_refused), cmocka_unit_test(more_nodes_than_tokens_is_refused),
-                                     cmocka_unit_test(any_map_becomes_an_order),     cmocka_unit_test(bad_maps_are_refused),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(even_spans_in_raster_order),    cmocka_unit_test(split_follows_the_weights),
+                                     cmocka_unit_test(malformed_splits_are_refused),  cmocka_unit_test(more_nodes_than_tokens_is_refused),
+                                     cmocka_unit_test(any_map_becomes_an_order),      cmocka_unit_test(bad_maps_are_refused),
                                      cmocka_unit_test(ranking_orders_and_sums_to_one)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,112 @@
+/* Pictures that are drawn instead of read: "synthetic:WIDTHxHEIGHT:CLASSES[:PICTURES]". A picture is stripes in two colours under noise;
+ * the class gives colours, direction and width, the picture's number the phase and the noise. Classes can be told apart by a model that
+ * learns anything at all, so that benchmarks, tests and demonstrations need no data. Invariant: a picture is a function of its part,
+ * number, size and class count alone. */
+#include "base/rng.h"
+#include "data/dataset_source.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_SIDE = 2, MOST_SIDE = 4096, MOST_CLASSES = 10000, MOST_PICTURES = 100000000, USUAL_PICTURES = 2048, TEST_SHARE = 4 };
+enum { NOISE_LEVELS = 64 }; /* a power of two: noise is six bits of a random number */
+static const uint64_t picture_seed = 0x73796e7468657469, class_seed = 0x636c617373657321;
+
+/* What a class looks like. */
+typedef struct Stripes {
+  double across, down;  /* turns over the whole picture */
+  double colours[2][3]; /* of crest and trough, 0-255 */
+} Stripes;
+
+static Stripes stripes_of(int64_t label) {
+  Rng rng;
+  rng_init(&rng, class_seed, (uint64_t)label);
+  double angle = acos(-1) * rng_uniform(&rng), turns = 2 + 6 * rng_uniform(&rng);
+  Stripes stripes = {.across = turns * cos(angle), .down = turns * sin(angle)};
+  for (int i = 0; i < 6; i++) stripes.colours[i / 3][i % 3] = 24 + 208 * rng_uniform(&rng);
+  return stripes;
+}
+
+static uint8_t level(double value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value + 0.5); }
+
+/* wave: (1 + sin) / 2 of the place, noise: random bits, enough for three channels. */
+static void draw_pixel(const Stripes *stripes, double wave, uint64_t noise, uint8_t *rgb) {
+  for (int c = 0; c < 3; c++) {
+    double colour = stripes->colours[1][c] + wave * (stripes->colours[0][c] - stripes->colours[1][c]);
+    rgb[c] = level(colour + (double)(noise >> (16 * c) & (NOISE_LEVELS - 1)) - NOISE_LEVELS / 2.0);
+  }
+}
+
+/* sin(a + b) from the sines and cosines of a row and of a turned pair: two products a pixel, no call of the library. */
+static void draw_row(const Stripes *stripes, int width, double phase, Rng *rng, uint8_t *rgb) {
+  double step = 2 * acos(-1) * stripes->across / width, turn_cosine = cos(step), turn_sine = sin(step);
+  double cosine = cos(phase), sine = sin(phase);
+  for (int x = 0; x < width; x++, rgb += 3) {
+    draw_pixel(stripes, 0.5 + 0.5 * sine, rng_next(rng), rgb);
+    double next = sine * turn_cosine + cosine * turn_sine;
+    cosine = cosine * turn_cosine - sine * turn_sine;
+    sine = next;
+  }
+}
+
+static Status draw(Dataset *set, int64_t index, Image *image, int32_t *label) {
+  const DatasetPart *part = set->state;
+  *label = (int32_t)(index % set->classes);
+  TRY(image_reshape(image, set->width, set->height));
+  Stripes stripes = stripes_of(*label);
+  Rng rng;
+  rng_init(&rng, picture_seed + (uint64_t)*part, (uint64_t)index);
+  double phase = 2 * acos(-1) * rng_uniform(&rng);
+  for (int y = 0; y < set->height; y++)
+    draw_row(&stripes, set->width, phase + 2 * acos(-1) * stripes.down * y / set->height, &rng,
+             image->rgb + (size_t)y * (size_t)set->width * 3);
+  return STATUS_OK;
+}
+
+static void close_state(Dataset *set) { free(set->state); }
+
+static Status read_name(const char *name, int sides[2], long long *classes, long long *pictures) {
+  int used = 0, length = (int)strlen(name);
+  *pictures = USUAL_PICTURES;
+  bool good = sscanf(name, "synthetic:%5dx%5d:%9lld%n", &sides[0], &sides[1], classes, &used) == 3;
+  if (good && used < length) good = sscanf(name + used, ":%9lld%n", pictures, &length) == 1 && name[used + length] == '\0';
+  if (good && sides[0] >= LEAST_SIDE && sides[1] >= LEAST_SIDE && sides[0] <= MOST_SIDE && sides[1] <= MOST_SIDE && *classes >= 1 &&
+      *classes <= MOST_CLASSES && *pictures >= TEST_SHARE && *pictures <= MOST_PICTURES)
+    return STATUS_OK;
+  return status_set(
+      STATUS_BAD_VALUE,
+      "data set \"%s\": synthetic:WIDTHxHEIGHT:CLASSES or synthetic:WIDTHxHEIGHT:CLASSES:PICTURES is accepted, with sides of %d "
+      "to %d, 1 to %d classes and %d to %d pictures",
+      name, LEAST_SIDE, MOST_SIDE, MOST_CLASSES, TEST_SHARE, MOST_PICTURES);
+}
+
+static Status invent_labels(Dataset *set) {
+  set->labels = calloc((size_t)set->classes, sizeof *set->labels);
+  for (int64_t i = 0; set->labels && i < set->classes; i++)
+    if (asprintf(&set->labels[i], "stripes_%lld", (long long)i) < 0) {
+      set->labels[i] = NULL;
+      return status_set(STATUS_NO_MEMORY, "no memory for the labels");
+    }
+  return set->labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the labels");
+}
+
+Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part) {
+  int sides[2];
+  long long classes, pictures;
+  TRY(read_name(name, sides, &classes, &pictures));
+  DatasetPart *state = malloc(sizeof *state);
+  if (!state) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  *state = part;
+  set->state = state;
+  set->read = draw;
+  set->close = close_state;
+  set->fixed_size = true;
+  set->width = sides[0];
+  set->height = sides[1];
+  set->classes = classes;
+  set->count = part == DATASET_TRAIN ? pictures : pictures / TEST_SHARE;
+  TRY(invent_labels(set));
+  return dataset_set_description(set, "synthetic %s, %lld pictures of %dx%d, %lld classes", dataset_part_name(part), (long long)set->count,
+                                 set->width, set->height, classes);
+}

@@ -1,0 +1,137 @@
+/* Timed steps: see bench_step.h. */
+#include "train/bench_step.h"
+#include "autograd/kernels/matmul.h"
+#include "base/clock.h"
+#include "train/trainer.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAM_CODEWORDS = 32 };
+
+static void draw_codewords(Session *session) {
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_CODEWORDS);
+  int64_t count = session->emulation.blocks * session->emulation.sites * session->options.entries * config_site_width(session->config);
+  for (int64_t i = 0; i < count; i++) session->emulation.codewords[i] = (real)rng_normal(&rng);
+}
+
+static Status start_codebooks(Session *session) {
+  if (!session_astra(session)) return STATUS_OK;
+  draw_codewords(session);
+  return emulate_start_ema(&session->emulation, session->options.batch * config_tokens(session->config));
+}
+
+Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most) {
+  *bench = (BenchStep){.forward = forward, .most = most};
+  bench->samples = calloc((size_t)most, sizeof *bench->samples);
+  Status status = bench->samples ? session_open(&bench->session, options, !forward) : status_set(STATUS_NO_MEMORY, "no memory for samples");
+  if (status == STATUS_OK) status = start_codebooks(&bench->session);
+  if (status != STATUS_OK) bench_step_close(bench);
+  return status;
+}
+
+void bench_step_close(BenchStep *bench) {
+  session_close(&bench->session);
+  free(bench->samples);
+  *bench = (BenchStep){0};
+}
+
+/* ---------------------------------------------------------------- profile */
+
+static void add_part(void *context, const char *name, TapePhase phase, double seconds) {
+  BenchStep *bench = context;
+  BenchPart *part = bench->part, *end = part + bench->parts;
+  while (part < end && (part->phase != phase || strcmp(part->name, name) != 0)) part++;
+  if (part == end && bench->parts == BENCH_PARTS) return;
+  if (part == end) *part = (BenchPart){.name = name, .phase = phase}, bench->parts++;
+  part->seconds += seconds;
+  part->calls++;
+}
+
+void bench_step_profile(BenchStep *bench) { tape_profile(bench->session.tape, add_part, bench); }
+
+/* ---------------------------------------------------------------- one step */
+
+static Status train_once(Session *session, const Batch *batch) {
+  Tape *tape = session->tape;
+  StepResult result;
+  double norm, begun = tape_clock(tape);
+  param_zero_grads(model_params(session->model));
+  tape_note(tape, "zero gradients", TAPE_AROUND, begun);
+  TRY(trainer_micro_step(session, batch, &result));
+  begun = tape_clock(tape);
+  TRY(optimizer_step(&session->optimizer, 1, 1, &norm));
+  tape_note(tape, "optimizer", TAPE_AROUND, begun);
+  session->step++;
+  return STATUS_OK;
+}
+
+static Status place_tokens(Session *session, const TokenLayout **layout, Exchange **exchange) {
+  *layout = &session->plain_layout;
+  *exchange = NULL;
+  if (!session_astra(session)) return STATUS_OK;
+  int64_t counts[SESSION_DEVICES], tokens = config_tokens(session->config);
+  int devices = session->config->astra.devices;
+  layout_even_counts(tokens, devices, counts);
+  TRY(layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1));
+  emulate_begin_step(&session->emulation, false);
+  *layout = &session->layout;
+  *exchange = &session->emulation.exchange;
+  return STATUS_OK;
+}
+
+static Status forward_once(Session *session, const Batch *batch) {
+  const TokenLayout *layout;
+  Exchange *exchange;
+  TRY(place_tokens(session, &layout, &exchange));
+  tape_record(session->tape, false);
+  Tensor *pixels = session_pixels(session->tape, batch, session->config);
+  model_classify(session->model, session->tape, model_encode(session->model, session->tape, pixels, layout, exchange));
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
+  return status;
+}
+
+Status bench_step_run(BenchStep *bench, bool keep) {
+  Session *session = &bench->session;
+  Batch batch;
+  matmul_reset_count();
+  double begun = clock_now(), waited = tape_clock(session->tape);
+  TRY(loader_next(session->train_loader, &batch));
+  tape_note(session->tape, "wait for data", TAPE_AROUND, waited);
+  TRY(bench->forward ? forward_once(session, &batch) : train_once(session, &batch));
+  MatmulCount products = matmul_counted();
+  BenchSample sample = {clock_now() - begun, products.seconds, products.flops};
+  if (keep && bench->count < bench->most) bench->samples[bench->count++] = sample;
+  if (!keep) bench->parts = 0;
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- summary */
+
+static int by_seconds(const void *a, const void *b) {
+  double x = ((const BenchSample *)a)->seconds, y = ((const BenchSample *)b)->seconds;
+  return (x > y) - (x < y);
+}
+
+void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
+  BenchSample sum = {0};
+  int64_t count = bench->count;
+  qsort(bench->samples, (size_t)count, sizeof *bench->samples, by_seconds);
+  for (int64_t i = 0; i < count; i++) {
+    sum.seconds += bench->samples[i].seconds;
+    sum.product_seconds += bench->samples[i].product_seconds;
+    sum.flops += bench->samples[i].flops;
+  }
+  double block = (double)model_params(bench->session.model)->total * sizeof(real);
+  *summary = (BenchSummary){.activations = (double)tape_peak_bytes(bench->session.tape),
+                            .weights = block,
+                            .training = bench->forward ? 0 : 3 * block};
+  if (count == 0) return;
+  summary->median = (bench->samples[(count - 1) / 2].seconds + bench->samples[count / 2].seconds) / 2;
+  summary->least = bench->samples[0].seconds;
+  summary->product_share = sum.product_seconds / sum.seconds;
+  summary->flops = sum.flops / (double)count;
+  summary->flops_per_second = sum.product_seconds > 0 ? sum.flops / sum.product_seconds : 0;
+  summary->images_per_second = (double)bench->session.options.batch / summary->median;
+}

@@ -1,0 +1,48 @@
+/* How long a step takes: real training steps (or forward passes) on drawn pictures and random weights, timed one by one, so that two models
+ * can be measured in turns. Leaves out: printing, and how fast the machine could be (src/cli). */
+#ifndef TRAIN_BENCH_STEP_H
+#define TRAIN_BENCH_STEP_H
+#include "train/session.h"
+
+typedef struct BenchSample {
+  double seconds, product_seconds, flops;
+} BenchSample;
+
+/* The time of one kind of operation in one phase, over all kept steps. */
+typedef struct BenchPart {
+  const char *name;
+  TapePhase phase;
+  double seconds;
+  int64_t calls;
+} BenchPart;
+
+enum { BENCH_PARTS = 64 };
+
+typedef struct BenchStep {
+  Session session;
+  bool forward; /* the forward pass alone, with nothing recorded */
+  BenchSample *samples;
+  int64_t count, most;
+  BenchPart part[BENCH_PARTS]; /* [parts], with `profile` */
+  int parts;
+} BenchStep;
+
+/* Opens a session (random weights; codebooks of random normal numbers, which is how activations after a LayerNorm lie) with room for `most`
+ * samples. The options name a synthetic data set. After a failure the bench is closed. The bench must not be moved while it profiles. */
+Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most);
+void bench_step_profile(BenchStep *bench); /* from now on */
+void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
+
+/* One step; kept as a sample or, as it touches memory for the first time, not. */
+Status bench_step_run(BenchStep *bench, bool keep);
+
+typedef struct BenchSummary {
+  double median, least;                  /* seconds a step */
+  double product_share;                  /* of the time, inside matrix products */
+  double flops, flops_per_second;        /* of the products: a step's, and while inside them */
+  double images_per_second;              /* at the median */
+  double activations, weights, training; /* bytes: arena, weights, gradients and moments */
+} BenchSummary;
+void bench_step_summary(BenchStep *bench, BenchSummary *summary); /* sorts the samples by time */
+
+#endif

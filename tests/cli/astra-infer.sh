@@ -1,0 +1,79 @@
+#!/bin/bash
+# astra-infer from outside: exit codes and the lines people rely on.
+. tests/network/helpers.sh
+make_checkpoint "$work/model" tiny 4 50 4
+make_checkpoint "$work/plain" tiny 0
+# An 8x8 PNG: red, and the same file cut short.
+printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
+head -c 50 "$work/red.png" >"$work/broken.png"
+
+# expect NAME EXIT-CODE ARGUMENTS...
+expect() {
+  name=$1 code=$2
+  shift 2
+  (cd "$work" && "$program" "$@") >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "$name: exit code $got, expected $code"
+}
+out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "$name: std$1 is not empty"; }
+
+expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
+[ "$(wc -l <"$work/out")" -le 24 ] || report "--help does not fit a screen"
+for command in eval selftest; do
+  expect "help of $command" 0 $command --help; out "^usage: astra-infer $command"; out "--checkpoint"; silent err
+done
+expect "version" 0 --version; out "^astra-infer [0-9]*\.[0-9]*\.[0-9]*$"
+
+expect "nothing" 2; err "--checkpoint"; silent out
+expect "no picture" 2 -c model; err "no picture"; silent out
+expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"
+expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"
+expect "bad split" 2 -c model --split 3,x red.png; err "--split 3,x"
+expect "split against nodes" 2 -c model --nodes 3 --split 1,1 red.png; err "2 nodes"
+expect "more nodes than tokens" 1 -c model --nodes 17 red.png; err "17 nodes for 16 tokens"
+expect "eval without data set" 2 eval -c model; err "--dataset"
+expect "eval with a stray argument" 2 eval -c model -d cifar100 red.png; err "takes options only"
+expect "no such checkpoint" 1 -c nowhere red.png; err "nowhere"
+expect "no such data set" 1 eval -c model -d folder:nowhere; err "nowhere"
+expect "plain on four" 1 -c plain -n 4 red.png; err "--nodes 1"; silent out
+
+expect "four nodes" 0 -c model -n 4 red.png; out "^red.png$"; out "%  LABEL_"; out "^node  tokens  *compute ms"; silent err
+[ "$(grep -c '%' "$work/out")" = 5 ] || report "$name: not five classes"
+[ "$(grep -c '^   [0-3]       4 ' "$work/out")" = 4 ] || report "$name: not four rows of four tokens"
+expect "as trained" 0 -c model red.png --quiet --top 2; [ "$(wc -l <"$work/out")" = 3 ] || report "$name: not three lines"
+expect "split" 0 -c model --split 5,2,1 red.png; out "^   0      10 "; out "^   2       2 "
+expect "one node" 0 -c model -n 1 red.png; out "^   0      16 .* 0  *0$"
+expect "plain" 0 -c plain red.png; out "^red.png$"
+expect "threads" 0 -c model -n 2 -t 2 red.png; out "^red.png$"
+expect "verbose" 0 -c model -n 2 -v red.png; err "^node 1 is pid [0-9]*$"
+
+expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.png red.png
+[ "$(grep -c '^red.png$' "$work/out")" = 2 ] || report "$name: the good ones did not run"
+err "missing.png"; err "broken.png"; err "2 of 4 pictures"
+expect "only broken" 1 -c model -n 2 broken.png; err "broken.png"
+
+expect "json" 0 -c model -n 4 --json red.png red.png --top 3
+if command -v python3 >/dev/null; then
+  tail -1 "$work/out" | python3 -c '
+import json, sys
+r = json.loads(sys.stdin.read())
+assert [len(p["top"]) for p in r["pictures"]] == [3, 3]
+assert r["pictures"][0]["file"] == "red.png" and 0 < r["pictures"][0]["top"][0]["probability"] <= 1
+same = [[(t["class"], round(t["probability"], 4)) for t in p["top"]] for p in r["pictures"]]
+assert same[0] == same[1]
+assert [n["tokens"] for n in r["nodes"]] == [4, 4, 4, 4]
+# 3 blocks, 3 receivers; a message holds 2 pictures of 4 tokens of ceil(4 * 6 / 8) bytes and a header of 24
+assert all(n["bytes_sent"] == 3 * 3 * (24 + 2 * 4 * 3) for n in r["nodes"]), r["nodes"]' 2>>"$work/err" || report "$name: content"
+fi
+
+mkdir -p "$work/pictures"
+for class in 0 1 2 3 4 5 6; do mkdir -p "$work/pictures/test/c$class" "$work/pictures/train/c$class"; cp "$work/red.png" "$work/pictures/test/c$class/a.png"; cp "$work/red.png" "$work/pictures/train/c$class/a.png"; done
+expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 pictures on 4 nodes"; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token, block and receiver"
+expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token"
+expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
+tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"
+rm -r "$work/pictures"/t*/c6
+expect "eval of other classes" 1 eval -c model -n 4 -d folder:pictures; err "7 classes"; err "has 6"
+exit $failed

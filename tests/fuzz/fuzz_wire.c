@@ -1,0 +1,88 @@
+/* Fuzz target: what a hostile peer may send. The input is the byte stream of node 1 as node 0 of two reads it: headers, then a network
+ * that takes part in two requests of a small model; and the statistics of a result.
+ * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
+#include "infer/network.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { BLOCKS = 2, WIDTH = 4, GROUPS = 2, ENTRIES = 5, TOKENS = 5, BATCH = 2 };
+
+static void parse_header(const uint8_t *data, size_t size) {
+  uint8_t again[WIRE_HEADER], statistics[WIRE_STATISTICS];
+  WireHeader header;
+  NodeStatistics parsed;
+  if (size < WIRE_HEADER) return;
+  if (wire_parse(data, 1 << 16, &header) == STATUS_OK) {
+    wire_pack(&header, again);
+    if (memcmp(again, data, WIRE_HEADER) != 0) abort();
+  }
+  if (size < WIRE_STATISTICS || wire_parse_statistics(data, &parsed) != STATUS_OK) return;
+  wire_pack_statistics(&parsed, statistics);
+  if (memcmp(statistics, data, WIRE_STATISTICS) != 0) abort();
+}
+
+static Status exchange(Network *network, Tape *tape, const TokenLayout *layout, int64_t batch, int block) {
+  int64_t shape[3] = {batch, layout->rows, WIDTH};
+  Tensor *h = tape_tensor(tape, 3, shape), *remote;
+  const uint8_t *lost;
+  memset(h->value, 0, (size_t)tensor_count(h) * sizeof(real));
+  TRY(network->exchange.begin(&network->exchange, tape, layout, block, 0, h));
+  return network->exchange.finish(&network->exchange, tape, layout, block, 0, &remote, &lost);
+}
+
+static Status serve(Network *network, Tape *tape, const TokenLayout *layout) {
+  for (uint32_t request = 1; request <= 2; request++) {
+    TRY(network_begin_request(network, request, 3 - request, true));
+    for (int block = 0; block < BLOCKS; block++) TRY(exchange(network, tape, layout, 3 - request, block));
+  }
+  return STATUS_OK;
+}
+
+/* All input is in the socket, and its end is closed for writing, before the node begins: nothing is waited for. */
+static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, const TokenLayout *layout, const Codebook *books) {
+  int pair[2], sockets[2] = {-1, -1};
+  if (link_pair(pair) != STATUS_OK) abort();
+  sockets[1] = pair[0];
+  NetworkSetup setup = {.nodes = 2,
+                        .layout = layout,
+                        .books = books,
+                        .blocks = BLOCKS,
+                        .sites = 1,
+                        .batch_most = BATCH,
+                        .timeout = 1,
+                        .sockets = sockets,
+                        .keep_codes = true};
+  if (network_init(network, &setup) != STATUS_OK) abort();
+  (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
+  shutdown(pair[1], SHUT_WR);
+  serve(network, tape, layout);
+  network_release(network);
+  close(pair[1]);
+  tape_clear(tape);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static Codebook books[BLOCKS];
+  static TokenLayout layout;
+  static Tape *tape;
+  static Network network;
+  const int64_t counts[2] = {2, 3};
+  if (!tape) {
+    Arena *arena = arena_new((size_t)1 << 20);
+    if (!arena || !(tape = tape_new(arena))) abort();
+    tape_record(tape, false);
+    for (int i = 0; i < BLOCKS; i++) {
+      if (codebook_init(&books[i], GROUPS, ENTRIES, WIDTH, NULL) != STATUS_OK) abort();
+      memset(books[i].codewords, 0, ENTRIES * WIDTH * sizeof(real));
+      codebook_refresh(&books[i]);
+    }
+    if (layout_build(&layout, TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, 0) != STATUS_OK) abort();
+  }
+  parse_header(data, size);
+  feed(data, size, &network, tape, &layout, books);
+  return 0;
+}

@@ -1,0 +1,51 @@
+# Shared by the scripts beside it: programs, a temporary folder, a random checkpoint, and looking after processes. Sourced, not run.
+set -u
+build=${BUILD:-build}
+program=$(realpath "$build/bin/astra-infer")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+report() { # WHAT
+  echo "FAILED: $1"
+  for file in out err; do [ ! -f "$work/$file" ] || sed "s/^/    $file: /" "$work/$file"; done
+  failed=1
+}
+
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]
+make_checkpoint() {
+  local maker="$build/tests/infer/make_sample"
+  [ -x "$maker" ] || make --no-print-directory "$maker" >"$work/make.log" 2>&1 || { cat "$work/make.log"; exit 1; }
+  "$maker" "$@" || exit 1
+}
+
+# Random pictures as a CIFAR-100 test file, for eval: make_cifar DIR COUNT
+make_cifar() {
+  mkdir -p "$1/cifar100"
+  head -c $(($2 * 3072)) /dev/urandom >"$work/pixels"
+  : >"$1/cifar100/test.bin"
+  for ((i = 0; i < $2; i++)); do
+    printf '\1\2' # coarse and fine label
+    dd if="$work/pixels" bs=3072 skip="$i" count=1 status=none
+  done >"$1/cifar100/test.bin"
+}
+
+running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
+
+# Waits until the nodes' process numbers stand in err: sets pids
+wait_for_nodes() { # COUNT
+  for ((i = 0; i < 300; i++)); do
+    mapfile -t pids < <(sed -n 's/^node [0-9]* is pid //p' "$work/err")
+    [ ${#pids[@]} -lt "$1" ] || return 0
+    sleep 0.1
+  done
+  report "the nodes did not start"
+  exit 1
+}
+
+no_orphans() {
+  for pid in "${pids[@]}"; do
+    for ((i = 0; i < 50; i++)); do running "$pid" || break; sleep 0.1; done
+    ! running "$pid" || report "process $pid is still there"
+  done
+}

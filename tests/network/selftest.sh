@@ -1,0 +1,37 @@
+#!/bin/bash
+# The self-test through the program, on random models and, where they are at hand, on the reference implementation's cases.
+. tests/network/helpers.sh
+
+check() { # NAME ARGUMENTS...
+  local name=$1
+  shift
+  "$program" selftest "$@" >"$work/out" 2>"$work/err" || report "$name"
+  tail -1 "$work/out" | grep -q '^passed$' || report "$name: does not say that it passed"
+}
+
+make_checkpoint "$work/tiny" tiny 4 50 4
+check "tiny on 4 nodes" --checkpoint "$work/tiny"
+make_checkpoint "$work/cifar" vit-cifar 8 1024 8
+check "vit-cifar on 8 nodes" --checkpoint "$work/cifar"
+make_checkpoint "$work/fine" vit-cifar 32 1000 3
+check "32 groups of 1000 on 3 nodes" --checkpoint "$work/fine"
+
+cases=${ASTRA_SHARED:-../shared}/golden
+if [ -d "$cases" ]; then
+  for case in "$cases"/vit-*; do check "$case" --checkpoint "$case" --file "$case/expected.safetensors"; done
+else
+  echo "skipped: $cases (the reference's cases) is not there"
+fi
+
+"$program" selftest --checkpoint "$work/tiny" --json >"$work/out" 2>"$work/err" || report "JSON: exit code"
+tail -1 "$work/out" | python3 -c '
+import json, sys
+r = json.loads(sys.stdin.read())
+assert r["passed"] is True and r["nodes"] == 4 and r["wrong"] == 0 and r["codes"] == 4 * 3 * 16 * 4, r' 2>>"$work/err" ||
+  ! command -v python3 >/dev/null || report "JSON: content"
+
+rm "$work/tiny/selftest.safetensors"
+"$program" selftest --checkpoint "$work/tiny" >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] || report "a missing selftest.safetensors: exit code"
+grep -q 'selftest.safetensors' "$work/err" || report "a missing selftest.safetensors is not named"
+exit $failed

@@ -1,0 +1,93 @@
+/* What the tests of src/data share: a folder to work in, the real data when it is there, pictures to make. */
+#ifndef DATA_TESTING_H
+#define DATA_TESTING_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/files.h"
+#include "data/image.h"
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define assert_ok(expression)                                                                                                              \
+  do {                                                                                                                                     \
+    if ((expression) != STATUS_OK) fail_msg("%s: %s", #expression, status_message());                                                      \
+  } while (0)
+
+/* The call fails with this status and its message contains the text. */
+#define assert_fails(expression, status, text)                                                                                             \
+  do {                                                                                                                                     \
+    assert_int_equal(expression, status);                                                                                                  \
+    if (!strstr(status_message(), text)) fail_msg("\"%s\" does not say \"%s\"", status_message(), text);                                   \
+  } while (0)
+
+static char testing_folder[64];
+
+static inline int testing_make_folder(void **state) {
+  (void)state;
+  strcpy(testing_folder, "/tmp/astra-test-XXXXXX");
+  return mkdtemp(testing_folder) ? 0 : -1;
+}
+
+static inline int testing_remove_one(const char *path, const struct stat *file, int kind, struct FTW *walk) {
+  (void)file, (void)kind, (void)walk;
+  return remove(path);
+}
+
+static inline int testing_remove_folder(void **state) {
+  (void)state;
+  return nftw(testing_folder, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A path in the folder; valid until the fourth call after it. */
+static inline const char *testing_path(const char *relative) {
+  static char paths[4][512];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", testing_folder, relative);
+  return path;
+}
+
+/* Writes a file in the folder, making the folders it lies in. */
+static inline const char *testing_write(const char *relative, const void *data, size_t size) {
+  const char *path = testing_path(relative);
+  char folder[512];
+  snprintf(folder, sizeof folder, "%s", path);
+  *strrchr(folder, '/') = 0;
+  assert_ok(files_make_dirs(folder));
+  assert_ok(files_write(path, data, size));
+  return path;
+}
+
+/* A width x height PNG of one colour in the folder. */
+static inline const char *testing_picture(const char *relative, int width, int height, uint8_t r, uint8_t g, uint8_t b) {
+  Image image;
+  testing_write(relative, "", 0);
+  assert_ok(image_new(&image, width, height));
+  for (int i = 0; i < width * height; i++) memcpy(image.rgb + 3 * i, (uint8_t[]){r, g, b}, 3);
+  const char *path = testing_path(relative);
+  assert_ok(image_save_png(&image, path));
+  image_release(&image);
+  return path;
+}
+
+/* shared/RELATIVE, or skips the test when it is not there. */
+static inline const char *testing_shared(const char *relative) {
+  static char path[512];
+  const char *root = getenv("ASTRA_SHARED");
+  snprintf(path, sizeof path, "%s/%s", root ? root : "../shared", relative);
+  if (!files_exists(path)) {
+    printf("skipped: %s is not there; ASTRA_SHARED names the folder with the real data\n", path);
+    skip();
+  }
+  return path;
+}
+
+#endif

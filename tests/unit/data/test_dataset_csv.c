@@ -1,0 +1,135 @@
+/* CSV manifests: quotes, CRLF, byte order mark, headers, splits, classes, and errors that name file and line. */
+#include "data/dataset_csv.h"
+#include "data_testing.h"
+
+static Status parse(Manifest *manifest, const char *text) { return dataset_csv_parse(manifest, text, strlen(text), "list.csv"); }
+
+static void assert_bad(const char *text, const char *says) {
+  Manifest manifest;
+  assert_fails(parse(&manifest, text), STATUS_BAD_FILE, says);
+  assert_non_null(strstr(status_message(), "list.csv"));
+  dataset_csv_release(&manifest);
+}
+
+static void test_quotes_and_line_ends(void **state) {
+  (void)state;
+  Manifest manifest;
+  assert_ok(parse(&manifest, "\xef\xbb\xbf"
+                             "\"a, \"\"b\"\".png\", cat \r\n\r\n\"two\nlines.png\",dog\r\nlast.png,\"big cat\""));
+  assert_int_equal(manifest.count, 3);
+  assert_string_equal(manifest.rows[0].path, "a, \"b\".png");
+  assert_string_equal(manifest.rows[0].label, "cat");
+  assert_string_equal(manifest.rows[1].path, "two\nlines.png");
+  assert_string_equal(manifest.rows[2].label, "big cat");
+  assert_int_equal(manifest.class_count, 3);
+  assert_string_equal(manifest.classes[0], "big cat");
+  assert_int_equal(dataset_csv_class(&manifest, "dog"), 2);
+  assert_int_equal(manifest.rows[0].split, MANIFEST_NO_SPLIT);
+  dataset_csv_release(&manifest);
+}
+
+static void test_header_and_splits(void **state) {
+  (void)state;
+  Manifest manifest;
+  assert_ok(parse(&manifest, "Path,Label,split,notes\na,x,train,1\nb,x,TEST,2\nc,y,validation,3\n"));
+  assert_int_equal(manifest.count, 3);
+  assert_int_equal(manifest.rows[0].split, MANIFEST_TRAIN);
+  assert_int_equal(manifest.rows[1].split, MANIFEST_TEST);
+  assert_int_equal(manifest.rows[2].split, MANIFEST_TEST);
+  dataset_csv_release(&manifest);
+}
+
+static void test_numbers_sort_by_value(void **state) {
+  (void)state;
+  Manifest manifest;
+  assert_ok(parse(&manifest, "a,10\nb,9\nc,-3\nd,10\ne,100\n"));
+  assert_int_equal(manifest.class_count, 4);
+  assert_string_equal(manifest.classes[0], "-3");
+  assert_string_equal(manifest.classes[1], "9");
+  assert_string_equal(manifest.classes[2], "10");
+  assert_int_equal(dataset_csv_class(&manifest, "100"), 3);
+  dataset_csv_release(&manifest);
+  assert_ok(parse(&manifest, "a,10\nb,9\nc,x\n")); /* not all are numbers: bytewise */
+  assert_string_equal(manifest.classes[0], "10");
+  assert_string_equal(manifest.classes[1], "9");
+  dataset_csv_release(&manifest);
+}
+
+static void test_bad_rows(void **state) {
+  (void)state;
+  assert_bad("", "no rows");
+  assert_bad("path,label\n", "no rows");
+  assert_bad("a.png,cat\nb.png\n", "line 2: a row is path,label");
+  assert_bad("a.png,cat\r\n,cat\r\n", "line 2");
+  assert_bad("a.png,cat\nb.png,\n", "line 2");
+  assert_bad("a.png,cat\nb.png,dog\nc.png,\"cat\nd.png,dog", "malformed CSV");
+  assert_bad("a.png,cat\nb.p\"ng,dog\n", "line 2: malformed CSV");
+  assert_bad("a.png,cat,train\nb.png,cat,later\n", "line 2: split \"later\"");
+  assert_bad("a.png,cat,train\nb.png,cat\n", "line 2: no split");
+  assert_bad("a.png,cat\nb.png,cat,test\n", "line 2: a split");
+  Manifest manifest;
+  assert_fails(dataset_csv_parse(&manifest, "a.png,c\0t\n", 10, "list.csv"), STATUS_BAD_FILE, "line 1: a NUL byte");
+  dataset_csv_release(&manifest);
+}
+
+static void write_text(const char *relative, const char *text) { testing_write(relative, text, strlen(text)); }
+
+static Status open_csv(Dataset **set, const char *relative, DatasetPart part) {
+  char name[600];
+  snprintf(name, sizeof name, "csv:%s", testing_path(relative));
+  return dataset_open(set, name, NULL, part);
+}
+
+/* Paths are relative to the manifest; an absolute one stands for itself. */
+static void test_pictures(void **state) {
+  (void)state;
+  testing_picture("m/sub/a.png", 3, 2, 11, 0, 0);
+  testing_picture("elsewhere/b.png", 4, 2, 22, 0, 0);
+  char text[1024];
+  snprintf(text, sizeof text, "path,label\nsub/a.png,cat\n%s,dog\nmissing.png,cat\n../elsewhere/b.png,cat\nsub/a.png,dog\n",
+           testing_path("elsewhere/b.png"));
+  write_text("m/list.csv", text);
+  Dataset *train, *test;
+  assert_ok(open_csv(&train, "m/list.csv", DATASET_TRAIN));
+  assert_ok(open_csv(&test, "m/list.csv", DATASET_TEST));
+  assert_int_equal(dataset_count(train), 4);
+  assert_int_equal(dataset_count(test), 1);
+  assert_int_equal(dataset_classes(train), 2);
+  Image image = {0};
+  int32_t label;
+  assert_ok(dataset_read(train, 1, &image, &label));
+  assert_true(image.rgb[0] == 22 && image.width == 4 && label == 1);
+  assert_fails(dataset_read(train, 2, &image, &label), STATUS_NOT_FOUND, "m/missing.png");
+  assert_ok(dataset_read(train, 3, &image, &label));
+  assert_true(image.rgb[0] == 22 && label == 0);
+  assert_ok(dataset_read(test, 0, &image, &label));
+  assert_true(image.rgb[0] == 11 && image.width == 3 && label == 1);
+  image_release(&image);
+  dataset_close(train);
+  dataset_close(test);
+}
+
+static void test_parts(void **state) {
+  (void)state;
+  Dataset *set;
+  write_text("p.csv", "a.png,x,train\nb.png,y,train\n");
+  assert_ok(open_csv(&set, "p.csv", DATASET_TRAIN));
+  assert_int_equal(dataset_count(set), 2);
+  assert_non_null(strstr(dataset_describe(set), "manifest train, 2 pictures, 2 classes"));
+  dataset_close(set);
+  assert_fails(open_csv(&set, "p.csv", DATASET_TEST), STATUS_BAD_FILE, "no rows for the test part");
+  assert_fails(open_csv(&set, "none.csv", DATASET_TEST), STATUS_NOT_FOUND, "none.csv");
+  assert_null(set);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_quotes_and_line_ends),
+      cmocka_unit_test(test_header_and_splits),
+      cmocka_unit_test(test_numbers_sort_by_value),
+      cmocka_unit_test(test_bad_rows),
+      cmocka_unit_test(test_pictures),
+      cmocka_unit_test(test_parts),
+  };
+  return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
+}

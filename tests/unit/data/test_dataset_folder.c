@@ -1,0 +1,145 @@
+/* Image folders: with and without a split, order, odd entries, and what is refused. */
+#include "data/dataset.h"
+#include "data_testing.h"
+
+static Status open_folder(Dataset **set, const char *relative, DatasetPart part) {
+  char name[600];
+  snprintf(name, sizeof name, "folder:%s", testing_path(relative));
+  return dataset_open(set, name, NULL, part);
+}
+
+/* The picture's red level tells which one it is. */
+static void assert_picture(Dataset *set, int64_t index, int red, int want_label) {
+  Image image = {0};
+  int32_t label = -1;
+  assert_ok(dataset_read(set, index, &image, &label));
+  assert_int_equal(image.rgb[0], red);
+  assert_int_equal(label, want_label);
+  image_release(&image);
+}
+
+static void test_split(void **state) {
+  (void)state;
+  testing_picture("s/train/dog/b.png", 5, 4, 1, 0, 0);
+  testing_picture("s/train/dog/a.PNG", 6, 4, 2, 0, 0);
+  testing_picture("s/train/cat/deeper/x.png", 5, 9, 3, 0, 0);
+  testing_picture("s/train/.hidden/x.png", 5, 4, 4, 0, 0);
+  testing_write("s/train/cat/notes.txt", "no picture", 10);
+  testing_write("s/train/readme.png", "no folder", 9);
+  testing_picture("s/val/dog/c.png", 5, 4, 5, 0, 0);
+  Dataset *train, *test;
+  assert_ok(open_folder(&train, "s", DATASET_TRAIN));
+  assert_int_equal(dataset_count(train), 3);
+  assert_int_equal(dataset_classes(train), 2);
+  assert_string_equal(dataset_labels(train)[0], "cat");
+  assert_string_equal(dataset_labels(train)[1], "dog");
+  assert_picture(train, 0, 3, 0);
+  assert_picture(train, 1, 2, 1); /* a.PNG before b.png */
+  assert_picture(train, 2, 1, 1);
+  int width, height;
+  assert_false(dataset_fixed_size(train, &width, &height));
+  double mean[3], deviation[3];
+  dataset_mean_std(train, mean, deviation);
+  assert_true(mean[1] == 0.5 && deviation[1] == 0.5);
+  assert_ok(open_folder(&test, "s", DATASET_TEST));
+  assert_int_equal(dataset_count(test), 1);
+  assert_int_equal(dataset_classes(test), 2); /* those of the training part */
+  assert_picture(test, 0, 5, 1);
+  dataset_close(train);
+  dataset_close(test);
+}
+
+static void make_eleven(const char *class) {
+  for (int i = 0; i < 11; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "%s/%02d.png", class, i);
+    testing_picture(name, 3, 3, (uint8_t)i, 0, 0);
+  }
+}
+
+/* Without a test folder every fifth picture of each class is held out, with a train folder or without. */
+static void test_every_fifth(void **state) {
+  (void)state;
+  static const char *const folders[] = {"f", "g"};
+  make_eleven("f/one");
+  make_eleven("f/two");
+  make_eleven("g/train/one");
+  make_eleven("g/train/two");
+  for (int k = 0; k < 2; k++) {
+    Dataset *train, *test;
+    assert_ok(open_folder(&train, folders[k], DATASET_TRAIN));
+    assert_ok(open_folder(&test, folders[k], DATASET_TEST));
+    assert_int_equal(dataset_count(train), 18);
+    assert_int_equal(dataset_count(test), 4);
+    assert_picture(test, 0, 4, 0);
+    assert_picture(test, 1, 9, 0);
+    assert_picture(test, 2, 4, 1);
+    assert_picture(train, 4, 5, 0);
+    assert_picture(train, 8, 10, 0);
+    assert_picture(train, 9, 0, 1);
+    dataset_close(train);
+    dataset_close(test);
+  }
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  Dataset *set;
+  assert_fails(open_folder(&set, "none", DATASET_TRAIN), STATUS_NOT_FOUND, "no such folder");
+  testing_write("e/file.png", "x", 1);
+  assert_fails(open_folder(&set, "e", DATASET_TRAIN), STATUS_BAD_FILE, "no class folders");
+  assert_fails(open_folder(&set, "e/file.png", DATASET_TRAIN), STATUS_NOT_FOUND, "no such folder");
+  testing_picture("h/full/a.png", 2, 2, 0, 0, 0);
+  testing_write("h/hollow/a.txt", "x", 1);
+  assert_fails(open_folder(&set, "h", DATASET_TRAIN), STATUS_BAD_FILE, "h/hollow: a class without pictures");
+  assert_fails(open_folder(&set, "h", DATASET_TEST), STATUS_BAD_FILE, "h/hollow: a class without pictures");
+  testing_picture("i/few/a.png", 2, 2, 0, 0, 0);
+  assert_fails(open_folder(&set, "i", DATASET_TEST), STATUS_BAD_FILE, "no pictures for the test part");
+  testing_picture("j/train/cat/a.png", 2, 2, 0, 0, 0);
+  testing_picture("j/test/dog/a.png", 2, 2, 0, 0, 0);
+  assert_fails(open_folder(&set, "j", DATASET_TEST), STATUS_BAD_FILE, "class \"dog\"");
+  assert_null(set);
+}
+
+static void test_broken_picture(void **state) {
+  (void)state;
+  testing_write("b/x/broken.jpg", "\xff\xd8\xff\xe0", 4);
+  Dataset *set;
+  assert_ok(open_folder(&set, "b", DATASET_TRAIN));
+  Image image = {0};
+  int32_t label = 7;
+  assert_ok(image_new(&image, 2, 2)); /* a failed read leaves it alone */
+  assert_fails(dataset_read(set, 0, &image, &label), STATUS_BAD_FILE, "b/x/broken.jpg");
+  assert_int_equal(image.width, 2);
+  image_release(&image);
+  dataset_close(set);
+}
+
+static void test_real_photographs(void **state) {
+  (void)state;
+  char name[600];
+  snprintf(name, sizeof name, "folder:%s", testing_shared("data/clothing"));
+  Dataset *train, *test;
+  assert_ok(dataset_open(&train, name, NULL, DATASET_TRAIN));
+  assert_ok(dataset_open(&test, name, NULL, DATASET_TEST));
+  assert_int_equal(dataset_classes(train), 10);
+  assert_int_equal(dataset_count(train) + dataset_count(test), 77);
+  assert_string_equal(dataset_labels(train)[9], "t-shirt");
+  Image image = {0};
+  for (int64_t i = 0; i < dataset_count(test); i++) {
+    int32_t label;
+    assert_ok(dataset_read(test, i, &image, &label));
+    assert_true(image.width >= 200 && image.height >= 200);
+  }
+  image_release(&image);
+  dataset_close(train);
+  dataset_close(test);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_split),          cmocka_unit_test(test_every_fifth),      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_broken_picture), cmocka_unit_test(test_real_photographs),
+  };
+  return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
+}

@@ -1,0 +1,160 @@
+/* Pictures in all formats and kinds, broken ones, and PNG out. The pictures are the seeds of the fuzz target. */
+#include "data_testing.h"
+
+#define SEEDS "tests/fuzz/seeds/image/"
+
+static void assert_near(const Image *image, int x, int y, int r, int g, int b, int tolerance) {
+  const uint8_t *pixel = image->rgb + 3 * ((size_t)y * image->width + x);
+  int want[3] = {r, g, b};
+  for (int c = 0; c < 3; c++) {
+    if (abs(pixel[c] - want[c]) > tolerance) fail_msg("pixel %d,%d is %d %d %d, not %d %d %d", x, y, pixel[0], pixel[1], pixel[2], r, g, b);
+  }
+}
+
+typedef struct Expected {
+  const char *name;
+  int width, height, x, y, r, g, b, tolerance;
+} Expected;
+
+static void test_formats(void **state) {
+  (void)state;
+  static const Expected list[] = {
+      {"gray.png", 2, 2, 1, 0, 200, 200, 200, 0},
+      {"gray.png", 2, 2, 1, 1, 10, 10, 10, 0},
+      {"grayalpha.png", 2, 1, 0, 0, 90, 90, 90, 0},
+      {"grayalpha.png", 2, 1, 1, 0, 12, 12, 12, 0},
+      {"rgba.png", 2, 1, 0, 0, 200, 100, 50, 0},
+      {"rgba.png", 2, 1, 1, 0, 1, 2, 3, 0}, /* fully transparent: alpha is dropped */
+      {"rgb16.png", 2, 1, 0, 0, 0x12, 0x80, 255, 0},
+      {"rgb16.png", 2, 1, 1, 0, 0, 0x34, 0xfe, 0},
+      {"palette.png", 8, 1, 0, 0, 0, 0, 255, 0},
+      {"palette.png", 8, 1, 1, 0, 255, 0, 0, 0},
+      {"rgb.jpg", 16, 8, 15, 7, 200, 60, 30, 3},
+      {"gray.jpg", 8, 8, 3, 3, 128, 128, 128, 1},
+      {"progressive.jpg", 24, 24, 0, 0, 0, 40, 80, 24},
+      /* Stored inverted, as Adobe does: 220 90 40 times 230 / 255. */
+      {"cmyk.jpg", 8, 8, 4, 4, 198, 81, 36, 3},
+      {"ycck.jpg", 8, 8, 4, 4, 198, 81, 36, 4},
+      {"rgb.bmp", 3, 2, 2, 1, 9, 99, 199, 0},
+      {"rgb.gif", 3, 2, 2, 1, 9, 99, 199, 0},
+      {"rgb.tga", 3, 2, 2, 1, 9, 99, 199, 0},
+      {"rgb.ppm", 3, 2, 2, 1, 9, 99, 199, 0},
+      {"gray.pgm", 3, 2, 2, 1, 77, 77, 77, 0},
+  };
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    const Expected *expected = &list[i];
+    char path[128];
+    Image image;
+    snprintf(path, sizeof path, SEEDS "%s", expected->name);
+    assert_ok(image_load(&image, path));
+    assert_int_equal(image.width, expected->width);
+    assert_int_equal(image.height, expected->height);
+    assert_near(&image, expected->x, expected->y, expected->r, expected->g, expected->b, expected->tolerance);
+    image_release(&image);
+    assert_null(image.rgb);
+  }
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  Image image;
+  assert_fails(image_load(&image, SEEDS "none.png"), STATUS_NOT_FOUND, "none.png");
+  assert_fails(image_load(&image, "tests/fuzz/seeds"), STATUS_BAD_FILE, "seeds");
+  assert_fails(image_load(&image, SEEDS "bomb.png"), STATUS_BAD_FILE, "bomb.png: not a picture that can be read");
+  assert_fails(image_load(&image, SEEDS "lie.png"), STATUS_BAD_FILE, "lie.png: 16000 x 16000");
+  assert_fails(image_load(&image, SEEDS "cmyk_bare.jpg"), STATUS_BAD_FILE, "Adobe");
+  assert_fails(image_decode(&image, (const uint8_t *)"", 0, "nothing.jpg"), STATUS_BAD_FILE, "nothing.jpg: empty");
+  assert_fails(image_decode(&image, (const uint8_t *)"not a picture at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not a picture");
+  assert_fails(image_decode(&image, (const uint8_t *)"P5\n1 1\n65535\n\1\2", 15, "deep.pgm"), STATUS_BAD_FILE,
+               "deep.pgm: levels up to 65535");
+  assert_fails(image_decode(&image, (const uint8_t *)"P5 1 99999999999 255\n1", 22, "long.pgm"), STATUS_BAD_FILE, "long.pgm");
+  assert_null(image.rgb);
+}
+
+/* A Huffman table of 16 x 255 codes would be written far behind stb_image's. */
+static void test_oversized_huffman_table(void **state) {
+  (void)state;
+  uint8_t bytes[64] = {0xff, 0xd8, 0xff, 0xc4, 0x00, 0x13, 0x00};
+  Image image;
+  memset(bytes + 7, 255, 16);
+  assert_fails(image_decode(&image, bytes, sizeof bytes, "huffman.jpg"), STATUS_BAD_FILE, "huffman.jpg: broken picture (a Huffman table");
+}
+
+/* Every shorter version of a file is an error, whatever the format. */
+static void test_truncated(void **state) {
+  (void)state;
+  static const char *const names[] = {"gradient.jpg", "progressive.jpg", "ycck.jpg", "rgb16.png", "rgb.bmp", "rgb.tga", "rgb.ppm"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[128], *bytes;
+    size_t size;
+    snprintf(path, sizeof path, SEEDS "%s", names[i]);
+    assert_ok(files_read(path, 1 << 20, &bytes, &size));
+    Image image;
+    assert_ok(image_decode(&image, (const uint8_t *)bytes, size, path));
+    image_release(&image);
+    size_t end = strstr(names[i], ".png") ? size - 8 : size; /* a PNG is complete before its last chunk's end */
+    for (size_t length = 0; length < end; length++) {
+      uint8_t *part = malloc(length + 1); /* on its own, for the address sanitizer */
+      memcpy(part, bytes, length);
+      if (image_decode(&image, part, length, path) != STATUS_BAD_FILE)
+        fail_msg("%s cut to %zu of %zu bytes was accepted", path, length, size);
+      assert_non_null(strstr(status_message(), names[i]));
+      assert_null(image.rgb);
+      free(part);
+    }
+    free(bytes);
+  }
+}
+
+static void test_png_round_trip(void **state) {
+  (void)state;
+  Image image, again;
+  assert_ok(image_new(&image, 37, 19));
+  for (int i = 0; i < 37 * 19 * 3; i++) {
+    assert_int_equal(image.rgb[i], 0);
+    image.rgb[i] = (uint8_t)(i * 73 + i / 11);
+  }
+  assert_ok(image_save_png(&image, testing_path("round.png")));
+  assert_ok(image_load(&again, testing_path("round.png")));
+  assert_int_equal(again.width, 37);
+  assert_int_equal(again.height, 19);
+  assert_memory_equal(image.rgb, again.rgb, 37 * 19 * 3);
+  image_release(&image);
+  image_release(&again);
+}
+
+static void test_save_fails(void **state) {
+  (void)state;
+  Image image, empty = {0};
+  assert_ok(image_new(&image, 2, 2));
+  assert_int_not_equal(image_save_png(&image, testing_path("no/such/folder/a.png")), STATUS_OK);
+  assert_non_null(strstr(status_message(), "no/such/folder/a.png"));
+  assert_fails(image_save_png(&empty, testing_path("empty.png")), STATUS_BAD_VALUE, "empty.png");
+  assert_false(files_exists(testing_path("empty.png")));
+  if (files_exists("/dev/full")) assert_int_not_equal(image_save_png(&image, "/dev/full/a.png"), STATUS_OK);
+  image_release(&image);
+}
+
+static void test_reshape(void **state) {
+  (void)state;
+  Image image = {0};
+  assert_ok(image_reshape(&image, 4, 3));
+  uint8_t *before = image.rgb;
+  assert_ok(image_reshape(&image, 4, 3));
+  assert_ptr_equal(image.rgb, before);
+  assert_ok(image_reshape(&image, 8, 6));
+  memset(image.rgb, 1, 8 * 6 * 3);
+  assert_fails(image_reshape(&image, 0, 6), STATUS_BAD_VALUE, "0 x 6");
+  assert_fails(image_reshape(&image, 1 << 20, 1 << 20), STATUS_BAD_VALUE, "pixels");
+  assert_int_equal(image.width, 8);
+  image_release(&image);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_formats),   cmocka_unit_test(test_refused),        cmocka_unit_test(test_oversized_huffman_table),
+      cmocka_unit_test(test_truncated), cmocka_unit_test(test_png_round_trip), cmocka_unit_test(test_save_fails),
+      cmocka_unit_test(test_reshape),
+  };
+  return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
+}

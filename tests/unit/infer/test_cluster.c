@@ -1,0 +1,369 @@
+/* Leader and nodes as real processes: the same codes and logits as an emulation in one process, exact bytes on the wire, no allocation
+ * after the first request, and every way for a node to fail. */
+#include "base/clock.h"
+#include "infer/leader.h"
+#include "infer/network.h"
+#include "sample_cluster.h"
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GROUPS = 4, ENTRIES = 50, BLOCKS = 3, TOKENS = 16, CLASSES = 7, BATCH = 5 };
+
+/* ---- counting allocations, in every process: glibc only, and not under a sanitizer, which has an allocator of its own ---- */
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 1
+static atomic_long *allocations; /* shared with the children */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *block, size_t size);
+static void count_allocation(void) {
+  if (allocations) atomic_fetch_add(allocations, 1);
+}
+void *malloc(size_t size) {
+  count_allocation();
+  return __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size) {
+  count_allocation();
+  return __libc_calloc(count, size);
+}
+void *realloc(void *block, size_t size) {
+  count_allocation();
+  return __libc_realloc(block, size);
+}
+#endif
+
+/* ---- a checkpoint in a temporary directory ---- */
+
+typedef struct Fixture {
+  char directory[64];
+  SampleCluster sample;
+  Weights weights;
+  float pixels[BATCH * 3 * 16 * 16];
+} Fixture;
+
+static void open_fixture(Fixture *f, int groups, ClassToken class_token) {
+  ModelConfig config = {0};
+  strcpy(f->directory, "/tmp/astra-cluster-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(sample_config(&config, "tiny", groups, ENTRIES, 4, class_token), STATUS_OK);
+  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
+  sample_pixels(&config, 5, BATCH, f->pixels);
+  config_release(&config);
+}
+
+static void close_fixture(Fixture *f) {
+  char command[128];
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  snprintf(command, sizeof command, "rm -rf %s", f->directory);
+  assert_int_equal(system(command), 0);
+}
+
+static void assert_no_children(void) {
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+  assert_int_equal(errno, ECHILD);
+}
+
+static void compare(const Fixture *f, const Partition *p, const LeaderAnswer *answer, int64_t first) {
+  SampleAnswer expected;
+  SampleCluster *sample = (SampleCluster *)&f->sample;
+  int64_t batch = answer->batch;
+  assert_int_equal(sample_answer(sample, p->nodes, p->counts, p->order, f->pixels + first * 3 * 16 * 16, batch, &expected), STATUS_OK);
+  if (answer->codes) assert_memory_equal(answer->codes, expected.codes, (size_t)(BLOCKS * batch * TOKENS * GROUPS) * sizeof(int32_t));
+  double scale = 0;
+  for (int64_t i = 0; i < batch * CLASSES; i++) {
+    double difference = fabs((double)answer->logits[i] - (double)expected.logits[i]);
+    if (!(difference <= 1e-5))
+      fail_msg("logit %d: %.8f, the emulation has %.8f", (int)i, (double)answer->logits[i], (double)expected.logits[i]);
+    scale = fmax(scale, fabs((double)expected.logits[i]));
+  }
+  assert_true(scale > 0.05); /* there is something to compare */
+  sample_answer_release(&expected);
+}
+
+static Leader *start(const Fixture *f, const Partition *p, bool codes, double timeout) {
+  LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
+  Leader *leader;
+  if (leader_start(&leader, &f->weights, p, &options) != STATUS_OK) fail_msg("%s", status_message());
+  return leader;
+}
+
+static void run_and_compare(const Fixture *f, const Partition *p) {
+  Leader *leader = start(f, p, p->nodes > 1, 20);
+  for (int64_t batch = BATCH; batch >= 1; batch -= 2) {
+    LeaderAnswer answer;
+    assert_int_equal(leader_submit(leader, f->pixels, batch), STATUS_OK);
+    if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(answer.batch, batch);
+    compare(f, p, &answer, 0);
+  }
+  leader_stop(leader);
+  assert_no_children();
+}
+
+static void four_processes_equal_the_emulation(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  run_and_compare(&f, &p);
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void uneven_and_scattered_maps(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  const int32_t device_of[TOKENS] = {2, 0, 1, 2, 2, 0, 1, 0, 0, 2, 1, 2, 0, 2, 2, 0};
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_split(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
+  run_and_compare(&f, &p);
+  partition_release(&p);
+  assert_int_equal(partition_map(&p, TOKENS, device_of), STATUS_OK);
+  run_and_compare(&f, &p);
+  partition_release(&p);
+  assert_int_equal(partition_even(&p, TOKENS, TOKENS), STATUS_OK); /* one token a node */
+  run_and_compare(&f, &p);
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void a_single_class_token_lives_on_node_0(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  open_fixture(&f, GROUPS, CLASS_SINGLE);
+  assert_int_equal(partition_even(&p, TOKENS, 3), STATUS_OK);
+  run_and_compare(&f, &p);
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void one_node_is_the_plain_model(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  for (int groups = 0; groups <= GROUPS; groups += GROUPS) {
+    open_fixture(&f, groups, CLASS_DISTRIBUTED);
+    assert_int_equal(partition_even(&p, TOKENS, 1), STATUS_OK);
+    run_and_compare(&f, &p);
+    partition_release(&p);
+    close_fixture(&f);
+  }
+}
+
+static void a_plain_model_does_not_run_on_more(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  Leader *leader;
+  LeaderOptions options = {.batch_most = 1, .timeout = 1, .threads = 1};
+  open_fixture(&f, 0, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
+  assert_int_equal(leader_start(&leader, &f.weights, &p, &options), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "--nodes 1"));
+  assert_null(leader);
+  assert_no_children();
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void two_requests_under_way(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  LeaderAnswer answer;
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  Leader *leader = start(&f, &p, true, 20);
+  const int64_t first[6] = {0, 3, 1, 2, 0, 4}, batch[6] = {3, 2, 4, 1, 5, 1};
+  assert_int_equal(leader_submit(leader, f.pixels, batch[0]), STATUS_OK);
+  for (int i = 0; i < 6; i++) {
+    if (i < 5) assert_int_equal(leader_submit(leader, f.pixels + first[i + 1] * 3 * 16 * 16, batch[i + 1]), STATUS_OK);
+    assert_int_equal(leader_under_way(leader), i < 5 ? 2 : 1);
+    if (i < 5) assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_BAD_VALUE);
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+    assert_int_equal(answer.batch, batch[i]);
+    compare(&f, &p, &answer, first[i]);
+  }
+  assert_int_equal(leader_collect(leader, &answer), STATUS_BAD_VALUE);
+  assert_int_equal(leader_submit(leader, f.pixels, BATCH + 1), STATUS_BAD_VALUE);
+  leader_stop(leader);
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+/* n_t ceil(G log2 K / 8) a sample, block and receiver, and a header of 24 bytes: 4 groups of 6 bits are 3 bytes. */
+static void bytes_on_the_wire_are_exact(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  LeaderAnswer answer;
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_split(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
+  Leader *leader = start(&f, &p, false, 20);
+  assert_int_equal(leader_submit(leader, f.pixels, BATCH), STATUS_OK);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  for (int d = 0; d < 4; d++) {
+    uint64_t received = 0;
+    for (int other = 0; other < 4; other++) received += other == d ? 0 : (uint64_t)(BLOCKS * (24 + BATCH * p.counts[other] * 3));
+    assert_int_equal(answer.nodes[d].bytes_sent, BLOCKS * 3 * (24 + BATCH * p.counts[d] * 3));
+    assert_int_equal(answer.nodes[d].bytes_received, received);
+    assert_int_equal(answer.nodes[d].messages_sent, BLOCKS * 3);
+    assert_int_equal(answer.nodes[d].messages_received, BLOCKS * 3);
+    assert_true(answer.nodes[d].compute > 0 && answer.nodes[d].quantise > 0);
+  }
+  leader_stop(leader);
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void nothing_is_allocated_after_the_first_request(void **state) {
+  (void)state;
+#ifdef COUNTS_ALLOCATIONS
+  Fixture f;
+  Partition p;
+  LeaderAnswer answer;
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  atomic_long *counter = mmap(NULL, sizeof *counter, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  allocations = counter;
+  Leader *leader = start(&f, &p, true, 20);
+  assert_int_equal(leader_submit(leader, f.pixels, 2), STATUS_OK);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  long before = atomic_load(counter);
+  assert_true(before > 20); /* the counter works, in the children too */
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(leader_submit(leader, f.pixels, i % 2 ? 1 : BATCH), STATUS_OK);
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  }
+  assert_int_equal(atomic_load(counter) - before, 0);
+  leader_stop(leader);
+  allocations = NULL;
+  munmap(counter, sizeof *counter);
+  partition_release(&p);
+  close_fixture(&f);
+#else
+  printf("skipped: this build has an allocator that cannot be counted\n");
+  skip();
+#endif
+}
+
+/* ---- failures ---- */
+
+/* Runs requests until one fails, with a node killed or stopped by `signal_number` after the first. */
+static Status run_with_signal(Leader *leader, const Fixture *f, int node, int signal_number) {
+  LeaderAnswer answer;
+  Status status = leader_submit(leader, f->pixels, BATCH);
+  if (status == STATUS_OK) status = leader_collect(leader, &answer);
+  assert_int_equal(status, STATUS_OK);
+  assert_int_equal(leader_submit(leader, f->pixels, BATCH), STATUS_OK);
+  kill(leader_pid(leader, node), signal_number);
+  for (int i = 0; i < 1000 && status == STATUS_OK; i++) {
+    status = leader_collect(leader, &answer);
+    if (status == STATUS_OK) status = leader_submit(leader, f->pixels, BATCH);
+  }
+  return status;
+}
+
+static void fail_a_node(int node, int signal_number, double timeout, Status expected, const char *how) {
+  Fixture f;
+  Partition p;
+  char who[64], message[256];
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
+  Leader *leader = start(&f, &p, false, timeout);
+  double begin = clock_now();
+  pid_t pid = leader_pid(leader, node);
+  Status status = run_with_signal(leader, &f, node, signal_number);
+  snprintf(message, sizeof message, "%s", status_message());
+  assert_true(clock_now() - begin < timeout + 10);
+  leader_stop(leader);
+  assert_no_children();
+  assert_true(status == expected || status == STATUS_PEER);
+  snprintf(who, sizeof who, "node %d", node);
+  if (!strstr(message, who) || !strstr(message, how)) fail_msg("'%s' does not name '%s' and '%s'", message, who, how);
+  snprintf(who, sizeof who, "pid %d", (int)pid);
+  if (!strstr(message, who)) fail_msg("'%s' does not name '%s'", message, who);
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void a_killed_node_is_named(void **state) {
+  (void)state;
+  for (int node = 0; node < 4; node++) fail_a_node(node, SIGKILL, 20, STATUS_PEER, "died: signal 9");
+}
+
+static void a_hanging_node_is_named(void **state) {
+  (void)state;
+  fail_a_node(0, SIGSTOP, 1, STATUS_TIMEOUT, "did not answer within 1 s");
+  fail_a_node(2, SIGSTOP, 1, STATUS_TIMEOUT, "did not answer within 1 s");
+}
+
+static void a_node_that_hangs_alone_is_named(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  LeaderAnswer answer;
+  open_fixture(&f, 0, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 1), STATUS_OK);
+  Leader *leader = start(&f, &p, false, 0.3);
+  kill(leader_pid(leader, 0), SIGSTOP);
+  assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_TIMEOUT);
+  assert_non_null(strstr(status_message(), "node 0 (pid "));
+  leader_stop(leader);
+  assert_no_children();
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+static void a_stop_flag_interrupts(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  LeaderAnswer answer;
+  static volatile sig_atomic_t stop;
+  LeaderOptions options = {.batch_most = BATCH, .timeout = 60, .threads = 1, .stop = &stop};
+  Leader *leader;
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
+  assert_int_equal(leader_start(&leader, &f.weights, &p, &options), STATUS_OK);
+  kill(leader_pid(leader, 1), SIGSTOP);
+  assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
+  stop = SIGINT;
+  double begin = clock_now();
+  assert_int_equal(leader_collect(leader, &answer), STATUS_INTERRUPTED);
+  leader_stop(leader);
+  assert_true(clock_now() - begin < 10);
+  assert_no_children();
+  partition_release(&p);
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(four_processes_equal_the_emulation),
+                                     cmocka_unit_test(uneven_and_scattered_maps),
+                                     cmocka_unit_test(a_single_class_token_lives_on_node_0),
+                                     cmocka_unit_test(one_node_is_the_plain_model),
+                                     cmocka_unit_test(a_plain_model_does_not_run_on_more),
+                                     cmocka_unit_test(two_requests_under_way),
+                                     cmocka_unit_test(bytes_on_the_wire_are_exact),
+                                     cmocka_unit_test(nothing_is_allocated_after_the_first_request),
+                                     cmocka_unit_test(a_killed_node_is_named),
+                                     cmocka_unit_test(a_hanging_node_is_named),
+                                     cmocka_unit_test(a_node_that_hangs_alone_is_named),
+                                     cmocka_unit_test(a_stop_flag_interrupts)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

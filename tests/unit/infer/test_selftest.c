@@ -1,0 +1,205 @@
+/* The self-test passes where it should, takes ties for ties, and fails on everything else that differs. */
+#include "infer/selftest.h"
+#include "nn/safetensors.h"
+#include "sample_cluster.h"
+#include <cmocka.h>
+#include <unistd.h>
+
+enum { GROUPS = 4, ENTRIES = 50, PICTURES = 16 };
+
+typedef struct Fixture {
+  char directory[64], path[96];
+  SampleCluster sample;
+  Weights weights;
+} Fixture;
+
+/* The last codeword of every group is almost the first one: their distances differ by less than the tolerance of a tie, but by far more
+ * than rounding, so that it is always the same one that wins. */
+static void make_near_ties(SampleCluster *sample) {
+  for (int block = 0; block < sample->config.blocks; block++) {
+    Codebook *book = &sample->books[block];
+    int64_t n = book->width / GROUPS;
+    for (int64_t i = 0; i < GROUPS * n; i++) {
+      real *group = book->codewords + i / n * ENTRIES * n;
+      group[(ENTRIES - 1) * n + i % n] = group[i % n] + (real)1e-4;
+    }
+    codebook_refresh(book);
+  }
+}
+
+static void open_fixture(Fixture *f) {
+  ModelConfig config = {0};
+  strcpy(f->directory, "/tmp/astra-selftest-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  snprintf(f->path, sizeof f->path, "%s/%s", f->directory, SELFTEST_FILE);
+  assert_int_equal(sample_config(&config, "tiny", GROUPS, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
+  make_near_ties(&f->sample);
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  assert_int_equal(sample_save_selftest(&f->sample, f->directory, PICTURES), STATUS_OK);
+  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
+  config_release(&config);
+}
+
+static void close_fixture(Fixture *f) {
+  char command[128];
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  snprintf(command, sizeof command, "rm -rf %s", f->directory);
+  assert_int_equal(system(command), 0);
+}
+
+static Status run(const Fixture *f, SelftestReport *report) {
+  LeaderOptions options = {.timeout = 20, .threads = 1};
+  return selftest_run(&f->weights, f->directory, NULL, &options, report);
+}
+
+/* Changes one number of a tensor in the file; numbers are 4 bytes. */
+static void *tensor_bytes(const Fixture *f, const char *name, char **data, size_t *size, int64_t *count) {
+  SafeFile file;
+  assert_int_equal(files_read(f->path, 1 << 24, data, size), STATUS_OK);
+  assert_int_equal(safetensors_parse(&file, (const uint8_t *)*data, *size, f->path), STATUS_OK);
+  const SafeTensor *tensor = safetensors_find(&file, name);
+  assert_non_null(tensor);
+  *count = tensor->count;
+  void *bytes = *data + (tensor->data - (const uint8_t *)*data);
+  safetensors_close(&file);
+  return bytes;
+}
+
+static void keep(const Fixture *f, char *data, size_t size) {
+  assert_int_equal(files_write(f->path, data, size), STATUS_OK);
+  free(data);
+}
+
+/* Replaces the first code `from` (-1: any) of a block by `to`; says whether there was one. */
+static bool replace_code(const Fixture *f, const char *name, int32_t from, int32_t to) {
+  char *data;
+  size_t size;
+  int64_t count;
+  uint8_t *codes = tensor_bytes(f, name, &data, &size, &count);
+  for (int64_t i = 0; i < count; i++) {
+    int32_t code;
+    memcpy(&code, codes + 4 * i, 4);
+    if ((from >= 0 && code != from) || code == to) continue;
+    memcpy(codes + 4 * i, &to, 4);
+    keep(f, data, size);
+    return true;
+  }
+  free(data);
+  return false;
+}
+
+static void an_honest_file_passes(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(report.passed);
+  assert_int_equal(report.nodes, 4);
+  assert_int_equal(report.pictures, PICTURES);
+  assert_int_equal(report.same_pictures, PICTURES);
+  assert_int_equal(report.codes, 3 * PICTURES * 16 * GROUPS);
+  assert_int_equal(report.ties + report.followed + report.wrong, 0);
+  assert_true(report.worst_same < 0.5);
+  close_fixture(&f);
+}
+
+static void a_tie_is_counted_and_allowed(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  assert_true(replace_code(&f, "codes.astra.layers.1.x", 0, ENTRIES - 1));
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_true(report.passed);
+  assert_int_equal(report.ties, 1);
+  assert_int_equal(report.wrong, 0);
+  assert_int_equal(report.same_pictures, PICTURES - 1);
+  assert_true(report.worst_replayed < 0.5);
+  close_fixture(&f);
+}
+
+static void too_many_ties_fail(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  for (int i = 0; i < 4; i++) assert_true(replace_code(&f, "codes.astra.layers.0.x", 0, ENTRIES - 1)); /* of 3072: 3 are allowed */
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_int_equal(report.ties, 4);
+  assert_false(report.passed);
+  close_fixture(&f);
+}
+
+static void a_wrong_code_fails(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  assert_true(replace_code(&f, "codes.astra.layers.2.x", -1, 17));
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_false(report.passed);
+  assert_int_equal(report.wrong, 1);
+  close_fixture(&f);
+}
+
+static void a_wrong_logit_fails(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  char *data;
+  size_t size;
+  int64_t count;
+  float logit;
+  open_fixture(&f);
+  uint8_t *logits = tensor_bytes(&f, "logits", &data, &size, &count);
+  memcpy(&logit, logits + 4 * (count - 1), 4);
+  logit += 5e-4F;
+  memcpy(logits + 4 * (count - 1), &logit, 4);
+  keep(&f, data, size);
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_false(report.passed);
+  assert_int_equal(report.wrong, 0);
+  assert_true(report.worst_same > 1);
+  close_fixture(&f);
+}
+
+static void a_missing_file_says_what_to_do(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  assert_int_equal(unlink(f.path), 0);
+  assert_int_equal(run(&f, &report), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), SELFTEST_FILE));
+  close_fixture(&f);
+}
+
+static void broken_files_are_refused(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_fixture(&f);
+  assert_true(replace_code(&f, "codes.astra.layers.0.x", -1, ENTRIES)); /* no such codeword */
+  assert_int_equal(run(&f, &report), STATUS_BAD_FILE);
+  assert_non_null(strstr(status_message(), "codes.astra.layers.0.x"));
+  assert_int_equal(sample_save_selftest(&f.sample, f.directory, 1), STATUS_OK);
+  assert_true(replace_code(&f, "device_of", -1, 1000));
+  assert_int_equal(run(&f, &report), STATUS_BAD_VALUE);
+  float pixels[3 * 16 * 16] = {0};
+  const SafeItem items[] = {{"pixel_values", SAFE_F32, SAFE_F32, 4, {1, 3, 16, 16}, pixels}};
+  assert_int_equal(safetensors_save(f.path, items, 1, NULL), STATUS_OK);
+  assert_int_equal(run(&f, &report), STATUS_BAD_FILE);
+  assert_non_null(strstr(status_message(), "logits"));
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(an_honest_file_passes),   cmocka_unit_test(a_tie_is_counted_and_allowed),
+                                     cmocka_unit_test(too_many_ties_fail),      cmocka_unit_test(a_wrong_code_fails),
+                                     cmocka_unit_test(a_wrong_logit_fails),     cmocka_unit_test(a_missing_file_says_what_to_do),
+                                     cmocka_unit_test(broken_files_are_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -2,21 +2,17 @@
  * much of it is matrix products. Needs no data: pictures are drawn and weights are random. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
-#include "base/log.h"
-#include "cli/bench_peak.h"
+#include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
-#include "train/bench_step.h"
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--groups G] [options]";
-static const char STEP_ABOUT[] = "Times real training steps on drawn pictures and random weights; with --groups the plain model's in turns.";
+static const char STEP_ABOUT[] =
+    "Times real training steps on drawn pictures and random weights; with --groups the plain model's in turns.";
 
-enum { PLAIN, ASTRA, SIDES, STEP_OPTIONS_MOST = 32, CLASSES = 100, STEPS_MOST = 100000 };
-static const char *const SIDE_NAMES[SIDES] = {"plain", "astra"};
+enum { STEP_OPTIONS_MOST = 32, CLASSES = 100, STEPS_MOST = 100000, NAME_ROOM = 96 };
 
 typedef struct StepCommand {
   TrainCommand shared;
@@ -32,8 +28,8 @@ static void set_defaults(StepCommand *command, Option table[TRAIN_OPTIONS_MOST])
 
 static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]) {
   static const char *const what[] = {"model", "image-size", "batch", NULL};
-  static const char *const astra[] = {"groups",     "codebook-size",    "devices",     "map",  "counts", "concentration",
-                                      "class-token", "noise", "noise-covariance", "vq-gradient", NULL};
+  static const char *const astra[] = {"groups",      "codebook-size", "devices",          "map",         "counts", "concentration",
+                                      "class-token", "noise",         "noise-covariance", "vq-gradient", NULL};
   static const char *const run[] = {"seed", "threads", "json", NULL};
   const Option own[] = {
       {OPTION_INT, "steps", 0, &command->steps, "N", .least = 1, .most = STEPS_MOST, .help = "measured steps of each kind"},
@@ -70,95 +66,77 @@ static Status parse(StepCommand *command, int argc, char **argv) {
 
 /* ---------------------------------------------------------------- the run */
 
-typedef struct StepRun {
-  StepCommand *command;
-  char dataset[64];
-  BenchStep bench[SIDES];
-  bool open[SIDES];
-  BenchSummary summary[SIDES];
-  BenchPeak peak;
-  double resident[SIDES]; /* bytes: most that the process ever held, when this side (and those before it) had run once */
-} StepRun;
-
 static double most_resident(void) {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024.0 * (double)usage.ru_maxrss : 0;
 }
 
 /* Pictures of the size that the model takes, so that no time goes into resizing them. */
-static Status name_pictures(StepRun *run) {
-  TrainOptions *train = &run->command->shared.train;
+static Status name_pictures(TrainOptions *train, char name[NAME_ROOM]) {
   ModelConfig config;
   TRY(files_is_dir(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
   long long side = train->image_size > 0 ? train->image_size : config.image;
   config_release(&config);
-  snprintf(run->dataset, sizeof run->dataset, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4LL * train->batch);
-  train->dataset = run->dataset;
+  snprintf(name, NAME_ROOM, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4LL * train->batch);
+  train->dataset = name;
   train->init = "random";
   train->augment = false;
   return STATUS_OK;
 }
 
-static Status open_side(StepRun *run, int side) {
-  TrainOptions options = run->command->shared.train;
-  if (side == PLAIN) options.groups = 0;
-  TRY(bench_step_open(&run->bench[side], &options, run->command->forward, run->command->steps));
-  run->open[side] = true;
-  for (int64_t i = 0; i < run->command->warm_up; i++) TRY(bench_step_run(&run->bench[side], false));
-  run->resident[side] = most_resident();
+static Status open_side(const StepCommand *command, const TrainOptions *train, BenchReport *report, int side) {
+  TrainOptions options = *train;
+  if (side == BENCH_PLAIN) options.groups = 0;
+  TRY(bench_step_open(&report->bench[side], &options, command->forward, command->steps));
+  for (int64_t i = 0; i < command->warm_up; i++) TRY(bench_step_run(&report->bench[side], false));
+  report->resident[side] = most_resident();
+  if (command->profile) bench_step_profile(&report->bench[side]);
   return STATUS_OK;
 }
 
-static Status measure(StepRun *run) {
-  TRY(name_pictures(run));
-  TRY(bench_peak_measure(&run->peak));
-  TRY(open_side(run, PLAIN));
-  if (run->command->shared.train.groups > 0) TRY(open_side(run, ASTRA));
-  for (int side = 0; side < SIDES; side++)
-    if (run->open[side] && run->command->profile) bench_step_profile(&run->bench[side]);
-  for (int64_t i = 0; i < run->command->steps; i++) /* in turns: what disturbs one disturbs the other */
-    for (int side = 0; side < SIDES; side++)
-      if (run->open[side]) TRY(bench_step_run(&run->bench[side], true));
-  TRY(bench_peak_measure(&run->peak));
-  for (int side = 0; side < SIDES; side++)
-    if (run->open[side]) bench_step_summary(&run->bench[side], &run->summary[side]);
-  return STATUS_OK;
+static Status measure(StepCommand *command, BenchReport *report) {
+  char name[NAME_ROOM];
+  TrainOptions train = command->shared.train;
+  TRY(name_pictures(&train, name));
+  TRY(bench_peak_measure(&report->peak));
+  report->sides = train.groups > 0 ? BENCH_SIDES : 1;
+  for (int side = 0; side < report->sides; side++) TRY(open_side(command, &train, report, side));
+  for (int64_t i = 0; i < command->steps; i++) /* in turns: what disturbs one disturbs the other */
+    for (int side = 0; side < report->sides; side++) TRY(bench_step_run(&report->bench[side], true));
+  return bench_peak_measure(&report->peak);
 }
 
-/* ---------------------------------------------------------------- printing */
+/* ---------------------------------------------------------------- the program */
 
-typedef struct Line {
-  const char *name, *json;
-  double value[SIDES];
-  int digits;
-} Line;
-
-enum { LINES = 11 };
-
-static void make_lines(const StepRun *run, Line lines[LINES]) {
-  const char *step = run->command->forward ? "forward pass" : "step";
-  (void)step;
-  for (int side = 0; side < SIDES; side++) {
-    const BenchSummary *s = &run->summary[side];
-    double together = s->activations + s->weights + s->training, mib = 1048576;
-    const Line of_side[LINES] = {
-        {"milliseconds, median", "milliseconds", {1e3 * s->median}, 1},
-        {"milliseconds, least", "milliseconds_least", {1e3 * s->least}, 1},
-        {"images a second", "images_per_second", {s->images_per_second}, 2},
-        {"share inside matrix products, %", "product_share", {100 * s->product_share}, 1},
-        {"GFLOP in products", "gflop", {s->flops / 1e9}, 1},
-        {"GFLOP/s inside products", "gflops", {s->flops_per_second / 1e9}, 1},
-        {"MiB of activations (arena)", "arena_mib", {s->activations / mib}, 1},
-        {"MiB of weights", "weights_mib", {s->weights / mib}, 1},
-        {"MiB of gradients and moments", "training_mib", {s->training / mib}, 1},
-        {"MiB together", "together_mib", {together / mib}, 1},
-        {"MiB most resident (process so far)", "resident_mib", {run->resident[side] / mib}, 1},
-    };
-    for (int i = 0; i < LINES; i++) {
-      double value = of_side[i].value[0], other = lines[i].value[PLAIN];
-      lines[i] = of_side[i];
-      lines[i].value[PLAIN] = side == PLAIN ? value : other;
-      lines[i].value[side] = value;
-    }
+static Status run_step(int argc, char **argv) {
+  StepCommand command;
+  if (cli_help_wanted(argc, argv)) {
+    Option options[STEP_OPTIONS_MOST];
+    step_options(&command, options);
+    options_help(options, STEP_USAGE, STEP_ABOUT, stdout);
+    return STATUS_OK;
   }
+  TRY(parse(&command, argc, argv));
+  TRY(kernels_check());
+  TRY(threads_start((int)command.shared.train.threads));
+  BenchReport report = {.forward = command.forward, .profile = command.profile};
+  Status status = measure(&command, &report);
+  if (status == STATUS_OK) status = command.shared.json ? bench_report_json(&report) : bench_report_text(&report);
+  for (int side = 0; side < BENCH_SIDES; side++) bench_step_close(&report.bench[side]);
+  threads_stop();
+  return status;
+}
+
+static const CliCommand COMMANDS[] = {{"step", "time a training step or a forward pass, plain and with ASTRA", run_step},
+                                      {NULL, NULL, NULL}};
+
+static void help(FILE *stream) {
+  fputs("usage: astra-bench COMMAND [options]\nMeasures this toolkit on this machine.\n\nCommands\n", stream);
+  cli_commands_help(COMMANDS, stream);
+  fputs("\n'astra-bench COMMAND --help' prints its options.\n", stream);
+}
+
+int main(int argc, char **argv) {
+  matmul_start(argv);
+  return cli_run(argc, argv, &(CliProgram){"astra-bench", COMMANDS, NULL, help});
 }

@@ -30,12 +30,13 @@ typedef struct Run {
 static volatile sig_atomic_t stop;
 static void ask_to_stop(int number) { stop = number; }
 
-/* The first signal ends the run with all its nodes; a second one has its usual effect. */
+/* The first signal ends the run with all its nodes; a second one has its usual effect. A hang-up that nohup ignores stays ignored. */
 static void catch_signals(void) {
+  struct sigaction hang_up;
   struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGHUP, &action, NULL);
+  if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
 
 /* ---- options: one table for all commands, each takes its part ---- */
@@ -83,7 +84,7 @@ static void select_options(Settings *s, int command, Option *options) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (rows[i].commands & command) *options++ = rows[i].option;
   }
-  *options = (Option){OPTION_GROUP};
+  *options = (Option){.kind = OPTION_GROUP};
 }
 
 static void set_defaults(Settings *s, int command) { *s = (Settings){.batch = command == FOR_EVAL ? 64 : 8, .top = 5, .timeout = 30}; }

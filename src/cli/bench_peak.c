@@ -5,7 +5,7 @@
 #include "base/threads.h"
 #include <stdlib.h>
 
-enum { MOST_NUMBERS = 1576 * 3072, RUNS = 4 };
+enum { MOST_NUMBERS = 1576 * 3072, RUNS = 2 };
 
 /* A cube, and both products of the MLP of vit-base on 8 pictures. */
 static const int64_t sizes[][3] = {{1024, 1024, 1024}, {1576, 3072, 768}, {1576, 768, 3072}};

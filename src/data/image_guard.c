@@ -1,6 +1,6 @@
 /* A look at a picture's headers before it is decoded. The stb_image of Debian 12 (2.27) writes behind its table for a JPEG Huffman table of
  * more than 256 codes, takes four JPEG channels without Adobe's marker for YCbCr, and mixes up the bytes of 16-bit PPM and PGM; these are
- * refused here. Leaves out: everything the decoder checks itself.
+ * refused here, like PNG with an empty data chunk or one that is longer than the file. Leaves out: everything the decoder checks itself.
  * Invariant: of every JPEG segment that the decoder can come to, the one here starts at the same byte: it skips fill bytes, garbage between
  * segments and the coded data of a scan as the decoder does. */
 #include "data/image_guard.h"
@@ -23,6 +23,9 @@ enum {
   ADOBE_SEGMENT = 0xee,
   CODE_LENGTHS = 16,
   MOST_CODES = 256,
+  PNG_SIGNATURE = 8,
+  PNG_HEAD = 8,   /* length and type of a chunk */
+  PNG_TAIL = 4,   /* its checksum */
   MOST_DIGITS = 8 /* of a number in a PPM or PGM header */
 };
 
@@ -113,8 +116,22 @@ static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin) {
   return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, most);
 }
 
+/* The decoder allocates what a data chunk says it holds, and takes an empty one for none. */
+static Status check_png(const uint8_t *bytes, size_t size, const char *origin) {
+  for (size_t at = PNG_SIGNATURE; at + PNG_HEAD <= size;) {
+    const uint8_t *chunk = bytes + at;
+    size_t length = (size_t)chunk[0] << 24 | (size_t)chunk[1] << 16 | (size_t)chunk[2] << 8 | chunk[3];
+    if (memcmp(chunk + 4, "IDAT", 4) == 0 && (length == 0 || length > size - at - PNG_HEAD)) {
+      return status_set(STATUS_BAD_FILE, "%s: broken picture (a data chunk %s)", origin, length ? "ends too early" : "is empty");
+    }
+    at += PNG_HEAD + length + PNG_TAIL;
+  }
+  return STATUS_OK;
+}
+
 Status image_guard_check(const uint8_t *bytes, size_t size, const char *origin) {
   if (size > 0 && bytes[0] == MARK) return check_jpeg(bytes, size, origin);
   if (size > 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6')) return check_pnm(bytes, size, origin);
+  if (size > PNG_SIGNATURE && memcmp(bytes, "\x89PNG", 4) == 0) return check_png(bytes, size, origin);
   return STATUS_OK;
 }

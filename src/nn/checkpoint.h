@@ -33,4 +33,8 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
  * then. */
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
 
+/* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
+ * holds a model.safetensors is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
+Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);
+
 #endif

@@ -1,4 +1,4 @@
-/* Writing a checkpoint. Invariant: every file is written whole beside its place and renamed, config.json last, and nothing is written at
+/* Writing a checkpoint, or codebooks alone. Invariant: every file is written whole beside its place and renamed, config.json last, and nothing is written at
  * all when a parameter is not finite, so that what lies in the directory can always be loaded. */
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_codebooks.h"
@@ -43,9 +43,9 @@ static Status add_codebooks(Items *items, const ModelConfig *config, const real 
   return STATUS_OK;
 }
 
-static Status save_tensors(const char *directory, const Items *items) {
+static Status save_tensors(const char *directory, const char *name, const Items *items) {
   static const char *const metadata[] = {"format", "pt", NULL};
-  char *path = files_join(directory, "model.safetensors");
+  char *path = files_join(directory, name);
   if (!path) return status_set(STATUS_NO_MEMORY, "%s: no memory to save a checkpoint", directory);
   Status status = safetensors_save(path, items->list, items->count, metadata);
   free(path);
@@ -63,7 +63,34 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
   if (status == STATUS_OK) status = add_params(&items, set, values, dtype);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
   if (status == STATUS_OK) status = files_make_dirs(directory);
-  if (status == STATUS_OK) status = save_tensors(directory, &items);
+  if (status == STATUS_OK) status = save_tensors(directory, "model.safetensors", &items);
+  if (status == STATUS_OK) status = config_save(config, directory);
+  free(items.list);
+  free(items.names);
+  return status;
+}
+
+static Status refuse_checkpoint(const char *directory) {
+  char *path = files_join(directory, "model.safetensors");
+  if (!path) return status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);
+  bool there = files_exists(path);
+  free(path);
+  if (!there) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s holds a checkpoint (model.safetensors): codebooks alone go into a directory of their own",
+                    directory);
+}
+
+Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype) {
+  size_t count = (size_t)codebooks_count(config);
+  if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
+  if (count == 0) return status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codebooks to save", directory);
+  TRY(refuse_checkpoint(directory));
+  Items items = {calloc(count, sizeof *items.list), calloc(count, sizeof *items.names), 0};
+  Status status = STATUS_OK;
+  if (!items.list || !items.names) status = status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);
+  if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
+  if (status == STATUS_OK) status = files_make_dirs(directory);
+  if (status == STATUS_OK) status = save_tensors(directory, "codebooks.safetensors", &items);
   if (status == STATUS_OK) status = config_save(config, directory);
   free(items.list);
   free(items.names);

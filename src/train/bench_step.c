@@ -44,8 +44,11 @@ static void add_part(void *context, const char *name, TapePhase phase, double se
   while (part < end && (part->phase != phase || strcmp(part->name, name) != 0)) part++;
   if (part == end && bench->parts == BENCH_PARTS) return;
   if (part == end) *part = (BenchPart){.name = name, .phase = phase}, bench->parts++;
+  double products = matmul_counted().seconds;
   part->seconds += seconds;
+  part->product_seconds += products - bench->products_before;
   part->calls++;
+  bench->products_before = products;
 }
 
 void bench_step_profile(BenchStep *bench) { tape_profile(bench->session.tape, add_part, bench); }
@@ -96,6 +99,7 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   Session *session = &bench->session;
   Batch batch;
   matmul_reset_count();
+  bench->products_before = 0;
   double begun = clock_now(), waited = tape_clock(session->tape);
   TRY(loader_next(session->train_loader, &batch));
   tape_note(session->tape, "wait for data", TAPE_AROUND, waited);
@@ -124,9 +128,8 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
     sum.flops += bench->samples[i].flops;
   }
   double block = (double)model_params(bench->session.model)->total * sizeof(real);
-  *summary = (BenchSummary){.activations = (double)tape_peak_bytes(bench->session.tape),
-                            .weights = block,
-                            .training = bench->forward ? 0 : 3 * block};
+  *summary = (BenchSummary){
+      .activations = (double)tape_peak_bytes(bench->session.tape), .weights = block, .training = bench->forward ? 0 : 3 * block};
   if (count == 0) return;
   summary->median = (bench->samples[(count - 1) / 2].seconds + bench->samples[count / 2].seconds) / 2;
   summary->least = bench->samples[0].seconds;

@@ -12,7 +12,7 @@ typedef struct BenchSample {
 typedef struct BenchPart {
   const char *name;
   TapePhase phase;
-  double seconds;
+  double seconds, product_seconds; /* in all; inside matrix products */
   int64_t calls;
 } BenchPart;
 
@@ -25,6 +25,7 @@ typedef struct BenchStep {
   int64_t count, most;
   BenchPart part[BENCH_PARTS]; /* [parts], with `profile` */
   int parts;
+  double products_before; /* product seconds of the step under way before the part under way */
 } BenchStep;
 
 /* Opens a session (random weights; codebooks of random normal numbers, which is how activations after a LayerNorm lie) with room for `most`

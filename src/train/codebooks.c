@@ -1,6 +1,7 @@
 /* K-means over streamed embeddings: see codebooks.h. A watcher on the plain model's forward pass keeps random rows of every picture, so
  * that one pass over some pictures fills the samples of all blocks at once. */
 #include "train/codebooks.h"
+#include "autograd/kernels/kernels.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -115,6 +116,37 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   return STATUS_OK;
 }
 
+/* ---------------------------------------------------------------- judging */
+
+/* Mean squared distance from the mean: mean |x|^2 - |mean x|^2, in double. sums: scratch [width]. */
+static double variance_of(const real *rows, int64_t count, int64_t width, double *sums) {
+  memset(sums, 0, (size_t)width * sizeof *sums);
+  for (int64_t row = 0; row < count; row++)
+    for (int64_t column = 0; column < width; column++) sums[column] += (double)rows[row * width + column];
+  double variance = kernels()->sum_squares(count * width, rows) / (double)count;
+  for (int64_t column = 0; column < width; column++) variance -= sums[column] / (double)count * (sums[column] / (double)count);
+  return variance > 0 ? variance : 0;
+}
+
+static Status judge_site(Session *session, const Watcher *watcher, int index, CodebookReport *report) {
+  EmulateSite *site = &session->emulation.site[index];
+  const real *rows = watcher->samples + index * watcher->limit * watcher->width;
+  int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
+  void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book));
+  double *sums = tape_alloc(session->tape, (size_t)watcher->width * sizeof *sums), distortion;
+  if (codes == NULL || scratch == NULL || sums == NULL) return tape_status(session->tape);
+  codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
+  usage_clear(&site->usage);
+  usage_add(&site->usage, codes, watcher->limit, distortion);
+  *report = (CodebookReport){index / session->emulation.sites, usage_summary(&site->usage),
+                             variance_of(rows, watcher->limit, watcher->width, sums)};
+  usage_clear(&site->usage);
+  tape_clear(session->tape);
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- what others call */
+
 static int64_t sample_count(const Session *session) {
   const TrainOptions *options = &session->options;
   int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : SAMPLES_PER_CODE * options->entries;
@@ -125,7 +157,7 @@ static int64_t sample_count(const Session *session) {
 
 static int64_t rows_per_batch(const Session *session) { return session->options.batch * config_tokens(session->config); }
 
-Status codebooks_fit(Session *session) {
+Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   Watcher watcher;
   Status status = watcher_open(session, sample_count(session), &watcher);
   if (status == STATUS_OK && watcher.limit < session->options.entries)
@@ -134,48 +166,19 @@ Status codebooks_fit(Session *session) {
         "--codebook-size %lld is more than the %lld sample embeddings; use more pictures (--kmeans-samples) or a smaller codebook",
         (long long)session->options.entries, (long long)watcher.limit);
   if (status == STATUS_OK) status = watch_all(session, session->train_loader, &watcher);
-  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
+  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
     status = fit_site(session, &watcher, index);
+    if (status == STATUS_OK && reports != NULL) status = judge_site(session, &watcher, index, &reports[index]);
+  }
   watcher_close(&watcher);
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
 
+Status codebooks_fit(Session *session) { return codebooks_fit_judged(session, NULL); }
+
 Status codebooks_read(Session *session, const char *path) {
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
-}
-
-/* ---------------------------------------------------------------- judging */
-
-/* Mean squared distance from the mean. */
-static double variance_of(const real *rows, int64_t count, int64_t width) {
-  double sum = 0;
-  for (int64_t column = 0; column < width; column++) {
-    double mean = 0, square = 0;
-    for (int64_t row = 0; row < count; row++) mean += (double)rows[row * width + column];
-    mean /= (double)count;
-    for (int64_t row = 0; row < count; row++)
-      square += ((double)rows[row * width + column] - mean) * ((double)rows[row * width + column] - mean);
-    sum += square / (double)count;
-  }
-  return sum;
-}
-
-static Status judge_site(Session *session, const Watcher *watcher, int index, CodebookReport *report) {
-  EmulateSite *site = &session->emulation.site[index];
-  const real *rows = watcher->samples + index * watcher->limit * watcher->width;
-  int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
-  void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book));
-  if (codes == NULL || scratch == NULL) return tape_status(session->tape);
-  double distortion;
-  codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
-  usage_clear(&site->usage);
-  usage_add(&site->usage, codes, watcher->limit, distortion);
-  *report =
-      (CodebookReport){index / session->emulation.sites, usage_summary(&site->usage), variance_of(rows, watcher->limit, watcher->width)};
-  usage_clear(&site->usage);
-  tape_clear(session->tape);
-  return STATUS_OK;
 }
 
 Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports) {

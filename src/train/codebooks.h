@@ -3,9 +3,6 @@
 #define TRAIN_CODEBOOKS_H
 #include "train/session.h"
 
-/* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K. */
-Status codebooks_fit(Session *session);
-
 /* Takes codebooks from a file or directory written by astra-kmeans or astra-train. */
 Status codebooks_read(Session *session, const char *path);
 
@@ -15,7 +12,13 @@ typedef struct CodebookReport {
   double variance; /* mean |x - mean x|^2 per row: distortion / variance is the share that quantisation loses */
 } CodebookReport;
 
-/* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. */
+/* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K.
+ * codebooks_fit_judged also says how they do on those samples: reports [blocks * sites], or NULL. */
+Status codebooks_fit(Session *session);
+Status codebooks_fit_judged(Session *session, CodebookReport *reports);
+
+/* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. samples:
+ * test pictures, 0 for all; up to 64 tokens of each are kept in memory. */
 Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports);
 
 #endif

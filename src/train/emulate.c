@@ -1,5 +1,6 @@
 /* The training-time exchange: see emulate.h. All arrays of a step come from the tape's arena, so a step allocates nothing of its own. */
 #include "train/emulate.h"
+#include "autograd/kernels/matmul.h"
 #include "autograd/ops/ops.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@ static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *
   if (!tape_planning(tape)) {
     codebook_assign(&site->book, shared->value, rows, site->codes, &distortion, scratch);
     usage_add(&site->usage, site->codes, rows, distortion);
+  } else {
+    matmul_count_only(rows * site->book.groups, site->book.entries, site->book.width / site->book.groups);
   }
   tape_scratch_end(tape, mark);
   return STATUS_OK;
@@ -29,7 +32,9 @@ static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, in
   void *scratch = tape_alloc(tape, navq_scratch(&site->navq, rows));
   if (*noise == NULL || scratch == NULL) return tape_status(tape);
   uint64_t stream = emulation->step * (uint64_t)(emulation->blocks * emulation->sites) + (uint64_t)(site - emulation->site);
-  if (!tape_planning(tape))
+  if (tape_planning(tape))
+    navq_count_sample(&site->navq, rows);
+  else
     navq_sample(&site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u), 0, rows, *noise, scratch);
   tape_scratch_end(tape, mark);
   return STATUS_OK;
@@ -43,9 +48,13 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   int64_t rows = tensor_rows(shared);
   site->codes = tape_alloc(tape, (size_t)(rows * site->book.groups) * sizeof *site->codes);
   if (site->codes == NULL) return tape_status(tape);
+  double begun = tape_clock(tape);
   TRY(assign(site, tape, rows, shared));
+  tape_note(tape, "nearest codewords", TAPE_FORWARD, begun);
   real *noise;
+  begun = tape_clock(tape);
   TRY(draw_noise(emulation, site, tape, rows, &noise));
+  if (noise != NULL) tape_note(tape, "noise", TAPE_FORWARD, begun);
   Quantise options = {.codebook = site->book.codewords,
                       .groups = site->book.groups,
                       .entries = site->book.entries,
@@ -130,11 +139,17 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
     void *scratch = tape_alloc(tape, navq_scratch(&site->navq, site->rows));
     if (q == NULL || scratch == NULL) return tape_status(tape);
     if (!tape_planning(tape)) {
+      double begun = tape_clock(tape);
       if (emulation->options.noise != 0) {
         codebook_lookup(&site->book, site->codes, site->rows, q);
         navq_update(&site->navq, site->x, q, site->rows, scratch);
+        tape_note(tape, "noise moments", TAPE_AROUND, begun);
       }
+      begun = tape_clock(tape);
       emulation->revived += ema_update(&site->ema, &site->book, site->x, site->codes, site->rows, &emulation->options.ema, rng);
+      tape_note(tape, "codebook averages", TAPE_AROUND, begun);
+    } else if (emulation->options.noise != 0) {
+      navq_count_update(&site->navq, site->rows);
     }
     tape_scratch_end(tape, mark);
   }

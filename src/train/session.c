@@ -1,5 +1,6 @@
 /* Opening and closing what a training run works on: see session.h. */
 #include "train/session.h"
+#include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
@@ -174,6 +175,7 @@ static Status open_work(Session *session, bool train) {
   const TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
   int64_t tokens = config_tokens(config);
+  matmul_reserve();
   session->order = malloc((size_t)tokens * sizeof *session->order);
   session->arena = arena_new(ARENA_BYTES);
   session->tape = session->arena ? tape_new(session->arena) : NULL;

@@ -166,6 +166,15 @@ static Status report_interval(Run *run) {
   return metrics_row(run->metrics, session->step, now - run->started, values);
 }
 
+/* What the evaluation has seen of each codebook. */
+static void print_codebooks(const Session *session) {
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    log_info("  block %d: distortion %.4g a token, perplexity %.0f, used %.1f%%, dead %.1f%%", index / session->emulation.sites,
+             summary.distortion, summary.perplexity, 100 * summary.used, 100 * summary.dead);
+  }
+}
+
 static Status report_evaluation(Run *run) {
   Session *session = run->session;
   TrainResult *result = run->result;
@@ -175,13 +184,15 @@ static Status report_evaluation(Run *run) {
   values[COLUMN_TEST_PLAIN] = values[COLUMN_TEST] = result->plain.accuracy;
   values[COLUMN_TEST_LOSS] = result->plain.loss;
   if (session_astra(session)) {
+    emulate_clear_usage(&session->emulation);
     TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
     values[COLUMN_TEST] = result->emulated.accuracy;
     values[COLUMN_TEST_LOSS] = result->emulated.loss;
-    emulate_clear_usage(&session->emulation);
     log_info("evaluation at step %lld: accuracy %.2f%% on %d devices, %.2f%% plain (%lld pictures)", (long long)session->step,
              100 * result->emulated.accuracy, session->config->astra.devices, 100 * result->plain.accuracy,
              (long long)result->plain.samples);
+    print_codebooks(session);
+    emulate_clear_usage(&session->emulation);
   } else {
     log_info("evaluation at step %lld: accuracy %.2f%%, loss %.4f (%lld pictures)", (long long)session->step, 100 * result->plain.accuracy,
              result->plain.loss, (long long)result->plain.samples);

@@ -133,6 +133,11 @@ void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *s
   navq->updates++;
 }
 
+void navq_count_update(const Navq *navq, int64_t rows) {
+  int64_t d = group_width(navq);
+  for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++) matmul_count_only(d, d, rows);
+}
+
 /* ---- factor ---- */
 
 static void factor_diagonal(int64_t d, int64_t stride, const real *variance, real *factor, int64_t factor_stride) {
@@ -224,4 +229,13 @@ void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter
   }
   SampleJob job = {navq, scale, seed, counter, rows, noise, scratch};
   threads_for((rows + SAMPLE_ROWS - 1) / SAMPLE_ROWS, 1, sample_range, &job);
+}
+
+void navq_count_sample(const Navq *navq, int64_t rows) {
+  int64_t d = group_width(navq);
+  for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++)
+    for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
+      int64_t to = least(d, from + SAMPLE_COLUMNS);
+      matmul_count_only(rows, to - from, to);
+    }
 }

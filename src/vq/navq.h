@@ -34,6 +34,10 @@ void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *s
 uint64_t navq_counters(const Navq *navq, int64_t rows);
 void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch);
 
+/* For planning: counts the products of navq_update (but those of the factorisation, which is not of every step) and of navq_sample. */
+void navq_count_update(const Navq *navq, int64_t rows);
+void navq_count_sample(const Navq *navq, int64_t rows);
+
 /* The factor of the present moments: for moments that were loaded without it. */
 void navq_factorise(Navq *navq);
 

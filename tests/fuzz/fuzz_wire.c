@@ -42,7 +42,7 @@ static Status serve(Network *network, Tape *tape, const TokenLayout *layout) {
   return STATUS_OK;
 }
 
-/* All input is in the socket, and its end is closed for writing, before the node begins: nothing is waited for. */
+/* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, const TokenLayout *layout, const Codebook *books) {
   int pair[2], sockets[2] = {-1, -1};
   if (link_pair(pair) != STATUS_OK) abort();
@@ -53,12 +53,11 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .blocks = BLOCKS,
                         .sites = 1,
                         .batch_most = BATCH,
-                        .timeout = 1,
+                        .timeout = 1e-6,
                         .sockets = sockets,
                         .keep_codes = true};
   if (network_init(network, &setup) != STATUS_OK) abort();
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
-  shutdown(pair[1], SHUT_WR);
   serve(network, tape, layout);
   network_release(network);
   close(pair[1]);

@@ -16,12 +16,12 @@
 #include <string.h>
 
 #if REAL_IS_DOUBLE
-#define ABSOLUTE 1e-6
-#define RELATIVE 0x1p-24
+#define ABSOLUTE  1e-6
+#define RELATIVE  0x1p-24
 #define REAL_NAME "double"
 #else
-#define ABSOLUTE 1e-4
-#define RELATIVE 1e-3
+#define ABSOLUTE  1e-4
+#define RELATIVE  1e-3
 #define REAL_NAME "float"
 #endif
 
@@ -105,8 +105,7 @@ static Status build_layout(Case *test) {
       if (device_of[token] == device) order[at++] = token;
     counts[device] = at - first;
   }
-  if (at != tokens)
-    return status_set(STATUS_BAD_FILE, "%s: \"device_of\" names a device outside [0, %d)", test->expected.path, devices);
+  if (at != tokens) return status_set(STATUS_BAD_FILE, "%s: \"device_of\" names a device outside [0, %d)", test->expected.path, devices);
   return layout_build(&test->layout, tokens, devices, counts, order, CLASS_DISTRIBUTED, -1);
 }
 

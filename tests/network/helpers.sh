@@ -19,15 +19,15 @@ make_checkpoint() {
   "$maker" "$@" || exit 1
 }
 
-# Random pictures as a CIFAR-100 test file, for eval: make_cifar DIR COUNT
+# A CIFAR-100 test file of 2000 random pictures, for eval to be busy with: make_cifar DIR
 make_cifar() {
   mkdir -p "$1/cifar100"
-  head -c $(($2 * 3072)) /dev/urandom >"$work/pixels"
-  : >"$1/cifar100/test.bin"
-  for ((i = 0; i < $2; i++)); do
+  head -c $((100 * 3072)) /dev/urandom >"$work/pixels"
+  for ((i = 0; i < 100; i++)); do
     printf '\1\2' # coarse and fine label
     dd if="$work/pixels" bs=3072 skip="$i" count=1 status=none
-  done >"$1/cifar100/test.bin"
+  done >"$work/hundred"
+  for ((i = 0; i < 20; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
 }
 
 running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
@@ -35,7 +35,7 @@ running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev
 # Waits until the nodes' process numbers stand in err: sets pids
 wait_for_nodes() { # COUNT
   for ((i = 0; i < 300; i++)); do
-    mapfile -t pids < <(sed -n 's/^node [0-9]* is pid //p' "$work/err")
+    mapfile -t pids < <(sed -n 's/^node [0-9]* is pid //p' "$work/err" 2>/dev/null)
     [ ${#pids[@]} -lt "$1" ] || return 0
     sleep 0.1
   done

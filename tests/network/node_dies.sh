@@ -3,7 +3,7 @@
 # the leader itself is killed or interrupted.
 . tests/network/helpers.sh
 make_checkpoint "$work/model" vit-cifar 8 256 4
-make_cifar "$work/data" 200
+make_cifar "$work/data"
 
 start() {
   rm -f "$work/out" "$work/err"

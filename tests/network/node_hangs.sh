@@ -2,7 +2,7 @@
 # A node that is stopped in the middle of an evaluation: the error names it after --timeout, exit code 1, and no process stays behind.
 . tests/network/helpers.sh
 make_checkpoint "$work/model" vit-cifar 8 256 4
-make_cifar "$work/data" 200
+make_cifar "$work/data"
 
 for node in 1 3; do
   rm -f "$work/out" "$work/err"

@@ -19,8 +19,9 @@
 #endif
 
 enum {
-  PIECE_GRAIN = 16,         /* rows or columns: a whole number of BLAS register tiles */
-  POOLED_LEAST = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
+  PIECE_GRAIN = 16,          /* rows or columns: a whole number of BLAS register tiles */
+  POOLED_LEAST = 256 * 1024, /* multiply-adds under which waking the pool costs more than it saves */
+  BUFFERS_MOST = 64          /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
 };
 
 typedef struct Product {
@@ -153,6 +154,18 @@ void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda,
 const char *matmul_core(void) { return openblas_get_corename(); }
 
 __attribute__((constructor)) static void use_one_blas_thread(void) { openblas_set_num_threads(1); }
+
+/* OpenBLAS's own, exported but in none of its headers; another BLAS may lack them. */
+void *blas_memory_alloc(int place) __attribute__((weak));
+void blas_memory_free(void *buffer) __attribute__((weak));
+
+void matmul_reserve(void) {
+  void *buffer[BUFFERS_MOST];
+  int count = threads_count() < BUFFERS_MOST ? threads_count() : BUFFERS_MOST;
+  if (!blas_memory_alloc || !blas_memory_free) return;
+  for (int i = 0; i < count; i++) buffer[i] = blas_memory_alloc(0);
+  for (int i = 0; i < count; i++) blas_memory_free(buffer[i]);
+}
 
 #if defined(__x86_64__)
 static bool is_one_of(const char *name, const char *const *list) {

@@ -30,6 +30,10 @@ void matmul_count_only(int64_t m, int64_t n, int64_t k);
 MatmulCount matmul_counted(void); /* since the last reset, all threads' calls and FLOPs */
 void matmul_reset_count(void);
 
+/* Has BLAS make its work buffers, one for each thread of the pool. It would make them one by one, whenever as many threads as never before
+ * happen to be inside a product at once: at any time in a run. Call after threads_start. */
+void matmul_reserve(void);
+
 /* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"): half the speed hangs on it. */
 const char *matmul_core(void);
 

@@ -62,6 +62,8 @@ static void test_refused(void **state) {
   assert_fails(image_load(&image, "tests/fuzz/seeds"), STATUS_BAD_FILE, "seeds");
   assert_fails(image_load(&image, SEEDS "bomb.png"), STATUS_BAD_FILE, "bomb.png: not a picture that can be read");
   assert_fails(image_load(&image, SEEDS "lie.png"), STATUS_BAD_FILE, "lie.png: 16000 x 16000");
+  assert_fails(image_load(&image, SEEDS "empty_data.png"), STATUS_BAD_FILE, "empty_data.png: broken picture (a data chunk is empty");
+  assert_fails(image_load(&image, SEEDS "long_data.png"), STATUS_BAD_FILE, "long_data.png: broken picture (a data chunk ends too early");
   assert_fails(image_load(&image, SEEDS "cmyk_bare.jpg"), STATUS_BAD_FILE, "Adobe");
   assert_fails(image_decode(&image, (const uint8_t *)"", 0, "nothing.jpg"), STATUS_BAD_FILE, "nothing.jpg: empty");
   assert_fails(image_decode(&image, (const uint8_t *)"not a picture at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not a picture");

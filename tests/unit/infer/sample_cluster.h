@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "vq/codebook.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,16 @@ static inline Status sample_config(ModelConfig *config, const char *preset, int 
   return STATUS_OK;
 }
 
-/* Random weights, large enough that every part of the model shows in the logits; random codebooks of the scale of a LayerNorm's output. */
+/* Matrices of deviation 0.6 / sqrt(inputs), so that every part of the model shows in the logits without blowing rounding up; a little on
+ * everything else. */
+static inline void sample_scale(Param *param, Rng *rng) {
+  Tensor *tensor = &param->tensor;
+  int64_t count = tensor_count(tensor);
+  double factor = param->decay ? 0.6 / sqrt((double)count / (double)tensor->shape[0]) / 0.02 : 1;
+  for (int64_t i = 0; i < count; i++) tensor->value[i] = (real)((double)tensor->value[i] * factor + 0.02 * rng_normal(rng));
+}
+
+/* Random weights; random codebooks of the scale of a LayerNorm's output. */
 static inline Status sample_open(SampleCluster *cluster, const ModelConfig *config, uint64_t seed) {
   Rng rng;
   rng_init(&rng, seed, 0);
@@ -49,10 +59,7 @@ static inline Status sample_open(SampleCluster *cluster, const ModelConfig *conf
   ParamSet *params = model_params(cluster->model);
   TRY(param_allocate(params, false));
   param_initialise(params, &rng);
-  for (size_t i = 0; i < params->count; i++) {
-    Tensor *tensor = &params->list[i].tensor;
-    for (int64_t j = 0; j < tensor_count(tensor); j++) tensor->value[j] = (real)((double)tensor->value[j] * 4 + 0.02 * rng_normal(&rng));
-  }
+  for (size_t i = 0; i < params->count; i++) sample_scale(&params->list[i], &rng);
   int sets = config->astra.groups ? (int)config->blocks * config_sites(config) : 0;
   int64_t each = config->astra.codebook_size * config_site_width(config);
   cluster->books = calloc((size_t)sets + 1, sizeof(Codebook));

@@ -1,0 +1,231 @@
+/* astra-kmeans: codebooks alone. init makes them from a pretrained model's embeddings, eval judges them on the test part, show says what
+ * they are. `astra-train --codebooks DIR` starts from what init leaves. */
+#include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/codebook_report.h"
+#include "cli/train_options.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_ALL = 7, MOST_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_PICTURES = 256 };
+
+typedef struct Kmeans {
+  TrainCommand shared;
+  Option table[TRAIN_OPTIONS_MOST];
+  Option options[MOST_OPTIONS]; /* the command's own part of it */
+} Kmeans;
+
+typedef struct Part {
+  int commands;
+  const char *title; /* a heading, or */
+  const char *name;  /* an option of the training table, with */
+  const char *help;  /* another help text, or NULL */
+} Part;
+
+static const Part PARTS[] = {
+    {FOR_ALL, "Codebooks", NULL, NULL},
+    {FOR_INIT, NULL, "groups", "groups of a codebook, 1 or more"},
+    {FOR_INIT, NULL, "codebook-size", NULL},
+    {FOR_INIT, NULL, "out", "where they go (default: runs/codebooks-MODEL-DATASET-gG)"},
+    {FOR_INIT, NULL, "dtype", "of the codewords"},
+    {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory that holds them: made by init, or a checkpoint (required)"},
+    {FOR_INIT | FOR_EVAL, "Embeddings", NULL, NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "model", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "dataset", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "data-dir", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "init", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "image-size", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "batch", "pictures in a forward pass"},
+    {FOR_EVAL, NULL, "eval-samples", "test pictures, up to 64 tokens of each; 0: all"},
+    {FOR_INIT, "K-means", NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-samples", NULL},
+    {FOR_INIT, NULL, "kmeans-iterations", NULL},
+    {FOR_INIT, NULL, "kmeans-restarts", NULL},
+    {FOR_INIT, NULL, "kmeans-start", NULL},
+    {FOR_INIT, NULL, "kmeans-minibatch", NULL},
+    {FOR_ALL, "Running", NULL, NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "seed", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "threads", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "workers", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "quiet", NULL},
+    {FOR_ALL, NULL, "json", NULL},
+};
+
+static void select_options(Kmeans *kmeans, int command) {
+  TrainOptions *train = &kmeans->shared.train;
+  train_options_table(&kmeans->shared, kmeans->table);
+  train->groups = USUAL_GROUPS;
+  train->eval_samples = USUAL_PICTURES;
+  Option *to = kmeans->options;
+  for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
+    if (!(PARTS[i].commands & command)) continue;
+    if (PARTS[i].title)
+      *to = (Option){OPTION_GROUP, .help = PARTS[i].title};
+    else
+      train_options_select(kmeans->table, (const char *[]){PARTS[i].name, NULL}, to);
+    if (PARTS[i].help) to->help = PARTS[i].help;
+    to++;
+  }
+  *to = (Option){OPTION_GROUP};
+}
+
+typedef struct Usage {
+  int command;
+  const char *usage, *about;
+} Usage;
+
+static const Usage INIT = {FOR_INIT, "astra-kmeans init --model NAME --dataset NAME [--groups G] [options]",
+                           "Clusters the embeddings of a pretrained model into a codebook for each block."};
+static const Usage EVAL = {FOR_EVAL, "astra-kmeans eval --codebooks DIR [--model NAME] --dataset NAME [options]",
+                           "Judges codebooks on the embeddings of the test part."};
+static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]", "Says what codebooks are; needs no data."};
+
+/* True when --help was asked for and has been printed. */
+static bool helped(Kmeans *kmeans, const Usage *usage, int argc, char **argv) {
+  select_options(kmeans, usage->command);
+  if (!cli_help_wanted(argc, argv)) return false;
+  options_help(kmeans->options, usage->usage, usage->about, stdout);
+  return true;
+}
+
+static Status parse(Kmeans *kmeans, int argc, char **argv) {
+  const char **positional = calloc((size_t)argc, sizeof *positional);
+  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  int count = 0;
+  Status status = options_parse(kmeans->options, argc, argv, positional, &count);
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
+  free(positional);
+  log_quiet(kmeans->shared.train.quiet);
+  return status;
+}
+
+static Status model_missing(void) {
+  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+}
+
+/* ---------------------------------------------------------------- init */
+
+static const char *default_out(const TrainOptions *train) {
+  static char path[512];
+  int at = snprintf(path, sizeof path, "runs/");
+  snprintf(path + at, sizeof path - (size_t)at, "codebooks-%s-%s-g%lld", train->model, train->dataset, (long long)train->groups);
+  for (char *c = path + at; *c; c++)
+    if (*c == '/' || *c == ':') *c = '-';
+  return path;
+}
+
+static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
+  const TrainOptions *train = &kmeans->shared.train;
+  if (!train->quiet) log_info("%s; weights from %s", dataset_describe(session->train), session->origin);
+  TRY(codebooks_fit_judged(session, reports));
+  TRY(checkpoint_save_codebooks(session->config, train->out, session->emulation.codewords, (SafeDtype)train->dtype));
+  return codebook_report_judged(session->config, train->out, reports, kmeans->shared.json);
+}
+
+static Status judge_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
+  const TrainOptions *train = &kmeans->shared.train;
+  TRY(codebooks_read(session, train->codebooks));
+  if (!train->quiet) log_info("%s; weights from %s", dataset_describe(session->test), session->origin);
+  TRY(codebooks_judge(session, train->eval_samples, reports));
+  return codebook_report_judged(session->config, train->codebooks, reports, kmeans->shared.json);
+}
+
+static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, Session *, CodebookReport *)) {
+  Session session;
+  TRY(kernels_check());
+  TRY(threads_start((int)kmeans->shared.train.threads));
+  Status status = session_open(&session, &kmeans->shared.train, false);
+  if (status == STATUS_OK) {
+    CodebookReport *reports = calloc((size_t)(session.emulation.blocks * session.emulation.sites), sizeof *reports);
+    status = reports ? work(kmeans, &session, reports) : status_set(STATUS_NO_MEMORY, "no memory for a report");
+    free(reports);
+    session_close(&session);
+  }
+  threads_stop();
+  return status;
+}
+
+static Status run_init(int argc, char **argv) {
+  Kmeans kmeans;
+  if (helped(&kmeans, &INIT, argc, argv)) return STATUS_OK;
+  TRY(parse(&kmeans, argc, argv));
+  TrainOptions *train = &kmeans.shared.train;
+  if (train->model == NULL) return model_missing();
+  if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
+  if (train->out == NULL) train->out = default_out(train);
+  return with_session(&kmeans, make_codebooks);
+}
+
+/* ---------------------------------------------------------------- eval and show */
+
+/* The configuration that lies beside codebooks. */
+static Status codebooks_config(const TrainOptions *train, ModelConfig *config) {
+  if (train->codebooks == NULL)
+    return status_set(STATUS_BAD_USAGE, "--codebooks is missing: the directory that astra-kmeans init or astra-train wrote");
+  if (!files_is_dir(train->codebooks)) return status_set(STATUS_NOT_FOUND, "--codebooks %s: no such directory", train->codebooks);
+  TRY(config_load(config, train->codebooks));
+  if (config->astra.groups > 0) return STATUS_OK;
+  config_release(config);
+  return status_set(STATUS_NOT_FOUND, "--codebooks %s: a plain model (its config.json has no astra groups) has no codebooks",
+                    train->codebooks);
+}
+
+static bool holds_weights(const char *directory) {
+  char *path = files_join(directory, "model.safetensors");
+  bool there = path != NULL && files_exists(path);
+  free(path);
+  return there;
+}
+
+static Status run_eval(int argc, char **argv) {
+  Kmeans kmeans;
+  ModelConfig config;
+  if (helped(&kmeans, &EVAL, argc, argv)) return STATUS_OK;
+  TRY(parse(&kmeans, argc, argv));
+  TrainOptions *train = &kmeans.shared.train;
+  TRY(codebooks_config(train, &config));
+  train->groups = config.astra.groups;
+  train->entries = config.astra.codebook_size;
+  config_release(&config);
+  if (train->model == NULL && holds_weights(train->codebooks)) train->model = train->codebooks;
+  if (train->model == NULL) return model_missing();
+  return with_session(&kmeans, judge_codebooks);
+}
+
+static Status run_show(int argc, char **argv) {
+  Kmeans kmeans;
+  ModelConfig config;
+  if (helped(&kmeans, &SHOW, argc, argv)) return STATUS_OK;
+  TRY(parse(&kmeans, argc, argv));
+  const char *directory = kmeans.shared.train.codebooks;
+  TRY(codebooks_config(&kmeans.shared.train, &config));
+  size_t numbers = (size_t)(config.blocks * config_sites(&config) * config.astra.codebook_size * config_site_width(&config));
+  real *codewords = calloc(numbers, sizeof *codewords);
+  Status status = codewords ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %zu numbers of codebooks", numbers);
+  if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, codewords);
+  if (status == STATUS_OK) status = codebook_report_shown(&config, directory, codewords, kmeans.shared.json);
+  free(codewords);
+  config_release(&config);
+  return status;
+}
+
+/* ---------------------------------------------------------------- the program */
+
+static const CliCommand COMMANDS[] = {{"init", "make codebooks from a pretrained model's embeddings", run_init},
+                                      {"eval", "judge codebooks on the test part: usage, perplexity, distortion", run_eval},
+                                      {"show", "print shapes, bits, norms and duplicates of codebooks", run_show},
+                                      {NULL, NULL, NULL}};
+
+static void help(FILE *stream) {
+  fputs("usage: astra-kmeans COMMAND [options]\nMakes, judges and prints the codebooks that devices exchange.\n\nCommands\n", stream);
+  cli_commands_help(COMMANDS, stream);
+  fputs("\n'astra-kmeans COMMAND --help' prints its options. Start a training from codebooks with 'astra-train --codebooks DIR'.\n",
+        stream);
+}
+
+int main(int argc, char **argv) {
+  matmul_start(argv);
+  return cli_run(argc, argv, &(CliProgram){"astra-kmeans", COMMANDS, NULL, help});
+}

@@ -1,0 +1,155 @@
+/* The tables and the JSON line of astra-bench step: see bench_report.h. One list (FIGURES) serves both. */
+#include "cli/bench_report.h"
+#include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const SIDE_NAMES[BENCH_SIDES] = {"plain", "astra"};
+
+typedef enum Figure {
+  MEDIAN,
+  LEAST,
+  IMAGES,
+  SHARE,
+  GFLOP,
+  RATE,
+  PART_OF_PEAK,
+  ARENA,
+  WEIGHTS,
+  TRAINING,
+  TOGETHER,
+  RESIDENT,
+  FIGURES_COUNT
+} Figure;
+
+static const struct {
+  const char *text, *json;
+} FIGURES[FIGURES_COUNT] = {
+    [MEDIAN] = {"milliseconds, median", "milliseconds"},
+    [LEAST] = {"milliseconds, least", "milliseconds_least"},
+    [IMAGES] = {"images a second", "images_per_second"},
+    [SHARE] = {"time inside matrix products, %", "product_percent"},
+    [GFLOP] = {"GFLOP of matrix products", "gflop"},
+    [RATE] = {"GFLOP/s inside them", "gflop_per_second"},
+    [PART_OF_PEAK] = {"  of the machine's best, %", "peak_percent"},
+    [ARENA] = {"MiB of activations", "activation_mib"},
+    [WEIGHTS] = {"MiB of weights", "weight_mib"},
+    [TRAINING] = {"MiB of gradients and moments", "training_mib"},
+    [TOGETHER] = {"MiB together", "together_mib"},
+    [RESIDENT] = {"MiB most resident until then", "resident_mib"},
+};
+
+static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUNT]) {
+  const double mib = 1048576, giga = 1e9;
+  BenchSummary summary;
+  bench_step_summary(&report->bench[side], &summary);
+  figure[MEDIAN] = 1e3 * summary.median;
+  figure[LEAST] = 1e3 * summary.least;
+  figure[IMAGES] = summary.images_per_second;
+  figure[SHARE] = 100 * summary.product_share;
+  figure[GFLOP] = summary.flops / giga;
+  figure[RATE] = summary.flops_per_second / giga;
+  figure[PART_OF_PEAK] = 100 * summary.flops_per_second / fmax(report->peak.all, report->peak.one);
+  figure[ARENA] = summary.activations / mib;
+  figure[WEIGHTS] = summary.weights / mib;
+  figure[TRAINING] = summary.training / mib;
+  figure[TOGETHER] = figure[ARENA] + figure[WEIGHTS] + figure[TRAINING];
+  figure[RESIDENT] = report->resident[side] / mib;
+}
+
+static double ratio(double figures[BENCH_SIDES][FIGURES_COUNT], Figure which) {
+  return figures[BENCH_ASTRA][which] / figures[BENCH_PLAIN][which];
+}
+
+/* ---------------------------------------------------------------- text */
+
+static int by_time(const void *a, const void *b) {
+  double x = ((const BenchPart *)a)->seconds, y = ((const BenchPart *)b)->seconds;
+  return (x < y) - (x > y);
+}
+
+static void print_profile(BenchStep *bench, const char *side, double median) {
+  static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
+  double steps = (double)bench->count, sum = 0, products = 0;
+  qsort(bench->part, (size_t)bench->parts, sizeof *bench->part, by_time);
+  printf("\n%-36s %10s %10s %10s %8s\n", side, "ms a step", "products", "the rest", "calls");
+  for (int i = 0; i < bench->parts; i++) {
+    const BenchPart *part = &bench->part[i];
+    double all = 1e3 * part->seconds / steps, inside = 1e3 * part->product_seconds / steps;
+    printf("  %-24s %-9s %10.2f %10.2f %10.2f %8.0f\n", part->name, phases[part->phase], all, inside, all - inside,
+           (double)part->calls / steps);
+    sum += all;
+    products += inside;
+  }
+  printf("  %-34s %10.2f %10.2f %10.2f   (median step %.2f)\n", "together", sum, products, sum - products, median);
+}
+
+Status bench_report_text(BenchReport *report) {
+  double figures[BENCH_SIDES][FIGURES_COUNT];
+  const Session *session = &report->bench[BENCH_PLAIN].session;
+  const ModelConfig *config = session->config, *astra = report->bench[report->sides - 1].session.config;
+  for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
+  printf("machine: %d threads, kernels %s, BLAS kernels %s; products at best %.1f GFLOP/s on one thread, %.1f on all\n", threads_count(),
+         kernels()->name, matmul_core(), report->peak.one / 1e9, report->peak.all / 1e9);
+  printf("model:   %s, %lldx%lld, batch %lld, %.2f M parameters\n", session->options.model, (long long)config->image,
+         (long long)config->image, (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
+  if (report->sides > 1)
+    printf("astra:   %d groups of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, astra->astra.codebook_size,
+           astra->astra.devices_least, astra->astra.devices, astra->astra.noise);
+  printf("%-32s %12s %12s %9s\n", report->forward ? "forward pass" : "training step", SIDE_NAMES[BENCH_PLAIN],
+         report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");
+  for (int i = 0; i < FIGURES_COUNT; i++) {
+    printf("  %-30s %12.1f", FIGURES[i].text, figures[BENCH_PLAIN][i]);
+    if (report->sides > 1) printf(" %12.1f %9.2f", figures[BENCH_ASTRA][i], ratio(figures, (Figure)i));
+    putchar('\n');
+  }
+  for (int side = 0; side < report->sides && report->profile; side++)
+    print_profile(&report->bench[side], SIDE_NAMES[side], figures[side][MEDIAN]);
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *profile_json(const BenchStep *bench) {
+  static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
+  json_t *list = json_array();
+  double steps = (double)bench->count;
+  for (int i = 0; i < bench->parts; i++) {
+    const BenchPart *part = &bench->part[i];
+    json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", part->name, "phase", phases[part->phase], "milliseconds",
+                                          1e3 * part->seconds / steps, "product_milliseconds", 1e3 * part->product_seconds / steps, "calls",
+                                          (double)part->calls / steps));
+  }
+  return list;
+}
+
+static json_t *side_json(BenchReport *report, int side, const double figure[FIGURES_COUNT]) {
+  json_t *object = json_object();
+  for (int i = 0; i < FIGURES_COUNT; i++) json_object_set_new(object, FIGURES[i].json, json_real(figure[i]));
+  if (report->profile) json_object_set_new(object, "profile", profile_json(&report->bench[side]));
+  return object;
+}
+
+Status bench_report_json(BenchReport *report) {
+  double figures[BENCH_SIDES][FIGURES_COUNT];
+  const Session *session = &report->bench[BENCH_PLAIN].session;
+  json_t *object = json_pack("{s:s, s:I, s:I, s:b, s:I, s:s, s:s, s:f, s:f}", "model", session->options.model, "image_size",
+                             (json_int_t)session->config->image, "batch", (json_int_t)session->options.batch, "forward", report->forward,
+                             "threads", (json_int_t)threads_count(), "kernels", kernels()->name, "blas", matmul_core(),
+                             "peak_gflops_one_thread", report->peak.one / 1e9, "peak_gflops", report->peak.all / 1e9);
+  for (int side = 0; side < report->sides; side++) {
+    figures_of(report, side, figures[side]);
+    json_object_set_new(object, SIDE_NAMES[side], side_json(report, side, figures[side]));
+  }
+  if (report->sides > 1) json_object_set_new(object, "ratio", json_real(ratio(figures, MEDIAN)));
+  char *text = json_dumps(object, JSON_COMPACT);
+  Status status = text != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
+  if (text != NULL) puts(text);
+  free(text);
+  json_decref(object);
+  return status;
+}

@@ -1,0 +1,121 @@
+/* Tables and JSON of astra-kmeans: see codebook_report.h. */
+#include "cli/codebook_report.h"
+#include "cli/codebook_facts.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PLACE = 24 };
+
+/* "3", or "3.k" and "3.v" where a block has two codebooks. */
+static const char *place_of(const ModelConfig *config, int64_t index, char text[PLACE]) {
+  int sites = config_sites(config);
+  snprintf(text, PLACE, "%lld%s", (long long)(index / sites), sites == 1 ? "" : index % sites == 0 ? ".k" : ".v");
+  return text;
+}
+
+static int64_t sites_of(const ModelConfig *config) { return config->blocks * config_sites(config); }
+
+static Status print_json(json_t *object) {
+  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  Status status = text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
+  if (text != NULL) puts(text);
+  free(text);
+  json_decref(object);
+  return status;
+}
+
+static json_t *shape_json(const ModelConfig *config, const char *directory) {
+  return json_pack("{s:s, s:i, s:i, s:I, s:I, s:f, s:f}", "codebooks", directory, "groups", config->astra.groups, "codebook_size",
+                   config->astra.codebook_size, "blocks", (json_int_t)config->blocks, "width", (json_int_t)config_site_width(config),
+                   "bits_per_token", config_bits_per_token(config), "compression", config_compression(config));
+}
+
+static void print_shape(const ModelConfig *config, const char *directory) {
+  printf("%s: %lld codebooks of %d groups x %d codewords x %lld numbers\n", directory, (long long)sites_of(config), config->astra.groups,
+         config->astra.codebook_size, (long long)config_site_width(config) / config->astra.groups);
+  printf("%.0f bits per token over %lld blocks, %.1f-fold compression\n", config_bits_per_token(config), (long long)config->blocks,
+         config_compression(config));
+}
+
+/* ---------------------------------------------------------------- on embeddings */
+
+/* The share of the embeddings' variance that quantisation loses. */
+static double relative(const CodebookReport *report) { return report->variance > 0 ? report->usage.distortion / report->variance : 0; }
+
+static CodebookReport mean_of(const CodebookReport *reports, int64_t count) {
+  CodebookReport mean = {0};
+  for (int64_t i = 0; i < count; i++) {
+    mean.usage.used += reports[i].usage.used / (double)count;
+    mean.usage.dead += reports[i].usage.dead / (double)count;
+    mean.usage.perplexity += reports[i].usage.perplexity / (double)count;
+    mean.usage.entropy_bits += reports[i].usage.entropy_bits / (double)count;
+    mean.usage.distortion += reports[i].usage.distortion / (double)count;
+    mean.variance += reports[i].variance / (double)count;
+  }
+  return mean;
+}
+
+static json_t *judged_json(const CodebookReport *report, const char *place) {
+  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "block", place, "distortion", report->usage.distortion, "variance",
+                   report->variance, "relative_distortion", relative(report), "perplexity", report->usage.perplexity, "entropy_bits",
+                   report->usage.entropy_bits, "used", report->usage.used, "dead", report->usage.dead);
+}
+
+static void print_judged(const CodebookReport *report, const char *place) {
+  printf("%-6s %12.4f %12.4f %12.1f %9.1f%% %7.1f%%\n", place, report->usage.distortion, relative(report), report->usage.perplexity,
+         100 * report->usage.used, 100 * report->usage.dead);
+}
+
+Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool json) {
+  int64_t count = sites_of(config);
+  CodebookReport mean = mean_of(reports, count);
+  char place[PLACE];
+  if (json) {
+    json_t *object = shape_json(config, directory), *list = json_array();
+    for (int64_t i = 0; i < count; i++) json_array_append_new(list, judged_json(&reports[i], place_of(config, i, place)));
+    json_object_set_new(object, "sites", list);
+    json_object_set_new(object, "mean", judged_json(&mean, "all"));
+    return print_json(object);
+  }
+  print_shape(config, directory);
+  printf("%-6s %12s %12s %12s %10s %8s\n", "block", "distortion", "/ variance", "perplexity", "used", "dead");
+  for (int64_t i = 0; i < count; i++) print_judged(&reports[i], place_of(config, i, place));
+  print_judged(&mean, "mean");
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- by themselves */
+
+static json_t *facts_json(const CodebookFacts *facts, const char *place) {
+  return json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_least", facts->norm_least, "norm_mean", facts->norm_mean, "norm_most",
+                   facts->norm_most, "duplicates", (json_int_t)facts->duplicates);
+}
+
+Status codebook_report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json) {
+  int64_t groups = config->astra.groups, entries = config->astra.codebook_size, width = config_site_width(config) / groups;
+  json_t *list = json_array(); /* the text is printed line by line, without it */
+  char place[PLACE];
+  Status status = STATUS_OK;
+  if (!json) {
+    print_shape(config, directory);
+    printf("%-6s %12s %12s %12s %12s\n", "block", "least norm", "mean norm", "most norm", "duplicates");
+  }
+  for (int64_t i = 0; i < sites_of(config) && status == STATUS_OK; i++) {
+    CodebookFacts facts;
+    status = codebook_facts(codewords + i * groups * entries * width, groups, entries, width, &facts);
+    if (status != STATUS_OK) break;
+    place_of(config, i, place);
+    if (json)
+      json_array_append_new(list, facts_json(&facts, place));
+    else
+      printf("%-6s %12.4f %12.4f %12.4f %12lld\n", place, facts.norm_least, facts.norm_mean, facts.norm_most, (long long)facts.duplicates);
+  }
+  if (status == STATUS_OK && json) {
+    json_t *object = shape_json(config, directory);
+    json_object_set(object, "sites", list);
+    status = print_json(object);
+  }
+  json_decref(list);
+  return status;
+}

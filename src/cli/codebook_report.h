@@ -1,0 +1,14 @@
+/* What astra-kmeans prints: how codebooks do on embeddings (init, eval), what they are (show). */
+#ifndef CLI_CODEBOOK_REPORT_H
+#define CLI_CODEBOOK_REPORT_H
+#include "nn/config.h"
+#include "train/codebooks.h"
+#include <stdbool.h>
+
+/* reports [blocks * sites]; directory: where the codebooks lie. A table, or one JSON object on one line. */
+Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool json);
+
+/* codewords [blocks * sites][G, K, W/G]. */
+Status codebook_report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json);
+
+#endif

@@ -1,0 +1,56 @@
+#!/bin/bash
+# astra-bench from outside: what it prints of a tiny model, and that the figures fit each other. Says nothing about speed.
+# Usage: tests/cli/astra-bench.sh; programs in $BUILD/bin (build/bin). limit: 60
+set -u
+program=$(realpath "${BUILD:-build}/bin/astra-bench")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+expect() { # NAME EXIT-CODE ARGUMENTS...
+  name=$1 code=$2
+  shift 2
+  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
+json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
+figure() { sed -n "s/^  $1  *\([0-9.]*\).*/\1/p" "$work/out"; } # of the plain model
+holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }
+
+mkdir model
+cat >model/config.json <<'END'
+{"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 16,
+ "patch_size": 4, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+END
+tiny=(step --model model --batch 4 --steps 3 --threads 2)
+
+expect "help" 0 --help; out "^usage: astra-bench"; out "^  step "; silent err
+expect "version" 0 --version; out "^astra-bench [0-9]"
+expect "help of step" 0 step --help; out "^usage: astra-bench step"; out "--groups"; out "--forward"; out "--profile"; silent err
+expect "nothing" 2; err "no command given"; err "step"
+expect "no model" 2 step; err "--model is missing"
+expect "unknown model" 1 step --model vit-huge; err "vit-huge"; err "vit-base"
+expect "unknown option" 2 "${tiny[@]}" --dataset cifar100; err "--dataset"
+expect "no steps" 2 "${tiny[@]}" --steps 0; err "--steps"
+expect "more devices than tokens" 2 "${tiny[@]}" --groups 4 --devices 17; err "--devices 17"; err "16 tokens"
+
+expect "plain" 0 "${tiny[@]}"; out "^machine: 2 threads"; out "^model:   model, 16x16, batch 4"; silent err
+holds "$(figure 'milliseconds, median') >= $(figure 'milliseconds, least') && $(figure 'milliseconds, least') > 0"
+holds "$(figure 'time inside matrix products, %') > 0 && $(figure 'time inside matrix products, %') <= 100"
+holds "$(figure 'MiB of activations') > 0 && $(figure 'MiB most resident until then') > 1"
+! grep -q astra "$work/out" || report "ASTRA without --groups"
+expect "both" 0 "${tiny[@]}" --groups 4 --codebook-size 16 --devices 2 --profile; out "^astra:   4 groups of 16 codewords, 2-2 devices"
+out " ratio$"; out "linear  *backward"; out "nearest codewords  *forward"; out "noise moments  *around"; out "optimizer  *around"
+expect "forward as JSON" 0 "${tiny[@]}" --forward --json
+json '^\{"model":"model","image_size":16,"batch":4,"forward":true,"threads":2,.*"plain":\{"milliseconds":[0-9.]+,.*"training_mib":0\.0,.*\}\}$'
+expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --profile --json; json '"image_size":32'; json '"astra":\{'; json '"ratio":[0-9.]+\}$'
+! grep -q backward "$work/out" || report "a forward pass ran backward"
+
+[ $failed = 0 ] && echo "astra-bench: command line and figures as expected"
+exit $failed

@@ -1,0 +1,103 @@
+#!/bin/bash
+# astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them.
+# Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 90
+set -u
+bin=$(realpath "${BUILD:-build}/bin")
+program=$bin/astra-kmeans
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ASTRA_HOME="$work/home" HOME="$work/nobody"
+cd "$work" || exit 1
+failed=0
+
+# run NAME EXIT-CODE PROGRAM ARGUMENTS... : keeps the output in $work/out and $work/err
+run() {
+  name=$1 code=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+expect() { run "$1" "$2" "$program" "${@:3}"; }
+report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
+json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
+column() { awk -v row="$1" -v column="$2" '$1 == row { print $column }' "$work/out" | tr -d %; } # of the table in $work/out
+holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }
+
+mkdir model
+cat >model/config.json <<'END'
+{"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 16,
+ "patch_size": 4, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+END
+data="synthetic:16x16:4:160"
+tiny=(--model model --init random --dataset "$data" --batch 16 --threads 2)
+
+# ---- the command line
+expect "help" 0 --help; out "^usage: astra-kmeans"; out "^  init "; out "^  eval "; out "^  show "; silent err
+expect "version" 0 --version; out "^astra-kmeans [0-9]*\.[0-9]*\.[0-9]*$"
+for command in init eval show; do
+  expect "help of $command" 0 $command --help; out "^usage: astra-kmeans $command"; out "--json"; silent err
+done
+[ "$(wc -l <"$work/out")" -le 24 ] || report "help of show does not fit a screen"
+expect "nothing" 2; err "no command given"; err "init, eval, show"
+expect "unknown command" 2 make; err "unknown command 'make'"
+expect "unknown option" 2 show --colour; err "--colour"
+expect "option of another command" 2 show --groups 4; err "--groups"
+expect "argument" 2 show directory; err "unexpected argument \"directory\""
+expect "no model" 2 init --dataset "$data"; err "--model is missing"; err "vit-base"
+expect "no groups" 2 init "${tiny[@]}" --groups 0; err "--groups 0"; err "1 or more"
+expect "one codeword" 2 init "${tiny[@]}" -k 1; err "-k"; err "2 to 65536"
+expect "groups that do not divide" 1 init "${tiny[@]}" --groups 5 --out none; err "5"; err "32"
+expect "more codewords than samples" 2 init "${tiny[@]}" -g 2 -k 512 --kmeans-samples 300 --out none; err "--codebook-size 512"; err "300"
+expect "no weights" 1 init --model vit-base --dataset "$data" --out none; err "vit-base"; err "astra-data get vit-base"; err "--init random"
+expect "unknown data" 1 init --model model --init random --dataset mnist; err "mnist"; err "synthetic:"
+expect "bad synthetic data" 1 init --model model --init random --dataset synthetic:16x0:4; err "synthetic:16x0:4"
+[ ! -e none ] || report "something was made"
+expect "codebooks missing" 2 eval --dataset "$data"; err "--codebooks is missing"
+expect "codebooks nowhere" 1 show --codebooks nowhere; err "nowhere"
+expect "a plain model" 1 show --codebooks model; err "plain model"
+
+# ---- init
+expect "init" 0 init "${tiny[@]}" -g 4 -k 32 --out books; out "4 groups x 32 codewords x 8 numbers"; err "k-means of block 1"
+out "^0  "; out "^1  "
+holds "$(column mean 2) > 0 && $(column mean 3) < 1 && $(column mean 4) > 1 && $(column mean 4) <= 32 && $(column mean 5) > 50"
+first=$(column mean 3)
+[ -s books/codebooks.safetensors ] && [ -s books/config.json ] && [ ! -e books/model.safetensors ] || report "files of the codebooks"
+expect "init again" 0 init "${tiny[@]}" -g 4 -k 32 --out again --json --quiet; silent err
+json '^\{"codebooks":"again","groups":4,"codebook_size":32,.*"bits_per_token":40\.0,.*"sites":\[\{"block":"0",.*"mean":\{.*\}\}$'
+cmp -s books/codebooks.safetensors again/codebooks.safetensors || report "the same seed gives other codebooks"
+expect "another seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --seed 7 -q
+! cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "another seed gives the same codebooks"
+expect "more groups lose less" 0 init "${tiny[@]}" -g 16 -k 32 --out fine -q; holds "$(column mean 3) < $first"
+expect "a file in the way" 1 init "${tiny[@]}" -g 4 -k 16 --out books/config.json -q; err "books/config.json"
+
+# ---- show
+expect "show" 0 show --codebooks books; out "2 codebooks of 4 groups x 32 codewords x 8 numbers"; out "^40 bits per token"; silent err
+holds "$(column 1 2) > 0 && $(column 1 3) >= $(column 1 2) && $(column 1 4) >= $(column 1 3) && $(column 1 5) == 0"
+expect "show as JSON" 0 show --codebooks books --json; json '"sites":\[\{"block":"0","norm_least":[0-9.]+,.*"duplicates":0\}\]\}$'
+mkdir cut && cp books/* cut/ && head -c 1000 books/codebooks.safetensors >cut/codebooks.safetensors
+expect "a cut file" 1 show --codebooks cut; err "cut/codebooks.safetensors"
+sed -i 's/"codebook_size": *32/"codebook_size": 64/' cut/config.json; cp books/codebooks.safetensors cut/
+expect "a configuration that lies" 1 show --codebooks cut; err "astra.layers.0.x.codebook"; err "\[4, 64, 8\]"; err "\[4, 32, 8\]"
+
+# ---- eval
+expect "eval" 0 eval --codebooks books "${tiny[@]}"; out "^mean "; err "test"
+holds "$(column mean 3) > 0 && $(column mean 3) < 1 && $(column mean 5) + $(column mean 6) > 99.8"
+expect "eval as JSON" 0 eval --codebooks books "${tiny[@]}" --eval-samples 10 --json -q; silent err
+json '"relative_distortion":[0-9.]+,"perplexity":[0-9.]+'
+expect "eval without a model" 2 eval --codebooks books --dataset "$data"; err "--model is missing"
+
+# ---- a training that starts from them
+run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --max-steps 1 --eval-samples 8 --out trained -q
+! grep -q k-means "$work/err" || report "the training ran K-means"
+expect "eval of a checkpoint, which holds its model" 0 eval --codebooks trained --dataset "$data" -q; out "^mean "
+expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 codewords"
+expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained -q; err "trained holds a checkpoint"
+run "training with other groups" 1 "$bin/astra-train" "${tiny[@]}" -g 8 -k 32 --codebooks books --max-steps 1 --out none -q
+err "astra.layers.0.x.codebook"
+
+[ $failed = 0 ] && echo "astra-kmeans: command line, codebooks and reports as expected"
+exit $failed

@@ -1,0 +1,193 @@
+/* A run that stops and goes on ends with the same bits as one that does not; a state that does not fit is refused before anything is
+ * overwritten. How a signal ends the program is tests/cli/astra-train.sh's. */
+#include "base/clock.h"
+#include "train/state.h"
+#include "unit/train/tiny_run.h"
+#include <sys/stat.h>
+
+enum { STEPS = 12, VARIANTS = 5 };
+
+/* Each with something else to remember. 12 steps cross the end of an epoch twice (44 pictures in batches of 8; 2 x 8: five times). */
+static TrainOptions variant(int number) {
+  TrainOptions options = tiny_options();
+  options.max_steps = STEPS;
+  if (number == 1) options.accumulate = 2;
+  if (number == 2) {
+    options.mixup = 0.2;
+    options.optimizer.average = 0.99;
+    options.codebook_decay = 0.5; /* so that codewords die and revival draws random numbers */
+    options.dead_below = 0.5;
+    options.smoothing = 0.1;
+  }
+  if (number == 3) {
+    options.groups = 1;
+    options.class_token = CLASS_SINGLE;
+    options.covariance = NOISE_FULL;
+    options.gradient = QUANTISE_ROTATION;
+    options.accumulate = 2;
+    options.mixup = 0.4;
+  }
+  if (number == 4) {
+    options.groups = 0;
+    options.patch_drop = 0.5;
+    options.crop_least = 0.3;
+    options.optimizer.average = 0.9;
+  }
+  return options;
+}
+
+static void seek(Session *session) {
+  int64_t steps = session_epoch_steps(session);
+  tiny_check(loader_seek(session->train_loader, session->step / steps, session->step % steps * session->options.accumulate));
+}
+
+/* As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */
+static void steps_to(Session *session, int64_t last) {
+  while (session->step < last) {
+    tiny_step(session);
+    if (session->step % session_epoch_steps(session) == 0) seek(session);
+  }
+}
+
+static void going_on_gives_the_same_bits(void **state) {
+  (void)state;
+  Rng rng;
+  uint64_t seed = (uint64_t)(clock_now() * 1e6);
+  rng_init(&rng, seed, 0);
+  for (int number = 0; number < VARIANTS; number++) {
+    TrainOptions options = variant(number);
+    int64_t stop = 1 + (int64_t)rng_below(&rng, STEPS - 1);
+    print_message("variant %d is interrupted after step %lld (seed %llu)\n", number, (long long)stop, (unsigned long long)seed);
+    Session whole, first, second;
+    tiny_open(&whole, &options);
+    steps_to(&whole, STEPS);
+    if (number == 2) assert_true(whole.emulation.revived > 0);
+    tiny_open(&first, &options);
+    steps_to(&first, stop);
+    tiny_check(state_save(&first, options.out));
+    session_close(&first);
+    tiny_check(session_open(&second, &options, true)); /* no K-means, other random states */
+    tiny_check(state_load(&second, options.out));
+    assert_int_equal(second.step, stop);
+    seek(&second);
+    steps_to(&second, STEPS);
+    tiny_assert_same(&whole, &second);
+    assert_memory_equal(&whole.map_rng, &second.map_rng, sizeof(Rng));
+    assert_memory_equal(&whole.revive_rng, &second.revive_rng, sizeof(Rng));
+    assert_memory_equal(&whole.mixup_rng, &second.mixup_rng, sizeof(Rng));
+    session_close(&whole);
+    session_close(&second);
+  }
+}
+
+/* Loading what was saved and saving it again changes nothing; so every entry of the file is read into its place. */
+static void a_state_goes_there_and_back(void **state) {
+  (void)state;
+  TrainOptions options = variant(2);
+  Session session, other;
+  tiny_open(&session, &options);
+  steps_to(&session, 3);
+  tiny_check(state_save(&session, tiny_path("once")));
+  steps_to(&session, 5);
+  tiny_check(session_open(&other, &options, true));
+  tiny_check(state_load(&other, tiny_path("once")));
+  tiny_check(state_save(&other, tiny_path("twice")));
+  tiny_assert_same_files(tiny_path("once/training/state.safetensors"), tiny_path("twice/training/state.safetensors"));
+  session_close(&session);
+  session_close(&other);
+}
+
+static void assert_refused(const TrainOptions *options, const char *directory, Status expected, const char *word) {
+  Session session;
+  tiny_check(session_open(&session, options, true));
+  size_t bytes = (size_t)model_params(session.model)->total * sizeof(real);
+  real *before = malloc(bytes);
+  assert_non_null(before);
+  memcpy(before, model_params(session.model)->values, bytes);
+  Status status = state_load(&session, directory);
+  if (status != expected) fail_msg("status %s, expected %s: %s", status_text(status), status_text(expected), status_message());
+  if (strstr(status_message(), word) == NULL) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
+  assert_memory_equal(before, model_params(session.model)->values, bytes);
+  assert_int_equal(session.step, 0);
+  free(before);
+  session_close(&session);
+}
+
+static void a_state_that_does_not_fit_is_refused_whole(void **state) {
+  (void)state;
+  TrainOptions options = variant(0), other;
+  Session session;
+  tiny_open(&session, &options);
+  steps_to(&session, 1);
+  tiny_check(state_save(&session, tiny_path("fits")));
+  session_close(&session);
+  other = options;
+  other.entries = 16;
+  assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "site.0.codewords");
+  other = options;
+  other.optimizer.average = 0.9;
+  assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "optimizer.average");
+  other = options;
+  other.covariance = NOISE_DIAGONAL;
+  assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "noise_covariance");
+  other = options;
+  other.image_size = 16;
+  assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "params");
+  assert_refused(&options, tiny_path("nowhere"), STATUS_NOT_FOUND, "state.safetensors");
+}
+
+static void a_cut_state_is_refused(void **state) {
+  (void)state;
+  TrainOptions options = variant(0);
+  size_t size;
+  char *data = tiny_read(tiny_path("fits/training/state.safetensors"), &size);
+  tiny_check(files_make_dirs(tiny_path("cut/training")));
+  for (int part = 0; part < 8; part++) {
+    tiny_check(files_write(tiny_path("cut/training/state.safetensors"), data, size * (size_t)part / 8));
+    assert_refused(&options, tiny_path("cut"), STATUS_BAD_FILE, "state.safetensors");
+  }
+  free(data);
+}
+
+/* trainer_run ends at a signal with everything saved, and its successor at the same bits as an undisturbed run. */
+static void an_interrupted_run_leaves_all_it_needs(void **state) {
+  (void)state;
+  TrainOptions options = variant(2);
+  TrainResult result;
+  Session whole, first;
+  char out[2][256];
+  options.max_steps = 7;
+  tiny_set_out(&options, out[0], "undisturbed");
+  tiny_open(&whole, &options);
+  tiny_check(trainer_run(&whole, &result));
+  assert_int_equal(result.steps, 7);
+  tiny_set_out(&options, out[1], "interrupted");
+  tiny_open(&first, &options);
+  steps_to(&first, 3);
+  trainer_interrupt(15); /* from here on for the life of this program: this test comes last */
+  assert_int_equal(trainer_run(&first, &result), STATUS_INTERRUPTED);
+  assert_non_null(strstr(status_message(), "step 3 of 7"));
+  assert_non_null(strstr(status_message(), "--resume"));
+  session_close(&first);
+  Session second;
+  tiny_check(session_open(&second, &options, true));
+  tiny_check(state_load(&second, options.out));
+  seek(&second);
+  steps_to(&second, 7);
+  tiny_assert_same(&whole, &second);
+  assert_true(files_exists(tiny_path("interrupted/model.safetensors")));
+  assert_true(files_exists(tiny_path("interrupted/selftest.safetensors")));
+  session_close(&second);
+  session_close(&whole);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(going_on_gives_the_same_bits),
+      cmocka_unit_test(a_state_goes_there_and_back),
+      cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
+      cmocka_unit_test(a_cut_state_is_refused),
+      cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
+  };
+  return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
+}

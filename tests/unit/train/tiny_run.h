@@ -1,0 +1,194 @@
+/* A training run in miniature: a directory with a CIFAR-100-like data set of coloured squares and an untrained vision transformer of two
+ * blocks of width 48 on 16 tokens, and sessions opened on it. */
+#ifndef TESTS_TINY_RUN_H
+#define TESTS_TINY_RUN_H
+#include "base/files.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "train/codebooks.h"
+#include "train/trainer.h"
+#include <cmocka.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TINY_TRAIN = 44, TINY_TEST = 12, TINY_SIDE = 32, TINY_CLASSES = 100, TINY_TOKENS = 16, TINY_WIDTH = 48, TINY_BLOCKS = 2 };
+
+static char tiny_dir[] = "/tmp/astra-train-test-XXXXXX";
+
+/* "DIR/name"; valid until the eighth call after this one. */
+static inline const char *tiny_path(const char *name) {
+  static char paths[8][256];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", tiny_dir, name);
+  return path;
+}
+
+/* Records of a coarse label, a fine one and three planes of 32 x 32. The class decides the colour of each quarter; the rest is noise. */
+static inline void tiny_write_records(const char *path, int count, uint64_t seed) {
+  Rng rng;
+  rng_init(&rng, seed, 0);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  for (int i = 0; i < count; i++) {
+    int class = i % 4;
+    fputc(class, file);
+    fputc(class, file);
+    for (int plane = 0; plane < 3; plane++)
+      for (int y = 0; y < TINY_SIDE; y++)
+        for (int x = 0; x < TINY_SIDE; x++) {
+          int bright = (class >> (plane % 2) & 1) ^ (y / 16) ^ (x / 16);
+          fputc((bright ? 170 : 60) + (int)rng_below(&rng, 25), file);
+        }
+  }
+  assert_int_equal(fclose(file), 0);
+}
+
+static inline void tiny_config(ModelConfig *config) {
+  assert_int_equal(config_preset(config, "vit-cifar", TINY_CLASSES), STATUS_OK);
+  config->width = TINY_WIDTH;
+  config->heads = config->kv_heads = 4;
+  config->blocks = TINY_BLOCKS;
+  config->mlp = 96;
+  config->patch = 8;
+}
+
+static inline void tiny_write_model(const char *directory) {
+  ModelConfig config;
+  Model *model;
+  Rng rng;
+  tiny_config(&config);
+  assert_int_equal(model_new(&model, &config), STATUS_OK);
+  assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
+  rng_init(&rng, 11, 0);
+  param_initialise(model_params(model), &rng);
+  for (int64_t i = 0; i < model_params(model)->total; i++) model_params(model)->values[i] *= 3; /* livelier than a fresh start */
+  assert_int_equal(checkpoint_save(model, directory, NULL, NULL, SAFE_F32), STATUS_OK);
+  model_free(model);
+  config_release(&config);
+}
+
+static inline int tiny_make(void **state) {
+  (void)state;
+  log_quiet(true);
+  if (mkdtemp(tiny_dir) == NULL) return -1;
+  tiny_write_records(tiny_path("train.bin"), TINY_TRAIN, 1);
+  tiny_write_records(tiny_path("test.bin"), TINY_TEST, 2);
+  tiny_write_model(tiny_path("model"));
+  return 0;
+}
+
+static inline int tiny_unlink(const char *path, const struct stat *info, int kind, struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  return remove(path);
+}
+
+static inline int tiny_remove(void **state) {
+  (void)state;
+  return nftw(tiny_dir, tiny_unlink, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Everything on: groups, noise, random maps over 2 to 4 devices, averages. 5 steps make an epoch. */
+static inline TrainOptions tiny_options(void) {
+  TrainOptions options;
+  static char model[256], out[256];
+  snprintf(model, sizeof model, "%s/model", tiny_dir);
+  snprintf(out, sizeof out, "%s/out", tiny_dir);
+  session_defaults(&options);
+  options.model = model;
+  options.out = out;
+  options.data_dir = tiny_dir;
+  options.batch = 8;
+  options.max_steps = 12;
+  options.warmup = 2;
+  options.optimizer.rate = 1e-3;
+  options.optimizer.decay = 0.05;
+  options.groups = 4;
+  options.entries = 8;
+  options.devices[0] = 2;
+  options.map = MAP_DIRICHLET;
+  options.kmeans_samples = 256;
+  options.eval_samples = 8;
+  options.log_every = 4;
+  options.quiet = true;
+  return options;
+}
+
+/* Another place for the checkpoint, kept in `path`. */
+static inline void tiny_set_out(TrainOptions *options, char path[256], const char *name) {
+  snprintf(path, 256, "%s/%s", tiny_dir, name);
+  options->out = path;
+}
+
+static inline void tiny_check(Status status) {
+  if (status != STATUS_OK) fail_msg("%s: %s", status_text(status), status_message());
+}
+
+static inline void tiny_open(Session *session, const TrainOptions *options) {
+  tiny_check(session_open(session, options, true));
+  if (session_astra(session)) tiny_check(codebooks_fit(session));
+  tiny_check(loader_seek(session->train_loader, 0, 0));
+}
+
+/* One optimizer step, as trainer.c makes it. */
+static inline void tiny_step(Session *session) {
+  param_zero_grads(model_params(session->model));
+  for (int64_t i = 0; i < session->options.accumulate; i++) {
+    Batch batch;
+    StepResult result;
+    tiny_check(loader_next(session->train_loader, &batch));
+    tiny_check(trainer_micro_step(session, &batch, &result));
+  }
+  double norm, factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
+  tiny_check(optimizer_step(&session->optimizer, factor, 1.0 / (double)session->options.accumulate, &norm));
+  session->step++;
+}
+
+static inline void tiny_steps(Session *session, int count) {
+  for (int i = 0; i < count; i++) tiny_step(session);
+}
+
+static inline size_t tiny_codeword_count(const Session *session) {
+  return (size_t)(session->emulation.blocks * session->emulation.sites) * (size_t)session->config->astra.codebook_size *
+         (size_t)config_site_width(session->config);
+}
+
+/* Weights, moments and codebooks of two runs are the same bits. */
+static inline void tiny_assert_same(Session *a, Session *b) {
+  size_t bytes = (size_t)model_params(a->model)->total * sizeof(real);
+  assert_int_equal(model_params(a->model)->total, model_params(b->model)->total);
+  assert_memory_equal(model_params(a->model)->values, model_params(b->model)->values, bytes);
+  assert_memory_equal(a->optimizer.first, b->optimizer.first, bytes);
+  assert_memory_equal(a->optimizer.second, b->optimizer.second, bytes);
+  if (a->optimizer.average) assert_memory_equal(a->optimizer.average, b->optimizer.average, bytes);
+  if (!session_astra(a)) return;
+  assert_memory_equal(a->emulation.codewords, b->emulation.codewords, tiny_codeword_count(a) * sizeof(real));
+  for (int i = 0; i < a->emulation.blocks * a->emulation.sites; i++) {
+    const EmulateSite *x = &a->emulation.site[i], *y = &b->emulation.site[i];
+    size_t width = (size_t)x->book.width;
+    assert_memory_equal(x->ema.sizes, y->ema.sizes, (size_t)(x->book.groups * x->book.entries) * sizeof(real));
+    assert_memory_equal(x->ema.sums, y->ema.sums, (size_t)x->book.entries * width * sizeof(real));
+    assert_memory_equal(x->navq.mean, y->navq.mean, width * sizeof(real));
+    assert_memory_equal(x->navq.factor, y->navq.factor, width * (width / (size_t)x->book.groups) * sizeof(real));
+  }
+}
+
+static inline char *tiny_read(const char *path, size_t *size) {
+  char *data;
+  tiny_check(files_read(path, (size_t)64 << 20, &data, size));
+  return data;
+}
+
+static inline void tiny_assert_same_files(const char *a, const char *b) {
+  size_t size_a, size_b;
+  char *data_a = tiny_read(a, &size_a), *data_b = tiny_read(b, &size_b);
+  assert_int_equal(size_a, size_b);
+  assert_memory_equal(data_a, data_b, size_a);
+  free(data_a);
+  free(data_b);
+}
+
+#endif

@@ -250,9 +250,20 @@ static bool all_finite(const Tensor *tensor) {
   return true;
 }
 
+bool tape_find_not_finite(const Tape *tape, TapeFault *fault) {
+  *fault = (TapeFault){0};
+  for (const Record *record = tape->last; record != NULL; record = record->before) {
+    fault->count++;
+    if (all_finite(record->output)) continue;
+    fault->op = record->op->name; /* the list runs backwards: the last found is the first made */
+    fault->output = record->output;
+    fault->number = fault->count;
+  }
+  fault->number = fault->count + 1 - fault->number;
+  return fault->op != NULL;
+}
+
 const char *tape_first_not_finite(const Tape *tape) {
-  const char *name = NULL;
-  for (const Record *record = tape->last; record != NULL; record = record->before)
-    if (!all_finite(record->output)) name = record->op->name; /* the list runs backwards: the last found is the first made */
-  return name;
+  TapeFault fault;
+  return tape_find_not_finite(tape, &fault) ? fault.op : NULL;
 }

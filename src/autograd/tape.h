@@ -75,8 +75,14 @@ void tape_scratch_end(Tape *tape, size_t mark);
 /* Runs all gradients in reverse, from d loss = 1; loss must hold one number. */
 Status tape_backward(Tape *tape, Tensor *loss);
 
-/* Called with (name, tensor) of each recorded output: to find the first tensor that holds a NaN. Returns the op's name or NULL. */
-const char *tape_first_not_finite(const Tape *tape);
+/* The first recorded output that holds a number that is not finite. */
+typedef struct TapeFault {
+  const char *op;
+  int64_t number, count; /* which of the recorded operations, from 1, and how many there are */
+  const Tensor *output;
+} TapeFault;
+bool tape_find_not_finite(const Tape *tape, TapeFault *fault); /* false: all are finite */
+const char *tape_first_not_finite(const Tape *tape);           /* its operation's name alone; NULL: all are finite */
 
 size_t tape_peak_bytes(const Tape *tape); /* most arena bytes since tape_new */
 
@@ -87,7 +93,8 @@ typedef void TapeProfiler(void *context, const char *name, TapePhase phase, doub
 
 void tape_profile(Tape *tape, TapeProfiler *profiler, void *context); /* called after each operation; NULL: none */
 
-/* For work that belongs to a step but is no operation: tape_note(tape, "assign", phase, begun) with begun = tape_clock(tape) taken before. */
+/* For work that belongs to a step but is no operation: tape_note(tape, "assign", phase, begun) with begun = tape_clock(tape) taken before.
+ */
 double tape_clock(const Tape *tape); /* 0 without a profiler */
 void tape_note(Tape *tape, const char *name, TapePhase phase, double begun);
 

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
 static const char ABOUT[] = "Fine-tunes a vision transformer to run on several devices that exchange vector-quantised codes.";
@@ -40,6 +41,26 @@ static void catch_signals(void) {
   action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program at once */
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
+}
+
+/* That the checkpoint can be written is tried before any work is done for it. What an earlier run left there stays as it is. */
+static Status check_out(const char *out) {
+  char *folder = files_join(out, "training"), *path = folder ? files_join(folder, "state.safetensors") : NULL;
+  FileWriter writer;
+  Status status = path != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK) status = files_create(&writer, path);
+  if (status == STATUS_OK) files_abort(&writer);
+  free(path);
+  free(folder);
+  return status == STATUS_OK ? status : status_wrap(status, "--out %s", out);
+}
+
+/* Takes back what check_out made, where nothing came into it. */
+static void leave_out(const char *out) {
+  char *folder = files_join(out, "training");
+  if (folder != NULL && rmdir(folder) == 0) rmdir(out);
+  free(folder);
 }
 
 static void describe(const Session *session) {
@@ -60,7 +81,7 @@ static Status print_json(const Session *session, const TrainResult *result) {
                              "loss", result->loss, "accuracy_plain", result->plain.accuracy, "accuracy",
                              session_astra(session) ? result->emulated.accuracy : result->plain.accuracy, "seconds", result->seconds,
                              "eval_samples", (json_int_t)result->plain.samples);
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   if (text != NULL) puts(text);
   free(text);
   json_decref(object);
@@ -70,12 +91,24 @@ static Status print_json(const Session *session, const TrainResult *result) {
 static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks;
-  return path != NULL ? codebooks_read(session, path) : codebooks_fit(session);
+  Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session);
+  if (status != STATUS_OK) leave_out(session->options.out);
+  return status;
+}
+
+/* Nothing is clustered for a mere look: the codebooks come with the weights, or are named. */
+static Status read_codebooks(Session *session) {
+  const char *path = session->options.codebooks ? session->options.codebooks : session->origin;
+  if (!session_astra(session)) return STATUS_OK;
+  if (!files_exists(path))
+    return status_set(STATUS_BAD_USAGE, "--eval-only with --groups %d needs codebooks: --codebooks DIR, or weights that come with some",
+                      session->config->astra.groups);
+  return codebooks_read(session, path);
 }
 
 static Status evaluate_only(Session *session, TrainResult *result) {
   *result = (TrainResult){0};
-  if (session_astra(session)) TRY(codebooks_read(session, session->options.codebooks ? session->options.codebooks : session->origin));
+  TRY(read_codebooks(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
   if (session_astra(session))
@@ -87,12 +120,13 @@ static Status evaluate_only(Session *session, TrainResult *result) {
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
+  TRY(check_out(session->options.out));
   if (command->resume != NULL)
     TRY(state_load(session, command->resume));
   else
     TRY(start_codebooks(session));
+  catch_signals(); /* not before: a K-means that is not wanted after all ends at once */
   if (command->resume == NULL) TRY(train_options_remember(session->options.out, argc, argv, threads_count()));
-  catch_signals();
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
     char duration[16];

@@ -13,8 +13,10 @@ static const char *const SIDE_NAMES[BENCH_SIDES] = {"plain", "astra"};
 typedef enum Figure {
   MEDIAN,
   LEAST,
+  PROCESSOR,
   IMAGES,
   SHARE,
+  FAULTS,
   GFLOP,
   RATE,
   PART_OF_PEAK,
@@ -31,8 +33,10 @@ static const struct {
 } FIGURES[FIGURES_COUNT] = {
     [MEDIAN] = {"milliseconds, median", "milliseconds"},
     [LEAST] = {"milliseconds, least", "milliseconds_least"},
+    [PROCESSOR] = {"milliseconds of all threads", "processor_milliseconds"},
     [IMAGES] = {"images a second", "images_per_second"},
     [SHARE] = {"time inside matrix products, %", "product_percent"},
+    [FAULTS] = {"page faults", "page_faults"},
     [GFLOP] = {"GFLOP of matrix products", "gflop"},
     [RATE] = {"GFLOP/s inside them", "gflop_per_second"},
     [PART_OF_PEAK] = {"  of the machine's best, %", "peak_percent"},
@@ -49,6 +53,8 @@ static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUN
   bench_step_summary(&report->bench[side], &summary);
   figure[MEDIAN] = 1e3 * summary.median;
   figure[LEAST] = 1e3 * summary.least;
+  figure[PROCESSOR] = 1e3 * summary.processor;
+  figure[FAULTS] = summary.faults;
   figure[IMAGES] = summary.images_per_second;
   figure[SHARE] = 100 * summary.product_share;
   figure[GFLOP] = summary.flops / giga;
@@ -104,7 +110,8 @@ Status bench_report_text(BenchReport *report) {
          report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");
   for (int i = 0; i < FIGURES_COUNT; i++) {
     printf("  %-30s %12.1f", FIGURES[i].text, figures[BENCH_PLAIN][i]);
-    if (report->sides > 1) printf(" %12.1f %9.2f", figures[BENCH_ASTRA][i], ratio(figures, (Figure)i));
+    if (report->sides > 1) printf(" %12.1f", figures[BENCH_ASTRA][i]);
+    if (report->sides > 1 && figures[BENCH_PLAIN][i] > 0) printf(" %9.2f", ratio(figures, (Figure)i));
     putchar('\n');
   }
   for (int side = 0; side < report->sides && report->profile; side++)

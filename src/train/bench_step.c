@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { STREAM_CODEWORDS = 32 };
 
@@ -95,9 +96,19 @@ static Status forward_once(Session *session, const Batch *batch) {
   return status;
 }
 
+/* What the process has used so far. */
+static BenchSample usage_now(void) {
+  struct rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return (BenchSample){0};
+  struct timeval user = usage.ru_utime, system = usage.ru_stime;
+  return (BenchSample){.processor_seconds = (double)(user.tv_sec + system.tv_sec) + 1e-6 * (double)(user.tv_usec + system.tv_usec),
+                       .faults = (double)usage.ru_minflt};
+}
+
 Status bench_step_run(BenchStep *bench, bool keep) {
   Session *session = &bench->session;
   Batch batch;
+  BenchSample before = usage_now();
   matmul_reset_count();
   bench->products_before = 0;
   double begun = clock_now(), waited = tape_clock(session->tape);
@@ -105,7 +116,12 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   tape_note(session->tape, "wait for data", TAPE_AROUND, waited);
   TRY(bench->forward ? forward_once(session, &batch) : train_once(session, &batch));
   MatmulCount products = matmul_counted();
-  BenchSample sample = {clock_now() - begun, products.seconds, products.flops};
+  BenchSample sample = usage_now();
+  sample.seconds = clock_now() - begun;
+  sample.processor_seconds -= before.processor_seconds;
+  sample.faults -= before.faults;
+  sample.product_seconds = products.seconds;
+  sample.flops = products.flops;
   if (keep && bench->count < bench->most) bench->samples[bench->count++] = sample;
   if (!keep) bench->parts = 0;
   return STATUS_OK;
@@ -126,6 +142,8 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
     sum.seconds += bench->samples[i].seconds;
     sum.product_seconds += bench->samples[i].product_seconds;
     sum.flops += bench->samples[i].flops;
+    sum.processor_seconds += bench->samples[i].processor_seconds;
+    sum.faults += bench->samples[i].faults;
   }
   double block = (double)model_params(bench->session.model)->total * sizeof(real);
   *summary = (BenchSummary){
@@ -135,6 +153,8 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
   summary->least = bench->samples[0].seconds;
   summary->product_share = sum.product_seconds / sum.seconds;
   summary->flops = sum.flops / (double)count;
+  summary->processor = sum.processor_seconds / (double)count;
+  summary->faults = sum.faults / (double)count;
   summary->flops_per_second = sum.product_seconds > 0 ? sum.flops / sum.product_seconds : 0;
   summary->images_per_second = (double)bench->session.options.batch / summary->median;
 }

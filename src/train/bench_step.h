@@ -5,7 +5,9 @@
 #include "train/session.h"
 
 typedef struct BenchSample {
-  double seconds, product_seconds, flops;
+  double seconds, processor_seconds; /* by the clock; of all threads together, which a busy machine disturbs less */
+  double product_seconds, flops;     /* of matrix products */
+  double faults;                     /* pages that were touched for the first time */
 } BenchSample;
 
 /* The time of one kind of operation in one phase, over all kept steps. */
@@ -39,6 +41,7 @@ Status bench_step_run(BenchStep *bench, bool keep);
 
 typedef struct BenchSummary {
   double median, least;                  /* seconds a step */
+  double processor, faults;              /* of a step, on average: seconds of all threads together, page faults */
   double product_share;                  /* of the time, inside matrix products */
   double flops, flops_per_second;        /* of the products: a step's, and while inside them */
   double images_per_second;              /* at the median */

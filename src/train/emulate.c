@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* of a step: at least so many rows, a quarter of a larger batch */
+
 static EmulateSite *site_of(Emulation *emulation, int block, int site) { return &emulation->site[block * emulation->sites + site]; }
 
 /* The nearest codewords of the shared tokens; their distortion goes into the usage statistics. */
@@ -131,25 +133,41 @@ void emulate_begin_step(Emulation *emulation, bool training) {
   emulation->commitment = NULL;
 }
 
+/* Noise moments are averages over a hundred steps, so of a large batch a part of the rows is enough, another part each step. It keeps to
+ * four rows for each dimension of a covariance. Returns how many rows, *first is where they begin. */
+static int64_t moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t *first) {
+  int64_t least = 4 * site->book.width / site->book.groups, rows = site->rows / MOMENT_SHARE;
+  if (least < MOMENT_ROWS) least = MOMENT_ROWS;
+  if (rows < least) rows = least < site->rows ? least : site->rows;
+  *first = rows > 0 ? (int64_t)(emulation->step % (uint64_t)(site->rows / rows)) * rows : 0;
+  return rows;
+}
+
+static void update_moments(const Emulation *emulation, EmulateSite *site, real *q, void *scratch) {
+  int64_t first, rows = moment_rows(emulation, site, &first);
+  codebook_lookup(&site->book, site->codes + first * site->book.groups, rows, q);
+  navq_update(&site->navq, site->x + first * site->book.width, q, rows, scratch);
+}
+
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
   for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
     EmulateSite *site = &emulation->site[index];
+    int64_t first, rows = moment_rows(emulation, site, &first);
     size_t mark = tape_scratch_begin(tape);
-    real *q = tape_alloc(tape, (size_t)(site->rows * site->book.width) * sizeof(real));
-    void *scratch = tape_alloc(tape, navq_scratch(&site->navq, site->rows));
+    real *q = tape_alloc(tape, (size_t)(rows * site->book.width) * sizeof(real));
+    void *scratch = tape_alloc(tape, navq_scratch(&site->navq, rows));
     if (q == NULL || scratch == NULL) return tape_status(tape);
     if (!tape_planning(tape)) {
       double begun = tape_clock(tape);
       if (emulation->options.noise != 0) {
-        codebook_lookup(&site->book, site->codes, site->rows, q);
-        navq_update(&site->navq, site->x, q, site->rows, scratch);
+        update_moments(emulation, site, q, scratch);
         tape_note(tape, "noise moments", TAPE_AROUND, begun);
       }
       begun = tape_clock(tape);
       emulation->revived += ema_update(&site->ema, &site->book, site->x, site->codes, site->rows, &emulation->options.ema, rng);
       tape_note(tape, "codebook averages", TAPE_AROUND, begun);
     } else if (emulation->options.noise != 0) {
-      navq_count_update(&site->navq, site->rows);
+      navq_count_update(&site->navq, rows);
     }
     tape_scratch_end(tape, mark);
   }

@@ -119,7 +119,7 @@ static Status print_json(const Session *session, const Plan *plan, const char *s
                 "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations, "total_bytes", total_bytes(plan), "forward_flops",
                 plan->forward_flops, "step_flops", plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0,
                 "compression", astra ? config_compression(session->config) : 1.0, "sheet", sheet);
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
   if (text != NULL) puts(text);
   free(text);
   json_decref(object);

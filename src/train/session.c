@@ -60,6 +60,20 @@ static Status base_config(ModelConfig *config, const TrainOptions *options, int6
   return config_preset(config, options->model, classes);
 }
 
+/* What config_check would refuse as well, but in the words of the command line. */
+static Status check_sizes(const ModelConfig *config, const TrainOptions *options) {
+  long long width = (long long)config_site_width(config), image = (long long)config->image, patch = (long long)config->patch;
+  if (image % patch != 0)
+    return status_set(STATUS_BAD_USAGE, "--image-size %lld: patches of %lldx%lld do not divide it; a multiple of %lld is accepted", image,
+                      patch, patch, patch);
+  if (options->groups > 0 && width % options->groups != 0)
+    return status_set(STATUS_BAD_USAGE, "--groups %lld does not divide the model's width %lld", (long long)options->groups, width);
+  if (options->devices[1] > config_tokens(config) || options->devices[1] > SESSION_DEVICES)
+    return status_set(STATUS_BAD_USAGE, "--devices %lld: a picture of %lldx%lld has %lld tokens, and at most %d devices are accepted",
+                      (long long)options->devices[1], image, image, (long long)config_tokens(config), SESSION_DEVICES);
+  return STATUS_OK;
+}
+
 /* A checkpoint given to --init as a directory knows its own configuration better than the preset of the same name. */
 static Status read_config(ModelConfig *config, const TrainOptions *options, const Dataset *data) {
   TRY(base_config(config, options, dataset_classes(data)));
@@ -73,41 +87,44 @@ static Status read_config(ModelConfig *config, const TrainOptions *options, cons
   config->astra.class_token = (ClassToken)options->class_token;
   config->astra.commitment_weight = options->commitment_weight;
   config->astra.noise = options->noise;
+  TRY(check_sizes(config, options));
   return config_check(config);
+}
+
+/* --counts: as many positive numbers as devices, which sum to the tokens. */
+static Status read_counts(Session *session) {
+  const TrainOptions *options = &session->options;
+  const char *at = options->counts;
+  int64_t devices = options->devices[1], tokens = config_tokens(session->config), sum = 0;
+  for (int64_t d = 0; d < devices; d++) {
+    char *end;
+    int64_t count = session->fixed_counts[d] = strtoll(at, &end, 10);
+    if (end == at || count < 1 || *end != (d + 1 < devices ? ',' : '\0'))
+      return status_set(STATUS_BAD_USAGE, "--counts %s: %lld positive numbers with commas between are accepted", options->counts,
+                        (long long)devices);
+    sum += count <= tokens ? count : tokens + 1; /* no sum of at most SESSION_DEVICES of these overflows */
+    at = end + 1;
+  }
+  if (sum == tokens) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--counts %s: they do not sum to the %lld tokens that a picture has", options->counts,
+                    (long long)tokens);
 }
 
 static Status check_map(Session *session) {
   const TrainOptions *options = &session->options;
   if (options->groups > 0 && options->patch_drop > 0)
     return status_set(STATUS_BAD_USAGE, "--patch-drop is for training a plain model (--groups 0)");
-  int64_t tokens = config_tokens(session->config);
-  if (options->devices[1] > tokens || options->devices[1] > SESSION_DEVICES)
-    return status_set(STATUS_BAD_USAGE, "--devices %lld: a picture of %lldx%lld has %lld tokens, and at most %d devices are accepted",
-                      (long long)options->devices[1], (long long)session->config->image, (long long)session->config->image,
-                      (long long)tokens, SESSION_DEVICES);
   session->map = (DeviceMapOptions){.devices_least = (int)options->devices[0],
                                     .devices_most = (int)options->devices[1],
                                     .counts = (MapCounts)options->map,
                                     .fixed = session->fixed_counts,
                                     .concentration = options->concentration,
                                     .permute = true};
-  if (options->map != MAP_FIXED) return STATUS_OK;
+  if (options->map != MAP_FIXED) return options->counts == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--counts is for --map fixed");
   if (options->counts == NULL) return status_set(STATUS_BAD_USAGE, "--map fixed needs --counts, e.g. --counts 16,16,16,16");
-  const char *at = options->counts;
-  int64_t sum = 0;
-  for (int64_t d = 0; d < options->devices[1]; d++) {
-    char *end;
-    session->fixed_counts[d] = strtoll(at, &end, 10);
-    sum += session->fixed_counts[d];
-    if (end == at || session->fixed_counts[d] < 1 || (*end != (d + 1 < options->devices[1] ? ',' : '\0')))
-      return status_set(STATUS_BAD_USAGE, "--counts %s: %lld positive numbers with commas between are accepted", options->counts,
-                        (long long)options->devices[1]);
-    at = end + 1;
-  }
-  if (sum != tokens)
-    return status_set(STATUS_BAD_USAGE, "--counts %s: they sum to %lld, but a picture has %lld tokens", options->counts, (long long)sum,
-                      (long long)tokens);
-  return STATUS_OK;
+  if (options->devices[0] != options->devices[1])
+    return status_set(STATUS_BAD_USAGE, "--map fixed needs one number of --devices, not a range");
+  return read_counts(session);
 }
 
 /* ---------------------------------------------------------------- weights */

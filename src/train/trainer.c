@@ -54,14 +54,30 @@ static Tensor *total_loss(Session *session, Tensor *task, StepResult *result) {
   return loss;
 }
 
+/* The first weight that is no finite number, or NULL. */
+static const char *bad_weight(const ParamSet *params) {
+  for (size_t i = 0; i < params->count; i++)
+    for (int64_t j = 0; j < tensor_count(&params->list[i].tensor); j++)
+      if (!isfinite((double)params->list[i].tensor.value[j])) return params->list[i].name;
+  return NULL;
+}
+
 static Status check_loss(const Session *session, const StepResult *result) {
   if (isfinite(result->loss)) return STATUS_OK;
-  const char *where = tape_first_not_finite(session->tape);
+  TapeFault fault;
+  char where[160] = "the loss alone", shape[64] = "";
+  if (tape_find_not_finite(session->tape, &fault)) {
+    for (int i = 0, at = 0; i < fault.output->dims; i++)
+      at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%lld", i ? ", " : "", (long long)fault.output->shape[i]);
+    snprintf(where, sizeof where, "the output [%s] of operation %lld of %lld, \"%s\"", shape, (long long)fault.number,
+             (long long)fault.count, fault.op);
+  }
+  const char *weight = bad_weight(model_params(session->model));
   return status_set(
       STATUS_NUMERIC,
-      "the loss is not a number at step %lld: the first such value came out of operation \"%s\". The last checkpoint is kept; a "
-      "lower --learning-rate or --clip may help",
-      (long long)session->step + 1, where ? where : "cross_entropy");
+      "the loss is not a number at step %lld. The first tensor with such a value is %s%s%s. The last checkpoint is kept; a lower "
+      "--learning-rate or --clip may help",
+      (long long)session->step + 1, weight ? "the weight " : where, weight ? weight : "", weight ? " itself" : "");
 }
 
 Status trainer_micro_step(Session *session, const Batch *batch, StepResult *result) {
@@ -253,9 +269,20 @@ static Status stop_early(Session *session) {
                     (long long)session->step, (long long)session->total_steps, session->options.out);
 }
 
+/* A run that is resumed when there is nothing left to do still says how good it is. */
+static Status evaluate_finished(Run *run) {
+  Session *session = run->session;
+  log_info("step %lld of %lld is done already: a larger --max-steps or --epochs would go on", (long long)session->step,
+           (long long)session->total_steps);
+  TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
+  if (!session_astra(session)) return STATUS_OK;
+  return validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated);
+}
+
 static Status loop(Run *run) {
   Session *session = run->session;
   int64_t steps = session_epoch_steps(session), accumulate = session->options.accumulate;
+  if (session->step >= session->total_steps) return evaluate_finished(run);
   TRY(loader_seek(session->train_loader, session->step / steps, session->step % steps * accumulate));
   while (session->step < session->total_steps) {
     if (interrupted) return stop_early(session);

@@ -1,7 +1,8 @@
 /* Grouped codebooks: storage, nearest codeword, lookup. How codewords come about is in kmeans.c and ema.c.
  *
- * The nearest codeword minimises |e|^2 / 2 - x.e, so the work is a product of a tile of rows with a tile of codewords, whose scores stay in
- * the second-level cache until the scan that follows. Tiles are cut by the number of rows alone, never by the number of threads: the same
+ * The nearest codeword minimises |e|^2 / 2 - x.e, so the work is a product of a tile of rows with the codewords. Narrow groups keep each
+ * row's best while they multiply; for wide ones BLAS multiplies a tile of codewords, whose scores stay in the second-level cache until the
+ * scan that follows. Tiles are cut by the number of rows alone, never by the number of threads: the same
  * products are done whoever does them, and the result does not depend on the pool. */
 #include "vq/codebook.h"
 #include "autograd/kernels/kernels.h"
@@ -89,6 +90,10 @@ static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t 
   int64_t d = book->width / book->groups, k = book->entries;
   const real *x = job->x + first * book->width + g * d;
   int32_t *codes = job->codes + first * book->groups + g;
+  if (d <= NEAREST_MOST_WIDTH) {
+    matmul_nearest(rows, k, d, x, book->width, book->codewords + g * k * d, book->half_norms + g * k, codes, book->groups);
+    return;
+  }
   for (int64_t from = 0; from < k; from += TILE_ENTRIES) {
     int64_t entries = least(TILE_ENTRIES, k - from);
     matmul_single(false, true, rows, entries, d, 1, x, book->width, book->codewords + (g * k + from) * d, d, 0, scores, entries);

@@ -43,6 +43,12 @@ static void nearest(const Kernels *table, int64_t at) {
   real best;
   sink += (real)table->nearest(ROW, array[0], array[1] + at, &best);
 }
+enum { WORDS = ROW / 24 }; /* of 24 numbers: one row of numbers, against as many */
+static void nearest_words(const Kernels *table, int64_t at) {
+  int32_t codes[WORDS];
+  table->nearest_words(WORDS, WORDS, 24, array[0] + at, 24, array[1], array[2], codes, 1);
+  sink += (real)codes[0];
+}
 static void adamw(const Kernels *table, int64_t at) {
   table->adamw(ROW, array[0] + at, array[1] + at, array[2] + at, array[3] + at, 1, (real)1e-3, (real)0.9, (real)0.999, (real)0.1,
                (real)0.001, (real)1e-8, (real)0.01);
@@ -67,6 +73,7 @@ static const struct {
               {"softmax_again", softmax_again},
               {"softmax_backward", softmax_backward},
               {"nearest", nearest},
+              {"nearest_words", nearest_words},
               {"adamw", adamw},
               {"normal", normal}};
 

@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include <stdint.h>
 
+enum { NEAREST_MOST_WIDTH = 64 };
+
 typedef struct Kernels {
   const char *name; /* "portable", "avx2", "avx512" */
 
@@ -45,6 +47,11 @@ typedef struct Kernels {
   /* Index of the smallest half_norm[i] - s[i]; the lowest index among equals. *best is the value found. n >= 1.
    * (Nearest codeword: |x - e|^2 / 2 = |x|^2 / 2 + (|e|^2 / 2 - x.e).) */
   int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);
+
+  /* The same with the scores s = x . e computed on the way and never stored: codes[r stride] = index of the word nearest to row r of
+   * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MOST_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
+  void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
+                        int32_t *codes, int64_t stride);
 
   /* One AdamW step on n numbers (Loshchilov and Hutter, 2019; Adam when decay is 0):
    * m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w), g = scale grad. */

@@ -145,6 +145,20 @@ static int32_t nearest(int64_t n, const real *half_norm, const real *s, real *be
   return index;
 }
 
+static void nearest_words(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
+                          int32_t *codes, int64_t stride) {
+  for (int64_t r = 0; r < rows; r++) {
+    real least = INFINITY;
+    codes[r * stride] = 0;
+    for (int64_t j = 0; j < k; j++) {
+      const real value = half_norm[j] - dot(d, x + r * ldx, words + j * d);
+      if (!(value < least)) continue;
+      least = value;
+      codes[r * stride] = (int32_t)j;
+    }
+  }
+}
+
 static void adamw(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2,
                   real eps, real decay) {
   for (int64_t i = 0; i < n; i++) {
@@ -194,6 +208,7 @@ const Kernels *kernels_portable(void) {
       .softmax_again = softmax_again,
       .softmax_backward = softmax_backward,
       .nearest = nearest,
+      .nearest_words = nearest_words,
       .adamw = adamw,
       .normal = normal,
   };

@@ -13,11 +13,13 @@
 #ifndef AUTOGRAD_KERNELS_VECTOR_H
 #define AUTOGRAD_KERNELS_VECTOR_H
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 /* These want the includes above and each other in this order. */
 #include "autograd/kernels/vector_math.h"
 
+#include "autograd/kernels/vector_nearest.h"
 #include "autograd/kernels/vector_normal.h"
 
 #define SQRT_2_OVER_PI    0.79788456080286535588f
@@ -264,6 +266,7 @@ static const Kernels vector_table = {
     .softmax_again = vector_softmax_again,
     .softmax_backward = vector_softmax_backward,
     .nearest = vector_nearest,
+    .nearest_words = vector_nearest_words,
     .adamw = vector_adamw,
     .normal = vector_normal,
 };

@@ -2,6 +2,7 @@
  * dimension: no sum is split between threads); each piece is a single-threaded BLAS call. Measured: BLAS threading one product by itself
  * loses against this on attention shapes and costs a second pool that spins against ours. */
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/kernels.h"
 #include "base/clock.h"
 #include "base/threads.h"
 #include <cblas.h>
@@ -147,6 +148,15 @@ void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int
 
 void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y) {
   matmul_single(false, true, 1, m, k, alpha, x, k, a, lda, beta, y, m);
+}
+
+void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm, int32_t *codes,
+                    int64_t stride) {
+  if (rows <= 0 || k <= 0) return;
+  const double begun = count_begin();
+  kernels()->nearest_words(rows, k, d, x, ldx, words, half_norm, codes, stride);
+  count_product(rows, k, d);
+  count_end(begun);
 }
 
 /* ---- start ---- */

@@ -24,6 +24,11 @@ void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int
 /* y [M] = alpha A x + beta y, A [M, K], on the calling thread: one row times a matrix runs at memory speed only this way. */
 void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y);
 
+/* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
+ * kernels()->nearest_words, d <= NEAREST_MOST_WIDTH. On the calling thread; counted as a product. */
+void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm, int32_t *codes,
+                    int64_t stride);
+
 /* Counting only (planning mode): adds what matmul would count but its time. */
 void matmul_count_only(int64_t m, int64_t n, int64_t k);
 

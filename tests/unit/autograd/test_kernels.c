@@ -281,6 +281,54 @@ static void check_nearest(const Kernels *table, int64_t n) {
   assert_true(best == -1);
 }
 
+enum { WORD_ROWS = 131, APART = 3, UNTOUCHED = -7 }; /* rows that fill whole blocks, part of one and part of a vector */
+
+/* Rows, words and norms of small whole numbers: scores are exact and ties everywhere. One row is not a number. */
+static void fill_words(real *x, int64_t ldx, real *words, real *half_norm, int64_t k, int64_t d) {
+  for (int64_t i = 0; i < WORD_ROWS * ldx; i++) x[i] = (real)rng_below(&rng, 3) - 1;
+  for (int64_t i = 0; i < k * d; i++) words[i] = (real)rng_below(&rng, 3) - 1;
+  for (int64_t i = 0; i < k; i++) half_norm[i] = (real)rng_below(&rng, 2);
+  x[17 * ldx] = (real)NAN;
+}
+
+static int32_t nearest_word(const real *x, const real *words, const real *half_norm, int64_t k, int64_t d) {
+  int32_t found = 0;
+  double least = INFINITY;
+  for (int64_t j = 0; j < k; j++) {
+    double value = (double)half_norm[j];
+    for (int64_t i = 0; i < d; i++) value -= (double)x[i] * (double)words[j * d + i];
+    if (value < least) least = value, found = (int32_t)j;
+  }
+  return found;
+}
+
+static void check_nearest_words(const Kernels *table, int64_t k) {
+  static const int64_t widths[] = {1, 5, 6, 24, NEAREST_MOST_WIDTH};
+  for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+    int64_t d = widths[w], ldx = d + APART;
+    real *x = malloc((size_t)(WORD_ROWS * ldx) * sizeof *x), *words = malloc((size_t)(k * d) * sizeof *words);
+    real *half_norm = malloc((size_t)k * sizeof *half_norm);
+    int32_t codes[WORD_ROWS * 2], alone;
+    assert_true(x && words && half_norm);
+    fill_words(x, ldx, words, half_norm, k, d);
+    for (int64_t rows = 1; rows <= WORD_ROWS; rows += rows < 20 ? 1 : 37) {
+      for (int64_t i = 0; i < WORD_ROWS * 2; i++) codes[i] = UNTOUCHED;
+      table->nearest_words(rows, k, d, x, ldx, words, half_norm, codes, 2);
+      for (int64_t r = 0; r < WORD_ROWS; r++) {
+        assert_int_equal(codes[2 * r], r < rows ? nearest_word(x + r * ldx, words, half_norm, k, d) : UNTOUCHED);
+        assert_int_equal(codes[2 * r + 1], UNTOUCHED);
+      }
+    }
+    for (int64_t i = 0; i < WORD_ROWS * ldx; i++) x[i] = (real)rng_normal(&rng);
+    table->nearest_words(WORD_ROWS, k, d, x, ldx, words, half_norm, codes, 1);
+    for (int64_t r = 0; r < WORD_ROWS; r++) { /* no rounding hangs on where a row stands */
+      table->nearest_words(1, k, d, x + r * ldx, ldx, words, half_norm, &alone, 1);
+      assert_int_equal(alone, codes[r]);
+    }
+    free(x), free(words), free(half_norm);
+  }
+}
+
 /* ---- optimizer ---- */
 
 static void check_adamw(const Kernels *table, int64_t n) {
@@ -361,6 +409,7 @@ static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm);
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
 static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
 static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
+static void test_nearest_words(void **state) { (void)state, for_each(check_nearest_words); }
 static void test_adamw(void **state) { (void)state, for_each(check_adamw); }
 static void test_moments(void **state) { (void)state, for_each(check_moments); }
 static void test_normal_split(void **state) { (void)state, for_each(check_normal_split); }
@@ -387,7 +436,7 @@ int main(void) {
       cmocka_unit_test(test_gelu),        cmocka_unit_test(test_gelu_tanh),    cmocka_unit_test(test_gelu_tails),
       cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_softmax),
       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),      cmocka_unit_test(test_adamw),
-      cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),
+      cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split), cmocka_unit_test(test_nearest_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

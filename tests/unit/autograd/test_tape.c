@@ -333,6 +333,11 @@ static void the_first_value_that_is_not_finite_is_found(void **state) {
     if (round == 2) norm->value[5] = (real)NAN;
     op_linear(f.tape, norm, w, NULL, ACTIVATION_NONE, NULL);
     const char *name = tape_first_not_finite(f.tape);
+    TapeFault fault;
+    assert_int_equal(tape_find_not_finite(f.tape, &fault), round > 0);
+    assert_int_equal(fault.count, 3);
+    if (round > 0) assert_int_equal(fault.number, round);
+    if (round > 0) assert_int_equal(tensor_count(fault.output), 24);
     if (round == 0) assert_null(name);
     if (round == 1) assert_string_equal(name, "add");
     if (round == 2) assert_string_equal(name, "layer_norm");

@@ -18,31 +18,29 @@ typedef struct Dense {
   DenseRow x[DENSE_ROWS];
 } Dense;
 
-static inline const real *dense_param(const Dense *dense, const char *format, int block) {
-  char name[PARAM_NAME];
-  snprintf(name, sizeof name, format, block);
-  const Param *param = param_find(model_params(dense->session->model), name);
-  if (param == NULL) fail_msg("no parameter %s", name);
+/* The parameter NAME.KIND of a block, or of the whole model where block is -1. */
+static inline const real *dense_param(const Dense *dense, int block, const char *name, const char *kind) {
+  char full[256];
+  if (block >= 0)
+    snprintf(full, sizeof full, "vit.encoder.layer.%d.%s%s", block, name, kind);
+  else
+    snprintf(full, sizeof full, "%s%s", name, kind);
+  const Param *param = param_find(model_params(dense->session->model), full);
+  if (param == NULL) fail_msg("no parameter %s", full);
   return param->tensor.value;
 }
 
 /* y = W x + b */
-static inline void dense_linear(const Dense *dense, const char *name, int block, int in, int out, const double *x, double *y) {
-  char weight[PARAM_NAME], bias[PARAM_NAME];
-  snprintf(weight, sizeof weight, "%s.weight", name);
-  snprintf(bias, sizeof bias, "%s.bias", name);
-  const real *w = dense_param(dense, weight, block), *b = dense_param(dense, bias, block);
+static inline void dense_linear(const Dense *dense, int block, const char *name, int in, int out, const double *x, double *y) {
+  const real *w = dense_param(dense, block, name, ".weight"), *b = dense_param(dense, block, name, ".bias");
   for (int o = 0; o < out; o++) {
     y[o] = (double)b[o];
     for (int i = 0; i < in; i++) y[o] += (double)w[o * in + i] * x[i];
   }
 }
 
-static inline void dense_norm(const Dense *dense, const char *name, int block, const double *x, double *y) {
-  char weight[PARAM_NAME], bias[PARAM_NAME];
-  snprintf(weight, sizeof weight, "%s.weight", name);
-  snprintf(bias, sizeof bias, "%s.bias", name);
-  const real *w = dense_param(dense, weight, block), *b = dense_param(dense, bias, block);
+static inline void dense_norm(const Dense *dense, int block, const char *name, const double *x, double *y) {
+  const real *w = dense_param(dense, block, name, ".weight"), *b = dense_param(dense, block, name, ".bias");
   double mean = 0, variance = 0;
   for (int i = 0; i < dense->width; i++) mean += x[i] / dense->width;
   for (int i = 0; i < dense->width; i++) variance += (x[i] - mean) * (x[i] - mean) / dense->width;
@@ -69,10 +67,10 @@ static inline void dense_quantise(const Dense *dense, int block, const double *x
 static inline void dense_embed(Dense *dense, const float *pixels /* [3, side, side] */) {
   const ModelConfig *config = dense->session->config;
   int patch = (int)config->patch, side = (int)config->image, across = side / patch;
-  const real *w = dense_param(dense, "vit.embeddings.patch_embeddings.projection.weight", 0);
-  const real *b = dense_param(dense, "vit.embeddings.patch_embeddings.projection.bias", 0);
-  const real *position = dense_param(dense, "vit.embeddings.position_embeddings", 0);
-  const real *class_token = dense_param(dense, "vit.embeddings.cls_token", 0);
+  const real *w = dense_param(dense, -1, "vit.embeddings.patch_embeddings.projection", ".weight");
+  const real *b = dense_param(dense, -1, "vit.embeddings.patch_embeddings.projection", ".bias");
+  const real *position = dense_param(dense, -1, "vit.embeddings.position_embeddings", "");
+  const real *class_token = dense_param(dense, -1, "vit.embeddings.cls_token", "");
   for (int row = 0; row < dense->rows; row++) {
     int token = dense->layout->row_token[row];
     for (int o = 0; o < dense->width; o++) {
@@ -109,31 +107,27 @@ static inline void dense_attend(const Dense *dense, int row, int head, DenseRow 
 
 static inline void dense_block(Dense *dense, int block) {
   static DenseRow h[DENSE_ROWS], hq[DENSE_ROWS], q[DENSE_ROWS], k[DENSE_ROWS], v[DENSE_ROWS], kq[DENSE_ROWS], vq[DENSE_ROWS];
-  const char *prefix = "vit.encoder.layer.%d.";
   int width = dense->width, hidden = (int)dense->session->config->mlp;
-  char name[PARAM_NAME];
-#define DENSE_NAME(rest) (snprintf(name, sizeof name, "%s%s", prefix, rest), name)
   for (int row = 0; row < dense->rows; row++) {
-    dense_norm(dense, DENSE_NAME("layernorm_before"), block, dense->x[row], h[row]);
+    dense_norm(dense, block, "layernorm_before", dense->x[row], h[row]);
     dense_quantise(dense, block, h[row], hq[row]);
-    dense_linear(dense, DENSE_NAME("attention.attention.query"), block, width, width, h[row], q[row]);
-    dense_linear(dense, DENSE_NAME("attention.attention.key"), block, width, width, h[row], k[row]);
-    dense_linear(dense, DENSE_NAME("attention.attention.value"), block, width, width, h[row], v[row]);
-    dense_linear(dense, DENSE_NAME("attention.attention.key"), block, width, width, hq[row], kq[row]);
-    dense_linear(dense, DENSE_NAME("attention.attention.value"), block, width, width, hq[row], vq[row]);
+    dense_linear(dense, block, "attention.attention.query", width, width, h[row], q[row]);
+    dense_linear(dense, block, "attention.attention.key", width, width, h[row], k[row]);
+    dense_linear(dense, block, "attention.attention.value", width, width, h[row], v[row]);
+    dense_linear(dense, block, "attention.attention.key", width, width, hq[row], kq[row]);
+    dense_linear(dense, block, "attention.attention.value", width, width, hq[row], vq[row]);
   }
   for (int row = 0; row < dense->rows; row++) {
     DenseRow mixed, y, normed, up;
     for (int head = 0; head < dense->heads; head++) dense_attend(dense, row, head, q, k, v, kq, vq, mixed);
-    dense_linear(dense, DENSE_NAME("attention.output.dense"), block, width, width, mixed, y);
+    dense_linear(dense, block, "attention.output.dense", width, width, mixed, y);
     for (int i = 0; i < width; i++) dense->x[row][i] += y[i];
-    dense_norm(dense, DENSE_NAME("layernorm_after"), block, dense->x[row], normed);
-    dense_linear(dense, DENSE_NAME("intermediate.dense"), block, width, hidden, normed, up);
+    dense_norm(dense, block, "layernorm_after", dense->x[row], normed);
+    dense_linear(dense, block, "intermediate.dense", width, hidden, normed, up);
     for (int i = 0; i < hidden; i++) up[i] *= 0.5 * (1 + erf(up[i] / sqrt(2)));
-    dense_linear(dense, DENSE_NAME("output.dense"), block, hidden, width, up, y);
+    dense_linear(dense, block, "output.dense", hidden, width, up, y);
     for (int i = 0; i < width; i++) dense->x[row][i] += y[i];
   }
-#undef DENSE_NAME
 }
 
 static inline void dense_logits(Session *session, const float *pixels, const TokenLayout *layout, double *logits /* [classes] */) {
@@ -154,10 +148,10 @@ static inline void dense_logits(Session *session, const float *pixels, const Tok
   for (int row = 0; row < dense.rows; row++) replicas += layout->row_token[row] < 0;
   for (int row = 0; row < dense.rows; row++) {
     if (layout->row_token[row] >= 0) continue;
-    dense_norm(&dense, "vit.layernorm", 0, dense.x[row], normed);
+    dense_norm(&dense, -1, "vit.layernorm", dense.x[row], normed);
     for (int i = 0; i < dense.width; i++) mean[i] += normed[i] / replicas;
   }
-  dense_linear(&dense, "classifier", 0, dense.width, (int)session->config->classes, mean, logits);
+  dense_linear(&dense, -1, "classifier", dense.width, (int)session->config->classes, mean, logits);
 }
 
 #endif

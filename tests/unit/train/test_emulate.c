@@ -162,6 +162,7 @@ static int64_t check_averages(const Before *before, const EmulateSite *site, con
 static void a_step_goes_in_the_stated_order(void **state) {
   (void)state;
   TrainOptions options = emulate_options();
+  options.dead_below = 0.7;
   Session session;
   Batch batch;
   TokenLayout layout = {0};

@@ -1,0 +1,257 @@
+#!/bin/bash
+# astra-train from outside: exit codes, the lines people rely on, what a run leaves behind, what a failed one leaves alone, and runs that
+# are interrupted at a random moment and go on bit for bit.  limit: 240
+# Usage: tests/cli/astra-train.sh [PROGRAM], from the repository root; needs no network. SEED=N repeats the random moments.
+set -u
+root=$PWD
+program=$(realpath "${1:-${BUILD:-build}/bin/astra-train}")
+work=$(mktemp -d)
+running=
+trap '[ -z "$running" ] || kill -KILL "$running" 2>/dev/null; rm -rf "$work"' EXIT
+export ASTRA_HOME="$work/home" HOME="$work/nobody"
+seed=${SEED:-$((10#$(date +%N) % 32768))}
+RANDOM=$seed
+cd "$work" || exit 1
+failed=0
+
+# expect NAME EXIT-CODE ARGUMENTS... : runs the program, keeps its output in $work/out and $work/err
+expect() {
+  name=$1 code=$2
+  shift 2
+  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+report() { echo "FAILED: $name: $1"; tail -n 20 "$work/out" "$work/err" | sed 's/^/    /'; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
+last() { tail -n 1 "$work/out" | grep -qE "$1" || report "the last line is not like '$1'"; }
+there() { [ -s "$1" ] || report "there is no $1"; }
+is_png() { [ "$(head -c 4 "$1" 2>/dev/null | tail -c 3)" = PNG ] || report "$1 is no PNG"; }
+same() { cmp -s "$1" "$2" || report "$1 and $2 differ"; }
+no_leftovers() { [ -z "$(find "$1" -name '*.tmp-*')" ] || report "unfinished files are left: $(find "$1" -name '*.tmp-*')"; }
+
+# A vision transformer of 16 tokens that takes a few milliseconds a step.
+mkdir tiny
+cat >tiny/config.json <<'END'
+{"model_type": "vit", "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96,
+ "image_size": 32, "patch_size": 8, "num_labels": 100}
+END
+data=(--dataset cifar100-sample --data-dir "$root/datasets" --eval-samples 20 --kmeans-samples 256 --threads 1 --batch 8)
+tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
+
+# ---- the command line
+
+expect "help" 0 --help; silent err; out "^usage: astra-train"
+for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
+for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
+[ "$(wc -l <"$work/out")" -le 70 ] || report "--help is $(wc -l <"$work/out") lines long"
+[ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
+expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
+
+expect "nothing" 2; err "--model is missing"; err "vit-base, vit-small, vit-tiny, vit-cifar"; err "--help"; silent out
+expect "nearly an option" 2 --modle tiny; err "unknown option --modle; did you mean --model?"
+expect "no option at all" 2 --zzz; err "unknown option --zzz"
+expect "stray argument" 2 photo.png --model tiny; err 'unexpected argument "photo.png"'
+expect "no number" 2 "${tiny[@]}" --learning-rate fast; err "--learning-rate: 'fast'"; err "from 0 to 100"
+expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
+expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
+expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
+expect "unknown model" 1 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"
+expect "unknown data set" 1 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"
+
+expect "G does not divide D" 2 "${tiny[@]}" --groups 5; err "--groups 5 does not divide the model's width 48"
+expect "N larger than T" 2 "${tiny[@]}" --groups 4 --devices 17; err "--devices 17"; err "16 tokens"
+expect "N up to more than T" 2 "${tiny[@]}" --groups 4 --devices 2-17; err "--devices 17"
+expect "K larger than the samples" 2 "${tiny[@]}" --groups 4 --codebook-size 512; err "--codebook-size 512"; err "256 sample"
+expect "no multiple of the patch" 2 "${tiny[@]}" --image-size 33; err "--image-size 33"; err "8"
+expect "fixed map without counts" 2 "${tiny[@]}" --groups 4 --map fixed; err "--counts"
+expect "counts without a fixed map" 2 "${tiny[@]}" --groups 4 --counts 4,4,4,4; err "--map fixed"
+expect "fixed map of a range" 2 "${tiny[@]}" --groups 4 --map fixed --counts 8,8 --devices 1-2; err "--devices"
+for counts in 4,4,4 4,4,4,4,4 0,4,4,8 -4,8,8,4 a,b,c,d 4,4,4,4x 99999999999999999999,1,1,1; do
+  expect "counts '$counts'" 2 "${tiny[@]}" --groups 4 --map fixed --counts "$counts"; err "--counts $counts"
+done
+expect "counts of another sum" 2 "${tiny[@]}" --groups 4 --map fixed --counts 4,4,4,5; err "--counts 4,4,4,5"; err "16 tokens"
+expect "patch drop with ASTRA" 2 "${tiny[@]}" --groups 4 --patch-drop 0.5; err "--patch-drop"
+
+if [ ! -e "$root/checkpoints/vit-base" ] && [ ! -e "$root/datasets/vit-base" ]; then
+  expect "no pretrained weights" 1 --model vit-base "${data[@]}"
+  err "$ASTRA_HOME/checkpoints/vit-base"; err "astra-data get vit-base"; err "--init random"; silent out
+fi
+if [ ! -e "$root/datasets/cifar100" ]; then
+  expect "no data" 1 --model tiny --init random --dataset cifar100; err "$ASTRA_HOME/datasets/cifar100"; err "astra-data get cifar100"; err "--data-dir"
+fi
+expect "a model without weights" 1 --model tiny "${data[@]}"; err "model.safetensors"
+expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err "none"
+[ -z "$(ls -A runs 2>/dev/null)" ] || report "a refused command line made $(ls runs)"
+
+# ---- looking ahead
+
+expect "dry run" 0 "${tiny[@]}" --groups 8 --dry-run --out dry
+for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  together " "GFLOP a picture" \
+  "^  bits per token  *64$" "^  compression ratio  *48.0$"; do out "$line"; done
+is_png dry/first_batch.png
+[ ! -e dry/model.safetensors ] || report "a dry run trained"
+expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
+last '^\{"parameters":27[0-9]{5}\.0,.*"bits_per_token":480\.0,"compression":76\.8,"sheet":"dry2/first_batch.png"\}$'
+is_png dry2/first_batch.png
+
+# ---- a run and what it leaves
+
+expect "a run" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out run --json
+err "2000 pictures of 32x32, 100 classes"; err "2 blocks of width 48, 16 tokens"; err "weights from random"; err "8 groups of 16 codewords"
+err "step 2/4 .*loss [0-9.]* .*task [0-9.]* .*commitment .*perplexity .*dead .*accuracy .* images/s .*left "
+err "evaluation at step 4: accuracy .*% on 4 devices, .*% plain (20 pictures)"; err "checkpoint in run"
+last '^\{"checkpoint":"run","steps":4,"loss":[0-9.]+,"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"seconds":[0-9.e-]+,"eval_samples":20\}$'
+for file in config.json preprocessor_config.json model.safetensors selftest.safetensors training/state.safetensors training/options.txt; do
+  there "run/$file"
+done
+[ "$(head -n 1 run/metrics.csv | tr ',' '\n' | grep -c -x -e loss -e task_loss -e commitment -e test_accuracy -e test_accuracy_plain)" = 5 ] ||
+  report "metrics.csv lacks a column"
+[ "$(wc -l <run/metrics.csv)" = 4 ] || report "metrics.csv has $(wc -l <run/metrics.csv) lines, not a header, two intervals and an evaluation"
+is_png run/curves.png
+[ "$(find run -name 'events.out.tfevents.*' -size +100c | wc -l)" = 1 ] || report "there is no TensorBoard event file"
+grep -q '"groups": *8' run/config.json || report "config.json does not say 8 groups"
+no_leftovers run
+
+accuracies=$(tail -n 1 out | grep -o '"accuracy_plain":[0-9.]*,"accuracy":[0-9.]*')
+expect "evaluation alone" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --eval-only --json --out nowhere
+out "^accuracy .*% on 4 emulated devices, .*% plain (20 pictures)$"; last "$accuracies"
+[ ! -e nowhere ] || report "evaluation made a checkpoint"
+expect "evaluation with all that the checkpoint says" 0 --model run "${data[@]}" --eval-only --json; last "$accuracies"
+expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; out "^accuracy .*% (20 pictures)$"
+expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
+expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
+
+expect "the same again" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out again -q; silent err; silent out
+same run/model.safetensors again/model.safetensors; same run/selftest.safetensors again/selftest.safetensors
+expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --seed 7
+! cmp -s run/model.safetensors other/model.safetensors || report "another seed gives the same weights"
+expect "the plain model" 0 "${tiny[@]}" --groups 0 --max-steps 2 --out plain --json; err "accuracy .*%, loss "
+last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ ! -e plain/selftest.safetensors ] || report "a plain model has a self-test"
+! grep -q astra.layers plain/model.safetensors || report "a plain model has codebooks"
+expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
+grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
+expect "fixed counts" 0 "${tiny[@]}" --groups 4 --map fixed --counts 7,4,3,2 --max-steps 2 --out fixed -q
+expect "codebooks and weights of another run, in half precision" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --codebooks run \
+  --max-steps 1 --dtype f16 --out half; err "weights from run"
+[ "$(stat -c %s half/model.safetensors)" -lt $(($(stat -c %s run/model.safetensors) * 2 / 3)) ] || report "float16 is not smaller"
+expect "a file of weights" 0 --model tiny "${data[@]}" --init run/model.safetensors --max-steps 1 --out file; err "weights from run/model.safetensors"
+expect "other pictures" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
+
+# ---- what it refuses, and leaves as it was
+
+touch occupied
+expect "a file in the way of --out" 1 "${tiny[@]}" --groups 8 --max-steps 1 --out occupied; err "occupied"
+! grep -q k-means err || report "it clustered before it looked"
+expect "an unwritable place" 1 "${tiny[@]}" --groups 8 --max-steps 1 --out /proc/nowhere; err "/proc/nowhere"
+
+mkdir cut; cp run/config.json cut
+for bytes in 0 7 100 5000 100000; do
+  head -c $bytes run/model.safetensors >cut/model.safetensors
+  expect "weights cut after $bytes bytes" 1 --model tiny "${data[@]}" --init cut --max-steps 1 --out never; err "cut/model.safetensors"
+done
+{ printf '\377\377\377\377\377\377\377\177'; tail -c +9 run/model.safetensors; } >cut/model.safetensors
+expect "a lying header" 1 --model tiny "${data[@]}" --init cut --max-steps 1 --out never; err "cut/model.safetensors"
+sed 's/"hidden_size": *48/"hidden_size": 96/' run/config.json >cut/config.json; cp run/model.safetensors cut
+expect "weights of another width" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut"; err "48"; err "96"
+echo '{"model_type": "vit"' >cut/config.json
+expect "a broken config.json" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut/config.json"
+[ ! -e never ] || report "a refused run made its directory"
+
+expect "resume of nothing" 1 --resume none; err "none"
+expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
+expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
+cp -r run broken; head -c 3000 run/training/state.safetensors >broken/training/state.safetensors
+expect "resume of a cut state" 1 --resume broken --max-steps 6; err "broken/training/state.safetensors"
+same run/model.safetensors broken/model.safetensors
+
+# A full disk, as a limit on file sizes in KiB: first the weights do not fit, then the weights do and the state does not.
+for limit in 100 $(($(stat -c %s run/model.safetensors) / 1024 + 50)); do
+  rm -rf full; cp -r run full
+  name="a full disk ($limit KiB)"
+  (ulimit -f "$limit"; exec "$program" --resume full --max-steps 6) >out 2>err
+  [ $? = 1 ] || report "exit code is not 1"
+  err "cannot write full/.*safetensors"; err "nothing was replaced"; no_leftovers full
+  same run/training/state.safetensors full/training/state.safetensors
+  [ "$limit" != 100 ] || same run/model.safetensors full/model.safetensors
+  expect "and on with room" 0 --resume full --max-steps 6 -q
+  expect "without the accident" 0 --resume again --max-steps 6 -q
+  same again/model.safetensors full/model.safetensors; same again/training/state.safetensors full/training/state.safetensors
+done
+
+# Weights that explode: the step and the tensor are named, and the last good checkpoint is kept.
+expect "numbers run away" 1 "${tiny[@]}" --groups 8 --learning-rate 100 --weight-decay 10 --warmup 0 --clip 0 --max-steps 60 --checkpoint-every 3 --out wild
+err "step [0-9]*"; err "the first tensor with such a value is\|The first tensor with such a value is\|the gradient of"; err "lower"
+there wild/model.safetensors; there wild/training/state.safetensors
+cp -r wild kept
+expect "they do so again" 1 --resume wild
+same wild/model.safetensors kept/model.safetensors; same wild/training/state.safetensors kept/training/state.safetensors
+expect "the kept weights are numbers" 0 --model wild "${data[@]}" --eval-only
+
+# ---- interrupted runs
+
+# wait_for PATTERN: until the run's messages hold it, or the run has ended
+wait_for() {
+  until grep -q -e "$1" "$work/err"; do
+    kill -0 "$running" 2>/dev/null || return
+    sleep 0.01
+  done
+}
+
+# stop SIGNAL LEAST MOST ARGUMENTS...: starts a run and ends it at a random moment after a random step in [LEAST, MOST]; false when the run
+# was done before.
+stop() {
+  local signal=$1 step=$(($2 + RANDOM % ($3 - $2 + 1)))
+  shift 3
+  : >"$work/err" # what an earlier run said must not be taken for this one's
+  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null &
+  running=$!
+  wait_for "step $step/"
+  sleep "0.00$((RANDOM % 10))"
+  kill -"$signal" "$running" 2>/dev/null
+  wait "$running"
+  got=$?
+  running=
+  [ $got != 0 ] || return 1
+  [ $got = 1 ] || report "exit code $got after SIG$signal"
+  err "interrupted after step [0-9]* of [0-9]*; go on with .astra-train --resume $name"
+  echo "$name: SIG$signal after step $step, $(grep -o 'interrupted after step [0-9]*' "$work/err")"
+}
+
+# survive NAME STEPS SIGNALS ARGUMENTS...: a run in one go, and one that each of the signals stops; both end with the same bytes.
+survive() {
+  name=$1
+  local steps=$2 signals=$3 try signal arguments
+  shift 3
+  "$program" "$@" --max-steps "$steps" --log-every 1 --out "$name-whole" >out 2>err || report "exit code $?"
+  for try in 1 2 3 4 5; do # a machine that stalls for long may let a run slip through
+    local least=1 most=$((steps / 2))
+    arguments=("$@" --max-steps "$steps" --log-every 1 --out "$name")
+    for signal in $signals; do
+      stop "$signal" "$least" "$most" "${arguments[@]}" || continue 2
+      least=$(($(grep -o 'interrupted after step [0-9]*' "$work/err" | grep -o '[0-9]*$') + 1))
+      most=$((steps - 4))
+      [ $least -le $most ] || least=$most
+      arguments=(--resume "$name")
+    done
+    break
+  done
+  [ $got = 1 ] || report "in $try tries no run could be stopped before it was done"
+  expect "$name" 0 --resume "$name"
+  for file in model.safetensors config.json selftest.safetensors training/state.safetensors; do
+    [ ! -e "$name-whole/$file" ] || same "$name-whole/$file" "$name/$file"
+  done
+  [ "$(tail -n +2 "$name/metrics.csv" | cut -d, -f1 | sort -n | uniq | wc -l)" = "$steps" ] || report "metrics.csv lacks steps"
+  no_leftovers "$name"
+}
+
+echo "random moments: SEED=$seed"
+many=(--batch 100) # 20 steps make an epoch
+survive astra 50 "TERM INT" "${tiny[@]}" "${many[@]}" --groups 8 --devices 2-4 --map dirichlet --threads 2
+survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --ema-decay 0.99 --checkpoint-every 7
+survive dropped 50 TERM "${tiny[@]}" "${many[@]}" --groups 0 --patch-drop 0.5 --label-smoothing 0.1 --weight-decay 0.1
+
+[ $failed = 0 ] && echo "astra-train: command line, files and interrupted runs as expected"
+exit $failed

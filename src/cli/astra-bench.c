@@ -47,7 +47,7 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]
   *to++ = (Option){OPTION_GROUP, .help = "Measuring"};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) *to++ = own[i];
   to += train_options_select(table, run, to);
-  *to = (Option){OPTION_GROUP};
+  *to = (Option){.kind = OPTION_GROUP};
 }
 
 static Status parse(StepCommand *command, int argc, char **argv) {
@@ -137,6 +137,6 @@ static void help(FILE *stream) {
 }
 
 int main(int argc, char **argv) {
-  matmul_start(argv);
+  matmul_start();
   return cli_run(argc, argv, &(CliProgram){"astra-bench", COMMANDS, NULL, help});
 }

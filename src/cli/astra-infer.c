@@ -288,7 +288,7 @@ static void help(FILE *stream) {
 }
 
 int main(int argc, char **argv) {
-  matmul_start(argv);
+  matmul_start();
   const CliProgram program = {"astra-infer", commands, run_pictures, help};
   return cli_run(argc, argv, &program);
 }

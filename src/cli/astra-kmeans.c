@@ -68,7 +68,7 @@ static void select_options(Kmeans *kmeans, int command) {
     if (PARTS[i].help) to->help = PARTS[i].help;
     to++;
   }
-  *to = (Option){OPTION_GROUP};
+  *to = (Option){.kind = OPTION_GROUP};
 }
 
 typedef struct Usage {
@@ -226,6 +226,6 @@ static void help(FILE *stream) {
 }
 
 int main(int argc, char **argv) {
-  matmul_start(argv);
+  matmul_start();
   return cli_run(argc, argv, &(CliProgram){"astra-kmeans", COMMANDS, NULL, help});
 }

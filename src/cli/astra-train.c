@@ -176,6 +176,6 @@ static Status run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  matmul_start(argv);
+  matmul_start();
   return cli_run(argc, argv, &(CliProgram){"astra-train", NULL, run, help});
 }

@@ -14,7 +14,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
   Option list[] = {
       {OPTION_GROUP, .help = "What to train, on what"},
       {OPTION_TEXT, "model", 'm', &t->model, "NAME", .help = "vit-base, vit-small, vit-tiny, vit-cifar, or a checkpoint's directory"},
-      {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME", .help = "cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE or synthetic:WxH:CLASSES"},
+      {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME",
+       .help = "cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE or synthetic:WxH:CLASSES"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors file, random or mimetic"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},

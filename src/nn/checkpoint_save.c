@@ -1,5 +1,5 @@
-/* Writing a checkpoint, or codebooks alone. Invariant: every file is written whole beside its place and renamed, config.json last, and nothing is written at
- * all when a parameter is not finite, so that what lies in the directory can always be loaded. */
+/* Writing a checkpoint, or codebooks alone. Invariant: every file is written whole beside its place and renamed, config.json last, and
+ * nothing is written at all when a parameter is not finite, so that what lies in the directory can always be loaded. */
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_codebooks.h"
 #include "nn/safetensors_convert.h"

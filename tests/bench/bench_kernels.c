@@ -141,9 +141,8 @@ static void print_products(void) {
   free(a), free(b), free(c);
 }
 
-int main(int argc, char **argv) {
-  (void)argc;
-  matmul_start(argv);
+int main(void) {
+  matmul_start();
   if (threads_start(0) != STATUS_OK) return 1;
   for (int i = 0; i < ARRAYS; i++)
     if (!(array[i] = malloc(NUMBERS * sizeof(real)))) return 1;

@@ -127,9 +127,8 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   codebook_release(&b.book);
 }
 
-int main(int argc, char **argv) {
-  (void)argc;
-  matmul_start(argv);
+int main(void) {
+  matmul_start();
   check(threads_start(0));
   run(1576, 768, 1, 1024);
   run(1576, 768, 16, 1024);

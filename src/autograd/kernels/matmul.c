@@ -7,9 +7,7 @@
 #include "base/threads.h"
 #include <cblas.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #if REAL_IS_DOUBLE
 #define blas_gemm cblas_dgemm
@@ -150,8 +148,8 @@ void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda,
   matmul_single(false, true, 1, m, k, alpha, x, k, a, lda, beta, y, m);
 }
 
-void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm, int32_t *codes,
-                    int64_t stride) {
+void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
+                    int32_t *codes, int64_t stride) {
   if (rows <= 0 || k <= 0) return;
   const double begun = count_begin();
   kernels()->nearest_words(rows, k, d, x, ldx, words, half_norm, codes, stride);
@@ -177,37 +175,4 @@ void matmul_reserve(void) {
   for (int i = 0; i < count; i++) blas_memory_free(buffer[i]);
 }
 
-#if defined(__x86_64__)
-static bool is_one_of(const char *name, const char *const *list) {
-  for (; *list; list++)
-    if (!strcmp(name, *list)) return true;
-  return false;
-}
-
-/* The core type that fits this CPU better than the one BLAS runs with, or NULL. Names as OpenBLAS prints them. */
-static const char *better_core_type(const char *running) {
-  static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
-  static const char *const with_avx2[] = {"Haswell", "Zen", NULL};
-  if (is_one_of(running, with_avx512)) return NULL;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd"))
-    return "SKYLAKEX";
-  if (is_one_of(running, with_avx2)) return NULL;
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? "HASWELL" : NULL;
-}
-#else
-static const char *better_core_type(const char *running) {
-  (void)running;
-  return NULL;
-}
-#endif
-
-/* The core type is read when the library loads, hence the restart. The variable that asks for it also prevents a second one. */
-void matmul_start(char **argv) {
-  timed = true;
-  if (getenv("OPENBLAS_CORETYPE")) return;
-  const char *better = better_core_type(openblas_get_corename());
-  if (!better || setenv("OPENBLAS_CORETYPE", better, 1)) return;
-  setenv("OPENBLAS_NUM_THREADS", "1", 0);
-  execv("/proc/self/exe", argv); /* returns only on failure: then the slower kernel serves */
-}
+void matmul_start(void) { timed = true; }

@@ -26,8 +26,8 @@ void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda,
 
 /* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
  * kernels()->nearest_words, d <= NEAREST_MOST_WIDTH. On the calling thread; counted as a product. */
-void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm, int32_t *codes,
-                    int64_t stride);
+void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
+                    int32_t *codes, int64_t stride);
 
 /* Counting only (planning mode): adds what matmul would count but its time. */
 void matmul_count_only(int64_t m, int64_t n, int64_t k);
@@ -42,9 +42,9 @@ void matmul_reserve(void);
 /* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"): half the speed hangs on it. */
 const char *matmul_core(void);
 
-/* Where BLAS picked kernels older than the CPU, restarts the program with the right ones (a library older than the CPU may do so, and
- * loses half the speed). A core type that the environment asks for (OPENBLAS_CORETYPE) is left alone. BLAS itself is single-threaded from
- * the program's start: the pool shares the work out. Call first in main. argv as main got it. */
-void matmul_start(char **argv);
+/* Makes the calling thread the one whose time in products is counted. BLAS itself is single-threaded from the program's start: the pool
+ * shares the work out. Call first in main. OPENBLAS_CORETYPE in the environment overrides the kernels that OpenBLAS picks for the CPU, for
+ * better or worse (matmul_core tells). */
+void matmul_start(void);
 
 #endif

@@ -1,0 +1,147 @@
+/* Timed steps: samples that are kept, figures that fit each other, a profile that adds up; and which rows the noise moments of a large
+ * batch come from. */
+#include "train/bench_step.h"
+#include "train/plan.h"
+#include "unit/train/tiny_run.h"
+
+enum { STEPS = 3 };
+
+static TrainOptions bench_options(int64_t groups, int64_t batch) {
+  TrainOptions options = tiny_options();
+  options.dataset = "synthetic:32x32:100:640";
+  options.init = "random";
+  options.augment = false;
+  options.groups = groups;
+  options.batch = batch;
+  return options;
+}
+
+static void open_and_run(BenchStep *bench, int64_t groups, bool forward) {
+  TrainOptions options = bench_options(groups, 8);
+  tiny_check(bench_step_open(bench, &options, forward, STEPS));
+  bench_step_profile(bench);
+  tiny_check(bench_step_run(bench, false));
+  assert_int_equal(bench->count, 0);
+  assert_int_equal(bench->parts, 0);
+  for (int i = 0; i < STEPS + 1; i++) tiny_check(bench_step_run(bench, true));
+  assert_int_equal(bench->count, STEPS); /* no more than there is room for */
+}
+
+static const BenchPart *part_of(const BenchStep *bench, const char *name, TapePhase phase) {
+  for (int i = 0; i < bench->parts; i++)
+    if (bench->part[i].phase == phase && strcmp(bench->part[i].name, name) == 0) return &bench->part[i];
+  return NULL;
+}
+
+static void check_summary(BenchStep *bench) {
+  BenchSummary summary;
+  bench_step_summary(bench, &summary);
+  assert_true(summary.least > 0 && summary.median >= summary.least && summary.processor > 0);
+  assert_true(summary.product_share > 0 && summary.product_share <= 1);
+  assert_true(summary.flops > 0 && summary.flops_per_second > 0 && summary.activations > 0);
+  assert_float_equal(summary.images_per_second * summary.median, 8, 1e-9);
+  assert_float_equal(summary.training, bench->forward ? 0 : 3 * summary.weights, 0);
+}
+
+static void check_parts(const BenchStep *bench, bool astra) {
+  const BenchPart *linear = part_of(bench, "linear", TAPE_FORWARD);
+  assert_non_null(linear);
+  assert_true(linear->seconds > 0 && linear->product_seconds > 0);
+  assert_int_equal(linear->calls % (STEPS + 1), 0);
+  assert_int_equal(part_of(bench, "linear", TAPE_BACKWARD) != NULL, !bench->forward);
+  assert_int_equal(part_of(bench, "optimizer", TAPE_AROUND) != NULL, !bench->forward);
+  assert_int_equal(part_of(bench, "nearest codewords", TAPE_FORWARD) != NULL, astra);
+  assert_int_equal(part_of(bench, "noise moments", TAPE_AROUND) != NULL, astra && !bench->forward);
+}
+
+static void test_steps(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 4; kind++) {
+    BenchStep bench;
+    open_and_run(&bench, kind & 1 ? 4 : 0, kind & 2);
+    assert_int_equal(bench.session.step, kind & 2 ? 0 : STEPS + 2); /* the weights moved, or stayed */
+    check_parts(&bench, kind & 1);
+    check_summary(&bench);
+    bench_step_close(&bench);
+  }
+}
+
+/* What is counted while running is what a plan counts, when every step has the same map. */
+static void test_flops_are_the_plans(void **state) {
+  (void)state;
+  BenchStep bench;
+  BenchSummary summary;
+  Plan plan;
+  TrainOptions options = bench_options(4, 8);
+  options.map = MAP_EVEN;
+  options.devices[0] = options.devices[1] = 2;
+  tiny_check(bench_step_open(&bench, &options, false, STEPS));
+  tiny_check(plan_make(&bench.session, &plan));
+  for (int i = 0; i <= STEPS; i++) tiny_check(bench_step_run(&bench, i > 0));
+  bench_step_summary(&bench, &summary);
+  assert_float_equal(summary.flops / plan.step_flops, 1, 1e-9);
+  assert_float_equal(summary.activations / plan.activations, 1, 1e-3);
+  bench_step_close(&bench);
+}
+
+static void test_failure_closes(void **state) {
+  (void)state;
+  BenchStep bench;
+  TrainOptions options = bench_options(5, 8);
+  assert_int_not_equal(bench_step_open(&bench, &options, false, STEPS), STATUS_OK);
+  assert_null(bench.samples);
+  bench_step_close(&bench);
+}
+
+/* ---------------------------------------------------------------- noise moments of a large batch */
+
+enum { LARGE = 160, LARGE_ROWS = LARGE * TINY_TOKENS, USED = 1024 }; /* a quarter is less than the least */
+
+static void forward(Session *session) {
+  static TokenLayout layout;
+  int64_t counts[2] = {TINY_TOKENS / 2, TINY_TOKENS / 2};
+  Batch batch;
+  tiny_check(loader_next(session->train_loader, &batch));
+  assert_int_equal(batch.count, LARGE);
+  tiny_check(layout_build(&layout, TINY_TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, -1));
+  emulate_begin_step(&session->emulation, true);
+  model_encode(session->model, session->tape, session_pixels(session->tape, &batch, session->config), &layout,
+               &session->emulation.exchange);
+  tiny_check(tape_status(session->tape));
+  assert_int_equal(session->emulation.site[0].rows, LARGE_ROWS);
+  layout_release(&layout);
+}
+
+/* Column means of the residual over rows [first, first + USED). */
+static void residual_means(const EmulateSite *site, int64_t first, double mean[TINY_WIDTH]) {
+  static real q[USED * TINY_WIDTH];
+  codebook_lookup(&site->book, site->codes + first * site->book.groups, USED, q);
+  for (int column = 0; column < TINY_WIDTH; column++) mean[column] = 0;
+  for (int64_t i = 0; i < USED * TINY_WIDTH; i++) mean[i % TINY_WIDTH] += ((double)site->x[first * TINY_WIDTH + i] - (double)q[i]) / USED;
+}
+
+static void test_moments_take_turns(void **state) {
+  (void)state;
+  BenchStep bench;
+  TrainOptions options = bench_options(4, LARGE);
+  tiny_check(bench_step_open(&bench, &options, false, 1));
+  Session *session = &bench.session;
+  Navq *navq = &session->emulation.site[0].navq;
+  tape_record(session->tape, false);
+  navq->decay = 0; /* the moments of the last step alone */
+  for (int step = 0; step < 4; step++) {
+    double mean[TINY_WIDTH];
+    forward(session);
+    residual_means(&session->emulation.site[0], step % 2 * USED, mean);
+    tiny_check(emulate_update(&session->emulation, session->tape, &session->revive_rng));
+    for (int column = 0; column < TINY_WIDTH; column++) assert_float_equal((double)navq->mean[column], mean[column], 1e-5);
+    tape_clear(session->tape);
+  }
+  bench_step_close(&bench);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps), cmocka_unit_test(test_flops_are_the_plans),
+                                     cmocka_unit_test(test_failure_closes), cmocka_unit_test(test_moments_take_turns)};
+  return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
+}

@@ -13,8 +13,8 @@ nodes=4
 
 # Small numbers: an hour's fine-tuning is better (docs/results), this only shows the way.
 training=(--model vit-cifar --init "$start" --dataset cifar100-sample --data-dir datasets
-  --groups 8 --devices "$nodes" --max-steps 80 --batch 64 --learning-rate 2e-4 --warmup 10
-  --kmeans-samples 8192 --kmeans-iterations 8 --log-every 10 --eval-every 1000 --out "$out")
+  --groups 8 --devices "$nodes" --max-steps 60 --batch 64 --learning-rate 2e-4 --warmup 10
+  --kmeans-iterations 8 --log-every 10 --eval-every 1000 --out "$out")
 
 step="the preparation"
 fail() { echo "demo: $*" >&2; exit 1; }

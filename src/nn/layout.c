@@ -128,6 +128,7 @@ Status layout_build_plain(TokenLayout *layout, int64_t tokens, ClassToken class_
 }
 
 Status layout_build_chosen(TokenLayout *layout, int64_t tokens, const int32_t *chosen, int64_t count) {
+  make_empty(layout);
   for (int64_t i = 0; i < count; i++)
     if (chosen[i] < 0 || chosen[i] >= tokens)
       return status_set(STATUS_BAD_VALUE, "token %d is outside [0, %lld)", (int)chosen[i], (long long)tokens);

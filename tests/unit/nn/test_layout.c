@@ -237,8 +237,54 @@ static void counts_follow_weights(void **state) {
   assert_true(fabs(layout_fpar(8, 2, (int64_t[]){6, 2}) - 40.0 / 64) < 1e-15);
 }
 
+static void chosen_tokens(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  const int32_t chosen[] = {6, 0, 5};
+  assert_int_equal(layout_build_chosen(&layout, 8, chosen, 3), STATUS_OK);
+  assert_int_equal(layout.rows, 4);
+  assert_list(layout.row_token, (int32_t[]){-1, 6, 0, 5}, 4);
+  assert_int_equal(layout.spans, 1);
+  assert_span(layout.span[0], 0, 4, 0, 0);
+  assert_int_equal(layout.class_rows, 1);
+  assert_int_equal(layout.class_row[0], 0);
+  assert_int_equal(layout.class_of_span[0], 1);
+  assert_int_equal(layout.remote, 0);
+  void *memory = layout.memory;
+  assert_int_equal(layout_build_chosen(&layout, 8, chosen, 1), STATUS_OK); /* fewer: the same memory */
+  assert_int_equal(layout.rows, 2);
+  assert_ptr_equal(layout.memory, memory);
+  const int32_t bad[][2] = {{3, 8}, {-1, 3}};
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(layout_build_chosen(&layout, 8, bad[i], 2), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "outside [0, 8)"));
+    assert_int_equal(layout.rows, 0);
+  }
+  assert_int_equal(layout_build_chosen(&layout, 8, chosen, 0), STATUS_BAD_VALUE);
+  assert_int_equal(layout.rows, 0);
+  layout_release(&layout);
+}
+
+/* All tokens chosen in order is the plain layout. */
+static void all_chosen_is_plain(void **state) {
+  (void)state;
+  TokenLayout chosen = {0}, plain = {0};
+  int32_t order[MOST];
+  for (int32_t i = 0; i < MOST; i++) order[i] = i;
+  assert_int_equal(layout_build_chosen(&chosen, MOST, order, MOST), STATUS_OK);
+  assert_int_equal(layout_build_plain(&plain, MOST, CLASS_DISTRIBUTED), STATUS_OK);
+  assert_int_equal(chosen.rows, plain.rows);
+  assert_list(chosen.row_token, plain.row_token, (size_t)plain.rows);
+  assert_span(chosen.span[0], plain.span[0].begin, plain.span[0].count, plain.span[0].own, plain.span[0].own_count);
+  assert_int_equal(chosen.remote, plain.remote);
+  layout_release(&chosen);
+  layout_release(&plain);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(chosen_tokens),
+      cmocka_unit_test(all_chosen_is_plain),
       cmocka_unit_test(two_devices_distributed),
       cmocka_unit_test(one_node_distributed),
       cmocka_unit_test(single_class_token),

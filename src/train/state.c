@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 6, SITE_ENTRIES = 6 };
+static const int64_t STEPS_MOST = INT64_C(1000000000000000);
 
 typedef struct Entry {
   char name[NAME];
@@ -51,6 +52,18 @@ static void counters_get(const Session *session, int64_t counters[COUNTERS]) {
   counters[2] = (int64_t)session->emulation.step;
   counters[3] = session->emulation.site ? session->emulation.site[0].navq.updates : 0;
   for (int r = 0; r < 3; r++) memcpy(counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
+}
+
+/* A stored step is one that a run can have come to: all counters agree, and each generator is in a state that it can be in. */
+static Status check_counters(const int64_t counters[COUNTERS], const char *path) {
+  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MOST && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0;
+  for (int r = 0; r < 3; r++) {
+    int64_t any = 0;
+    for (int word = 0; word < 4; word++) any |= counters[4 + 4 * r + word];
+    fine = fine && any != 0;
+  }
+  if (fine) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: \"counters\" holds numbers that no run can have written: it is damaged; start anew", path);
 }
 
 static void counters_put(Session *session, const int64_t counters[COUNTERS]) {

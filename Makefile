@@ -1,5 +1,7 @@
 # ASTRA: one Makefile for everything. `make help` lists the targets, which are the lines that start with two hashes.
 .DELETE_ON_ERROR:
+# Objects of the programs are kept: make would take them for steps in between, remove them and compile them again.
+.SECONDARY:
 SHELL := /bin/bash
 
 ifeq ($(origin CC),default)

@@ -262,8 +262,3 @@ bool tape_find_not_finite(const Tape *tape, TapeFault *fault) {
   fault->number = fault->count + 1 - fault->number;
   return fault->op != NULL;
 }
-
-const char *tape_first_not_finite(const Tape *tape) {
-  TapeFault fault;
-  return tape_find_not_finite(tape, &fault) ? fault.op : NULL;
-}

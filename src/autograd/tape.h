@@ -82,7 +82,6 @@ typedef struct TapeFault {
   const Tensor *output;
 } TapeFault;
 bool tape_find_not_finite(const Tape *tape, TapeFault *fault); /* false: all are finite */
-const char *tape_first_not_finite(const Tape *tape);           /* its operation's name alone; NULL: all are finite */
 
 size_t tape_peak_bytes(const Tape *tape); /* most arena bytes since tape_new */
 

@@ -79,13 +79,6 @@ void *arena_alloc(Arena *arena, size_t bytes) {
   return block;
 }
 
-void *arena_zalloc(Arena *arena, size_t bytes) {
-  size_t start = arena->used, dirty = arena->peak;
-  void *block = arena_alloc(arena, bytes);
-  if (block && dirty > start) memset(block, 0, bytes < dirty - start ? bytes : dirty - start);
-  return block;
-}
-
 size_t arena_mark(const Arena *arena) { return arena->used; }
 
 void arena_release(Arena *arena, size_t mark) {

@@ -21,7 +21,6 @@ void arena_free(Arena *arena); /* accepts NULL */
 
 /* An uninitialised block of at least `bytes`, aligned to ARENA_ALIGN; NULL when the range is full. */
 void *arena_alloc(Arena *arena, size_t bytes);
-void *arena_zalloc(Arena *arena, size_t bytes); /* the same, zeroed */
 
 size_t arena_mark(const Arena *arena);         /* bytes in use now */
 void arena_release(Arena *arena, size_t mark); /* back to a mark; 0 empties the arena */

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/train_options.h"
 #include "train/codebooks.h"
+#include "train/interrupt.h"
 #include "train/plan.h"
 #include "train/state.h"
 #include "train/trainer.h"
@@ -36,7 +37,7 @@ static char *default_out(const TrainOptions *options) {
 }
 
 static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = trainer_interrupt};
+  struct sigaction action = {.sa_handler = interrupt_ask};
   sigemptyset(&action.sa_mask);
   action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program at once */
   sigaction(SIGINT, &action, NULL);
@@ -63,22 +64,29 @@ static void leave_out(const char *out) {
   free(folder);
 }
 
+/* "4", or "2-8" */
+static const char *devices_text(const AstraConfig *astra, char text[32]) {
+  int at = astra->devices_least < astra->devices ? snprintf(text, 32, "%d-", astra->devices_least) : 0;
+  snprintf(text + at, 32 - (size_t)at, "%d", astra->devices);
+  return text;
+}
+
 static void describe(const Session *session) {
   const ModelConfig *config = session->config;
+  char devices[32];
   log_info("%s", dataset_describe(session->train));
   log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
            (long long)config->width, (long long)config_tokens(config), (double)param_count_numbers(model_params(session->model)) / 1e6,
            session->origin, session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
   if (session_astra(session))
-    log_info("astra: %d groups of %d codewords, %d-%d devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
-             config->astra.codebook_size, config->astra.devices_least, config->astra.devices, config_bits_per_token(config),
-             config_compression(config));
+    log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
+             config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
 }
 
-static Status print_json(const Session *session, const TrainResult *result) {
-  json_t *object = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "checkpoint", session->options.out, "steps", (json_int_t)result->steps,
-                             "loss", result->loss, "accuracy_plain", result->plain.accuracy, "accuracy",
+static Status print_json(const Session *session, const TrainResult *result, const char *checkpoint) {
+  json_t *object = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss",
+                             result->loss, "accuracy_plain", result->plain.accuracy, "accuracy",
                              session_astra(session) ? result->emulated.accuracy : result->plain.accuracy, "seconds", result->seconds,
                              "eval_samples", (json_int_t)result->plain.samples);
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -143,7 +151,8 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   Status status = command->dry_run     ? plan_print(&session, command->json)
                   : command->eval_only ? evaluate_only(&session, &result)
                                        : train(&session, command, argc, argv, &result);
-  if (status == STATUS_OK && command->json && !command->dry_run) status = print_json(&session, &result);
+  if (status == STATUS_OK && command->json && !command->dry_run)
+    status = print_json(&session, &result, command->eval_only ? session.origin : session.options.out);
   session_close(&session);
   return status;
 }

@@ -188,6 +188,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MO
   if (status != STATUS_OK) return status_wrap(status, "--resume %s", directory);
   train_options_table(command, table);
   TRY(options_parse(table, count, arguments, positional, &positionals));
+  if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;
   return STATUS_OK;

@@ -119,6 +119,15 @@ Status loader_seek(Loader *loader, int64_t epoch, int64_t step) {
 }
 
 int64_t loader_steps(const Loader *loader) { return loader->plan.steps; }
+
+/* Pixels of one batch, all channels. */
+static size_t batch_numbers(const LoaderOptions *options) { return (size_t)options->batch * 3 * options->image * options->image; }
+
+size_t loader_bytes(const Loader *loader) {
+  const LoaderOptions *options = &loader->plan.options;
+  return (size_t)loader->slot_count * (batch_numbers(options) * sizeof(float) + (size_t)options->batch * sizeof(int32_t));
+}
+
 double loader_waited(const Loader *loader) { return loader->waited; }
 
 int64_t loader_skipped(const Loader *loader) {
@@ -159,7 +168,7 @@ static Status make_slots(Loader *loader) {
   const LoaderOptions *options = &loader->plan.options;
   int ahead = options->ahead ? options->ahead : DEFAULT_AHEAD;
   loader->slot_count = 1 + (ahead > options->workers ? ahead : options->workers); /* 1: the one the caller holds */
-  size_t pixels = (size_t)options->batch * 3 * options->image * options->image;
+  size_t pixels = batch_numbers(options);
   loader->slots = calloc((size_t)loader->slot_count, sizeof *loader->slots);
   loader->faults.known = calloc((size_t)loader->plan.count, 1);
   bool complete = loader->slots && loader->faults.known;

@@ -40,6 +40,7 @@ Status loader_seek(Loader *loader, int64_t epoch,
  * by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);
 int64_t loader_skipped(const Loader *loader); /* different broken pictures met so far */
+size_t loader_bytes(const Loader *loader);    /* of the prepared batches: the one in use and those ahead of it */
 double loader_waited(const Loader *loader);   /* seconds that loader_next spent waiting */
 
 /* For single pictures (inference): resize to image x image, the whole picture, as Hugging Face's ViT does (no crop), and normalise:

@@ -37,7 +37,8 @@ Status link_pair(int fd[2]) {
                     errno == EMFILE ? " (raise the limit with ulimit -n, or use fewer nodes)" : "");
 }
 
-const char *link_peer_name(const Link *link, char name[24]) {
+/* "node 2", "the leader" into name; returns name. */
+static const char *peer_name(const Link *link, char name[24]) {
   if (link->peer < 0)
     snprintf(name, 24, "the leader");
   else
@@ -47,7 +48,7 @@ const char *link_peer_name(const Link *link, char name[24]) {
 
 static Status fail(Link *link, Status code) {
   char name[24];
-  link->status = status_wrap(code, "%s", link_peer_name(link, name));
+  link->status = status_wrap(code, "%s", peer_name(link, name));
   link_close(link);
   return link->status;
 }

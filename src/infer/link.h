@@ -55,9 +55,6 @@ void link_clear(Link *link); /* fd = -1, nothing queued */
 /* A connected pair of sockets. */
 Status link_pair(int fd[2]);
 
-/* "node 2", "the leader" into name; returns name. */
-const char *link_peer_name(const Link *link, char name[24]);
-
 /* Queues a message (header included) of the caller's, which stays unchanged until it has left. PEER when the queue is full: the peer does
  * not read. */
 Status link_send(Link *link, const uint8_t *message, size_t size);

@@ -274,12 +274,14 @@ static Status compare(Leader *leader, const Samples *samples, SelftestReport *re
   return status;
 }
 
-static Status run_samples(const Weights *weights, const Samples *samples, const LeaderOptions *given, SelftestReport *report) {
+static Status run_samples(const Weights *weights, const Samples *samples, const char *path, const LeaderOptions *given,
+                          SelftestReport *report) {
   LeaderOptions options = *given;
   Partition partition = {0};
   Leader *leader = NULL;
   Status status =
       samples->device_of ? partition_map(&partition, samples->tokens, samples->device_of) : partition_even(&partition, samples->tokens, 1);
+  if (status != STATUS_OK) status = status_wrap(status, "%s", path);
   options.batch_most = samples->count < CHUNK ? samples->count : CHUNK;
   options.codes = partition.nodes > 1;
   report->nodes = partition.nodes;
@@ -304,7 +306,7 @@ Status selftest_run(const Weights *weights, const char *directory, const char *p
     status = read_samples(&file, weights, &samples);
     safetensors_close(&file);
   }
-  if (status == STATUS_OK) status = run_samples(weights, &samples, options, report);
+  if (status == STATUS_OK) status = run_samples(weights, &samples, path ? path : inside, options, report);
   release_samples(&samples);
   free(inside);
   return status;

@@ -8,7 +8,8 @@ static Tensor *linear(const BlockContext *context, Tape *tape, Tensor *x, int we
   return op_linear(tape, x, param(context, weight), param(context, bias), ACTIVATION_NONE, NULL);
 }
 
-static bool ask(Tape *tape, Status status) {
+/* An exchange's failure becomes the tape's. */
+static bool went_well(Tape *tape, Status status) {
   if (status != STATUS_OK) tape_fail(tape, status, "%s", status_message());
   return status == STATUS_OK;
 }
@@ -28,7 +29,7 @@ static bool fetch_remote(const BlockContext *context, Tape *tape, int index, Rem
   if (context->layout->remote == 0) return true;
   if (context->exchange == NULL)
     return tape_fail(tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
-  return ask(tape, context->exchange->finish(context->exchange, tape, context->layout, index, 0, &remote->x, &remote->lost));
+  return went_well(tape, context->exchange->finish(context->exchange, tape, context->layout, index, 0, &remote->x, &remote->lost));
 }
 
 /* Site x: K^ and V^ are the block's own projections of X^. The exchange runs while the local q, k and v are computed.
@@ -39,8 +40,8 @@ static Tensor *attention(const BlockContext *context, const BlockParams *block, 
   const ModelConfig *config = context->config;
   const TokenLayout *layout = context->layout;
   Remote remote;
-  if (h == NULL || !ask(tape, call_begin(context->watch, context, tape, index, h))) return NULL;
-  if (layout->remote > 0 && !ask(tape, call_begin(context->exchange, context, tape, index, h))) return NULL;
+  if (h == NULL || !went_well(tape, call_begin(context->watch, context, tape, index, h))) return NULL;
+  if (layout->remote > 0 && !went_well(tape, call_begin(context->exchange, context, tape, index, h))) return NULL;
   Tensor *asking = class_only && layout->class_rows > 0 ? op_gather_rows(tape, h, layout->class_row, layout->class_rows) : h;
   Tensor *q = linear(context, tape, asking, block->query_weight, block->query_bias);
   Tensor *k = linear(context, tape, h, block->key_weight, block->key_bias);

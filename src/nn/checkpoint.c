@@ -101,7 +101,8 @@ Status checkpoint_load_params(Model *model, const char *path, Rng *rng, Checkpoi
   memset(report, 0, sizeof *report);
   CheckpointFiles files;
   TRY(checkpoint_files_open(&files, path));
-  Status status = load_all(&files, model_params(model), rng, report);
+  Status status = checkpoint_files_check_depth(&files, model_config(model)->blocks);
+  if (status == STATUS_OK) status = load_all(&files, model_params(model), rng, report);
   checkpoint_files_close(&files);
   return status;
 }

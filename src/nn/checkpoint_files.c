@@ -130,6 +130,16 @@ size_t checkpoint_files_tensors(const CheckpointFiles *files, bool codebooks) {
   return count;
 }
 
+Status checkpoint_files_check_depth(const CheckpointFiles *files, int64_t blocks) {
+  char name[96];
+  snprintf(name, sizeof name, "vit.encoder.layer.%lld.layernorm_before.weight", (long long)blocks);
+  if (checkpoint_files_find(files, name) == NULL) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s: there are more than the model's %lld blocks (tensor %s); use the model (config.json or --model) "
+                    "that the checkpoint was made for",
+                    files->path, (long long)blocks, name);
+}
+
 bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape) {
   return tensor->dims == dims && memcmp(tensor->shape, shape, (size_t)dims * sizeof *shape) == 0;
 }

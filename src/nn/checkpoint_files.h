@@ -21,6 +21,9 @@ void checkpoint_files_close(CheckpointFiles *files); /* accepts a zeroed one */
 const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name);
 size_t checkpoint_files_tensors(const CheckpointFiles *files, bool codebooks); /* how many are (true) or are not (false) codebooks */
 
+/* BAD_FILE when the files hold more blocks than the model: what is left of a deeper model computes nonsense. */
+Status checkpoint_files_check_depth(const CheckpointFiles *files, int64_t blocks);
+
 bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape);
 const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t *shape); /* "[197, 768]"; returns text */
 

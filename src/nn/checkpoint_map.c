@@ -65,8 +65,10 @@ static Status place_param(CheckpointMapping *mapping, Param *param, real **free_
   return STATUS_OK;
 }
 
-static Status map_all(CheckpointMapping *mapping, ParamSet *set, const char *directory) {
+static Status map_all(CheckpointMapping *mapping, Model *model, const char *directory) {
+  ParamSet *set = model_params(model);
   TRY(checkpoint_files_open(&mapping->files, directory));
+  TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)->blocks));
   TRY(make_block(mapping, set));
   real *free_place = mapping->block;
   for (size_t i = 0; i < set->count; i++) TRY(place_param(mapping, &set->list[i], &free_place));
@@ -78,9 +80,9 @@ static Status map_all(CheckpointMapping *mapping, ParamSet *set, const char *dir
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping) {
   *mapping = calloc(1, sizeof **mapping);
   if (!*mapping) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
-  ParamSet *set = model_params(model);
-  Status status = map_all(*mapping, set, directory);
+  Status status = map_all(*mapping, model, directory);
   if (status == STATUS_OK) return status;
+  ParamSet *set = model_params(model);
   for (size_t i = 0; i < set->count && !set->values; i++) set->list[i].tensor.value = NULL; /* what was placed goes away now */
   checkpoint_unmap(*mapping);
   *mapping = NULL;

@@ -28,10 +28,10 @@ static int panel_of(const char *name) {
   return -1;
 }
 
-static bool is_sparse(const double *values, size_t rows) {
+static size_t count_finite(const double *values, size_t rows) {
   size_t finite = 0;
   for (size_t i = 0; i < rows; i++) finite += isfinite(values[i]) != 0;
-  return finite <= MARKED;
+  return finite;
 }
 
 Status curves_draw(const char *path, const char *title, const char *const *names, size_t count, const double *steps,
@@ -43,8 +43,11 @@ Status curves_draw(const char *path, const char *title, const char *const *names
   for (int p = 0; p < PANELS; p++) {
     const int kind = drawing_order[p];
     const size_t first = line;
-    for (size_t c = 0; c < count; c++)
-      if (panel_of(names[c]) == kind) lines[line++] = (PlotSeries){names[c], steps, series[c], rows, is_sparse(series[c], rows)};
+    for (size_t c = 0; c < count; c++) {
+      size_t finite = count_finite(series[c], rows);
+      if (panel_of(names[c]) == kind && (finite > 0 || rows == 0)) /* what a run never has (a plain one no codebooks) is not drawn */
+        lines[line++] = (PlotSeries){names[c], steps, series[c], rows, finite <= MARKED};
+    }
     if (line == first) continue;
     drawn[used++] = (PlotPanel){panels[kind].title, "step", panels[kind].y_label, lines + first, line - first, false, false};
   }

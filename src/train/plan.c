@@ -32,7 +32,6 @@ static Status plan_step(Session *session, Plan *plan) {
   Status status = trainer_micro_step(session, &batch, &result);
   plan->step_flops = matmul_counted().flops;
   plan->activations = (double)tape_peak_bytes(session->tape);
-  plan->data = 4.0 * batch.count * 3 * (double)(session->config->image * session->config->image);
   matmul_reset_count();
   session->map_rng = map_rng; /* the plan leaves no trace in the run */
   session->mixup_rng = mixup_rng;
@@ -47,7 +46,8 @@ Status plan_make(Session *session, Plan *plan) {
                  .weights = block,
                  .gradients = block,
                  .moments = 2 * block,
-                 .average = session->optimizer.average ? block : 0};
+                 .average = session->optimizer.average ? block : 0,
+                 .data = (double)(loader_bytes(session->train_loader) + loader_bytes(session->test_loader))};
   for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
     const EmulateSite *site = &session->emulation.site[index];
     double words = (double)(site->book.entries * site->book.width), codes = (double)(site->book.entries * site->book.groups);
@@ -61,7 +61,7 @@ Status plan_make(Session *session, Plan *plan) {
 }
 
 static double total_bytes(const Plan *plan) {
-  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations;
+  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations + plan->data;
 }
 
 static double available_bytes(void) {
@@ -99,6 +99,7 @@ static void print_text(const Session *session, const Plan *plan, const char *she
   if (plan->average > 0) print_bytes("averaged weights", plan->average);
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
   print_bytes("activations and gradients of them", plan->activations);
+  print_bytes("batches of pictures, made ahead", plan->data);
   print_bytes("together", total_bytes(plan));
   printf("matrix products\n");
   printf("  %-34s %10.3f GFLOP a picture\n", "plain forward", plan->forward_flops / 1e9 / (double)session->options.batch);
@@ -113,12 +114,12 @@ static void print_text(const Session *session, const Plan *plan, const char *she
 
 static Status print_json(const Session *session, const Plan *plan, const char *sheet) {
   bool astra = session_astra(session);
-  json_t *object =
-      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "parameters", plan->parameters, "weight_bytes",
-                plan->weights, "gradient_bytes", plan->gradients, "moment_bytes", plan->moments, "average_bytes", plan->average,
-                "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations, "total_bytes", total_bytes(plan), "forward_flops",
-                plan->forward_flops, "step_flops", plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0,
-                "compression", astra ? config_compression(session->config) : 1.0, "sheet", sheet);
+  json_t *object = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "parameters", plan->parameters,
+                             "weight_bytes", plan->weights, "gradient_bytes", plan->gradients, "moment_bytes", plan->moments,
+                             "average_bytes", plan->average, "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations,
+                             "data_bytes", plan->data, "total_bytes", total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops",
+                             plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0, "compression",
+                             astra ? config_compression(session->config) : 1.0, "sheet", sheet);
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
   if (text != NULL) puts(text);
   free(text);

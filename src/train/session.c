@@ -74,7 +74,6 @@ static Status check_sizes(const ModelConfig *config, const TrainOptions *options
   return STATUS_OK;
 }
 
-/* A checkpoint given to --init as a directory knows its own configuration better than the preset of the same name. */
 static Status read_config(ModelConfig *config, const TrainOptions *options, const Dataset *data) {
   TRY(base_config(config, options, dataset_classes(data)));
   if (options->image_size > 0) config->image = options->image_size;
@@ -139,25 +138,54 @@ static Status no_weights(const TrainOptions *options) {
       options->model, where, options->model);
 }
 
-static Status load_weights(Session *session) {
+/* Sets session->origin: a path, "random" or "mimetic". */
+static Status find_weights(Session *session) {
   const TrainOptions *options = &session->options;
+  if (options->init == NULL && !files_is_dir(options->model))
+    return data_paths_find("checkpoints", options->model, options->data_dir, &session->origin) == STATUS_OK ? STATUS_OK
+                                                                                                            : no_weights(options);
+  session->origin = strdup(options->init != NULL ? options->init : options->model);
+  return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+}
+
+static bool starts_with(const Session *session, const char *how) { return strcmp(session->origin, how) == 0; }
+static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
+
+static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
+  config->heads = theirs->heads;
+  config->kv_heads = theirs->kv_heads;
+  config->activation = theirs->activation;
+  config->norm_eps = theirs->norm_eps;
+  if (!normalisation) return;
+  memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
+  memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
+  config->resample = theirs->resample;
+}
+
+/* What the shapes of weights do not show is taken from the config.json and the preprocessor_config.json beside them, where these are: a
+ * preset of the same name may differ. */
+static Status adopt_config(const Session *session, ModelConfig *config) {
+  ModelConfig theirs;
+  if (from_scratch(session)) return STATUS_OK;
+  char *own = files_join(session->origin, "config.json"), *pictures = files_join(session->origin, "preprocessor_config.json");
+  Status status = own != NULL && pictures != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, session->origin)) == STATUS_OK) {
+    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(pictures));
+    config_release(&theirs);
+  }
+  free(own);
+  free(pictures);
+  return status;
+}
+
+static Status load_weights(Session *session) {
   ParamSet *params = model_params(session->model);
   Rng rng;
-  rng_init(&rng, (uint64_t)options->seed, STREAM_INIT);
-  bool mimetic = options->init != NULL && strcmp(options->init, "mimetic") == 0;
-  if (mimetic || (options->init != NULL && strcmp(options->init, "random") == 0)) {
-    param_initialise(params, &rng);
-    if (mimetic) model_initialise_mimetic(session->model, &rng);
-    session->origin = strdup(options->init);
-    return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
-  }
-  if (options->init != NULL || files_is_dir(options->model)) {
-    session->origin = strdup(options->init != NULL ? options->init : options->model);
-  } else if (data_paths_find("checkpoints", options->model, options->data_dir, &session->origin) != STATUS_OK) {
-    return no_weights(options);
-  }
-  if (session->origin == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  return checkpoint_load_params(session->model, session->origin, &rng, &session->report);
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
+  if (!from_scratch(session)) return checkpoint_load_params(session->model, session->origin, &rng, &session->report);
+  param_initialise(params, &rng);
+  if (starts_with(session, "mimetic")) model_initialise_mimetic(session->model, &rng);
+  return STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- open and close */
@@ -214,6 +242,8 @@ static Status open_work(Session *session, bool train) {
 
 static Status open_all(Session *session, bool train, ModelConfig *config) {
   TRY(open_data(session, config));
+  TRY(find_weights(session));
+  TRY(adopt_config(session, config));
   TRY(model_new(&session->model, config));
   session->config = model_config(session->model);
   TRY(check_map(session));

@@ -52,7 +52,7 @@ typedef struct Session {
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */
-  char *origin;              /* where the weights came from: a path, or "random" */
+  char *origin;              /* where the weights came from: a path, "random" or "mimetic" */
   Emulation emulation;       /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];
@@ -66,7 +66,8 @@ typedef struct Session {
 } Session;
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
- * weights of the model's name are looked for, and their absence is an error that says where and what to do). With `train` false only what
+ * weights of the model's name are looked for, and their absence is an error that says where and what to do). A config.json beside the
+ * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures. With `train` false only what
  * evaluation and K-means need is opened: no gradients, no optimizer. */
 Status session_open(Session *session, const TrainOptions *options, bool train);
 void session_close(Session *session); /* fine on a zeroed session */

@@ -1,10 +1,11 @@
 /* The training state: see state.h. One table (describe) serves saving and loading, so that neither can forget an entry. */
 #include "train/state.h"
+#include "nn/checkpoint_files.h"
 #include "nn/safetensors.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 6, SITE_ENTRIES = 6 };
+enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 6, SITE_ENTRIES = 6, PART = 1024 };
 static const int64_t STEPS_MOST = INT64_C(1000000000000000);
 
 typedef struct Entry {
@@ -124,19 +125,36 @@ Status state_save(const Session *session, const char *directory) {
   return status;
 }
 
-static Status load_table(const Table *table, const SafeFile *file) {
-  for (size_t i = 0; i < table->count; i++) {
-    const Entry *entry = &table->list[i];
-    const SafeTensor *tensor = safetensors_find(file, entry->name);
-    if (tensor == NULL)
-      return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
-                        file->path, entry->name);
-    if (tensor->count != entry->count || tensor->dtype != entry->dtype)
-      return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %lld numbers, but this run needs %lld: resume with the options of that run",
-                        file->path, entry->name, (long long)tensor->count, (long long)entry->count);
+/* The numbers as they lie in the file, perhaps not aligned. */
+static Status check_finite(const SafeTensor *tensor, const char *path) {
+  real part[PART];
+  for (int64_t at = 0; at < tensor->count; at += PART) {
+    int64_t count = tensor->count - at < PART ? tensor->count - at : PART;
+    memcpy(part, tensor->data + (size_t)at * sizeof *part, (size_t)count * sizeof *part);
+    TRY(checkpoint_check_finite(path, tensor->name, part, count));
   }
-  for (size_t i = 0; i < table->count; i++) /* nothing is overwritten before everything fits */
-    memcpy(table->list[i].data, safetensors_find(file, table->list[i].name)->data, safetensors_find(file, table->list[i].name)->bytes);
+  return STATUS_OK;
+}
+
+static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTensor *tensor) {
+  if (tensor == NULL)
+    return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
+                      file->path, entry->name);
+  if (tensor->count != entry->count || tensor->dtype != entry->dtype)
+    return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %lld numbers, but this run needs %lld: resume with the options of that run",
+                      file->path, entry->name, (long long)tensor->count, (long long)entry->count);
+  if (entry->dtype == SAFE_REAL) return check_finite(tensor, file->path);
+  int64_t counters[COUNTERS];
+  memcpy(counters, tensor->data, sizeof counters);
+  return check_counters(counters, file->path);
+}
+
+static Status load_table(const Table *table, const SafeFile *file) {
+  for (size_t i = 0; i < table->count; i++) TRY(check_entry(&table->list[i], file, safetensors_find(file, table->list[i].name)));
+  for (size_t i = 0; i < table->count; i++) { /* nothing is overwritten before everything fits */
+    const SafeTensor *tensor = safetensors_find(file, table->list[i].name);
+    memcpy(table->list[i].data, tensor->data, tensor->bytes);
+  }
   return STATUS_OK;
 }
 

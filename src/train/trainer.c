@@ -4,17 +4,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "train/interrupt.h"
 #include "train/metrics.h"
 #include "train/mixup.h"
 #include "train/plan.h"
 #include "train/selftest_writer.h"
 #include "train/state.h"
 #include <math.h>
-#include <signal.h>
-
-static volatile sig_atomic_t interrupted;
-
-void trainer_interrupt(int signal_number) { interrupted = signal_number; }
 
 /* ---------------------------------------------------------------- one step */
 
@@ -191,6 +187,15 @@ static void print_codebooks(const Session *session) {
   }
 }
 
+static Status draw_curves(const Run *run) {
+  const TrainOptions *options = &run->session->options;
+  char title[512], astra[64] = "plain";
+  if (session_astra(run->session))
+    snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
+  snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
+  return metrics_draw(run->metrics, title);
+}
+
 static Status report_evaluation(Run *run) {
   Session *session = run->session;
   TrainResult *result = run->result;
@@ -215,7 +220,7 @@ static Status report_evaluation(Run *run) {
   }
   TRY(metrics_row(run->metrics, session->step, clock_now() - run->started, values));
   run->interval_started += clock_now() - started; /* evaluation is not training time */
-  return metrics_draw(run->metrics, session->options.out);
+  return draw_curves(run);
 }
 
 /* ---------------------------------------------------------------- the loop */
@@ -253,20 +258,26 @@ static Status train_step(Run *run) {
   return STATUS_OK;
 }
 
+static Status say_interrupted(const Session *session) {
+  return status_set(STATUS_INTERRUPTED, "interrupted after step %lld of %lld; go on with `astra-train --resume %s`",
+                    (long long)session->step, (long long)session->total_steps, session->options.out);
+}
+
+static Status stop_early(const Run *run) {
+  TRY(trainer_save(run->session));
+  TRY(draw_curves(run));
+  return say_interrupted(run->session);
+}
+
 static Status after_step(Run *run) {
   Session *session = run->session;
   const TrainOptions *options = &session->options;
   bool last = session->step == session->total_steps, epoch = session->step % session_epoch_steps(session) == 0;
   if (last || session->step % options->log_every == 0) TRY(report_interval(run));
-  if (last || (epoch && session->step / session_epoch_steps(session) % options->eval_every == 0)) TRY(report_evaluation(run));
-  if (last || epoch || session->step % options->checkpoint_every == 0) TRY(trainer_save(session));
-  return STATUS_OK;
-}
-
-static Status stop_early(Session *session) {
-  TRY(trainer_save(session));
-  return status_set(STATUS_INTERRUPTED, "interrupted after step %lld of %lld; go on with `astra-train --resume %s`",
-                    (long long)session->step, (long long)session->total_steps, session->options.out);
+  if (last || epoch || session->step % options->checkpoint_every == 0) TRY(trainer_save(session)); /* whatever becomes of the evaluation */
+  if (!last && !(epoch && session->step / session_epoch_steps(session) % options->eval_every == 0)) return STATUS_OK;
+  Status status = report_evaluation(run);
+  return status == STATUS_INTERRUPTED ? say_interrupted(session) : status;
 }
 
 /* A run that is resumed when there is nothing left to do still says how good it is. */
@@ -275,8 +286,9 @@ static Status evaluate_finished(Run *run) {
   log_info("step %lld of %lld is done already: a larger --max-steps or --epochs would go on", (long long)session->step,
            (long long)session->total_steps);
   TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
-  if (!session_astra(session)) return STATUS_OK;
-  return validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated);
+  if (session_astra(session))
+    TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated));
+  return draw_curves(run);
 }
 
 static Status loop(Run *run) {
@@ -285,12 +297,18 @@ static Status loop(Run *run) {
   if (session->step >= session->total_steps) return evaluate_finished(run);
   TRY(loader_seek(session->train_loader, session->step / steps, session->step % steps * accumulate));
   while (session->step < session->total_steps) {
-    if (interrupted) return stop_early(session);
+    if (interrupt_asked()) return stop_early(run);
     TRY(train_step(run));
     if (session->step % steps == 0) TRY(loader_seek(session->train_loader, session->step / steps, 0)); /* leftover micro-batches */
     TRY(after_step(run));
   }
   return STATUS_OK;
+}
+
+/* Each was named when it was met. */
+static void count_broken(const Session *session) {
+  long long train = (long long)loader_skipped(session->train_loader), test = (long long)loader_skipped(session->test_loader);
+  if (train + test > 0) log_warning("%lld broken pictures of the training part and %lld of the test part were skipped", train, test);
 }
 
 Status trainer_run(Session *session, TrainResult *result) {
@@ -300,6 +318,7 @@ Status trainer_run(Session *session, TrainResult *result) {
   TRY(files_make_dirs(session->options.out));
   TRY(metrics_open(&run.metrics, session->options.out, COLUMN_NAMES, COLUMNS, session->step > 0 ? session->step : -1));
   Status status = loop(&run);
+  count_broken(session);
   result->steps = session->step;
   result->seconds = clock_now() - run.started;
   metrics_close(run.metrics);

@@ -1,8 +1,8 @@
 /* The training loop: batches, maps, steps, reports, evaluations, checkpoints. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
-#include "train/validate.h"
 #include "train/session.h"
+#include "train/validate.h"
 
 typedef struct TrainResult {
   int64_t steps;
@@ -11,9 +11,9 @@ typedef struct TrainResult {
   double seconds;
 } TrainResult;
 
-/* Trains from session->step to session->total_steps and leaves the checkpoint in options.out. A signal (trainer_interrupt) ends the run
- * after the step under way with a saved state and STATUS_INTERRUPTED; a loss that is not finite ends it with STATUS_NUMERIC, naming step
- * and tensor, and leaves the last good checkpoint as it is. */
+/* Trains from session->step to session->total_steps and leaves the checkpoint in options.out. A signal (interrupt_ask) ends the run
+ * after the step or the evaluation's batch under way with a saved state and STATUS_INTERRUPTED; a loss that is not finite ends it with
+ * STATUS_NUMERIC, naming step and tensor, and leaves the last good checkpoint as it is. */
 Status trainer_run(Session *session, TrainResult *result);
 
 /* One micro-batch: map, forward, loss, backward, codebook updates; gradients are added up. *correct counts right answers. */
@@ -22,9 +22,6 @@ typedef struct StepResult {
   int64_t correct, samples;
 } StepResult;
 Status trainer_micro_step(Session *session, const Batch *batch, StepResult *result);
-
-/* Asks a run to stop: async-signal-safe. */
-void trainer_interrupt(int signal_number);
 
 /* Writes config, weights (averaged ones if kept), codebooks, selftest and state into options.out. */
 Status trainer_save(Session *session);

@@ -1,8 +1,10 @@
 /* Validation: see validate.h. */
 #include "train/validate.h"
 #include "autograd/ops/ops.h"
+#include "train/interrupt.h"
 
-void validate_use_average(Session *session, bool average) {
+/* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
+static void use_average(Session *session, bool average) {
   const Optimizer *optimizer = &session->optimizer;
   if (optimizer->average == NULL) return;
   ParamSet *params = model_params(session->model);
@@ -35,6 +37,7 @@ static Status validate_all(Session *session, const TokenLayout *layout, Exchange
   TRY(loader_seek(session->test_loader, 0, 0));
   while (sum->samples < samples) {
     Batch batch;
+    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
     TRY(loader_next(session->test_loader, &batch));
     if (batch.count > samples - sum->samples) batch.count = (int)(samples - sum->samples);
     TRY(validate_batch(session, &batch, layout, exchange, sum));
@@ -52,9 +55,9 @@ Status validate_run(Session *session, int devices, int64_t samples, Validation *
     layout = &session->layout;
   }
   tape_record(session->tape, false);
-  validate_use_average(session, true);
+  use_average(session, true);
   Status status = validate_all(session, layout, devices > 0 ? &session->emulation.exchange : NULL, samples, result);
-  validate_use_average(session, false);
+  use_average(session, false);
   if (result->samples > 0) {
     result->accuracy /= (double)result->samples;
     result->loss /= (double)result->samples;

@@ -9,10 +9,8 @@ typedef struct Validation {
   int64_t samples;
 } Validation;
 
-/* The first `samples` records (0: all). devices 0: the plain model. The averaged weights are used where the optimizer keeps them. */
+/* The first `samples` records (0: all). devices 0: the plain model. The averaged weights are used where the optimizer keeps them.
+ * STATUS_INTERRUPTED when interrupt_ask was called. */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
-
-/* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
-void validate_use_average(Session *session, bool average);
 
 #endif

@@ -120,6 +120,7 @@ expect "evaluation alone" 0 --model run "${data[@]}" --codebook-size 16 --groups
 out "^accuracy .*% on 4 emulated devices, .*% plain (20 pictures)$"; last "$accuracies"
 [ ! -e nowhere ] || report "evaluation made a checkpoint"
 expect "evaluation with all that the checkpoint says" 0 --model run "${data[@]}" --eval-only --json; last "$accuracies"
+last '"checkpoint":"run"'
 expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; out "^accuracy .*% (20 pictures)$"
 expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
 expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
@@ -133,11 +134,22 @@ last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ ! -e plain/selftest.sa
 ! grep -q astra.layers plain/model.safetensors || report "a plain model has codebooks"
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
+expect "mimetic start on half the patches" 0 "${tiny[@]}" --init mimetic --groups 0 --patch-drop 0.5 --max-steps 2 --out mimetic --json
+err "weights from mimetic"; last '"steps":2,'
 expect "fixed counts" 0 "${tiny[@]}" --groups 4 --map fixed --counts 7,4,3,2 --max-steps 2 --out fixed -q
 expect "codebooks and weights of another run, in half precision" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --codebooks run \
   --max-steps 1 --dtype f16 --out half; err "weights from run"
 [ "$(stat -c %s half/model.safetensors)" -lt $(($(stat -c %s run/model.safetensors) * 2 / 3)) ] || report "float16 is not smaller"
 expect "a file of weights" 0 --model tiny "${data[@]}" --init run/model.safetensors --max-steps 1 --out file; err "weights from run/model.safetensors"
+# What the shapes do not show comes with the weights: heads, activation, epsilon, normalisation.
+mkdir normal; cp run/model.safetensors normal
+sed 's/"layer_norm_eps": *[0-9.e-]*/"layer_norm_eps": 0.5/; s/"num_attention_heads": *4/"num_attention_heads": 2/' run/config.json >normal/config.json
+echo '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.75, 0.75, 0.75]}' >normal/preprocessor_config.json
+expect "the configuration beside the weights" 0 --model tiny "${data[@]}" --init normal --max-steps 1 --out adopted
+for field in layer_norm_eps num_attention_heads; do
+  [ "$(grep -o "\"$field\": *[0-9.e-]*" adopted/config.json)" = "$(grep -o "\"$field\": *[0-9.e-]*" normal/config.json)" ] || report "$field is the preset's"
+done
+tr -d ' \n' <adopted/preprocessor_config.json | grep -q '"image_std":\[0\.75,' || report "the normalisation is the preset's"
 expect "other pictures" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
 
 # ---- what it refuses, and leaves as it was
@@ -156,6 +168,8 @@ done
 expect "a lying header" 1 --model tiny "${data[@]}" --init cut --max-steps 1 --out never; err "cut/model.safetensors"
 sed 's/"hidden_size": *48/"hidden_size": 96/' run/config.json >cut/config.json; cp run/model.safetensors cut
 expect "weights of another width" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut"; err "48"; err "96"
+sed 's/"num_hidden_layers": *2/"num_hidden_layers": 1/' run/config.json >cut/config.json
+expect "a deeper model's weights" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut"; err "1 blocks"
 echo '{"model_type": "vit"' >cut/config.json
 expect "a broken config.json" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut/config.json"
 [ ! -e never ] || report "a refused run made its directory"

@@ -46,7 +46,7 @@ static void patch_forward(Tape *tape, void *record) {
 }
 
 static void add_columns(const PatchEmbed *job, Tensor *to, int64_t at, int64_t begin, int64_t end, const real *dy) {
-  if (op_wants(to)) kernels()->add(end - begin, dy + begin, to->grad + at * job->width + begin);
+  if (to->grad) kernels()->add(end - begin, dy + begin, to->grad + at * job->width + begin);
 }
 
 static void rest_backward_body(void *context, int64_t begin, int64_t end, int thread) {

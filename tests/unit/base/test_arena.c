@@ -61,17 +61,6 @@ static void a_full_range_gives_null_and_stays_usable(void **state) {
   arena_free(arena);
 }
 
-static void zalloc_clears_memory_that_was_used(void **state) {
-  (void)state;
-  Arena *arena = arena_new(1 << 20);
-  memset(arena_alloc(arena, 3000), 0xff, 3000);
-  arena_release(arena, 0);
-  const uint8_t *block = arena_zalloc(arena, 9000); /* partly used before, partly fresh */
-  for (int i = 0; i < 9000; i++) assert_int_equal(block[i], 0);
-  assert_null(arena_zalloc(arena, arena_reserved(arena)));
-  arena_free(arena);
-}
-
 static void a_huge_reservation_costs_nothing(void **state) {
   (void)state;
   Arena *arena = arena_new(SIZE_MAX); /* halved until the system agrees */
@@ -105,7 +94,6 @@ int main(void) {
       cmocka_unit_test(blocks_are_aligned_and_disjoint),
       cmocka_unit_test(release_returns_to_the_mark),
       cmocka_unit_test(a_full_range_gives_null_and_stays_usable),
-      cmocka_unit_test(zalloc_clears_memory_that_was_used),
       cmocka_unit_test(a_huge_reservation_costs_nothing),
 #ifdef __SANITIZE_ADDRESS__
       cmocka_unit_test(red_zones_follow_every_block),

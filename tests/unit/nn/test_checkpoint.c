@@ -174,6 +174,29 @@ static void test_bare_model(void **state) {
   model_free(back);
 }
 
+/* The rest of a deeper model is no model. */
+static void test_deeper(void **state) {
+  (void)state;
+  static const float ones[16];
+  Model *model = default_model(), *back = default_model();
+  const char *const prefix[] = {"", "vit."}; /* cut off the names, so: with it and without */
+  for (int i = 0; i < 2; i++) {
+    Bent bent;
+    CheckpointReport report;
+    items_of(&bent, model, prefix[i]);
+    bent.items[bent.count++] =
+        (SafeItem){.name = i ? "encoder.layer.2.layernorm_before.weight" : "vit.encoder.layer.2.layernorm_before.weight",
+                   .source = SAFE_F32,
+                   .dims = 1,
+                   .shape = {16},
+                   .data = ones};
+    assert_int_equal(load(back, save_bent(&bent, "deeper.safetensors"), &report), STATUS_BAD_FILE);
+    assert_message("more than the model's 2 blocks");
+  }
+  model_free(model);
+  model_free(back);
+}
+
 static void test_new_head(void **state) {
   (void)state;
   Model *model = default_model(), *other = tiny_model(8, 4, 9);
@@ -557,6 +580,7 @@ int main(void) {
       cmocka_unit_test(test_round_trip),
       cmocka_unit_test(test_values_of_another_block),
       cmocka_unit_test(test_bare_model),
+      cmocka_unit_test(test_deeper),
       cmocka_unit_test(test_new_head),
       cmocka_unit_test(test_half_a_head),
       cmocka_unit_test(test_other_image_size),

@@ -1,8 +1,10 @@
 /* A run that stops and goes on ends with the same bits as one that does not; a state that does not fit is refused before anything is
  * overwritten. How a signal ends the program is tests/cli/astra-train.sh's. */
 #include "base/clock.h"
+#include "train/interrupt.h"
 #include "train/state.h"
 #include "unit/train/tiny_run.h"
+#include <math.h>
 #include <sys/stat.h>
 
 enum { STEPS = 12, VARIANTS = 5 };
@@ -149,6 +151,26 @@ static void a_cut_state_is_refused(void **state) {
   free(data);
 }
 
+/* Damage that leaves the file's shape alone: numbers that no run can have written. */
+static void a_damaged_state_is_refused(void **state) {
+  (void)state;
+  TrainOptions options = variant(0);
+  const char *const words[] = {"counters", "counters", "counters", "params", "site.1.sums"};
+  for (int damage = 0; damage < 5; damage++) {
+    Session session;
+    tiny_open(&session, &options);
+    steps_to(&session, 1);
+    if (damage == 0) session.step = -1;
+    if (damage == 1) session.optimizer.steps = 7;
+    if (damage == 2) memset(&session.map_rng, 0, sizeof session.map_rng);
+    if (damage == 3) model_params(session.model)->values[5] = (real)NAN;
+    if (damage == 4) session.emulation.site[1].ema.sums[3] = (real)INFINITY;
+    tiny_check(state_save(&session, tiny_path("damaged")));
+    session_close(&session);
+    assert_refused(&options, tiny_path("damaged"), STATUS_BAD_FILE, words[damage]);
+  }
+}
+
 /* trainer_run ends at a signal with everything saved, and its successor at the same bits as an undisturbed run. */
 static void an_interrupted_run_leaves_all_it_needs(void **state) {
   (void)state;
@@ -164,7 +186,7 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
   tiny_set_out(&options, out[1], "interrupted");
   tiny_open(&first, &options);
   steps_to(&first, 3);
-  trainer_interrupt(15); /* from here on for the life of this program: this test comes last */
+  interrupt_ask(15); /* from here on for the life of this program: this test comes last */
   assert_int_equal(trainer_run(&first, &result), STATUS_INTERRUPTED);
   assert_non_null(strstr(status_message(), "step 3 of 7"));
   assert_non_null(strstr(status_message(), "--resume"));
@@ -187,6 +209,7 @@ int main(void) {
       cmocka_unit_test(a_state_goes_there_and_back),
       cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
       cmocka_unit_test(a_cut_state_is_refused),
+      cmocka_unit_test(a_damaged_state_is_refused),
       cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);

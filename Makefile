@@ -134,7 +134,7 @@ $(BUILD)/tests/golden_double: tests/golden/golden.c $(call libraries,$(uses_cli)
 	$(call say,TEST $@)
 	$(Q)$(compile_test) -DASTRA_DOUBLE $< $(link_inputs) -o $@
 
-$(BUILD)/tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay_main.c $(call libraries,$(uses_cli),float) | $(DEPS)
+$(BUILD)/tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay_main.c $(CLI_SHARED) $(call libraries,$(uses_cli),float) | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,TEST $@)
 	$(Q)$(compile_test) -Wno-missing-prototypes $(filter %.c,$^) $(link_inputs) -o $@
@@ -191,7 +191,7 @@ fuzz:
 # Called by tools/fuzz.sh with CC=clang and BUILD=build-fuzz.
 .PHONY: fuzz-programs
 fuzz-programs: $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(call libraries,$(uses_cli),float) | $(DEPS)
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(CLI_SHARED) $(call libraries,$(uses_cli),float) | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,FUZZ $@)
 	$(Q)$(compile_test) -Wno-missing-prototypes $< $(link_inputs) -fsanitize=fuzzer -o $@

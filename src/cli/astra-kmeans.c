@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/codebook_report.h"
+#include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +120,11 @@ static const char *default_out(const TrainOptions *train) {
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   if (!train->quiet) log_info("%s; weights from %s", dataset_describe(session->train), session->origin);
-  TRY(codebooks_fit_judged(session, reports));
+  TRY(checkpoint_refuse_codebooks(train->out)); /* both before the work, not after it */
+  TRY(out_directory_try(train->out, NULL, "codebooks.safetensors"));
+  Status status = codebooks_fit_judged(session, reports);
+  if (status != STATUS_OK) out_directory_leave(train->out, NULL);
+  TRY(status);
   TRY(checkpoint_save_codebooks(session->config, train->out, session->emulation.codewords, (SafeDtype)train->dtype));
   return codebook_report_judged(session->config, train->out, reports, kmeans->shared.json);
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include "train/codebooks.h"
 #include "train/interrupt.h"
@@ -14,7 +15,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
 static const char ABOUT[] = "Fine-tunes a vision transformer to run on several devices that exchange vector-quantised codes.";
@@ -43,25 +43,6 @@ static void catch_signals(void) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
-}
-
-/* That the checkpoint can be written is tried before any work is done for it. What an earlier run left there stays as it is. */
-static Status check_out(const char *out) {
-  char *folder = files_join(out, "training"), *path = folder ? files_join(folder, "state.safetensors") : NULL;
-  FileWriter writer;
-  Status status = path != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK) status = files_create(&writer, path);
-  if (status == STATUS_OK) files_abort(&writer);
-  free(path);
-  free(folder);
-  return status == STATUS_OK ? status : status_wrap(status, "--out %s", out);
-}
-
-/* Takes back what check_out made, where nothing came into it. */
-static void leave_out(const char *out) {
-  char *folder = files_join(out, "training");
-  if (folder != NULL && rmdir(folder) == 0) rmdir(out);
-  free(folder);
 }
 
 /* "4", or "2-8" */
@@ -100,7 +81,7 @@ static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks;
   Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session);
-  if (status != STATUS_OK) leave_out(session->options.out);
+  if (status != STATUS_OK) out_directory_leave(session->options.out, "training");
   return status;
 }
 
@@ -128,7 +109,7 @@ static Status evaluate_only(Session *session, TrainResult *result) {
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  TRY(check_out(session->options.out));
+  TRY(out_directory_try(session->options.out, "training", "state.safetensors"));
   if (command->resume != NULL)
     TRY(state_load(session, command->resume));
   else

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_FILE_MOST = 1 << 16, REMEMBERED_MOST = 256 };
+enum { OPTIONS_FILE_MOST = 1 << 16 };
 
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]) {
   *command = (TrainCommand){0};
@@ -156,18 +156,12 @@ static Status check_harmless(const Option *table) {
   return STATUS_OK;
 }
 
-/* The lines of a file as an argument vector, in one block that lives as long as the program (the options point into it). */
-static Status read_arguments(const char *path, char **arguments, int *count) {
-  static char *text;
-  size_t size;
-  free(text);
-  text = NULL;
-  TRY(files_read(path, OPTIONS_FILE_MOST, &text, &size));
+Status train_options_split(char *text, size_t size, const char *path, char *arguments[TRAIN_OPTIONS_REMEMBERED], int *count) {
   *count = 1;
   arguments[0] = text;
   for (char *at = text; at < text + size;) {
     char *end = memchr(at, '\n', (size_t)(text + size - at));
-    if (end == NULL || *count >= REMEMBERED_MOST)
+    if (end == NULL || *count >= TRAIN_OPTIONS_REMEMBERED)
       return status_set(STATUS_BAD_FILE, "%s is damaged: it should hold one option to a line", path);
     *end = '\0';
     arguments[(*count)++] = at;
@@ -176,11 +170,21 @@ static Status read_arguments(const char *path, char **arguments, int *count) {
   return STATUS_OK;
 }
 
+/* Those of a file, in one block that lives as long as the program (the options point into it). */
+static Status read_arguments(const char *path, char **arguments, int *count) {
+  static char *text;
+  size_t size;
+  free(text);
+  text = NULL;
+  TRY(files_read(path, OPTIONS_FILE_MOST, &text, &size));
+  return train_options_split(text, size, path, arguments, count);
+}
+
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
-  char *arguments[REMEMBERED_MOST], *path = options_path(directory);
-  const char *positional[REMEMBERED_MOST];
+  char *arguments[TRAIN_OPTIONS_REMEMBERED], *path = options_path(directory);
+  const char *positional[TRAIN_OPTIONS_REMEMBERED];
   int count, positionals;
   if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   Status status = read_arguments(path, arguments, &count);

@@ -10,7 +10,7 @@ typedef struct TrainCommand {
   bool dry_run, json, eval_only;
 } TrainCommand;
 
-enum { TRAIN_OPTIONS_MOST = 64 };
+enum { TRAIN_OPTIONS_MOST = 64, TRAIN_OPTIONS_REMEMBERED = 256 };
 
 /* Sets the defaults and fills `table`, whose targets lie in `command`. */
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]);
@@ -23,6 +23,10 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
 
 /* Remembers the options given on this command line in DIRECTORY/training/options.txt, one to a line. */
 Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads);
+
+/* Remembered options as an argument vector that points into `text`, whose line ends become NULs; entry 0 stands for the program's name.
+ * BAD_FILE, naming `path`: a last line without an end, or too many lines. */
+Status train_options_split(char *text, size_t size, const char *path, char *arguments[TRAIN_OPTIONS_REMEMBERED], int *count);
 
 /* Sets `command` from the remembered options of command->resume, then from argv again, where only options that leave the numbers alone may
  * stand. */

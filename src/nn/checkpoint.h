@@ -36,5 +36,6 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
 /* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
  * holds a model.safetensors is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);
+Status checkpoint_refuse_codebooks(const char *directory); /* that check alone, for before the work */
 
 #endif

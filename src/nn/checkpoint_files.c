@@ -1,14 +1,13 @@
 /* The files of a checkpoint: one model.safetensors or many shards named by an index, opened and searched as one set of tensors.
- * Leaves out what the tensors mean to a model. Invariant: a shard is a file of the checkpoint's own directory, whatever the index says. */
+ * Leaves out what the tensors mean to a model. Invariant: only names that shard_index.c has let through are opened as shards. */
 #include "nn/checkpoint_files.h"
-#include <jansson.h>
+#include "nn/shard_index.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const size_t MOST_INDEX_BYTES = (size_t)64 << 20;
-enum { MOST_SHARDS = 1024 };
 static const char codebook_prefix[] = "astra.layers.";
 
 static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "no memory to open the checkpoint %s", path); }
@@ -25,40 +24,23 @@ static Status add_file(CheckpointFiles *files, const char *path) {
 /* ---- shards */
 
 static Status add_shard(CheckpointFiles *files, const char *name, const char *index_path) {
-  if (!name || !*name || *name == '.' || strchr(name, '/'))
-    return status_set(STATUS_BAD_FILE, "%s: the shard name '%.60s' is not a file of the same directory", index_path, name ? name : "");
-  if (files->count >= MOST_SHARDS) return status_set(STATUS_BAD_FILE, "%s: names more than %d shards", index_path, (int)MOST_SHARDS);
   char *path = files_join(files->path, name);
   if (!path) return no_memory(files->path);
-  Status status = STATUS_OK;
-  bool known = false;
-  for (size_t i = 0; i < files->count; i++) known = known || strcmp(files->list[i].path, path) == 0;
-  if (!known && !files_exists(path))
-    status = status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, name);
-  else if (!known)
-    status = add_file(files, path);
+  Status status = files_exists(path)
+                      ? add_file(files, path)
+                      : status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, name);
   free(path);
   return status;
-}
-
-static Status add_shards(CheckpointFiles *files, const json_t *map, const char *index_path) {
-  if (!json_is_object(map) || json_object_size(map) == 0)
-    return status_set(STATUS_BAD_FILE, "%s: has no weight_map from tensors to files", index_path);
-  const char *tensor;
-  json_t *shard;
-  json_object_foreach((json_t *)(uintptr_t)map, tensor, shard) TRY(add_shard(files, json_string_value(shard), index_path));
-  return STATUS_OK;
 }
 
 static Status open_index(CheckpointFiles *files, const char *index_path) {
   char *text = NULL;
   size_t size = 0;
   TRY(files_read(index_path, MOST_INDEX_BYTES, &text, &size));
-  json_error_t error;
-  json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
-  Status status = root ? add_shards(files, json_object_get(root, "weight_map"), index_path)
-                       : status_set(STATUS_BAD_FILE, "%s: line %d: %s", index_path, error.line, error.text);
-  json_decref(root);
+  ShardIndex index;
+  Status status = shard_index_parse(&index, text, size, index_path);
+  for (size_t i = 0; status == STATUS_OK && i < index.count; i++) status = add_shard(files, index.names[i], index_path);
+  shard_index_release(&index);
   free(text);
   return status;
 }

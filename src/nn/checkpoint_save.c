@@ -70,7 +70,7 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
   return status;
 }
 
-static Status refuse_checkpoint(const char *directory) {
+Status checkpoint_refuse_codebooks(const char *directory) {
   char *path = files_join(directory, "model.safetensors");
   if (!path) return status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);
   bool there = files_exists(path);
@@ -84,7 +84,7 @@ Status checkpoint_save_codebooks(const ModelConfig *config, const char *director
   size_t count = (size_t)codebooks_count(config);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   if (count == 0) return status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codebooks to save", directory);
-  TRY(refuse_checkpoint(directory));
+  TRY(checkpoint_refuse_codebooks(directory));
   Items items = {calloc(count, sizeof *items.list), calloc(count, sizeof *items.names), 0};
   Status status = STATUS_OK;
   if (!items.list || !items.names) status = status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);

@@ -1,6 +1,7 @@
 /* --dry-run: see plan.h. */
 #include "train/plan.h"
 #include "autograd/kernels/matmul.h"
+#include "train/selftest_writer.h"
 #include "train/trainer.h"
 #include <jansson.h>
 #include <math.h>
@@ -39,6 +40,18 @@ static Status plan_step(Session *session, Plan *plan) {
   return status;
 }
 
+/* Of all sites: codewords, moving averages, norms, and the noise moments of that kind. */
+static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
+  double numbers = 0;
+  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+    const Codebook *book = &emulation->site[index].book;
+    double words = (double)(book->entries * book->width), codes = (double)(book->entries * book->groups);
+    double part = kind == NOISE_FULL ? (double)(book->width / book->groups) : 1;
+    numbers += 2 * words + 2 * codes + (1 + 2 * part) * (double)book->width;
+  }
+  return numbers * sizeof(real);
+}
+
 Status plan_make(Session *session, Plan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
@@ -47,13 +60,9 @@ Status plan_make(Session *session, Plan *plan) {
                  .gradients = block,
                  .moments = 2 * block,
                  .average = session->optimizer.average ? block : 0,
+                 .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
+                 .selftest = session_astra(session) ? block + codebook_bytes(&session->emulation, SELFTEST_COVARIANCE) : 0,
                  .data = (double)(loader_bytes(session->train_loader) + loader_bytes(session->test_loader))};
-  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
-    const EmulateSite *site = &session->emulation.site[index];
-    double words = (double)(site->book.entries * site->book.width), codes = (double)(site->book.entries * site->book.groups);
-    double part = site->navq.kind == NOISE_FULL ? (double)(site->book.width / site->book.groups) : 1;
-    plan->codebooks += (2 * words + 2 * codes + (1 + 2 * part) * (double)site->book.width) * sizeof(real);
-  }
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
   tape_plan(session->tape, false);
@@ -61,7 +70,8 @@ Status plan_make(Session *session, Plan *plan) {
 }
 
 static double total_bytes(const Plan *plan) {
-  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations + plan->data;
+  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations + plan->data +
+         plan->selftest;
 }
 
 static double available_bytes(void) {
@@ -76,22 +86,24 @@ static double available_bytes(void) {
 Status plan_check(Session *session) {
   Plan plan;
   TRY(plan_make(session, &plan));
-  double available = available_bytes(), needed = plan.activations + plan.gradients + plan.moments; /* weights and codebooks are there */
+  double available = available_bytes(), needed = plan.activations + plan.gradients + plan.moments + plan.selftest; /* the rest is there */
   if (needed <= available) return STATUS_OK;
   return status_set(
       STATUS_NO_MEMORY,
-      "a step needs %.1f GiB more memory, but %.1f GiB are free: use a smaller --batch (with --accumulate for the same step) or "
+      "training needs %.1f GiB more memory, but %.1f GiB are free: use a smaller --batch (with --accumulate for the same step) or "
       "--image-size; --dry-run shows what takes how much",
       needed / 1073741824, available / 1073741824);
 }
 
 /* ---------------------------------------------------------------- printing */
 
-static void print_bytes(const char *name, double bytes) { printf("  %-34s %10.1f MiB\n", name, bytes / 1048576); }
+enum { LABEL = 49 }; /* width of the column of names */
+
+static void print_bytes(const char *name, double bytes) { printf("  %-*s %10.1f MiB\n", LABEL, name, bytes / 1048576); }
 
 static void print_text(const Session *session, const Plan *plan, const char *sheet) {
   const ModelConfig *config = session->config;
-  printf("parameters                           %10.2f M\n", plan->parameters / 1e6);
+  printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
   printf("memory of a step of %lld pictures\n", (long long)session->options.batch);
   print_bytes("weights", plan->weights);
   print_bytes("gradients", plan->gradients);
@@ -100,26 +112,28 @@ static void print_text(const Session *session, const Plan *plan, const char *she
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
   print_bytes("activations and gradients of them", plan->activations);
   print_bytes("batches of pictures, made ahead", plan->data);
+  if (session_astra(session)) print_bytes("self-test's copy of the model, at each checkpoint", plan->selftest);
   print_bytes("together", total_bytes(plan));
   printf("matrix products\n");
-  printf("  %-34s %10.3f GFLOP a picture\n", "plain forward", plan->forward_flops / 1e9 / (double)session->options.batch);
-  printf("  %-34s %10.3f GFLOP a picture\n", "training step", plan->step_flops / 1e9 / (double)session->options.batch);
+  printf("  %-*s %10.3f GFLOP a picture\n", LABEL, "plain forward", plan->forward_flops / 1e9 / (double)session->options.batch);
+  printf("  %-*s %10.3f GFLOP a picture\n", LABEL, "training step", plan->step_flops / 1e9 / (double)session->options.batch);
   if (session_astra(session)) {
     printf("communication\n");
-    printf("  %-34s %10.0f\n", "bits per token", config_bits_per_token(config));
-    printf("  %-34s %10.1f\n", "compression ratio", config_compression(config));
+    printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));
+    printf("  %-*s %10.1f\n", LABEL, "compression ratio", config_compression(config));
   }
   printf("first batch drawn to %s\n", sheet);
 }
 
 static Status print_json(const Session *session, const Plan *plan, const char *sheet) {
   bool astra = session_astra(session);
-  json_t *object = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "parameters", plan->parameters,
-                             "weight_bytes", plan->weights, "gradient_bytes", plan->gradients, "moment_bytes", plan->moments,
-                             "average_bytes", plan->average, "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations,
-                             "data_bytes", plan->data, "total_bytes", total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops",
-                             plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0, "compression",
-                             astra ? config_compression(session->config) : 1.0, "sheet", sheet);
+  json_t *object =
+      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "parameters", plan->parameters,
+                "weight_bytes", plan->weights, "gradient_bytes", plan->gradients, "moment_bytes", plan->moments, "average_bytes",
+                plan->average, "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations, "data_bytes", plan->data,
+                "selftest_bytes", plan->selftest, "total_bytes", total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops",
+                plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0, "compression",
+                astra ? config_compression(session->config) : 1.0, "sheet", sheet);
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
   if (text != NULL) puts(text);
   free(text);

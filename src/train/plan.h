@@ -5,9 +5,9 @@
 #include "train/session.h"
 
 typedef struct Plan {
-  double parameters;                                                         /* numbers */
-  double weights, gradients, moments, average, codebooks, activations, data; /* bytes */
-  double forward_flops, step_flops;                                          /* of one batch's products */
+  double parameters;                                                                   /* numbers */
+  double weights, gradients, moments, average, codebooks, activations, data, selftest; /* bytes */
+  double forward_flops, step_flops;                                                    /* of one batch's products */
 } Plan;
 
 Status plan_make(Session *session, Plan *plan);

@@ -1,4 +1,5 @@
-/* selftest.safetensors: see selftest_writer.h. The checkpoint is read back from disk, so what is written here is what any reader must find. */
+/* selftest.safetensors: see selftest_writer.h. The checkpoint is read back from disk, so what is written here is what any reader must find.
+ */
 #include "train/selftest_writer.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static Status read_back(Selftest *test, const char *directory) {
   if (status == STATUS_OK) status = model_new(&test->model, &config);
   if (status == STATUS_OK) status = param_allocate(model_params(test->model), false);
   if (status == STATUS_OK) status = checkpoint_load_params(test->model, directory, NULL, &(CheckpointReport){0});
-  if (status == STATUS_OK) status = emulate_init(&test->emulation, &config, &(EmulateOptions){0});
+  if (status == STATUS_OK) status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
   if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
   for (int site = 0; status == STATUS_OK && site < test->emulation.blocks * test->emulation.sites; site++)
     codebook_refresh(&test->emulation.site[site].book);

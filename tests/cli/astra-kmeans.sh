@@ -72,7 +72,8 @@ cmp -s books/codebooks.safetensors again/codebooks.safetensors || report "the sa
 expect "another seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --seed 7 -q
 ! cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "another seed gives the same codebooks"
 expect "more groups lose less" 0 init "${tiny[@]}" -g 16 -k 32 --out fine -q; holds "$(column mean 3) < $first"
-expect "a file in the way" 1 init "${tiny[@]}" -g 4 -k 16 --out books/config.json -q; err "books/config.json"
+expect "a file in the way" 1 init "${tiny[@]}" -g 4 -k 16 --out books/config.json; err "--out books/config.json"
+! grep -q k-means "$work/err" || report "clustered for an --out that cannot be written"
 
 # ---- show
 expect "show" 0 show --codebooks books; out "2 codebooks of 4 groups x 32 codewords x 8 numbers"; out "^40 bits per token"; silent err
@@ -95,7 +96,8 @@ run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --
 ! grep -q k-means "$work/err" || report "the training ran K-means"
 expect "eval of a checkpoint, which holds its model" 0 eval --codebooks trained --dataset "$data" -q; out "^mean "
 expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 codewords"
-expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained -q; err "trained holds a checkpoint"
+expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained; err "trained holds a checkpoint"
+! grep -q k-means "$work/err" || report "clustered for a directory that holds a checkpoint"
 run "training with other groups" 1 "$bin/astra-train" "${tiny[@]}" -g 8 -k 32 --codebooks books --max-steps 1 --out none -q
 err "astra.layers.0.x.codebook"
 

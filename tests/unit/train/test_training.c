@@ -203,6 +203,7 @@ static void a_plan_is_what_a_step_takes(void **state) {
   assert_int_equal(tape_peak_bytes(untouched.tape), (size_t)plan.activations);
   assert_true(plan.parameters == (double)param_count_numbers(model_params(session.model)));
   assert_true(plan.weights == (double)((size_t)model_params(session.model)->total * sizeof(real)));
+  assert_true(plan.selftest > plan.weights && plan.selftest <= plan.weights + plan.codebooks);
   assert_true(plan.forward_flops > 0 && plan.step_flops > 2.5 * plan.forward_flops);
   session_close(&session);
   session_close(&untouched);
@@ -221,6 +222,7 @@ static void a_plain_plan_counts_every_product(void **state) {
   tiny_step(&session);
   assert_true(matmul_counted().flops == plan.step_flops);
   assert_int_equal(tape_peak_bytes(session.tape), (size_t)plan.activations);
+  assert_true(plan.selftest == 0 && plan.codebooks == 0);
   session_close(&session);
 }
 

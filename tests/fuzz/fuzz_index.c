@@ -1,0 +1,23 @@
+/* Fuzz target: model.safetensors.index.json. Of an accepted one every shard is a file of the same directory, and is named once. */
+#include "nn/shard_index.h"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  ShardIndex index;
+  if (shard_index_parse(&index, (const char *)data, size, "fuzz") != STATUS_OK) {
+    if (*status_message() == '\0' || index.count != 0 || index.names) abort();
+    return 0;
+  }
+  if (index.count < 1 || index.count > SHARD_INDEX_MOST) abort();
+  for (size_t i = 0; i < index.count; i++) {
+    if (index.names[i][0] == '\0' || index.names[i][0] == '.' || strchr(index.names[i], '/')) abort();
+    for (size_t j = 0; j < i; j++)
+      if (strcmp(index.names[i], index.names[j]) == 0) abort();
+  }
+  shard_index_release(&index);
+  return 0;
+}

@@ -4,11 +4,12 @@
 #   tools/deps.sh install   installs what is missing; does nothing (and takes a moment) when nothing is
 set -u
 
-# What to look for: a command, a header or a folder that is not empty; then the package that brings it, for each package manager (- : not packaged).
+# What to look for: a command, a header, a library (cblas.h comes with other libraries too) or a folder that is not empty; then the package that
+# brings it, for each package manager (- : not packaged).
 table='
 gcc              gcc                  gcc              gcc             gcc        gcc
 make             make                 make             make            make       make
-cblas.h          libopenblas-dev      openblas-devel   openblas-dev    openblas   openblas
+-lopenblas       libopenblas-dev      openblas-devel   openblas-dev    openblas   openblas
 png.h            libpng-dev           libpng-devel     libpng-dev      libpng     libpng
 stb/stb_image.h  libstb-dev           stb-devel        stb             stb        -
 csv.h            libcsv-dev           libcsv-devel     libcsv-dev      libcsv     libcsv
@@ -28,9 +29,10 @@ for candidate in apt-get:2 dnf:3 apk:4 pacman:5 brew:6; do
   fi
 done
 
-has() { # NAME: a header the compiler finds, a command, or a folder with something in it
+has() { # NAME: a header the compiler finds, a library it links, a command, or a folder with something in it
   case $1 in
     *.h) command -v gcc >/dev/null && echo "#include <$1>" | gcc -E -include stddef.h -include stdarg.h -include setjmp.h - >/dev/null 2>&1 ;;
+    -l*) command -v gcc >/dev/null && echo 'int main(void) { return 0; }' | gcc -x c - -x none "$1" -o /dev/null >/dev/null 2>&1 ;;
     */) [ -n "$(ls -A "$1" 2>/dev/null)" ] ;;
     *) command -v "$1" >/dev/null ;;
   esac

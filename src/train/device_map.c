@@ -10,10 +10,10 @@ static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
   if (options->devices_most > DEVICE_MAP_MOST || options->devices_most > tokens)
     return status_set(STATUS_BAD_VALUE, "%d devices: at most %lld are accepted here, as every device needs one of the %lld tokens",
                       options->devices_most, (long long)(tokens < DEVICE_MAP_MOST ? tokens : DEVICE_MAP_MOST), (long long)tokens);
-  if (options->counts == MAP_FIXED && (options->devices_least != options->devices_most || !options->fixed))
+  if (options->counts == COUNTS_FIXED && (options->devices_least != options->devices_most || !options->fixed))
     return status_set(STATUS_BAD_VALUE, "fixed token counts need one number of devices, not %d-%d", options->devices_least,
                       options->devices_most);
-  if (options->counts == MAP_DIRICHLET && !(options->concentration > 0 && isfinite(options->concentration)))
+  if (options->counts == COUNTS_DIRICHLET && !(options->concentration > 0 && isfinite(options->concentration)))
     return status_set(STATUS_BAD_VALUE, "concentration %g of the random token counts: a positive number is accepted",
                       options->concentration);
   return STATUS_OK;
@@ -28,9 +28,9 @@ static Status dirichlet_counts(int64_t tokens, int devices, double concentration
 }
 
 static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int devices, Rng *rng, int64_t *counts) {
-  if (options->counts == MAP_DIRICHLET) return dirichlet_counts(tokens, devices, options->concentration, rng, counts);
-  if (options->counts == MAP_EVEN) layout_even_counts(tokens, devices, counts);
-  for (int d = 0; options->counts == MAP_FIXED && d < devices; d++) counts[d] = options->fixed[d];
+  if (options->counts == COUNTS_DIRICHLET) return dirichlet_counts(tokens, devices, options->concentration, rng, counts);
+  if (options->counts == COUNTS_EVEN) layout_even_counts(tokens, devices, counts);
+  for (int d = 0; options->counts == COUNTS_FIXED && d < devices; d++) counts[d] = options->fixed[d];
   return STATUS_OK;
 }
 

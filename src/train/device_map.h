@@ -6,11 +6,11 @@
 
 enum { DEVICE_MAP_MOST = 1024 }; /* devices of a map */
 
-typedef enum MapCounts { MAP_EVEN, MAP_FIXED, MAP_DIRICHLET } MapCounts;
+typedef enum MapCounts { COUNTS_EVEN, COUNTS_FIXED, COUNTS_DIRICHLET } MapCounts;
 typedef struct DeviceMapOptions {
   int devices_least, devices_most; /* N is drawn uniformly from the range */
   MapCounts counts;
-  const int64_t *fixed; /* [devices_most], MAP_FIXED, which needs devices_least = devices_most */
+  const int64_t *fixed; /* [devices_most], COUNTS_FIXED, which needs devices_least = devices_most */
   double concentration; /* of the Dirichlet, all parameters equal */
   bool permute;         /* any token anywhere (encoders); false: contiguous spans (decoders) */
 } DeviceMapOptions;

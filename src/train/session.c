@@ -119,7 +119,8 @@ static Status check_map(Session *session) {
                                     .fixed = session->fixed_counts,
                                     .concentration = options->concentration,
                                     .permute = true};
-  if (options->map != MAP_FIXED) return options->counts == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--counts is for --map fixed");
+  if (options->map != COUNTS_FIXED)
+    return options->counts == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--counts is for --map fixed");
   if (options->counts == NULL) return status_set(STATUS_BAD_USAGE, "--map fixed needs --counts, e.g. --counts 16,16,16,16");
   if (options->devices[0] != options->devices[1])
     return status_set(STATUS_BAD_USAGE, "--map fixed needs one number of --devices, not a range");

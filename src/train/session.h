@@ -31,7 +31,7 @@ typedef struct TrainOptions {
   int64_t groups, entries, devices[2];
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
   int map, class_token, covariance, gradient; /* MapCounts, ClassToken, NoiseCovariance, QuantiseGradient */
-  const char *counts;                         /* "16,16,16,16" for MAP_FIXED */
+  const char *counts;                         /* "16,16,16,16" for COUNTS_FIXED */
   /* K-means start */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
   int kmeans_start;

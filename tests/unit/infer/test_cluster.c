@@ -4,40 +4,13 @@
 #include "infer/leader.h"
 #include "infer/network.h"
 #include "sample_cluster.h"
-#include <cmocka.h>
+#include "unit/count_allocations.h"
 #include <errno.h>
 #include <math.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { GROUPS = 4, ENTRIES = 50, BLOCKS = 3, TOKENS = 16, CLASSES = 7, BATCH = 5 };
-
-/* ---- counting allocations, in every process: glibc only, and not under a sanitizer, which has an allocator of its own ---- */
-
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 1
-static atomic_long *allocations; /* shared with the children */
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t size);
-static void count_allocation(void) {
-  if (allocations) atomic_fetch_add(allocations, 1);
-}
-void *malloc(size_t size) {
-  count_allocation();
-  return __libc_malloc(size);
-}
-void *calloc(size_t count, size_t size) {
-  count_allocation();
-  return __libc_calloc(count, size);
-}
-void *realloc(void *block, size_t size) {
-  count_allocation();
-  return __libc_realloc(block, size);
-}
-#endif
 
 /* ---- a checkpoint in a temporary directory ---- */
 
@@ -231,33 +204,26 @@ static void bytes_on_the_wire_are_exact(void **state) {
 
 static void nothing_is_allocated_after_the_first_request(void **state) {
   (void)state;
-#ifdef COUNTS_ALLOCATIONS
+  allocations_need_count();
   Fixture f;
   Partition p;
   LeaderAnswer answer;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
   assert_int_equal(partition_even(&p, TOKENS, 4), STATUS_OK);
-  atomic_long *counter = mmap(NULL, sizeof *counter, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  allocations = counter;
+  allocations_share();
   Leader *leader = start(&f, &p, true, 20);
   assert_int_equal(leader_submit(leader, f.pixels, 2), STATUS_OK);
   assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
-  long before = atomic_load(counter);
+  long before = allocations_so_far();
   assert_true(before > 20); /* the counter works, in the children too */
   for (int i = 0; i < 4; i++) {
     assert_int_equal(leader_submit(leader, f.pixels, i % 2 ? 1 : BATCH), STATUS_OK);
     assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
   }
-  assert_int_equal(atomic_load(counter) - before, 0);
+  assert_int_equal(allocations_so_far() - before, 0);
   leader_stop(leader);
-  allocations = NULL;
-  munmap(counter, sizeof *counter);
   partition_release(&p);
   close_fixture(&f);
-#else
-  printf("skipped: this build has an allocator that cannot be counted\n");
-  skip();
-#endif
 }
 
 /* ---- failures ---- */

@@ -73,7 +73,7 @@ static void test_flops_are_the_plans(void **state) {
   BenchSummary summary;
   Plan plan;
   TrainOptions options = bench_options(4, 8);
-  options.map = MAP_EVEN;
+  options.map = COUNTS_EVEN;
   options.devices[0] = options.devices[1] = 2;
   tiny_check(bench_step_open(&bench, &options, false, STEPS));
   tiny_check(plan_make(&bench.session, &plan));

@@ -37,7 +37,7 @@ static void devices_are_uniform_in_the_range(void **state) {
   TokenLayout layout = {0};
   Rng rng;
   rng_init(&rng, 42, 3);
-  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 8, .counts = MAP_EVEN, .permute = true};
+  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 8, .counts = COUNTS_EVEN, .permute = true};
   int32_t order[TOKENS];
   int drawn[9] = {0};
   const int draws = 7000;
@@ -60,11 +60,11 @@ static void counts_are_as_asked(void **state) {
   rng_init(&rng, 1, 0);
   int32_t order[TOKENS];
   int64_t counts[TOKENS];
-  DeviceMapOptions options = {.devices_least = 3, .devices_most = 3, .counts = MAP_EVEN, .permute = true};
+  DeviceMapOptions options = {.devices_least = 3, .devices_most = 3, .counts = COUNTS_EVEN, .permute = true};
   assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_NONE, &options, &rng, order), STATUS_OK);
   device_counts(&layout, counts);
   assert_memory_equal(counts, ((int64_t[]){22, 21, 21}), 3 * sizeof *counts);
-  options.counts = MAP_FIXED;
+  options.counts = COUNTS_FIXED;
   options.fixed = (int64_t[]){40, 4, 20};
   assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_NONE, &options, &rng, order), STATUS_OK);
   device_counts(&layout, counts);
@@ -85,7 +85,7 @@ static void dirichlet_counts_vary_with_concentration(void **state) {
   const double concentrations[] = {1e-3, 1, 1000};
   double spread[3] = {0};
   for (int c = 0; c < 3; c++) {
-    const DeviceMapOptions options = {4, 4, MAP_DIRICHLET, NULL, concentrations[c], true};
+    const DeviceMapOptions options = {4, 4, COUNTS_DIRICHLET, NULL, concentrations[c], true};
     for (int i = 0; i < 500; i++) {
       int64_t counts[4];
       assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_SINGLE, &options, &rng, order), STATUS_OK);
@@ -114,7 +114,7 @@ static void permutations_are_uniform(void **state) {
   TokenLayout layout = {0};
   Rng rng;
   rng_init(&rng, 9, 0);
-  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 2, .counts = MAP_EVEN, .permute = true};
+  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 2, .counts = COUNTS_EVEN, .permute = true};
   int32_t order[8];
   int on_first[8] = {0};
   for (int i = 0; i < 4000; i++) {
@@ -130,7 +130,7 @@ static void same_state_same_map(void **state) {
   TokenLayout one = {0}, two = {0};
   Rng rng;
   rng_init(&rng, 11, 0);
-  const DeviceMapOptions options = {2, 6, MAP_DIRICHLET, NULL, 1, true};
+  const DeviceMapOptions options = {2, 6, COUNTS_DIRICHLET, NULL, 1, true};
   int32_t order[TOKENS], different = 0;
   for (int i = 0; i < 50; i++) {
     Rng copy = rng;
@@ -163,11 +163,11 @@ static void bad_options_are_refused(void **state) {
   assert_refused(&(DeviceMapOptions){.devices_least = 0, .devices_most = 4}, 8);
   assert_refused(&(DeviceMapOptions){.devices_least = 5, .devices_most = 4}, 8);
   assert_refused(&(DeviceMapOptions){.devices_least = 2, .devices_most = DEVICE_MAP_MOST + 1}, 1 << 20);
-  assert_refused(&(DeviceMapOptions){2, 2, MAP_FIXED, short_sum, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 2, MAP_FIXED, beyond, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 3, MAP_FIXED, short_sum, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 2, MAP_DIRICHLET, NULL, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 2, MAP_DIRICHLET, NULL, (double)NAN, true}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, short_sum, 0, true}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, beyond, 0, true}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 3, COUNTS_FIXED, short_sum, 0, true}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_DIRICHLET, NULL, 0, true}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_DIRICHLET, NULL, (double)NAN, true}, TOKENS);
 }
 
 int main(void) {

@@ -184,7 +184,7 @@ static void a_plan_is_what_a_step_takes(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
   options.devices[0] = options.devices[1] = 4;
-  options.map = MAP_EVEN;
+  options.map = COUNTS_EVEN;
   Session session, untouched;
   Plan plan;
   tiny_open(&session, &options);

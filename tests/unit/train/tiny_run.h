@@ -109,7 +109,7 @@ static inline TrainOptions tiny_options(void) {
   options.groups = 4;
   options.entries = 8;
   options.devices[0] = 2;
-  options.map = MAP_DIRICHLET;
+  options.map = COUNTS_DIRICHLET;
   options.kmeans_samples = 256;
   options.eval_samples = 8;
   options.log_every = 4;

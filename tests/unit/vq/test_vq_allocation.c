@@ -1,49 +1,11 @@
-/* Once everything is set up, assigning, averaging, noise and lookup ask for no memory: what the program asks for is counted. Not under a
- * sanitizer, which has an allocator of its own. */
+/* Once everything is set up, assigning, averaging, noise and lookup ask for no memory. */
 #include "base/threads.h"
+#include "unit/count_allocations.h"
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
 #include "vq/codebook.h"
 #include "vq/ema.h"
 #include "vq/navq.h"
-#include <stdatomic.h>
-
-#if defined(__has_feature)
-#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
-static atomic_int asked;
-
-#if !SANITIZED && defined(__GLIBC__)
-#define COUNTED 1
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t size);
-void *__libc_memalign(size_t align, size_t size);
-
-void *malloc(size_t size) {
-  asked++;
-  return __libc_malloc(size);
-}
-void *calloc(size_t count, size_t size) {
-  asked++;
-  return __libc_calloc(count, size);
-}
-void *realloc(void *block, size_t size) {
-  asked++;
-  return __libc_realloc(block, size);
-}
-void *aligned_alloc(size_t align, size_t size) {
-  asked++;
-  return __libc_memalign(align, size);
-}
-#else
-#define COUNTED 0
-#endif
 
 enum { W = 96, K = 70, ROWS = 500 };
 
@@ -74,9 +36,9 @@ static void check_steps(int64_t groups, NoiseCovariance kind) {
   size_t size = codebook_assign_scratch(&book), other = navq_scratch(&navq, ROWS);
   void *scratch = malloc(size > other ? size : other);
   one_step(&book, &ema, &navq, x, codes, q, scratch, &rng);
-  int before = asked;
+  long before = allocations_so_far();
   for (int step = 0; step < 5; step++) one_step(&book, &ema, &navq, x, codes, q, scratch, &rng);
-  assert_int_equal(asked, before);
+  assert_int_equal(allocations_so_far(), before);
   free(scratch);
   free(codes);
   navq_release(&navq);
@@ -89,13 +51,7 @@ static void check_steps(int64_t groups, NoiseCovariance kind) {
 
 static void nothing_is_allocated_in_a_step(void **state) {
   (void)state;
-  if (!COUNTED) {
-    printf("skipped: under a sanitizer, or without glibc, allocations cannot be counted\n");
-    skip();
-  }
-  int before = asked;
-  free(malloc(1 + (size_t)before % 2));
-  assert_true(asked > before); /* the count works */
+  allocations_need_count();
   assert_int_equal(threads_start(2), STATUS_OK);
   for (int64_t groups = 1; groups <= 8; groups += 7) {
     check_steps(groups, NOISE_FULL);

@@ -10,7 +10,7 @@ endif
 BUILD ?= build
 PREFIX ?= /usr/local
 CFLAGS ?= -O3 -g
-WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Werror=implicit-function-declaration
 ifdef CI
 WARNINGS += -Werror
 endif

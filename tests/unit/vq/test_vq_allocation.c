@@ -1,4 +1,5 @@
 /* Once everything is set up, assigning, averaging, noise and lookup ask for no memory. */
+#include "autograd/kernels/matmul.h"
 #include "base/threads.h"
 #include "unit/count_allocations.h"
 #include "unit/vq/vq_check.h"
@@ -53,6 +54,7 @@ static void nothing_is_allocated_in_a_step(void **state) {
   (void)state;
   allocations_need_count();
   assert_int_equal(threads_start(2), STATUS_OK);
+  matmul_reserve();
   for (int64_t groups = 1; groups <= 8; groups += 7) {
     check_steps(groups, NOISE_FULL);
     check_steps(groups, NOISE_DIAGONAL);

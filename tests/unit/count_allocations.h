@@ -5,6 +5,7 @@
 #include "autograd/real.h"
 #include <cmocka.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -161,11 +161,16 @@ void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t l
 
 const char *matmul_core(void) { return openblas_get_corename(); }
 
-__attribute__((constructor)) static void use_one_blas_thread(void) { openblas_set_num_threads(1); }
-
 /* OpenBLAS's own, exported but in none of its headers; another BLAS may lack them. */
 void *blas_memory_alloc(int place) __attribute__((weak));
 void blas_memory_free(void *buffer) __attribute__((weak));
+int blas_thread_shutdown_(void) __attribute__((weak));
+
+/* The threads that OpenBLAS starts as it is loaded would idle for ever, each asking for a work buffer whenever it first gets to run. */
+__attribute__((constructor)) static void use_one_blas_thread(void) {
+  openblas_set_num_threads(1);
+  if (blas_thread_shutdown_) blas_thread_shutdown_();
+}
 
 void matmul_reserve(void) {
   void *buffer[BUFFERS_MOST];

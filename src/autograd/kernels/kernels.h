@@ -28,6 +28,15 @@ typedef struct Kernels {
   void (*gelu_backward)(int64_t n, const real *z, const real *dy, real *dz);
   void (*gelu_tanh_backward)(int64_t n, const real *z, const real *dy, real *dz);
 
+  /* y[i] = silu(gate[i]) up[i], silu(z) = z sigmoid(z); y may be either input */
+  void (*swiglu)(int64_t n, const real *gate, const real *up, real *y);
+  /* dgate[i] = dy[i] up[i] silu'(gate[i]), dgate may be dy; dup[i] += dy[i] silu(gate[i]), dup may be NULL */
+  void (*swiglu_backward)(int64_t n, const real *gate, const real *up, const real *dy, real *dgate, real *dup);
+
+  /* Turns the pairs (x[i], x[i + half]), i < half, by the angle of cosine[i] and sine[i]: to the left (direction 1) or back (-1). y may be
+   * x; both have 2 half numbers. */
+  void (*rotate)(int64_t half, real direction, const real *cosine, const real *sine, const real *x, real *y);
+
   /* y = (x - mean) rstd weight + bias; mean and rstd (one number each) are kept for backward. eps inside the root. */
   void (*layer_norm)(int64_t n, const real *x, const real *weight, const real *bias, real eps, real *y, real *mean, real *rstd);
   /* dx[i] += ...; dweight[i] += dy[i] xhat[i]; dbias[i] += dy[i]; any of dx, dweight, dbias may be NULL */

@@ -66,6 +66,29 @@ static void gelu_tanh_backward(int64_t n, const real *z, const real *dy, real *d
   }
 }
 
+static real sigmoid(real z) { return 1 / (1 + exp(-z)); }
+
+static void swiglu(int64_t n, const real *gate, const real *up, real *y) {
+  for (int64_t i = 0; i < n; i++) y[i] = gate[i] * sigmoid(gate[i]) * up[i];
+}
+
+/* silu'(z) = s (1 + z (1 - s)), s = sigmoid(z) and 1 - s = sigmoid(-z) */
+static void swiglu_backward(int64_t n, const real *gate, const real *up, const real *dy, real *dgate, real *dup) {
+  for (int64_t i = 0; i < n; i++) {
+    const real z = gate[i], s = sigmoid(z), d = dy[i];
+    if (dup) dup[i] += d * z * s;
+    dgate[i] = d * up[i] * s * (1 + z * sigmoid(-z));
+  }
+}
+
+static void rotate(int64_t half, real direction, const real *cosine, const real *sine, const real *x, real *y) {
+  for (int64_t i = 0; i < half; i++) {
+    const real a = x[i], b = x[i + half], s = direction * sine[i];
+    y[i] = a * cosine[i] - b * s;
+    y[i + half] = b * cosine[i] + a * s;
+  }
+}
+
 static void layer_norm(int64_t n, const real *x, const real *weight, const real *bias, real eps, real *y, real *mean, real *rstd) {
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < n; i++) sum += (double)x[i];
@@ -200,6 +223,9 @@ const Kernels *kernels_portable(void) {
       .bias_gelu_tanh = bias_gelu_tanh,
       .gelu_backward = gelu_backward,
       .gelu_tanh_backward = gelu_tanh_backward,
+      .swiglu = swiglu,
+      .swiglu_backward = swiglu_backward,
+      .rotate = rotate,
       .layer_norm = layer_norm,
       .layer_norm_backward = layer_norm_backward,
       .rms_norm = rms_norm,

@@ -114,6 +114,37 @@ static void vector_gelu_tanh_backward(int64_t n, const float *z, const float *dy
   });
 }
 
+static void vector_swiglu(int64_t n, const float *gate, const float *up, float *y) {
+  EACH_VECTOR(n, {
+    Vector unused;
+    const Vector z = v_load(gate + i, left);
+    v_store(y + i, z * v_sigmoid(z, &unused) * v_load(up + i, left), left);
+  });
+}
+
+/* silu'(z) = s + z s (1 - s), s = sigmoid(z) */
+static void vector_swiglu_backward(int64_t n, const float *gate, const float *up, const float *dy, float *dgate, float *dup) {
+  EACH_VECTOR(n, {
+    Vector slope;
+    const Vector z = v_load(gate + i, left);
+    const Vector d = v_load(dy + i, left);
+    const Vector s = v_sigmoid(z, &slope);
+    if (dup) v_store(dup + i, v_fma(d, z * s, v_load(dup + i, left)), left);
+    v_store(dgate + i, d * v_load(up + i, left) * v_fma(z, slope, s), left);
+  });
+}
+
+static void vector_rotate(int64_t half, float direction, const float *cosine, const float *sine, const float *x, float *y) {
+  EACH_VECTOR(half, {
+    const Vector a = v_load(x + i, left);
+    const Vector b = v_load(x + half + i, left);
+    const Vector c = v_load(cosine + i, left);
+    const Vector s = v_load(sine + i, left) * direction;
+    v_store(y + i, a * c - b * s, left);
+    v_store(y + half + i, v_fma(a, s, b * c), left);
+  });
+}
+
 /* ---- norms ---- */
 
 static void vector_layer_norm(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y, float *mean,
@@ -258,6 +289,9 @@ static const Kernels vector_table = {
     .bias_gelu_tanh = vector_bias_gelu_tanh,
     .gelu_backward = vector_gelu_backward,
     .gelu_tanh_backward = vector_gelu_tanh_backward,
+    .swiglu = vector_swiglu,
+    .swiglu_backward = vector_swiglu_backward,
+    .rotate = vector_rotate,
     .layer_norm = vector_layer_norm,
     .layer_norm_backward = vector_layer_norm_backward,
     .rms_norm = vector_rms_norm,

@@ -83,17 +83,17 @@ static void test_embedding(void **state) {
   Fixture fixture;
   fixture_open(&fixture, 3);
   const real *table = fixture_leaf(&fixture, true, 7, 5, 0, 0)->value;
-  const Tensor *y = op_embedding(fixture.tape, LEAF(0), ids, 4);
-  check_shape(y, 2, 4, 5, 0);
+  const Tensor *y = op_token_embed(fixture.tape, LEAF(0), NULL, ids, NULL, 1, 4);
+  check_shape(y, 3, 1, 4, 5);
   for (int64_t i = 0; i < 20; i++) assert_true(y->value[i] == table[ids[i / 5] * 5 + i % 5]);
-  assert_null(op_embedding(fixture.tape, LEAF(0), outside, 2));
+  assert_null(op_token_embed(fixture.tape, LEAF(0), NULL, outside, NULL, 1, 2));
   assert_int_equal(tape_status(fixture.tape), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "7"));
-  assert_null(op_embedding(fixture.tape, LEAF(0), ids, 4)); /* sticky until the tape is cleared */
+  assert_null(op_token_embed(fixture.tape, LEAF(0), NULL, ids, NULL, 1, 4)); /* sticky until the tape is cleared */
   fixture_clear(&fixture);
-  assert_null(op_embedding(fixture.tape, LEAF(0), negative, 1));
+  assert_null(op_token_embed(fixture.tape, LEAF(0), NULL, negative, NULL, 1, 1));
   fixture_clear(&fixture);
-  assert_non_null(op_embedding(fixture.tape, LEAF(0), ids, 4));
+  assert_non_null(op_token_embed(fixture.tape, LEAF(0), NULL, ids, NULL, 1, 4));
   fixture_close(&fixture);
 }
 

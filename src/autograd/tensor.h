@@ -1,6 +1,7 @@
 /* A tensor: a shape and two arrays, value and gradient. A plain open struct. Row-major, contiguous. */
 #ifndef AUTOGRAD_TENSOR_H
 #define AUTOGRAD_TENSOR_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +15,10 @@ typedef struct Tensor {
   int64_t shape[TENSOR_DIMS];
   bool needs_grad;  /* a gradient must flow into it */
   bool grad_filled; /* grad holds a sum already: add to it; otherwise overwrite */
+  /* A frozen parameter may be kept in 16 bits: value is NULL then, and no gradient flows into it (but one flows through it). op_linear,
+   * op_linear_part, op_token_embed's table and op_vocab_loss's table take such a tensor, nothing else does. */
+  const uint16_t *narrow;
+  NarrowKind narrow_kind;
 } Tensor;
 
 int64_t tensor_count(const Tensor *tensor); /* numbers in all */

@@ -4,6 +4,7 @@
  * Rows are contiguous; n is the row length; pointers need no alignment; outputs do not overlap inputs unless said. */
 #ifndef AUTOGRAD_KERNELS_H
 #define AUTOGRAD_KERNELS_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include "base/status.h"
 #include <stdint.h>
@@ -27,6 +28,15 @@ typedef struct Kernels {
   /* dz[i] = dy[i] gelu'(z[i]); dz may be dy */
   void (*gelu_backward)(int64_t n, const real *z, const real *dy, real *dz);
   void (*gelu_tanh_backward)(int64_t n, const real *z, const real *dy, real *dz);
+
+  /* y[i] = silu(gate[i]) up[i], silu(z) = z sigmoid(z); y may be either input */
+  void (*swiglu)(int64_t n, const real *gate, const real *up, real *y);
+  /* dgate[i] = dy[i] up[i] silu'(gate[i]), dgate may be dy; dup[i] += dy[i] silu(gate[i]), dup may be NULL */
+  void (*swiglu_backward)(int64_t n, const real *gate, const real *up, const real *dy, real *dgate, real *dup);
+
+  /* Turns the pairs (x[i], x[i + half]), i < half, by the angle of cosine[i] and sine[i]: to the left (direction 1) or back (-1). y may be
+   * x; both have 2 half numbers. */
+  void (*rotate)(int64_t half, real direction, const real *cosine, const real *sine, const real *x, real *y);
 
   /* y = (x - mean) rstd weight + bias; mean and rstd (one number each) are kept for backward. eps inside the root. */
   void (*layer_norm)(int64_t n, const real *x, const real *weight, const real *bias, real eps, real *y, real *mean, real *rstd);
@@ -52,6 +62,14 @@ typedef struct Kernels {
    * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MOST_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
+
+  /* 16-bit numbers (`kind` is not NARROW_NONE), widened in registers. Through matmul_narrow, which counts the products. */
+  /* y[i] = x[i] */
+  void (*widen)(NarrowKind kind, int64_t n, const uint16_t *x, real *y);
+  /* y[r] += sum_i w[r, i] x[i] over w [rows, n], `stride` numbers from row to row: a matrix times a vector */
+  void (*narrow_dots)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
+  /* y[i] += sum_r x[r] w[r, i]: the transposed matrix times a vector */
+  void (*narrow_sums)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
 
   /* One AdamW step on n numbers (Loshchilov and Hutter, 2019; Adam when decay is 0):
    * m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w), g = scale grad. */

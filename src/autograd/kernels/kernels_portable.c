@@ -66,6 +66,29 @@ static void gelu_tanh_backward(int64_t n, const real *z, const real *dy, real *d
   }
 }
 
+static real sigmoid(real z) { return 1 / (1 + exp(-z)); }
+
+static void swiglu(int64_t n, const real *gate, const real *up, real *y) {
+  for (int64_t i = 0; i < n; i++) y[i] = gate[i] * sigmoid(gate[i]) * up[i];
+}
+
+/* silu'(z) = s (1 + z (1 - s)), s = sigmoid(z) and 1 - s = sigmoid(-z) */
+static void swiglu_backward(int64_t n, const real *gate, const real *up, const real *dy, real *dgate, real *dup) {
+  for (int64_t i = 0; i < n; i++) {
+    const real z = gate[i], s = sigmoid(z), d = dy[i];
+    if (dup) dup[i] += d * z * s;
+    dgate[i] = d * up[i] * s * (1 + z * sigmoid(-z));
+  }
+}
+
+static void rotate(int64_t half, real direction, const real *cosine, const real *sine, const real *x, real *y) {
+  for (int64_t i = 0; i < half; i++) {
+    const real a = x[i], b = x[i + half], s = direction * sine[i];
+    y[i] = a * cosine[i] - b * s;
+    y[i + half] = b * cosine[i] + a * s;
+  }
+}
+
 static void layer_norm(int64_t n, const real *x, const real *weight, const real *bias, real eps, real *y, real *mean, real *rstd) {
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < n; i++) sum += (double)x[i];
@@ -159,6 +182,23 @@ static void nearest_words(int64_t rows, int64_t k, int64_t d, const real *x, int
   }
 }
 
+static void widen(NarrowKind kind, int64_t n, const uint16_t *x, real *y) {
+  for (int64_t i = 0; i < n; i++) y[i] = (real)narrow_to_float(kind, x[i]);
+}
+
+static void narrow_dots(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y) {
+  for (int64_t r = 0; r < rows; r++) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)narrow_to_float(kind, w[r * stride + i]) * (double)x[i];
+    y[r] += (real)sum;
+  }
+}
+
+static void narrow_sums(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t i = 0; i < n; i++) y[i] += x[r] * (real)narrow_to_float(kind, w[r * stride + i]);
+}
+
 static void adamw(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2,
                   real eps, real decay) {
   for (int64_t i = 0; i < n; i++) {
@@ -200,6 +240,9 @@ const Kernels *kernels_portable(void) {
       .bias_gelu_tanh = bias_gelu_tanh,
       .gelu_backward = gelu_backward,
       .gelu_tanh_backward = gelu_tanh_backward,
+      .swiglu = swiglu,
+      .swiglu_backward = swiglu_backward,
+      .rotate = rotate,
       .layer_norm = layer_norm,
       .layer_norm_backward = layer_norm_backward,
       .rms_norm = rms_norm,
@@ -209,6 +252,9 @@ const Kernels *kernels_portable(void) {
       .softmax_backward = softmax_backward,
       .nearest = nearest,
       .nearest_words = nearest_words,
+      .widen = widen,
+      .narrow_dots = narrow_dots,
+      .narrow_sums = narrow_sums,
       .adamw = adamw,
       .normal = normal,
   };

@@ -3,6 +3,7 @@
  *
  *   VECTOR_NAME, VECTOR_WIDTH (floats), types Vector (floats), Words (uint32_t), Integers (int32_t), Doubles (half as many), Mask
  *   v_load(p, left), v_store(p, v, left)   the first `left` <= WIDTH lanes; loading zeroes the others
+ *   v_load_half(p, left), v_load_bfloat    the same from 16-bit numbers
  *   v_fill(v, left, fill)                  replaces the lanes from `left` on
  *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
  *   v_less -> Mask, v_select(mask, then, otherwise), v_select_integers, v_to_float, v_low, v_high -> Doubles
@@ -37,6 +38,8 @@
     const int64_t left = (n)-i;                                                                                                            \
     if (left > 0) { __VA_ARGS__ }                                                                                                          \
   } while (0)
+
+#include "autograd/kernels/vector_narrow.h" /* wants EACH_VECTOR */
 
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
   const Vector factor = v_set(a);
@@ -111,6 +114,37 @@ static void vector_gelu_tanh_backward(int64_t n, const float *z, const float *dy
     const Vector s = v_sigmoid(tanh_argument(number), &steepness);
     const Vector slope = v_fma(number * number, v_set(6 * SQRT_2_OVER_PI * TANH_CUBIC), v_set(2 * SQRT_2_OVER_PI));
     v_store(dz + i, v_load(dy + i, left) * v_fma(number * slope, steepness, s), left);
+  });
+}
+
+static void vector_swiglu(int64_t n, const float *gate, const float *up, float *y) {
+  EACH_VECTOR(n, {
+    Vector unused;
+    const Vector z = v_load(gate + i, left);
+    v_store(y + i, z * v_sigmoid(z, &unused) * v_load(up + i, left), left);
+  });
+}
+
+/* silu'(z) = s + z s (1 - s), s = sigmoid(z) */
+static void vector_swiglu_backward(int64_t n, const float *gate, const float *up, const float *dy, float *dgate, float *dup) {
+  EACH_VECTOR(n, {
+    Vector slope;
+    const Vector z = v_load(gate + i, left);
+    const Vector d = v_load(dy + i, left);
+    const Vector s = v_sigmoid(z, &slope);
+    if (dup) v_store(dup + i, v_fma(d, z * s, v_load(dup + i, left)), left);
+    v_store(dgate + i, d * v_load(up + i, left) * v_fma(z, slope, s), left);
+  });
+}
+
+static void vector_rotate(int64_t half, float direction, const float *cosine, const float *sine, const float *x, float *y) {
+  EACH_VECTOR(half, {
+    const Vector a = v_load(x + i, left);
+    const Vector b = v_load(x + half + i, left);
+    const Vector c = v_load(cosine + i, left);
+    const Vector s = v_load(sine + i, left) * direction;
+    v_store(y + i, a * c - b * s, left);
+    v_store(y + half + i, v_fma(a, s, b * c), left);
   });
 }
 
@@ -258,6 +292,9 @@ static const Kernels vector_table = {
     .bias_gelu_tanh = vector_bias_gelu_tanh,
     .gelu_backward = vector_gelu_backward,
     .gelu_tanh_backward = vector_gelu_tanh_backward,
+    .swiglu = vector_swiglu,
+    .swiglu_backward = vector_swiglu_backward,
+    .rotate = vector_rotate,
     .layer_norm = vector_layer_norm,
     .layer_norm_backward = vector_layer_norm_backward,
     .rms_norm = vector_rms_norm,
@@ -267,6 +304,9 @@ static const Kernels vector_table = {
     .softmax_backward = vector_softmax_backward,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
+    .widen = vector_widen,
+    .narrow_dots = vector_narrow_dots,
+    .narrow_sums = vector_narrow_sums,
     .adamw = vector_adamw,
     .normal = vector_normal,
 };

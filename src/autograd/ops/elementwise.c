@@ -57,6 +57,49 @@ Tensor *op_add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor) {
   return add_scaled(tape, a, b, factor);
 }
 
+/* ---------------------------------------------------------------- scale: y = factor x */
+
+typedef struct Scale {
+  Tensor *x, *y;
+  real factor;
+} Scale;
+
+static void scale_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Scale *job = context;
+  for (int64_t i = begin; i < end; i++) job->y->value[i] = job->factor * job->x->value[i];
+}
+
+static void scale_forward(Tape *tape, void *record) {
+  Scale *job = record;
+  tape_for(tape, tensor_count(job->y), GRAIN, scale_body, job);
+}
+
+static void scale_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  Scale *job = context;
+  for (int64_t i = begin; i < end; i++) job->y->grad[i] *= job->factor;
+}
+
+static void scale_backward(Tape *tape, void *record) {
+  Scale *job = record;
+  tape_for(tape, tensor_count(job->y), GRAIN, scale_backward_body, job);
+  tape_pass_grad(tape, job->y, job->x);
+}
+
+static const OpKind SCALE = {"scale", scale_forward, scale_backward};
+
+Tensor *op_scale(Tape *tape, Tensor *x, double factor) {
+  OP_REQUIRE(x);
+  Tensor *y = tape_tensor(tape, x->dims, x->shape);
+  Scale *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (Scale){x, y, (real)factor};
+  y->needs_grad = tape_recording(tape) && op_wants(x);
+  tape_apply(tape, &SCALE, job, y);
+  return y;
+}
+
 /* ---------------------------------------------------------------- dropout */
 
 typedef struct Dropout {

@@ -1,4 +1,5 @@
-/* act(x W^T + b) + residual.
+/* act(x W^T + b) + residual, of all outputs or a part of them, with W stored [out, in] or [in, out],
+ * in full or, frozen, in 16 bits.
  * The bias (and the residual) is written into the output first and the product added to it, which costs no more than the zeroing that BLAS
  * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z. */
 #include "autograd/ops/op_common.h"
@@ -7,13 +8,16 @@ typedef struct Linear {
   Tensor *x, *weight, *bias, *residual, *y;
   real *z; /* [rows, out] before the activation; y's own values when there is none or nothing is recorded */
   Activation activation;
-  int64_t rows, in, out;
+  int64_t rows, in, out; /* out: of the part */
+  bool transposed;
+  int64_t stride, start; /* of the weight: numbers from row to row, and where the part begins */
+  int64_t first;         /* the part's first output: where its bias begins */
 } Linear;
 
 enum { PANEL = 1024 /* rows: smaller ones make BLAS pack W again too often, larger ones fall out of the last-level cache */ };
 
 static void start_rows(const Linear *job, int64_t begin, int64_t end) {
-  const real *bias = job->bias ? job->bias->value : NULL;
+  const real *bias = job->bias ? job->bias->value + job->first : NULL;
   for (int64_t row = begin; row < end; row++) {
     real *z = job->z + row * job->out;
     if (job->residual) {
@@ -34,7 +38,8 @@ static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
     kernels()->bias_gelu_tanh(count, NULL, job->z + at, job->y->value + at);
 }
 
-static real start_beta(const Linear *job) { return job->bias || job->residual ? 1 : 0; }
+/* The output holds something already, to which the product is added. */
+static bool started(const Linear *job) { return job->bias || job->residual; }
 
 static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
@@ -42,8 +47,8 @@ static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
   for (int64_t at = begin; at < end; at += PANEL) {
     int64_t stop = at + PANEL < end ? at + PANEL : end;
     start_rows(job, at, stop);
-    matmul_single(false, true, stop - at, job->out, job->in, 1, job->x->value + at * job->in, job->in, job->weight->value, job->in,
-                  start_beta(job), job->z + at * job->out, job->out);
+    matmul_single(false, !job->transposed, stop - at, job->out, job->in, 1, job->x->value + at * job->in, job->in,
+                  job->weight->value + job->start, job->stride, started(job) ? 1 : 0, job->z + at * job->out, job->out);
     activate_rows(job, at, stop);
   }
 }
@@ -53,17 +58,21 @@ static void activate_body(void *context, int64_t begin, int64_t end, int thread)
   activate_rows(context, begin, end);
 }
 
+static void start_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  start_rows(context, begin, end);
+}
+
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
-  if (tape_planning(tape)) {
-    matmul_count_only(job->rows, job->out, job->in);
-  } else if (job->rows >= 64 * threads_count()) {
+  bool rows_over_pool = job->weight->narrow_kind == NARROW_NONE && job->rows >= 64 * threads_count();
+  if (rows_over_pool && !tape_planning(tape)) {
     threads_for(job->rows, OP_ROW_GRAIN, panels_body, job);
-  } else { /* few rows: let the product be cut along the outputs */
-    start_rows(job, 0, job->rows);
-    matmul(false, true, job->rows, job->out, job->in, 1, job->x->value, job->in, job->weight->value, job->in, start_beta(job), job->z,
-           job->out);
-    threads_for(job->rows, 1, activate_body, job);
+  } else { /* few rows, or a weight that each thread should widen a part of: let the product be cut along the outputs */
+    tape_for(tape, job->rows, OP_ROW_GRAIN, start_body, job);
+    op_matmul_weight(tape, !job->transposed, job->rows, job->out, job->in, job->x->value, job->in, job->weight, job->start, started(job),
+                     job->z, job->out);
+    tape_for(tape, job->rows, 1, activate_body, job);
   }
 }
 
@@ -83,45 +92,79 @@ static void activation_backward_body(void *context, int64_t begin, int64_t end, 
 static void bias_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Linear *job = context;
-  for (int64_t row = 0; row < job->rows; row++) kernels()->add(end - begin, job->y->grad + row * job->out + begin, job->bias->grad + begin);
+  for (int64_t row = 0; row < job->rows; row++)
+    kernels()->add(end - begin, job->y->grad + row * job->out + begin, job->bias->grad + job->first + begin);
+}
+
+/* The weight's gradient, dz^T x or, transposed, x^T dz. A part's own rows or columns may be all that is written, so the rest of an empty
+ * gradient is zeroed first. */
+static void weight_backward(Tape *tape, const Linear *job) {
+  bool add = true;
+  real *dweight =
+      job->out * job->in == tensor_count(job->weight) ? tape_grad(tape, job->weight, &add) : tape_grad_zeroed(tape, job->weight);
+  if (dweight == NULL) return;
+  const real *dz = job->y->grad, *x = job->x->value;
+  if (job->transposed)
+    tape_matmul(tape, true, false, job->in, job->out, job->rows, 1, x, job->in, dz, job->out, add ? 1 : 0, dweight + job->start,
+                job->stride);
+  else
+    tape_matmul(tape, true, false, job->out, job->in, job->rows, 1, dz, job->out, x, job->in, add ? 1 : 0, dweight + job->start,
+                job->stride);
 }
 
 static void linear_backward(Tape *tape, void *record) {
   Linear *job = record;
   bool add;
   real *dx = tape_grad(tape, job->x, &add);
-  bool add_weight;
-  real *dweight = tape_grad(tape, job->weight, &add_weight);
   real *dbias = tape_grad_zeroed(tape, job->bias);
-  const real *dz = job->y->grad;
   if (job->activation != ACTIVATION_NONE) tape_for(tape, job->rows, OP_ROW_GRAIN, activation_backward_body, job);
-  if (dweight)
-    tape_matmul(tape, true, false, job->out, job->in, job->rows, 1, dz, job->out, job->x->value, job->in, add_weight ? 1 : 0, dweight,
-                job->in);
+  weight_backward(tape, job);
   if (dbias) tape_for(tape, job->out, 64, bias_backward_body, job);
   if (dx)
-    tape_matmul(tape, false, false, job->rows, job->in, job->out, 1, dz, job->out, job->weight->value, job->in, add ? 1 : 0, dx, job->in);
+    op_matmul_weight(tape, job->transposed, job->rows, job->in, job->out, job->y->grad, job->out, job->weight, job->start, add, dx,
+                     job->in);
   if (job->residual) tape_pass_grad(tape, job->y, job->residual);
 }
 
 static const OpKind LINEAR = {"linear", linear_forward, linear_backward};
 
-Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual) {
-  OP_REQUIRE(x, weight);
-  int64_t in = tensor_width(x), out = weight->shape[0];
-  OP_CHECK(weight->dims == 2 && weight->shape[1] == in, "linear: x has %lld columns, the weight [%lld, %lld]", (long long)in,
-           (long long)weight->shape[0], (long long)weight->shape[1]);
-  OP_CHECK(!bias || tensor_count(bias) == out, "linear: the bias has %lld numbers, the output %lld", (long long)tensor_count(bias),
-           (long long)out);
+Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
+                       Tensor *residual) {
+  OP_REQUIRE(x, weight, part);
+  int64_t in = tensor_width(x), out = part->count, outputs = weight->shape[part->transposed ? 1 : 0];
+  OP_CHECK(weight->dims == 2 && weight->shape[part->transposed ? 0 : 1] == in, "linear: x has %lld columns, the weight is [%lld, %lld]%s",
+           (long long)in, (long long)weight->shape[0], (long long)weight->shape[1], part->transposed ? ", transposed" : "");
+  OP_CHECK(part->first >= 0 && out > 0 && out <= outputs - part->first, "linear: the weight has %lld outputs, not %lld from %lld on",
+           (long long)outputs, (long long)out, (long long)part->first);
+  OP_CHECK(!bias || tensor_count(bias) == outputs, "linear: the bias has %lld numbers, the weight %lld outputs",
+           (long long)tensor_count(bias), (long long)outputs);
   OP_CHECK(!residual || activation == ACTIVATION_NONE, "linear: a residual goes with no activation only");
   Tensor *y = op_like(tape, x, out);
   Linear *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   OP_CHECK(!residual || tensor_count(residual) == tensor_count(y), "linear: the residual's shape is not the output's");
-  *job = (Linear){x, weight, bias, residual, y, y->value, activation, tensor_rows(x), in, out};
+  *job = (Linear){.x = x,
+                  .weight = weight,
+                  .bias = bias,
+                  .residual = residual,
+                  .y = y,
+                  .z = y->value,
+                  .activation = activation,
+                  .rows = tensor_rows(x),
+                  .in = in,
+                  .out = out,
+                  .transposed = part->transposed,
+                  .stride = weight->shape[1],
+                  .start = part->transposed ? part->first : part->first * in,
+                  .first = part->first};
   y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(weight) || op_wants(bias) || op_wants(residual));
   if (y->needs_grad && activation != ACTIVATION_NONE) job->z = tape_alloc(tape, (size_t)tensor_count(y) * sizeof(real));
   if (job->z == NULL) return NULL;
   tape_apply(tape, &LINEAR, job, y);
   return y;
+}
+
+Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual) {
+  OP_REQUIRE(x, weight);
+  return op_linear_part(tape, x, weight, bias, &(LinearPart){.count = weight->shape[0]}, activation, residual);
 }

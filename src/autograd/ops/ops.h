@@ -8,7 +8,18 @@
 
 typedef enum Activation { ACTIVATION_NONE, ACTIVATION_GELU, ACTIVATION_GELU_TANH } Activation;
 
-/* act(x W^T + b) + residual: x [..., I], weight [O, I], bias [O] or NULL, residual [..., O] or NULL -> [..., O]. */
+/* Which outputs of a weight matrix: [first, first + count) of them. The weight is [O, I], or transposed: [I, O] (GPT-2's Conv1D). */
+typedef struct LinearPart {
+  int64_t first, count;
+  bool transposed;
+} LinearPart;
+
+/* act(x W^T + b) + residual with the part's outputs of W and b alone: x [..., I], weight [O, I] or transposed [I, O], real or 16-bit,
+ * bias [O] or NULL, residual [..., count] or NULL -> [..., count]. A residual goes with ACTIVATION_NONE only. */
+Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
+                       Tensor *residual);
+
+/* The whole matrix: x [..., I], weight [O, I], bias [O] or NULL, residual [..., O] or NULL -> [..., O]. */
 Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual);
 
 /* (x - mean) / sqrt(var + eps) weight + bias over the last dimension; weight, bias [D]. */
@@ -17,8 +28,11 @@ Tensor *op_layer_norm(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, doubl
 /* x / sqrt(mean(x^2) + eps) weight over the last dimension. */
 Tensor *op_rms_norm(Tape *tape, Tensor *x, Tensor *weight, double eps);
 
-/* Rows of a table: table [V, D], ids [count] -> [count, D]. ids outlive the step; an id outside [0, V) fails the tape. */
-Tensor *op_embedding(Tape *tape, Tensor *table, const int32_t *ids, int64_t count);
+/* The input of a decoder: row s of sample b is table[ids[b S + s]] + position[positions[s]]. table [V, D], real or 16-bit; ids [B S];
+ * position [P, D] with positions [S], or both NULL -> [B, S, D]. ids and positions outlive the step; one outside of its table fails the
+ * tape. Gradients of rows that are named several times are added in the order of the rows. */
+Tensor *op_token_embed(Tape *tape, Tensor *table, Tensor *position, const int32_t *ids, const int32_t *positions, int64_t batch,
+                       int64_t rows);
 
 /* The input of a vision transformer: pixels [B, C, H, W] (constant), weight [D, C, P, P], bias [D], position [1, 1 + n, D], class_token
  * [1, 1, D] -> [B, S, D]. Row r of each sample is patch row_token[r] (raster order), projected, + bias + position[1 + patch], or for -1 a
@@ -28,6 +42,22 @@ Tensor *op_patch_embed(Tape *tape, Tensor *pixels, Tensor *weight, Tensor *bias,
 
 /* a + b, same shape. */
 Tensor *op_add(Tape *tape, Tensor *a, Tensor *b);
+
+/* factor x. */
+Tensor *op_scale(Tape *tape, Tensor *x, double factor);
+
+/* silu(gate) up, silu(z) = z / (1 + exp(-z)), same shape (SwiGLU; Shazeer, 2020). */
+Tensor *op_swiglu(Tape *tape, Tensor *gate, Tensor *up);
+
+/* Rotary position embedding (Su et al., 2021) with Hugging Face's half rotation: in each head of row s of x [B, S, heads d] the pair
+ * (i, i + d/2) turns by the angle whose cosine and sine stand at [positions[s], i]. The tables are [count, d/2]; they and positions [S]
+ * outlive the step; a position outside [0, count) fails the tape. */
+typedef struct Rope {
+  const real *cosine, *sine; /* [count, d/2] */
+  int64_t count;
+  int heads; /* of x */
+} Rope;
+Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *positions);
 
 /* Zeroes each number with probability p and scales the rest by 1 / (1 - p); the mask is a function of (seed, place) alone.
  * p == 0, or a tape that does not record: x itself. */
@@ -51,7 +81,20 @@ typedef struct CrossEntropy {
 } CrossEntropy;
 Tensor *op_cross_entropy(Tape *tape, Tensor *logits, const CrossEntropy *options);
 
-/* a + factor b for tensors of one number. */
+/* Next-token loss: the mean over counted rows of -sum_v q_v log softmax(x W^T)_v, x [..., D], table W [V, D] (the tied embedding or the
+ * head), real or 16-bit -> [1]. q and labels as in op_cross_entropy, without mixup; labels [rows] outlive the step. The vocabulary product
+ * runs in slices of rows: the [rows, V] logits are never all in memory, and rows that do not count cost nothing. *correct (may be NULL)
+ * counts the counted rows whose largest logit is the label's, the lowest index among equals. row_loss [rows] (may be NULL) receives each
+ * row's -log softmax(x W^T)_label in nats, without smoothing, 0 where it does not count: for perplexity. */
+typedef struct VocabLoss {
+  const int32_t *labels; /* [rows], -1: does not count */
+  double smoothing;
+  int64_t *correct;
+  real *row_loss; /* [rows] */
+} VocabLoss;
+Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *options);
+
+/* a + factor b, same shape. */
 Tensor *op_add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor);
 
 /* Vector quantisation with assignments already made (nearest codewords are found in src/vq):

@@ -1,0 +1,35 @@
+/* The two 16-bit forms in which frozen weights may stay in memory. Every such number is a float: widening is exact. */
+#ifndef AUTOGRAD_NARROW_H
+#define AUTOGRAD_NARROW_H
+#include <stdint.h>
+#include <string.h>
+
+typedef enum NarrowKind {
+  NARROW_NONE,
+  NARROW_F16, /* IEEE 754 half: 1 sign, 5 exponent, 10 fraction bits */
+  NARROW_BF16 /* bfloat16: the upper half of a float */
+} NarrowKind;
+
+static inline float narrow_float_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* The exponent is moved by 112, that of infinities and NaNs twice; a subnormal m 2^-24 is the normal (1 + m 2^-10) 2^-14 less 2^-14. */
+static inline float narrow_half_to_float(uint16_t half) {
+  const uint32_t sign = (half & 0x8000u) << 16, magnitude = (half & 0x7fffu) << 13, moved = magnitude + (112u << 23);
+  const float less = narrow_float_of_bits(moved + (1u << 23)) - narrow_float_of_bits(113u << 23);
+  uint32_t subnormal;
+  memcpy(&subnormal, &less, sizeof subnormal);
+  const uint32_t normal = moved + (magnitude >= 31u << 23 ? 112u << 23 : 0u);
+  return narrow_float_of_bits(sign | (magnitude < 1u << 23 ? subnormal : normal)); /* no branch: loops become vectors */
+}
+
+static inline float narrow_bfloat_to_float(uint16_t bfloat) { return narrow_float_of_bits((uint32_t)bfloat << 16); }
+
+static inline float narrow_to_float(NarrowKind kind, uint16_t bits) {
+  return kind == NARROW_F16 ? narrow_half_to_float(bits) : narrow_bfloat_to_float(bits);
+}
+
+#endif

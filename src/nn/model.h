@@ -16,9 +16,9 @@ void model_free(Model *model);
 const ModelConfig *model_config(const Model *model);
 ParamSet *model_params(Model *model);
 
-/* Random weights for training from scratch on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
- * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
- * sine and cosine position embeddings. The parameters must be allocated and initialised (param_initialise). */
+/* Random weights for training from scratch on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention
+ * layers"): query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value
+ * weight; sine and cosine position embeddings. The parameters must be allocated and initialised (param_initialise). */
 void model_initialise_mimetic(Model *model, Rng *rng);
 
 /* Content tokens -> class-token replicas after the final LayerNorm: pixels [B, C, H, W] -> [B, class_rows, D].

@@ -68,7 +68,7 @@ $(BUILD)/double/%.o: src/%.c | $(DEPS)
 # Architecture flags belong to these files only; the table in kernels.c picks at run time.
 # (The compiler may be installed later in this very run: then the machine is asked.)
 ifneq (,$(filter x86_64% amd64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m)))
-%/kernels_avx2.o: FILE_FLAGS := -mavx2 -mfma
+%/kernels_avx2.o: FILE_FLAGS := -mavx2 -mfma -mf16c
 %/kernels_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 endif
 

@@ -1,11 +1,33 @@
-/* The two 16-bit forms in which frozen weights may stay in memory. They are widened (exactly) inside the product that uses them. */
+/* The two 16-bit forms in which frozen weights may stay in memory. Every such number is a float: widening is exact. */
 #ifndef AUTOGRAD_NARROW_H
 #define AUTOGRAD_NARROW_H
+#include <stdint.h>
+#include <string.h>
 
 typedef enum NarrowKind {
   NARROW_NONE,
   NARROW_F16, /* IEEE 754 half: 1 sign, 5 exponent, 10 fraction bits */
   NARROW_BF16 /* bfloat16: the upper half of a float */
 } NarrowKind;
+
+static inline float narrow_float_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* The exponent is moved by 112, that of infinities and NaNs twice; a subnormal m 2^-24 is the normal (1 + m 2^-10) 2^-14 less 2^-14. */
+static inline float narrow_half_to_float(uint16_t half) {
+  const uint32_t magnitude = (half & 0x7fffu) << 13, moved = magnitude + (112u << 23);
+  float value = narrow_float_of_bits(magnitude >= 31u << 23 ? moved + (112u << 23) : moved);
+  if (magnitude < 1u << 23) value = narrow_float_of_bits(moved + (1u << 23)) - narrow_float_of_bits(113u << 23);
+  return half & 0x8000u ? -value : value;
+}
+
+static inline float narrow_bfloat_to_float(uint16_t bfloat) { return narrow_float_of_bits((uint32_t)bfloat << 16); }
+
+static inline float narrow_to_float(NarrowKind kind, uint16_t bits) {
+  return kind == NARROW_F16 ? narrow_half_to_float(bits) : narrow_bfloat_to_float(bits);
+}
 
 #endif

@@ -2,6 +2,7 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,16 @@ static const char *const names_fastest_first[] = {"avx512", "avx2", "portable"};
 enum { NAMES = sizeof names_fastest_first / sizeof *names_fastest_first };
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Asked of the CPU itself: not every compiler's __builtin_cpu_supports knows the name. */
+static bool has_f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static const Kernels *avx2_if_supported(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? kernels_avx2() : NULL;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() ? kernels_avx2() : NULL;
 }
 
 static const Kernels *avx512_if_supported(void) {

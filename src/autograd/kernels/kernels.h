@@ -4,6 +4,7 @@
  * Rows are contiguous; n is the row length; pointers need no alignment; outputs do not overlap inputs unless said. */
 #ifndef AUTOGRAD_KERNELS_H
 #define AUTOGRAD_KERNELS_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include "base/status.h"
 #include <stdint.h>
@@ -61,6 +62,14 @@ typedef struct Kernels {
    * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MOST_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
+
+  /* 16-bit numbers (`kind` is not NARROW_NONE), widened in registers. Through matmul_narrow, which counts the products. */
+  /* y[i] = x[i] */
+  void (*widen)(NarrowKind kind, int64_t n, const uint16_t *x, real *y);
+  /* y[r] += sum_i w[r, i] x[i] over w [rows, n], `stride` numbers from row to row: a matrix times a vector */
+  void (*narrow_dots)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
+  /* y[i] += sum_r x[r] w[r, i]: the transposed matrix times a vector */
+  void (*narrow_sums)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
 
   /* One AdamW step on n numbers (Loshchilov and Hutter, 2019; Adam when decay is 0):
    * m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w), g = scale grad. */

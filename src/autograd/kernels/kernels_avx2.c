@@ -1,8 +1,9 @@
-/* The vector kernels for AVX2 and FMA: the primitives that kernels_vector.h asks for. */
+/* The vector kernels for AVX2, FMA and F16C: the primitives that kernels_vector.h asks for. */
 #include "autograd/kernels/kernels_tables.h"
 #include <stddef.h>
+#include <string.h>
 
-#if !REAL_IS_DOUBLE && defined(__AVX2__) && defined(__FMA__)
+#if !REAL_IS_DOUBLE && defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 
 #define VECTOR_NAME  "avx2"
@@ -25,6 +26,17 @@ static inline void v_store(float *p, Vector v, int64_t left) {
     _mm256_storeu_ps(p, v);
   else
     _mm256_maskstore_ps(p, first_lanes(left), v);
+}
+/* There is no masked load of 16-bit numbers. */
+static inline __m128i load_narrow(const uint16_t *p, int64_t left) {
+  uint16_t lane[VECTOR_WIDTH] = {0};
+  if (left == VECTOR_WIDTH) return _mm_loadu_si128((const __m128i *)(const void *)p);
+  memcpy(lane, p, (size_t)left * sizeof *p);
+  return _mm_loadu_si128((const __m128i *)(const void *)lane);
+}
+static inline Vector v_load_half(const uint16_t *p, int64_t left) { return _mm256_cvtph_ps(load_narrow(p, left)); }
+static inline Vector v_load_bfloat(const uint16_t *p, int64_t left) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_narrow(p, left)), 16));
 }
 static inline Vector v_set(float number) { return _mm256_set1_ps(number); }
 static inline Vector v_select(Mask mask, Vector then, Vector otherwise) { return _mm256_blendv_ps(otherwise, then, mask); }

@@ -2,7 +2,7 @@
 #include "autograd/kernels/kernels_tables.h"
 #include <stddef.h>
 
-#if !REAL_IS_DOUBLE && defined(__AVX512F__) && defined(__AVX512DQ__)
+#if !REAL_IS_DOUBLE && defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #include <immintrin.h>
 
 #define VECTOR_NAME  "avx512"
@@ -22,6 +22,13 @@ static inline void v_store(float *p, Vector v, int64_t left) {
     _mm512_storeu_ps(p, v);
   else
     _mm512_mask_storeu_ps(p, first_lanes(left), v);
+}
+static inline __m256i load_narrow(const uint16_t *p, int64_t left) {
+  return left == VECTOR_WIDTH ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi16(first_lanes(left), p);
+}
+static inline Vector v_load_half(const uint16_t *p, int64_t left) { return _mm512_cvtph_ps(load_narrow(p, left)); }
+static inline Vector v_load_bfloat(const uint16_t *p, int64_t left) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_narrow(p, left)), 16));
 }
 static inline Vector v_set(float number) { return _mm512_set1_ps(number); }
 static inline Vector v_fill(Vector v, int64_t left, float fill) {

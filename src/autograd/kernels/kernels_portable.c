@@ -182,6 +182,23 @@ static void nearest_words(int64_t rows, int64_t k, int64_t d, const real *x, int
   }
 }
 
+static void widen(NarrowKind kind, int64_t n, const uint16_t *x, real *y) {
+  for (int64_t i = 0; i < n; i++) y[i] = (real)narrow_to_float(kind, x[i]);
+}
+
+static void narrow_dots(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y) {
+  for (int64_t r = 0; r < rows; r++) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)narrow_to_float(kind, w[r * stride + i]) * (double)x[i];
+    y[r] += (real)sum;
+  }
+}
+
+static void narrow_sums(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t i = 0; i < n; i++) y[i] += x[r] * (real)narrow_to_float(kind, w[r * stride + i]);
+}
+
 static void adamw(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2,
                   real eps, real decay) {
   for (int64_t i = 0; i < n; i++) {
@@ -235,6 +252,9 @@ const Kernels *kernels_portable(void) {
       .softmax_backward = softmax_backward,
       .nearest = nearest,
       .nearest_words = nearest_words,
+      .widen = widen,
+      .narrow_dots = narrow_dots,
+      .narrow_sums = narrow_sums,
       .adamw = adamw,
       .normal = normal,
   };

@@ -3,6 +3,7 @@
  *
  *   VECTOR_NAME, VECTOR_WIDTH (floats), types Vector (floats), Words (uint32_t), Integers (int32_t), Doubles (half as many), Mask
  *   v_load(p, left), v_store(p, v, left)   the first `left` <= WIDTH lanes; loading zeroes the others
+ *   v_load_half(p, left), v_load_bfloat    the same from 16-bit numbers
  *   v_fill(v, left, fill)                  replaces the lanes from `left` on
  *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
  *   v_less -> Mask, v_select(mask, then, otherwise), v_select_integers, v_to_float, v_low, v_high -> Doubles
@@ -37,6 +38,8 @@
     const int64_t left = (n)-i;                                                                                                            \
     if (left > 0) { __VA_ARGS__ }                                                                                                          \
   } while (0)
+
+#include "autograd/kernels/vector_narrow.h" /* wants EACH_VECTOR */
 
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
   const Vector factor = v_set(a);
@@ -301,6 +304,9 @@ static const Kernels vector_table = {
     .softmax_backward = vector_softmax_backward,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
+    .widen = vector_widen,
+    .narrow_dots = vector_narrow_dots,
+    .narrow_sums = vector_narrow_sums,
     .adamw = vector_adamw,
     .normal = vector_normal,
 };

@@ -20,7 +20,10 @@
 enum {
   PIECE_GRAIN = 16,          /* rows or columns: a whole number of BLAS register tiles */
   POOLED_LEAST = 256 * 1024, /* multiply-adds under which waking the pool costs more than it saves */
-  BUFFERS_MOST = 64          /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
+  NARROW_N = 256,            /* a widened panel of a 16-bit matrix: half a megabyte, in the second-level cache */
+  NARROW_K = 512,
+  NARROW_VECTORS = 8, /* rows up to which they are multiplied one by one: from 16 on widened panels win */
+  BUFFERS_MOST = 64   /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
 };
 
 typedef struct Product {
@@ -156,6 +159,71 @@ void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t l
   count_product(rows, k, d);
   count_end(begun);
 }
+
+/* ---- products with 16-bit matrices ---- */
+
+typedef struct NarrowProduct {
+  bool transpose_b;
+  int64_t m, k;
+  const real *a;
+  int64_t lda;
+  NarrowKind kind;
+  const uint16_t *b;
+  int64_t ldb;
+  bool add;
+  real *c;
+  int64_t ldc;
+  real *scratch; /* [threads, NARROW_N, NARROW_K] */
+} NarrowProduct;
+
+static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void narrow_vectors(const NarrowProduct *p, int64_t begin, int64_t end) {
+  for (int64_t i = 0; i < p->m; i++) {
+    real *c = p->c + i * p->ldc + begin;
+    if (!p->add) memset(c, 0, (size_t)(end - begin) * sizeof *c);
+    if (p->transpose_b)
+      kernels()->narrow_dots(p->kind, end - begin, p->k, p->b + begin * p->ldb, p->ldb, p->a + i * p->lda, c);
+    else
+      kernels()->narrow_sums(p->kind, p->k, end - begin, p->b + begin, p->ldb, p->a + i * p->lda, c);
+  }
+}
+
+/* Columns [column, column + n) of C, with [row, row + k) of the inner dimension. */
+static void narrow_panel(const NarrowProduct *p, int64_t column, int64_t n, int64_t row, int64_t k, real *wide) {
+  const int64_t rows = p->transpose_b ? n : k, width = p->transpose_b ? k : n;
+  const uint16_t *b = p->b + (p->transpose_b ? column * p->ldb + row : row * p->ldb + column);
+  for (int64_t r = 0; r < rows; r++) kernels()->widen(p->kind, width, b + r * p->ldb, wide + r * width);
+  run_product(
+      &(Product){false, p->transpose_b, p->m, n, k, 1, p->a + row, p->lda, wide, width, p->add || row > 0 ? 1 : 0, p->c + column, p->ldc});
+}
+
+static void narrow_columns(void *context, int64_t begin, int64_t end, int thread) {
+  const NarrowProduct *p = context;
+  real *wide = p->scratch + thread * NARROW_N * NARROW_K;
+  if (p->m <= NARROW_VECTORS) {
+    narrow_vectors(p, begin, end);
+    return;
+  }
+  for (int64_t column = begin; column < end; column += NARROW_N)
+    for (int64_t row = 0; row < p->k; row += NARROW_K)
+      narrow_panel(p, column, lesser(NARROW_N, end - column), row, lesser(NARROW_K, p->k - row), wide);
+}
+
+void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, NarrowKind kind, const uint16_t *b,
+                   int64_t ldb, bool add, real *c, int64_t ldc, real *scratch) {
+  if (m <= 0 || n <= 0) return;
+  NarrowProduct product = {transpose_b, m, k, a, lda, kind, b, ldb, add, c, ldc, scratch};
+  const double begun = count_begin();
+  if ((double)m * (double)n * (double)k < POOLED_LEAST)
+    narrow_columns(&product, 0, n, 0);
+  else
+    threads_for(n, PIECE_GRAIN, narrow_columns, &product);
+  count_product(m, n, k);
+  count_end(begun);
+}
+
+int64_t matmul_narrow_scratch(void) { return (int64_t)threads_count() * NARROW_N * NARROW_K; }
 
 /* ---- start ---- */
 

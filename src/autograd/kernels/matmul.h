@@ -2,6 +2,7 @@
  * single-threaded BLAS call. Products are counted, so that a step's share inside BLAS and its FLOPs can be reported. */
 #ifndef AUTOGRAD_MATMUL_H
 #define AUTOGRAD_MATMUL_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,12 @@ void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int
 
 /* y [M] = alpha A x + beta y, A [M, K], on the calling thread: one row times a matrix runs at memory speed only this way. */
 void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y);
+
+/* C [M, N] = A op(B), added to C or not, over the pool, with B in 16 bits: widened panel by panel into scratch, each number once, or, for a
+ * few rows of A, in registers. op(B) is [K, N], K > 0; lda, ldb and ldc as in matmul. scratch [matmul_narrow_scratch()]. */
+void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, NarrowKind kind, const uint16_t *b,
+                   int64_t ldb, bool add, real *c, int64_t ldc, real *scratch);
+int64_t matmul_narrow_scratch(void); /* numbers, for all threads of the pool together */
 
 /* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
  * kernels()->nearest_words, d <= NEAREST_MOST_WIDTH. On the calling thread; counted as a product. */

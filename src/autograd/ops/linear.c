@@ -1,4 +1,5 @@
-/* act(x W^T + b) + residual, of all outputs or a part of them, with W stored [out, in] or [in, out].
+/* act(x W^T + b) + residual, of all outputs or a part of them, with W stored [out, in] or [in, out],
+ * in full or, frozen, in 16 bits.
  * The bias (and the residual) is written into the output first and the product added to it, which costs no more than the zeroing that BLAS
  * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z. */
 #include "autograd/ops/op_common.h"
@@ -37,7 +38,8 @@ static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
     kernels()->bias_gelu_tanh(count, NULL, job->z + at, job->y->value + at);
 }
 
-static real start_beta(const Linear *job) { return job->bias || job->residual ? 1 : 0; }
+/* The output holds something already, to which the product is added. */
+static bool started(const Linear *job) { return job->bias || job->residual; }
 
 static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
@@ -46,7 +48,7 @@ static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
     int64_t stop = at + PANEL < end ? at + PANEL : end;
     start_rows(job, at, stop);
     matmul_single(false, !job->transposed, stop - at, job->out, job->in, 1, job->x->value + at * job->in, job->in,
-                  job->weight->value + job->start, job->stride, start_beta(job), job->z + at * job->out, job->out);
+                  job->weight->value + job->start, job->stride, started(job) ? 1 : 0, job->z + at * job->out, job->out);
     activate_rows(job, at, stop);
   }
 }
@@ -56,17 +58,21 @@ static void activate_body(void *context, int64_t begin, int64_t end, int thread)
   activate_rows(context, begin, end);
 }
 
+static void start_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  start_rows(context, begin, end);
+}
+
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
-  if (tape_planning(tape)) {
-    matmul_count_only(job->rows, job->out, job->in);
-  } else if (job->rows >= 64 * threads_count()) {
+  bool rows_over_pool = job->weight->narrow_kind == NARROW_NONE && job->rows >= 64 * threads_count();
+  if (rows_over_pool && !tape_planning(tape)) {
     threads_for(job->rows, OP_ROW_GRAIN, panels_body, job);
-  } else { /* few rows: let the product be cut along the outputs */
-    start_rows(job, 0, job->rows);
-    matmul(false, !job->transposed, job->rows, job->out, job->in, 1, job->x->value, job->in, job->weight->value + job->start, job->stride,
-           start_beta(job), job->z, job->out);
-    threads_for(job->rows, 1, activate_body, job);
+  } else { /* few rows, or a weight that each thread should widen a part of: let the product be cut along the outputs */
+    tape_for(tape, job->rows, OP_ROW_GRAIN, start_body, job);
+    op_matmul_weight(tape, !job->transposed, job->rows, job->out, job->in, job->x->value, job->in, job->weight, job->start, started(job),
+                     job->z, job->out);
+    tape_for(tape, job->rows, 1, activate_body, job);
   }
 }
 
@@ -115,8 +121,8 @@ static void linear_backward(Tape *tape, void *record) {
   weight_backward(tape, job);
   if (dbias) tape_for(tape, job->out, 64, bias_backward_body, job);
   if (dx)
-    tape_matmul(tape, false, job->transposed, job->rows, job->in, job->out, 1, job->y->grad, job->out, job->weight->value + job->start,
-                job->stride, add ? 1 : 0, dx, job->in);
+    op_matmul_weight(tape, job->transposed, job->rows, job->in, job->out, job->y->grad, job->out, job->weight, job->start, add, dx,
+                     job->in);
   if (job->residual) tape_pass_grad(tape, job->y, job->residual);
 }
 

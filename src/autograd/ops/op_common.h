@@ -21,6 +21,11 @@ static inline Tensor *op_like(Tape *tape, const Tensor *x, int64_t width) {
   return tape_tensor(tape, x->dims, shape);
 }
 
+/* C [m, n] = A [m, k] op(B), added to C or not, where B is the weight from its number `start` on, with the weight's rows as stored, real or
+ * 16-bit. Counts alone while planning. Over the pool; takes scratch from the tape when the weight is in 16 bits. */
+void op_matmul_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const Tensor *weight,
+                      int64_t start, bool add, real *c, int64_t ldc);
+
 /* NULL inputs mean that an earlier operation failed. The arguments end with the tape's own status check. */
 #define OP_REQUIRE(...)                                                                                                                    \
   do {                                                                                                                                     \

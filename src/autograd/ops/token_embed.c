@@ -8,12 +8,20 @@ typedef struct TokenEmbed {
   int64_t batch, rows, width;
 } TokenEmbed;
 
+static void lookup(const TokenEmbed *job, int32_t id, real *y) {
+  const Tensor *table = job->table;
+  if (table->narrow_kind != NARROW_NONE)
+    kernels()->widen(table->narrow_kind, job->width, table->narrow + id * job->width, y);
+  else
+    memcpy(y, table->value + id * job->width, (size_t)job->width * sizeof(real));
+}
+
 static void lookup_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   TokenEmbed *job = context;
   for (int64_t i = begin; i < end; i++) {
     real *y = job->y->value + i * job->width;
-    memcpy(y, job->table->value + job->ids[i] * job->width, (size_t)job->width * sizeof(real));
+    lookup(job, job->ids[i], y);
     if (job->position) kernels()->add(job->width, job->position->value + job->positions[i % job->rows] * job->width, y);
   }
 }

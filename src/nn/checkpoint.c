@@ -81,7 +81,7 @@ static Status load_one(const CheckpointFiles *files, Param *param, CheckpointRep
   return resize_positions(files, param, tensor);
 }
 
-static Status load_all(const CheckpointFiles *files, ParamSet *set, Rng *rng, CheckpointReport *report) {
+static Status load_all(const CheckpointFiles *files, const ModelConfig *config, ParamSet *set, Rng *rng, CheckpointReport *report) {
   size_t used = 0;
   TRY(judge_head(files, set, report));
   for (size_t i = 0; i < set->count; i++) {
@@ -91,7 +91,7 @@ static Status load_all(const CheckpointFiles *files, ParamSet *set, Rng *rng, Ch
     else
       TRY(load_one(files, param, report, &used));
   }
-  report->unused = (int)(checkpoint_files_tensors(files, false) - used);
+  report->unused = (int)(checkpoint_files_parameters(files, config) - used);
   return STATUS_OK;
 }
 
@@ -101,8 +101,8 @@ Status checkpoint_load_params(Model *model, const char *path, Rng *rng, Checkpoi
   memset(report, 0, sizeof *report);
   CheckpointFiles files;
   TRY(checkpoint_files_open(&files, path));
-  Status status = checkpoint_files_check_depth(&files, model_config(model)->blocks);
-  if (status == STATUS_OK) status = load_all(&files, model_params(model), rng, report);
+  Status status = checkpoint_files_check_depth(&files, model_config(model));
+  if (status == STATUS_OK) status = load_all(&files, model_config(model), model_params(model), rng, report);
   checkpoint_files_close(&files);
   return status;
 }

@@ -68,7 +68,7 @@ static Status place_param(CheckpointMapping *mapping, Param *param, real **free_
 static Status map_all(CheckpointMapping *mapping, Model *model, const char *directory) {
   ParamSet *set = model_params(model);
   TRY(checkpoint_files_open(&mapping->files, directory));
-  TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)->blocks));
+  TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)));
   TRY(make_block(mapping, set));
   real *free_place = mapping->block;
   for (size_t i = 0; i < set->count; i++) TRY(place_param(mapping, &set->list[i], &free_place));

@@ -89,6 +89,11 @@ static void add_class_row(TokenLayout *layout) {
   layout->row_token[layout->rows++] = -1;
 }
 
+static void add_last_row(TokenLayout *layout, int32_t token) {
+  layout->last_row[layout->last_rows] = (int32_t)layout->rows;
+  layout->last_token[layout->last_rows++] = token;
+}
+
 /* One device's span, behind those that are there. `first`: the place of its first token in the order. */
 static void add_device(TokenLayout *layout, int device, int64_t first, int64_t count, const int32_t *order) {
   int64_t class_rows = layout->class_rows, last_rows = layout->last_rows;
@@ -98,7 +103,7 @@ static void add_device(TokenLayout *layout, int device, int64_t first, int64_t c
   for (int64_t i = first; i < first + count; i++) {
     layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
     int32_t token = order ? order[i] : (int32_t)i;
-    if (token == layout->tokens - 1) layout->last_row[layout->last_rows++] = (int32_t)layout->rows;
+    if (token == layout->tokens - 1) add_last_row(layout, token);
     layout->row_token[layout->rows++] = token;
   }
   layout->last_of_span[layout->spans] = layout->last_rows - last_rows;

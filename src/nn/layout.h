@@ -35,6 +35,7 @@ typedef struct TokenLayout {
   int32_t *remote_token;  /* [remote] content token at each of them; -1: class token */
   int64_t last_rows;      /* 1 where token T - 1 is in this process, else 0 (of a decoder: the token that says what comes next) */
   int32_t last_row[1];    /* [last_rows] its row */
+  int32_t last_token[1];  /* [last_rows] T - 1 */
   int64_t *last_of_span;  /* [spans] how many of last_row are in each span: 1 or 0 */
   void *memory;           /* private: holds the arrays above, for up to `capacity` tokens on as many devices */
   int64_t capacity;

@@ -86,7 +86,8 @@ Status trainer_micro_step(Session *session, const Batch *batch, StepResult *resu
   CrossEntropy target = {.labels = batch->labels, .smoothing = session->options.smoothing, .correct = &result->correct};
   Tensor *pixels = session_pixels(tape, batch, session->config);
   if (session->options.mixup > 0) pixels = mixup_apply(session, tape, batch, pixels, &target);
-  Tensor *logits = model_classify(session->model, tape, model_encode(session->model, tape, pixels, layout, exchange));
+  Tensor *logits = model_classify(session->model, tape,
+                                  model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
   Tensor *loss = total_loss(session, op_cross_entropy(tape, logits, &target), result);
   Status status = tape_status(tape);
   if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);

@@ -19,7 +19,8 @@ static Status validate_batch(Session *session, const Batch *batch, const TokenLa
   CrossEntropy loss = {.labels = batch->labels, .correct = &correct};
   if (exchange) emulate_begin_step(&session->emulation, false);
   Tensor *pixels = session_pixels(tape, batch, session->config);
-  Tensor *logits = model_classify(session->model, tape, model_encode(session->model, tape, pixels, layout, exchange));
+  Tensor *logits = model_classify(session->model, tape,
+                                  model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
   Tensor *value = op_cross_entropy(tape, logits, &loss);
   if (value != NULL) {
     sum->accuracy += (double)correct;

@@ -144,7 +144,8 @@ static inline Status sample_answer(SampleCluster *cluster, int devices, const in
   if (status == STATUS_OK) {
     Tensor *input = tape_tensor(tape, 4, shape);
     for (int64_t i = 0; i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
-    Tensor *replicas = model_encode(cluster->model, tape, input, &layout, devices > 1 ? &answer->exchange : NULL);
+    Tensor *replicas = model_encode(cluster->model, tape, &(ModelInput){.pixels = input}, &layout, devices > 1 ? &answer->exchange : NULL,
+                                    MODEL_ROWS_CLASS);
     Tensor *logits = model_classify(cluster->model, tape, replicas);
     status = tape_status(tape);
     if (logits) memcpy(answer->logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));

@@ -215,10 +215,8 @@ void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real
   if (m <= 0 || n <= 0) return;
   NarrowProduct product = {transpose_b, m, k, a, lda, kind, b, ldb, add, c, ldc, scratch};
   const double begun = count_begin();
-  if ((double)m * (double)n * (double)k < POOLED_LEAST)
-    narrow_columns(&product, 0, n, 0);
-  else
-    threads_for(n, PIECE_GRAIN, narrow_columns, &product);
+  const bool small = (double)m * (double)n * (double)k < POOLED_LEAST;
+  threads_for(n, small ? n : PIECE_GRAIN, narrow_columns, &product); /* it knows whose scratch is free */
   count_product(m, n, k);
   count_end(begun);
 }

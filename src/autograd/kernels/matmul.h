@@ -26,7 +26,8 @@ void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int
 void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y);
 
 /* C [M, N] = A op(B), added to C or not, over the pool, with B in 16 bits: widened panel by panel into scratch, each number once, or, for a
- * few rows of A, in registers. op(B) is [K, N], K > 0; lda, ldb and ldc as in matmul. scratch [matmul_narrow_scratch()]. */
+ * few rows of A, in registers. op(B) is [K, N], K > 0; lda, ldb and ldc as in matmul. scratch [matmul_narrow_scratch()] may serve
+ * all threads of the pool at once: inside a threads_for body the product runs on the calling thread. */
 void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, NarrowKind kind, const uint16_t *b,
                    int64_t ldb, bool add, real *c, int64_t ldc, real *scratch);
 int64_t matmul_narrow_scratch(void); /* numbers, for all threads of the pool together */

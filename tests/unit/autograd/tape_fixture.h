@@ -38,7 +38,10 @@ static inline void fixture_open(Fixture *fixture, uint64_t seed) {
 static inline void fixture_close(Fixture *fixture) {
   tape_free(fixture->tape);
   arena_free(fixture->arena);
-  for (int i = 0; i < fixture->leaves; i++) free(fixture->leaf[i].value);
+  for (int i = 0; i < fixture->leaves; i++) {
+    free(fixture->leaf[i].value);
+    free((void *)(uintptr_t)fixture->leaf[i].narrow);
+  }
 }
 
 /* Empties the tape; the leaves stay, without gradients. */
@@ -62,6 +65,24 @@ static inline Tensor *fixture_leaf(Fixture *fixture, bool needs_grad, int64_t d0
   leaf->value = malloc((size_t)tensor_count(leaf) * sizeof(real));
   assert_non_null(leaf->value);
   fixture_randomise(fixture, leaf->value, tensor_count(leaf));
+  return leaf;
+}
+
+/* A frozen 16-bit leaf [d0, d1] of numbers between 1/8 and 4 of either sign; *wide (malloc'd, the caller's) are the same numbers. */
+static inline Tensor *fixture_narrow_leaf(Fixture *fixture, NarrowKind kind, int64_t d0, int64_t d1, real **wide) {
+  assert_true(fixture->leaves < FIXTURE_LEAVES);
+  Tensor *leaf = &fixture->leaf[fixture->leaves++];
+  uint16_t *bits = malloc((size_t)(d0 * d1) * sizeof *bits);
+  *wide = malloc((size_t)(d0 * d1) * sizeof **wide);
+  assert_true(bits != NULL && *wide != NULL);
+  const int fraction_bits = kind == NARROW_F16 ? 10 : 7, exponent = kind == NARROW_F16 ? 12 : 124;
+  for (int64_t i = 0; i < d0 * d1; i++) {
+    const int64_t power = (int64_t)rng_below(&fixture->rng, 5) - 3, fraction = (int64_t)rng_below(&fixture->rng, 1u << fraction_bits);
+    const bool negative = rng_below(&fixture->rng, 2);
+    bits[i] = (uint16_t)((negative ? 0x8000 : 0) | (exponent + 3 + power) << fraction_bits | fraction);
+    (*wide)[i] = (real)((negative ? -1 : 1) * ldexp(1 + (double)fraction / (1 << fraction_bits), (int)power));
+  }
+  *leaf = (Tensor){.dims = 2, .shape = {d0, d1}, .narrow = bits, .narrow_kind = kind};
   return leaf;
 }
 

@@ -140,6 +140,50 @@ static void check_gelu_tails(const Kernels *table, int64_t n) {
   }
 }
 
+static double silu(double z) { return z / (1 + exp(-z)); }
+
+static void check_swiglu(const Kernels *table, int64_t n) {
+  Buffer gate, up, y, dy, dgate, dup;
+  fill(&gate, n, 4), fill(&up, n, 1), fill(&y, n, 0), fill(&dy, n, 1), fill(&dgate, n, 0), fill(&dup, n, 1);
+  const Buffer before = dup;
+  table->swiglu(n, gate.number, up.number, y.number);
+  table->swiglu_backward(n, gate.number, up.number, dy.number, dgate.number, dup.number);
+  for (int64_t i = 0; i < n; i++) {
+    const double z = (double)gate.number[i], u = (double)up.number[i], d = (double)dy.number[i];
+    check_close("swiglu", table, n, i, (double)y.number[i], silu(z) * u, TIGHT, 4 * TIGHT);
+    check_close("dgate", table, n, i, (double)dgate.number[i], d * u * slope(silu, z), REAL_IS_DOUBLE ? 1e-9 : 4e-6 * fmax(1, fabs(d * u)),
+                0);
+    check_close("dup", table, n, i, (double)dup.number[i], (double)before.number[i] + d * silu(z), TIGHT * 4, 4 * TIGHT);
+  }
+  table->swiglu_backward(n, gate.number, up.number, dy.number, dy.number, NULL); /* in place, and alone */
+  assert_memory_equal(dy.number, dgate.number, (size_t)n * sizeof(real));
+  check_margin(&y), check_margin(&dgate), check_margin(&dup);
+  real edge[] = {(real)NAN, (real)-1e4, (real)1e4, 0}, slopes[4], none[4];
+  const real ones[] = {1, 1, 1, 1};
+  table->swiglu_backward(4, edge, ones, ones, slopes, NULL);
+  table->swiglu(4, edge, ones, none);
+  assert_true(isnan(none[0]) && none[1] == 0 && none[2] == (real)1e4 && none[3] == 0);
+  assert_true(isnan(slopes[0]) && slopes[1] == 0 && slopes[2] == 1 && fabs((double)slopes[3] - 0.5) < TIGHT);
+}
+
+static void check_rotate(const Kernels *table, int64_t n) {
+  const int64_t half = n / 2;
+  Buffer x, y, cosine, sine;
+  fill(&x, 2 * half, 1), fill(&y, 2 * half, 0), fill(&cosine, half, 1), fill(&sine, half, 1);
+  for (int back = 0; back < 2; back++) {
+    table->rotate(half, back ? -1 : 1, cosine.number, sine.number, x.number, y.number);
+    for (int64_t i = 0; i < half; i++) {
+      const double a = (double)x.number[i], b = (double)x.number[i + half], c = (double)cosine.number[i];
+      const double s = (back ? -1 : 1) * (double)sine.number[i], size = TIGHT * (fabs(a) + fabs(b) + 1) * 4;
+      check_close("rotate", table, n, i, (double)y.number[i], a * c - b * s, size, 0);
+      check_close("rotate", table, n, i + half, (double)y.number[i + half], b * c + a * s, size, 0);
+    }
+    check_margin(&y);
+  }
+  table->rotate(half, -1, cosine.number, sine.number, x.number, x.number); /* in place */
+  assert_memory_equal(x.number, y.number, (size_t)(2 * half) * sizeof(real));
+}
+
 /* ---- norms ---- */
 
 static void check_layer_norm(const Kernels *table, int64_t n) {
@@ -404,6 +448,8 @@ static void test_sums(void **state) { (void)state, for_each(check_sums); }
 static void test_gelu(void **state) { (void)state, for_each(check_gelu); }
 static void test_gelu_tanh(void **state) { (void)state, for_each(check_gelu_tanh); }
 static void test_gelu_tails(void **state) { (void)state, for_each(check_gelu_tails); }
+static void test_swiglu(void **state) { (void)state, for_each(check_swiglu); }
+static void test_rotate(void **state) { (void)state, for_each(check_rotate); }
 static void test_layer_norm(void **state) { (void)state, for_each(check_layer_norm); }
 static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
@@ -437,6 +483,7 @@ int main(void) {
       cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_softmax),
       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),      cmocka_unit_test(test_adamw),
       cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split), cmocka_unit_test(test_nearest_words),
+      cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

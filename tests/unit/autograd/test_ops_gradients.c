@@ -84,22 +84,7 @@ static void test_norms(void **state) {
   }
 }
 
-/* ---- embeddings ---- */
-
-static Tensor *build_embedding(Fixture *fixture, const void *context, Tensor **second) {
-  (void)second;
-  return op_token_embed(fixture->tape, LEAF(0), NULL, context, NULL, 2, 3);
-}
-
-static void test_embedding(void **state) {
-  (void)state;
-  static const int32_t ids[] = {3, 0, 3, 3, 6, 1}; /* repeated rows add up, unnamed ones get zero */
-  Fixture fixture;
-  fixture_open(&fixture, 4);
-  fixture_leaf(&fixture, true, 7, 5, 0, 0);
-  gradcheck(&fixture, "embedding", build_embedding, ids);
-  fixture_close(&fixture);
-}
+/* ---- patch embedding ---- */
 
 static Tensor *build_patch_embed(Fixture *fixture, const void *context, Tensor **second) {
   (void)second;
@@ -395,7 +380,6 @@ int main(void) {
       cmocka_unit_test(test_linear),
       cmocka_unit_test(test_shared),
       cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_embedding),
       cmocka_unit_test(test_patch_embed),
       cmocka_unit_test(test_rows_and_sums),
       cmocka_unit_test(test_cross_entropy),

@@ -75,27 +75,7 @@ static void test_norms(void **state) {
   fixture_close(&fixture);
 }
 
-/* ---- embeddings ---- */
-
-static void test_embedding(void **state) {
-  (void)state;
-  static const int32_t ids[] = {3, 0, 3, 6}, outside[] = {0, 7}, negative[] = {-1};
-  Fixture fixture;
-  fixture_open(&fixture, 3);
-  const real *table = fixture_leaf(&fixture, true, 7, 5, 0, 0)->value;
-  const Tensor *y = op_token_embed(fixture.tape, LEAF(0), NULL, ids, NULL, 1, 4);
-  check_shape(y, 3, 1, 4, 5);
-  for (int64_t i = 0; i < 20; i++) assert_true(y->value[i] == table[ids[i / 5] * 5 + i % 5]);
-  assert_null(op_token_embed(fixture.tape, LEAF(0), NULL, outside, NULL, 1, 2));
-  assert_int_equal(tape_status(fixture.tape), STATUS_BAD_VALUE);
-  assert_non_null(strstr(status_message(), "7"));
-  assert_null(op_token_embed(fixture.tape, LEAF(0), NULL, ids, NULL, 1, 4)); /* sticky until the tape is cleared */
-  fixture_clear(&fixture);
-  assert_null(op_token_embed(fixture.tape, LEAF(0), NULL, negative, NULL, 1, 1));
-  fixture_clear(&fixture);
-  assert_non_null(op_token_embed(fixture.tape, LEAF(0), NULL, ids, NULL, 1, 4));
-  fixture_close(&fixture);
-}
+/* ---- patch embedding ---- */
 
 static void test_patch_embed(void **state) {
   (void)state;
@@ -376,11 +356,9 @@ static void test_attention_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_embedding),     cmocka_unit_test(test_patch_embed),
-      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_dropout),
-      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_quantise),
-      cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_refuses),
+      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),     cmocka_unit_test(test_patch_embed),
+      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_dropout),   cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_quantise),      cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-enum { BATCH = 2, ROWS = 12, WIDTH = 16, HEADS = 2, GROUPS = 4, ENTRIES = 8, CLASSES = 5, PARAMS = 10 };
+enum { BATCH = 2, ROWS = 12, WIDTH = 16, HEADS = 2, GROUPS = 4, ENTRIES = 8, CLASSES = 5, PARAMS = 10, PLACES = 20 };
 
-/* A little transformer with a quantised half: every mode runs exactly this. */
+/* A little transformer with a quantised half, and what decoders have besides: every mode runs exactly this. */
 typedef struct Net {
   Tensor x, param[PARAMS];
-  real *codebook; /* [G, K, D/G] */
+  Tensor narrow;      /* [WIDTH, WIDTH], frozen, in 16 bits */
+  const real *turn;   /* cosines and sines of a rotary embedding */
+  int32_t *positions; /* [ROWS] */
+  real *codebook;     /* [G, K, D/G] */
   int32_t *codes, *labels;
   AttentionSpan span[2];
   void *memory;
@@ -37,6 +40,12 @@ static void net_open(Net *net, Rng *rng) {
   for (int i = 0; i < BATCH * ROWS * GROUPS; i++) net->codes[i] = (int32_t)rng_below(rng, ENTRIES);
   net->labels = net->codes + BATCH * ROWS * GROUPS;
   for (int i = 0; i < BATCH * ROWS; i++) net->labels[i] = (int32_t)rng_below(rng, CLASSES);
+  net->positions = net->labels + BATCH * ROWS;
+  for (int i = 0; i < ROWS; i++) net->positions[i] = i % PLACES;
+  uint16_t *narrow = (uint16_t *)(net->positions + ROWS);
+  for (int i = 0; i < WIDTH * WIDTH; i++) narrow[i] = (uint16_t)(0x3000 + rng_below(rng, 1024));
+  net->narrow = (Tensor){.dims = 2, .shape = {WIDTH, WIDTH}, .narrow = narrow, .narrow_kind = NARROW_F16};
+  net->turn = net->codebook; /* PLACES rows of any numbers will do */
   net->span[0] = (AttentionSpan){0, 5, 0, 5};
   net->span[1] = (AttentionSpan){5, 7, 5, 7};
 }
@@ -48,6 +57,19 @@ static void net_clear_grads(Net *net) {
     net->param[i].grad = NULL;
     net->param[i].grad_filled = false;
   }
+}
+
+/* The table of classes serves as embedding and head; parts of p[5] as gate and up; a 16-bit weight. */
+static Tensor *decoder_loss(Net *net, Tape *tape, Tensor *x) {
+  Tensor *p = net->param;
+  const Rope rope = {net->turn, net->turn + 1, PLACES, HEADS};
+  const LinearPart gate = {.first = WIDTH, .count = WIDTH}, up = {.first = 2 * WIDTH, .count = WIDTH},
+                   turned = {.count = WIDTH, .transposed = true};
+  x = op_add(tape, x, op_token_embed(tape, &p[8], NULL, net->labels, NULL, BATCH, ROWS));
+  x = op_rope(tape, op_linear_part(tape, x, &net->narrow, NULL, &turned, ACTIVATION_NONE, x), &rope, net->positions);
+  x = op_swiglu(tape, op_linear_part(tape, x, &p[5], &p[6], &gate, ACTIVATION_NONE, NULL),
+                op_linear_part(tape, x, &p[5], &p[6], &up, ACTIVATION_NONE, NULL));
+  return op_vocab_loss(tape, op_scale(tape, x, 0.5), &p[8], &(VocabLoss){.labels = net->labels, .smoothing = 0.1});
 }
 
 static Tensor *net_loss(Net *net, Tape *tape) {
@@ -62,7 +84,8 @@ static Tensor *net_loss(Net *net, Tape *tape) {
   x = op_add(tape, op_attention(tape, h, k, v, remote_k, remote_v, &attention), x);
   x = op_linear(tape, op_linear(tape, x, &p[5], &p[6], ACTIVATION_GELU, NULL), &p[7], NULL, ACTIVATION_NONE, x);
   Tensor *logits = op_linear(tape, x, &p[8], &p[9], ACTIVATION_NONE, NULL);
-  return op_add_scaled(tape, op_cross_entropy(tape, logits, &(CrossEntropy){.labels = net->labels}), commitment, 0.1);
+  Tensor *loss = op_add_scaled(tape, op_cross_entropy(tape, logits, &(CrossEntropy){.labels = net->labels}), commitment, 0.1);
+  return op_add_scaled(tape, loss, decoder_loss(net, tape, x), 0.5);
 }
 
 typedef struct Bench {

@@ -1,0 +1,42 @@
+/* Attention of one new token (decoding, batch 1, no gradient): over the rows of its own device in full, from the cache, and over rows of
+ * other devices that this process keeps as codes alone, without ever storing their keys and values. */
+#ifndef AUTOGRAD_DECODE_ATTENTION_H
+#define AUTOGRAD_DECODE_ATTENTION_H
+#include "autograd/ops/ops.h"
+#include <stdint.h>
+
+/* Rows as codes: row r is codebook[g, codes[r, g]] for all groups side by side. */
+typedef struct DecodeCodes {
+  const int32_t *codes; /* [R, G] */
+  const real *codebook; /* [G, K, W/G] */
+  int64_t groups, entries;
+} DecodeCodes;
+
+/* Outputs of a weight [in, out] or [out, in], real or 16-bit, and of its bias (may be NULL), as op_linear_part takes them. */
+typedef struct DecodeProjection {
+  const Tensor *weight, *bias;
+  LinearPart part; /* count: kv_heads d */
+} DecodeProjection;
+
+/* Site x: `x` (W = D) with `key` and `value`. Site kv: `k` and `v` (W = kv_heads d), and no weights. Arrays outlive the call. */
+typedef struct DecodeAttention {
+  int heads, kv_heads;       /* kv_heads divides heads */
+  const real *keys, *values; /* [rows, kv_heads d]: rows in full, the token's own among them; keys have been turned */
+  int64_t rows;
+  int64_t remote;      /* R: rows as codes, 0 for a plain model; the fields below are read only if there are any */
+  const uint8_t *lost; /* [R], 1: this row never arrived and is masked out; NULL: none lost */
+  DecodeCodes x, k, v;
+  DecodeProjection key, value;
+  const Rope *rope;         /* turns the remote keys; NULL: none */
+  const int32_t *positions; /* [R], with rope */
+} DecodeAttention;
+
+/* softmax(q [K^ | keys]^T / sqrt(d)) [V^ | values] for q [1, 1, heads d] -> [1, 1, heads d], with
+ * site x: K^ = X^ Wk^T + bk and V^ = X^ Wv^T + bv for the rows X^ [R, D], K^ turned by rope; site kv: K^, turned, and V^ are the rows.
+ *
+ * Without rope, site x projects no row: q.(Wk X^_r + bk) = (Wk^T q).X^_r + q.bk, and sum_r a_r (Wv X^_r + bv) = Wv (sum_r a_r X^_r) +
+ * (sum_r a_r) bv, so a head costs 2 R D multiply-adds. With rope a key depends on its row's place, so keys are projected, tile by tile.
+ * Only on a tape that does not record. A code or position outside of its table fails the tape. */
+Tensor *op_decode_attention(Tape *tape, Tensor *q, const DecodeAttention *options);
+
+#endif

@@ -20,6 +20,13 @@ static int64_t padded(int64_t count) { return (count + PAD - 1) / PAD * PAD; }
 
 int64_t param_padded(const Param *param) { return padded(tensor_count(&param->tensor)); }
 
+int64_t param_offset(const ParamSet *set, size_t index) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < index; i++)
+    if (set->list[i].frozen == set->list[index].frozen) offset += param_padded(&set->list[i]);
+  return offset;
+}
+
 static bool shape_is_sane(int dims, const int64_t *shape) {
   if (dims < 1 || dims > TENSOR_DIMS) return false;
   int64_t count = 1;

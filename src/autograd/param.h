@@ -42,9 +42,10 @@ void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init s
 void param_initialise_one(Param *param, Rng *rng);     /* one entry alone: a new head */
 void param_zero_grads(ParamSet *set);                  /* zeroes the block and marks the gradients filled */
 Param *param_find(const ParamSet *set, const char *name);
-int64_t param_count_numbers(const ParamSet *set);   /* without padding */
-int64_t param_count_trainable(const ParamSet *set); /* of those that are not frozen */
-int64_t param_padded(const Param *param); /* numbers that it takes in its block: one starts at the sum over those before it there */
+int64_t param_count_numbers(const ParamSet *set);        /* without padding */
+int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */
+int64_t param_padded(const Param *param);                /* numbers that it takes in its block */
+int64_t param_offset(const ParamSet *set, size_t index); /* where it starts there: behind those before it that share the block */
 void param_release(ParamSet *set);
 
 #endif

@@ -61,6 +61,7 @@ void model_initialise(Model *model, Rng *rng) {
     scale(model_parts_param(model, model->block[i].output.weight), residual);
     scale(model_parts_param(model, model->block[i].down.weight), residual);
   }
+  model_initialise_adapters(model, rng);
 }
 
 /* ---- the forward pass */

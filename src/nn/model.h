@@ -18,13 +18,25 @@ const ModelConfig *model_config(const Model *model);
 ParamSet *model_params(Model *model);
 
 /* Random weights for training from scratch: as each parameter's init says (normal, 0.02); of GPT-2 the matrices that write into the
- * residual stream are divided by sqrt(2 L), of adapters see model_add_adapters. The parameters must be allocated. */
+ * residual stream are divided by sqrt(2 L), adapters as model_initialise_adapters has them. The parameters must be allocated. */
 void model_initialise(Model *model, Rng *rng);
 
 /* Of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
  * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
  * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). */
 void model_initialise_mimetic(Model *model, Rng *rng);
+
+/* Low-rank adapters (Hu et al., 2022) beside projections of all blocks: W x + b becomes W x + b + alpha / rank B A x, with A [rank, in] and
+ * B [out, rank] as parameters "astra.lora.BLOCK.TARGET.a" and ".b" behind all others. All others but a head of classes are frozen. To be
+ * called before the parameters have memory; then param_allocate, model_initialise_adapters (A random, B 0: the model computes the same as
+ * before) and checkpoint_map_params or, with param_allocate_frozen, checkpoint_load_params. targets: "all", "attention", "mlp", or a list
+ * of "query", "key", "value", "output", "gate", "up", "down" with commas between; what the model does not have, a rank outside of 1 to 1024
+ * (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it writes. */
+Status model_add_adapters(Model *model, int rank, double alpha, const char *targets);
+void model_initialise_adapters(Model *model, Rng *rng);
+
+/* Folds the adapters into the weights in memory and sets B to 0: the same function as before. BAD_VALUE when the weights are mapped. */
+Status model_merge_adapters(Model *model);
 
 /* What a forward pass begins with: pixels of a ViT, ids of a decoder. */
 typedef struct ModelInput {

@@ -13,7 +13,8 @@ struct Model {
   int norm_weight, norm_bias;
   int head_weight, head_bias; /* [classes, D], [classes]; or [V, D] of an untied decoder, and -1 */
   RopeTable rope;
-  double adapter_scale;
+  double adapter_scale;  /* alpha / rank */
+  size_t adapters_first; /* index of the first adapter; 0: none */
   Exchange *watch;
   bool incomplete; /* while it is described: there was no memory for a parameter */
 };

@@ -53,7 +53,7 @@ static Tensor *total_loss(Session *session, Tensor *task, StepResult *result) {
 /* The first weight that is no finite number, or NULL. */
 static const char *bad_weight(const ParamSet *params) {
   for (size_t i = 0; i < params->count; i++)
-    for (int64_t j = 0; j < tensor_count(&params->list[i].tensor); j++)
+    for (int64_t j = 0; !params->list[i].frozen && j < tensor_count(&params->list[i].tensor); j++)
       if (!isfinite((double)params->list[i].tensor.value[j])) return params->list[i].name;
   return NULL;
 }

@@ -10,7 +10,8 @@ static void use_average(Session *session, bool average) {
   ParamSet *params = model_params(session->model);
   const real *from = average ? params->values : optimizer->average;
   real *to = average ? optimizer->average : params->values;
-  for (size_t i = 0; i < params->count; i++) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
+  for (size_t i = 0; i < params->count; i++)
+    if (!params->list[i].frozen) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
 }
 
 static Status validate_batch(Session *session, const Batch *batch, const TokenLayout *layout, Exchange *exchange, Validation *sum) {

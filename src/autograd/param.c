@@ -1,4 +1,4 @@
-/* Parameters: their descriptions, and one block of memory each for all values and all gradients.
+/* Parameters: their descriptions, and one block of memory each for all values and all gradients, and one for the values of frozen ones.
  *
  *   values | p0 ........ pad | p1 ... pad | p2 ................ |      each parameter starts on a cache line (16 floats)
  *
@@ -19,6 +19,13 @@ static const int64_t MOST_NUMBERS = (int64_t)1 << 48; /* of one parameter and of
 static int64_t padded(int64_t count) { return (count + PAD - 1) / PAD * PAD; }
 
 int64_t param_padded(const Param *param) { return padded(tensor_count(&param->tensor)); }
+
+int64_t param_offset(const ParamSet *set, size_t index) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < index; i++)
+    if (set->list[i].frozen == set->list[index].frozen) offset += param_padded(&set->list[i]);
+  return offset;
+}
 
 static bool shape_is_sane(int dims, const int64_t *shape) {
   if (dims < 1 || dims > TENSOR_DIMS) return false;
@@ -85,15 +92,47 @@ static void free_blocks(ParamSet *set) {
   set->total = 0;
 }
 
+static void free_frozen(ParamSet *set) {
+  block_free(set->frozen_values, (size_t)set->frozen_total * sizeof(real));
+  set->frozen_values = NULL;
+  set->frozen_total = 0;
+}
+
+/* Numbers in the block of the frozen ones, or of the others; -1: more than can be addressed. */
+static int64_t count_block(const ParamSet *set, bool frozen) {
+  int64_t total = 0;
+  for (size_t i = 0; i < set->count; i++) {
+    if (set->list[i].frozen == frozen) total += param_padded(&set->list[i]);
+    if (total > MOST_NUMBERS) return -1;
+  }
+  return total;
+}
+
+static Status too_many(void) { return status_set(STATUS_BAD_VALUE, "the model has more parameters than can be addressed"); }
+
+/* Every tensor of that kind points into its block. */
+static void place(ParamSet *set, bool frozen, real *values, real *grads) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < set->count; i++) {
+    Tensor *tensor = &set->list[i].tensor;
+    if (set->list[i].frozen != frozen) continue;
+    tensor->value = values + offset;
+    tensor->grad = grads ? grads + offset : NULL;
+    tensor->needs_grad = grads != NULL;
+    tensor->grad_filled = false;
+    tensor->narrow = NULL;
+    tensor->narrow_kind = NARROW_NONE;
+    offset += param_padded(&set->list[i]);
+  }
+}
+
 Status param_allocate(ParamSet *set, bool with_grads) {
   free_blocks(set);
-  for (size_t i = 0; i < set->count; i++) {
-    set->total += param_padded(&set->list[i]);
-    if (set->total > MOST_NUMBERS)
-      return set->total = 0, status_set(STATUS_BAD_VALUE, "the model has more parameters than can be addressed");
-  }
-  if (set->total == 0) return STATUS_OK;
-  size_t bytes = (size_t)set->total * sizeof(real);
+  int64_t total = count_block(set, false);
+  if (total < 0) return too_many();
+  if (total == 0) return STATUS_OK;
+  set->total = total;
+  size_t bytes = (size_t)total * sizeof(real);
   set->values = block_new(bytes);
   if (with_grads) set->grads = block_new(bytes);
   if (!set->values || (with_grads && !set->grads)) {
@@ -101,15 +140,22 @@ Status param_allocate(ParamSet *set, bool with_grads) {
     return status_set(STATUS_NO_MEMORY, "no memory for the model's parameters: %.1f MB%s; choose a smaller model", (double)bytes / 1e6,
                       with_grads ? " and as much for their gradients" : "");
   }
-  int64_t offset = 0;
-  for (size_t i = 0; i < set->count; i++) {
-    Tensor *tensor = &set->list[i].tensor;
-    tensor->value = set->values + offset;
-    tensor->grad = with_grads ? set->grads + offset : NULL;
-    tensor->needs_grad = with_grads;
-    tensor->grad_filled = false;
-    offset += param_padded(&set->list[i]);
-  }
+  place(set, false, set->values, set->grads);
+  return STATUS_OK;
+}
+
+Status param_allocate_frozen(ParamSet *set) {
+  free_frozen(set);
+  int64_t total = count_block(set, true);
+  if (total < 0) return too_many();
+  if (total == 0) return STATUS_OK;
+  size_t bytes = (size_t)total * sizeof(real);
+  set->frozen_values = block_new(bytes);
+  if (!set->frozen_values)
+    return status_set(STATUS_NO_MEMORY, "no memory for the model's frozen parameters: %.1f MB; choose a smaller model",
+                      (double)bytes / 1e6);
+  set->frozen_total = total;
+  place(set, true, set->frozen_values, NULL);
   return STATUS_OK;
 }
 
@@ -144,7 +190,7 @@ static void initialise_range(void *context, int64_t begin, int64_t end, int thre
   for (int64_t i = begin; i < end; i++) {
     Rng rng;
     rng_init(&rng, work->seed, (uint64_t)i);
-    param_initialise_one(&work->set->list[i], &rng);
+    if (work->set->list[i].tensor.value) param_initialise_one(&work->set->list[i], &rng);
   }
 }
 
@@ -161,7 +207,7 @@ static void zero_range(void *context, int64_t begin, int64_t end, int thread) {
 void param_zero_grads(ParamSet *set) {
   if (!set->grads) return;
   threads_for(set->total, 4096, zero_range, set->grads);
-  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.grad_filled = true;
+  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.grad_filled = set->list[i].tensor.grad != NULL;
 }
 
 Param *param_find(const ParamSet *set, const char *name) {
@@ -176,8 +222,15 @@ int64_t param_count_numbers(const ParamSet *set) {
   return count;
 }
 
+int64_t param_count_trainable(const ParamSet *set) {
+  int64_t count = 0;
+  for (size_t i = 0; i < set->count; i++) count += set->list[i].frozen ? 0 : tensor_count(&set->list[i].tensor);
+  return count;
+}
+
 void param_release(ParamSet *set) {
   free_blocks(set);
+  free_frozen(set);
   free(set->list);
   memset(set, 0, sizeof *set);
 }

@@ -16,15 +16,19 @@ typedef struct Param {
   ParamInit init;
   bool decay;    /* weight decay applies: matrices, not biases, norms, embeddings */
   bool optional; /* may be absent from a checkpoint (a classifier head) */
+  bool narrow;   /* the operations that use it take 16-bit numbers (Tensor.narrow) */
+  bool frozen;   /* does not learn: no gradient, and no place in the blocks; it has its numbers from param_allocate_frozen or a mapping */
 } Param;
 
 /* A growing list with stable addresses is not promised: describe all parameters first, then allocate. */
 typedef struct ParamSet {
   Param *list;
   size_t count, capacity;
-  real *values;  /* one block for all values, in the list's order, each parameter on its own cache line; NULL when they are mapped */
+  real *values;  /* one block for all values that learn, in the list's order, each parameter on its own cache line; NULL when mapped */
   real *grads;   /* likewise; NULL for inference */
   int64_t total; /* numbers in a block, padding included */
+  real *frozen_values; /* one block for the frozen ones, laid out alike; NULL when they are mapped */
+  int64_t frozen_total;
 } ParamSet;
 
 /* Appends a description and returns its index (or -1 when out of memory, or when a dimension, their product or the name is out of range).
@@ -33,12 +37,15 @@ int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t
     __attribute__((format(printf, 6, 7)));
 
 Status param_allocate(ParamSet *set, bool with_grads); /* zeroed values (and gradients); sets needs_grad = with_grads */
-void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init says; the same for any thread count */
+Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the frozen ones, which param_allocate leaves without */
+void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init says, where there is memory; the same for any thread count */
 void param_initialise_one(Param *param, Rng *rng);     /* one entry alone: a new head */
 void param_zero_grads(ParamSet *set);                  /* zeroes the block and marks the gradients filled */
 Param *param_find(const ParamSet *set, const char *name);
-int64_t param_count_numbers(const ParamSet *set); /* without padding */
-int64_t param_padded(const Param *param);         /* numbers that it takes in a block: parameter i starts at the sum over those before */
+int64_t param_count_numbers(const ParamSet *set);        /* without padding */
+int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */
+int64_t param_padded(const Param *param);                /* numbers that it takes in its block */
+int64_t param_offset(const ParamSet *set, size_t index); /* where it starts there: behind those before it that share the block */
 void param_release(ParamSet *set);
 
 #endif

@@ -113,7 +113,8 @@ static Tensor *encode(Node *node, const NodeRequest *request) {
   wire_parse_reals(request->pixels, (size_t)(shape[0] * weights_pixels(node->setup->weights)), node->pixels);
   tape_clear(node->tape);
   Tensor *pixels = tape_constant(node->tape, 4, shape, node->pixels);
-  return model_encode(node->setup->weights->model, node->tape, pixels, &node->layout, node->networked ? &node->network.exchange : NULL);
+  return model_encode(node->setup->weights->model, node->tape, &(ModelInput){.pixels = pixels}, &node->layout,
+                      node->networked ? &node->network.exchange : NULL, MODEL_ROWS_CLASS);
 }
 
 static void fill_result(Node *node, const WireHeader *request, const Tensor *replicas, uint8_t *message) {

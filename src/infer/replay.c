@@ -72,7 +72,8 @@ static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const f
   Tensor *input = tape_tensor(tape, 4, shape);
   for (int64_t i = 0; input && i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
   Model *model = replay->weights->model;
-  Tensor *out = model_classify(model, tape, model_encode(model, tape, input, layout, &replay->exchange));
+  Tensor *out =
+      model_classify(model, tape, model_encode(model, tape, &(ModelInput){.pixels = input}, layout, &replay->exchange, MODEL_ROWS_CLASS));
   if (!out) return tape_status(tape);
   memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof(real));
   return STATUS_OK;

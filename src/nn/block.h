@@ -1,30 +1,51 @@
-/* One transformer block, pre-norm: x + attention(norm(x)), then x + mlp(norm(x)). The same for training and for a node; where it needs the
- * other devices' tokens it calls the exchange (paper section 3.1). The parts that architectures differ in are fields, not copies of the
- * block. */
+/* One transformer block, pre-norm: x + attention(norm(x)), then x + mlp(norm(x)). The same for ViT, GPT-2 and Llama, for training and for a
+ * node; where it needs the other devices' tokens it calls the exchange (paper section 3.1). The parts that architectures differ in are
+ * fields, not copies of the block. */
 #ifndef NN_BLOCK_H
 #define NN_BLOCK_H
+#include "autograd/ops/ops.h"
 #include "autograd/param.h"
 #include "nn/config.h"
 #include "nn/exchange.h"
+#include "nn/rope_table.h"
 
-/* Indices into the ParamSet. */
+/* A linear map of the block: some outputs of a weight of the ParamSet, plus a low-rank adapter (Hu et al., 2022) where there is one:
+ * W x + b + adapter_scale B A x. All are indices into the ParamSet; -1: none. */
+typedef struct Projection {
+  int weight, bias; /* [out, in] or, transposed, [in, out]; [out] */
+  LinearPart part;
+  int lora_a, lora_b; /* A [r, in], B [part.count, r] */
+} Projection;
+
 typedef struct BlockParams {
-  int norm1_weight, norm1_bias, norm2_weight, norm2_bias;
-  int query_weight, query_bias, key_weight, key_bias, value_weight, value_bias; /* [D, D], [D] */
-  int output_weight, output_bias;                                               /* [D, D], [D] */
-  int up_weight, up_bias, down_weight, down_bias;                               /* [mlp, D], [mlp]; [D, mlp], [D] */
+  int norm1_weight, norm1_bias, norm2_weight, norm2_bias; /* [D]; bias -1: RMSNorm */
+  Projection query, key, value, output;                   /* D -> D, kv width, kv width; D -> D */
+  Projection gate, up, down;                              /* D -> mlp, D -> mlp, mlp -> D; gate.weight -1: no SwiGLU but an activation */
 } BlockParams;
+
+/* Which rows a block carries on: all, or those that alone are still wanted of the last block. */
+typedef enum ModelRows {
+  MODEL_ROWS_ALL,
+  MODEL_ROWS_CLASS, /* class-token replicas (ViT) */
+  MODEL_ROWS_LAST   /* the row of the last token (decoders), in the process that has it */
+} ModelRows;
 
 typedef struct BlockContext {
   const ModelConfig *config;
   ParamSet *params;
+  const RopeTable *rope; /* NULL: no rotary positions */
+  bool causal;
+  double adapter_scale; /* alpha / r */
   const TokenLayout *layout;
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
 } BlockContext;
 
-/* x [B, S, D] -> [B, S, D]; with class_only (a last block, where nothing else is still wanted) only the class-token rows are carried on:
- * [B, class_rows, D], and NULL, without a failure, where the layout has none. */
-Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, bool class_only, Tape *tape, Tensor *x);
+/* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the
+ * layout has none of them: such a process has sent its codes all the same. */
+Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
+
+/* LayerNorm, or RMSNorm where bias is -1. */
+Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias);
 
 #endif

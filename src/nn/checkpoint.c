@@ -3,6 +3,7 @@
  * writing (checkpoint_save.c). Invariant: a success has filled every parameter with finite numbers; a failure may have filled some, and
  * the model must then not be used. */
 #include "nn/checkpoint.h"
+#include "nn/adapters.h"
 #include "nn/checkpoint_files.h"
 #include "nn/positions.h"
 #include <stdlib.h>
@@ -18,6 +19,8 @@ static Status shape_error(const CheckpointFiles *files, const Param *param, cons
   char have[SHAPE_TEXT], want[SHAPE_TEXT];
   const char *advice = "use the model (config.json or --model) that the checkpoint was made for";
   if (strstr(param->name, "patch_embeddings")) advice = "its patches are of another size: choose a model with the same patch size";
+  if (strstr(param->name, "wte.") || strstr(param->name, "embed_tokens.") || strstr(param->name, "lm_head."))
+    advice = "its vocabulary or width is another one: choose the model and tokenizer that belong together";
   if (is_positions(param)) advice = "only a square grid of patches of the same width can be interpolated to another image size";
   return status_set(STATUS_BAD_FILE, "%s: tensor %s has shape %s where the model has %s; %s", files->path, param->name,
                     checkpoint_shape_text(have, tensor->dims, tensor->shape),
@@ -26,8 +29,10 @@ static Status shape_error(const CheckpointFiles *files, const Param *param, cons
 
 static Status absent_error(const CheckpointFiles *files, const Param *param) {
   char want[SHAPE_TEXT];
-  return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; is this a checkpoint of the same kind and depth as the model?",
-                    files->path, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape));
+  const char *question = "is this a checkpoint of the same kind and depth as the model?";
+  if (strcmp(param->name, "lm_head.weight") == 0) question = "is tie_word_embeddings true in its own config.json?";
+  return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; %s", files->path, param->name,
+                    checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), question);
 }
 
 static bool fits(const Param *param, const SafeTensor *tensor) {
@@ -81,17 +86,21 @@ static Status load_one(const CheckpointFiles *files, Param *param, CheckpointRep
   return resize_positions(files, param, tensor);
 }
 
-static Status load_all(const CheckpointFiles *files, ParamSet *set, Rng *rng, CheckpointReport *report) {
+static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, CheckpointReport *report) {
+  ParamSet *set = model_params(model);
   size_t used = 0;
   TRY(judge_head(files, set, report));
   for (size_t i = 0; i < set->count; i++) {
     Param *param = &set->list[i];
-    if (param->optional && report->new_head)
+    if (adapters_is_one(model, i)) continue;
+    if (param->frozen && !set->frozen_values)
+      used++; /* mapped, or to be */
+    else if (param->optional && report->new_head)
       param_initialise_one(param, rng);
     else
       TRY(load_one(files, param, report, &used));
   }
-  report->unused = (int)(checkpoint_files_tensors(files, false) - used);
+  report->unused = (int)(checkpoint_files_parameters(files, model_config(model)) - used);
   return STATUS_OK;
 }
 
@@ -101,8 +110,8 @@ Status checkpoint_load_params(Model *model, const char *path, Rng *rng, Checkpoi
   memset(report, 0, sizeof *report);
   CheckpointFiles files;
   TRY(checkpoint_files_open(&files, path));
-  Status status = checkpoint_files_check_depth(&files, model_config(model)->blocks);
-  if (status == STATUS_OK) status = load_all(&files, model_params(model), rng, report);
+  Status status = checkpoint_files_check_depth(&files, model_config(model));
+  if (status == STATUS_OK) status = load_all(&files, model, rng, report);
   checkpoint_files_close(&files);
   return status;
 }

@@ -1,4 +1,5 @@
-/* A checkpoint directory in the Hugging Face layout: config.json, preprocessor_config.json, model.safetensors. Codebooks are tensors
+/* A checkpoint directory in the Hugging Face layout: config.json, of a ViT preprocessor_config.json, and model.safetensors or shards with
+ * an index. Codebooks are tensors
  * "astra.layers.L.<site>.codebook" [G, K, D/G] in model.safetensors (or in codebooks.safetensors beside it). */
 #ifndef NN_CHECKPOINT_H
 #define NN_CHECKPOINT_H
@@ -11,13 +12,16 @@ typedef struct CheckpointReport {
 } CheckpointReport;
 
 /* Reads parameters of `model` (allocated) from path: a directory or a .safetensors file. Accepts F32, F16, BF16; names with and without the
- * "vit." prefix; with and without a classifier. Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE,
- * naming the tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined.
- */
+ * "vit.", "transformer." or "model." in front; with and without a classifier. Adapters are in no file and are left alone, and so are frozen
+ * parameters that have no memory of their own (checkpoint_map_params). A second copy of a tied head ("lm_head.weight") is not looked at.
+ * Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE, naming the tensor, both shapes and what to do.
+ * `rng` initialises a new head; `report` may be NULL. After a failure values are undefined. */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
-/* For inference: as above but values point into a shared read-only mapping where the file is F32 and aligned, and into one fresh shared
- * read-only block (widened once) otherwise, so that forked processes share them. Keep *mapping until the model is freed. */
+/* Parameters that do not learn, of all processes on a machine together: all of a model that has no memory for parameters (inference), or
+ * the frozen ones alone (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
+ * whose operations take them stay there as they are (Tensor.narrow); all others are widened once into one fresh shared read-only block.
+ * Names and shapes must be exactly those of the configuration. Keep *mapping until the model is freed. */
 typedef struct CheckpointMapping CheckpointMapping;
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping);
 void checkpoint_unmap(CheckpointMapping *mapping);
@@ -27,11 +31,14 @@ void checkpoint_unmap(CheckpointMapping *mapping);
  * BAD_FILE. */
 Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks);
 
-/* Writes config.json, preprocessor_config.json and model.safetensors (parameters and, if not NULL, codebooks) with dtype F32, F16 or BF16
- * for parameters and codebooks. Creates the directory. Everything atomic; `values` may replace the parameters' own (EMA weights): a block
- * laid out like ParamSet.values (param_padded), or NULL. A number that is not finite is NUMERIC and names the tensor; nothing is written
- * then. */
+/* Writes config.json, preprocessor_config.json and model.safetensors (parameters, with adapters folded into them, and, if not NULL,
+ * codebooks) with dtype F32, F16 or BF16 for parameters and codebooks; above CHECKPOINT_SHARD bytes in shards, as Hugging Face does.
+ * Creates the directory. Everything atomic; `values` may replace the parameters' own (EMA weights): a block laid out like ParamSet.values
+ * (param_padded), or NULL. A number that is not finite is NUMERIC and names the tensor; nothing is written then. */
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
+#define CHECKPOINT_SHARD ((int64_t)5000000000)
+Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
+                               int64_t most_bytes); /* of a shard */
 
 /* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
  * holds a model.safetensors is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */

@@ -44,7 +44,7 @@ static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *co
 /* NOT_FOUND, with nothing open, when the files are absent or hold no codebook at all. */
 static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
   TRY(checkpoint_files_open(files, path));
-  if (checkpoint_files_tensors(files, true) > 0) return STATUS_OK;
+  if (checkpoint_files_codebooks(files) > 0) return STATUS_OK;
   checkpoint_files_close(files);
   return status_set(STATUS_NOT_FOUND,
                     "%s holds no codebooks (tensors astra.layers.L.<site>.codebook); make them with astra-kmeans init or astra-train",

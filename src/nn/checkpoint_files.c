@@ -99,27 +99,61 @@ static const SafeTensor *find_exactly(const CheckpointFiles *files, const char *
   return found;
 }
 
-const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name) {
-  const SafeTensor *found = find_exactly(files, name);
-  return !found && strncmp(name, "vit.", 4) == 0 ? find_exactly(files, name + 4) : found;
+/* What a bare model's names lack. */
+static size_t bare_prefix(const char *name) {
+  static const char *const prefixes[] = {"vit.", "transformer.", "model."};
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return strlen(prefixes[i]);
+  return 0;
 }
 
-size_t checkpoint_files_tensors(const CheckpointFiles *files, bool codebooks) {
+const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name) {
+  const SafeTensor *found = find_exactly(files, name);
+  size_t prefix = bare_prefix(name);
+  return !found && prefix > 0 ? find_exactly(files, name + prefix) : found;
+}
+
+static bool is_codebook(const char *name) { return strncmp(name, codebook_prefix, sizeof codebook_prefix - 1) == 0; }
+
+static bool ends_with(const char *name, const char *ending) {
+  size_t length = strlen(name), tail = strlen(ending);
+  return length >= tail && strcmp(name + length - tail, ending) == 0;
+}
+
+static bool says_nothing(const char *name, const ModelConfig *config) {
+  if (!config_is_decoder(config)) return false;
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq") ||
+         (config->tied && strcmp(name, "lm_head.weight") == 0);
+}
+
+size_t checkpoint_files_codebooks(const CheckpointFiles *files) {
   size_t count = 0;
   for (size_t i = 0; i < files->count; i++)
-    for (size_t j = 0; j < files->list[i].count; j++)
-      count += (strncmp(files->list[i].list[j].name, codebook_prefix, sizeof codebook_prefix - 1) == 0) == codebooks;
+    for (size_t j = 0; j < files->list[i].count; j++) count += is_codebook(files->list[i].list[j].name);
   return count;
 }
 
-Status checkpoint_files_check_depth(const CheckpointFiles *files, int64_t blocks) {
+size_t checkpoint_files_parameters(const CheckpointFiles *files, const ModelConfig *config) {
+  size_t count = 0;
+  for (size_t i = 0; i < files->count; i++)
+    for (size_t j = 0; j < files->list[i].count; j++) {
+      const char *name = files->list[i].list[j].name;
+      count += !is_codebook(name) && !says_nothing(name, config);
+    }
+  return count;
+}
+
+Status checkpoint_files_check_depth(const CheckpointFiles *files, const ModelConfig *config) {
+  static const char *const first_norm[][2] = {[MODEL_VIT] = {"vit.encoder.layer.", ".layernorm_before.weight"},
+                                              [MODEL_GPT2] = {"transformer.h.", ".ln_1.weight"},
+                                              [MODEL_LLAMA] = {"model.layers.", ".input_layernorm.weight"}};
   char name[96];
-  snprintf(name, sizeof name, "vit.encoder.layer.%lld.layernorm_before.weight", (long long)blocks);
+  snprintf(name, sizeof name, "%s%lld%s", first_norm[config->kind][0], (long long)config->blocks, first_norm[config->kind][1]);
   if (checkpoint_files_find(files, name) == NULL) return STATUS_OK;
   return status_set(STATUS_BAD_FILE,
                     "%s: there are more than the model's %lld blocks (tensor %s); use the model (config.json or --model) "
                     "that the checkpoint was made for",
-                    files->path, (long long)blocks, name);
+                    files->path, (long long)config->blocks, name);
 }
 
 bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape) {

@@ -1,6 +1,7 @@
 /* Inside the checkpoint code only: the safetensors files of a checkpoint as one set of tensors. */
 #ifndef NN_CHECKPOINT_FILES_H
 #define NN_CHECKPOINT_FILES_H
+#include "nn/config.h"
 #include "nn/safetensors.h"
 #include <stdbool.h>
 
@@ -17,12 +18,16 @@ enum { SHAPE_TEXT = 200 };
 Status checkpoint_files_open(CheckpointFiles *files, const char *path);
 void checkpoint_files_close(CheckpointFiles *files); /* accepts a zeroed one */
 
-/* By its Hugging Face name, or without "vit." (as the bare ViTModel saves it). NULL: absent. */
+/* By its Hugging Face name, or without "vit.", "transformer." or "model." (as the bare models save it). NULL: absent. */
 const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name);
-size_t checkpoint_files_tensors(const CheckpointFiles *files, bool codebooks); /* how many are (true) or are not (false) codebooks */
+
+/* How many codebooks there are, and how many other tensors that say something. Not counted are what follows from the configuration (masks
+ * "attn.bias" and "attn.masked_bias", "rotary_emb.inv_freq") and, of a model whose head is its token table, a second copy of that. */
+size_t checkpoint_files_codebooks(const CheckpointFiles *files);
+size_t checkpoint_files_parameters(const CheckpointFiles *files, const ModelConfig *config);
 
 /* BAD_FILE when the files hold more blocks than the model: what is left of a deeper model computes nonsense. */
-Status checkpoint_files_check_depth(const CheckpointFiles *files, int64_t blocks);
+Status checkpoint_files_check_depth(const CheckpointFiles *files, const ModelConfig *config);
 
 bool checkpoint_same_shape(const SafeTensor *tensor, int dims, const int64_t *shape);
 const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t *shape); /* "[197, 768]"; returns text */

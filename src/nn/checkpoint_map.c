@@ -1,5 +1,5 @@
-/* Parameters for inference, shared by forked processes: F32 tensors stay where they are in the file's mapping, all others are widened
- * once into one block that is then made read-only.
+/* Parameters that do not learn, shared by forked processes: F32 tensors stay where they are in the file's mapping, and so do 16-bit
+ * matrices whose operations widen them; all others are widened once into one block that is then made read-only.
  *
  *   block | widened 0 .... pad | widened 3 ... pad |        (anonymous, shared, each on a cache line)
  *
@@ -20,6 +20,14 @@ static bool usable_in_place(const SafeTensor *tensor) {
   return tensor->dtype == SAFE_REAL && !REAL_IS_DOUBLE && (uintptr_t)tensor->data % sizeof(real) == 0;
 }
 
+static NarrowKind kept_narrow(const Param *param, const SafeTensor *tensor) {
+  if (!param->narrow || (uintptr_t)tensor->data % sizeof(uint16_t) != 0) return NARROW_NONE;
+  return tensor->dtype == SAFE_F16 ? NARROW_F16 : tensor->dtype == SAFE_BF16 ? NARROW_BF16 : NARROW_NONE;
+}
+
+/* What has a place in the set's own blocks is not mapped. */
+static bool is_mapped(const ParamSet *set, const Param *param) { return param->frozen ? !set->frozen_values : !set->values; }
+
 /* Inference changes nothing: what does not fit as it is has to be trained first. */
 static Status find_fitting(const CheckpointFiles *files, const Param *param, const SafeTensor **tensor) {
   char have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
@@ -35,8 +43,9 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
   int64_t numbers = 0;
   for (size_t i = 0; i < set->count; i++) {
     const SafeTensor *tensor;
+    if (!is_mapped(set, &set->list[i])) continue;
     TRY(find_fitting(&mapping->files, &set->list[i], &tensor));
-    if (!usable_in_place(tensor)) numbers += param_padded(&set->list[i]);
+    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor)) numbers += param_padded(&set->list[i]);
   }
   if (numbers == 0) return STATUS_OK;
   mapping->bytes = (size_t)numbers * sizeof(real);
@@ -47,31 +56,55 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
   return STATUS_OK;
 }
 
+/* Bits of an exponent that is all ones: an infinity or a NaN. */
+static Status check_narrow(const CheckpointMapping *mapping, const SafeTensor *tensor, const uint16_t *numbers, NarrowKind kind) {
+  const uint16_t exponent = kind == NARROW_F16 ? 0x7c00 : 0x7f80;
+  int bad = 0; /* no early exit: the loop becomes vector instructions */
+  for (int64_t i = 0; i < tensor->count; i++) bad |= (numbers[i] & exponent) == exponent;
+  if (!bad) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
+}
+
 /* The numbers of one parameter, in the file or at *free_place, which moves on. */
+static Status place_numbers(CheckpointMapping *mapping, Param *param, const SafeTensor *tensor, real **free_place) {
+  NarrowKind kind = kept_narrow(param, tensor);
+  if (kind) {
+    param->tensor.narrow = (const uint16_t *)(const void *)tensor->data;
+    param->tensor.narrow_kind = kind;
+    return check_narrow(mapping, tensor, param->tensor.narrow, kind);
+  }
+  if (usable_in_place(tensor)) {
+    param->tensor.value = (real *)(uintptr_t)tensor->data;
+    return checkpoint_check_finite(mapping->files.path, tensor->name, param->tensor.value, tensor->count);
+  }
+  param->tensor.value = *free_place;
+  *free_place += param_padded(param);
+  return checkpoint_read(&mapping->files, tensor, param->tensor.value);
+}
+
+static void forget(Param *param) {
+  Tensor *tensor = &param->tensor;
+  tensor->value = tensor->grad = NULL;
+  tensor->narrow = NULL;
+  tensor->narrow_kind = NARROW_NONE;
+  tensor->needs_grad = tensor->grad_filled = false;
+}
+
 static Status place_param(CheckpointMapping *mapping, Param *param, real **free_place) {
   const SafeTensor *tensor;
   TRY(find_fitting(&mapping->files, param, &tensor));
-  real *value = *free_place;
-  if (usable_in_place(tensor)) {
-    value = (real *)(uintptr_t)tensor->data;
-    TRY(checkpoint_check_finite(mapping->files.path, tensor->name, value, tensor->count));
-  } else {
-    TRY(checkpoint_read(&mapping->files, tensor, value));
-    *free_place += param_padded(param);
-  }
-  param->tensor.value = value;
-  param->tensor.grad = NULL;
-  param->tensor.needs_grad = param->tensor.grad_filled = false;
-  return STATUS_OK;
+  forget(param);
+  return place_numbers(mapping, param, tensor, free_place);
 }
 
 static Status map_all(CheckpointMapping *mapping, Model *model, const char *directory) {
   ParamSet *set = model_params(model);
   TRY(checkpoint_files_open(&mapping->files, directory));
-  TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)->blocks));
+  TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)));
   TRY(make_block(mapping, set));
   real *free_place = mapping->block;
-  for (size_t i = 0; i < set->count; i++) TRY(place_param(mapping, &set->list[i], &free_place));
+  for (size_t i = 0; i < set->count; i++)
+    if (is_mapped(set, &set->list[i])) TRY(place_param(mapping, &set->list[i], &free_place));
   if (mapping->block && mprotect(mapping->block, mapping->bytes, PROT_READ) != 0)
     return status_set(STATUS_IO, "%s: cannot make the parameters read-only", directory);
   return STATUS_OK;
@@ -83,7 +116,8 @@ Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapp
   Status status = map_all(*mapping, model, directory);
   if (status == STATUS_OK) return status;
   ParamSet *set = model_params(model);
-  for (size_t i = 0; i < set->count && !set->values; i++) set->list[i].tensor.value = NULL; /* what was placed goes away now */
+  for (size_t i = 0; i < set->count; i++)
+    if (is_mapped(set, &set->list[i])) forget(&set->list[i]); /* what was placed goes away now */
   checkpoint_unmap(*mapping);
   *mapping = NULL;
   return status;

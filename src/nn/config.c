@@ -1,4 +1,5 @@
-/* The model's configuration as numbers: presets, ranges, class names and what follows from them. The JSON files are in config_json.c.
+/* The model's configuration as numbers: ranges, class names and what follows from them. Presets are in config_presets.c, the JSON files in
+ * config_json.c.
  * Invariant: every configuration that config_check accepts is small enough that no product of its fields overflows an int64_t. */
 #include "nn/config.h"
 #include <math.h>
@@ -6,61 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Preset {
-  const char *name;
-  int64_t image, patch, width, blocks, heads, mlp;
-  double mean[3], std[3];
-} Preset;
-
-static const Preset presets[] = {
-    {"vit-base", 224, 16, 768, 12, 12, 3072, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
-    {"vit-small", 224, 16, 384, 12, 6, 1536, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
-    {"vit-tiny", 224, 16, 192, 12, 3, 768, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
-    {"vit-cifar", 32, 4, 192, 6, 3, 768, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
-};
-enum { PRESETS = sizeof presets / sizeof *presets };
-
-const char *config_preset_names(void) { return "vit-base, vit-small, vit-tiny, vit-cifar"; }
-
-/* The paper's settings, without groups: a plain model until somebody chooses them. */
-static const AstraConfig paper_settings = {.groups = 0,
-                                           .codebook_size = 1024,
-                                           .devices = 4,
-                                           .devices_least = 4,
-                                           .site = SITE_X,
-                                           .class_token = CLASS_DISTRIBUTED,
-                                           .commitment_weight = 0.0005,
-                                           .noise = 1.0};
-
-void config_defaults(ModelConfig *config) {
-  memset(config, 0, sizeof *config);
-  config->kind = MODEL_VIT;
-  config->activation = ACTIVATION_GELU;
-  config->norm_eps = 1e-12;
-  config->image = 224;
-  config->patch = 16;
-  config->channels = 3;
-  for (int i = 0; i < 3; i++) config->image_mean[i] = config->image_std[i] = 0.5;
-  config->resample = 2;
-  config->astra = paper_settings;
-}
-
-Status config_preset(ModelConfig *config, const char *name, int64_t classes) {
-  config_defaults(config);
-  const Preset *preset = NULL;
-  for (int i = 0; i < PRESETS; i++)
-    if (strcmp(presets[i].name, name) == 0) preset = &presets[i];
-  if (!preset) return status_set(STATUS_NOT_FOUND, "no model is called '%s'; known are %s", name, config_preset_names());
-  config->image = preset->image;
-  config->patch = preset->patch;
-  config->width = preset->width;
-  config->blocks = preset->blocks;
-  config->heads = config->kv_heads = preset->heads;
-  config->mlp = preset->mlp;
-  memcpy(config->image_mean, preset->mean, sizeof preset->mean);
-  memcpy(config->image_std, preset->std, sizeof preset->std);
-  return config_set_labels(config, NULL, classes);
-}
+static const int64_t MOST_CONTEXT = 1 << 20, MOST_ROPE = 1 << 28;
 
 /* ---- ranges */
 
@@ -95,6 +42,49 @@ static Status check_image(const ModelConfig *config) {
   return STATUS_OK;
 }
 
+static Status check_rope(const ModelConfig *config) {
+  const RopeConfig *rope = &config->rope;
+  if (config->width / config->heads % 2 != 0)
+    return status_set(STATUS_BAD_VALUE, "a head of %lld numbers (hidden_size / num_attention_heads) is odd; rotary positions turn pairs",
+                      (long long)(config->width / config->heads));
+  TRY(check_range("max_position_embeddings x hidden_size / num_attention_heads, the size of the table of rotary positions,",
+                  config->context * (config->width / config->heads), 1, MOST_ROPE));
+  TRY(check_real("rope_theta", rope->theta, 1, 1e12));
+  if (!rope->llama3) return STATUS_OK;
+  TRY(check_real("rope_scaling.factor", rope->factor, 1, 1e6));
+  TRY(check_real("rope_scaling.low_freq_factor", rope->low_factor, 1e-6, 1e6));
+  TRY(check_real("rope_scaling.high_freq_factor", rope->high_factor, 1e-6, 1e6));
+  if (!(rope->high_factor > rope->low_factor))
+    return status_set(STATUS_BAD_VALUE, "rope_scaling.high_freq_factor %g must be larger than low_freq_factor %g", rope->high_factor,
+                      rope->low_factor);
+  return check_range("rope_scaling.original_max_position_embeddings", rope->original, 1, MOST_CONTEXT);
+}
+
+static Status check_ids(const ModelConfig *config) {
+  TRY(check_range("bos_token_id", config->begin_id, -1, config->vocabulary - 1));
+  TRY(check_range("pad_token_id", config->pad_id, -1, config->vocabulary - 1));
+  TRY(check_range("the number of ids in eos_token_id", config->end_ids, 0, CONFIG_ENDS));
+  for (int i = 0; i < config->end_ids; i++) TRY(check_range("eos_token_id", config->end_id[i], 0, config->vocabulary - 1));
+  return STATUS_OK;
+}
+
+static Status check_text(const ModelConfig *config) {
+  static const char *const dropouts[CONFIG_DROPOUTS] = {"embd_pdrop", "resid_pdrop", "attn_pdrop"};
+  TRY(check_range("vocab_size", config->vocabulary, 1, 1 << 24));
+  TRY(check_range(config->kind == MODEL_GPT2 ? "n_positions" : "max_position_embeddings", config->context, 1, MOST_CONTEXT));
+  for (int i = 0; i < CONFIG_DROPOUTS; i++) TRY(check_real(dropouts[i], config->dropout[i], 0, 1));
+  if (config->kind == MODEL_LLAMA) TRY(check_rope(config));
+  return check_ids(config);
+}
+
+static Status check_class_token(const ModelConfig *config) {
+  ClassToken kind = config->astra.class_token;
+  if (config_is_decoder(config))
+    return kind == CLASS_NONE ? STATUS_OK : status_set(STATUS_BAD_VALUE, "astra.class_token: GPT-2 and Llama have no class token");
+  if (kind == CLASS_DISTRIBUTED || kind == CLASS_SINGLE) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "astra.class_token of a ViT must be distributed or single");
+}
+
 static Status check_astra(const ModelConfig *config) {
   const AstraConfig *astra = &config->astra;
   int64_t width = config_site_width(config);
@@ -104,30 +94,54 @@ static Status check_astra(const ModelConfig *config) {
   TRY(check_range("astra.devices (least)", astra->devices_least, 1, astra->devices));
   TRY(check_real("astra.commitment_weight", astra->commitment_weight, 0, 1e6));
   TRY(check_real("astra.noise", astra->noise, 0, 1e6));
-  if (astra->class_token != CLASS_DISTRIBUTED && astra->class_token != CLASS_SINGLE)
-    return status_set(STATUS_BAD_VALUE, "astra.class_token of a ViT must be distributed or single");
+  TRY(check_class_token(config));
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
   TRY(check_divides("astra.groups", astra->groups, astra->site == SITE_X ? "the width at site x," : "the width at site kv,", width));
   if (astra->devices > config_tokens(config))
-    return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but an image has only %lld tokens to share out; use fewer devices",
-                      astra->devices, (long long)config_tokens(config));
+    return status_set(STATUS_BAD_VALUE, "astra.devices is %d, but %s has only %lld tokens to share out; use fewer devices", astra->devices,
+                      config_is_decoder(config) ? "the longest sequence" : "an image", (long long)config_tokens(config));
   return STATUS_OK;
 }
 
-Status config_check(const ModelConfig *config) {
-  if (config->kind != MODEL_VIT) return status_set(STATUS_UNSUPPORTED, "only models of type vit are supported");
-  TRY(check_range("hidden_size", config->width, 1, 65536));
-  TRY(check_range("num_hidden_layers", config->blocks, 1, 1024));
-  TRY(check_range("num_attention_heads", config->heads, 1, config->width));
-  TRY(check_divides("num_attention_heads", config->heads, "hidden_size", config->width));
+/* What config.json of each kind calls the fields that all have. */
+typedef struct FieldNames {
+  const char *width, *blocks, *heads, *mlp, *activation, *norm_eps;
+} FieldNames;
+
+static const FieldNames field_names[] = {
+    [MODEL_VIT] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"},
+    [MODEL_GPT2] = {"n_embd", "n_layer", "n_head", "n_inner", "activation_function", "layer_norm_epsilon"},
+    [MODEL_LLAMA] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "rms_norm_eps"},
+};
+
+static Status check_activation(const ModelConfig *config, const char *field) {
+  bool gated = config->activation == ACTIVATION_NONE;
+  bool curved = config->activation == ACTIVATION_GELU || config->activation == ACTIVATION_GELU_TANH;
+  if (config->kind == MODEL_LLAMA ? gated : curved) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "%s must be %s", field, config->kind == MODEL_LLAMA ? "silu" : "gelu or gelu_new");
+}
+
+static Status check_network(const ModelConfig *config) {
+  const FieldNames *names = &field_names[config->kind];
+  TRY(check_range(names->width, config->width, 1, 65536));
+  TRY(check_range(names->blocks, config->blocks, 1, 1024));
+  TRY(check_range(names->heads, config->heads, 1, config->width));
+  TRY(check_divides(names->heads, config->heads, names->width, config->width));
   TRY(check_range("num_key_value_heads", config->kv_heads, 1, config->heads));
-  TRY(check_divides("num_key_value_heads", config->kv_heads, "num_attention_heads", config->heads));
-  TRY(check_range("intermediate_size", config->mlp, 1, 1 << 20));
-  if (config->activation != ACTIVATION_GELU && config->activation != ACTIVATION_GELU_TANH)
-    return status_set(STATUS_UNSUPPORTED, "hidden_act must be gelu or gelu_new");
-  TRY(check_real("layer_norm_eps", config->norm_eps, 0, 1));
-  TRY(check_range("the number of classes", config->classes, 1, 1 << 20));
-  TRY(check_image(config));
+  TRY(check_divides("num_key_value_heads", config->kv_heads, names->heads, config->heads));
+  TRY(check_range(names->mlp, config->mlp, 1, 1 << 20));
+  TRY(check_activation(config, names->activation));
+  return check_real(names->norm_eps, config->norm_eps, 0, 1);
+}
+
+Status config_check(const ModelConfig *config) {
+  if (config->kind != MODEL_VIT && config->kind != MODEL_GPT2 && config->kind != MODEL_LLAMA)
+    return status_set(STATUS_UNSUPPORTED, "only models of type vit, gpt2 and llama are supported");
+  if (config->kind == MODEL_GPT2 && config->kv_heads != config->heads)
+    return status_set(STATUS_BAD_VALUE, "GPT-2 has as many key and value heads as heads (n_head)");
+  TRY(check_network(config));
+  TRY(check_range("the number of classes", config->classes, config_is_decoder(config) ? 0 : 1, 1 << 20));
+  TRY(config_is_decoder(config) ? check_text(config) : check_image(config));
   return check_astra(config);
 }
 
@@ -177,7 +191,10 @@ void config_release(ModelConfig *config) {
 
 /* ---- what follows */
 
+bool config_is_decoder(const ModelConfig *config) { return config->kind != MODEL_VIT; }
+
 int64_t config_tokens(const ModelConfig *config) {
+  if (config_is_decoder(config)) return config->context;
   int64_t side = config->image / config->patch;
   return side * side;
 }

@@ -1,9 +1,11 @@
-/* What a checkpoint's config.json says of the model: Hugging Face's fields and, under "astra", ours. */
+/* What a checkpoint's config.json says of the model: Hugging Face's fields and, under "astra", ours. Vision transformers classify pictures;
+ * GPT-2 and Llama (the decoders) say which token comes next or, as ...ForSequenceClassification, classify a text. */
 #ifndef NN_CONFIG_H
 #define NN_CONFIG_H
 #include "autograd/ops/ops.h"
 #include "base/status.h"
 #include "nn/layout.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,29 +23,50 @@ typedef struct AstraConfig {
   double noise;             /* lambda */
 } AstraConfig;
 
+/* Rotary positions (Llama). The frequencies of Llama 3.1 (rope_type "llama3"): see rope_table.h. */
+typedef struct RopeConfig {
+  double theta;
+  bool llama3;                            /* the four below apply */
+  double factor, low_factor, high_factor; /* factor, low_freq_factor, high_freq_factor */
+  int64_t original;                       /* original_max_position_embeddings */
+} RopeConfig;
+
+enum { CONFIG_ENDS = 8, CONFIG_DROPOUTS = 3 };
+
 typedef struct ModelConfig {
   ModelKind kind;
   int64_t width, blocks, heads, kv_heads, mlp; /* D, L, H, kv heads, hidden width of the MLP */
-  Activation activation;
+  Activation activation;                       /* of the MLP; ACTIVATION_NONE: SwiGLU (Llama) */
   double norm_eps;
-  int64_t image, patch, channels, classes; /* ViT */
-  char **labels;                           /* [classes] names (id2label), owned; NULL entries never */
-  double image_mean[3], image_std[3];      /* preprocessor_config.json */
-  int resample;                            /* 2 bilinear, 3 bicubic, as Pillow numbers them */
+  int64_t classes;                    /* 0: the head of a decoder predicts tokens */
+  char **labels;                      /* [classes] names (id2label), owned; NULL entries never; NULL without classes */
+  int64_t image, patch, channels;     /* ViT */
+  double image_mean[3], image_std[3]; /* preprocessor_config.json */
+  int resample;                       /* 2 bilinear, 3 bicubic, as Pillow numbers them */
+  int64_t vocabulary, context;        /* decoders: V, and the longest sequence */
+  bool tied;                          /* decoders: the head that predicts tokens is the token embedding */
+  RopeConfig rope;                    /* Llama */
+  double dropout[CONFIG_DROPOUTS];    /* GPT-2: embd_pdrop, resid_pdrop, attn_pdrop, kept for the file; nothing here drops out */
+  int64_t begin_id, pad_id;           /* decoders: bos_token_id, pad_token_id; -1: not set */
+  int64_t end_id[CONFIG_ENDS];        /* decoders: eos_token_id, one or a list */
+  int end_ids;                        /* how many of these */
   AstraConfig astra;
 } ModelConfig;
 
-/* A preset by name ("vit-base", "vit-small", "vit-tiny", "vit-cifar"), with `classes` unnamed classes. NOT_FOUND lists the names. */
+/* A preset by name ("vit-base", "gpt2", "llama-mini"...), with `classes` unnamed classes; 0, for decoders alone: it predicts tokens. The
+ * small decoders have a vocabulary of 4,096 and no ids of special tokens, which are the tokenizer's to say. NOT_FOUND lists the names. */
 Status config_preset(ModelConfig *config, const char *name, int64_t classes);
 const char *config_preset_names(void); /* "vit-base, vit-small, ..." */
 
-/* What Hugging Face's ViTConfig and the paper say where nothing else is said (all sizes of the network itself 0, no classes). */
-void config_defaults(ModelConfig *config);
+/* What Hugging Face and the paper say of this kind where nothing else is said (all sizes of the network itself 0, no classes). */
+void config_defaults(ModelConfig *config, ModelKind kind);
 
 /* Reading. The configuration is filled anew (release an old one first) and is all zeroes after a failure. Required of config.json:
- * model_type, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size; other fields have Hugging Face's defaults, among them
- * two classes where neither id2label nor num_labels is given; fields that are not known are ignored. Of preprocessor_config.json
- * image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size of pictures is config.json's image_size. */
+ * model_type and the sizes of the network (FORMATS.md lists them for each type); other fields have Hugging Face's defaults, among them two
+ * classes where neither id2label nor num_labels is given; fields that are not known are ignored, but those that would change what is
+ * computed in a way that is not supported are UNSUPPORTED. `architectures` says whether a decoder predicts tokens or classifies. Of
+ * preprocessor_config.json, which only a ViT has, image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size
+ * of pictures is config.json's image_size. */
 Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, preprocessor_config.json */
 Status config_save(const ModelConfig *config, const char *directory); /* both files, config.json last */
 Status config_parse(ModelConfig *config, const char *json, size_t size, const char *origin);              /* config.json's text: fuzzed */
@@ -53,7 +76,8 @@ Status config_set_labels(ModelConfig *config, char *const *labels, int64_t class
 Status config_copy(ModelConfig *to, const ModelConfig *from);
 void config_release(ModelConfig *config);
 
-int64_t config_tokens(const ModelConfig *config);        /* content tokens of one image */
+bool config_is_decoder(const ModelConfig *config);
+int64_t config_tokens(const ModelConfig *config);        /* content tokens of one image; of a decoder's longest sequence */
 int config_sites(const ModelConfig *config);             /* codebook sets per block: 1 for x, 2 for kv */
 int64_t config_site_width(const ModelConfig *config);    /* numbers of a token at a site */
 int config_code_bits(const ModelConfig *config);         /* ceil(log2 K) */

@@ -8,12 +8,13 @@
 static const int64_t MOST_TOKENS = INT64_C(1) << 30; /* rows, at most two for a token, are counted in 32 bits */
 
 /* All arrays in one block, for as many devices as tokens, so that a new N never allocates:
- *   span [T] | class_of_span [T] | device_shared [T + 1] | row_token [2 T] | class_row [T] | shared_row [T + 1] | seen [T]
+ *   span [T] | class_of_span [T] | last_of_span [T] | device_shared [T + 1] |
+ *   row_token [2 T] | class_row [T] | shared_row [T + 1] | remote_token [T + 1] | seen [T]
  * The widest types come first: that keeps every array aligned. */
 static Status reserve(TokenLayout *layout, int64_t tokens) {
   if (tokens <= layout->capacity) return STATUS_OK;
-  size_t t = (size_t)tokens, numbers = 2 * t + t + t + 1;
-  size_t bytes = t * sizeof(AttentionSpan) + (2 * t + 1) * sizeof(int64_t) + numbers * sizeof(int32_t) + t;
+  size_t t = (size_t)tokens, numbers = 2 * t + t + 2 * (t + 1);
+  size_t bytes = t * sizeof(AttentionSpan) + (3 * t + 1) * sizeof(int64_t) + numbers * sizeof(int32_t) + t;
   void *memory = malloc(bytes);
   if (!memory) return status_set(STATUS_NO_MEMORY, "out of memory for a layout of %lld tokens", (long long)tokens);
   free(layout->memory);
@@ -21,18 +22,20 @@ static Status reserve(TokenLayout *layout, int64_t tokens) {
   layout->capacity = tokens;
   layout->span = memory;
   layout->class_of_span = (int64_t *)(layout->span + t);
-  layout->device_shared = layout->class_of_span + t;
+  layout->last_of_span = layout->class_of_span + t;
+  layout->device_shared = layout->last_of_span + t;
   layout->row_token = (int32_t *)(layout->device_shared + t + 1);
   layout->class_row = layout->row_token + 2 * t;
   layout->shared_row = layout->class_row + t;
+  layout->remote_token = layout->shared_row + t + 1;
   return STATUS_OK;
 }
 
-static uint8_t *seen_flags(const TokenLayout *layout) { return (uint8_t *)(layout->shared_row + layout->capacity + 1); }
+static uint8_t *seen_flags(const TokenLayout *layout) { return (uint8_t *)(layout->remote_token + layout->capacity + 1); }
 
 static void make_empty(TokenLayout *layout) {
   layout->spans = 0;
-  layout->rows = layout->class_rows = layout->shared = layout->shared_rows = layout->shared_begin = layout->remote = 0;
+  layout->rows = layout->class_rows = layout->shared = layout->shared_rows = layout->shared_begin = layout->remote = layout->last_rows = 0;
 }
 
 static Status check_counts(int64_t tokens, int devices, const int64_t *counts, int self) {
@@ -86,20 +89,34 @@ static void add_class_row(TokenLayout *layout) {
   layout->row_token[layout->rows++] = -1;
 }
 
+static void add_last_row(TokenLayout *layout, int32_t token) {
+  layout->last_row[layout->last_rows] = (int32_t)layout->rows;
+  layout->last_token[layout->last_rows++] = token;
+}
+
 /* One device's span, behind those that are there. `first`: the place of its first token in the order. */
 static void add_device(TokenLayout *layout, int device, int64_t first, int64_t count, const int32_t *order) {
-  int64_t class_rows = layout->class_rows;
+  int64_t class_rows = layout->class_rows, last_rows = layout->last_rows;
   AttentionSpan *span = &layout->span[layout->spans];
   span->begin = layout->rows;
   if (layout->class_token == CLASS_DISTRIBUTED || (layout->class_token == CLASS_SINGLE && device == 0)) add_class_row(layout);
   for (int64_t i = first; i < first + count; i++) {
     layout->shared_row[layout->shared_rows++] = (int32_t)layout->rows;
-    layout->row_token[layout->rows++] = order ? order[i] : (int32_t)i;
+    int32_t token = order ? order[i] : (int32_t)i;
+    if (token == layout->tokens - 1) add_last_row(layout, token);
+    layout->row_token[layout->rows++] = token;
   }
+  layout->last_of_span[layout->spans] = layout->last_rows - last_rows;
   layout->class_of_span[layout->spans++] = layout->class_rows - class_rows;
   span->count = layout->rows - span->begin;
   span->own = layout->device_shared[device];
   span->own_count = layout->self < 0 ? layout->device_shared[device + 1] - span->own : 0;
+}
+
+/* The same for the tokens of one device as remote rows. */
+static void add_remote(TokenLayout *layout, int device, int64_t first, int64_t count, const int32_t *order) {
+  if (device == 0 && layout->class_token == CLASS_SINGLE) layout->remote_token[layout->remote++] = -1;
+  for (int64_t i = first; i < first + count; i++) layout->remote_token[layout->remote++] = order ? order[i] : (int32_t)i;
 }
 
 Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
@@ -116,10 +133,10 @@ Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int6
   int64_t first = 0;
   for (int d = 0; d < devices; d++) {
     if (self < 0 || self == d) add_device(layout, d, first, counts[d], order);
+    if (self < 0 || self != d) add_remote(layout, d, first, counts[d], order);
     first += counts[d];
   }
   layout->shared_begin = self < 0 ? 0 : layout->device_shared[self];
-  layout->remote = self < 0 ? layout->shared : layout->shared - layout->shared_rows;
   return STATUS_OK;
 }
 

@@ -32,6 +32,11 @@ typedef struct TokenLayout {
   int64_t shared_begin;   /* place of the first of them in the shared sequence */
   int64_t *device_shared; /* [devices + 1] device d's part of the shared sequence is [device_shared[d], device_shared[d+1]) */
   int64_t remote;         /* remote rows that attention sees: `shared` in training (own parts skipped), the others' rows on a node */
+  int32_t *remote_token;  /* [remote] content token at each of them; -1: class token */
+  int64_t last_rows;      /* 1 where token T - 1 is in this process, else 0 (of a decoder: the token that says what comes next) */
+  int32_t last_row[1];    /* [last_rows] its row */
+  int32_t last_token[1];  /* [last_rows] T - 1 */
+  int64_t *last_of_span;  /* [spans] how many of last_row are in each span: 1 or 0 */
   void *memory;           /* private: holds the arrays above, for up to `capacity` tokens on as many devices */
   int64_t capacity;
 } TokenLayout;
@@ -39,7 +44,9 @@ typedef struct TokenLayout {
 /* order [T]: content tokens sorted by device; counts [devices]: how many each holds (their sum is T; each at least 1).
  * NULL order means raster order. Buffers are kept and reused by the next build on the same struct (zero it before the first): only a
  * larger T than ever before allocates. N larger than T, a count below 1 or an order that is no permutation is STATUS_BAD_VALUE and
- * leaves an empty layout. */
+ * leaves an empty layout.
+ * A decoder's layout has no class token and no order: contiguous spans, device d's tokens before those of d + 1, so that row_token and
+ * remote_token are absolute positions. */
 Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
                     int self);
 

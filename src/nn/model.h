@@ -3,12 +3,13 @@
 #define NN_MODEL_H
 #include "autograd/param.h"
 #include "autograd/tape.h"
+#include "nn/block.h"
 #include "nn/config.h"
 #include "nn/exchange.h"
 #include "nn/layout.h"
 #include "nn/safetensors.h"
 
-typedef struct Model Model; /* opaque: vit.c */
+typedef struct Model Model; /* opaque: model_parts.h */
 
 /* Describes the parameters of `config` (copied). No memory for values yet. */
 Status model_new(Model **model, const ModelConfig *config);
@@ -16,20 +17,54 @@ void model_free(Model *model);
 const ModelConfig *model_config(const Model *model);
 ParamSet *model_params(Model *model);
 
-/* Random weights for training from scratch on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
+/* Random weights for training from scratch: as each parameter's init says (normal, 0.02); of GPT-2 the matrices that write into the
+ * residual stream are divided by sqrt(2 L), adapters as model_initialise_adapters has them. The parameters must be allocated. */
+void model_initialise(Model *model, Rng *rng);
+
+/* Of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
  * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
- * sine and cosine position embeddings. The parameters must be allocated and initialised (param_initialise). */
+ * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). */
 void model_initialise_mimetic(Model *model, Rng *rng);
 
-/* Content tokens -> class-token replicas after the final LayerNorm: pixels [B, C, H, W] -> [B, class_rows, D].
- * exchange may be NULL when the layout has no remote rows. The last block computes class-token rows only: nothing else is wanted of it.
- * A node without a class-token replica (single class token, not device 0) gets NULL while tape_status stays OK. */
-Tensor *model_encode(Model *model, Tape *tape, Tensor *pixels, const TokenLayout *layout, Exchange *exchange);
+/* Low-rank adapters (Hu et al., 2022) beside projections of all blocks: W x + b becomes W x + b + alpha / rank B A x, with A [rank, in] and
+ * B [out, rank] as parameters "astra.lora.BLOCK.TARGET.a" and ".b" behind all others. All others but a head of classes are frozen. To be
+ * called before the parameters have memory; then param_allocate, model_initialise_adapters (A random, B 0: the model computes the same as
+ * before) and checkpoint_map_params or, with param_allocate_frozen, checkpoint_load_params. targets: "all", "attention", "mlp", or a list
+ * of "query", "key", "value", "output", "gate", "up", "down" with commas between; what the model does not have, a rank outside of 1 to 1024
+ * (or above the width), or a second call is BAD_VALUE. checkpoint_save folds the adapters into the weights it writes. */
+Status model_add_adapters(Model *model, int rank, double alpha, const char *targets);
+void model_initialise_adapters(Model *model, Rng *rng);
 
-/* Mean over replicas and the head: [B, N, D] -> logits [B, classes]. */
-Tensor *model_classify(Model *model, Tape *tape, Tensor *replicas);
+/* Folds the adapters into the weights in memory and sets B to 0: the same function as before. BAD_VALUE when the weights are mapped. */
+Status model_merge_adapters(Model *model);
 
-/* Called with each site's activations h of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain
+/* What a forward pass begins with: pixels of a ViT, ids of a decoder. */
+typedef struct ModelInput {
+  Tensor *pixels;     /* [B, C, H, W]; NULL for a decoder */
+  const int32_t *ids; /* [B, T] of the whole sequences, T = layout->tokens, also on a node, which takes those of its own rows; they outlive
+                       * the step. NULL for a ViT */
+  int64_t batch;      /* B of ids */
+} ModelInput;
+
+/* All blocks and the final norm, of this process's rows:
+ *   MODEL_ROWS_ALL    [B, S, D]            what the token loss of training wants
+ *   MODEL_ROWS_CLASS  [B, class_rows, D]   ViT
+ *   MODEL_ROWS_LAST   [B, 1, D]            decoders: the row of the last token, for the next one
+ * The last block computes no other rows. exchange may be NULL when the layout has no remote rows. A node that has none of the wanted rows
+ * gets NULL while tape_status stays OK. A sequence longer than the model's context, or an id outside of its vocabulary, fails the tape. */
+Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, Exchange *exchange, ModelRows rows);
+
+/* Mean over replicas and the head of classes: [B, N, D] -> logits [B, classes]. Of a decoder N = 1: MODEL_ROWS_LAST, or op_select_rows
+ * where the texts of a batch end at different places. */
+Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded);
+
+/* The head that predicts tokens, its own matrix or the token table: [B, S, D] -> logits [B, S, V]. */
+Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded);
+
+/* The same fused with its loss (op_vocab_loss): [B, S, D] -> [1]. */
+Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options);
+
+/* Called with each site's activations of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain
  * is not asked for remote tokens but its begin is called when `watch` is set. */
 void model_watch(Model *model, Exchange *watch);
 

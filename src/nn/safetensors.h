@@ -38,16 +38,19 @@ const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* N
 Status safetensors_to_real(const SafeTensor *tensor, real *out);
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
 
-/* Writing: describe, then write in one go. `data` is float32, double, int32... as `source` says and converted to `dtype`: floats to floats
- * (any of F32, F16, BF16, F64, rounded to nearest even), whole numbers to whole numbers. A finite number that would become infinite, or a
- * whole number out of range, is BAD_VALUE. */
+/* Writing: describe, then write in one go. `data`, or what `fill` makes a chunk at a time, is float32, double, int32... as `source` says
+ * and converted to `dtype`: floats to floats (any of F32, F16, BF16, F64, rounded to nearest even), whole numbers to whole numbers. A
+ * finite number that would become infinite, or a whole number out of range, is BAD_VALUE. */
 typedef struct SafeItem {
   const char *name;
   SafeDtype dtype;  /* in the file */
-  SafeDtype source; /* of data: SAFE_F32, SAFE_F64, SAFE_I32, SAFE_I64, SAFE_U8 */
+  SafeDtype source; /* of data */
   int dims;
   int64_t shape[SAFE_DIMS];
   const void *data;
+  void (*fill)(void *context, int64_t first, int64_t count,
+               void *out); /* in data's place: makes the numbers [first, first + count); or NULL */
+  void *context;           /* of fill */
 } SafeItem;
 /* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL. Atomic. The data part starts at a multiple of 64
  * and tensors whose size is a multiple of 64 bytes come first, so they are 64-byte aligned in the file; every tensor is aligned for its

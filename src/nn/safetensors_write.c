@@ -91,32 +91,39 @@ static Status header_text(const Planned *plan, size_t count, const char *const *
 
 /* ---- the data. A failed write is kept by the stream and reported by files_commit. */
 
-static Status write_item(FILE *stream, const Planned *planned, uint8_t *buffer) {
+typedef struct Buffers {
+  uint8_t *made, *converted; /* a chunk each */
+} Buffers;
+
+static Status write_item(FILE *stream, const Planned *planned, const Buffers *buffers) {
   const SafeItem *item = planned->item;
-  const uint8_t *source = item->data;
   size_t from = safe_dtype_bytes(item->source), to = safe_dtype_bytes(item->dtype);
   if (planned->count == 0) return STATUS_OK; /* an empty tensor may have no data at all */
-  if (item->dtype == item->source) {
-    fwrite(source, to, (size_t)planned->count, stream);
+  if (item->dtype == item->source && !item->fill) {
+    fwrite(item->data, to, (size_t)planned->count, stream);
     return STATUS_OK;
   }
   for (int64_t done = 0; done < planned->count; done += CHUNK) {
     int64_t n = planned->count - done < CHUNK ? planned->count - done : CHUNK, at;
-    safe_convert(item->dtype, buffer, item->source, source + (size_t)done * from, n, &at);
+    const uint8_t *source = item->fill ? buffers->made : (const uint8_t *)item->data + (size_t)done * from;
+    if (item->fill) item->fill(item->context, done, n, buffers->made);
+    safe_convert(item->dtype, buffers->converted, item->source, source, n, &at);
     if (at >= 0)
       return status_set(STATUS_BAD_VALUE, "tensor %.100s: number %lld is too large for %s; choose a wider type", item->name,
                         (long long)(done + at), safe_dtype_name(item->dtype));
-    fwrite(buffer, to, (size_t)n, stream);
+    fwrite(buffers->converted, to, (size_t)n, stream);
   }
   return STATUS_OK;
 }
 
 static Status write_data(FILE *stream, const Planned *plan, size_t count, const char *path) {
-  uint8_t *buffer = malloc((size_t)CHUNK * sizeof(int64_t));
-  if (!buffer) return status_set(STATUS_NO_MEMORY, "%s: no memory to write it", path);
+  const size_t bytes = (size_t)CHUNK * sizeof(int64_t);
+  uint8_t *memory = malloc(2 * bytes);
+  if (!memory) return status_set(STATUS_NO_MEMORY, "%s: no memory to write it", path);
+  Buffers buffers = {memory, memory + bytes};
   Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK && !ferror(stream); i++) status = write_item(stream, &plan[i], buffer);
-  free(buffer);
+  for (size_t i = 0; i < count && status == STATUS_OK && !ferror(stream); i++) status = write_item(stream, &plan[i], &buffers);
+  free(memory);
   return status;
 }
 

@@ -1,6 +1,6 @@
 /* Mimetic initialisation of a vision transformer: see model.h. With G a matrix of independent normal numbers, G^T G is the identity plus
  * noise, which is the structure that trained attention layers are found to have; no decomposition is needed to get it. */
-#include "nn/vit_model.h"
+#include "nn/model_parts.h"
 #include <math.h>
 
 static const double LOOK_ALIKE = 0.25;            /* of the identity in query^T key */
@@ -17,12 +17,12 @@ static void fill_normal(Model *model, int index, double deviation, Rng *rng) {
 static void initialise_attention(Model *model, const BlockParams *block, Rng *rng) {
   int64_t width = model->config.width;
   double head_width = (double)(width / model->config.heads);
-  fill_normal(model, block->key_weight, sqrt(LOOK_ALIKE / head_width), rng);
-  for (int64_t i = 0; i < width * width; i++) values(model, block->query_weight)[i] = values(model, block->key_weight)[i];
-  fill_normal(model, block->value_weight, sqrt(TAKE_AWAY / (double)width), rng);
+  fill_normal(model, block->key.weight, sqrt(LOOK_ALIKE / head_width), rng);
+  for (int64_t i = 0; i < width * width; i++) values(model, block->query.weight)[i] = values(model, block->key.weight)[i];
+  fill_normal(model, block->value.weight, sqrt(TAKE_AWAY / (double)width), rng);
   for (int64_t row = 0; row < width; row++)
     for (int64_t column = 0; column < width; column++)
-      values(model, block->output_weight)[row * width + column] = -values(model, block->value_weight)[column * width + row];
+      values(model, block->output.weight)[row * width + column] = -values(model, block->value.weight)[column * width + row];
 }
 
 /* Two-dimensional: the first half of the numbers follows the patch's column, the second its row; each half is sines, then cosines. */

@@ -90,7 +90,8 @@ static Status forward_once(Session *session, const Batch *batch) {
   TRY(place_tokens(session, &layout, &exchange));
   tape_record(session->tape, false);
   Tensor *pixels = session_pixels(session->tape, batch, session->config);
-  model_classify(session->model, session->tape, model_encode(session->model, session->tape, pixels, layout, exchange));
+  model_classify(session->model, session->tape,
+                 model_encode(session->model, session->tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
   return status;

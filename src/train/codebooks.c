@@ -48,7 +48,7 @@ static Status watch_batch(Session *session, Loader *loader, Watcher *watcher, Rn
   choose_rows(watcher, rng, session->order, batch.count);
   Tensor *pixels = session_pixels(session->tape, &batch, session->config);
   model_watch(session->model, &watcher->exchange);
-  model_encode(session->model, session->tape, pixels, &session->plain_layout, NULL);
+  model_encode(session->model, session->tape, &(ModelInput){.pixels = pixels}, &session->plain_layout, NULL, MODEL_ROWS_CLASS);
   model_watch(session->model, NULL);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);

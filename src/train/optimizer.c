@@ -37,6 +37,7 @@ static int64_t cut(const ParamSet *params, OptimizerChunk *chunk) {
   int64_t chunks = 0;
   for (size_t p = 0; p < params->count; p++) {
     const Tensor *tensor = &params->list[p].tensor;
+    if (params->list[p].frozen) continue;
     int64_t first = tensor->value - params->values, count = tensor_count(tensor);
     for (int64_t done = 0; done < count; done += CHUNK, chunks++) {
       int64_t left = count - done;

@@ -13,7 +13,8 @@ static Status plan_forward(Session *session, const Batch *batch) {
   Tape *tape = session->tape;
   tape_record(tape, false);
   Tensor *pixels = session_pixels(tape, batch, session->config);
-  model_classify(session->model, tape, model_encode(session->model, tape, pixels, &session->plain_layout, NULL));
+  model_classify(session->model, tape,
+                 model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, &session->plain_layout, NULL, MODEL_ROWS_CLASS));
   Status status = tape_status(tape);
   tape_clear(tape);
   return status;

@@ -66,7 +66,9 @@ static Status run_and_save(Selftest *test, const Batch *batch, const ModelConfig
   Tape *tape = test->tape;
   Tensor *pixels = session_pixels(tape, batch, config);
   emulate_begin_step(&test->emulation, false);
-  Tensor *logits = model_classify(test->model, tape, model_encode(test->model, tape, pixels, &test->layout, &test->emulation.exchange));
+  Tensor *logits = model_classify(
+      test->model, tape,
+      model_encode(test->model, tape, &(ModelInput){.pixels = pixels}, &test->layout, &test->emulation.exchange, MODEL_ROWS_CLASS));
   int32_t *devices = device_of(test);
   if (logits == NULL || devices == NULL) return tape_status(tape);
   add(test, SAFE_REAL, pixels->value, 4, pixels->shape, "pixel_values");

@@ -76,6 +76,8 @@ static Status check_sizes(const ModelConfig *config, const TrainOptions *options
 
 static Status read_config(ModelConfig *config, const TrainOptions *options, const Dataset *data) {
   TRY(base_config(config, options, dataset_classes(data)));
+  if (config_is_decoder(config))
+    return status_set(STATUS_UNSUPPORTED, "--model %s: a language model does not learn from pictures", options->model);
   if (options->image_size > 0) config->image = options->image_size;
   TRY(config_set_labels(config, dataset_labels(data), dataset_classes(data)));
   if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(data, config->image_mean, config->image_std);

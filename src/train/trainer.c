@@ -53,7 +53,7 @@ static Tensor *total_loss(Session *session, Tensor *task, StepResult *result) {
 /* The first weight that is no finite number, or NULL. */
 static const char *bad_weight(const ParamSet *params) {
   for (size_t i = 0; i < params->count; i++)
-    for (int64_t j = 0; j < tensor_count(&params->list[i].tensor); j++)
+    for (int64_t j = 0; !params->list[i].frozen && j < tensor_count(&params->list[i].tensor); j++)
       if (!isfinite((double)params->list[i].tensor.value[j])) return params->list[i].name;
   return NULL;
 }
@@ -86,7 +86,8 @@ Status trainer_micro_step(Session *session, const Batch *batch, StepResult *resu
   CrossEntropy target = {.labels = batch->labels, .smoothing = session->options.smoothing, .correct = &result->correct};
   Tensor *pixels = session_pixels(tape, batch, session->config);
   if (session->options.mixup > 0) pixels = mixup_apply(session, tape, batch, pixels, &target);
-  Tensor *logits = model_classify(session->model, tape, model_encode(session->model, tape, pixels, layout, exchange));
+  Tensor *logits = model_classify(session->model, tape,
+                                  model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
   Tensor *loss = total_loss(session, op_cross_entropy(tape, logits, &target), result);
   Status status = tape_status(tape);
   if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);

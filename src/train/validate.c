@@ -10,7 +10,8 @@ static void use_average(Session *session, bool average) {
   ParamSet *params = model_params(session->model);
   const real *from = average ? params->values : optimizer->average;
   real *to = average ? optimizer->average : params->values;
-  for (size_t i = 0; i < params->count; i++) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
+  for (size_t i = 0; i < params->count; i++)
+    if (!params->list[i].frozen) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
 }
 
 static Status validate_batch(Session *session, const Batch *batch, const TokenLayout *layout, Exchange *exchange, Validation *sum) {
@@ -19,7 +20,8 @@ static Status validate_batch(Session *session, const Batch *batch, const TokenLa
   CrossEntropy loss = {.labels = batch->labels, .correct = &correct};
   if (exchange) emulate_begin_step(&session->emulation, false);
   Tensor *pixels = session_pixels(tape, batch, session->config);
-  Tensor *logits = model_classify(session->model, tape, model_encode(session->model, tape, pixels, layout, exchange));
+  Tensor *logits = model_classify(session->model, tape,
+                                  model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
   Tensor *value = op_cross_entropy(tape, logits, &loss);
   if (value != NULL) {
     sum->accuracy += (double)correct;

@@ -89,10 +89,10 @@ static Status open_codebooks(Case *test, const char *directory) {
   return emulate_start_ema(&test->emulation, test->config.astra.codebook_size);
 }
 
-/* Content tokens sorted by device, in raster order inside a device. */
-static Status build_layout(Case *test) {
-  int64_t tokens = config_tokens(&test->config);
-  if (!is_astra(test)) return layout_build_plain(&test->layout, tokens, CLASS_DISTRIBUTED);
+/* Content tokens sorted by device, in the order of the picture or the text inside a device. */
+static Status build_layout(Case *test, int64_t tokens) {
+  ClassToken class_token = test->config.astra.class_token;
+  if (!is_astra(test)) return layout_build_plain(&test->layout, tokens, class_token);
   int32_t *device_of;
   TRY(read_integers(test, "device_of", tokens, &device_of));
   int devices = test->config.astra.devices;
@@ -106,7 +106,7 @@ static Status build_layout(Case *test) {
     counts[device] = at - first;
   }
   if (at != tokens) return status_set(STATUS_BAD_FILE, "%s: \"device_of\" names a device outside [0, %d)", test->expected.path, devices);
-  return layout_build(&test->layout, tokens, devices, counts, order, CLASS_DISTRIBUTED, -1);
+  return layout_build(&test->layout, tokens, devices, counts, config_is_decoder(&test->config) ? NULL : order, class_token, -1);
 }
 
 static Status open_case(Case *test, const char *directory) {
@@ -118,8 +118,7 @@ static Status open_case(Case *test, const char *directory) {
   TRY(safetensors_open(&test->expected, path));
   test->arena = arena_new((size_t)1 << 32);
   test->tape = test->arena ? tape_new(test->arena) : NULL;
-  if (test->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the tape");
-  return build_layout(test);
+  return test->tape == NULL ? status_set(STATUS_NO_MEMORY, "no memory for the tape") : STATUS_OK;
 }
 
 static void close_case(Case *test) {
@@ -150,14 +149,16 @@ static Status compare(Case *test, const char *name, int64_t count, const real *g
   return STATUS_OK;
 }
 
-/* Codes come in shared order, which is device-sorted; the expected ones are [B, T, G] in raster order. */
-static Status compare_codes(Case *test, int block, int64_t batch) {
-  const EmulateSite *site = &test->emulation.site[block];
+/* Codes come in shared order, which is device-sorted; the expected ones are [B, T, G] in the order of the tokens. */
+static Status compare_codes(Case *test, int index, int64_t batch) {
+  static const char *const both[] = {"k", "v"};
+  const EmulateSite *site = &test->emulation.site[index];
   const TokenLayout *layout = &test->layout;
+  int sites = test->emulation.sites;
   int64_t groups = site->book.groups, count = batch * layout->tokens * groups, differing = 0;
   char name[NAME];
   int32_t *expected;
-  snprintf(name, sizeof name, "codes.astra.layers.%d.x", block);
+  snprintf(name, sizeof name, "codes.astra.layers.%d.%s", index / sites, sites == 1 ? "x" : both[index % sites]);
   TRY(read_integers(test, name, count, &expected));
   for (int64_t b = 0; b < batch; b++)
     for (int64_t s = 0; s < layout->shared; s++)
@@ -182,7 +183,13 @@ static Status compare_gradients(Case *test) {
 
 /* ---------------------------------------------------------------- running */
 
-static Status read_inputs(Case *test, Tensor **pixels, int32_t **labels) {
+typedef struct Inputs {
+  ModelInput model;
+  int64_t batch, tokens;
+  int32_t *labels; /* [B], of a decoder [B, T] */
+} Inputs;
+
+static Status read_pixels(Case *test, Inputs *inputs) {
   const SafeTensor *tensor;
   const ModelConfig *config = &test->config;
   real *values;
@@ -193,34 +200,72 @@ static Status read_inputs(Case *test, Tensor **pixels, int32_t **labels) {
                       (long long)shape[2], (long long)shape[3]);
   test->compared--; /* read_reals counts it */
   TRY(read_reals(test, "pixel_values", tensor->count, &values));
-  TRY(read_integers(test, "labels", shape[0], labels));
-  *pixels = tape_constant(test->tape, 4, shape, values);
-  return tape_status(test->tape);
+  inputs->batch = shape[0];
+  inputs->tokens = config_tokens(config);
+  inputs->model.pixels = tape_constant(test->tape, 4, shape, values);
+  TRY(tape_status(test->tape));
+  return read_integers(test, "labels", inputs->batch, &inputs->labels);
 }
 
-static Status run_model(Case *test, int32_t *labels, Tensor *pixels, Tensor **logits, Tensor **task, Tensor **loss) {
+static Status read_ids(Case *test, Inputs *inputs) {
+  const SafeTensor *tensor;
+  int32_t *ids;
+  TRY(find(test, "input_ids", -1, &tensor));
+  if (tensor->dims != 2) return status_set(STATUS_BAD_FILE, "%s: \"input_ids\" is not [B, T]", test->expected.path);
+  test->compared--; /* read_integers counts it */
+  TRY(read_integers(test, "input_ids", tensor->count, &ids));
+  inputs->batch = tensor->shape[0];
+  inputs->tokens = tensor->shape[1];
+  inputs->model = (ModelInput){.ids = ids, .batch = inputs->batch};
+  return read_integers(test, "labels", tensor->count, &inputs->labels);
+}
+
+typedef struct Results {
+  Tensor *logits, *task, *loss;
+} Results;
+
+/* A decoder's loss is computed with its vocabulary product, in slices; the logits are computed beside it, for themselves. */
+static Results heads(Case *test, const Inputs *inputs, Tensor *encoded) {
+  Tape *tape = test->tape;
+  Results results = {NULL, NULL, NULL};
+  if (config_is_decoder(&test->config)) {
+    results.logits = model_logits(test->model, tape, encoded);
+    results.task = model_token_loss(test->model, tape, encoded, &(VocabLoss){.labels = inputs->labels});
+  } else {
+    results.logits = model_classify(test->model, tape, encoded);
+    results.task = op_cross_entropy(tape, results.logits, &(CrossEntropy){.labels = inputs->labels});
+  }
+  return results;
+}
+
+static Status run_model(Case *test, const Inputs *inputs, Results *results) {
   Tape *tape = test->tape;
   Exchange *exchange = is_astra(test) ? &test->emulation.exchange : NULL;
+  ModelRows rows = config_is_decoder(&test->config) ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS;
   param_zero_grads(model_params(test->model));
   tape_record(tape, true);
   if (exchange) emulate_begin_step(&test->emulation, true);
-  *logits = model_classify(test->model, tape, model_encode(test->model, tape, pixels, &test->layout, exchange));
-  *task = *loss = op_cross_entropy(tape, *logits, &(CrossEntropy){.labels = labels});
-  if (exchange) *loss = op_add_scaled(tape, *task, test->emulation.commitment, test->config.astra.commitment_weight);
+  Tensor *encoded = model_encode(test->model, tape, &inputs->model, &test->layout, exchange, rows);
   TRY(tape_status(tape));
-  return tape_backward(tape, *loss);
+  *results = heads(test, inputs, encoded);
+  results->loss = results->task;
+  if (exchange) results->loss = op_add_scaled(tape, results->task, test->emulation.commitment, test->config.astra.commitment_weight);
+  TRY(tape_status(tape));
+  return tape_backward(tape, results->loss);
 }
 
 static Status run_case(Case *test) {
-  Tensor *pixels = NULL, *logits = NULL, *task = NULL, *loss = NULL;
-  int32_t *labels = NULL;
-  TRY(read_inputs(test, &pixels, &labels));
-  TRY(run_model(test, labels, pixels, &logits, &task, &loss));
-  for (int block = 0; is_astra(test) && block < test->emulation.blocks; block++) TRY(compare_codes(test, block, pixels->shape[0]));
-  TRY(compare(test, "logits", tensor_count(logits), logits->value));
-  TRY(compare(test, "task_loss", 1, task->value));
+  Inputs inputs = {0};
+  Results results;
+  TRY(config_is_decoder(&test->config) ? read_ids(test, &inputs) : read_pixels(test, &inputs));
+  TRY(build_layout(test, inputs.tokens));
+  TRY(run_model(test, &inputs, &results));
+  int sites = is_astra(test) ? test->emulation.blocks * test->emulation.sites : 0;
+  for (int index = 0; index < sites; index++) TRY(compare_codes(test, index, inputs.batch));
+  TRY(compare(test, "logits", tensor_count(results.logits), results.logits->value));
+  TRY(compare(test, "task_loss", 1, results.task->value));
   if (is_astra(test)) TRY(compare(test, "commitment", 1, test->emulation.commitment->value));
-  TRY(compare(test, "loss", 1, loss->value));
+  TRY(compare(test, "loss", 1, results.loss->value));
   TRY(compare_gradients(test));
   if (test->compared != test->expected.count)
     return status_set(STATUS_BAD_FILE, "%s: %zu of its %zu tensors were compared; the others belong to no quantity of this model",

@@ -3,7 +3,7 @@
 # notice. Usage: tests/golden/golden.sh (from the repository root).  limit: 60
 set -u
 programs=("${BUILD:-build}/tests/golden" "${BUILD:-build}/tests/golden_double")
-cases=(tests/golden/vit-*/)
+cases=(tests/golden/{vit,gpt2,llama}-*/)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -37,7 +37,7 @@ flip() {
 
 copy() { rm -rf "$work/case"; cp -r "$1" "$work/case"; chmod -R u+w "$work/case"; }
 
-[ "${#cases[@]}" -ge 3 ] || report "there are ${#cases[@]} cases, at least 3 were expected"
+[ "${#cases[@]}" -ge 7 ] || report "there are ${#cases[@]} cases, at least 7 were expected"
 for program in "${programs[@]}"; do
   expect "$program" 0 "$program" "${cases[@]}"
   cat "$work/out"
@@ -52,6 +52,15 @@ for program in "${programs[@]}"; do
   flip "$work/case/expected.safetensors" "$(place "$work/case/expected.safetensors" codes.astra.layers.1.x)" 1
   expect "a changed code" 1 "$program" "$work/case"; says '^  codes.astra.layers.1.x .* 1 differ *OUTSIDE'
 
+  copy tests/golden/llama-g2-n2-uneven
+  flip "$work/case/expected.safetensors" "$(place "$work/case/expected.safetensors" codes.astra.layers.0.v)" 1
+  expect "a changed code of v" 1 "$program" "$work/case"; says '^  codes.astra.layers.0.v .* 1 differ *OUTSIDE'
+  says '^  codes.astra.layers.0.k .* 0 differ$'
+
+  copy tests/golden/llama-plain # other rotary positions
+  sed -i 's/"rope_theta": 500000.0/"rope_theta": 10000.0/' "$work/case/config.json"
+  expect "another theta" 1 "$program" "$work/case"; says '^  logits .*OUTSIDE'
+
   copy tests/golden/vit-g1-n4 # another codeword: what hangs on it moves
   for i in 0 1 2 3 4 5 6 7; do flip "$work/case/codebooks.safetensors" $(($(stat -c %s "$work/case/codebooks.safetensors") - 192 * (i + 1) + 2)) 64; done
   expect "another codebook" 1 "$program" "$work/case"; says '^  codes.astra.layers.2.x .*OUTSIDE'; says '^  logits .*OUTSIDE'
@@ -60,8 +69,8 @@ for program in "${programs[@]}"; do
   expect "no codebooks" 1 "$program" "$work/case"; says "codebook"; says ": FAILED$"
   copy tests/golden/vit-plain; head -c 2000 "$work/case/expected.safetensors" >"$work/short"; mv "$work/short" "$work/case/expected.safetensors"
   expect "cut reference" 1 "$program" "$work/case"; says "expected.safetensors"; says ": FAILED$"
-  copy tests/golden/vit-plain; sed -i 's/"model_type": "vit"/"model_type": "gpt2"/' "$work/case/config.json"
-  expect "another architecture" 1 "$program" "$work/case"; says "'gpt2' are not supported; supported is vit"
+  copy tests/golden/vit-plain; sed -i 's/"model_type": "vit"/"model_type": "bert"/' "$work/case/config.json"
+  expect "another architecture" 1 "$program" "$work/case"; says "'bert' are not supported; supported are vit, gpt2 and llama"
   copy tests/golden/vit-plain
   expect "one bad directory of two" 1 "$program" "$work/none" "$work/case"; says "none is no directory"; says "case: ok$"
   expect "nothing" 2 "$program"; says "^usage: golden DIR"

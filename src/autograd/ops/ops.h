@@ -66,6 +66,12 @@ Tensor *op_dropout(Tape *tape, Tensor *x, double p, uint64_t seed);
 /* Rows of each sample: x [B, S, D], rows [count] -> [B, count, D]. A row may be named once only. rows outlive the step. */
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count);
 
+/* One row of each sample: x [B, S, D], rows [B], each in [0, S) -> [B, 1, D]. rows outlive the step. */
+Tensor *op_select_rows(Tape *tape, Tensor *x, const int32_t *rows);
+
+/* act(x) by itself; x itself for ACTIVATION_NONE. Where nothing comes between, op_linear does it on the way. */
+Tensor *op_activate(Tape *tape, Tensor *x, Activation activation);
+
 /* Mean over replicas: x [B, N, D] -> [B, D]. */
 Tensor *op_mean_replicas(Tape *tape, Tensor *x);
 

@@ -107,11 +107,39 @@ static void test_bad_descriptions(void **state) {
   param_release(&set);
 }
 
+/* Frozen ones have no place in the blocks, no gradient, and a block of their own only when it is asked for. */
+static void frozen_ones_stand_apart(void **state) {
+  (void)state;
+  ParamSet set = described();
+  set.list[0].frozen = set.list[2].frozen = true;
+  assert_int_equal(param_allocate(&set, true), STATUS_OK);
+  assert_true(!set.list[0].tensor.value && !set.list[2].tensor.value && !set.frozen_values);
+  assert_ptr_equal(set.list[1].tensor.value, set.values);
+  assert_ptr_equal(set.list[3].tensor.value, set.values + param_padded(&set.list[1]));
+  assert_int_equal(param_offset(&set, 3), param_padded(&set.list[1]));
+  assert_int_equal(set.total, param_padded(&set.list[1]) + param_padded(&set.list[3]));
+  assert_int_equal(param_count_trainable(&set), 37 + 37000);
+  assert_int_equal(param_count_numbers(&set), 2 * 37000 + 37 + 16);
+  Rng rng;
+  rng_init(&rng, 1, 0);
+  param_initialise(&set, &rng); /* what has no memory is left out */
+  param_zero_grads(&set);
+  assert_int_equal(param_allocate_frozen(&set), STATUS_OK);
+  for (size_t i = 0; i < 4; i++) {
+    const Tensor *tensor = &set.list[i].tensor;
+    assert_non_null(tensor->value);
+    assert_int_equal(tensor->grad != NULL, !set.list[i].frozen);
+    assert_true(tensor->needs_grad == !set.list[i].frozen && tensor->grad_filled == !set.list[i].frozen);
+  }
+  assert_ptr_equal(set.list[2].tensor.value, set.frozen_values + param_offset(&set, 2));
+  param_release(&set);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layout),           cmocka_unit_test(test_find),
       cmocka_unit_test(test_initialise),       cmocka_unit_test(test_zero_grads),
-      cmocka_unit_test(test_bad_descriptions),
+      cmocka_unit_test(test_bad_descriptions), cmocka_unit_test(frozen_ones_stand_apart),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

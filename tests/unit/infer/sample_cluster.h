@@ -144,7 +144,8 @@ static inline Status sample_answer(SampleCluster *cluster, int devices, const in
   if (status == STATUS_OK) {
     Tensor *input = tape_tensor(tape, 4, shape);
     for (int64_t i = 0; i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
-    Tensor *replicas = model_encode(cluster->model, tape, input, &layout, devices > 1 ? &answer->exchange : NULL);
+    Tensor *replicas = model_encode(cluster->model, tape, &(ModelInput){.pixels = input}, &layout, devices > 1 ? &answer->exchange : NULL,
+                                    MODEL_ROWS_CLASS);
     Tensor *logits = model_classify(cluster->model, tape, replicas);
     status = tape_status(tape);
     if (logits) memcpy(answer->logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));
@@ -177,13 +178,23 @@ static inline Status sample_save_selftest(SampleCluster *cluster, const char *di
   }
   TRY(sample_answer(cluster, devices, counts, NULL, pixels, batch, &answer));
   size_t count = 0;
-  items[count++] = (SafeItem){"pixel_values", SAFE_F32, SAFE_F32, 4, {batch, config->channels, config->image, config->image}, pixels};
-  items[count++] = (SafeItem){"logits", SAFE_F32, SAFE_REAL, 2, {batch, config->classes}, answer.logits};
-  items[count++] = (SafeItem){"device_of", SAFE_I32, SAFE_I32, 1, {tokens}, device_of};
+  items[count++] = (SafeItem){.name = "pixel_values",
+                              .dtype = SAFE_F32,
+                              .source = SAFE_F32,
+                              .dims = 4,
+                              .shape = {batch, config->channels, config->image, config->image},
+                              .data = pixels};
+  items[count++] = (SafeItem){
+      .name = "logits", .dtype = SAFE_F32, .source = SAFE_REAL, .dims = 2, .shape = {batch, config->classes}, .data = answer.logits};
+  items[count++] = (SafeItem){.name = "device_of", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 1, .shape = {tokens}, .data = device_of};
   for (int64_t i = 0; i < config->blocks && i < 60; i++) {
     snprintf(names[i], sizeof names[i], "codes.astra.layers.%lld.x", (long long)i);
-    items[count++] = (SafeItem){
-        names[i], SAFE_I32, SAFE_I32, 3, {batch, tokens, config->astra.groups}, answer.codes + i * batch * tokens * config->astra.groups};
+    items[count++] = (SafeItem){.name = names[i],
+                                .dtype = SAFE_I32,
+                                .source = SAFE_I32,
+                                .dims = 3,
+                                .shape = {batch, tokens, config->astra.groups},
+                                .data = answer.codes + i * batch * tokens * config->astra.groups};
   }
   snprintf(path, sizeof path, "%s/selftest.safetensors", directory);
   Status status = safetensors_save(path, items, count, NULL);

@@ -197,7 +197,8 @@ static void broken_files_are_refused(void **state) {
   assert_true(replace_code(&f, "device_of", -1, 1000));
   assert_int_equal(run(&f, &report), STATUS_BAD_VALUE);
   float pixels[3 * 16 * 16] = {0};
-  const SafeItem items[] = {{"pixel_values", SAFE_F32, SAFE_F32, 4, {1, 3, 16, 16}, pixels}};
+  const SafeItem items[] = {
+      {.name = "pixel_values", .dtype = SAFE_F32, .source = SAFE_F32, .dims = 4, .shape = {1, 3, 16, 16}, .data = pixels}};
   assert_int_equal(safetensors_save(f.path, items, 1, NULL), STATUS_OK);
   assert_int_equal(run(&f, &report), STATUS_BAD_FILE);
   assert_non_null(strstr(status_message(), "logits"));

@@ -281,6 +281,33 @@ static void all_chosen_is_plain(void **state) {
   layout_release(&plain);
 }
 
+/* Where remote rows and the last token come from: of a decoder their positions. */
+static void remote_tokens_and_the_last(void **state) {
+  (void)state;
+  const int64_t counts[] = {2, 1, 3};
+  TokenLayout layout = {0};
+  assert_int_equal(layout_build(&layout, 6, 3, counts, NULL, CLASS_NONE, -1), STATUS_OK);
+  assert_int_equal(layout.remote, 6);
+  for (int32_t i = 0; i < 6; i++) assert_true(layout.remote_token[i] == i && layout.row_token[i] == i);
+  assert_true(layout.last_rows == 1 && layout.last_row[0] == 5 && layout.last_token[0] == 5);
+  assert_true(layout.last_of_span[0] == 0 && layout.last_of_span[1] == 0 && layout.last_of_span[2] == 1);
+  static const int32_t others[3][5] = {{2, 3, 4, 5}, {0, 1, 3, 4, 5}, {0, 1, 2}};
+  for (int self = 0; self < 3; self++) {
+    assert_int_equal(layout_build(&layout, 6, 3, counts, NULL, CLASS_NONE, self), STATUS_OK);
+    assert_int_equal(layout.remote, 6 - counts[self]);
+    assert_memory_equal(layout.remote_token, others[self], (size_t)layout.remote * sizeof(int32_t));
+    assert_int_equal(layout.last_rows, self == 2);
+    assert_int_equal(layout.last_of_span[0], self == 2);
+    if (self == 2) assert_int_equal(layout.last_row[0], 2);
+  }
+  assert_int_equal(layout_build(&layout, 3, 2, (int64_t[]){1, 2}, (int32_t[]){2, 0, 1}, CLASS_SINGLE, -1), STATUS_OK);
+  assert_memory_equal(layout.remote_token, ((int32_t[]){-1, 2, 0, 1}), 4 * sizeof(int32_t));
+  assert_true(layout.last_row[0] == 1 && layout.last_of_span[0] == 1); /* behind the class token */
+  assert_int_equal(layout_build(&layout, 3, 2, (int64_t[]){1, 2}, (int32_t[]){2, 0, 1}, CLASS_SINGLE, 1), STATUS_OK);
+  assert_memory_equal(layout.remote_token, ((int32_t[]){-1, 2}), 2 * sizeof(int32_t));
+  layout_release(&layout);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chosen_tokens),
@@ -293,6 +320,7 @@ int main(void) {
       cmocka_unit_test(smaller_layouts_reuse_the_memory),
       cmocka_unit_test(bad_maps_are_refused),
       cmocka_unit_test(counts_follow_weights),
+      cmocka_unit_test(remote_tokens_and_the_last),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,6 +361,35 @@ static void test_golden(void **state) {
   }
 }
 
+/* Numbers that are made while they are written, a chunk at a time, in order. */
+static void made_number(void *context, int64_t first, int64_t count, void *out) {
+  int64_t *next = context;
+  assert_int_equal(first, *next);
+  for (int64_t i = 0; i < count; i++) ((real *)out)[i] = (real)((first + i) % 1000) / 4;
+  *next = first + count;
+}
+
+static void test_made_numbers(void **state) {
+  (void)state;
+  enum { NUMBERS = 100003 };
+  static const SafeDtype dtypes[] = {SAFE_F32, SAFE_F16, SAFE_REAL};
+  real *back = malloc(NUMBERS * sizeof *back);
+  for (int d = 0; d < 3; d++) {
+    int64_t next = 0;
+    SafeItem item = {.name = "made", .dtype = dtypes[d], .source = SAFE_REAL, .dims = 1, .shape = {NUMBERS}};
+    item.fill = made_number;
+    item.context = &next;
+    assert_int_equal(safetensors_save(scratch_path("made.safetensors"), &item, 1, NULL), STATUS_OK);
+    assert_int_equal(next, NUMBERS);
+    SafeFile file;
+    assert_int_equal(safetensors_open(&file, scratch_path("made.safetensors")), STATUS_OK);
+    assert_int_equal(safetensors_to_real(safetensors_find(&file, "made"), back), STATUS_OK);
+    for (int64_t i = 0; i < NUMBERS; i++) assert_true(back[i] == (real)(i % 1000) / 4);
+    safetensors_close(&file);
+  }
+  free(back);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_half_round_trip),
@@ -379,6 +408,7 @@ int main(void) {
       cmocka_unit_test(test_no_file),
       cmocka_unit_test(test_disk_full),
       cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_made_numbers),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

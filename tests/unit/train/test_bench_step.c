@@ -105,8 +105,8 @@ static void forward(Session *session) {
   assert_int_equal(batch.count, LARGE);
   tiny_check(layout_build(&layout, TINY_TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, -1));
   emulate_begin_step(&session->emulation, true);
-  model_encode(session->model, session->tape, session_pixels(session->tape, &batch, session->config), &layout,
-               &session->emulation.exchange);
+  model_encode(session->model, session->tape, &(ModelInput){.pixels = session_pixels(session->tape, &batch, session->config)}, &layout,
+               &session->emulation.exchange, MODEL_ROWS_CLASS);
   tiny_check(tape_status(session->tape));
   assert_int_equal(session->emulation.site[0].rows, LARGE_ROWS);
   layout_release(&layout);

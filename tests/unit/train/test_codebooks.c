@@ -28,7 +28,8 @@ static void watch_next(Session *session, Loader *loader, Activations *activation
   *activations = (Activations){.exchange = {keep, NULL}};
   tape_record(session->tape, false);
   model_watch(session->model, &activations->exchange);
-  model_encode(session->model, session->tape, session_pixels(session->tape, &batch, session->config), &session->plain_layout, NULL);
+  model_encode(session->model, session->tape, &(ModelInput){.pixels = session_pixels(session->tape, &batch, session->config)},
+               &session->plain_layout, NULL, MODEL_ROWS_CLASS);
   model_watch(session->model, NULL);
   tiny_check(tape_status(session->tape));
   tape_clear(session->tape);

@@ -28,7 +28,7 @@ static void build_layout(TokenLayout *layout, ClassToken class_token) {
 
 static Tensor *forward(Session *session, const Batch *batch, const TokenLayout *layout, Exchange *exchange) {
   Tensor *pixels = session_pixels(session->tape, batch, session->config);
-  Tensor *replicas = model_encode(session->model, session->tape, pixels, layout, exchange);
+  Tensor *replicas = model_encode(session->model, session->tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS);
   Tensor *logits = model_classify(session->model, session->tape, replicas);
   tiny_check(tape_status(session->tape));
   return logits;

@@ -1,0 +1,117 @@
+/* A model of any kind: see model.h. What the kinds do not share is in vit.c, gpt2.c, llama.c and decoder.c. */
+#include "autograd/ops/ops.h"
+#include "nn/model_parts.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- making */
+
+static Status describe(Model *model) {
+  static void (*const describers[])(Model *) = {[MODEL_VIT] = vit_describe, [MODEL_GPT2] = gpt2_describe, [MODEL_LLAMA] = llama_describe};
+  model->class_token = model->position = model->patch_weight = model->patch_bias = model->token_table = -1;
+  model->norm_bias = model->head_weight = model->head_bias = -1;
+  describers[model->config.kind](model);
+  return model->incomplete ? status_set(STATUS_NO_MEMORY, "no memory for the parameter table") : STATUS_OK;
+}
+
+static Status build(Model *model, const ModelConfig *config) {
+  TRY(config_copy(&model->config, config));
+  model->block = calloc((size_t)config->blocks, sizeof *model->block);
+  if (model->block == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a model of %lld blocks", (long long)config->blocks);
+  TRY(describe(model));
+  return config->kind == MODEL_LLAMA ? rope_table_init(&model->rope, config) : STATUS_OK;
+}
+
+Status model_new(Model **out, const ModelConfig *config) {
+  *out = NULL;
+  TRY(config_check(config));
+  Model *model = calloc(1, sizeof *model);
+  if (model == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a model");
+  Status status = build(model, config);
+  if (status != STATUS_OK)
+    model_free(model);
+  else
+    *out = model;
+  return status;
+}
+
+void model_free(Model *model) {
+  if (model == NULL) return;
+  param_release(&model->params);
+  config_release(&model->config);
+  rope_table_release(&model->rope);
+  free(model->block);
+  free(model);
+}
+
+const ModelConfig *model_config(const Model *model) { return &model->config; }
+ParamSet *model_params(Model *model) { return &model->params; }
+void model_watch(Model *model, Exchange *watch) { model->watch = watch; }
+
+/* ---- initial weights */
+
+static void scale(Tensor *tensor, double factor) {
+  for (int64_t i = 0; tensor->value && i < tensor_count(tensor); i++) tensor->value[i] = (real)(factor * (double)tensor->value[i]);
+}
+
+void model_initialise(Model *model, Rng *rng) {
+  param_initialise(&model->params, rng);
+  double residual = 1 / sqrt(2 * (double)model->config.blocks);
+  for (int64_t i = 0; model->config.kind == MODEL_GPT2 && i < model->config.blocks; i++) {
+    scale(model_parts_param(model, model->block[i].output.weight), residual);
+    scale(model_parts_param(model, model->block[i].down.weight), residual);
+  }
+  model_initialise_adapters(model, rng);
+}
+
+/* ---- the forward pass */
+
+static Tensor *embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
+  if (config_is_decoder(&model->config)) return decoder_embed(model, tape, input, layout);
+  if (input->pixels == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "a vision transformer takes pixels"), NULL;
+  return vit_embed(model, tape, input->pixels, layout);
+}
+
+Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, Exchange *exchange, ModelRows rows) {
+  bool decoder = config_is_decoder(&model->config);
+  if (rows == (decoder ? MODEL_ROWS_CLASS : MODEL_ROWS_LAST))
+    return tape_fail(tape, STATUS_BAD_VALUE, "this kind of model has no %s", decoder ? "class token" : "last token"), NULL;
+  BlockContext context = {.config = &model->config,
+                          .params = &model->params,
+                          .rope = model->rope.cosine ? &model->rope : NULL,
+                          .causal = decoder,
+                          .adapter_scale = model->adapter_scale,
+                          .layout = layout,
+                          .exchange = exchange,
+                          .watch = model->watch};
+  Tensor *x = embed(model, tape, input, layout);
+  int blocks = (int)model->config.blocks;
+  for (int index = 0; index < blocks && x != NULL; index++)
+    x = block_forward(&context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
+  return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
+}
+
+/* ---- heads */
+
+Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) {
+  if (model->config.classes == 0) return tape_fail(tape, STATUS_BAD_VALUE, "this model predicts tokens; it has no head of classes"), NULL;
+  if (encoded != NULL && config_is_decoder(&model->config) && encoded->shape[1] != 1)
+    return tape_fail(tape, STATUS_BAD_VALUE, "a text is classified by one row, that of its last token"), NULL;
+  return op_linear(tape, op_mean_replicas(tape, encoded), model_parts_param(model, model->head_weight),
+                   model_parts_param(model, model->head_bias), ACTIVATION_NONE, NULL);
+}
+
+/* [V, D]; NULL, with a failed tape, where the model does not predict tokens. */
+static Tensor *token_head(Model *model, Tape *tape) {
+  if (!config_is_decoder(&model->config) || model->config.classes > 0)
+    return tape_fail(tape, STATUS_BAD_VALUE, "this model classifies; it does not predict tokens"), NULL;
+  return model_parts_param(model, model->config.tied ? model->token_table : model->head_weight);
+}
+
+Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded) {
+  return op_linear(tape, encoded, token_head(model, tape), NULL, ACTIVATION_NONE, NULL);
+}
+
+Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options) {
+  return op_vocab_loss(tape, encoded, token_head(model, tape), options);
+}

@@ -1,0 +1,27 @@
+/* Cosines and sines of rotary positions (Su et al., 2021), computed once for a model, as Hugging Face lays them out for its half rotation.
+ *
+ *   frequency of pair i of a head of d numbers:  f_i = theta^(-2 i / d),  its wavelength in tokens:  w_i = 2 pi / f_i
+ *
+ * With rope_type "llama3" (Llama 3.1) low frequencies are slowed down so that a context `factor` times as long fits:
+ *
+ *   w_i < original / high_factor:  f_i as it is
+ *   w_i > original / low_factor:   f_i / factor
+ *   between:  (1 - s) f_i / factor + s f_i  with  s = (original / w_i - low_factor) / (high_factor - low_factor) */
+#ifndef NN_ROPE_TABLE_H
+#define NN_ROPE_TABLE_H
+#include "autograd/real.h"
+#include "base/status.h"
+#include "nn/config.h"
+
+typedef struct RopeTable {
+  real *cosine, *sine; /* [count, d / 2], in one block of memory */
+  int64_t count;       /* positions: the model's context */
+} RopeTable;
+
+/* frequency [d / 2], radians a token */
+void rope_table_frequencies(const RopeConfig *rope, int64_t head_width, double *frequency);
+
+Status rope_table_init(RopeTable *table, const ModelConfig *config);
+void rope_table_release(RopeTable *table); /* accepts a zeroed one */
+
+#endif

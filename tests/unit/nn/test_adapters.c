@@ -1,0 +1,235 @@
+/* Low-rank adapters: that a fresh one changes nothing, that nothing else learns, that gradients are right, and that merging in memory or on
+ * the way into a file computes the same. */
+#include "nn/checkpoint.h"
+#include "unit/nn/scratch.h"
+#include "unit/nn/small_decoder.h"
+#include <math.h>
+
+enum { TOKENS = 9, RANK = 3 };
+static const double CLOSE = REAL_IS_DOUBLE ? 1e-12 : 1e-5;
+
+static Model *adapted(ModelKind kind, int64_t classes, const char *targets) {
+  ModelConfig config;
+  Model *model;
+  small_config(&config, kind, classes);
+  assert_int_equal(model_new(&model, &config), STATUS_OK);
+  assert_int_equal(model_add_adapters(model, RANK, 6, targets), STATUS_OK);
+  config_release(&config);
+  return model;
+}
+
+/* Weights as small_decoder's, adapters as they begin. */
+static Model *fresh(ModelKind kind, const char *targets) {
+  Model *model = adapted(kind, 0, targets);
+  Rng rng;
+  rng_init(&rng, 3, 0);
+  assert_int_equal(param_allocate(model_params(model), true), STATUS_OK);
+  assert_int_equal(param_allocate_frozen(model_params(model)), STATUS_OK);
+  small_values(model, 11);
+  model_initialise_adapters(model, &rng);
+  return model;
+}
+
+static bool is_adapter(const Param *param) { return strncmp(param->name, "astra.lora.", 11) == 0; }
+
+static void stir_adapters(Model *model) {
+  ParamSet *set = model_params(model);
+  Rng rng;
+  rng_init(&rng, 8, 0);
+  for (size_t i = 0; i < set->count; i++)
+    for (int64_t j = 0; is_adapter(&set->list[i]) && j < tensor_count(&set->list[i].tensor); j++)
+      set->list[i].tensor.value[j] = (real)(0.2 * rng_normal(&rng));
+}
+
+static void encode(Model *model, real *out) {
+  SmallRun run;
+  int32_t ids[TOKENS];
+  small_ids(ids, TOKENS);
+  small_open(&run);
+  Tensor *x = small_encode(model, &run, ids, 1, TOKENS, MODEL_ROWS_ALL);
+  assert_non_null(x);
+  memcpy(out, x->value, TOKENS * SMALL_WIDTH * sizeof *out);
+  small_close(&run);
+}
+
+static void fresh_adapters_change_nothing(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    real before[TOKENS * SMALL_WIDTH], after[TOKENS * SMALL_WIDTH];
+    Model *plain = small_decoder((ModelKind)kind, false), *model = fresh((ModelKind)kind, "all");
+    assert_int_equal(model_params(model)->count - model_params(plain)->count, 2 * SMALL_BLOCKS * (kind == MODEL_GPT2 ? 6 : 7));
+    encode(plain, before);
+    encode(model, after);
+    small_assert_close(before, after, TOKENS * SMALL_WIDTH, CLOSE / 10);
+    stir_adapters(model);
+    encode(model, after);
+    assert_true(fabs((double)(before[5] - after[5])) > 1e-3);
+    model_free(plain);
+    model_free(model);
+  }
+}
+
+/* The loss of a batch; with gradients where wanted. */
+static double loss_of(Model *model, bool backward) {
+  SmallRun run;
+  int32_t ids[TOKENS], labels[TOKENS];
+  TokenLayout layout = {0};
+  small_ids(ids, TOKENS);
+  for (int i = 0; i < TOKENS; i++) labels[i] = (ids[i] + 3) % SMALL_VOCABULARY;
+  assert_int_equal(layout_build_plain(&layout, TOKENS, CLASS_NONE), STATUS_OK);
+  small_open(&run);
+  tape_record(run.tape, backward);
+  Tensor *x = model_encode(model, run.tape, &(ModelInput){.ids = ids, .batch = 1}, &layout, NULL, MODEL_ROWS_ALL);
+  Tensor *loss = model_token_loss(model, run.tape, x, &(VocabLoss){.labels = labels});
+  assert_non_null(loss);
+  double value = (double)loss->value[0];
+  param_zero_grads(model_params(model));
+  if (backward) assert_int_equal(tape_backward(run.tape, loss), STATUS_OK);
+  small_close(&run);
+  layout_release(&layout);
+  return value;
+}
+
+/* Central differences in double; in float it is enough that gradients are there. */
+static void adapters_alone_learn(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    Model *model = fresh((ModelKind)kind, "all");
+    ParamSet *set = model_params(model);
+    stir_adapters(model);
+    loss_of(model, true);
+    int64_t trainable = 0;
+    for (size_t i = 0; i < set->count; i++) {
+      Tensor *tensor = &set->list[i].tensor;
+      assert_int_equal(set->list[i].frozen, !is_adapter(&set->list[i]));
+      assert_int_equal(tensor->grad == NULL, set->list[i].frozen);
+      if (set->list[i].frozen) continue;
+      trainable += tensor_count(tensor);
+      int64_t j = tensor_count(tensor) / 2;
+      real kept = tensor->value[j], gradient = tensor->grad[j];
+      assert_true(tensor->grad[0] != 0 && tensor->value == set->values + param_offset(set, i));
+      if (!REAL_IS_DOUBLE) continue;
+      const double step = 1e-5;
+      tensor->value[j] = (real)((double)kept + step);
+      double above = loss_of(model, false);
+      tensor->value[j] = (real)((double)kept - step);
+      double below = loss_of(model, false);
+      tensor->value[j] = kept;
+      assert_float_equal((double)gradient, (above - below) / (2 * step), 1e-8);
+      loss_of(model, true);
+    }
+    assert_int_equal(param_count_trainable(set), trainable);
+    model_free(model);
+  }
+}
+
+static void merging_keeps_the_function(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    real before[TOKENS * SMALL_WIDTH], merged[TOKENS * SMALL_WIDTH], again[TOKENS * SMALL_WIDTH];
+    Model *model = fresh((ModelKind)kind, "query,value,mlp");
+    stir_adapters(model);
+    encode(model, before);
+    real *values = malloc((size_t)model_params(model)->total * sizeof *values); /* other adapters, as averaged ones are */
+    memcpy(values, model_params(model)->values, (size_t)model_params(model)->total * sizeof *values);
+    assert_int_equal(checkpoint_save(model, scratch_path("merged"), NULL, NULL, SAFE_REAL), STATUS_OK);
+    memset(model_params(model)->values, 0, (size_t)model_params(model)->total * sizeof *values);
+    assert_int_equal(checkpoint_save(model, scratch_path("given"), NULL, values, SAFE_REAL), STATUS_OK);
+    static const char *const names[] = {"merged", "given"};
+    for (int i = 0; i < 2; i++) {
+      Model *plain = small_decoder((ModelKind)kind, false);
+      CheckpointReport report;
+      assert_int_equal(checkpoint_load_params(plain, scratch_path(names[i]), NULL, &report), STATUS_OK);
+      assert_int_equal(report.unused, 0);
+      encode(plain, merged);
+      small_assert_close(before, merged, TOKENS * SMALL_WIDTH, CLOSE);
+      model_free(plain);
+    }
+    memcpy(model_params(model)->values, values, (size_t)model_params(model)->total * sizeof *values);
+    for (int i = 0; i < 2; i++) { /* a second time there is nothing left to fold in */
+      assert_int_equal(model_merge_adapters(model), STATUS_OK);
+      encode(model, again);
+      small_assert_close(before, again, TOKENS * SMALL_WIDTH, CLOSE);
+    }
+    free(values);
+    model_free(model);
+  }
+}
+
+/* A large model's way: the weights stay in the file, in 16 bits, and only adapters and a new head have memory. */
+static void frozen_weights_stay_in_the_file(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    real in_file[TOKENS * SMALL_WIDTH], loaded[TOKENS * SMALL_WIDTH];
+    Model *base = small_decoder((ModelKind)kind, false), *model = adapted((ModelKind)kind, 4, "attention"), *copy;
+    CheckpointMapping *mapping;
+    CheckpointReport report;
+    Rng rng;
+    rng_init(&rng, 3, 0);
+    assert_int_equal(checkpoint_save(base, scratch_path("base"), NULL, NULL, SAFE_BF16), STATUS_OK);
+    assert_int_equal(param_allocate(model_params(model), true), STATUS_OK);
+    model_initialise_adapters(model, &rng);
+    stir_adapters(model);
+    assert_int_equal(checkpoint_map_params(model, scratch_path("base"), &mapping), STATUS_OK);
+    assert_int_equal(checkpoint_load_params(model, scratch_path("base"), &rng, &report), STATUS_OK);
+    assert_true(report.new_head && report.missing == 1 && report.unused == 0);
+    const Param *score = param_find(model_params(model), "score.weight");
+    assert_true(!score->frozen && score->tensor.value && score->tensor.grad && !score->tensor.narrow);
+    assert_non_null(model_params(model)->list[0].tensor.narrow);
+    assert_null(model_params(model)->frozen_values);
+    assert_int_equal(model_merge_adapters(model), STATUS_BAD_VALUE);
+    encode(model, in_file);
+    copy = adapted((ModelKind)kind, 4, "attention");
+    assert_int_equal(param_allocate(model_params(copy), false), STATUS_OK);
+    assert_int_equal(param_allocate_frozen(model_params(copy)), STATUS_OK);
+    stir_adapters(copy);
+    assert_int_equal(checkpoint_load_params(copy, scratch_path("base"), &rng, NULL), STATUS_OK);
+    encode(copy, loaded);
+    small_assert_close(in_file, loaded, TOKENS * SMALL_WIDTH, CLOSE);
+    assert_int_equal(checkpoint_save(model, scratch_path("folded"), NULL, NULL, SAFE_REAL), STATUS_OK);
+    ModelConfig config;
+    assert_int_equal(config_load(&config, scratch_path("folded")), STATUS_OK);
+    assert_int_equal(config.classes, 4);
+    Model *plain = small_model(&config, false);
+    assert_int_equal(checkpoint_load_params(plain, scratch_path("folded"), NULL, NULL), STATUS_OK);
+    encode(plain, loaded);
+    small_assert_close(in_file, loaded, TOKENS * SMALL_WIDTH, CLOSE);
+    config_release(&config);
+    model_free(plain);
+    model_free(copy);
+    model_free(model);
+    model_free(base);
+    checkpoint_unmap(mapping);
+  }
+}
+
+static void bad_targets_and_ranks(void **state) {
+  (void)state;
+  ModelConfig config;
+  Model *model;
+  small_config(&config, MODEL_GPT2, 0);
+  assert_int_equal(model_new(&model, &config), STATUS_OK);
+  static const char *const bad[] = {"", "gate", "queries", "query,", ",query", "query value", "query,,key"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_int_equal(model_add_adapters(model, 4, 8, bad[i]), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "query, key, value, output, up, down"));
+  }
+  assert_int_equal(model_add_adapters(model, 0, 8, "all"), STATUS_BAD_VALUE);
+  assert_int_equal(model_add_adapters(model, SMALL_WIDTH + 1, 8, "all"), STATUS_BAD_VALUE);
+  assert_int_equal(model_add_adapters(model, 4, 0, "all"), STATUS_BAD_VALUE);
+  assert_int_equal(model_add_adapters(model, 4, NAN, "all"), STATUS_BAD_VALUE);
+  for (size_t i = 0; i < model_params(model)->count; i++) assert_false(model_params(model)->list[i].frozen);
+  assert_int_equal(model_add_adapters(model, 4, 8, "mlp"), STATUS_OK);
+  assert_int_equal(model_add_adapters(model, 4, 8, "mlp"), STATUS_BAD_VALUE);
+  model_free(model);
+  config_release(&config);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(fresh_adapters_change_nothing), cmocka_unit_test(adapters_alone_learn),
+      cmocka_unit_test(merging_keeps_the_function),    cmocka_unit_test(frozen_weights_stay_in_the_file),
+      cmocka_unit_test(bad_targets_and_ranks),
+  };
+  return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,328 @@
+/* Checkpoints of language models: there and back in every dtype, in shards, without a prefix, with and without a head of its own; what
+ * other writers leave in them; numbers that stay 16-bit in the file against the same ones widened. */
+#include "nn/checkpoint.h"
+#include "unit/nn/scratch.h"
+#include "unit/nn/small_decoder.h"
+#include <math.h>
+
+enum { TOKENS = 9, ITEMS = 64 };
+static const double CLOSE = REAL_IS_DOUBLE ? 1e-12 : 2e-5;
+
+/* Values that all 16-bit types hold exactly. */
+static Model *exact_model(const ModelConfig *config) {
+  Model *model = small_model(config, false);
+  for (int64_t i = 0; i < model_params(model)->total; i++) model_params(model)->values[i] = (real)((i * 37 % 255) - 127) / 128;
+  return model;
+}
+
+static Model *empty_model(const ModelConfig *config) {
+  Model *model = small_model(config, false);
+  for (int64_t i = 0; i < model_params(model)->total; i++) model_params(model)->values[i] = -99;
+  return model;
+}
+
+static void assert_same(Model *a, Model *b) {
+  for (size_t i = 0; i < model_params(a)->count; i++) {
+    const Tensor *x = &model_params(a)->list[i].tensor, *y = &model_params(b)->list[i].tensor;
+    assert_memory_equal(x->value, y->value, (size_t)tensor_count(x) * sizeof(real));
+  }
+}
+
+static void assert_message(const char *words) {
+  if (!strstr(status_message(), words)) fail_msg("'%s' should mention '%s'", status_message(), words);
+}
+
+static void encode(Model *model, real *out) {
+  SmallRun run;
+  int32_t ids[TOKENS];
+  small_ids(ids, TOKENS);
+  small_open(&run);
+  Tensor *x = model_logits(model, run.tape, small_encode(model, &run, ids, 1, TOKENS, MODEL_ROWS_ALL));
+  assert_non_null(x);
+  memcpy(out, x->value, TOKENS * SMALL_VOCABULARY * sizeof *out);
+  small_close(&run);
+}
+
+/* ---- there and back */
+
+static void every_dtype_and_shards(void **state) {
+  (void)state;
+  static const SafeDtype dtypes[] = {SAFE_F32, SAFE_F16, SAFE_BF16};
+  static const int64_t most[] = {CHECKPOINT_SHARD, 4000};
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    ModelConfig config;
+    small_config(&config, (ModelKind)kind, 0);
+    for (size_t d = 0; d < 6; d++) {
+      Model *model = exact_model(&config), *back = empty_model(&config);
+      CheckpointReport report;
+      assert_int_equal(checkpoint_save_sharded(model, scratch_path("trip"), NULL, NULL, dtypes[d / 2], most[d % 2]), STATUS_OK);
+      assert_int_equal(files_exists(scratch_path("trip/model.safetensors")), d % 2 == 0);
+      assert_int_equal(files_exists(scratch_path("trip/model.safetensors.index.json")), d % 2 == 1);
+      assert_int_equal(checkpoint_load_params(back, scratch_path("trip"), NULL, &report), STATUS_OK);
+      assert_true(!report.new_head && report.missing == 0 && report.unused == 0);
+      assert_same(model, back);
+      model_free(model);
+      model_free(back);
+    }
+    config_release(&config);
+  }
+}
+
+static void shards_are_limited_and_complete(void **state) {
+  (void)state;
+  ModelConfig config;
+  char **names, *text;
+  size_t count, size, shards = 0;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("parts"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  assert_int_equal(files_list(scratch_path("parts"), &names, &count), STATUS_OK);
+  for (size_t i = 0; i < count; i++) {
+    assert_null(strstr(names[i], ".part"));
+    if (strncmp(names[i], "model-", 6) != 0) continue;
+    SafeFile file;
+    char path[64];
+    snprintf(path, sizeof path, "parts/%s", names[i]);
+    assert_int_equal(safetensors_open(&file, scratch_path(path)), STATUS_OK);
+    size_t bytes = 0;
+    for (size_t j = 0; j < file.count; j++) bytes += file.list[j].bytes;
+    assert_true(file.count > 0 && (bytes <= 6000 || file.count == 1));
+    safetensors_close(&file);
+    shards++;
+  }
+  assert_true(shards > 3);
+  assert_int_equal(files_read(scratch_path("parts/model.safetensors.index.json"), 1 << 20, &text, &size), STATUS_OK);
+  char total[64];
+  snprintf(total, sizeof total, "\"total_size\": %lld", (long long)(4 * param_count_numbers(model_params(model))));
+  assert_non_null(strstr(text, total));
+  char shard[64];
+  snprintf(shard, sizeof shard, "\"model.embed_tokens.weight\": \"model-00001-of-%05zu.safetensors\"", shards);
+  assert_non_null(strstr(text, shard));
+  snprintf(shard, sizeof shard, "parts/model-00002-of-%05zu.safetensors", shards);
+  assert_int_equal(remove(scratch_path(shard)), 0);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("parts"), NULL, NULL), STATUS_BAD_FILE);
+  assert_message("model-00002-of-");
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("parts"), NULL, NULL, SAFE_F32, 1), STATUS_OK); /* a tensor each */
+  files_list_free(names, count);
+  free(text);
+  model_free(model);
+  config_release(&config);
+}
+
+/* ---- what other writers leave */
+
+typedef struct Bent {
+  SafeItem items[ITEMS];
+  char names[ITEMS][PARAM_NAME];
+  size_t count;
+} Bent;
+
+static void items_of(Bent *bent, Model *model, const char *prefix_to_drop) {
+  ParamSet *set = model_params(model);
+  size_t drop = strlen(prefix_to_drop);
+  bent->count = set->count;
+  for (size_t i = 0; i < set->count; i++) {
+    const Param *param = &set->list[i];
+    bool drops = strncmp(param->name, prefix_to_drop, drop) == 0;
+    snprintf(bent->names[i], PARAM_NAME, "%s", param->name + (drops ? drop : 0));
+    bent->items[i] = (SafeItem){
+        .name = bent->names[i], .dtype = SAFE_REAL, .source = SAFE_REAL, .dims = param->tensor.dims, .data = param->tensor.value};
+    memcpy(bent->items[i].shape, param->tensor.shape, sizeof param->tensor.shape);
+  }
+}
+
+static void add_item(Bent *bent, const char *name, int64_t rows, int64_t columns, const real *data) {
+  bent->items[bent->count++] =
+      (SafeItem){.name = name, .dtype = SAFE_REAL, .source = SAFE_REAL, .dims = 2, .shape = {rows, columns}, .data = data};
+}
+
+static const char *save_bent(const Bent *bent, const char *name) {
+  const char *path = scratch_path(name);
+  assert_int_equal(safetensors_save(path, bent->items, bent->count, NULL), STATUS_OK);
+  return path;
+}
+
+/* Without a prefix, with masks and frequencies, and with a second copy of the tied head that is ignored. */
+static void bare_models_and_buffers(void **state) {
+  (void)state;
+  static const real buffer[SMALL_VOCABULARY * SMALL_WIDTH] = {1, 2, 3};
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    ModelConfig config;
+    Bent bent;
+    CheckpointReport report;
+    small_config(&config, (ModelKind)kind, 0);
+    Model *model = exact_model(&config), *back = empty_model(&config);
+    items_of(&bent, model, kind == MODEL_GPT2 ? "transformer." : "model.");
+    if (kind == MODEL_GPT2) add_item(&bent, "h.0.attn.bias", 3, 1, buffer);
+    if (kind == MODEL_GPT2) add_item(&bent, "transformer.h.1.attn.masked_bias", 1, 1, buffer);
+    if (kind == MODEL_LLAMA) add_item(&bent, "layers.0.self_attn.rotary_emb.inv_freq", 2, 1, buffer);
+    add_item(&bent, "lm_head.weight", SMALL_VOCABULARY, SMALL_WIDTH, buffer);
+    assert_int_equal(checkpoint_load_params(back, save_bent(&bent, "bare.safetensors"), NULL, &report), STATUS_OK);
+    assert_int_equal(report.unused, 0);
+    assert_same(model, back);
+    add_item(&bent, "attn.biases", 1, 1, buffer);
+    assert_int_equal(checkpoint_load_params(back, save_bent(&bent, "bare.safetensors"), NULL, &report), STATUS_OK);
+    assert_int_equal(report.unused, 1);
+    model_free(model);
+    model_free(back);
+    config_release(&config);
+  }
+}
+
+static void heads_tied_and_not(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    ModelConfig config, untied;
+    small_config(&config, (ModelKind)kind, 0);
+    small_config(&untied, (ModelKind)kind, 0);
+    untied.tied = false;
+    Model *model = exact_model(&config), *own = exact_model(&untied), *back = empty_model(&untied);
+    assert_null(param_find(model_params(model), "lm_head.weight"));
+    assert_int_equal(model_params(own)->count, model_params(model)->count + 1);
+    assert_int_equal(checkpoint_save(own, scratch_path("untied"), NULL, NULL, SAFE_F32), STATUS_OK);
+    assert_int_equal(checkpoint_load_params(back, scratch_path("untied"), NULL, NULL), STATUS_OK);
+    assert_same(own, back);
+    assert_int_equal(checkpoint_save(model, scratch_path("tied"), NULL, NULL, SAFE_F32), STATUS_OK);
+    assert_int_equal(checkpoint_load_params(back, scratch_path("tied"), NULL, NULL), STATUS_BAD_FILE);
+    assert_message("lm_head.weight");
+    assert_message("tie_word_embeddings");
+    ModelConfig read;
+    assert_int_equal(config_load(&read, scratch_path("untied")), STATUS_OK);
+    assert_false(read.tied);
+    model_free(model);
+    model_free(own);
+    model_free(back);
+  }
+}
+
+static void misfits(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    ModelConfig config;
+    CheckpointMapping *mapping;
+    small_config(&config, (ModelKind)kind, 0);
+    Model *model = exact_model(&config);
+    assert_int_equal(checkpoint_save(model, scratch_path("base"), NULL, NULL, SAFE_F32), STATUS_OK);
+    config.vocabulary++;
+    Model *other = empty_model(&config);
+    assert_int_equal(checkpoint_load_params(other, scratch_path("base"), NULL, NULL), STATUS_BAD_FILE);
+    assert_message("vocabulary");
+    model_free(other);
+    config.vocabulary--;
+    config.blocks--;
+    other = empty_model(&config);
+    assert_int_equal(checkpoint_load_params(other, scratch_path("base"), NULL, NULL), STATUS_BAD_FILE);
+    assert_message("more than the model's 1 blocks");
+    model_free(other);
+    assert_int_equal(model_new(&other, &config), STATUS_OK);
+    assert_int_equal(checkpoint_map_params(other, scratch_path("base"), &mapping), STATUS_BAD_FILE);
+    model_free(other);
+    model_params(model)->values[7] = (real)INFINITY;
+    assert_int_equal(checkpoint_save(model, scratch_path("base"), NULL, NULL, SAFE_F32), STATUS_NUMERIC);
+    model_free(model);
+  }
+}
+
+/* A language model begins as a classifier of texts: its own head is left over and a new one put in. */
+static void a_classifier_from_a_language_model(void **state) {
+  (void)state;
+  ModelConfig config, labelled;
+  CheckpointReport report;
+  Rng rng;
+  rng_init(&rng, 1, 0);
+  small_config(&config, MODEL_LLAMA, 0);
+  small_config(&labelled, MODEL_LLAMA, 3);
+  config.tied = labelled.tied = false;
+  Model *model = exact_model(&config), *classifier = empty_model(&labelled), *back = empty_model(&labelled);
+  assert_int_equal(checkpoint_save(model, scratch_path("lm"), NULL, NULL, SAFE_F32), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(classifier, scratch_path("lm"), &rng, &report), STATUS_OK);
+  assert_true(report.new_head && report.missing == 1 && report.unused == 1);
+  const Tensor *score = &param_find(model_params(classifier), "score.weight")->tensor;
+  assert_true(score->shape[0] == 3 && score->value[0] != -99);
+  assert_int_equal(checkpoint_save(classifier, scratch_path("classes"), NULL, NULL, SAFE_REAL), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(back, scratch_path("classes"), NULL, &report), STATUS_OK);
+  assert_false(report.new_head);
+  assert_same(classifier, back);
+  ModelConfig read;
+  assert_int_equal(config_load(&read, scratch_path("classes")), STATUS_OK);
+  assert_true(read.classes == 3 && strcmp(read.labels[2], "LABEL_2") == 0);
+  config_release(&read);
+  config_release(&labelled);
+  model_free(model);
+  model_free(classifier);
+  model_free(back);
+}
+
+/* ---- 16-bit numbers in place */
+
+static void narrow_equals_widened(void **state) {
+  (void)state;
+  static const SafeDtype dtypes[] = {SAFE_F16, SAFE_BF16};
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++)
+    for (int d = 0; d < 2; d++) {
+      real wide[TOKENS * SMALL_VOCABULARY], narrow[TOKENS * SMALL_VOCABULARY];
+      ModelConfig config;
+      Model *mapped, *again;
+      CheckpointMapping *mapping;
+      small_config(&config, (ModelKind)kind, 0);
+      config.tied = d == 0;
+      Model *model = small_model(&config, false), *loaded = empty_model(&config);
+      assert_int_equal(checkpoint_save(model, scratch_path("narrow"), NULL, NULL, dtypes[d]), STATUS_OK);
+      assert_int_equal(checkpoint_load_params(loaded, scratch_path("narrow"), NULL, NULL), STATUS_OK);
+      assert_int_equal(model_new(&mapped, &config), STATUS_OK);
+      assert_int_equal(checkpoint_map_params(mapped, scratch_path("narrow"), &mapping), STATUS_OK);
+      size_t kept = 0;
+      for (size_t i = 0; i < model_params(mapped)->count; i++) kept += model_params(mapped)->list[i].tensor.narrow != NULL;
+      assert_int_equal(kept, SMALL_BLOCKS * (kind == MODEL_GPT2 ? 4 : 7) + (config.tied ? 1 : 2)); /* all but norms, biases, positions */
+      encode(loaded, wide);
+      encode(mapped, narrow);
+      small_assert_close(wide, narrow, TOKENS * SMALL_VOCABULARY, CLOSE);
+      assert_int_equal(checkpoint_save(mapped, scratch_path("again"), NULL, NULL, dtypes[d]), STATUS_OK); /* straight from the mapping */
+      again = empty_model(&config);
+      assert_int_equal(checkpoint_load_params(again, scratch_path("again"), NULL, NULL), STATUS_OK);
+      assert_same(loaded, again);
+      model_free(again);
+      model_free(mapped);
+      model_free(loaded);
+      model_free(model);
+      checkpoint_unmap(mapping);
+    }
+}
+
+/* An exponent of all ones in a matrix that nobody widens at load. */
+static void narrow_numbers_that_are_none(void **state) {
+  (void)state;
+  static const SafeDtype dtypes[] = {SAFE_F16, SAFE_BF16};
+  for (int d = 0; d < 2; d++) {
+    ModelConfig config;
+    Bent bent;
+    Model *mapped;
+    CheckpointMapping *mapping;
+    small_config(&config, MODEL_LLAMA, 0);
+    Model *model = exact_model(&config);
+    param_find(model_params(model), "model.layers.1.mlp.up_proj.weight")->tensor.value[77] = (real)(d ? NAN : INFINITY);
+    items_of(&bent, model, "");
+    for (size_t i = 0; i < bent.count; i++) bent.items[i].dtype = dtypes[d];
+    assert_int_equal(model_new(&mapped, &config), STATUS_OK);
+    assert_int_equal(checkpoint_map_params(mapped, save_bent(&bent, "none.safetensors"), &mapping), STATUS_BAD_FILE);
+    assert_message("model.layers.1.mlp.up_proj.weight");
+    assert_null(mapping);
+    for (size_t i = 0; i < model_params(mapped)->count; i++) assert_null(model_params(mapped)->list[i].tensor.narrow);
+    model_free(mapped);
+    model_free(model);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_dtype_and_shards),
+      cmocka_unit_test(shards_are_limited_and_complete),
+      cmocka_unit_test(bare_models_and_buffers),
+      cmocka_unit_test(heads_tied_and_not),
+      cmocka_unit_test(misfits),
+      cmocka_unit_test(a_classifier_from_a_language_model),
+      cmocka_unit_test(narrow_equals_widened),
+      cmocka_unit_test(narrow_numbers_that_are_none),
+  };
+  return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -55,8 +55,7 @@ static Status unknown_piece(const char *bytes, size_t size, const char *what) {
   return status_set(STATUS_BAD_FILE, "%s %s, which is not in the vocabulary", what, bpe_pieces_show(bytes, size, shown));
 }
 
-/* bytes [size]: the joined piece, whose first left_size bytes are the left one. */
-static Status add_joined(Tokenizer *tokenizer, const char *bytes, size_t left_size, size_t size) {
+Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_t left_size, size_t size) {
   const BpePieces *pieces = &tokenizer->pieces;
   int32_t left = bpe_pieces_find(pieces, bytes, left_size), right = bpe_pieces_find(pieces, bytes + left_size, size - left_size);
   int32_t joined = bpe_pieces_find(pieces, bytes, size);
@@ -76,7 +75,7 @@ Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t 
   char *bytes = malloc(left_size + right_size);
   Status status = bytes ? bpe_alphabet_read(left, left_size, bytes, &first) : no_memory();
   if (status == STATUS_OK) status = bpe_alphabet_read(right, right_size, bytes + first, &second);
-  if (status == STATUS_OK) status = add_joined(tokenizer, bytes, first, first + second);
+  if (status == STATUS_OK) status = tokenizer_model_add_joined(tokenizer, bytes, first, first + second);
   free(bytes);
   return status;
 }

@@ -51,6 +51,9 @@ Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char 
 /* Puts a piece in that is written in GPT-2's alphabet. */
 Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *text, size_t size);
 
+/* Appends a merge: bytes [size] are the joined piece, of which the first left_size bytes are the left one. */
+Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_t left_size, size_t size);
+
 /* Appends a merge of two pieces that are written in GPT-2's alphabet. BAD_FILE: one of them, or what they join to, is not in the
  * vocabulary, or the pair was given before. */
 Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t left_size, const char *right, size_t right_size);

@@ -68,9 +68,9 @@ static Status encode_scored(const Tokenizer *tokenizer, TokenizerState *state, c
 
 /* The special token at text, or -1; the longest where several would do. */
 static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t left, size_t *size) {
-  for (int32_t i = 0; i < tokenizer->special_count; i++) {
+  for (int32_t i = 0; tokenizer->special_starts[(unsigned char)*text] && i < tokenizer->special_count; i++) {
     const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i], size);
-    if (*size <= left && *piece == *text && memcmp(piece, text, *size) == 0) return tokenizer->specials[i];
+    if (*size <= left && memcmp(piece, text, *size) == 0) return tokenizer->specials[i];
   }
   *size = 0;
   return -1;

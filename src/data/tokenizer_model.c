@@ -113,15 +113,30 @@ static Status find_bytes(Tokenizer *tokenizer) {
   return STATUS_OK;
 }
 
-/* qsort has no context; sorting is rare and special tokens are few, so an insertion sort serves. */
-static void sort_specials(Tokenizer *tokenizer) {
-  const uint32_t *sizes = tokenizer->pieces.sizes;
-  int32_t *ids = tokenizer->specials;
-  for (int32_t i = 1; i < tokenizer->special_count; i++) {
-    int32_t id = ids[i], at = i;
-    for (; at > 0 && (sizes[ids[at - 1]] < sizes[id] || (sizes[ids[at - 1]] == sizes[id] && ids[at - 1] > id)); at--) ids[at] = ids[at - 1];
-    ids[at] = id;
+typedef struct SpecialKey {
+  uint32_t size;
+  int32_t id;
+} SpecialKey;
+
+static int longest_first(const void *a, const void *b) {
+  const SpecialKey *left = a, *right = b;
+  if (left->size != right->size) return left->size > right->size ? -1 : 1;
+  return left->id < right->id ? -1 : left->id > right->id;
+}
+
+static Status sort_specials(Tokenizer *tokenizer) {
+  size_t count = (size_t)tokenizer->special_count;
+  SpecialKey *keys = malloc((count + 1) * sizeof *keys);
+  if (!keys) return no_memory();
+  for (size_t i = 0; i < count; i++) keys[i] = (SpecialKey){tokenizer->pieces.sizes[tokenizer->specials[i]], tokenizer->specials[i]};
+  qsort(keys, count, sizeof *keys, longest_first);
+  for (size_t i = 0; i < count; i++) {
+    size_t size;
+    tokenizer->specials[i] = keys[i].id;
+    tokenizer->special_starts[(unsigned char)*bpe_pieces_text(&tokenizer->pieces, keys[i].id, &size)] = true;
   }
+  free(keys);
+  return STATUS_OK;
 }
 
 static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
@@ -135,7 +150,7 @@ static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
 
 static Status finish_bytes(Tokenizer *tokenizer) {
   TRY(find_bytes(tokenizer));
-  sort_specials(tokenizer);
+  TRY(sort_specials(tokenizer));
   tokenizer->begin = find_special(tokenizer, "<|begin_of_text|>");
   tokenizer->end = find_special(tokenizer, "<|end_of_text|>");
   if (tokenizer->end < 0) tokenizer->end = find_special(tokenizer, "<|endoftext|>");

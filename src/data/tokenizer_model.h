@@ -36,6 +36,7 @@ struct Tokenizer {
   float *scores;     /* [pieces.count], of SCORES */
   int32_t *specials; /* [special_count] ids whose piece is the text of a special token; longest text first, then by id */
   int32_t special_count, special_room;
+  bool special_starts[256]; /* bytes that a special token begins with */
   int32_t begin, end;
   char fingerprint[TOKENIZER_DIGEST_TEXT];
   BpeSplit *split; /* NULL: SCORES */

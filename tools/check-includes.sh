@@ -26,6 +26,7 @@ restricted=(
   '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot\.c$' 'libpng, stb and libcsv belong to data and train/plot.c'
   '^(sys/socket|sys/un|sys/epoll|sys/wait|netinet/.*|arpa/inet|netdb|poll|spawn)\.h$' '^src/infer/' 'sockets and processes belong to infer'
   '^(curl/|archive)' '^src/data/' 'downloads belong to data'
+  '^pcre2\.h$' '^src/data/' 'patterns of tokenizers belong to data'
   '^jansson\.h$' '^src/(nn|data|train|infer|cli)/' 'JSON stays out of base, autograd and vq'
   '^openssl/' '^src/(data|infer)/' 'checksums and encryption belong to data and infer'
   '^cmocka\.h$' '^$' 'cmocka belongs to tests'

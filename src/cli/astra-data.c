@@ -1,9 +1,11 @@
-/* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set.
+/* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set, train a tokenizer
+ * (data_tokenizer.c).
  * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/data_tokenizer.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/download.h"
@@ -307,12 +309,13 @@ static Status run_show(int argc, char **argv) {
 static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
                                       {"list", "what can be downloaded, and where it is stored", run_list},
                                       {"show", "classes, counts and broken pictures of a data set; a sheet of samples", run_show},
+                                      {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
                                       {NULL, NULL, NULL}};
 
 static void print_help(FILE *stream) {
-  fprintf(stream,
-          "usage: astra-data get NAME... | list | show DATASET\n\nData sets and pretrained weights for astra-train and astra-infer.\n\n"
-          "Commands:\n");
+  fprintf(stream, "usage: astra-data get NAME... | list | show DATASET | tokenizer FILE...\n\n"
+                  "Data sets, pretrained weights and tokenizers for astra-train and astra-infer.\n\n"
+                  "Commands:\n");
   cli_commands_help(commands, stream);
   fprintf(stream, "\n'astra-data COMMAND --help' shows its options; --version prints the version.\n"
                   "Exit codes: 0 done, 1 failed, 2 wrong usage.\n");

@@ -1,0 +1,20 @@
+/* Where characters end in bytes that may or may not be UTF-8. */
+#ifndef DATA_BPE_UTF8_H
+#define DATA_BPE_UTF8_H
+#include <stddef.h>
+
+/* Bytes of the well-formed UTF-8 character at text [size >= 1], 0 when there is none (table 3-7 of the Unicode standard). */
+static inline size_t bpe_utf8_size(const char *text, size_t size) {
+  const unsigned char *byte = (const unsigned char *)text, first = byte[0];
+  if (first < 0x80) return 1;
+  size_t length = first >= 0xc2 && first <= 0xdf ? 2 : (first & 0xf0) == 0xe0 ? 3 : first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+  if (length == 0 || length > size) return 0;
+  unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80, most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (byte[1] < least || byte[1] > most) return 0;
+  for (size_t i = 2; i < length; i++) {
+    if ((byte[i] & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
+
+#endif

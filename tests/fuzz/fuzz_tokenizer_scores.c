@@ -1,0 +1,11 @@
+/* Fuzz target: a scored vocabulary, tokN.bin. What must hold is in tokenizer_check.h. */
+#include "fuzz/tokenizer_check.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  Tokenizer *tokenizer;
+  Status status = tokenizer_scores_parse(&tokenizer, (const char *)data, size, "fuzz");
+  check_tokenizer(status, tokenizer, data, size);
+  return 0;
+}

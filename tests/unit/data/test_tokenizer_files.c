@@ -1,0 +1,332 @@
+/* Files of tokenizers that are not as they should be: what is refused, in which words; names by which a tokenizer is found; tokenizer.json
+ * in the spellings that are about. */
+#include "data/bpe_alphabet.h"
+#include "data/tokenizer_model.h"
+#include "tokenizer_testing.h"
+#include <jansson.h>
+
+/* vocab.json of the 256 bytes alone. */
+static json_t *byte_vocab(void) {
+  json_t *vocab = json_object();
+  for (int id = 0; id < 256; id++) {
+    char text[4], byte = (char)bpe_alphabet_byte(id);
+    bpe_alphabet_write(&byte, 1, text);
+    json_object_set_new(vocab, text, json_integer(id));
+  }
+  return vocab;
+}
+
+static json_t *small_vocab(void) {
+  json_t *vocab = byte_vocab();
+  json_object_set_new(vocab, "ab", json_integer(256));
+  json_object_set_new(vocab, "abc", json_integer(257));
+  json_object_set_new(vocab, "xyz", json_integer(258));
+  json_object_set_new(vocab, "<|endoftext|>", json_integer(259));
+  return vocab;
+}
+
+static const char small_merges[] = "#version: 0.2\na b\nab c\n";
+
+/* ---- vocab.json and merges.txt ---- */
+
+/* Takes the vocabulary. */
+static Status parse_vocab(Tokenizer **tokenizer, json_t *vocab, const char *merges) {
+  char *text = json_dumps(vocab, JSON_ENCODE_ANY);
+  Status status = tokenizer_vocab_parse(tokenizer, text, strlen(text), "v.json", merges, strlen(merges), "m.txt");
+  if (status != STATUS_OK) assert_null(*tokenizer);
+  free(text);
+  json_decref(vocab);
+  return status;
+}
+
+static void assert_bad_merges(const char *merges, const char *says) {
+  Tokenizer *tokenizer;
+  assert_fails(parse_vocab(&tokenizer, small_vocab(), merges), STATUS_BAD_FILE, says);
+  assert_non_null(strstr(status_message(), "m.txt: line "));
+}
+
+static void test_merges(void **state) {
+  (void)state;
+  Tokenizer *tokenizer;
+  assert_ok(parse_vocab(&tokenizer, small_vocab(), small_merges));
+  assert_encodes(tokenizer, "abcxyz", false, 257, 87, 88, 89);
+  tokenizer_close(tokenizer);
+  assert_ok(parse_vocab(&tokenizer, small_vocab(), "a b\r\n\r\nab c"));
+  assert_encodes(tokenizer, "abc", false, 257);
+  tokenizer_close(tokenizer);
+  assert_bad_merges("#version: 0.2\na b\nab q\n", "line 3: a merge makes the piece 'abq'");
+  assert_bad_merges("ab cd\n", "a merge names the piece 'cd'");
+  assert_bad_merges("zz b\n", "a merge names the piece 'zz'");
+  assert_bad_merges("a b\na b\n", "line 2: the merge that makes 'ab' is given twice");
+  assert_bad_merges("ab\n", "one space");
+  assert_bad_merges("a b c\n", "one space");
+  assert_bad_merges(" b\n", "empty side");
+  assert_bad_merges("a \n", "empty side");
+  assert_bad_merges("a \xe4\xb8\xad\n", "stands for no byte");
+  assert_bad_merges("<|endoftext|> a\n", "not in the vocabulary");
+}
+
+static void assert_bad_vocab(json_t *vocab, const char *says) {
+  Tokenizer *tokenizer;
+  assert_fails(parse_vocab(&tokenizer, vocab, ""), STATUS_BAD_FILE, says);
+  assert_non_null(strstr(status_message(), "v.json: "));
+}
+
+static json_t *with(json_t *vocab, const char *piece, json_t *id) {
+  json_object_set_new(vocab, piece, id);
+  return vocab;
+}
+
+static json_t *without(json_t *vocab, const char *piece) {
+  json_object_del(vocab, piece);
+  return vocab;
+}
+
+static void test_vocabularies(void **state) {
+  (void)state;
+  assert_bad_vocab(json_array(), "not a JSON object");
+  assert_bad_vocab(json_string("x"), "line 1");
+  assert_bad_vocab(json_object(), "0 pieces");
+  assert_bad_vocab(with(byte_vocab(), "ab", json_integer(257)), "'ab' has id 257; with 257 pieces ids are 0 to 256");
+  assert_bad_vocab(with(byte_vocab(), "ab", json_integer(-1)), "has id -1");
+  assert_bad_vocab(with(byte_vocab(), "ab", json_integer(INT64_MAX)), "has id 9223372036854775807");
+  assert_bad_vocab(with(byte_vocab(), "ab", json_integer(7)), "id 7 is given twice");
+  assert_bad_vocab(with(byte_vocab(), "ab", json_real(256)), "'ab' is not a whole number");
+  assert_bad_vocab(with(byte_vocab(), "ab", json_string("256")), "'ab' is not a whole number");
+  assert_bad_vocab(with(byte_vocab(), "", json_integer(256)), "piece of 0 bytes");
+  assert_bad_vocab(with(byte_vocab(), "a b", json_integer(256)), "stands for no byte");
+  assert_bad_vocab(with(without(byte_vocab(), "a"), "ab", json_integer(64)), "byte 0x61 alone");
+  Tokenizer *tokenizer;
+  static const char twice[] = "{\"a\": 0, \"a\": 1}";
+  assert_fails(tokenizer_vocab_parse(&tokenizer, twice, sizeof twice - 1, "v.json", "", 0, "m.txt"), STATUS_BAD_FILE, "duplicate");
+}
+
+/* ---- tokenizer.json ---- */
+
+static json_t *small_json(void) {
+  json_t *root = json_pack("{s:{s:s, s:b}, s:{s:s, s:o, s:[s, [s, s]]}, s:[{s:i, s:s, s:b}]}", "pre_tokenizer", "type", "ByteLevel",
+                           "add_prefix_space", 0, "model", "type", "BPE", "vocab", small_vocab(), "merges", "a b", "ab", "c",
+                           "added_tokens", "id", 259, "content", "<|endoftext|>", "special", 1);
+  assert_non_null(root);
+  return root;
+}
+
+/* Takes the object. */
+static Status parse_json(Tokenizer **tokenizer, json_t *root) {
+  char *text = json_dumps(root, 0);
+  Status status = tokenizer_json_parse(tokenizer, text, strlen(text), "t.json");
+  if (status != STATUS_OK) assert_null(*tokenizer);
+  free(text);
+  json_decref(root);
+  return status;
+}
+
+/* small_json with the value (taken) at object.name, or at name where object is NULL. */
+static json_t *changed(const char *object, const char *name, json_t *value) {
+  json_t *root = small_json();
+  json_object_set_new(object ? json_object_get(root, object) : root, name, value);
+  return root;
+}
+
+static void assert_bad_json(json_t *root, Status status, const char *says) {
+  Tokenizer *tokenizer;
+  assert_fails(parse_json(&tokenizer, root), status, says);
+  assert_non_null(strstr(status_message(), "t.json: "));
+}
+
+static json_t *llama3_pre(const char *regex) {
+  return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}", "type", "Sequence", "pretokenizers", "type", "Split", "pattern",
+                   "Regex", regex, "behavior", "Isolated", "invert", 0, "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0);
+}
+
+static void test_json(void **state) {
+  (void)state;
+  Tokenizer *json, *vocab;
+  assert_ok(parse_json(&json, small_json()));
+  assert_ok(parse_vocab(&vocab, small_vocab(), small_merges));
+  assert_string_equal(tokenizer_fingerprint(json), tokenizer_fingerprint(vocab));
+  assert_encodes(json, "abcxyz", false, 257, 87, 88, 89);
+  tokenizer_close(json);
+  tokenizer_close(vocab);
+}
+
+/* Pieces without a merge are found whole; Llama-3's expression; added tokens behind the vocabulary. Saved, it is tokenizer.json alone. */
+static void test_json_of_llama3(void **state) {
+  (void)state;
+  Tokenizer *tokenizer;
+  json_t *root = changed("model", "ignore_merges", json_true());
+  json_object_set_new(root, "pre_tokenizer", llama3_pre(bpe_split_published(BPE_PATTERN_LLAMA3)));
+  json_array_append_new(json_object_get(root, "added_tokens"), json_pack("{s:i, s:s}", "id", 261, "content", "<|end_of_text|>"));
+  json_array_append_new(json_object_get(root, "added_tokens"), json_pack("{s:i, s:s}", "id", 260, "content", "<|begin_of_text|>"));
+  assert_ok(parse_json(&tokenizer, root));
+  assert_encodes(tokenizer, "xyz", false, 258);
+  assert_encodes(tokenizer, "xyz xyz", false, 258, 220, 87, 88, 89);
+  assert_encodes(tokenizer, "<|begin_of_text|>xyz<|end_of_text|>", true, 260, 258, 261);
+  assert_int_equal(tokenizer_begin(tokenizer), 260);
+  assert_int_equal(tokenizer_end(tokenizer), 261);
+  assert_ok(tokenizer_save(tokenizer, testing_path("llama3-json")));
+  assert_false(files_exists(testing_path("llama3-json/vocab.json")));
+  Tokenizer *again = testing_tokenizer(testing_path("llama3-json"));
+  assert_string_equal(tokenizer_fingerprint(again), tokenizer_fingerprint(tokenizer));
+  tokenizer_close(again);
+  tokenizer_close(tokenizer);
+}
+
+static void test_json_that_is_not_understood(void **state) {
+  (void)state;
+  assert_bad_json(changed("model", "type", json_string("Unigram")), STATUS_UNSUPPORTED, "not BPE");
+  assert_bad_json(changed("model", "dropout", json_real(0.1)), STATUS_UNSUPPORTED, "dropout");
+  assert_bad_json(changed("model", "byte_fallback", json_true()), STATUS_UNSUPPORTED, "byte_fallback");
+  assert_bad_json(changed("model", "end_of_word_suffix", json_string("</w>")), STATUS_UNSUPPORTED, "end_of_word_suffix");
+  assert_bad_json(changed(NULL, "normalizer", json_pack("{s:s}", "type", "NFC")), STATUS_UNSUPPORTED, "normalizer");
+  assert_bad_json(changed("pre_tokenizer", "add_prefix_space", json_true()), STATUS_UNSUPPORTED, "add_prefix_space");
+  assert_bad_json(changed("pre_tokenizer", "use_regex", json_false()), STATUS_UNSUPPORTED, "no expression");
+  assert_bad_json(changed(NULL, "pre_tokenizer", json_null()), STATUS_UNSUPPORTED, "ByteLevel");
+  assert_bad_json(changed(NULL, "pre_tokenizer", llama3_pre("\\w+")), STATUS_UNSUPPORTED, "\\w+");
+  json_t *root = small_json(), *token = json_array_get(json_object_get(root, "added_tokens"), 0);
+  json_object_set_new(token, "lstrip", json_true());
+  assert_bad_json(root, STATUS_UNSUPPORTED, "lstrip");
+}
+
+static void test_json_of_wrong_shape(void **state) {
+  (void)state;
+  assert_bad_json(json_array(), STATUS_BAD_FILE, "no object \"model\"");
+  assert_bad_json(changed("model", "vocab", json_array()), STATUS_BAD_FILE, "\"vocab\"");
+  assert_bad_json(changed("model", "merges", json_string("a b")), STATUS_BAD_FILE, "\"merges\"");
+  assert_bad_json(changed("model", "merges", json_pack("[i]", 1)), STATUS_BAD_FILE, "merge 0");
+  assert_bad_json(changed("model", "merges", json_pack("[[s]]", "a")), STATUS_BAD_FILE, "merge 0");
+  assert_bad_json(changed("model", "merges", json_pack("[s, s]", "a b", "a zz")), STATUS_BAD_FILE, "merge 1: a merge names the piece 'zz'");
+  assert_bad_json(changed(NULL, "added_tokens", json_pack("[{s:i, s:s}]", "id", 5, "content", "<|endoftext|>")), STATUS_BAD_FILE,
+                  "another id");
+  assert_bad_json(
+      changed(NULL, "added_tokens", json_pack("[{s:i, s:s}, {s:i, s:s}]", "id", 260, "content", "x1", "id", 261, "content", "x1")),
+      STATUS_BAD_FILE, "given twice");
+  assert_bad_json(changed(NULL, "added_tokens", json_pack("[{s:s}]", "content", "x1")), STATUS_BAD_FILE, "\"id\"");
+  assert_bad_json(changed(NULL, "added_tokens", json_pack("[{s:i, s:s}]", "id", 300, "content", "x1")), STATUS_BAD_FILE, "has id 300");
+  assert_bad_json(changed(NULL, "added_tokens", json_pack("[{s:i, s:s}]", "id", 260, "content", "")), STATUS_BAD_FILE, "0 bytes");
+  Tokenizer *tokenizer;
+  assert_fails(tokenizer_json_parse(&tokenizer, "{\"model\"", 8, "t.json"), STATUS_BAD_FILE, "t.json: line 1");
+}
+
+/* ---- tokenizer.model ---- */
+
+static char ranks_text[8192];
+
+/* A line for each byte, and what is given behind them. */
+static const char *ranks(const char *more) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  char *out = ranks_text;
+  for (int i = 0; i < 256; i++) out += sprintf(out, "%c%c== %d\n", digits[i >> 2], digits[(i & 3) << 4], i);
+  strcpy(out, more);
+  return ranks_text;
+}
+
+static void assert_bad_ranks(const char *text, const char *says) {
+  Tokenizer *tokenizer;
+  assert_fails(tokenizer_ranks_parse(&tokenizer, text, strlen(text), "t.model"), STATUS_BAD_FILE, says);
+  assert_non_null(strstr(status_message(), "t.model: "));
+  assert_null(tokenizer);
+}
+
+static void test_ranks(void **state) {
+  (void)state;
+  Tokenizer *tokenizer;
+  const char *good = ranks("YWI= 256\nYWJj 257\neHl6 258"); /* ab, abc, xyz; no end of line behind */
+  assert_ok(tokenizer_ranks_parse(&tokenizer, good, strlen(good), "t.model"));
+  assert_int_equal(tokenizer_count(tokenizer), 259 + 256);
+  assert_encodes(tokenizer, "abcxyz abab", false, 257, 'x', 'y', 'z', ' ', 256, 256);
+  assert_encodes(tokenizer, "xyz", false, 258);
+  assert_int_equal(tokenizer_begin(tokenizer), 259);
+  tokenizer_close(tokenizer);
+  assert_bad_ranks("", "byte 0x00");
+  assert_bad_ranks(ranks("YWI= 257\n"), "line 257: rank 257; a file of 257 lines has ranks 0 to 256");
+  assert_bad_ranks(ranks("YWI= 5\n"), "id 5 is given twice");
+  assert_bad_ranks(ranks("YQ== 256\n"), "'a' is given twice");
+  assert_bad_ranks(ranks("YWI 256\n"), "base64");
+  assert_bad_ranks(ranks("Y=I= 256\n"), "base64");
+  assert_bad_ranks(ranks("==== 256\n"), "base64");
+  assert_bad_ranks(ranks(" 256\n"), "base64");
+  assert_bad_ranks(ranks("YWI= -1\n"), "base64");
+  assert_bad_ranks(ranks("YWI= \n"), "base64");
+  assert_bad_ranks(ranks("YWI= 99999999999\n"), "base64");
+  assert_bad_ranks(ranks("\n"), "line 257");
+  assert_bad_ranks("\n\x0e\n\x05<unk>", "sentencepiece");
+}
+
+/* ---- tok512.bin ---- */
+
+static void test_scores(void **state) {
+  (void)state;
+  Tokenizer *tokenizer;
+  char *data;
+  size_t size;
+  assert_ok(files_read(TOKENIZERS "stories260K/tok512.bin", 1 << 16, &data, &size));
+#define assert_bad_scores(bytes, says) assert_fails(tokenizer_scores_parse(&tokenizer, data, bytes, "tok.bin"), STATUS_BAD_FILE, says)
+  assert_bad_scores(0, "longest piece");
+  assert_bad_scores(4, "0 pieces");
+  assert_bad_scores(9, "within the entry of id 0");
+  assert_bad_scores(14, "id 0 ends behind the file");
+  assert_bad_scores(size - 1, "id 511 ends behind the file");
+  memcpy(data + 4, "\0\0\xc0\x7f", 4); /* not a number */
+  assert_bad_scores(size, "score of id 0");
+  memset(data + 4, 0, 4);
+  char *byte = memmem(data, size, "<0x41>", 6);
+  byte[4] = '2';
+  assert_bad_scores(size, "id 68 is not <0x41>");
+  byte[4] = '1';
+  memcpy(data + 8, "\xff\xff\xff\xff", 4);
+  assert_bad_scores(size, "id 0 ends behind the file");
+  free(data);
+}
+
+/* ---- Names ---- */
+
+static void test_missing_files(void **state) {
+  (void)state;
+  Tokenizer *tokenizer;
+  assert_fails(tokenizer_open(&tokenizer, testing_path("nowhere")), STATUS_NOT_FOUND, "nowhere");
+  assert_null(tokenizer);
+  testing_write("empty/config.json", "{}", 2);
+  assert_fails(tokenizer_open(&tokenizer, testing_path("empty")), STATUS_NOT_FOUND, "tokenizer.json, vocab.json with merges.txt");
+  testing_write("half/vocab.json", "{}", 2);
+  assert_fails(tokenizer_open(&tokenizer, testing_path("half")), STATUS_NOT_FOUND, "merges.txt");
+  assert_fails(tokenizer_open(&tokenizer, testing_write("odd/words.txt", "a", 1)), STATUS_BAD_VALUE, "words.txt");
+  testing_write("two/tok1.bin", "", 0);
+  testing_write("two/tok2.bin", "", 0);
+  assert_fails(tokenizer_open(&tokenizer, testing_path("two")), STATUS_BAD_FILE, "2 files fit tok*.bin");
+  assert_fails(tokenizer_open(&tokenizer, testing_path("two/tok1.bin")), STATUS_BAD_FILE, "tok1.bin: has no length");
+}
+
+static void test_names(void **state) {
+  (void)state;
+  json_t *object = small_vocab();
+  char *vocab = json_dumps(object, 0);
+  json_decref(object);
+  testing_write("names/encoder.json", vocab, strlen(vocab));
+  testing_write("names/vocab.bpe", small_merges, sizeof small_merges - 1);
+  static const char *const paths[] = {"names", "names/encoder.json", "names/vocab.bpe"};
+  for (int i = 0; i < 3; i++) {
+    Tokenizer *tokenizer = testing_tokenizer(testing_path(paths[i]));
+    assert_encodes(tokenizer, "abc", false, 257);
+    tokenizer_close(tokenizer);
+  }
+  free(vocab);
+  const char *text = ranks("");
+  Tokenizer *tokenizer = testing_tokenizer(testing_write("names/other.model", text, strlen(text)));
+  assert_int_equal(tokenizer_count(tokenizer), 512);
+  tokenizer_close(tokenizer);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_merges),
+                                     cmocka_unit_test(test_vocabularies),
+                                     cmocka_unit_test(test_json),
+                                     cmocka_unit_test(test_json_of_llama3),
+                                     cmocka_unit_test(test_json_that_is_not_understood),
+                                     cmocka_unit_test(test_json_of_wrong_shape),
+                                     cmocka_unit_test(test_ranks),
+                                     cmocka_unit_test(test_scores),
+                                     cmocka_unit_test(test_missing_files),
+                                     cmocka_unit_test(test_names)};
+  return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
+}

@@ -1,0 +1,61 @@
+/* What the tests of tokenizers share: the bundled tokenizers, unpacked into the folder of the test, and comparisons of ids. */
+#ifndef TOKENIZER_TESTING_H
+#define TOKENIZER_TESTING_H
+#include "base/clock.h"
+#include "base/rng.h"
+#include "data/text_reader.h"
+#include "data/tokenizer.h"
+#include "data_testing.h"
+
+#define TOKENIZERS "tests/golden/tokenizers/"
+
+/* A bundled file, plain or packed, as FOLDER/name of the test's folder. */
+static inline void testing_unpack(const char *packed, const char *relative) {
+  char path[256], *text;
+  size_t size;
+  snprintf(path, sizeof path, TOKENIZERS "%s", packed);
+  assert_ok(text_reader_all(path, (size_t)1 << 24, &text, &size));
+  testing_write(relative, text, size);
+  free(text);
+}
+
+static inline void testing_unpack_all(void) {
+  testing_unpack("gpt2/encoder.json.gz", "gpt2/encoder.json");
+  testing_unpack("gpt2/vocab.bpe.gz", "gpt2/vocab.bpe");
+  testing_unpack("llama3/tokenizer.model.gz", "llama3/tokenizer.model");
+}
+
+static inline Tokenizer *testing_tokenizer(const char *path) {
+  Tokenizer *tokenizer;
+  assert_ok(tokenizer_open(&tokenizer, path));
+  return tokenizer;
+}
+
+static inline void assert_ids(const TokenList *list, const int32_t *ids, size_t count) {
+  assert_int_equal(list->count, count);
+  for (size_t i = 0; i < count; i++) assert_int_equal(list->ids[i], ids[i]);
+}
+
+#define assert_encodes(tokenizer, text, special, ...)                                                                                      \
+  do {                                                                                                                                     \
+    TokenList encoded = {0};                                                                                                               \
+    assert_ok(tokenizer_encode(tokenizer, text, sizeof text - 1, special, &encoded));                                                      \
+    assert_ids(&encoded, (const int32_t[]){__VA_ARGS__}, sizeof(int32_t[]){__VA_ARGS__} / sizeof(int32_t));                                \
+    token_list_release(&encoded);                                                                                                          \
+  } while (0)
+
+/* Decoding what was encoded gives the same bytes. */
+static inline void assert_round_trip(Tokenizer *tokenizer, const char *text, size_t size, bool special) {
+  TokenList list = {0};
+  char *back;
+  size_t bytes;
+  assert_ok(tokenizer_encode(tokenizer, text, size, special, &list));
+  assert_ok(tokenizer_decode(tokenizer, list.ids, list.count, &back, &bytes));
+  assert_int_equal(bytes, size);
+  assert_memory_equal(back, text, size);
+  assert_int_equal(back[bytes], 0);
+  free(back);
+  token_list_release(&list);
+}
+
+#endif

@@ -84,6 +84,7 @@ static Status locate(const char *path, const char *data_dir, char **found) {
   *found = files_exists(path) ? strdup(path) : NULL;
   if (*found) return STATUS_OK;
   if (files_exists(path)) return no_memory();
+  if (strchr(path, '/')) return status_set(STATUS_NOT_FOUND, "no text at %s: there is no such file or folder", path);
   Status status = data_paths_find("datasets", path, data_dir, found);
   return status == STATUS_OK ? status : status_wrap(status, "no text at %s, and no data set of that name", path);
 }

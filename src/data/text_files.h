@@ -1,7 +1,7 @@
 /* Which files, and which bytes of them, a part of a text corpus consists of.
  *
- * PATH may be a file (any name; unpacked when it ends in .gz) or a folder. Where PATH does not exist, ROOT/datasets/PATH of data_paths.h is
- * taken, so that a downloaded corpus goes by its name. A folder whose only entry is a folder stands for that.
+ * PATH may be a file (any name; unpacked when it ends in .gz) or a folder. Where a PATH without '/' does not exist, ROOT/datasets/PATH of
+ * data_paths.h is taken, so that a downloaded corpus goes by its name. A folder whose only entry is a folder stands for that.
  *
  *   a folder with a training file      train.txt, wiki.train.tokens or wiki.train.raw, each perhaps with .gz behind
  *   or a validation file               valid.txt, val.txt, validation.txt, dev.txt, wiki.valid.tokens, wiki.valid.raw

@@ -123,6 +123,33 @@ static void test_position_says_all(void **state) {
   token_cache_close(cache);
 }
 
+/* Inner windows begin elsewhere in each epoch, and come in another order. */
+static void test_epochs_differ(void **state) {
+  (void)state;
+  enum { CONTEXT = 64, EPOCHS = 8 };
+  TokenCache *cache = counting(100 * CONTEXT);
+  TextLoader *loader;
+  TextBatch batch;
+  int offsets[EPOCHS], firsts[EPOCHS], other_offsets = 0, other_firsts = 0;
+  assert_ok(text_loader_new(&loader, cache, &(TextLoaderOptions){CONTEXT, 1, true, false, 9}));
+  for (int epoch = 0; epoch < EPOCHS; epoch++) {
+    firsts[epoch] = offsets[epoch] = -1;
+    do {
+      text_loader_next(loader, &batch);
+      if (firsts[epoch] < 0) firsts[epoch] = batch.ids[0] / CONTEXT;
+      bool inner = batch.ids[0] > 0 && batch.ids[0] < 98 * CONTEXT;
+      if (inner && offsets[epoch] < 0) offsets[epoch] = batch.ids[0] % CONTEXT;
+      if (inner) assert_int_equal(batch.ids[0] % CONTEXT, offsets[epoch]);
+    } while (!batch.last);
+    other_offsets += offsets[epoch] != offsets[0];
+    other_firsts += firsts[epoch] != firsts[0];
+  }
+  assert_true(other_offsets >= EPOCHS - 2);
+  assert_true(other_firsts >= EPOCHS - 2);
+  text_loader_free(loader);
+  token_cache_close(cache);
+}
+
 static void test_refusals(void **state) {
   (void)state;
   TokenCache *cache = counting(10);
@@ -179,8 +206,8 @@ static void test_evaluation_windows(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_token), cmocka_unit_test(test_order),
-                                     cmocka_unit_test(test_position_says_all), cmocka_unit_test(test_refusals),
-                                     cmocka_unit_test(test_evaluation_windows)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_token),       cmocka_unit_test(test_order),
+                                     cmocka_unit_test(test_position_says_all), cmocka_unit_test(test_epochs_differ),
+                                     cmocka_unit_test(test_refusals),          cmocka_unit_test(test_evaluation_windows)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

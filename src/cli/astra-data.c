@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/data_tokenizer.h"
+#include "cli/show_text.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/download.h"
@@ -113,11 +114,12 @@ static char *item_found(const DownloadItem *item, const char *data_dir) {
   char *found = NULL;
   if (strcmp(item->kind, "datasets") == 0) {
     Dataset *set = NULL;
-    if (dataset_open(&set, item->name, data_dir, DATASET_TEST) != STATUS_OK) return NULL;
-    const char *from = strstr(dataset_describe(set), "from ");
-    found = from ? strdup(from + strlen("from ")) : NULL;
-    dataset_close(set);
-    return found;
+    if (dataset_open(&set, item->name, data_dir, DATASET_TEST) == STATUS_OK) { /* pictures; texts are looked for below */
+      const char *from = strstr(dataset_describe(set), "from ");
+      found = from ? strdup(from + strlen("from ")) : NULL;
+      dataset_close(set);
+      return found;
+    }
   }
   if (data_paths_find(item->kind, item->name, data_dir, &found) != STATUS_OK) return NULL;
   if (download_present(item, found)) return found;
@@ -244,6 +246,15 @@ static Status show_json(const Show *show, json_t *broken) {
                               broken, "mean", mean[0], mean[1], mean[2], "std", std[0], std[1], std[2], "sheet", show->sheet));
 }
 
+static Status show_of_text(const Show *show) {
+  json_t *facts;
+  if (show->sheet) return status_set(STATUS_BAD_USAGE, "--sheet shows pictures; %s is text", show->name);
+  TRY(show_text(show->name, show->data_dir, (DatasetPart)show->part, &facts));
+  if (show->json) return print_json(facts);
+  json_decref(facts);
+  return STATUS_OK;
+}
+
 static Status show_set(Show *show) {
   TRY(dataset_open(&show->set, show->name, show->data_dir, (DatasetPart)show->part));
   json_t *broken = json_array();
@@ -286,8 +297,10 @@ static Status run_show(int argc, char **argv) {
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(argc, argv)) {
     options_help(options, show_usage,
-                 "Reads a whole data set and prints its classes with their counts and the pictures that cannot be read.\n"
-                 "DATASET is cifar100, cifar10, cifar100-sample (bundled), folder:DIR or csv:FILE.",
+                 "Reads a whole data set and prints its classes with their counts and the pictures that cannot be read;\n"
+                 "of a text, documents, lines, words and bytes. DATASET is cifar100, cifar10, cifar100-sample (bundled),\n"
+                 "folder:DIR, csv:FILE (pictures), text:PATH, text-lines:PATH (PATH,... files or folders; .gz), cola:DIR,\n"
+                 "sst2:DIR, agnews:DIR, tsv:FILE, or csv:FILE:text=COLUMN[:label=COLUMN][:header=yes|no][:test=FILE].",
                  stdout);
     return STATUS_OK;
   }
@@ -298,7 +311,7 @@ static Status run_show(int argc, char **argv) {
   if (status == STATUS_OK) {
     show.name = names[0];
     log_quiet(show.quiet);
-    status = show_set(&show);
+    status = show_text_knows(show.name) ? show_of_text(&show) : show_set(&show);
   }
   free(names);
   return status;
@@ -308,7 +321,7 @@ static Status run_show(int argc, char **argv) {
 
 static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
                                       {"list", "what can be downloaded, and where it is stored", run_list},
-                                      {"show", "classes, counts and broken pictures of a data set; a sheet of samples", run_show},
+                                      {"show", "classes, counts and samples of a data set, its broken pictures; sizes of a text", run_show},
                                       {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
                                       {NULL, NULL, NULL}};
 

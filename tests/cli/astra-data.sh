@@ -70,6 +70,23 @@ for part in train test; do cp "$work/sheet.png" "$work/pictures/$part/black/a.pn
 cp "$work/sheet.png" "$work/pictures/train/bad/c.png"
 echo "no picture" >"$work/pictures/test/bad/b.png"
 expect "broken picture" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 pictures cannot be read"
+# Text: a corpus with a part cut off, labelled rows, and what is wrong with them.
+seq -f "line number %g" 1 100 >"$work/numbers.txt"
+expect "corpus" 0 show "text:$work/numbers.txt" --json; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"
+tail -n 1 "$work/out" | grep -q '^{"dataset":"text:.*"documents":1,"lines":95,"words":285,"bytes":[0-9]*}$' || report "no JSON at the end"
+expect "its other part" 0 show "text-lines:$work/numbers.txt" --part test; out "^5 documents, 5 lines, 15 words, 71 bytes$"
+expect "no such corpus" 1 show "text:$work/none"; err "no text at $work/none"
+expect "no corpus of that name" 1 show "text:wikitext-none"; err "$ASTRA_HOME/datasets/wikitext-none"
+printf 'a\0b' >"$work/nul.txt"
+expect "no text" 1 show "text:$work/nul.txt"; err "nul.txt, line 1: a NUL byte"
+expect "no pictures" 2 show "text:$work/numbers.txt" --sheet x.png; err "--sheet"
+printf 'body,kind\n"one, two",good\nthree,bad\n' >"$work/rows.csv"
+expect "labelled rows" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv" --json; out "CSV train, 2 texts, 2 classes"; out '^       1  good  *"one, two"$'
+tail -n 1 "$work/out" | grep -q '"classes":\[{"label":"bad","count":1},{"label":"good","count":1}\]' || report "no JSON at the end"
+expect "column that is missing" 1 show "csv:$work/rows.csv:text=words:label=kind"; err "rows.csv, line 1: no column \"words\""
+mkdir -p "$ASTRA_HOME/datasets/wikitext-2/wikitext-2"
+expect "list, text stored" 0 list; out "stored in $ASTRA_HOME/datasets/wikitext-2"
+
 name="full output"; "$program" list >/dev/full 2>"$work/err"; [ $? = 1 ] || report "a full disk under stdout is not noticed"; err "standard output"
 
 [ $failed = 0 ] && echo "astra-data: command line as expected"

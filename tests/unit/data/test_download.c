@@ -125,6 +125,38 @@ static void test_linked_digest(void **state) {
   assert_int_equal(fetch("linked", DOWNLOAD_UNCHECKED, NULL), STATUS_OK);
 }
 
+/* What a loud download of /linked prints on standard error. */
+static char *told(void) {
+  static char text[4096];
+  char url[128];
+  int kept = dup(2), file = open(path_of("stderr"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  assert_true(kept >= 0 && file >= 0 && dup2(file, 2) == 2);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d/linked", server.port);
+  Status status = download_fetch(&(DownloadFile){.url = url, .name = "file.bin"}, folder, false, &hasty);
+  assert_int_equal(dup2(kept, 2), 2);
+  close(kept);
+  ssize_t size = pread(file, text, sizeof text - 1, 0);
+  close(file);
+  assert_int_equal(status, STATUS_OK);
+  assert_true(size > 0);
+  text[size] = 0;
+  return text;
+}
+
+/* Which digest was compared is said, and where there is none to compare with, size and digest are. */
+static void test_tells_the_check(void **state) {
+  char sha256[65], line[160];
+  (void)state;
+  digest_of(server.shared->body, HTTP_BODY, EVP_sha256(), sha256);
+  snprintf(server.shared->linked, sizeof server.shared->linked, "\"%s\"", sha256);
+  snprintf(line, sizeof line, "SHA-256 is as the server says (%s)", sha256);
+  assert_non_null(strstr(told(), line));
+  unlink(path_of("file.bin"));
+  strcpy(server.shared->linked, "\"aGitBlob\"");
+  snprintf(line, sizeof line, "not checked, because no checksum is published: %d bytes, SHA-256 %s", HTTP_BODY, sha256);
+  assert_non_null(strstr(told(), line));
+}
+
 static void test_resume_after_cut(void **state) {
   (void)state;
   assert_int_equal(fetch("cut", DOWNLOAD_UNCHECKED, NULL), STATUS_OK);
@@ -361,6 +393,8 @@ static void test_catalogue(void **state) {
     }
   }
   assert_false(download_present(download_find("cifar100"), folder));
+  static const char *const texts[] = {"gpt2", "gpt2-medium", "wikitext-103", "wikitext-2", "tinyshakespeare", "cola", "sst2", "agnews"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) assert_non_null(download_find(texts[i]));
 }
 
 /* An https server with a certificate nobody signed: refused, and accepted once its authority is named. */
@@ -428,6 +462,7 @@ int main(void) {
                                      TEST(test_digests),
                                      TEST(test_wrong_digest),
                                      TEST(test_linked_digest),
+                                     TEST(test_tells_the_check),
                                      TEST(test_resume_after_cut),
                                      TEST(test_cut_without_range),
                                      TEST(test_cut_and_changed),

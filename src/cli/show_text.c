@@ -1,0 +1,111 @@
+/* Counts and samples of text for people and as JSON. Leaves out: tokens, which need a tokenizer. */
+#include "cli/show_text.h"
+#include "data/text_labels.h"
+#include "data/text_source.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLE_BYTES = 72 };
+
+bool show_text_knows(const char *name) { return text_source_knows(name) || text_labels_knows(name); }
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for what a text holds"); }
+
+/* The beginning of a text on one line, whole characters only, as long as it is UTF-8; control characters become spaces. */
+static void print_sample(const char *text, size_t bytes) {
+  size_t size = bytes < SAMPLE_BYTES ? bytes : SAMPLE_BYTES;
+  while (size > 0 && size < bytes && ((unsigned char)text[size] & 0xc0) == 0x80) size--;
+  putchar('"');
+  for (size_t i = 0; i < size; i++) putchar((unsigned char)text[i] < ' ' || text[i] == 0x7f ? ' ' : text[i]);
+  printf("\"%s\n", size < bytes ? "..." : "");
+}
+
+/* ---- Corpora ---- */
+
+static Status count_text(TextSource *source, TextFacts *facts) {
+  TextBlock block;
+  text_source_start(source, false);
+  for (bool first = true, more;; first = false) {
+    TRY(text_source_next(source, &block, &more));
+    if (!more) return STATUS_OK;
+    if (first) {
+      printf("begins with ");
+      print_sample(block.text, block.bytes);
+    }
+    text_source_count(source, facts, &block);
+  }
+}
+
+static Status show_corpus(const char *name, const char *data_dir, DatasetPart part, json_t **facts) {
+  TextSource *source;
+  TextFacts count = {0};
+  TRY(text_source_open(&source, name, data_dir, part == DATASET_TEST ? TEXT_VALID : TEXT_TRAIN));
+  printf("%s\n", text_source_describe(source));
+  Status status = count_text(source, &count);
+  if (status == STATUS_OK) {
+    printf("%lld document%s, %lld lines, %lld words, %lld bytes\n", (long long)count.documents, count.documents == 1 ? "" : "s",
+           (long long)count.lines, (long long)count.words, (long long)count.bytes);
+    *facts = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train",
+                       "description", text_source_describe(source), "documents", (json_int_t)count.documents, "lines",
+                       (json_int_t)count.lines, "words", (json_int_t)count.words, "bytes", (json_int_t)count.bytes);
+    if (!*facts) status = no_memory();
+  }
+  text_source_close(source);
+  return status;
+}
+
+/* ---- Labelled texts ---- */
+
+typedef struct ClassFacts {
+  int64_t count;
+  const char *sample; /* its first text */
+} ClassFacts;
+
+static size_t count_classes(const LabelledText *set, ClassFacts *classes, size_t *longest) {
+  size_t bytes = 0;
+  for (int64_t i = 0; i < text_labels_count(set); i++) {
+    int32_t label;
+    const char *text = text_labels_text(set, i, &label);
+    size_t size = strlen(text);
+    bytes += size;
+    if (size > *longest) *longest = size;
+    if (classes[label].count++ == 0) classes[label].sample = text;
+  }
+  return bytes;
+}
+
+static json_t *print_classes(const LabelledText *set, const ClassFacts *classes) {
+  json_t *list = json_array();
+  for (int64_t i = 0; i < text_labels_classes(set); i++) {
+    const char *name = text_labels_names(set)[i];
+    printf("%8lld  %-14s", (long long)classes[i].count, name);
+    if (classes[i].sample) print_sample(classes[i].sample, strlen(classes[i].sample));
+    if (!classes[i].sample) puts("none");
+    json_array_append_new(list, json_pack("{s:s, s:I}", "label", name, "count", (json_int_t)classes[i].count));
+  }
+  return list;
+}
+
+static Status print_set(const LabelledText *set, const char *name, DatasetPart part, json_t **facts) {
+  ClassFacts *classes = calloc((size_t)text_labels_classes(set), sizeof *classes);
+  if (!classes) return no_memory();
+  size_t longest = 0, bytes = count_classes(set, classes, &longest);
+  printf("%s\n", text_labels_describe(set));
+  json_t *list = print_classes(set, classes);
+  free(classes);
+  printf("%zu bytes of text, %.1f a text, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set), longest);
+  *facts = json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train", "description",
+                     text_labels_describe(set), "texts", (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes,
+                     "longest", (json_int_t)longest);
+  return *facts ? STATUS_OK : no_memory();
+}
+
+Status show_text(const char *name, const char *data_dir, DatasetPart part, json_t **facts) {
+  *facts = NULL;
+  if (text_source_knows(name)) return show_corpus(name, data_dir, part, facts);
+  LabelledText *set;
+  TRY(text_labels_open(&set, name, data_dir, part));
+  Status status = print_set(set, name, part, facts);
+  text_labels_close(set);
+  return status;
+}

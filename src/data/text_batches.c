@@ -1,0 +1,149 @@
+/* The tokens of all texts one behind the other, and batches out of them. Leaves out: rows and classes (text_labels.c).
+ * Invariant: text i is tokens [begin[i], begin[i + 1]), at least one and at most `context` of them. */
+#include "data/text_batches.h"
+#include "base/rng.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Keep the stream apart from those of other users of the same seed. */
+static const uint64_t batch_key = 0x6c6162656c732121;
+
+enum { MOST_BATCH = 1 << 20 };
+
+struct TextBatches {
+  TextBatchesOptions options;
+  TokenList tokens;
+  size_t *begin;   /* [count + 1] */
+  int32_t *labels; /* [count] */
+  int64_t count, steps, width, cut;
+  int64_t epoch, step; /* of the next batch */
+  int32_t *order;      /* [count] */
+  int64_t order_epoch; /* -1: none yet */
+  LabelBatch batch;    /* its arrays are owned */
+};
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the tokens of labelled texts"); }
+
+void text_batches_free(TextBatches *batches) {
+  if (!batches) return;
+  token_list_release(&batches->tokens);
+  free(batches->begin);
+  free(batches->labels);
+  free(batches->order);
+  free(batches->batch.ids);
+  free(batches->batch.lengths);
+  free(batches->batch.labels);
+  free(batches);
+}
+
+static Status encode_text(TextBatches *batches, const TextEncoder *encoder, const char *text, int64_t index) {
+  TokenList *tokens = &batches->tokens;
+  size_t context = (size_t)batches->options.context, first = batches->begin[index] = tokens->count;
+  if (encoder->begin >= 0) TRY(token_list_add(tokens, encoder->begin));
+  TRY(encoder->encode(encoder->context, text, strlen(text), tokens));
+  if (tokens->count == first) return status_set(STATUS_BAD_VALUE, "text %lld, \"%.40s\", has no tokens", (long long)index + 1, text);
+  for (size_t i = first; i < tokens->count; i++) {
+    if (tokens->ids[i] < 0 || tokens->ids[i] >= encoder->vocabulary)
+      return status_set(STATUS_BAD_VALUE, "the tokenizer gave id %d; its vocabulary has 0 to %lld", (int)tokens->ids[i],
+                        (long long)encoder->vocabulary - 1);
+  }
+  batches->cut += tokens->count - first > context;
+  if (tokens->count - first > context) tokens->count = first + context;
+  if ((int64_t)(tokens->count - first) > batches->width) batches->width = (int64_t)(tokens->count - first);
+  return STATUS_OK;
+}
+
+static Status encode_all(TextBatches *batches, const LabelledText *set, const TextEncoder *encoder) {
+  size_t count = (size_t)batches->count;
+  batches->begin = malloc((count + 1) * sizeof *batches->begin);
+  batches->labels = malloc(count * sizeof *batches->labels);
+  batches->order = malloc(count * sizeof *batches->order);
+  if (!batches->begin || !batches->labels || !batches->order) return no_memory();
+  for (int64_t i = 0; i < batches->count; i++) TRY(encode_text(batches, encoder, text_labels_text(set, i, &batches->labels[i]), i));
+  batches->begin[count] = batches->tokens.count;
+  return STATUS_OK;
+}
+
+static Status allocate_batch(TextBatches *batches) {
+  size_t rows = (size_t)batches->options.batch, width = (size_t)batches->width;
+  LabelBatch *batch = &batches->batch;
+  batch->ids = rows <= SIZE_MAX / sizeof *batch->ids / width ? malloc(rows * width * sizeof *batch->ids) : NULL;
+  batch->lengths = malloc(rows * sizeof *batch->lengths);
+  batch->labels = malloc(rows * sizeof *batch->labels);
+  return batch->ids && batch->lengths && batch->labels ? STATUS_OK : no_memory();
+}
+
+static Status check(const TextBatches *batches) {
+  const TextBatchesOptions *options = &batches->options;
+  if (options->context < 1)
+    return status_set(STATUS_BAD_VALUE, "a context of %lld tokens; at least 1 is needed", (long long)options->context);
+  if (options->batch < 1 || options->batch > MOST_BATCH)
+    return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, MOST_BATCH);
+  if (options->drop_last && batches->count < options->batch)
+    return status_set(STATUS_BAD_VALUE, "the set has %lld texts, fewer than a batch of %d; make the batch smaller",
+                      (long long)batches->count, options->batch);
+  return STATUS_OK;
+}
+
+Status text_batches_new(TextBatches **batches, const LabelledText *set, const TextEncoder *encoder, const TextBatchesOptions *options) {
+  *batches = NULL;
+  TextBatches *fresh = calloc(1, sizeof *fresh);
+  if (!fresh) return no_memory();
+  *fresh = (TextBatches){.options = *options, .count = text_labels_count(set), .order_epoch = -1};
+  Status status = check(fresh);
+  if (status == STATUS_OK) {
+    fresh->steps = (fresh->count + (options->drop_last ? 0 : options->batch - 1)) / options->batch;
+    status = encode_all(fresh, set, encoder);
+  }
+  if (status == STATUS_OK) status = allocate_batch(fresh);
+  if (status == STATUS_OK)
+    *batches = fresh;
+  else
+    text_batches_free(fresh);
+  return status;
+}
+
+int64_t text_batches_steps(const TextBatches *batches) { return batches->steps; }
+int64_t text_batches_width(const TextBatches *batches) { return batches->width; }
+int64_t text_batches_cut(const TextBatches *batches) { return batches->cut; }
+
+Status text_batches_seek(TextBatches *batches, int64_t epoch, int64_t step) {
+  if (epoch < 0 || step < 0 || step > batches->steps)
+    return status_set(STATUS_BAD_VALUE, "epoch %lld, step %lld of the texts; steps 0 to %lld are there: was it another set or batch?",
+                      (long long)epoch, (long long)step, (long long)batches->steps);
+  batches->epoch = epoch + (step == batches->steps);
+  batches->step = step == batches->steps ? 0 : step;
+  return STATUS_OK;
+}
+
+static void set_order(TextBatches *batches) {
+  if (batches->order_epoch == batches->epoch) return;
+  for (int64_t i = 0; i < batches->count; i++) batches->order[i] = (int32_t)i;
+  batches->order_epoch = batches->epoch;
+  if (!batches->options.shuffle) return;
+  Rng rng;
+  rng_init(&rng, batches->options.seed ^ batch_key, (uint64_t)batches->epoch);
+  rng_shuffle(&rng, batches->order, batches->count);
+}
+
+static void fill_row(const TextBatches *batches, const LabelBatch *batch, int row, int32_t text) {
+  size_t width = (size_t)batches->width, length = batches->begin[text + 1] - batches->begin[text];
+  int32_t *ids = batch->ids + (size_t)row * width;
+  memcpy(ids, batches->tokens.ids + batches->begin[text], length * sizeof *ids);
+  memset(ids + length, 0, (width - length) * sizeof *ids);
+  batch->lengths[row] = (int32_t)length;
+  batch->labels[row] = batches->labels[text];
+}
+
+void text_batches_next(TextBatches *batches, LabelBatch *batch) {
+  int64_t begin = batches->step * batches->options.batch, left = batches->count - begin;
+  set_order(batches);
+  *batch = batches->batch;
+  batch->count = (int)(left < batches->options.batch ? left : batches->options.batch);
+  batch->epoch = batches->epoch;
+  batch->step = batches->step;
+  batch->last = batches->step == batches->steps - 1;
+  for (int i = 0; i < batch->count; i++) fill_row(batches, batch, i, batches->order[begin + i]);
+  batches->epoch += batch->last;
+  batches->step = batch->last ? 0 : batches->step + 1;
+}

@@ -1,0 +1,310 @@
+/* Labelled texts: names, columns, classes, parts, rows that are refused by file and line; batches of them. */
+#include "data/text_batches.h"
+#include "text_testing.h"
+
+static LabelledText *open_set(const char *name, DatasetPart part) {
+  LabelledText *set;
+  if (text_labels_open(&set, name, NULL, part) != STATUS_OK) fail_msg("%s: %s", name, status_message());
+  return set;
+}
+
+static void assert_row(const LabelledText *set, int64_t index, const char *text, int32_t label) {
+  int32_t found;
+  assert_string_equal(text_labels_text(set, index, &found), text);
+  assert_int_equal(found, label);
+}
+
+static void refused(const char *name, DatasetPart part, Status code, const char *words) {
+  LabelledText *set;
+  assert_int_equal(text_labels_open(&set, name, NULL, part), code);
+  assert_null(set);
+  if (!strstr(status_message(), words)) fail_msg("\"%s\" does not say \"%s\"", status_message(), words);
+}
+
+static void test_glue(void **state) {
+  (void)state;
+  text_testing_put("g/CoLA/train.tsv", "gj04\t1\t\tIt \"works.\ngj04\t0\t*\tNot it does.");
+  text_testing_pack("g/CoLA/dev.tsv.gz", "x\t0\t*\tBad is.\r\n");
+  LabelledText *set = open_set(text_testing_name("cola", "g"), DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 2);
+  assert_row(set, 0, "It \"works.", 1); /* quotes mean nothing in TSV */
+  assert_row(set, 1, "Not it does.", 0);
+  assert_string_equal(text_labels_names(set)[0], "unacceptable");
+  assert_non_null(strstr(text_labels_describe(set), "CoLA train, 2 texts, 2 classes, from "));
+  text_labels_close(set);
+  set = open_set(text_testing_name("cola", "g/CoLA"), DATASET_TEST);
+  assert_int_equal(text_labels_count(set), 1);
+  assert_row(set, 0, "Bad is.", 0);
+  text_labels_close(set);
+  text_testing_put("s/train.tsv", "label\tsentence\n1\tgood \n");
+  set = open_set(text_testing_name("sst2", "s"), DATASET_TRAIN); /* columns by name */
+  assert_row(set, 0, "good ", 1);
+  assert_string_equal(text_labels_names(set)[1], "positive");
+  text_labels_close(set);
+  refused(text_testing_name("sst2", "s"), DATASET_TEST, STATUS_NOT_FOUND, "dev.tsv");
+  setenv("ASTRA_HOME", testing_path("home"), 1);
+  refused("cola", DATASET_TEST, STATUS_NOT_FOUND, "astra-data get cola");
+}
+
+static void test_agnews(void **state) {
+  (void)state;
+  text_testing_put("a/test.csv", "\"3\",\"One\",\"says \"\"two\"\", and\nmore\"\n\"1\",\"T\",\"\"\n2,b,c\n2,d,e\n4,f,g\n3,h,i\n");
+  LabelledText *set = open_set(text_testing_name("agnews", "a"), DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 5);
+  assert_row(set, 0, "One says \"two\", and\nmore", 2);
+  assert_row(set, 1, "T", 0);
+  assert_row(set, 4, "h i", 2);
+  assert_string_equal(text_labels_names(set)[3], "Sci/Tech");
+  assert_non_null(strstr(text_labels_describe(set), "no train.csv: without every fifth row"));
+  text_labels_close(set);
+  text_testing_put("a/classes.txt", "Welt\r\nSport\nGeld\nTechnik\n");
+  set = open_set(text_testing_name("agnews", "a"), DATASET_TEST);
+  assert_int_equal(text_labels_count(set), 1);
+  assert_row(set, 0, "f g", 3);
+  assert_string_equal(text_labels_names(set)[0], "Welt");
+  text_labels_close(set);
+  text_testing_put("a/train.csv", "1,only,one\n");
+  set = open_set(text_testing_name("agnews", "a"), DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 1);
+  text_labels_close(set);
+  set = open_set(text_testing_name("agnews", "a"), DATASET_TEST);
+  assert_int_equal(text_labels_count(set), 6);
+  text_labels_close(set);
+  text_testing_put("a/test.csv", "1,a,b\n5,c,d\n");
+  refused(text_testing_name("agnews", "a"), DATASET_TEST, STATUS_BAD_FILE, "test.csv, line 2: label \"5\"");
+  text_testing_put("a/classes.txt", "Welt\nSport\n");
+  refused(text_testing_name("agnews", "a"), DATASET_TEST, STATUS_BAD_FILE, "2 class names; the set has 4");
+}
+
+static void test_options(void **state) {
+  (void)state;
+  char name[700];
+  text_testing_put("f:1/rows.tsv", "10\tten\n9\tnine\n9\tagain\n10\tx\n-1\tlast\n");
+  snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("tsv", "f:1/rows.tsv"));
+  LabelledText *set = open_set(name, DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 4);
+  assert_int_equal(text_labels_classes(set), 3); /* of the whole file, by value: -1, 9, 10 */
+  assert_row(set, 0, "ten", 2);
+  assert_row(set, 1, "nine", 1);
+  text_labels_close(set);
+  set = open_set(name, DATASET_TEST);
+  assert_row(set, 0, "last", 0);
+  text_labels_close(set);
+  text_testing_put("r.csv", "id,body,kind\n1,\"a, b\",good\n2,c,bad\n");
+  text_testing_put("t.csv", "id,body,kind\n3,d,good\n");
+  snprintf(name, sizeof name, "%s:text=body+id:label=kind:test=%s", text_testing_name("csv", "r.csv"), testing_path("t.csv"));
+  set = open_set(name, DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 2);
+  assert_row(set, 0, "a, b 1", 1);
+  text_labels_close(set);
+  set = open_set(name, DATASET_TEST);
+  assert_row(set, 0, "d 3", 1);
+  assert_int_equal(text_labels_classes(set), 2);
+  text_labels_close(set);
+  text_testing_put("t.csv", "id,body,kind\n3,d,unknown\n");
+  refused(name, DATASET_TEST, STATUS_BAD_FILE, "t.csv, line 2: label \"unknown\"");
+  text_testing_put("h.tsv", "1\t2\nno\tyes\nno\tyes\nno\tyes\nno\tyes\nno\tno\n");
+  snprintf(name, sizeof name, "%s:text=1:label=2:header=yes", text_testing_name("tsv", "h.tsv"));
+  set = open_set(name, DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 4);
+  text_labels_close(set);
+}
+
+static void test_names(void **state) {
+  (void)state;
+  assert_true(text_labels_knows("cola:x") && text_labels_knows("agnews") && text_labels_knows("tsv:x"));
+  assert_true(text_labels_knows("csv:x:text=1"));
+  assert_false(text_labels_knows("csv:x")); /* a list of pictures */
+  assert_false(text_labels_knows("colab:x"));
+  refused("colab:x", DATASET_TRAIN, STATUS_BAD_VALUE, "cola:DIR");
+  refused("tsv:", DATASET_TRAIN, STATUS_BAD_VALUE, "a file is expected");
+  refused("tsv:x:text=", DATASET_TRAIN, STATUS_BAD_VALUE, "text=");
+  refused("tsv:x:text=1+2+3+4+5", DATASET_TRAIN, STATUS_BAD_VALUE, "1 to 4 columns");
+  refused("tsv:x:header=maybe", DATASET_TRAIN, STATUS_BAD_VALUE, "yes and no");
+}
+
+static void test_bad_rows(void **state) {
+  (void)state;
+  static const struct {
+    const char *rows, *options, *says;
+  } cases[] = {{"a\t1\nb\n", ":text=1:label=2", "f.tsv, line 2: a row of 1 columns; the label is expected in column 2"},
+               {"a\t1\n\nb\t\n", ":text=1:label=2", "f.tsv, line 3: an empty label"},
+               {"\t1\n", ":text=1:label=2", "f.tsv, line 1: an empty text"},
+               {"body\tlabel\nx\t1\n", ":text=text", "f.tsv, line 1: no column \"text\" in the header; it has body, label"},
+               {"text\tclass\nx\t1\n", "", "no column \"label\" in the header; it has text, class"},
+               {"text\tlabel\n", "", "f.tsv: no rows"},
+               {"", ":text=1:label=2", "f.tsv: no rows"},
+               {"a\t1\n", ":text=0:label=2", "counted from 1"},
+               {"a\t1\n", ":text=text:label=2:header=no", "needs a header"},
+               {"a\t1\n", ":text=1:label=2", "too few rows for a test part"}};
+  char name[700];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    text_testing_put("f.tsv", cases[i].rows);
+    snprintf(name, sizeof name, "%s%s", text_testing_name("tsv", "f.tsv"), cases[i].options);
+    LabelledText *set;
+    assert_int_not_equal(text_labels_open(&set, name, NULL, DATASET_TEST), STATUS_OK);
+    if (!strstr(status_message(), cases[i].says)) fail_msg("\"%s\" does not say \"%s\"", status_message(), cases[i].says);
+  }
+  testing_write("f.tsv", "a\t1\nb\0\t2\n", 9);
+  snprintf(name, sizeof name, "%s:text=1:label=2", text_testing_name("tsv", "f.tsv"));
+  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "f.tsv, line 2: a NUL byte");
+  text_testing_put("q.csv", "1,\"fine\"\n2,\"open\n");
+  snprintf(name, sizeof name, "%s:text=2:label=1", text_testing_name("csv", "q.csv"));
+  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "q.csv, line 2: malformed CSV");
+}
+
+/* ---- Batches ---- */
+
+static void put_rows(const char *relative, int rows) {
+  char text[8192] = "";
+  for (int i = 0; i < rows; i++) sprintf(text + strlen(text), "%.*s\t%d\n", 1 + i % 9, "abcdefghi", i % 3);
+  text_testing_put(relative, text);
+}
+
+static TextBatches *open_batches(const TextBatchesOptions *options, int rows, int32_t begin) {
+  char name[700];
+  int calls;
+  TextEncoder encoder = text_testing_encoder(&calls);
+  TextBatches *batches;
+  encoder.begin = begin;
+  put_rows("rows.tsv", rows);
+  snprintf(name, sizeof name, "%s:text=1:label=2:test=x", text_testing_name("tsv", "rows.tsv"));
+  LabelledText *set = open_set(name, DATASET_TRAIN);
+  assert_ok(text_batches_new(&batches, set, &encoder, options));
+  text_labels_close(set);
+  return batches;
+}
+
+static void test_batches_are_padded(void **state) {
+  (void)state;
+  TextBatches *batches = open_batches(&(TextBatchesOptions){.context = 6, .batch = 4}, 10, TEXT_TESTING_BEGIN);
+  LabelBatch batch;
+  assert_int_equal(text_batches_steps(batches), 3);
+  assert_int_equal(text_batches_width(batches), 6);
+  assert_int_equal(text_batches_cut(batches), 4); /* texts of 6 to 9 letters and a beginning */
+  for (int step = 0, text = 0; step < 3; step++) {
+    text_batches_next(batches, &batch);
+    assert_int_equal(batch.count, step == 2 ? 2 : 4);
+    assert_int_equal(batch.last, step == 2);
+    for (int row = 0; row < batch.count; row++, text++) {
+      int letters = 1 + text % 9, length = letters + 1 < 6 ? letters + 1 : 6;
+      assert_int_equal(batch.lengths[row], length);
+      assert_int_equal(batch.labels[row], text % 3);
+      assert_int_equal(batch.ids[row * 6], TEXT_TESTING_BEGIN);
+      for (int i = 1; i < 6; i++) assert_int_equal(batch.ids[row * 6 + i], i < length ? 'a' + i - 1 : 0);
+    }
+  }
+  text_batches_free(batches);
+  batches = open_batches(&(TextBatchesOptions){.context = 100, .batch = 4, .drop_last = true}, 5, -1);
+  assert_int_equal(text_batches_width(batches), 5);
+  assert_int_equal(text_batches_steps(batches), 1);
+  text_batches_free(batches);
+}
+
+static uint64_t sum_batch(TextBatches *batches) {
+  LabelBatch batch;
+  text_batches_next(batches, &batch);
+  uint64_t sum = (uint64_t)(batch.epoch * 100 + batch.step);
+  for (int i = 0; i < batch.count; i++) sum = sum * 31 + (uint64_t)(batch.lengths[i] * 4 + batch.labels[i]);
+  return sum;
+}
+
+static void test_batches_resume(void **state) {
+  (void)state;
+  TextBatchesOptions options = {.context = 8, .batch = 7, .shuffle = true, .seed = 3};
+  TextBatches *straight = open_batches(&options, 60, -1);
+  int steps = (int)text_batches_steps(straight);
+  for (int epoch = 0; epoch < 2; epoch++) {
+    for (int step = 0; step < steps; step++) {
+      TextBatches *resumed = open_batches(&options, 60, -1);
+      assert_ok(text_batches_seek(resumed, epoch, step));
+      assert_true(sum_batch(resumed) == sum_batch(straight));
+      text_batches_free(resumed);
+    }
+  }
+  assert_ok(text_batches_seek(straight, 0, steps));
+  LabelBatch batch;
+  text_batches_next(straight, &batch);
+  assert_int_equal(batch.epoch, 1);
+  assert_int_equal(batch.step, 0);
+  assert_fails(text_batches_seek(straight, 0, steps + 1), STATUS_BAD_VALUE, "another set");
+  int counts[3] = {0};
+  assert_ok(text_batches_seek(straight, 5, 0)); /* each row once, in any order */
+  do {
+    text_batches_next(straight, &batch);
+    for (int i = 0; i < batch.count; i++) counts[batch.labels[i]]++;
+  } while (!batch.last);
+  for (int i = 0; i < 3; i++) assert_int_equal(counts[i], 20);
+  text_batches_free(straight);
+}
+
+static Status encode_nothing(void *context, const char *text, size_t bytes, TokenList *out) {
+  (void)context, (void)text, (void)bytes, (void)out;
+  return STATUS_OK;
+}
+
+static void test_batches_refuse(void **state) {
+  (void)state;
+  char name[700];
+  int calls;
+  TextEncoder encoder = text_testing_encoder(&calls);
+  TextBatches *batches;
+  put_rows("rows.tsv", 5);
+  snprintf(name, sizeof name, "%s:text=1:label=2:test=x", text_testing_name("tsv", "rows.tsv"));
+  LabelledText *set = open_set(name, DATASET_TRAIN);
+  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.batch = 1}), STATUS_BAD_VALUE, "context of 0");
+  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4}), STATUS_BAD_VALUE, "batch of 0");
+  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 6, .drop_last = true}),
+               STATUS_BAD_VALUE, "make the batch smaller");
+  encoder.vocabulary = 'b';
+  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE, "id 98");
+  encoder.encode = encode_nothing;
+  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE,
+               "text 1, \"a\", has no tokens");
+  assert_null(batches);
+  text_labels_close(set);
+}
+
+static void count_real(const char *prefix, const char *relative, DatasetPart part, int64_t rows, const int64_t *classes) {
+  char name[600];
+  int64_t counts[4] = {0};
+  snprintf(name, sizeof name, "%s:%s", prefix, testing_shared(relative));
+  LabelledText *set = open_set(name, part);
+  assert_int_equal(text_labels_count(set), rows);
+  for (int64_t i = 0; i < rows; i++) {
+    int32_t label;
+    text_labels_text(set, i, &label);
+    counts[label]++;
+  }
+  for (int64_t i = 0; i < text_labels_classes(set); i++) assert_int_equal(counts[i], classes[i]);
+  text_labels_close(set);
+}
+
+static void test_real_sets(void **state) {
+  (void)state;
+  count_real("cola", "data/glue", DATASET_TRAIN, 8551, (int64_t[]){2528, 6023});
+  count_real("cola", "data/glue/CoLA", DATASET_TEST, 1043, (int64_t[]){322, 721});
+  count_real("sst2", "data/glue", DATASET_TRAIN, 20000, (int64_t[]){8915, 11085});
+  count_real("sst2", "data/glue", DATASET_TEST, 872, (int64_t[]){428, 444});
+  char name[600];
+  LabelledText *set;
+  int32_t label;
+  snprintf(name, sizeof name, "agnews:%s", testing_shared("data/agnews"));
+  set = open_set(name, DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 6080);
+  assert_memory_equal(text_labels_text(set, 0, &label), "Fears for T N pension after talks Unions representing", 53);
+  assert_int_equal(label, 2);
+  assert_string_equal(text_labels_names(set)[label], "Business");
+  text_labels_close(set);
+  set = open_set(name, DATASET_TEST);
+  assert_int_equal(text_labels_count(set), 1520);
+  text_labels_close(set);
+}
+
+int main(void) {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, testing_make_folder, testing_remove_folder)
+  const struct CMUnitTest tests[] = {CASE(test_glue),           CASE(test_agnews),         CASE(test_options),
+                                     CASE(test_names),          CASE(test_bad_rows),       CASE(test_batches_are_padded),
+                                     CASE(test_batches_resume), CASE(test_batches_refuse), CASE(test_real_sets)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

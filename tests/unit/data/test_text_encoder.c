@@ -1,0 +1,73 @@
+/* The encoder over real tokenizers: special ids, and that cutting long texts, where it is done, changes no token. */
+#include "data/text_encoder.h"
+#include "data/token_cache.h"
+#include "text_testing.h"
+
+static TokenCache *tokens(TextEncoder *encoder, const char *fingerprint, bool cuttable) {
+  TextSource *source;
+  TokenCache *cache;
+  TextEncoder changed = *encoder;
+  changed.fingerprint = fingerprint;
+  changed.cuttable = cuttable;
+  assert_ok(text_source_open(&source, text_testing_name("text", "long.txt"), NULL, TEXT_WHOLE));
+  assert_ok(token_cache_open(&cache, source, &changed, &(TokenCacheOptions){testing_path("cache"), true}));
+  text_source_close(source);
+  return cache;
+}
+
+/* Three megabytes of real text, which come in several blocks. */
+static void put_long_text(void) {
+  char *text;
+  size_t size;
+  assert_ok(files_read(testing_shared("data/enwiki/valid.txt"), 1 << 24, &text, &size));
+  char *thrice = malloc(3 * size);
+  assert_non_null(thrice);
+  for (int i = 0; i < 3; i++) memcpy(thrice + (size_t)i * size, text, size);
+  testing_write("long.txt", thrice, 3 * size);
+  free(thrice);
+  free(text);
+}
+
+static void check(const char *relative, bool cuttable, int32_t begin, int32_t separator) {
+  Tokenizer *tokenizer;
+  TextEncoder encoder;
+  put_long_text();
+  assert_ok(tokenizer_open(&tokenizer, testing_shared(relative)));
+  assert_ok(text_encoder_of(&encoder, tokenizer));
+  assert_int_equal(encoder.cuttable, cuttable);
+  assert_int_equal(encoder.begin, begin);
+  assert_int_equal(encoder.separator, separator);
+  TokenCache *cut = tokens(&encoder, encoder.fingerprint, encoder.cuttable), *whole = tokens(&encoder, "whole", false);
+  int64_t count = token_cache_facts(whole)->tokens;
+  assert_int_equal(token_cache_facts(cut)->tokens, count);
+  for (int64_t i = 0; i < count; i++) {
+    int32_t a, b;
+    token_cache_copy(cut, i, 1, &a);
+    token_cache_copy(whole, i, 1, &b);
+    assert_int_equal(a, b);
+  }
+  token_cache_close(cut);
+  token_cache_close(whole);
+  tokenizer_close(tokenizer);
+}
+
+static void test_gpt2(void **state) {
+  (void)state;
+  check("data/gpt2-tokenizer", true, -1, 50256);
+}
+
+static void test_llama3(void **state) {
+  (void)state;
+  check("data/llama3-tokenizer", true, 128000, 128001);
+}
+
+/* It puts a space before a text, so that halves are not what the whole is. */
+static void test_scored(void **state) {
+  (void)state;
+  check("data/stories260K", false, 1, 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama3), cmocka_unit_test(test_scored)};
+  return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
+}

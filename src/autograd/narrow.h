@@ -18,10 +18,12 @@ static inline float narrow_float_of_bits(uint32_t bits) {
 
 /* The exponent is moved by 112, that of infinities and NaNs twice; a subnormal m 2^-24 is the normal (1 + m 2^-10) 2^-14 less 2^-14. */
 static inline float narrow_half_to_float(uint16_t half) {
-  const uint32_t magnitude = (half & 0x7fffu) << 13, moved = magnitude + (112u << 23);
-  float value = narrow_float_of_bits(magnitude >= 31u << 23 ? moved + (112u << 23) : moved);
-  if (magnitude < 1u << 23) value = narrow_float_of_bits(moved + (1u << 23)) - narrow_float_of_bits(113u << 23);
-  return half & 0x8000u ? -value : value;
+  const uint32_t sign = (half & 0x8000u) << 16, magnitude = (half & 0x7fffu) << 13, moved = magnitude + (112u << 23);
+  const float less = narrow_float_of_bits(moved + (1u << 23)) - narrow_float_of_bits(113u << 23);
+  uint32_t subnormal;
+  memcpy(&subnormal, &less, sizeof subnormal);
+  const uint32_t normal = moved + (magnitude >= 31u << 23 ? 112u << 23 : 0u);
+  return narrow_float_of_bits(sign | (magnitude < 1u << 23 ? subnormal : normal)); /* no branch: loops become vectors */
 }
 
 static inline float narrow_bfloat_to_float(uint16_t bfloat) { return narrow_float_of_bits((uint32_t)bfloat << 16); }

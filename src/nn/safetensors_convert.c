@@ -2,6 +2,7 @@
  * Every narrowing is one rounding to nearest even: a double on its way to 16 bits is first rounded to odd, which keeps the ties apart.
  * Invariant: no arithmetic on subnormal floats (a thread may flush them to zero), no NaN loses its being one. */
 #include "nn/safetensors_convert.h"
+#include "autograd/narrow.h"
 #include <math.h>
 #include <string.h>
 
@@ -13,24 +14,10 @@ enum { CHUNK = 512 };
 
 /* ---- one number */
 
-static inline float from_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 static inline uint32_t to_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits;
-}
-
-/* The exponent is moved by 112; infinities and NaNs twice; a subnormal m 2^-24 is (1 + m 2^-10) 2^-14 - 2^-14, all normal numbers. */
-static inline float half_to_float(uint16_t half) {
-  uint32_t magnitude = ((uint32_t)half & 0x7fffu) << 13, sign = ((uint32_t)half & 0x8000u) << 16;
-  uint32_t normal = magnitude + (112u << 23) + (magnitude >= (31u << 23) ? 112u << 23 : 0u);
-  uint32_t subnormal = to_bits(from_bits(magnitude + (113u << 23)) - from_bits(113u << 23));
-  return from_bits(sign | (magnitude < (1u << 23) ? subnormal : normal));
 }
 
 /* Below 2^-14 the float adder does the rounding: 0.5 has its last bit where a half's subnormals have theirs. */
@@ -38,7 +25,7 @@ static inline uint16_t float_to_half(float value) {
   uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
   uint32_t payload = magnitude >> 13 & 0x3ffu;
   uint32_t nan = 0x7c00u | payload | (payload ? 0u : 0x200u);
-  uint32_t subnormal = to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f);
+  uint32_t subnormal = to_bits(narrow_float_of_bits(magnitude) + 0.5f) - to_bits(0.5f);
   uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
   uint32_t finite = magnitude < (113u << 23) ? subnormal : magnitude >= (143u << 23) ? 0x7c00u : normal;
   return (uint16_t)(sign | (magnitude > 0x7f800000u ? nan : finite));
@@ -52,7 +39,7 @@ static inline uint16_t float_to_bfloat(float value) {
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-float safetensors_half_to_float(uint16_t half) { return half_to_float(half); }
+float safetensors_half_to_float(uint16_t half) { return narrow_half_to_float(half); }
 uint16_t safetensors_float_to_half(float value) { return float_to_half(value); }
 uint16_t safetensors_float_to_bfloat(float value) { return float_to_bfloat(value); }
 
@@ -63,7 +50,7 @@ static inline float round_to_odd(double value) {
   if (back == value || isnan(value)) return nearest;
   uint32_t bits = to_bits(nearest);
   if (fabs(back) > fabs(value)) bits--; /* towards zero */
-  return from_bits(bits | 1u);
+  return narrow_float_of_bits(bits | 1u);
 }
 
 /* ---- arrays of one dtype. `load` widens, `store` narrows and returns the index of the first number that does not fit, or -1. */
@@ -80,11 +67,11 @@ static inline uint16_t load_16(const uint8_t *in, int64_t i) {
 }
 
 static void load_f16(double *wide, const uint8_t *in, int64_t count) {
-  for (int64_t i = 0; i < count; i++) wide[i] = (double)half_to_float(load_16(in, i));
+  for (int64_t i = 0; i < count; i++) wide[i] = (double)narrow_half_to_float(load_16(in, i));
 }
 
 static void load_bf16(double *wide, const uint8_t *in, int64_t count) {
-  for (int64_t i = 0; i < count; i++) wide[i] = (double)from_bits((uint32_t)load_16(in, i) << 16);
+  for (int64_t i = 0; i < count; i++) wide[i] = (double)narrow_bfloat_to_float(load_16(in, i));
 }
 
 static void load_f32(double *wide, const uint8_t *in, int64_t count) {

@@ -25,6 +25,11 @@ static void gelu_backward(const Kernels *table, int64_t at) { table->gelu_backwa
 static void gelu_tanh_backward(const Kernels *table, int64_t at) {
   table->gelu_tanh_backward(ROW, array[0] + at, array[2] + at, array[1] + at);
 }
+static void swiglu(const Kernels *table, int64_t at) { table->swiglu(ROW, array[0] + at, array[2] + at, array[1] + at); }
+static void swiglu_backward(const Kernels *table, int64_t at) {
+  table->swiglu_backward(ROW, array[0] + at, array[2] + at, array[3] + at, array[1] + at, array[4] + at);
+}
+static void rotate(const Kernels *table, int64_t at) { table->rotate(ROW / 2, 1, array[2], array[3], array[0] + at, array[1] + at); }
 static void layer_norm(const Kernels *table, int64_t at) {
   real mean, rstd;
   table->layer_norm(ROW, array[0] + at, array[2], array[3], (real)1e-5, array[1] + at, &mean, &rstd);
@@ -53,6 +58,9 @@ static void adamw(const Kernels *table, int64_t at) {
   table->adamw(ROW, array[0] + at, array[1] + at, array[2] + at, array[3] + at, 1, (real)1e-3, (real)0.9, (real)0.999, (real)0.1,
                (real)0.001, (real)1e-8, (real)0.01);
 }
+static uint16_t narrow[NUMBERS]; /* zeros: what they are takes no time */
+static void widen_half(const Kernels *table, int64_t at) { table->widen(NARROW_F16, ROW, narrow + at, array[1] + at); }
+static void widen_bfloat(const Kernels *table, int64_t at) { table->widen(NARROW_BF16, ROW, narrow + at, array[1] + at); }
 static void normal(const Kernels *table, int64_t at) { table->normal(ROW, 42, (uint64_t)at / 4, array[1] + at); }
 
 static const struct {
@@ -66,6 +74,9 @@ static const struct {
               {"bias_gelu_tanh", bias_gelu_tanh},
               {"gelu_backward", gelu_backward},
               {"gelu_tanh_backward", gelu_tanh_backward},
+              {"swiglu", swiglu},
+              {"swiglu_backward", swiglu_backward},
+              {"rotate", rotate},
               {"layer_norm", layer_norm},
               {"layer_norm_backward", layer_norm_backward},
               {"rms_norm", rms_norm},
@@ -75,6 +86,8 @@ static const struct {
               {"nearest", nearest},
               {"nearest_words", nearest_words},
               {"adamw", adamw},
+              {"widen, half", widen_half},
+              {"widen, bfloat", widen_bfloat},
               {"normal", normal}};
 
 static void reset_arrays(void) {

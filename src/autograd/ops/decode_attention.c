@@ -22,7 +22,7 @@ typedef struct Decode {
   int64_t tile_width, sum_width;
 } Decode;
 
-static bool is_site_x(const Decode *job) { return job->options.key.weight != NULL; }
+static bool is_site_x(const Decode *job) { return job->options.remote > 0 && job->options.key.weight != NULL; }
 /* Remote keys are made, tile by tile; otherwise the query was brought to the rows' side. */
 static bool projects_keys(const Decode *job) { return is_site_x(job) && job->options.rope != NULL; }
 static real *tile_of(const Decode *job, int thread) { return job->tile + thread * TILE * (job->tile_width + job->kv_width); }

@@ -142,6 +142,7 @@ static void check_case(const Case *c) {
 
 static const Case cases[] = {
     {"no remote rows", 4, 2, 6, 0, 1, 9, 0, .rope = true},
+    {"site x, no remote rows yet", 4, 2, 6, 20, 5, 9, 0, .bias = true},
     {"site x", 4, 4, 6, 24, 8, 9, 37, .bias = false},
     {"site x, bias", 4, 4, 6, 24, 8, 1, 37, .bias = true},
     {"site x, transposed", 3, 3, 8, 24, 4, 9, 150, .transposed = true, .bias = true},

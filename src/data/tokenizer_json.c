@@ -26,7 +26,7 @@ static Status check_unused(json_t *object, const char *const *names, const char 
 }
 
 static Status check_model(json_t *model) {
-  static const char *const unused[] = {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", NULL};
+  static const char *const unused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", NULL};
   if (!json_is_object(model)) return status_set(STATUS_BAD_FILE, "has no object \"model\"");
   if (json_object_get(model, "type") && !is_type(model, "BPE"))
     return status_set(STATUS_UNSUPPORTED, "the model's type is not BPE, the only one that is supported");

@@ -16,6 +16,7 @@ struct TextReader {
   char *path;
   int fd;
   struct archive *archive; /* of a .gz; NULL: plain */
+  bool empty;              /* a .gz with nothing in it */
   int64_t line;
   char held[3]; /* the first bytes, read ahead to look for a mark; `kept` of them are still to be delivered */
   size_t kept;
@@ -43,6 +44,7 @@ static Status archive_begin(TextReader *reader) {
   int code = archive_read_next_header(archive, &entry);
   if (archive_filter_code(archive, 0) != ARCHIVE_FILTER_GZIP)
     return status_set(STATUS_BAD_FILE, "%s: not packed by gzip, though its name ends in .gz", reader->path);
+  reader->empty = code == ARCHIVE_EOF;
   return code == ARCHIVE_OK || code == ARCHIVE_WARN || code == ARCHIVE_EOF ? STATUS_OK : archive_fault(reader);
 }
 
@@ -56,7 +58,7 @@ static Status fetch(TextReader *reader, char *buffer, size_t room, size_t *got) 
   *got = room < reader->kept ? room : reader->kept;
   memcpy(buffer, reader->held, *got);
   memmove(reader->held, reader->held + *got, reader->kept -= *got);
-  while (*got < room) {
+  while (*got < room && !reader->empty) {
     ssize_t more =
         reader->archive ? archive_read_data(reader->archive, buffer + *got, room - *got) : read(reader->fd, buffer + *got, room - *got);
     if (more < 0 && !reader->archive && errno == EINTR) continue;

@@ -26,7 +26,7 @@ static Status check_unused(json_t *object, const char *const *names, const char 
 }
 
 static Status check_model(json_t *model) {
-  static const char *const unused[] = {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", NULL};
+  static const char *const unused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", NULL};
   if (!json_is_object(model)) return status_set(STATUS_BAD_FILE, "has no object \"model\"");
   if (json_object_get(model, "type") && !is_type(model, "BPE"))
     return status_set(STATUS_UNSUPPORTED, "the model's type is not BPE, the only one that is supported");
@@ -161,14 +161,20 @@ Status tokenizer_json_parse(Tokenizer **tokenizer, const char *text, size_t size
 
 /* ---- Writing. A NULL somewhere inside makes the whole NULL: no memory. ---- */
 
+static json_t *added_token(int32_t id, const char *text, size_t size) {
+  return json_pack("{s:i, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (int)id, "content", text, size, "single_word", 0, "lstrip", 0, "rstrip", 0,
+                   "normalized", 0, "special", 1);
+}
+
 static json_t *added_object(const Tokenizer *tokenizer) {
   json_t *added = json_array();
   for (int32_t id = 0; id < tokenizer->pieces.count && added; id++) {
     size_t size;
     const char *text = bpe_pieces_text(&tokenizer->pieces, id, &size);
     if (bpe_pieces_find(&tokenizer->pieces, text, size) == id) continue;
-    json_array_append_new(added, json_pack("{s:i, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (int)id, "content", text, size, "single_word", 0,
-                                           "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
+    if (json_array_append_new(added, added_token(id, text, size)) == 0) continue;
+    json_decref(added);
+    added = NULL;
   }
   return added;
 }

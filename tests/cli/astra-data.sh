@@ -25,7 +25,7 @@ expect "help" 0 --help; out "^usage: astra-data"; out "^  get "; out "^  list ";
 [ "$(wc -l <"$work/out")" -le 24 ] || report "--help does not fit a screen"
 expect "short help" 0 -h; out "^usage: astra-data"
 expect "version" 0 --version; out "^astra-data [0-9]*\.[0-9]*\.[0-9]*$"
-for command in get list show; do
+for command in get list show tokenizer; do
   expect "help of $command" 0 $command --help; out "^usage: astra-data $command"; out "--json"; silent err
 done
 
@@ -87,6 +87,22 @@ expect "column that is missing" 1 show "csv:$work/rows.csv:text=words:label=kind
 mkdir -p "$ASTRA_HOME/datasets/wikitext-2/wikitext-2"
 expect "list, text stored" 0 list; out "stored in $ASTRA_HOME/datasets/wikitext-2"
 
+# A tokenizer from text, plain and packed; the merges follow from counting by hand: "ab" four times, "abab" twice, then nothing twice but " abab".
+printf 'abab abab\n' >"$work/text.txt"
+gzip -c "$work/text.txt" >"$work/more.txt.gz"
+expect "tokenizer" 0 tokenizer --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz" --json
+out "tokenizer of 259 pieces, trained on 20 bytes"; err "merging 100% 2/2"
+tail -n 1 "$work/out" | grep -q '^{"out":".*/tokenizer","pieces":259,"bytes":20,.*"fingerprint":"[0-9a-f]\{64\}"' || report "no JSON at the end"
+[ "$(cat "$work/tokenizer/merges.txt")" = $'#version: 0.2\na b\nab ab' ] || report "the merges are not those expected"
+grep -q '"<|endoftext|>": 258' "$work/tokenizer/vocab.json" || report "end of text is not the last piece"
+grep -q '"type": "BPE"' "$work/tokenizer/tokenizer.json" || report "tokenizer.json lacks its model"
+expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" "$work/text.txt"; silent err
+expect "tokenizer, too little text" 1 tokenizer --out "$work/none" "$work/text.txt"; err "it allows 25[0-9]"; [ ! -e "$work/none" ] || report "something was made"
+expect "tokenizer of a missing file" 1 tokenizer --out "$work/none" "$work/nothing.txt"; err "nothing.txt"
+expect "tokenizer of a folder" 1 tokenizer --out "$work/none" "$work"; err "directory"
+expect "tokenizer to nowhere" 2 tokenizer "$work/text.txt"; err "--out"
+expect "tokenizer of nothing" 2 tokenizer --out "$work/none"; err "no FILE"
+expect "tokenizer too small" 2 tokenizer --vocab 256 --out "$work/none" "$work/text.txt"; err "--vocab"; err "257 to 1000000"
 name="full output"; "$program" list >/dev/full 2>"$work/err"; [ $? = 1 ] || report "a full disk under stdout is not noticed"; err "standard output"
 
 [ $failed = 0 ] && echo "astra-data: command line as expected"

@@ -12,12 +12,13 @@
 #include "train/state.h"
 #include "train/trainer.h"
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
-static const char ABOUT[] = "Fine-tunes a vision transformer to run on several devices that exchange vector-quantised codes.";
+static const char ABOUT[] = "Trains a vision transformer or a language model to run on several devices that exchange vector-quantised codes.";
 
 static void help(FILE *stream) {
   TrainCommand command;
@@ -30,7 +31,8 @@ static void help(FILE *stream) {
 static char *default_out(const TrainOptions *options) {
   static char path[512];
   int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "%s-%s-g%lld", options->model, options->dataset, (long long)options->groups);
+  snprintf(path + at, sizeof path - (size_t)at, "%s-%s-g%lld", options->model, options->dataset ? options->dataset : "cifar100",
+           (long long)options->groups);
   for (char *c = path + at; *c; c++)
     if (*c == '/' || *c == ':') *c = '-';
   return path;
@@ -55,9 +57,9 @@ static const char *devices_text(const AstraConfig *astra, char text[32]) {
 static void describe(const Session *session) {
   const ModelConfig *config = session->config;
   char devices[32];
-  log_info("%s", dataset_describe(session->train));
+  log_info("%s", session->task->describe(session, TASK_TRAIN));
   log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
-           (long long)config->width, (long long)config_tokens(config), (double)param_count_numbers(model_params(session->model)) / 1e6,
+           (long long)config->width, (long long)session->tokens, (double)param_count_numbers(model_params(session->model)) / 1e6,
            session->origin, session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
   if (session_astra(session))
@@ -65,11 +67,26 @@ static void describe(const Session *session) {
              config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
 }
 
+/* One object: for each measure of the task "NAME_plain" and "NAME", on the devices. What there is no number for is null. */
+static json_t *result_json(const Session *session, const TrainResult *result, const char *checkpoint) {
+  const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
+  double devices[TASK_MEASURES], plain[TASK_MEASURES];
+  char name[64];
+  json_t *object = json_pack("{s:s, s:I, s:f}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss", result->loss);
+  session->task->measure(&best->score, devices);
+  session->task->measure(&result->plain.score, plain);
+  for (int m = 0; session->task->measures[m] != NULL; m++) {
+    snprintf(name, sizeof name, "%s_plain", session->task->measures[m]);
+    json_object_set_new(object, name, isfinite(plain[m]) ? json_real(plain[m]) : json_null());
+    json_object_set_new(object, session->task->measures[m], isfinite(devices[m]) ? json_real(devices[m]) : json_null());
+  }
+  json_object_set_new(object, "seconds", json_real(result->seconds));
+  json_object_set_new(object, "eval_samples", json_integer((json_int_t)result->plain.samples));
+  return object;
+}
+
 static Status print_json(const Session *session, const TrainResult *result, const char *checkpoint) {
-  json_t *object = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss",
-                             result->loss, "accuracy_plain", result->plain.accuracy, "accuracy",
-                             session_astra(session) ? result->emulated.accuracy : result->plain.accuracy, "seconds", result->seconds,
-                             "eval_samples", (json_int_t)result->plain.samples);
+  json_t *object = result_json(session, result, checkpoint);
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   if (text != NULL) puts(text);
   free(text);
@@ -95,16 +112,24 @@ static Status read_codebooks(Session *session) {
   return codebooks_read(session, path);
 }
 
+static void print_evaluation(const Session *session, const TrainResult *result) {
+  char devices[TASK_TEXT], plain[TASK_TEXT];
+  const Task *task = session->task;
+  task->tell(&result->emulated.score, devices);
+  task->tell(&result->plain.score, plain);
+  if (session_astra(session))
+    printf("%s on %d emulated devices, %s plain (%lld %s)\n", devices, session->config->astra.devices,
+           plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->sample);
+  else
+    printf("%s (%lld %s)\n", plain, (long long)result->plain.samples, task->sample);
+}
+
 static Status evaluate_only(Session *session, TrainResult *result) {
   *result = (TrainResult){0};
   TRY(read_codebooks(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
-  if (session_astra(session))
-    printf("accuracy %.2f%% on %d emulated devices, %.2f%% plain (%lld pictures)\n", 100 * result->emulated.accuracy,
-           session->config->astra.devices, 100 * result->plain.accuracy, (long long)result->plain.samples);
-  else
-    printf("accuracy %.2f%% (%lld pictures)\n", 100 * result->plain.accuracy, (long long)result->plain.samples);
+  print_evaluation(session, result);
   return STATUS_OK;
 }
 
@@ -127,7 +152,7 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
 static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
-  TRY(session_open(&session, &command->train, !command->eval_only));
+  TRY(session_open(&session, &command->train, command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN));
   if (!command->train.quiet) describe(&session);
   Status status = command->dry_run     ? plan_print(&session, command->json)
                   : command->eval_only ? evaluate_only(&session, &result)

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/evaluation_report.h"
 #include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include "train/codebooks.h"
@@ -11,8 +12,6 @@
 #include "train/plan.h"
 #include "train/state.h"
 #include "train/trainer.h"
-#include <jansson.h>
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,33 +66,6 @@ static void describe(const Session *session) {
              config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
 }
 
-/* One object: for each measure of the task "NAME_plain" and "NAME", on the devices. What there is no number for is null. */
-static json_t *result_json(const Session *session, const TrainResult *result, const char *checkpoint) {
-  const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
-  double devices[TASK_MEASURES], plain[TASK_MEASURES];
-  char name[64];
-  json_t *object = json_pack("{s:s, s:I, s:f}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss", result->loss);
-  session->task->measure(&best->score, devices);
-  session->task->measure(&result->plain.score, plain);
-  for (int m = 0; session->task->measures[m] != NULL; m++) {
-    snprintf(name, sizeof name, "%s_plain", session->task->measures[m]);
-    json_object_set_new(object, name, isfinite(plain[m]) ? json_real(plain[m]) : json_null());
-    json_object_set_new(object, session->task->measures[m], isfinite(devices[m]) ? json_real(devices[m]) : json_null());
-  }
-  json_object_set_new(object, "seconds", json_real(result->seconds));
-  json_object_set_new(object, "eval_samples", json_integer((json_int_t)result->plain.samples));
-  return object;
-}
-
-static Status print_json(const Session *session, const TrainResult *result, const char *checkpoint) {
-  json_t *object = result_json(session, result, checkpoint);
-  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  if (text != NULL) puts(text);
-  free(text);
-  json_decref(object);
-  return text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
-}
-
 static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks;
@@ -112,25 +84,12 @@ static Status read_codebooks(Session *session) {
   return codebooks_read(session, path);
 }
 
-static void print_evaluation(const Session *session, const TrainResult *result) {
-  char devices[TASK_TEXT], plain[TASK_TEXT];
-  const Task *task = session->task;
-  task->tell(&result->emulated.score, devices);
-  task->tell(&result->plain.score, plain);
-  if (session_astra(session))
-    printf("%s on %d emulated devices, %s plain (%lld %s)\n", devices, session->config->astra.devices,
-           plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->sample);
-  else
-    printf("%s (%lld %s)\n", plain, (long long)result->plain.samples, task->sample);
-}
-
 static Status evaluate_only(Session *session, TrainResult *result) {
   *result = (TrainResult){0};
   TRY(read_codebooks(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
-  print_evaluation(session, result);
-  return STATUS_OK;
+  return evaluation_report_text(session, result);
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
@@ -158,9 +117,18 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
                   : command->eval_only ? evaluate_only(&session, &result)
                                        : train(&session, command, argc, argv, &result);
   if (status == STATUS_OK && command->json && !command->dry_run)
-    status = print_json(&session, &result, command->eval_only ? session.origin : session.options.out);
+    status = evaluation_report_json(&session, &result, command->eval_only ? session.origin : session.options.out);
   session_close(&session);
   return status;
+}
+
+/* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind. */
+static Status check_evaluation(const TrainCommand *command) {
+  const TrainOptions *train = &command->train;
+  const char *name = train->perplexity >= 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
+  if (train->test_part != TEXT_VALID) name = "eval-part";
+  if (name == NULL || command->eval_only) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
 }
 
 static Status parse(TrainCommand *command, int argc, char **argv) {
@@ -175,6 +143,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   if (status == STATUS_OK && command->resume != NULL) status = train_options_resume(command, table, argc, argv);
   if (status == STATUS_OK && command->train.model == NULL)
     status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  if (status == STATUS_OK) status = check_evaluation(command);
   if (status == STATUS_OK) status = train_options_inherit(command, table);
   return status;
 }

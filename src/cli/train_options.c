@@ -81,6 +81,11 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_FLAG, "dry-run", 0, &command->dry_run,
        .help = "print parameters, memory, FLOPs and bits; write the first batch as a picture"},
       {OPTION_FLAG, "eval-only", 0, &command->eval_only, .help = "evaluate the weights and stop"},
+      {OPTION_CHOICE, "perplexity", 0, &t->perplexity, .choices = "token|word|byte|gpt2-paper",
+       .help = "with --eval-only on text: per what"},
+      {OPTION_INT, "stride", 0, &t->stride, "N", .least = 0, .most = 1 << 20,
+       .help = "with --eval-only on text: tokens from window to window; 0: the context"},
+      {OPTION_CHOICE, "eval-part", 0, &t->test_part, .choices = "train|valid|test|whole", .help = "with --eval-only on text: which part"},
       {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "warnings and errors only"},
       {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object as the last line on stdout"},
       {OPTION_GROUP, .help = NULL}};

@@ -217,7 +217,7 @@ static void measure(const TaskScore *score, double values[TASK_MEASURES]) {
 static void tell(const TaskScore *score, char text[TASK_TEXT]) {
   double values[TASK_MEASURES];
   measure(score, values);
-  snprintf(text, TASK_TEXT, "perplexity %.2f (%.3f bits per byte)", values[0], values[1]);
+  snprintf(text, TASK_TEXT, "perplexity %.2f a token (%.3f bits a byte)", values[0], values[1]);
 }
 
 enum { SHOWN = 400 /* bytes of text */ };

@@ -20,6 +20,7 @@ static Pictures *own(const Session *session) { return session->data; }
 static Status refuse_text_options(const TrainOptions *options) {
   const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : options->stride ? "stride" : NULL;
   if (options->perplexity >= 0) wrong = "perplexity";
+  if (options->test_part != TEXT_VALID) wrong = "eval-part";
   if (wrong == NULL) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds pictures", wrong, options->dataset);
 }

@@ -24,9 +24,9 @@ static Status open_sets(Session *session) {
   Texts *texts = session->data = calloc(1, sizeof *texts);
   if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(task_tokenizer_refuse_pictures(options));
-  if (options->perplexity >= 0 || options->stride > 0)
-    return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify",
-                      options->stride > 0 ? "stride" : "perplexity", options->dataset);
+  const char *wrong = options->perplexity >= 0 ? "perplexity" : options->stride > 0 ? "stride" : NULL;
+  if (options->test_part != TEXT_VALID) wrong = "eval-part";
+  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, options->dataset);
   TRY(task_tokenizer_open(session, &texts->tokenizer));
   TRY(text_labels_open(&texts->set[TASK_TRAIN], options->dataset, options->data_dir, DATASET_TRAIN));
   TRY(text_labels_open(&texts->set[TASK_TEST], options->dataset, options->data_dir, DATASET_TEST));

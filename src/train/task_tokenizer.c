@@ -67,9 +67,10 @@ Status task_tokenizer_configure(const Session *session, const Tokenizer *tokeniz
   return STATUS_OK;
 }
 
-Status task_tokenizer_context(const Session *session, const ModelConfig *config, int64_t *context) {
+Status task_tokenizer_context(const Session *session, ModelConfig *config, int64_t *context) {
   const TrainOptions *options = &session->options;
   *context = options->context > 0 ? options->context : config->context;
+  if (from_scratch(options)) config->context = *context; /* positions that no window reaches would stay as they were drawn */
   if (*context <= config->context) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--context %lld: the model %s takes at most %lld tokens", (long long)*context, options->model,
                     (long long)config->context);

@@ -12,8 +12,9 @@ Status task_tokenizer_open(const Session *session, Tokenizer **tokenizer);
  * it, padded perhaps (BAD_VALUE names both). Ids of begin and end are set where the configuration has none. */
 Status task_tokenizer_configure(const Session *session, const Tokenizer *tokenizer, ModelConfig *config);
 
-/* The context of a run: --context, or the model's; BAD_USAGE where it is longer than that. */
-Status task_tokenizer_context(const Session *session, const ModelConfig *config, int64_t *context);
+/* The context of a run: --context, or the model's. A model that starts from scratch is made for that context, which of any other one has to
+ * be within the model's (BAD_USAGE). */
+Status task_tokenizer_context(const Session *session, ModelConfig *config, int64_t *context);
 
 /* BAD_USAGE where an option is given that only pictures have. */
 Status task_tokenizer_refuse_pictures(const TrainOptions *options);

@@ -111,7 +111,8 @@ static Status model_missing(void) {
 static const char *default_out(const TrainOptions *train) {
   static char path[512];
   int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "codebooks-%s-%s-g%lld", train->model, train->dataset, (long long)train->groups);
+  snprintf(path + at, sizeof path - (size_t)at, "codebooks-%s-%s-g%lld", train->model, train->dataset ? train->dataset : "cifar100",
+           (long long)train->groups);
   for (char *c = path + at; *c; c++)
     if (*c == '/' || *c == ':') *c = '-';
   return path;
@@ -119,7 +120,7 @@ static const char *default_out(const TrainOptions *train) {
 
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
-  if (!train->quiet) log_info("%s; weights from %s", dataset_describe(session->train), session->origin);
+  if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TRAIN), session->origin);
   TRY(checkpoint_refuse_codebooks(train->out)); /* both before the work, not after it */
   TRY(out_directory_try(train->out, NULL, "codebooks.safetensors"));
   Status status = codebooks_fit_judged(session, reports);
@@ -132,7 +133,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
 static Status judge_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   TRY(codebooks_read(session, train->codebooks));
-  if (!train->quiet) log_info("%s; weights from %s", dataset_describe(session->test), session->origin);
+  if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TEST), session->origin);
   TRY(codebooks_judge(session, train->eval_samples, reports));
   return codebook_report_judged(session->config, train->codebooks, reports, kmeans->shared.json);
 }
@@ -141,7 +142,7 @@ static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, 
   Session session;
   TRY(kernels_check());
   TRY(threads_start((int)kmeans->shared.train.threads));
-  Status status = session_open(&session, &kmeans->shared.train, false);
+  Status status = session_open(&session, &kmeans->shared.train, SESSION_LOOK);
   if (status == STATUS_OK) {
     CodebookReport *reports = calloc((size_t)(session.emulation.blocks * session.emulation.sites), sizeof *reports);
     status = reports ? work(kmeans, &session, reports) : status_set(STATUS_NO_MEMORY, "no memory for a report");

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/evaluation_report.h"
 #include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include "train/codebooks.h"
@@ -11,13 +12,12 @@
 #include "train/plan.h"
 #include "train/state.h"
 #include "train/trainer.h"
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
-static const char ABOUT[] = "Fine-tunes a vision transformer to run on several devices that exchange vector-quantised codes.";
+static const char ABOUT[] = "Trains a vision transformer or a language model to run on several devices that exchange vector-quantised codes.";
 
 static void help(FILE *stream) {
   TrainCommand command;
@@ -30,7 +30,8 @@ static void help(FILE *stream) {
 static char *default_out(const TrainOptions *options) {
   static char path[512];
   int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "%s-%s-g%lld", options->model, options->dataset, (long long)options->groups);
+  snprintf(path + at, sizeof path - (size_t)at, "%s-%s-g%lld", options->model, options->dataset ? options->dataset : "cifar100",
+           (long long)options->groups);
   for (char *c = path + at; *c; c++)
     if (*c == '/' || *c == ':') *c = '-';
   return path;
@@ -55,26 +56,14 @@ static const char *devices_text(const AstraConfig *astra, char text[32]) {
 static void describe(const Session *session) {
   const ModelConfig *config = session->config;
   char devices[32];
-  log_info("%s", dataset_describe(session->train));
+  log_info("%s", session->task->describe(session, TASK_TRAIN));
   log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
-           (long long)config->width, (long long)config_tokens(config), (double)param_count_numbers(model_params(session->model)) / 1e6,
+           (long long)config->width, (long long)session->tokens, (double)param_count_numbers(model_params(session->model)) / 1e6,
            session->origin, session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
   if (session_astra(session))
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
              config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
-}
-
-static Status print_json(const Session *session, const TrainResult *result, const char *checkpoint) {
-  json_t *object = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I}", "checkpoint", checkpoint, "steps", (json_int_t)result->steps, "loss",
-                             result->loss, "accuracy_plain", result->plain.accuracy, "accuracy",
-                             session_astra(session) ? result->emulated.accuracy : result->plain.accuracy, "seconds", result->seconds,
-                             "eval_samples", (json_int_t)result->plain.samples);
-  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  if (text != NULL) puts(text);
-  free(text);
-  json_decref(object);
-  return text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
 }
 
 static Status start_codebooks(Session *session) {
@@ -100,12 +89,7 @@ static Status evaluate_only(Session *session, TrainResult *result) {
   TRY(read_codebooks(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
-  if (session_astra(session))
-    printf("accuracy %.2f%% on %d emulated devices, %.2f%% plain (%lld pictures)\n", 100 * result->emulated.accuracy,
-           session->config->astra.devices, 100 * result->plain.accuracy, (long long)result->plain.samples);
-  else
-    printf("accuracy %.2f%% (%lld pictures)\n", 100 * result->plain.accuracy, (long long)result->plain.samples);
-  return STATUS_OK;
+  return evaluation_report_text(session, result);
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
@@ -127,15 +111,24 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
 static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
-  TRY(session_open(&session, &command->train, !command->eval_only));
+  TRY(session_open(&session, &command->train, command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN));
   if (!command->train.quiet) describe(&session);
   Status status = command->dry_run     ? plan_print(&session, command->json)
                   : command->eval_only ? evaluate_only(&session, &result)
                                        : train(&session, command, argc, argv, &result);
   if (status == STATUS_OK && command->json && !command->dry_run)
-    status = print_json(&session, &result, command->eval_only ? session.origin : session.options.out);
+    status = evaluation_report_json(&session, &result, command->eval_only ? session.origin : session.options.out);
   session_close(&session);
   return status;
+}
+
+/* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind. */
+static Status check_evaluation(const TrainCommand *command) {
+  const TrainOptions *train = &command->train;
+  const char *name = train->perplexity >= 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
+  if (train->test_part != TEXT_VALID) name = "eval-part";
+  if (name == NULL || command->eval_only) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
 }
 
 static Status parse(TrainCommand *command, int argc, char **argv) {
@@ -150,6 +143,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   if (status == STATUS_OK && command->resume != NULL) status = train_options_resume(command, table, argc, argv);
   if (status == STATUS_OK && command->train.model == NULL)
     status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  if (status == STATUS_OK) status = check_evaluation(command);
   if (status == STATUS_OK) status = train_options_inherit(command, table);
   return status;
 }

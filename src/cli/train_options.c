@@ -13,9 +13,11 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
   OptimizerOptions *o = &t->optimizer;
   Option list[] = {
       {OPTION_GROUP, .help = "What to train, on what"},
-      {OPTION_TEXT, "model", 'm', &t->model, "NAME", .help = "vit-base, vit-small, vit-tiny, vit-cifar, or a checkpoint's directory"},
+      {OPTION_TEXT, "model", 'm', &t->model, "NAME", .help = "vit-base, vit-cifar, gpt2, gpt2-mini, llama-mini..., or a checkpoint's directory"},
       {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME",
-       .help = "cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE or synthetic:WxH:CLASSES"},
+       .help = "cifar100 (of pictures), folder:DIR, csv:FILE, text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE..."},
+      {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR", .help = "of texts (default: what lies beside the model)"},
+      {OPTION_INT, "context", 0, &t->context, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors file, random or mimetic"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},
@@ -27,7 +29,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
        .help = "codewords of each group"},
       {OPTION_RANGE, "devices", 'n', t->devices, "N", .least = 1, .most = SESSION_DEVICES,
        .help = "devices, 4 or 2-8 (drawn for each batch)"},
-      {OPTION_CHOICE, "map", 0, &t->map, .choices = "even|fixed|dirichlet", .help = "tokens per device"},
+      {OPTION_CHOICE, "map", 0, &t->map, .choices = "even|fixed|dirichlet|auto",
+       .help = "tokens per device; auto: even for pictures, dirichlet for texts"},
+      {OPTION_CHOICE, "site", 0, &t->site, .choices = "x|kv|auto", .help = "what is quantised; auto: kv for Llama"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "tokens of each device for --map fixed: 28,12,12,12"},
       {OPTION_REAL, "concentration", 0, &t->concentration, "A", .least = 0.01, .most = 1e6, .help = "of --map dirichlet"},
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
@@ -46,9 +50,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "plus-plus|random", .help = "first centres"},
       {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .least = 0, .most = 1e9, .help = "samples an iteration; 0: all"},
       {OPTION_GROUP, .help = "Training"},
-      {OPTION_INT, "epochs", 'e', &t->epochs, "N", .least = 1, .most = 1e6, .help = "passes over the data"},
+      {OPTION_INT, "epochs", 'e', &t->epochs, "N", .least = 0, .most = 1e6, .help = "passes over the data; 0: 32 of pictures, 1 of text:"},
       {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .least = 0, .most = 1e12, .help = "stop after so many steps; 0: epochs decide"},
-      {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 1, .most = 65536, .help = "pictures in a batch"},
+      {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 0, .most = 65536, .help = "samples in a batch; 0: 64 pictures, 8 windows of text"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
       {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100, .help = "highest learning rate"},
       {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12, .help = "linear warm-up, then cosine"},
@@ -66,7 +70,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_REAL, "patch-drop", 0, &t->patch_drop, "PART", .least = 0, .most = 0.95,
        .help = "of the patches, in the first 80% of the steps (plain model)"},
       {OPTION_GROUP, .help = "Looking and keeping"},
-      {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test pictures an evaluation; 0: all"},
+      {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test samples an evaluation; 0: all"},
       {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .least = 1, .most = 1e6, .help = "between evaluations"},
       {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .least = 1, .most = 1e9, .help = "between lines"},
       {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .least = 1, .most = 1e9, .help = "between checkpoints"},
@@ -77,6 +81,11 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_FLAG, "dry-run", 0, &command->dry_run,
        .help = "print parameters, memory, FLOPs and bits; write the first batch as a picture"},
       {OPTION_FLAG, "eval-only", 0, &command->eval_only, .help = "evaluate the weights and stop"},
+      {OPTION_CHOICE, "perplexity", 0, &t->perplexity, .choices = "token|word|byte|gpt2-paper",
+       .help = "with --eval-only on text: per what"},
+      {OPTION_INT, "stride", 0, &t->stride, "N", .least = 0, .most = 1 << 20,
+       .help = "with --eval-only on text: tokens from window to window; 0: the context"},
+      {OPTION_CHOICE, "eval-part", 0, &t->test_part, .choices = "train|valid|test|whole", .help = "with --eval-only on text: which part"},
       {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "warnings and errors only"},
       {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object as the last line on stdout"},
       {OPTION_GROUP, .help = NULL}};
@@ -102,6 +111,7 @@ static void inherit(TrainCommand *command, const Option *table, const AstraConfi
   if (!given(table, "class-token")) train->class_token = (int)astra->class_token;
   if (!given(table, "commitment")) train->commitment_weight = astra->commitment_weight;
   if (!given(table, "noise")) train->noise = astra->noise;
+  if (!given(table, "site")) train->site = (int)astra->site;
   if (given(table, "devices")) return;
   train->devices[0] = astra->devices_least;
   train->devices[1] = astra->devices;

@@ -19,7 +19,7 @@ static void draw_codewords(Session *session) {
 static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
   draw_codewords(session);
-  return emulate_start_ema(&session->emulation, session->options.batch * config_tokens(session->config));
+  return emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
 }
 
 Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most) {
@@ -56,7 +56,7 @@ void bench_step_profile(BenchStep *bench) { tape_profile(bench->session.tape, ad
 
 /* ---------------------------------------------------------------- one step */
 
-static Status train_once(Session *session, const Batch *batch) {
+static Status train_once(Session *session, const TaskBatch *batch) {
   Tape *tape = session->tape;
   StepResult result;
   double norm, begun = tape_clock(tape);
@@ -74,7 +74,7 @@ static Status place_tokens(Session *session, const TokenLayout **layout, Exchang
   *layout = &session->plain_layout;
   *exchange = NULL;
   if (!session_astra(session)) return STATUS_OK;
-  int64_t counts[SESSION_DEVICES], tokens = config_tokens(session->config);
+  int64_t counts[SESSION_DEVICES], tokens = session->tokens;
   int devices = session->config->astra.devices;
   layout_even_counts(tokens, devices, counts);
   TRY(layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1));
@@ -84,14 +84,13 @@ static Status place_tokens(Session *session, const TokenLayout **layout, Exchang
   return STATUS_OK;
 }
 
-static Status forward_once(Session *session, const Batch *batch) {
+static Status forward_once(Session *session, const TaskBatch *batch) {
   const TokenLayout *layout;
   Exchange *exchange;
   TRY(place_tokens(session, &layout, &exchange));
+  TaskScore score = {0};
   tape_record(session->tape, false);
-  Tensor *pixels = session_pixels(session->tape, batch, session->config);
-  model_classify(session->model, session->tape,
-                 model_encode(session->model, session->tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
+  session->task->loss(session, batch, layout, exchange, &score);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
   return status;
@@ -108,12 +107,12 @@ static BenchSample usage_now(void) {
 
 Status bench_step_run(BenchStep *bench, bool keep) {
   Session *session = &bench->session;
-  Batch batch;
+  TaskBatch batch;
   BenchSample before = usage_now();
   matmul_reset_count();
   bench->products_before = 0;
   double begun = clock_now(), waited = tape_clock(session->tape);
-  TRY(loader_next(session->train_loader, &batch));
+  TRY(session->task->next(session, TASK_TRAIN, &batch));
   tape_note(session->tape, "wait for data", TAPE_AROUND, waited);
   TRY(bench->forward ? forward_once(session, &batch) : train_once(session, &batch));
   MatmulCount products = matmul_counted();

@@ -1,5 +1,5 @@
-/* K-means over streamed embeddings: see codebooks.h. A watcher on the plain model's forward pass keeps random rows of every picture, so
- * that one pass over some pictures fills the samples of all blocks at once. */
+/* K-means over streamed embeddings: see codebooks.h. A watcher on the plain model's forward pass keeps random rows of every
+ * picture or window of text, so that one pass over some of them fills the samples of all blocks at once. */
 #include "train/codebooks.h"
 #include "autograd/kernels/kernels.h"
 #include "base/clock.h"
@@ -8,47 +8,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAM_SAMPLES = 16, SAMPLES_PER_CODE = 16, ROWS_PER_PICTURE = 64 };
+enum { STREAM_SAMPLES = 16, SAMPLES_PER_CODE = 16, ROWS_PER_SAMPLE = 64 };
 
 typedef struct Watcher {
   Exchange exchange; /* its begin is called with each site's activations */
   real *samples;     /* [sites, limit, width] */
   int64_t limit, width, filled;
-  int64_t per_picture, tokens;
-  int32_t *chosen; /* [pictures of the batch, per_picture] token rows, the same for all sites */
-  int64_t taken;   /* rows of this batch that still fit */
+  int64_t per_sample, tokens;
+  int64_t first;   /* row of a sample's first token: 1 behind a class token */
+  int64_t *chosen; /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
+  int64_t taken;   /* of them: rows of this batch, as many as still fit */
   int sites;
 } Watcher;
 
 static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
   (void)layout;
   Watcher *watcher = (Watcher *)self;
-  int64_t stride = h->shape[1];
   real *to = watcher->samples + ((int64_t)(block * watcher->sites + site) * watcher->limit + watcher->filled) * watcher->width;
   for (int64_t i = 0; i < watcher->taken; i++)
-    memcpy(to + i * watcher->width, h->value + (i / watcher->per_picture * stride + 1 + watcher->chosen[i]) * watcher->width,
-           (size_t)watcher->width * sizeof *to);
+    memcpy(to + i * watcher->width, h->value + watcher->chosen[i] * watcher->width, (size_t)watcher->width * sizeof *to);
   return tape_status(tape);
 }
 
-/* Which rows of each picture: a random choice without repetition. */
-static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, int64_t pictures) {
-  for (int64_t picture = 0; picture < pictures; picture++) {
-    for (int64_t t = 0; t < watcher->tokens; t++) tokens[t] = (int32_t)t;
-    rng_shuffle(rng, tokens, watcher->tokens);
-    memcpy(watcher->chosen + picture * watcher->per_picture, tokens, (size_t)watcher->per_picture * sizeof *tokens);
+/* Which rows of each sample: a random choice without repetition among those that are not padding. */
+static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, const TaskBatch *batch) {
+  watcher->taken = 0;
+  for (int64_t sample = 0; sample < batch->count; sample++) {
+    int64_t length = batch->lengths ? batch->lengths[sample] : watcher->tokens;
+    for (int64_t t = 0; t < length; t++) tokens[t] = (int32_t)t;
+    rng_shuffle(rng, tokens, length);
+    for (int64_t i = 0; i < length && i < watcher->per_sample; i++)
+      watcher->chosen[watcher->taken++] = sample * (watcher->first + watcher->tokens) + watcher->first + tokens[i];
   }
-  watcher->taken = pictures * watcher->per_picture;
   if (watcher->taken > watcher->limit - watcher->filled) watcher->taken = watcher->limit - watcher->filled;
 }
 
-static Status watch_batch(Session *session, Loader *loader, Watcher *watcher, Rng *rng) {
-  Batch batch;
-  TRY(loader_next(loader, &batch));
-  choose_rows(watcher, rng, session->order, batch.count);
-  Tensor *pixels = session_pixels(session->tape, &batch, session->config);
+static Status watch_batch(Session *session, TaskPart part, Watcher *watcher, Rng *rng) {
+  TaskBatch batch;
+  TRY(session->task->next(session, part, &batch));
+  choose_rows(watcher, rng, session->order, &batch);
+  ModelInput input = task_input(session->tape, &batch, session->config);
   model_watch(session->model, &watcher->exchange);
-  model_encode(session->model, session->tape, &(ModelInput){.pixels = pixels}, &session->plain_layout, NULL, MODEL_ROWS_CLASS);
+  model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
+               session->task->decoder ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
   model_watch(session->model, NULL);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
@@ -56,34 +58,37 @@ static Status watch_batch(Session *session, Loader *loader, Watcher *watcher, Rn
   return status;
 }
 
-static Status watch_all(Session *session, Loader *loader, Watcher *watcher) {
+static Status watch_all(Session *session, TaskPart part, Watcher *watcher) {
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_SAMPLES);
   Progress progress;
   progress_start(&progress, "embeddings", watcher->limit, session->options.quiet);
   tape_record(session->tape, false);
-  Status status = loader_seek(loader, 0, 0);
+  Status status = session->task->seek(session, part, 0, 0);
   while (status == STATUS_OK && watcher->filled < watcher->limit) {
-    status = watch_batch(session, loader, watcher, &rng);
+    status = watch_batch(session, part, watcher, &rng);
     progress_update(&progress, watcher->filled, NULL);
   }
   progress_finish(&progress, watcher->filled, NULL);
   return status;
 }
 
+/* Rows that a sample gives at most. */
+static int64_t rows_per_sample(const Session *session) { return session->tokens < ROWS_PER_SAMPLE ? session->tokens : ROWS_PER_SAMPLE; }
+
 static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
-  int64_t tokens = config_tokens(session->config), per_picture = tokens < ROWS_PER_PICTURE ? tokens : ROWS_PER_PICTURE;
   *watcher = (Watcher){.exchange = {watch, NULL},
                        .limit = limit,
                        .width = config_site_width(session->config),
-                       .per_picture = per_picture,
-                       .tokens = tokens,
+                       .per_sample = rows_per_sample(session),
+                       .tokens = session->tokens,
+                       .first = session->plain_layout.class_rows,
                        .sites = session->emulation.sites};
   size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites), row = (size_t)watcher->width * sizeof(real);
   watcher->samples = malloc(sites * (size_t)limit * row);
-  watcher->chosen = malloc((size_t)(session->options.batch * per_picture) * sizeof *watcher->chosen);
+  watcher->chosen = malloc((size_t)(session->options.batch * watcher->per_sample) * sizeof *watcher->chosen);
   if (watcher->samples != NULL && watcher->chosen != NULL) return STATUS_OK;
-  return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu blocks (%zu MiB); use a smaller --kmeans-samples",
+  return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples",
                     (long long)limit, sites, sites * (size_t)limit * row >> 20);
 }
 
@@ -108,10 +113,10 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   Status status = kmeans_fit(&session->emulation.site[index].book, watcher->samples + index * watcher->limit * watcher->width,
                              watcher->limit, &kmeans, &result);
   if (status != STATUS_OK) return status_wrap(status, "block %d", index / session->emulation.sites);
-  char duration[16];
+  char duration[16], place[EMULATE_PLACE];
   if (!options->quiet)
-    log_info("k-means of block %d: distortion %.5g a token, %d iterations, %lld empty clusters moved, %s", index / session->emulation.sites,
-             result.distortion / (double)watcher->limit, result.iterations, (long long)result.repaired,
+    log_info("k-means of %s: distortion %.5g a token, %d iterations, %lld empty clusters moved, %s",
+             emulate_place(&session->emulation, index, place), result.distortion / (double)watcher->limit, result.iterations, (long long)result.repaired,
              progress_duration(clock_now() - started, duration));
   return STATUS_OK;
 }
@@ -150,12 +155,11 @@ static Status judge_site(Session *session, const Watcher *watcher, int index, Co
 static int64_t sample_count(const Session *session) {
   const TrainOptions *options = &session->options;
   int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : SAMPLES_PER_CODE * options->entries;
-  int64_t tokens = config_tokens(session->config),
-          available = dataset_count(session->train) * (tokens < ROWS_PER_PICTURE ? tokens : ROWS_PER_PICTURE);
+  int64_t available = session->task->count(session, TASK_TRAIN) * rows_per_sample(session);
   return wanted < available ? wanted : available;
 }
 
-static int64_t rows_per_batch(const Session *session) { return session->options.batch * config_tokens(session->config); }
+static int64_t rows_per_batch(const Session *session) { return session->options.batch * session->tokens; }
 
 Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   Watcher watcher;
@@ -163,9 +167,9 @@ Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   if (status == STATUS_OK && watcher.limit < session->options.entries)
     status = status_set(
         STATUS_BAD_USAGE,
-        "--codebook-size %lld is more than the %lld sample embeddings; use more pictures (--kmeans-samples) or a smaller codebook",
+        "--codebook-size %lld is more than the %lld sample embeddings; use more (--kmeans-samples) or a smaller codebook",
         (long long)session->options.entries, (long long)watcher.limit);
-  if (status == STATUS_OK) status = watch_all(session, session->train_loader, &watcher);
+  if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
     status = fit_site(session, &watcher, index);
     if (status == STATUS_OK && reports != NULL) status = judge_site(session, &watcher, index, &reports[index]);
@@ -182,12 +186,11 @@ Status codebooks_read(Session *session, const char *path) {
 }
 
 Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports) {
-  int64_t tokens = config_tokens(session->config), per_picture = tokens < ROWS_PER_PICTURE ? tokens : ROWS_PER_PICTURE;
-  int64_t available = dataset_count(session->test);
+  int64_t available = session->task->count(session, TASK_TEST);
   if (samples <= 0 || samples > available) samples = available;
   Watcher watcher;
-  Status status = watcher_open(session, samples * per_picture, &watcher);
-  if (status == STATUS_OK) status = watch_all(session, session->test_loader, &watcher);
+  Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);
+  if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
     status = judge_site(session, &watcher, index, &reports[index]);
   watcher_close(&watcher);

@@ -1,4 +1,5 @@
-/* The K-means start of a run: intermediate embeddings of the pretrained model, streamed over the training pictures, clustered per block. */
+/* The K-means start of a run: intermediate embeddings of the pretrained model, streamed over the training part, clustered
+ * per block and site. */
 #ifndef TRAIN_CODEBOOKS_H
 #define TRAIN_CODEBOOKS_H
 #include "train/session.h"
@@ -18,7 +19,7 @@ Status codebooks_fit(Session *session);
 Status codebooks_fit_judged(Session *session, CodebookReport *reports);
 
 /* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. samples:
- * test pictures, 0 for all; up to 64 tokens of each are kept in memory. */
+ * pictures, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. */
 Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports);
 
 #endif

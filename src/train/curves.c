@@ -15,12 +15,15 @@ static const struct {
     {"commitment", "Commitment loss", "squared distance"},
     {"loss", "Loss", "loss"},
     {"accuracy", "Accuracy", "accuracy"},
-    {"perplexity", "Codebook perplexity", "perplexity"},
+    {"codebook_perplexity", "Codebook perplexity", "perplexity"},
+    {"perplexity", "Perplexity", "perplexity"},
+    {"bits_per_byte", "Bits per byte", "bits"},
+    {"matthews", "Matthews correlation", "correlation"},
     {"dead", "Dead codes", "share"},
     {"learning_rate", "Learning rate", "learning rate"},
 };
 enum { PANELS = sizeof panels / sizeof *panels };
-static const int drawing_order[PANELS] = {1, 2, 0, 3, 4, 5};
+static const int drawing_order[PANELS] = {1, 2, 4, 5, 6, 0, 3, 7, 8};
 
 static int panel_of(const char *name) {
   for (int p = 0; p < PANELS; p++)

@@ -2,6 +2,7 @@
 #include "train/emulate.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/ops/ops.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,4 +179,10 @@ Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
 void emulate_clear_usage(Emulation *emulation) {
   for (int index = 0; index < emulation->blocks * emulation->sites; index++) usage_clear(&emulation->site[index].usage);
   emulation->revived = 0;
+}
+
+const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]) {
+  const char *site = emulation->sites == 1 ? "" : index % emulation->sites == 0 ? " k" : " v";
+  snprintf(text, EMULATE_PLACE, "block %d%s", index / emulation->sites, site);
+  return text;
 }

@@ -48,6 +48,11 @@ void emulate_begin_step(Emulation *emulation, bool training);
 /* After backward, before tape_clear: noise moments, then EMA and revival, of every site. Scratch comes from the tape. */
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng);
 void emulate_clear_usage(Emulation *emulation);
+
+/* "block 3" or, where a block has two codebooks, "block 3 k", "block 3 v"; returns text. */
+enum { EMULATE_PLACE = 32 };
+const char *emulate_place(const Emulation *emulation, int index, char text[EMULATE_PLACE]);
+
 Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch); /* once codebooks are set: refresh norms, n = rows / K */
 
 #endif

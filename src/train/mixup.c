@@ -20,7 +20,7 @@ static void blend_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-Tensor *mixup_apply(Session *session, Tape *tape, const Batch *batch, const Tensor *pixels, CrossEntropy *target) {
+Tensor *mixup_apply(Session *session, Tape *tape, const TaskBatch *batch, const Tensor *pixels, CrossEntropy *target) {
   double a = rng_gamma(&session->mixup_rng, session->options.mixup), b = rng_gamma(&session->mixup_rng, session->options.mixup);
   double share = a + b > 0 ? a / (a + b) : 0.5;
   if (pixels == NULL) return NULL;

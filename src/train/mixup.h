@@ -5,6 +5,6 @@
 
 /* One share for the batch, from Beta(alpha, alpha); picture i is blended with picture count - 1 - i (batches are shuffled).
  * Fills target->other and target->mix. */
-Tensor *mixup_apply(Session *session, Tape *tape, const Batch *batch, const Tensor *pixels, CrossEntropy *target);
+Tensor *mixup_apply(Session *session, Tape *tape, const TaskBatch *batch, const Tensor *pixels, CrossEntropy *target);
 
 #endif

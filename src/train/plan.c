@@ -8,25 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A batch of the right size; planning reads no pixel and no label. */
-static Status plan_forward(Session *session, const Batch *batch) {
-  Tape *tape = session->tape;
-  tape_record(tape, false);
-  Tensor *pixels = session_pixels(tape, batch, session->config);
-  model_classify(session->model, tape,
-                 model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, &session->plain_layout, NULL, MODEL_ROWS_CLASS));
-  Status status = tape_status(tape);
-  tape_clear(tape);
+static Status plan_forward(Session *session, const TaskBatch *batch) {
+  TaskScore score = {0};
+  tape_record(session->tape, false);
+  session->task->loss(session, batch, &session->plain_layout, NULL, &score);
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
   return status;
 }
 
+/* A batch of the right size; planning reads nothing of it. */
 static Status plan_step(Session *session, Plan *plan) {
-  Batch batch;
+  TaskBatch batch;
   StepResult result;
   Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
   uint64_t step = session->emulation.step;
-  TRY(loader_seek(session->train_loader, 0, 0));
-  TRY(loader_next(session->train_loader, &batch));
+  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->next(session, TASK_TRAIN, &batch));
   matmul_reset_count();
   TRY(plan_forward(session, &batch));
   plan->forward_flops = matmul_counted().flops;
@@ -63,7 +61,7 @@ Status plan_make(Session *session, Plan *plan) {
                  .average = session->optimizer.average ? block : 0,
                  .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
                  .selftest = session_astra(session) ? block + codebook_bytes(&session->emulation, SELFTEST_COVARIANCE) : 0,
-                 .data = (double)(loader_bytes(session->train_loader) + loader_bytes(session->test_loader))};
+                 .data = (double)session->task->bytes(session)};
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
   tape_plan(session->tape, false);
@@ -142,22 +140,13 @@ static Status print_json(const Session *session, const Plan *plan, const char *s
   return text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
 }
 
-static Status draw_sheet(Session *session, const char *path) {
-  Batch batch;
-  TRY(files_make_dirs(session->options.out));
-  TRY(loader_seek(session->train_loader, 0, 0));
-  TRY(loader_next(session->train_loader, &batch));
-  return loader_sheet(&batch, &session->train_loading, path);
-}
-
 Status plan_print(Session *session, bool json) {
   Plan plan;
+  char *shown = NULL;
   TRY(plan_make(session, &plan));
-  char *sheet = files_join(session->options.out, "first_batch.png");
-  if (sheet == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  Status status = draw_sheet(session, sheet);
-  if (status == STATUS_OK && !json) print_text(session, &plan, sheet);
-  if (status == STATUS_OK && json) status = print_json(session, &plan, sheet);
-  free(sheet);
+  Status status = session->task->show(session, json, &shown);
+  if (status == STATUS_OK && !json) print_text(session, &plan, shown);
+  if (status == STATUS_OK && json) status = print_json(session, &plan, shown);
+  free(shown);
   return status;
 }

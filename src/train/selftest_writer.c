@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PICTURES = 4, NAME = 64 };
+enum { SAMPLES = 4, NAME = 64, FIXED = 6 /* tensors beside the codes */ };
 
 typedef struct Selftest {
   Model *model;
@@ -38,7 +38,7 @@ static void add(Selftest *test, SafeDtype source, const void *data, int dims, co
   memcpy(item->shape, shape, (size_t)dims * sizeof *shape);
 }
 
-/* Codes in shared order -> in the picture's token order [B, T, G]. */
+/* Codes in shared order -> in token order [B, T, G]. */
 static int32_t *codes_by_token(const Selftest *test, const EmulateSite *site, int64_t batch) {
   const TokenLayout *layout = &test->layout;
   size_t group = (size_t)site->book.groups;
@@ -62,40 +62,59 @@ static int32_t *device_of(const Selftest *test) {
   return devices;
 }
 
-static Status run_and_save(Selftest *test, const Batch *batch, const ModelConfig *config, const char *path) {
+/* "codes.astra.layers.3.x", or .k and .v where a block has two sites. */
+static Status add_codes(Selftest *test, int64_t batch) {
+  static const char *const kv[] = {"k", "v"};
+  const Emulation *emulation = &test->emulation;
+  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+    const EmulateSite *site = &emulation->site[index];
+    int32_t *codes = codes_by_token(test, site, batch);
+    if (codes == NULL) return tape_status(test->tape);
+    char name[NAME];
+    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", index / emulation->sites,
+             emulation->sites == 1 ? "x" : kv[index % emulation->sites]);
+    add(test, SAFE_I32, codes, 3, (int64_t[]){batch, test->layout.tokens, site->book.groups}, name);
+  }
+  return STATUS_OK;
+}
+
+static void add_input(Selftest *test, const TaskBatch *batch, const ModelInput *input) {
+  int64_t shape[] = {batch->count, test->layout.tokens};
+  if (input->pixels != NULL) add(test, SAFE_REAL, input->pixels->value, 4, input->pixels->shape, "pixel_values");
+  if (batch->ids != NULL) add(test, SAFE_I32, batch->ids, 2, shape, "ids");
+  if (batch->lengths != NULL) add(test, SAFE_I32, batch->lengths, 1, shape, "lengths");
+}
+
+static Status run_and_save(Session *session, Selftest *test, const TaskBatch *batch, const char *path) {
   Tape *tape = test->tape;
-  Tensor *pixels = session_pixels(tape, batch, config);
+  Tensor *loss;
+  ModelInput input = task_input(tape, batch, model_config(test->model));
   emulate_begin_step(&test->emulation, false);
-  Tensor *logits = model_classify(
-      test->model, tape,
-      model_encode(test->model, tape, &(ModelInput){.pixels = pixels}, &test->layout, &test->emulation.exchange, MODEL_ROWS_CLASS));
+  Tensor *logits = session->task->answer(test->model, tape, batch, &test->layout, &test->emulation.exchange, &loss);
   int32_t *devices = device_of(test);
   if (logits == NULL || devices == NULL) return tape_status(tape);
-  add(test, SAFE_REAL, pixels->value, 4, pixels->shape, "pixel_values");
+  add_input(test, batch, &input);
   add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
-  add(test, SAFE_REAL, logits->value, 2, logits->shape, "logits");
-  for (int block = 0; block < test->emulation.blocks; block++) {
-    const EmulateSite *site = &test->emulation.site[block];
-    int32_t *codes = codes_by_token(test, site, batch->count);
-    if (codes == NULL) return tape_status(tape);
-    char name[NAME];
-    snprintf(name, sizeof name, "codes.astra.layers.%d.x", block);
-    add(test, SAFE_I32, codes, 3, (int64_t[]){batch->count, test->layout.tokens, site->book.groups}, name);
+  add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
+  if (loss != NULL) {
+    add(test, SAFE_I32, batch->labels, 2, (int64_t[]){batch->count, test->layout.tokens}, "labels");
+    add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
   }
+  TRY(add_codes(test, batch->count));
   return safetensors_save(path, test->items, test->count, NULL);
 }
 
 static Status write_file(Session *session, Selftest *test, const char *directory, const char *path) {
   TRY(read_back(test, directory));
   const ModelConfig *config = model_config(test->model);
-  int64_t counts[SESSION_DEVICES], tokens = config_tokens(config);
+  int64_t counts[SESSION_DEVICES], tokens = session->tokens;
   layout_even_counts(tokens, config->astra.devices, counts);
   TRY(layout_build(&test->layout, tokens, config->astra.devices, counts, NULL, config->astra.class_token, -1));
-  Batch batch;
-  TRY(loader_seek(session->test_loader, 0, 0));
-  TRY(loader_next(session->test_loader, &batch));
-  if (batch.count > PICTURES) batch.count = PICTURES;
-  return run_and_save(test, &batch, config, path);
+  TaskBatch batch;
+  TRY(session->task->seek(session, TASK_TEST, 0, 0));
+  TRY(session->task->next(session, TASK_TEST, &batch));
+  if (batch.count > SAMPLES) batch.count = SAMPLES;
+  return run_and_save(session, test, &batch, path);
 }
 
 static void release(Selftest *test) {
@@ -108,7 +127,7 @@ static void release(Selftest *test) {
 }
 
 Status selftest_writer_run(Session *session, const char *directory) {
-  size_t most = 3 + (size_t)session->config->blocks;
+  size_t most = FIXED + (size_t)(session->emulation.blocks * session->emulation.sites);
   Selftest test = {.tape = session->tape, .items = calloc(most, sizeof *test.items), .names = calloc(most, sizeof *test.names)};
   char *path = files_join(directory, "selftest.safetensors");
   Status status =

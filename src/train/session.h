@@ -1,27 +1,38 @@
-/* What a training run works on: data, model, emulated devices, optimizer, tape. Opened once; every array has its final size before the
- * first step. */
+/* What a training run works on: a task with its data, model, emulated devices, optimizer, tape. Opened once; every array has its final size
+ * before the first step. */
 #ifndef TRAIN_SESSION_H
 #define TRAIN_SESSION_H
 #include "autograd/tape.h"
-#include "data/dataset.h"
-#include "data/loader.h"
+#include "base/files.h"
+#include "data/text_files.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
 #include "train/device_map.h"
 #include "train/emulate.h"
 #include "train/optimizer.h"
+#include "train/task.h"
 #include "vq/kmeans.h"
 #include <stdbool.h>
 
 enum { SESSION_DEVICES = 256 };
+enum { SESSION_MAP_AUTO = 3 /* among MapCounts: even for pictures, Dirichlet for texts */, SESSION_SITE_AUTO = 2 /* among Site: the model's */ };
+
+/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone. */
+typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE } SessionUse;
 
 typedef struct TrainOptions {
   /* what */
-  const char *model, *dataset, *data_dir, *init, *out, *codebooks;
+  const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of pictures alone */
   int64_t image_size; /* 0: the model's */
+  /* texts */
+  const char *tokenizer; /* a directory or file; NULL: what lies beside the model */
+  int64_t context;       /* tokens of a window; 0: the model's */
+  int64_t stride;        /* of the windows of an evaluation; 0: the context */
+  int perplexity;        /* Perplexity of an evaluation alone; -1: not asked for */
+  int test_part;         /* TextPart */
   /* how long, how fast */
-  int64_t epochs, max_steps; /* max_steps 0: epochs decide */
-  int64_t batch, accumulate, warmup;
+  int64_t epochs, max_steps; /* epochs 0: the task's; max_steps 0: epochs decide */
+  int64_t batch, accumulate, warmup; /* batch 0: the task's */
   double rate_floor;
   OptimizerOptions optimizer;
   /* regularisation and augmentation */
@@ -30,7 +41,8 @@ typedef struct TrainOptions {
   /* ASTRA */
   int64_t groups, entries, devices[2];
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
-  int map, class_token, covariance, gradient; /* MapCounts, ClassToken, NoiseCovariance, QuantiseGradient */
+  int map, site;                        /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
+  int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                         /* "16,16,16,16" for COUNTS_FIXED */
   /* K-means start */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
@@ -44,11 +56,13 @@ typedef struct TrainOptions {
 
 void session_defaults(TrainOptions *options); /* the paper's, where it gives them */
 
-typedef struct Session {
-  TrainOptions options;
-  Dataset *train, *test;
-  LoaderOptions train_loading, test_loading;
-  Loader *train_loader, *test_loader;
+struct Session {
+  TrainOptions options; /* with the task's defaults filled in */
+  SessionUse use;
+  const Task *task;
+  void *data;      /* the task's own */
+  int64_t classes; /* of the data; 0: tokens are predicted */
+  int64_t tokens;  /* T: content tokens of a sample */
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */
@@ -63,19 +77,17 @@ typedef struct Session {
   int32_t *order;                   /* [T] */
   int64_t step, total_steps;        /* optimizer steps done, and in all */
   Rng map_rng, revive_rng, mixup_rng;
-} Session;
+};
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
  * weights of the model's name are looked for, and their absence is an error that says where and what to do). A config.json beside the
- * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures. With `train` false only what
- * evaluation and K-means need is opened: no gradients, no optimizer. */
-Status session_open(Session *session, const TrainOptions *options, bool train);
+ * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures. But for SESSION_TRAIN there are
+ * no gradients and no optimizer. */
+Status session_open(Session *session, const TrainOptions *options, SessionUse use);
 void session_close(Session *session); /* fine on a zeroed session */
 
 bool session_astra(const Session *session);
 int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
 
-/* The batch's pixels as a constant tensor [B, 3, H, W]. */
-Tensor *session_pixels(Tape *tape, const Batch *batch, const ModelConfig *config);
 
 #endif

@@ -16,12 +16,12 @@ typedef struct TrainResult {
  * STATUS_NUMERIC, naming step and tensor, and leaves the last good checkpoint as it is. */
 Status trainer_run(Session *session, TrainResult *result);
 
-/* One micro-batch: map, forward, loss, backward, codebook updates; gradients are added up. *correct counts right answers. */
+/* One micro-batch: map, forward, loss, backward, codebook updates; gradients are added up. */
 typedef struct StepResult {
-  double loss, task, commitment; /* per sample */
-  int64_t correct, samples;
+  double loss, task, commitment; /* means over the batch */
+  int64_t correct, items, units; /* of items: pictures, texts or predicted tokens; units: what speed is told in */
 } StepResult;
-Status trainer_micro_step(Session *session, const Batch *batch, StepResult *result);
+Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result);
 
 /* Writes config, weights (averaged ones if kept), codebooks, selftest and state into options.out. */
 Status trainer_save(Session *session);

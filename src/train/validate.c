@@ -1,6 +1,5 @@
 /* Validation: see validate.h. */
 #include "train/validate.h"
-#include "autograd/ops/ops.h"
 #include "train/interrupt.h"
 
 /* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
@@ -14,33 +13,26 @@ static void use_average(Session *session, bool average) {
     if (!params->list[i].frozen) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
 }
 
-static Status validate_batch(Session *session, const Batch *batch, const TokenLayout *layout, Exchange *exchange, Validation *sum) {
+static Status validate_batch(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *sum) {
   Tape *tape = session->tape;
-  int64_t correct = 0;
-  CrossEntropy loss = {.labels = batch->labels, .correct = &correct};
+  TaskScore score = {0};
   if (exchange) emulate_begin_step(&session->emulation, false);
-  Tensor *pixels = session_pixels(tape, batch, session->config);
-  Tensor *logits = model_classify(session->model, tape,
-                                  model_encode(session->model, tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS));
-  Tensor *value = op_cross_entropy(tape, logits, &loss);
-  if (value != NULL) {
-    sum->accuracy += (double)correct;
-    sum->loss += (double)value->value[0] * batch->count;
-    sum->samples += batch->count;
-  }
+  session->task->loss(session, batch, layout, exchange, &score);
+  task_add(sum, &score);
   Status status = tape_status(tape);
   tape_clear(tape);
   return status;
 }
 
-static Status validate_all(Session *session, const TokenLayout *layout, Exchange *exchange, int64_t samples, Validation *sum) {
-  int64_t available = dataset_count(session->test);
+static Status validate_all(Session *session, const TokenLayout *layout, Exchange *exchange, int64_t samples, TaskScore *sum) {
+  const Task *task = session->task;
+  int64_t available = task->count(session, TASK_TEST);
   if (samples <= 0 || samples > available) samples = available;
-  TRY(loader_seek(session->test_loader, 0, 0));
+  TRY(task->seek(session, TASK_TEST, 0, 0));
   while (sum->samples < samples) {
-    Batch batch;
+    TaskBatch batch;
     if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
-    TRY(loader_next(session->test_loader, &batch));
+    TRY(task->next(session, TASK_TEST, &batch));
     if (batch.count > samples - sum->samples) batch.count = (int)(samples - sum->samples);
     TRY(validate_batch(session, &batch, layout, exchange, sum));
   }
@@ -51,18 +43,17 @@ Status validate_run(Session *session, int devices, int64_t samples, Validation *
   *result = (Validation){0};
   const TokenLayout *layout = &session->plain_layout;
   if (devices > 0) {
-    int64_t counts[SESSION_DEVICES], tokens = config_tokens(session->config);
-    layout_even_counts(tokens, devices, counts);
-    TRY(layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1));
+    int64_t counts[SESSION_DEVICES];
+    layout_even_counts(session->tokens, devices, counts);
+    TRY(layout_build(&session->layout, session->tokens, devices, counts, NULL, session->config->astra.class_token, -1));
     layout = &session->layout;
   }
   tape_record(session->tape, false);
   use_average(session, true);
-  Status status = validate_all(session, layout, devices > 0 ? &session->emulation.exchange : NULL, samples, result);
+  Status status = validate_all(session, layout, devices > 0 ? &session->emulation.exchange : NULL, samples, &result->score);
   use_average(session, false);
-  if (result->samples > 0) {
-    result->accuracy /= (double)result->samples;
-    result->loss /= (double)result->samples;
-  }
+  result->accuracy = task_accuracy(&result->score);
+  result->loss = task_mean_loss(&result->score);
+  result->samples = result->score.samples;
   return status;
 }

@@ -100,12 +100,13 @@ enum { LARGE = 160, LARGE_ROWS = LARGE * TINY_TOKENS, USED = 1024 }; /* a quarte
 static void forward(Session *session) {
   static TokenLayout layout;
   int64_t counts[2] = {TINY_TOKENS / 2, TINY_TOKENS / 2};
-  Batch batch;
-  tiny_check(loader_next(session->train_loader, &batch));
+  TaskBatch batch;
+  tiny_check(session->task->next(session, TASK_TRAIN, &batch));
   assert_int_equal(batch.count, LARGE);
   tiny_check(layout_build(&layout, TINY_TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, -1));
   emulate_begin_step(&session->emulation, true);
-  model_encode(session->model, session->tape, &(ModelInput){.pixels = session_pixels(session->tape, &batch, session->config)}, &layout,
+  ModelInput input = task_input(session->tape, &batch, session->config);
+  model_encode(session->model, session->tape, &input, &layout,
                &session->emulation.exchange, MODEL_ROWS_CLASS);
   tiny_check(tape_status(session->tape));
   assert_int_equal(session->emulation.site[0].rows, LARGE_ROWS);

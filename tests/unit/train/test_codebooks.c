@@ -22,13 +22,14 @@ static Status keep(Exchange *self, Tape *tape, const TokenLayout *layout, int bl
   return tape_status(tape);
 }
 
-static void watch_next(Session *session, Loader *loader, Activations *activations) {
-  Batch batch;
-  tiny_check(loader_next(loader, &batch));
+static void watch_next(Session *session, TaskPart part, Activations *activations) {
+  TaskBatch batch;
+  tiny_check(session->task->next(session, part, &batch));
   *activations = (Activations){.exchange = {keep, NULL}};
   tape_record(session->tape, false);
   model_watch(session->model, &activations->exchange);
-  model_encode(session->model, session->tape, &(ModelInput){.pixels = session_pixels(session->tape, &batch, session->config)},
+  ModelInput input = task_input(session->tape, &batch, session->config);
+  model_encode(session->model, session->tape, &input,
                &session->plain_layout, NULL, MODEL_ROWS_CLASS);
   model_watch(session->model, NULL);
   tiny_check(tape_status(session->tape));
@@ -56,7 +57,7 @@ static void samples_are_content_tokens_of_the_plain_model(void **state) {
   Session session;
   Activations activations;
   tiny_open(&session, &options); /* fits, and goes back to the first batch */
-  watch_next(&session, session.train_loader, &activations);
+  watch_next(&session, TASK_TRAIN, &activations);
   for (int block = 0; block < TINY_BLOCKS; block++) {
     bool taken[BATCH * STRIDE] = {false};
     for (int64_t k = 0; k < options.entries; k++) {
@@ -116,13 +117,13 @@ static void more_codewords_than_samples_are_refused(void **state) {
   options.entries = 5000; /* 44 pictures of 16 tokens are 704 */
   options.kmeans_samples = 0;
   Session session;
-  tiny_check(session_open(&session, &options, true));
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
   assert_int_equal(codebooks_fit(&session), STATUS_BAD_USAGE);
   if (!strstr(status_message(), "5000") || !strstr(status_message(), "704")) fail_msg("it says: %s", status_message());
   session_close(&session);
   options.entries = 512;
   options.kmeans_samples = 100;
-  tiny_check(session_open(&session, &options, true));
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
   assert_int_equal(codebooks_fit(&session), STATUS_BAD_USAGE);
   if (!strstr(status_message(), "512") || !strstr(status_message(), "100")) fail_msg("it says: %s", status_message());
   session_close(&session);
@@ -136,7 +137,7 @@ static void codebooks_are_read_back(void **state) {
   Session session, other;
   tiny_open(&session, &options);
   tiny_check(trainer_save(&session));
-  tiny_check(session_open(&other, &options, true));
+  tiny_check(session_open(&other, &options, SESSION_TRAIN));
   tiny_check(codebooks_read(&other, out));
   for (size_t i = 0; i < tiny_codeword_count(&session); i++)
     assert_float_equal((double)session.emulation.codewords[i], (double)other.emulation.codewords[i], 1e-6);
@@ -144,7 +145,7 @@ static void codebooks_are_read_back(void **state) {
     assert_float_equal((double)session.emulation.site[1].book.half_norms[i], (double)other.emulation.site[1].book.half_norms[i], 1e-4);
   session_close(&other);
   options.entries = 16;
-  tiny_check(session_open(&other, &options, true));
+  tiny_check(session_open(&other, &options, SESSION_TRAIN));
   assert_int_equal(codebooks_read(&other, out), STATUS_BAD_FILE);
   assert_non_null(strstr(status_message(), "codebook"));
   assert_int_equal(codebooks_read(&other, tiny_path("model")), STATUS_NOT_FOUND); /* a plain model */
@@ -160,10 +161,10 @@ static void judge_plainly(Session *session, int block, double *distortion, doubl
   int64_t d = book->width / book->groups;
   double mean[TINY_WIDTH] = {0}, squares = 0;
   *distortion = *variance = 0;
-  tiny_check(loader_seek(session->test_loader, 0, 0));
+  tiny_check(session->task->seek(session, TASK_TEST, 0, 0));
   for (int pictures = BATCH; pictures > 0; pictures = pictures == BATCH ? TINY_TEST - BATCH : 0) {
     Activations activations;
-    watch_next(session, session->test_loader, &activations);
+    watch_next(session, TASK_TEST, &activations);
     for (int row = 0; row < pictures * STRIDE; row++) {
       const real *x = activations.rows[block] + row * TINY_WIDTH;
       if (row % STRIDE == 0) continue;

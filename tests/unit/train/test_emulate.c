@@ -26,20 +26,20 @@ static void build_layout(TokenLayout *layout, ClassToken class_token) {
   tiny_check(layout_build(layout, TINY_TOKENS, 3, counts, order, class_token, -1));
 }
 
-static Tensor *forward(Session *session, const Batch *batch, const TokenLayout *layout, Exchange *exchange) {
-  Tensor *pixels = session_pixels(session->tape, batch, session->config);
-  Tensor *replicas = model_encode(session->model, session->tape, &(ModelInput){.pixels = pixels}, layout, exchange, MODEL_ROWS_CLASS);
+static Tensor *forward(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange) {
+  ModelInput input = task_input(session->tape, batch, session->config);
+  Tensor *replicas = model_encode(session->model, session->tape, &input, layout, exchange, MODEL_ROWS_CLASS);
   Tensor *logits = model_classify(session->model, session->tape, replicas);
   tiny_check(tape_status(session->tape));
   return logits;
 }
 
-static Tensor *emulate(Session *session, const Batch *batch, const TokenLayout *layout, bool training) {
+static Tensor *emulate(Session *session, const TaskBatch *batch, const TokenLayout *layout, bool training) {
   emulate_begin_step(&session->emulation, training);
   return forward(session, batch, layout, &session->emulation.exchange);
 }
 
-static void next_batch(Session *session, Batch *batch) { tiny_check(loader_next(session->train_loader, batch)); }
+static void next_batch(Session *session, TaskBatch *batch) { tiny_check(session->task->next(session, TASK_TRAIN, batch)); }
 
 static EmulateSite *site_of(Session *session, int block) { return &session->emulation.site[block]; }
 
@@ -164,7 +164,7 @@ static void a_step_goes_in_the_stated_order(void **state) {
   TrainOptions options = emulate_options();
   options.dead_below = 0.7;
   Session session;
-  Batch batch;
+  TaskBatch batch;
   TokenLayout layout = {0};
   Before before[TINY_BLOCKS] = {{0}};
   tiny_open(&session, &options);
@@ -226,7 +226,7 @@ static double noise_power(Session *session, int block) {
 }
 
 /* Of one forward pass in each mode. */
-static double noise_when(Session *session, const Batch *batch, const TokenLayout *layout, bool training, double lambda) {
+static double noise_when(Session *session, const TaskBatch *batch, const TokenLayout *layout, bool training, double lambda) {
   session->emulation.options.noise = lambda;
   tape_record(session->tape, training);
   emulate(session, batch, layout, training);
@@ -239,7 +239,7 @@ static void noise_is_for_training_only(void **state) {
   (void)state;
   TrainOptions options = emulate_options();
   Session session;
-  Batch batch;
+  TaskBatch batch;
   TokenLayout layout = {0};
   tiny_open(&session, &options);
   build_layout(&layout, CLASS_DISTRIBUTED);
@@ -260,7 +260,7 @@ static void noise_has_the_tracked_moments(void **state) {
   (void)state;
   TrainOptions options = emulate_options();
   Session session;
-  Batch batch;
+  TaskBatch batch;
   TokenLayout layout = {0};
   tiny_open(&session, &options);
   build_layout(&layout, CLASS_DISTRIBUTED);
@@ -286,7 +286,7 @@ static void noise_is_drawn_anew_for_each_step_and_site(void **state) {
   (void)state;
   TrainOptions options = emulate_options();
   Session session;
-  Batch batch;
+  TaskBatch batch;
   TokenLayout layout = {0};
   tiny_open(&session, &options);
   build_layout(&layout, CLASS_DISTRIBUTED);
@@ -322,7 +322,7 @@ static void one_device_is_the_plain_model(void **state) {
   (void)state;
   TrainOptions options = emulate_options();
   Session session;
-  Batch batch;
+  TaskBatch batch;
   TokenLayout layout = {0};
   int64_t counts[] = {TINY_TOKENS};
   tiny_open(&session, &options);
@@ -346,7 +346,7 @@ static void check_against_dense(ClassToken class_token) {
   TrainOptions options = emulate_options();
   options.class_token = class_token;
   Session session;
-  Batch batch;
+  TaskBatch batch;
   TokenLayout layout = {0};
   tiny_open(&session, &options);
   tiny_steps(&session, 2);

@@ -40,7 +40,7 @@ static TrainOptions variant(int number) {
 
 static void seek(Session *session) {
   int64_t steps = session_epoch_steps(session);
-  tiny_check(loader_seek(session->train_loader, session->step / steps, session->step % steps * session->options.accumulate));
+  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
 }
 
 /* As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */
@@ -68,7 +68,7 @@ static void going_on_gives_the_same_bits(void **state) {
     steps_to(&first, stop);
     tiny_check(state_save(&first, options.out));
     session_close(&first);
-    tiny_check(session_open(&second, &options, true)); /* no K-means, other random states */
+    tiny_check(session_open(&second, &options, SESSION_TRAIN)); /* no K-means, other random states */
     tiny_check(state_load(&second, options.out));
     assert_int_equal(second.step, stop);
     seek(&second);
@@ -91,7 +91,7 @@ static void a_state_goes_there_and_back(void **state) {
   steps_to(&session, 3);
   tiny_check(state_save(&session, tiny_path("once")));
   steps_to(&session, 5);
-  tiny_check(session_open(&other, &options, true));
+  tiny_check(session_open(&other, &options, SESSION_TRAIN));
   tiny_check(state_load(&other, tiny_path("once")));
   tiny_check(state_save(&other, tiny_path("twice")));
   tiny_assert_same_files(tiny_path("once/training/state.safetensors"), tiny_path("twice/training/state.safetensors"));
@@ -101,7 +101,7 @@ static void a_state_goes_there_and_back(void **state) {
 
 static void assert_refused(const TrainOptions *options, const char *directory, Status expected, const char *word) {
   Session session;
-  tiny_check(session_open(&session, options, true));
+  tiny_check(session_open(&session, options, SESSION_TRAIN));
   size_t bytes = (size_t)model_params(session.model)->total * sizeof(real);
   real *before = malloc(bytes);
   assert_non_null(before);
@@ -192,7 +192,7 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
   assert_non_null(strstr(status_message(), "--resume"));
   session_close(&first);
   Session second;
-  tiny_check(session_open(&second, &options, true));
+  tiny_check(session_open(&second, &options, SESSION_TRAIN));
   tiny_check(state_load(&second, options.out));
   seek(&second);
   steps_to(&second, 7);

@@ -66,12 +66,12 @@ static void accumulated_batches_sum_to_the_whole_one(void **state) {
   options.groups = 0;
   options.augment = false;
   Session session;
-  Batch batch;
+  TaskBatch batch;
   StepResult whole, half;
   tiny_open(&session, &options);
   ParamSet *params = model_params(session.model);
   real *expected = malloc((size_t)params->total * sizeof *expected);
-  tiny_check(loader_next(session.train_loader, &batch));
+  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(params);
   tiny_check(trainer_micro_step(&session, &batch, &whole));
   copy_gradients(&session, expected);
@@ -79,7 +79,7 @@ static void accumulated_batches_sum_to_the_whole_one(void **state) {
   double loss = 0;
   int64_t correct = 0;
   for (int part = 0; part < 2; part++) {
-    Batch piece = batch;
+    TaskBatch piece = batch;
     piece.count = 4;
     piece.pixels += part * 4 * 3 * TINY_SIDE * TINY_SIDE;
     piece.labels += part * 4;
@@ -105,10 +105,10 @@ static void the_commitment_is_weighed_in(void **state) {
   TrainOptions options = tiny_options();
   options.commitment_weight = 0.25;
   Session session;
-  Batch batch;
+  TaskBatch batch;
   StepResult result;
   tiny_open(&session, &options);
-  tiny_check(loader_next(session.train_loader, &batch));
+  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(model_params(session.model));
   tiny_check(trainer_micro_step(&session, &batch, &result));
   assert_true(result.commitment > 0);
@@ -121,10 +121,10 @@ static void the_commitment_is_weighed_in(void **state) {
 static double mean_task_loss(Session *session, int steps) {
   double sum = 0, norm;
   for (int i = 0; i < steps; i++) {
-    Batch batch;
+    TaskBatch batch;
     StepResult result;
     param_zero_grads(model_params(session->model));
-    tiny_check(loader_next(session->train_loader, &batch));
+    tiny_check(session->task->next(session, TASK_TRAIN, &batch));
     tiny_check(trainer_micro_step(session, &batch, &result));
     tiny_check(optimizer_step(&session->optimizer, 1, 1, &norm));
     sum += result.task / steps;
@@ -192,7 +192,7 @@ static void a_plan_is_what_a_step_takes(void **state) {
   size_t fitted = tape_peak_bytes(session.tape); /* by K-means: smaller than a step */
   tiny_check(plan_make(&session, &plan));
   assert_true((double)fitted < plan.activations);
-  tiny_check(loader_seek(session.train_loader, 0, 0));
+  tiny_check(session.task->seek(&session, TASK_TRAIN, 0, 0));
   tiny_step(&session); /* the first draws no noise yet, and factorises its moments */
   matmul_reset_count();
   tiny_step(&session);
@@ -217,7 +217,7 @@ static void a_plain_plan_counts_every_product(void **state) {
   Plan plan;
   tiny_open(&session, &options);
   tiny_check(plan_make(&session, &plan));
-  tiny_check(loader_seek(session.train_loader, 0, 0));
+  tiny_check(session.task->seek(&session, TASK_TRAIN, 0, 0));
   matmul_reset_count();
   tiny_step(&session);
   assert_true(matmul_counted().flops == plan.step_flops);
@@ -291,10 +291,10 @@ static void the_tensor_that_overflowed_is_named(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
   Session session;
-  Batch batch;
+  TaskBatch batch;
   StepResult result;
   tiny_open(&session, &options);
-  tiny_check(loader_next(session.train_loader, &batch));
+  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
   Param *weight = param_find(model_params(session.model), "vit.encoder.layer.0.intermediate.dense.weight");
   real huge = REAL_IS_DOUBLE ? (real)1e308 : (real)3e38;
   for (int64_t i = 0; i < tensor_count(&weight->tensor); i++) weight->tensor.value[i] = huge;

@@ -128,18 +128,18 @@ static inline void tiny_check(Status status) {
 }
 
 static inline void tiny_open(Session *session, const TrainOptions *options) {
-  tiny_check(session_open(session, options, true));
+  tiny_check(session_open(session, options, SESSION_TRAIN));
   if (session_astra(session)) tiny_check(codebooks_fit(session));
-  tiny_check(loader_seek(session->train_loader, 0, 0));
+  tiny_check(session->task->seek(session, TASK_TRAIN, 0, 0));
 }
 
 /* One optimizer step, as trainer.c makes it. */
 static inline void tiny_step(Session *session) {
   param_zero_grads(model_params(session->model));
   for (int64_t i = 0; i < session->options.accumulate; i++) {
-    Batch batch;
+    TaskBatch batch;
     StepResult result;
-    tiny_check(loader_next(session->train_loader, &batch));
+    tiny_check(session->task->next(session, TASK_TRAIN, &batch));
     tiny_check(trainer_micro_step(session, &batch, &result));
   }
   double norm, factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);

@@ -1,0 +1,187 @@
+/* Lines, rows and curves of a run: see run_report.h. Which columns there are follows from the task; their order never changes, as a resumed run
+ * appends to the same file. */
+#include "train/run_report.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include <math.h>
+#include <string.h>
+
+enum {
+  COLUMN_LOSS,
+  COLUMN_TASK,
+  COLUMN_COMMITMENT,
+  COLUMN_ACCURACY,
+  COLUMN_RATE,
+  COLUMN_NORM,
+  COLUMN_SPEED,
+  COLUMN_PERPLEXITY,
+  COLUMN_DEAD,
+  COLUMN_REVIVED,
+  COLUMN_MEASURES /* for each measure of the task: on the devices, plain; then the loss */
+};
+_Static_assert((int)COLUMN_MEASURES == (int)RUN_REPORT_FIXED, "the fixed columns are those above");
+
+static const char *const FIXED[RUN_REPORT_FIXED] = {"loss",          "task_loss",  "commitment",          "train_accuracy", "learning_rate",
+                                                    "gradient_norm", "per_second", "codebook_perplexity", "codebook_dead",  "codewords_revived"};
+
+/* ---------------------------------------------------------------- columns */
+
+static void name_columns(RunReport *run) {
+  const Task *task = run->session->task;
+  for (run->columns = 0; run->columns < RUN_REPORT_FIXED; run->columns++)
+    snprintf(run->names[run->columns], RUN_REPORT_NAME, "%s", FIXED[run->columns]);
+  snprintf(run->names[COLUMN_SPEED], RUN_REPORT_NAME, "%s_%s", task->unit, FIXED[COLUMN_SPEED]);
+  for (int m = 0; task->measures[m] != NULL; m++) {
+    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s", task->test, task->measures[m]);
+    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s_plain", task->test, task->measures[m]);
+  }
+  snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_loss", task->test);
+}
+
+Status run_report_open(RunReport *run) {
+  const char *names[RUN_REPORT_COLUMNS];
+  name_columns(run);
+  for (int i = 0; i < run->columns; i++) names[i] = run->names[i];
+  run->started = run->interval_started = clock_now();
+  int64_t step = run->session->step;
+  return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1);
+}
+
+double run_report_close(RunReport *run) {
+  metrics_close(run->metrics);
+  return clock_now() - run->started;
+}
+
+static void blank(double values[RUN_REPORT_COLUMNS]) {
+  for (int i = 0; i < RUN_REPORT_COLUMNS; i++) values[i] = NAN;
+}
+
+/* ---------------------------------------------------------------- intervals */
+
+void run_report_add(RunReport *run, const StepResult *part) {
+  run->interval.loss += part->loss;
+  run->interval.task += part->task;
+  run->interval.commitment += part->commitment;
+  run->interval.correct += part->correct;
+  run->interval.items += part->items;
+  run->interval.units += part->units;
+  run->batches++;
+}
+
+static void codebook_columns(const Session *session, double values[RUN_REPORT_COLUMNS]) {
+  int sites = session->emulation.blocks * session->emulation.sites;
+  values[COLUMN_PERPLEXITY] = values[COLUMN_DEAD] = 0;
+  for (int index = 0; index < sites; index++) {
+    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    values[COLUMN_PERPLEXITY] += summary.perplexity / sites;
+    values[COLUMN_DEAD] += summary.dead / sites;
+  }
+  values[COLUMN_REVIVED] = (double)session->emulation.revived;
+}
+
+static void print_interval(const RunReport *run, const double values[RUN_REPORT_COLUMNS], double left) {
+  const Session *session = run->session;
+  char duration[16], codebook[112] = "";
+  if (session_astra(session))
+    snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
+             values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
+  log_info("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  left %s", (long long)session->step,
+           (long long)session->total_steps, (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
+           values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED], session->task->unit,
+           progress_duration(left, duration));
+}
+
+Status run_report_interval(RunReport *run) {
+  Session *session = run->session;
+  double now = clock_now(), values[RUN_REPORT_COLUMNS], batches = (double)run->batches;
+  blank(values);
+  values[COLUMN_LOSS] = run->result->loss = run->interval.loss / batches;
+  values[COLUMN_TASK] = run->interval.task / batches;
+  values[COLUMN_ACCURACY] = (double)run->interval.correct / (double)run->interval.items;
+  values[COLUMN_RATE] = run->rate;
+  values[COLUMN_NORM] = run->norm;
+  values[COLUMN_SPEED] = (double)run->interval.units / (now - run->interval_started);
+  if (session_astra(session)) {
+    values[COLUMN_COMMITMENT] = run->interval.commitment / batches;
+    codebook_columns(session, values);
+    emulate_clear_usage(&session->emulation);
+  }
+  double per_step = (now - run->started) / (double)(session->step - run->first_step);
+  print_interval(run, values, per_step * (double)(session->total_steps - session->step));
+  run->interval = (StepResult){0};
+  run->batches = 0;
+  run->interval_started = now;
+  return metrics_row(run->metrics, session->step, now - run->started, values);
+}
+
+/* ---------------------------------------------------------------- evaluations */
+
+/* What the evaluation has seen of each codebook. */
+static void print_codebooks(const Session *session) {
+  char place[EMULATE_PLACE];
+  for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
+    UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
+    log_info("  %s: distortion %.4g a token, perplexity %.0f, used %.1f%%, dead %.1f%%", emulate_place(&session->emulation, index, place),
+             summary.distortion, summary.perplexity, 100 * summary.used, 100 * summary.dead);
+  }
+}
+
+Status run_report_draw(const RunReport *run) {
+  const TrainOptions *options = &run->session->options;
+  char title[512], astra[64] = "plain";
+  if (session_astra(run->session))
+    snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
+  snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
+  return metrics_draw(run->metrics, title);
+}
+
+static void measure_columns(const RunReport *run, double values[RUN_REPORT_COLUMNS]) {
+  const Task *task = run->session->task;
+  const TrainResult *result = run->result;
+  const Validation *best = session_astra(run->session) ? &result->emulated : &result->plain;
+  double devices[TASK_MEASURES], plain[TASK_MEASURES];
+  blank(values);
+  task->measure(&best->score, devices);
+  task->measure(&result->plain.score, plain);
+  int column = COLUMN_MEASURES;
+  for (int m = 0; task->measures[m] != NULL; m++) {
+    values[column++] = devices[m];
+    values[column++] = plain[m];
+  }
+  values[column] = best->loss;
+}
+
+static void print_evaluation(const RunReport *run) {
+  const Session *session = run->session;
+  const Validation *plain = &run->result->plain;
+  char devices[TASK_TEXT], alone[TASK_TEXT];
+  session->task->tell(&run->result->emulated.score, devices);
+  session->task->tell(&plain->score, alone);
+  if (session_astra(session))
+    log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s)", (long long)session->step, devices,
+             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples, session->task->sample);
+  else
+    log_info("evaluation at step %lld: %s, loss %.4f (%lld %s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
+             session->task->sample);
+}
+
+Status run_report_evaluation(RunReport *run) {
+  Session *session = run->session;
+  TrainResult *result = run->result;
+  double started = clock_now(), values[RUN_REPORT_COLUMNS];
+  TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
+  if (session_astra(session)) {
+    emulate_clear_usage(&session->emulation);
+    TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
+  }
+  print_evaluation(run);
+  if (session_astra(session)) {
+    print_codebooks(session);
+    emulate_clear_usage(&session->emulation);
+  }
+  measure_columns(run, values);
+  TRY(metrics_row(run->metrics, session->step, clock_now() - run->started, values));
+  run->interval_started += clock_now() - started; /* evaluation is not training time */
+  return run_report_draw(run);
+}

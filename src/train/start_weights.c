@@ -1,0 +1,63 @@
+/* Where the first weights come from: see start_weights.h. */
+#include "train/start_weights.h"
+#include "data/data_paths.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAM_INIT = 1 };
+
+static Status no_weights(const TrainOptions *options) {
+  char where[1024];
+  snprintf(where, sizeof where, "%s", status_message());
+  return status_set(
+      STATUS_NOT_FOUND,
+      "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "
+      "from scratch with --init random",
+      options->model, where, options->model);
+}
+
+Status start_weights_find(Session *session) {
+  const TrainOptions *options = &session->options;
+  if (options->init == NULL && !files_is_dir(options->model))
+    return data_paths_find("checkpoints", options->model, options->data_dir, &session->origin) == STATUS_OK ? STATUS_OK
+                                                                                                            : no_weights(options);
+  session->origin = strdup(options->init != NULL ? options->init : options->model);
+  return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+}
+
+static bool starts_with(const Session *session, const char *how) { return strcmp(session->origin, how) == 0; }
+static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
+
+static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
+  config->heads = theirs->heads;
+  config->kv_heads = theirs->kv_heads;
+  config->activation = theirs->activation;
+  config->norm_eps = theirs->norm_eps;
+  if (!normalisation) return;
+  memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
+  memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
+  config->resample = theirs->resample;
+}
+
+Status start_weights_adopt(const Session *session, ModelConfig *config) {
+  ModelConfig theirs;
+  if (from_scratch(session)) return STATUS_OK;
+  char *own = files_join(session->origin, "config.json"), *pictures = files_join(session->origin, "preprocessor_config.json");
+  Status status = own != NULL && pictures != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, session->origin)) == STATUS_OK) {
+    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(pictures));
+    config_release(&theirs);
+  }
+  free(own);
+  free(pictures);
+  return status;
+}
+
+Status start_weights_load(Session *session) {
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
+  if (!from_scratch(session)) return checkpoint_load_params(session->model, session->origin, &rng, &session->report);
+  model_initialise(session->model, &rng);
+  if (starts_with(session, "mimetic")) model_initialise_mimetic(session->model, &rng);
+  return STATUS_OK;
+}

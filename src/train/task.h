@@ -1,0 +1,81 @@
+/* What a run teaches its model: to classify pictures, to say the next token, to classify texts. A Task is a table of functions, one file each
+ * (task_pictures.c, task_language.c, task_texts.c); trainer, validation, K-means start, plan and self-test go through it and know no other
+ * difference between pictures and texts. */
+#ifndef TRAIN_TASK_H
+#define TRAIN_TASK_H
+#include "nn/model.h"
+
+typedef struct Session Session;
+
+typedef enum TaskPart { TASK_TRAIN, TASK_TEST, TASK_PARTS } TaskPart;
+
+/* A micro-batch. The arrays are the task's own until the next batch of the same part. */
+typedef struct TaskBatch {
+  int count;              /* B: pictures, windows of text, texts */
+  int64_t units;          /* what speed is told in: pictures, tokens, texts */
+  float *pixels;          /* [B, 3, H, W]; NULL for texts */
+  const int32_t *ids;     /* [B, T]; NULL for pictures */
+  const int32_t *lengths; /* [B] tokens that are not padding; NULL: all T */
+  int32_t *labels;        /* classes [B], or next tokens [B, T], -1: not counted */
+} TaskBatch;
+
+/* What a batch came to; sums, so that those of several batches are added up. */
+typedef struct TaskScore {
+  double loss;                            /* nats, over all items */
+  int64_t samples, items, correct, bytes; /* items: pictures, texts or predicted tokens; bytes: of text behind the predicted tokens */
+  int64_t answers[2][2];                  /* of two classes: [label][answer] */
+} TaskScore;
+
+enum { TASK_MEASURES = 3, TASK_TEXT = 96 };
+
+typedef struct Task {
+  const char *unit, *sample; /* "images", "pictures": of speed, of what is evaluated */
+  const char *test;          /* what columns call the part that is not learnt from: "test" */
+  const char *const *measures; /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
+  bool decoder;              /* takes language models, and only these */
+  int64_t batch, epochs;     /* where the options say none */
+
+  /* Opening, in this order. open: data, or what is needed of it to choose a configuration; sets session->classes. configure: what the model
+   * has to be for this data, into config; sets session->tokens. start: batches, once the model is there. close: whatever was opened. */
+  Status (*open)(Session *session);
+  Status (*configure)(Session *session, ModelConfig *config);
+  Status (*start)(Session *session);
+  void (*close)(Session *session);
+
+  const char *(*describe)(const Session *session, TaskPart part); /* one line for people */
+  int64_t (*count)(const Session *session, TaskPart part);        /* samples of the part */
+  int64_t (*steps)(const Session *session);                       /* batches in an epoch of training */
+  Status (*seek)(Session *session, TaskPart part, int64_t epoch, int64_t step);
+  Status (*next)(Session *session, TaskPart part, TaskBatch *batch); /* epoch after epoch, without end */
+
+  /* The mean loss [1] of a batch through the session's model, on its tape; with the tape recording as it is to be learnt from (smoothing,
+   * mixup). *score, zeroed by the caller, is filled unless the tape plans. NULL with the tape failed. */
+  Tensor *(*loss)(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score);
+
+  /* What `model` answers: logits [B, classes] or, of the last token, [B, V]. *loss: [1], or NULL where the self-test keeps none. */
+  Tensor *(*answer)(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **loss);
+
+  void (*measure)(const TaskScore *score, double values[TASK_MEASURES]); /* in the order of `measures` */
+  void (*tell)(const TaskScore *score, char text[TASK_TEXT]);            /* "accuracy 71.20%" */
+  Status (*show)(Session *session, bool json, char **shown); /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL */
+  Status (*save)(const Session *session, const char *directory); /* what belongs into a checkpoint beside the model; NULL: nothing */
+  size_t (*bytes)(const Session *session);                       /* memory of batches */
+  void (*finish)(const Session *session);                        /* warnings at the end of a run; NULL: none */
+} Task;
+
+extern const Task task_pictures, task_language, task_texts;
+
+/* By the data set's name. */
+const Task *task_find(const char *dataset);
+
+/* What model_encode takes of a batch; pixels become a constant tensor on the tape. */
+ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *config);
+
+void task_add(TaskScore *sum, const TaskScore *part);
+double task_mean_loss(const TaskScore *score); /* 0 without items */
+double task_accuracy(const TaskScore *score);
+
+/* Mean cross-entropy of logits [B, classes], smoothed while the tape records; fills the score. Shared by pictures and texts. */
+Tensor *task_class_loss(Session *session, const TaskBatch *batch, Tensor *logits, CrossEntropy *target, TaskScore *score);
+
+#endif

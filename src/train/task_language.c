@@ -1,0 +1,271 @@
+/* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token but
+ * the first is predicted once. */
+#include "data/text_loader.h"
+#include "data/text_windows.h"
+#include "train/session.h"
+#include "train/task_language.h"
+#include "train/task_tokenizer.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Language {
+  Tokenizer *tokenizer;
+  TokenCache *cache[TASK_PARTS]; /* the training part's is made when it is wanted */
+  char *about[TASK_PARTS];
+  TextLoader *loader;   /* of the training part */
+  TextWindows windows;  /* of the test part */
+  int64_t next;         /* of these windows */
+  int32_t *ids, *labels; /* [B, T] of a test batch */
+  int32_t *piece_bytes;  /* [tokens] bytes of text behind each id; 0 for what is put between documents */
+} Language;
+
+static Language *own(const Session *session) { return session->data; }
+
+/* ---------------------------------------------------------------- opening */
+
+static Status open_tokenizer(Session *session) {
+  Language *language = session->data = calloc(1, sizeof *language);
+  if (language == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(task_tokenizer_refuse_pictures(&session->options));
+  return task_tokenizer_open(session, &language->tokenizer);
+}
+
+static Status configure(Session *session, ModelConfig *config) {
+  if (config->classes > 0)
+    return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
+  TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));
+  return task_tokenizer_context(session, config, &session->tokens);
+}
+
+static Status open_part(Session *session, TaskPart part) {
+  const TrainOptions *options = &session->options;
+  Language *language = own(session);
+  TextSource *source;
+  TextEncoder encoder;
+  TRY(text_source_open(&source, options->dataset, options->data_dir, part == TASK_TRAIN ? TEXT_TRAIN : (TextPart)options->test_part));
+  Status status = text_encoder_of(&encoder, language->tokenizer);
+  if (status == STATUS_OK) status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
+  if (status == STATUS_OK) {
+    char text[512];
+    snprintf(text, sizeof text, "%s, %lld tokens", text_source_describe(source), (long long)token_cache_facts(language->cache[part])->tokens);
+    language->about[part] = strdup(text);
+    if (language->about[part] == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
+  }
+  text_source_close(source);
+  return status;
+}
+
+static Status open_training(Session *session) {
+  const TrainOptions *options = &session->options;
+  Language *language = own(session);
+  TRY(open_part(session, TASK_TRAIN));
+  TextLoaderOptions loading = {
+      .context = session->tokens, .batch = (int)options->batch, .shuffle = true, .drop_last = true, .seed = (uint64_t)options->seed};
+  Status status = text_loader_new(&language->loader, language->cache[TASK_TRAIN], &loading);
+  return status == STATUS_OK ? status : status_wrap(status, "--dataset %s, %s", options->dataset, language->about[TASK_TRAIN]);
+}
+
+static Status open_test(Session *session) {
+  const TrainOptions *options = &session->options;
+  Language *language = own(session);
+  int64_t stride = options->stride > 0 ? options->stride : session->tokens;
+  TRY(open_part(session, TASK_TEST));
+  int64_t tokens = token_cache_facts(language->cache[TASK_TEST])->tokens;
+  if (tokens <= session->tokens)
+    return status_set(STATUS_BAD_VALUE,
+                      "--dataset %s, %s: a window of --context %lld and the token behind it do not fit; shorten the context or give more text",
+                      options->dataset, language->about[TASK_TEST], (long long)session->tokens);
+  if (stride > session->tokens)
+    return status_set(STATUS_BAD_USAGE, "--stride %lld is longer than the context of %lld tokens: some tokens would not be seen",
+                      (long long)stride, (long long)session->tokens);
+  return text_windows_init(&language->windows, language->cache[TASK_TEST], session->tokens, stride);
+}
+
+/* Bytes of text behind each token, to say how many bits a byte takes. */
+static Status measure_pieces(Language *language) {
+  int64_t count = tokenizer_count(language->tokenizer);
+  int32_t begin = tokenizer_begin(language->tokenizer), end = tokenizer_end(language->tokenizer);
+  language->piece_bytes = malloc((size_t)count * sizeof *language->piece_bytes);
+  if (language->piece_bytes == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  for (int64_t id = 0; id < count; id++) {
+    size_t bytes = 0;
+    tokenizer_piece(language->tokenizer, (int32_t)id, &bytes);
+    language->piece_bytes[id] = id == begin || id == end ? 0 : (int32_t)bytes;
+  }
+  return STATUS_OK;
+}
+
+static Status start(Session *session) {
+  Language *language = own(session);
+  size_t numbers = (size_t)(session->options.batch * session->tokens);
+  language->ids = malloc(numbers * sizeof *language->ids);
+  language->labels = malloc(numbers * sizeof *language->labels);
+  if (language->ids == NULL || language->labels == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a batch of text");
+  TRY(measure_pieces(language));
+  TRY(open_test(session));
+  return session->use == SESSION_EVALUATE ? STATUS_OK : open_training(session);
+}
+
+static void close_texts(Session *session) {
+  Language *language = own(session);
+  if (language == NULL) return;
+  text_loader_free(language->loader);
+  for (int part = 0; part < TASK_PARTS; part++) {
+    token_cache_close(language->cache[part]);
+    free(language->about[part]);
+  }
+  tokenizer_close(language->tokenizer);
+  free(language->ids);
+  free(language->labels);
+  free(language->piece_bytes);
+  free(language);
+}
+
+/* ---------------------------------------------------------------- batches */
+
+static const char *describe(const Session *session, TaskPart part) {
+  const Language *language = own(session);
+  return language->about[part] ? language->about[part] : language->about[TASK_TEST];
+}
+
+static int64_t count(const Session *session, TaskPart part) {
+  return part == TASK_TRAIN ? text_loader_windows(own(session)->loader) : own(session)->windows.count;
+}
+
+static int64_t steps(const Session *session) { return text_loader_steps(own(session)->loader); }
+
+static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  if (part == TASK_TRAIN) return text_loader_seek(own(session)->loader, epoch, step);
+  own(session)->next = step * session->options.batch;
+  return STATUS_OK;
+}
+
+static void next_learnt(Session *session, TaskBatch *batch) {
+  TextBatch windows;
+  text_loader_next(own(session)->loader, &windows);
+  *batch = (TaskBatch){.count = windows.count, .ids = windows.ids, .labels = windows.labels};
+}
+
+static void next_tested(Session *session, TaskBatch *batch) {
+  Language *language = own(session);
+  int64_t tokens = session->tokens;
+  if (language->next >= language->windows.count) language->next = 0;
+  *batch = (TaskBatch){.ids = language->ids, .labels = language->labels};
+  for (; batch->count < session->options.batch && language->next < language->windows.count; batch->count++, language->next++)
+    text_windows_fill(&language->windows, language->next, language->ids + batch->count * tokens, language->labels + batch->count * tokens);
+}
+
+static Status next(Session *session, TaskPart part, TaskBatch *batch) {
+  (part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
+  batch->units = batch->count * session->tokens;
+  return STATUS_OK;
+}
+
+static size_t bytes(const Session *session) {
+  return 4 * (size_t)(session->options.batch * session->tokens) * sizeof(int32_t); /* ids and labels, of both parts */
+}
+
+/* ---------------------------------------------------------------- the model */
+
+/* Sums over the labels that count. While training, the mean that the loss is tells enough. */
+static void fill_score(const Language *language, const TaskBatch *batch, int64_t tokens, const real *row_loss, double mean,
+                       TaskScore *score) {
+  int64_t rows = batch->count * tokens;
+  score->samples = batch->count;
+  for (int64_t row = 0; row < rows; row++) {
+    if (batch->labels[row] < 0) continue;
+    score->items++;
+    score->bytes += language->piece_bytes[batch->labels[row]];
+    if (row_loss != NULL) score->loss += (double)row_loss[row];
+  }
+  if (row_loss == NULL) score->loss = mean * (double)score->items;
+}
+
+static Tensor *loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  Tape *tape = session->tape;
+  bool learning = tape_recording(tape);
+  int64_t rows = batch->count * session->tokens;
+  ModelInput input = task_input(tape, batch, session->config);
+  VocabLoss options = {.labels = batch->labels,
+                       .smoothing = learning ? session->options.smoothing : 0,
+                       .correct = &score->correct,
+                       .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real))};
+  Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  Tensor *value = model_token_loss(session->model, tape, encoded, &options);
+  if (value != NULL && !tape_planning(tape))
+    fill_score(own(session), batch, session->tokens, options.row_loss, (double)value->value[0], score);
+  return value;
+}
+
+static Tensor *answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
+  ModelInput input = task_input(tape, batch, model_config(model));
+  Tensor *encoded = model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  *kept = model_token_loss(model, tape, encoded, &(VocabLoss){.labels = batch->labels});
+  return *kept == NULL ? NULL : model_logits(model, tape, op_gather_rows(tape, encoded, layout->last_row, 1));
+}
+
+/* ---------------------------------------------------------------- reports */
+
+static const char *const measures[] = {"perplexity", "bits_per_byte", NULL};
+
+static void measure(const TaskScore *score, double values[TASK_MEASURES]) {
+  values[0] = exp(task_mean_loss(score));
+  values[1] = score->bytes > 0 ? score->loss / log(2) / (double)score->bytes : 0;
+}
+
+static void tell(const TaskScore *score, char text[TASK_TEXT]) {
+  double values[TASK_MEASURES];
+  measure(score, values);
+  snprintf(text, TASK_TEXT, "perplexity %.2f a token (%.3f bits a byte)", values[0], values[1]);
+}
+
+enum { SHOWN = 400 /* bytes of text */ };
+
+/* The beginning of the first batch, as it will be learnt: control characters as spaces. */
+static Status show(Session *session, bool json, char **shown) {
+  TaskBatch batch;
+  char *text;
+  size_t size;
+  *shown = NULL;
+  if (json) return STATUS_OK;
+  TRY(seek(session, TASK_TRAIN, 0, 0));
+  TRY(next(session, TASK_TRAIN, &batch));
+  TRY(tokenizer_decode(own(session)->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
+  for (size_t i = 0; i < size; i++)
+    if ((unsigned char)text[i] < ' ') text[i] = ' ';
+  while (size > SHOWN && ((unsigned char)text[size] & 0xc0) == 0x80) size--;
+  printf("first window: \"%.*s%s\"\n", (int)(size < SHOWN ? size : SHOWN), text, size > SHOWN ? "..." : "");
+  free(text);
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- what others ask */
+
+const TokenCacheFacts *task_language_facts(const Session *session) { return token_cache_facts(own(session)->cache[TASK_TEST]); }
+
+static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
+
+const Task task_language = {.unit = "tokens",
+                            .sample = "windows",
+                            .test = "valid",
+                            .measures = measures,
+                            .decoder = true,
+                            .batch = 8,
+                            .epochs = 1,
+                            .open = open_tokenizer,
+                            .configure = configure,
+                            .start = start,
+                            .close = close_texts,
+                            .describe = describe,
+                            .count = count,
+                            .steps = steps,
+                            .seek = seek,
+                            .next = next,
+                            .loss = loss,
+                            .answer = answer,
+                            .measure = measure,
+                            .tell = tell,
+                            .show = show,
+                            .save = save,
+                            .bytes = bytes};

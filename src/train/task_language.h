@@ -1,0 +1,9 @@
+/* What evaluation asks of the task of next tokens beyond task.h. */
+#ifndef TRAIN_TASK_LANGUAGE_H
+#define TRAIN_TASK_LANGUAGE_H
+#include "data/token_cache.h"
+#include "train/session.h"
+
+const TokenCacheFacts *task_language_facts(const Session *session); /* of the test part, whole */
+
+#endif

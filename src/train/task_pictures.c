@@ -1,0 +1,170 @@
+/* Pictures and their classes: see task.h. */
+#include "base/log.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "train/mixup.h"
+#include "train/session.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Pictures {
+  Dataset *set[TASK_PARTS];
+  LoaderOptions loading[TASK_PARTS];
+  Loader *loader[TASK_PARTS];
+} Pictures;
+
+static Pictures *own(const Session *session) { return session->data; }
+
+/* ---------------------------------------------------------------- opening */
+
+static Status refuse_text_options(const TrainOptions *options) {
+  const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : options->stride ? "stride" : NULL;
+  if (options->perplexity >= 0) wrong = "perplexity";
+  if (options->test_part != TEXT_VALID) wrong = "eval-part";
+  if (wrong == NULL) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds pictures", wrong, options->dataset);
+}
+
+static Status open_sets(Session *session) {
+  const TrainOptions *options = &session->options;
+  Pictures *pictures = session->data = calloc(1, sizeof *pictures);
+  if (pictures == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(refuse_text_options(options));
+  TRY(dataset_open(&pictures->set[TASK_TRAIN], options->dataset, options->data_dir, DATASET_TRAIN));
+  TRY(dataset_open(&pictures->set[TASK_TEST], options->dataset, options->data_dir, DATASET_TEST));
+  session->classes = dataset_classes(pictures->set[TASK_TRAIN]);
+  return STATUS_OK;
+}
+
+static Status configure(Session *session, ModelConfig *config) {
+  const TrainOptions *options = &session->options;
+  const Dataset *data = own(session)->set[TASK_TRAIN];
+  if (options->image_size > 0) config->image = options->image_size;
+  TRY(config_set_labels(config, dataset_labels(data), dataset_classes(data)));
+  if (strcmp(options->model, "vit-cifar") == 0) dataset_mean_std(data, config->image_mean, config->image_std);
+  config->astra.class_token = (ClassToken)options->class_token;
+  if (config->image % config->patch != 0)
+    return status_set(STATUS_BAD_USAGE, "--image-size %lld: patches of %lldx%lld do not divide it; a multiple of %lld is accepted",
+                      (long long)config->image, (long long)config->patch, (long long)config->patch, (long long)config->patch);
+  session->tokens = config_tokens(config);
+  return STATUS_OK;
+}
+
+static Status start(Session *session) {
+  const TrainOptions *options = &session->options;
+  const ModelConfig *config = session->config;
+  Pictures *pictures = own(session);
+  LoaderOptions loading = {.image = (int)config->image,
+                           .filter = (ResizeFilter)config->resample,
+                           .batch = (int)options->batch,
+                           .workers = (int)options->workers,
+                           .seed = (uint64_t)options->seed};
+  memcpy(loading.mean, config->image_mean, sizeof loading.mean);
+  memcpy(loading.std, config->image_std, sizeof loading.std);
+  pictures->loading[TASK_TEST] = pictures->loading[TASK_TRAIN] = loading;
+  LoaderOptions *learning = &pictures->loading[TASK_TRAIN];
+  learning->shuffle = true;
+  learning->augment = session->use == SESSION_TRAIN && options->augment;
+  learning->crop_least = options->crop_least;
+  learning->drop_last = dataset_count(pictures->set[TASK_TRAIN]) >= options->batch;
+  for (int part = 0; part < TASK_PARTS; part++) TRY(loader_new(&pictures->loader[part], pictures->set[part], &pictures->loading[part]));
+  return STATUS_OK;
+}
+
+static void close_sets(Session *session) {
+  Pictures *pictures = own(session);
+  for (int part = 0; pictures != NULL && part < TASK_PARTS; part++) {
+    loader_free(pictures->loader[part]);
+    dataset_close(pictures->set[part]);
+  }
+  free(pictures);
+}
+
+/* ---------------------------------------------------------------- batches */
+
+static const char *describe(const Session *session, TaskPart part) { return dataset_describe(own(session)->set[part]); }
+static int64_t count(const Session *session, TaskPart part) { return dataset_count(own(session)->set[part]); }
+static int64_t steps(const Session *session) { return loader_steps(own(session)->loader[TASK_TRAIN]); }
+
+static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  return loader_seek(own(session)->loader[part], epoch, step);
+}
+
+static Status next(Session *session, TaskPart part, TaskBatch *batch) {
+  Batch pictures;
+  TRY(loader_next(own(session)->loader[part], &pictures));
+  *batch = (TaskBatch){.count = pictures.count, .units = pictures.count, .pixels = pictures.pixels, .labels = pictures.labels};
+  return STATUS_OK;
+}
+
+static size_t bytes(const Session *session) {
+  const Pictures *pictures = own(session);
+  return loader_bytes(pictures->loader[TASK_TRAIN]) + loader_bytes(pictures->loader[TASK_TEST]);
+}
+
+/* Each was named when it was met. */
+static void count_broken(const Session *session) {
+  const Pictures *pictures = own(session);
+  long long train = (long long)loader_skipped(pictures->loader[TASK_TRAIN]), test = (long long)loader_skipped(pictures->loader[TASK_TEST]);
+  if (train + test > 0) log_warning("%lld broken pictures of the training part and %lld of the test part were skipped", train, test);
+}
+
+/* ---------------------------------------------------------------- the model */
+
+static Tensor *loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  Tape *tape = session->tape;
+  CrossEntropy target = {0};
+  ModelInput input = task_input(tape, batch, session->config);
+  if (tape_recording(tape) && session->options.mixup > 0) input.pixels = mixup_apply(session, tape, batch, input.pixels, &target);
+  Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
+  return task_class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
+}
+
+static Tensor *answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
+  ModelInput input = task_input(tape, batch, model_config(model));
+  *kept = NULL;
+  return model_classify(model, tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_CLASS));
+}
+
+/* ---------------------------------------------------------------- reports */
+
+static const char *const measures[] = {"accuracy", NULL};
+
+static void measure(const TaskScore *score, double values[TASK_MEASURES]) { values[0] = task_accuracy(score); }
+
+static void tell(const TaskScore *score, char text[TASK_TEXT]) { snprintf(text, TASK_TEXT, "accuracy %.2f%%", 100 * task_accuracy(score)); }
+
+static Status draw(Session *session, bool json, char **shown) {
+  Batch batch;
+  Pictures *pictures = own(session);
+  (void)json;
+  *shown = files_join(session->options.out, "first_batch.png");
+  if (*shown == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(files_make_dirs(session->options.out));
+  TRY(loader_seek(pictures->loader[TASK_TRAIN], 0, 0));
+  TRY(loader_next(pictures->loader[TASK_TRAIN], &batch));
+  return loader_sheet(&batch, &pictures->loading[TASK_TRAIN], *shown);
+}
+
+const Task task_pictures = {.unit = "images",
+                            .sample = "pictures",
+                            .test = "test",
+                            .measures = measures,
+                            .batch = 64,
+                            .epochs = 32,
+                            .open = open_sets,
+                            .configure = configure,
+                            .start = start,
+                            .close = close_sets,
+                            .describe = describe,
+                            .count = count,
+                            .steps = steps,
+                            .seek = seek,
+                            .next = next,
+                            .loss = loss,
+                            .answer = answer,
+                            .measure = measure,
+                            .tell = tell,
+                            .show = draw,
+                            .bytes = bytes,
+                            .finish = count_broken};

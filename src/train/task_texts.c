@@ -1,0 +1,192 @@
+/* Classes of texts, told by the row of a text's last token: see task.h. All batches of both parts have one width T, that of the longest text,
+ * as layouts and memory are made once; what is shorter is padded on the right, where a causal model does not look. */
+#include "base/log.h"
+#include "data/text_batches.h"
+#include "train/session.h"
+#include "train/task_tokenizer.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Texts {
+  Tokenizer *tokenizer;
+  LabelledText *set[TASK_PARTS];
+  TextBatches *batches[TASK_PARTS];
+  int32_t *ids[TASK_PARTS]; /* [B, T] */
+} Texts;
+
+static Texts *own(const Session *session) { return session->data; }
+
+/* ---------------------------------------------------------------- opening */
+
+static Status open_sets(Session *session) {
+  const TrainOptions *options = &session->options;
+  Texts *texts = session->data = calloc(1, sizeof *texts);
+  if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(task_tokenizer_refuse_pictures(options));
+  const char *wrong = options->perplexity >= 0 ? "perplexity" : options->stride > 0 ? "stride" : NULL;
+  if (options->test_part != TEXT_VALID) wrong = "eval-part";
+  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, options->dataset);
+  TRY(task_tokenizer_open(session, &texts->tokenizer));
+  TRY(text_labels_open(&texts->set[TASK_TRAIN], options->dataset, options->data_dir, DATASET_TRAIN));
+  TRY(text_labels_open(&texts->set[TASK_TEST], options->dataset, options->data_dir, DATASET_TEST));
+  session->classes = text_labels_classes(texts->set[TASK_TRAIN]);
+  return STATUS_OK;
+}
+
+static Status open_batches(Session *session, int64_t context, TaskPart part) {
+  const TrainOptions *options = &session->options;
+  Texts *texts = own(session);
+  bool learning = part == TASK_TRAIN;
+  TextEncoder encoder;
+  TextBatchesOptions batching = {.context = context,
+                                 .batch = (int)options->batch,
+                                 .shuffle = learning,
+                                 .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
+                                 .seed = (uint64_t)options->seed};
+  TRY(text_encoder_of(&encoder, texts->tokenizer));
+  TRY(text_batches_new(&texts->batches[part], texts->set[part], &encoder, &batching));
+  int64_t cut = text_batches_cut(texts->batches[part]), width = text_batches_width(texts->batches[part]);
+  if (cut > 0)
+    log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)cut,
+                (long long)text_labels_count(texts->set[part]), (long long)context);
+  if (width > session->tokens) session->tokens = width;
+  return STATUS_OK;
+}
+
+static Status configure(Session *session, ModelConfig *config) {
+  const LabelledText *set = own(session)->set[TASK_TRAIN];
+  int64_t context;
+  TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));
+  TRY(config_set_labels(config, text_labels_names(set), session->classes));
+  TRY(task_tokenizer_context(session, config, &context));
+  for (int part = 0; part < TASK_PARTS; part++) TRY(open_batches(session, context, (TaskPart)part));
+  return STATUS_OK;
+}
+
+static Status start(Session *session) {
+  size_t numbers = (size_t)(session->options.batch * session->tokens);
+  for (int part = 0; part < TASK_PARTS; part++)
+    if ((own(session)->ids[part] = malloc(numbers * sizeof(int32_t))) == NULL)
+      return status_set(STATUS_NO_MEMORY, "no memory for a batch of texts");
+  return STATUS_OK;
+}
+
+static void close_sets(Session *session) {
+  Texts *texts = own(session);
+  if (texts == NULL) return;
+  for (int part = 0; part < TASK_PARTS; part++) {
+    text_batches_free(texts->batches[part]);
+    text_labels_close(texts->set[part]);
+    free(texts->ids[part]);
+  }
+  tokenizer_close(texts->tokenizer);
+  free(texts);
+}
+
+/* ---------------------------------------------------------------- batches */
+
+static const char *describe(const Session *session, TaskPart part) { return text_labels_describe(own(session)->set[part]); }
+static int64_t count(const Session *session, TaskPart part) { return text_labels_count(own(session)->set[part]); }
+static int64_t steps(const Session *session) { return text_batches_steps(own(session)->batches[TASK_TRAIN]); }
+
+static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  return text_batches_seek(own(session)->batches[part], epoch, step);
+}
+
+static Status next(Session *session, TaskPart part, TaskBatch *batch) {
+  Texts *texts = own(session);
+  LabelBatch given;
+  text_batches_next(texts->batches[part], &given);
+  int64_t from = text_batches_width(texts->batches[part]), to = session->tokens;
+  int32_t *ids = texts->ids[part];
+  memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
+  for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)from * sizeof *ids);
+  *batch = (TaskBatch){.count = given.count, .units = given.count, .ids = ids, .lengths = given.lengths, .labels = given.labels};
+  return STATUS_OK;
+}
+
+static size_t bytes(const Session *session) {
+  return 4 * (size_t)(session->options.batch * session->tokens) * sizeof(int32_t); /* given and padded, of both parts */
+}
+
+/* ---------------------------------------------------------------- the model */
+
+static Tensor *logits_of(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange) {
+  ModelInput input = task_input(tape, batch, model_config(model));
+  int32_t *last = tape_alloc(tape, (size_t)batch->count * sizeof *last);
+  Tensor *encoded = model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  if (last == NULL || encoded == NULL) return NULL;
+  for (int i = 0; i < batch->count && !tape_planning(tape); i++) last[i] = batch->lengths[i] - 1;
+  return model_classify(model, tape, op_select_rows(tape, encoded, last));
+}
+
+static Tensor *loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  CrossEntropy target = {0};
+  return task_class_loss(session, batch, logits_of(session->model, session->tape, batch, layout, exchange), &target, score);
+}
+
+static Tensor *answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
+  *kept = NULL;
+  return logits_of(model, tape, batch, layout, exchange);
+}
+
+/* ---------------------------------------------------------------- reports */
+
+/* Of two classes (Matthews, 1975): the correlation of label and answer; 0 where either never varies. */
+static double matthews(const TaskScore *score) {
+  double tn = (double)score->answers[0][0], fp = (double)score->answers[0][1], fn = (double)score->answers[1][0];
+  double tp = (double)score->answers[1][1], scale = sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn));
+  return scale > 0 ? (tp * tn - fp * fn) / scale : 0;
+}
+
+static bool of_two(const TaskScore *score) {
+  return score->answers[0][0] + score->answers[0][1] + score->answers[1][0] + score->answers[1][1] > 0;
+}
+
+static const char *const measures[] = {"accuracy", "matthews", NULL};
+
+static void measure(const TaskScore *score, double values[TASK_MEASURES]) {
+  values[0] = task_accuracy(score);
+  values[1] = of_two(score) ? matthews(score) : NAN;
+}
+
+static void tell(const TaskScore *score, char text[TASK_TEXT]) {
+  int at = snprintf(text, TASK_TEXT, "accuracy %.2f%%", 100 * task_accuracy(score));
+  if (of_two(score)) snprintf(text + at, TASK_TEXT - (size_t)at, " (Matthews correlation %.3f)", matthews(score));
+}
+
+static Status show(Session *session, bool json, char **shown) {
+  int32_t label;
+  const LabelledText *set = own(session)->set[TASK_TRAIN];
+  const char *text = text_labels_text(set, 0, &label);
+  *shown = NULL;
+  if (!json) printf("first text: \"%.200s\"\n  is %s; %lld tokens hold the longest\n", text, text_labels_names(set)[label], (long long)session->tokens);
+  return STATUS_OK;
+}
+
+static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
+
+const Task task_texts = {.unit = "texts",
+                         .sample = "texts",
+                         .test = "test",
+                         .measures = measures,
+                         .decoder = true,
+                         .batch = 16,
+                         .epochs = 3,
+                         .open = open_sets,
+                         .configure = configure,
+                         .start = start,
+                         .close = close_sets,
+                         .describe = describe,
+                         .count = count,
+                         .steps = steps,
+                         .seek = seek,
+                         .next = next,
+                         .loss = loss,
+                         .answer = answer,
+                         .measure = measure,
+                         .tell = tell,
+                         .show = show,
+                         .save = save,
+                         .bytes = bytes};

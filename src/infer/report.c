@@ -37,12 +37,11 @@ void report_pictures(FILE *out, const Weights *weights, const PictureResult *res
 }
 
 void report_nodes(FILE *out, const Leader *leader) {
-  const Partition *partition = leader_partition(leader);
   fprintf(out, "%4s %7s %12s %12s %10s %10s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "bytes sent",
           "bytes received");
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
-    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %14llu %14llu\n", d, (long long)partition->counts[d], 1e3 * s->compute,
+    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %14llu %14llu\n", d, (long long)leader_tokens(leader)[d], 1e3 * s->compute,
             1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, (unsigned long long)s->bytes_sent, (unsigned long long)s->bytes_received);
   }
 }
@@ -93,7 +92,7 @@ json_t *report_nodes_json(const Leader *leader) {
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
     json_array_append_new(list, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "node", d, "tokens",
-                                          (json_int_t)leader_partition(leader)->counts[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
+                                          (json_int_t)leader_tokens(leader)[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
                                           1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms", 1e3 * s->wait, "bytes_sent",
                                           (json_int_t)s->bytes_sent, "bytes_received", (json_int_t)s->bytes_received, "messages_sent",
                                           (json_int_t)s->messages_sent, "messages_received", (json_int_t)s->messages_received));

@@ -1,5 +1,8 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
+#include "data/bpe_utf8.h"
+#include <stdlib.h>
+#include <string.h>
 
 static NodeStatistics sum_of_nodes(const Leader *leader) {
   NodeStatistics sum = {0};
@@ -71,7 +74,64 @@ void report_selftest(FILE *out, const SelftestReport *r) {
   fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", r->reason);
 }
 
+static void report_memory(FILE *out, const GenerateMemory *m) {
+  const struct {
+    const char *what;
+    int64_t bytes;
+  } rows[] = {{"weights, one copy for all nodes", m->weights},
+              {"codebooks, likewise", m->codebooks},
+              {"keys and values in full", m->cache_rows},
+              {"codes of the other nodes' tokens", m->cache_codes},
+              {"buffers and the rest of its own", m->buffers}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
+  fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
+          100 * share(m->cache_rows + m->cache_codes, m->cache_full));
+}
+
+void report_generation(FILE *out, const Leader *leader, const Generation *g) {
+  fprintf(out, "\n%lld tokens on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens, g->nodes,
+          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
+  fprintf(out, "%zu new tokens on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->decoder, generate_rate(g),
+          generate_end_name(g->end));
+  if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
+  fprintf(out, "memory of node %d:\n", g->decoder);
+  report_memory(out, &g->memory);
+}
+
 /* ---- JSON ---- */
+
+/* Well-formed UTF-8: each byte that belongs to no character becomes U+FFFD. */
+static json_t *json_text(const char *text, size_t bytes) {
+  char *clean = malloc(3 * bytes + 1), *out = clean;
+  for (size_t at = 0, size; clean && at < bytes; at += size ? size : 1) {
+    size = bpe_utf8_size(text + at, bytes - at);
+    memcpy(out, size ? text + at : "\xef\xbf\xbd", size ? size : 3);
+    out += size ? size : 3;
+  }
+  json_t *value = clean ? json_stringn(clean, (size_t)(out - clean)) : NULL;
+  free(clean);
+  return value;
+}
+
+static json_t *json_ids(const TokenList *ids) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < ids->count; i++) json_array_append_new(list, json_integer(ids->ids[i]));
+  return list;
+}
+
+static json_t *json_memory(const GenerateMemory *m) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared", (json_int_t)m->codebooks,
+                   "cache_rows", (json_int_t)m->cache_rows, "cache_codes", (json_int_t)m->cache_codes, "cache_full",
+                   (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
+}
+
+json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *g) {
+  return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_text(prompt, bytes), "text",
+                   json_text(g->text, g->bytes), "ids", json_ids(&g->ids), "prompt_tokens", (json_int_t)g->prompt_tokens, "end",
+                   generate_end_name(g->end), "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder,
+                   "first_token_ms", 1e3 * g->first_seconds, "decode_ms", 1e3 * g->seconds, "tokens_per_second", generate_rate(g),
+                   "bytes_sent", (json_int_t)g->bytes_sent, "memory", json_memory(&g->memory));
+}
 
 json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count) {
   json_t *list = json_array();

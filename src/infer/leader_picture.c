@@ -4,6 +4,7 @@
 #include <string.h>
 
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
+  if (!leader->setup.partition) return status_set(STATUS_BAD_VALUE, "a language model takes no pictures");
   Request request = {.kind = WIRE_REQUEST, .codes = leader->options.codes, .batch = batch, .tokens = leader->setup.partition->tokens};
   LeaderRequest *slot;
   TRY(leader_request_open(leader, &request, &slot));

@@ -5,6 +5,8 @@
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_text.h"
+#include "cli/infer_text_eval.h"
+#include "data/text_labels.h"
 #include "infer/report.h"
 #include <stdlib.h>
 
@@ -34,9 +36,9 @@ static Status print_pictures(const InferSettings *s, const InferRun *run, const 
   return STATUS_OK;
 }
 
-static Status require_pictures(const InferRun *run) {
+static Status require_pictures(const InferRun *run, const char *instead) {
   if (!config_is_decoder(run->weights.config)) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is a language model: give it --prompt TEXT instead of pictures", run->directory);
+  return status_set(STATUS_BAD_USAGE, "%s is a language model: give it %s instead of pictures", run->directory, instead);
 }
 
 static Status classify(const InferSettings *s, InferRun *run, const char *const *paths, int count) {
@@ -44,7 +46,7 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
   if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d pictures", count);
   double seconds;
   Status status = infer_run_load(s, run);
-  if (status == STATUS_OK) status = require_pictures(run);
+  if (status == STATUS_OK) status = require_pictures(run, "--prompt TEXT");
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch});
   if (status == STATUS_OK) status = pictures_classify(run->leader, paths, count, s->batch, (int)s->top, results, &seconds);
   if (status == STATUS_OK) status = print_pictures(s, run, results, count, seconds);
@@ -55,13 +57,16 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
 
 /* ---- astra-infer eval ---- */
 
-static Status evaluate(const InferSettings *s, InferRun *run, const char *const *paths, int count) {
+enum { PICTURES_OF_A_REQUEST = 64 };
+
+static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   Evaluation evaluation;
-  (void)paths, (void)count;
+  int64_t batch = s->batch > 0 ? s->batch : PICTURES_OF_A_REQUEST;
   TRY(dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
   TRY(infer_run_load(s, run));
-  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch}));
-  TRY(evaluate_run(run->leader, run->set, s->samples, s->batch, s->quiet, &evaluation));
+  TRY(require_pictures(run, "text:PATH as --dataset"));
+  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
+  TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
   if (s->json) {
     json_t *value = report_evaluation_json(run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
@@ -72,6 +77,13 @@ static Status evaluate(const InferSettings *s, InferRun *run, const char *const 
   putchar('\n');
   report_nodes(stdout, run->leader);
   return STATUS_OK;
+}
+
+static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
+  if (infer_text_eval_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
+  if (!text_labels_knows(s->dataset)) return evaluate_pictures(s, run);
+  return status_set(STATUS_BAD_USAGE, "--dataset %s: labelled texts are for `astra-train --eval-only`; here text:PATH is accepted",
+                    s->dataset);
 }
 
 /* ---- astra-infer selftest ---- */
@@ -109,7 +121,7 @@ static Status run_eval(int argc, char **argv) { return run_or_help(INFER_EVAL, a
 static Status run_selftest(int argc, char **argv) { return run_or_help(INFER_SELFTEST, argc, argv, prove); }
 
 static const CliCommand commands[] = {{"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
-                                      {"eval", "accuracy over a data set", run_eval},
+                                      {"eval", "accuracy over a data set, perplexity over a text", run_eval},
                                       {"selftest", "compare the processes with what training emulated", run_selftest},
                                       {0}};
 

@@ -70,6 +70,13 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   return weights_load(&run->weights, run->directory);
 }
 
+Status infer_run_require_language(const InferRun *run, const char *what) {
+  const ModelConfig *config = run->weights.config;
+  if (config_is_decoder(config) && config->classes == 0) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s is a model that classifies %s: it cannot %s%s", run->directory,
+                    config_is_decoder(config) ? "texts" : "pictures", what, config_is_decoder(config) ? "" : "; give it pictures");
+}
+
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

@@ -23,6 +23,9 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
 
 Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint */
 
+/* BAD_USAGE for a model that predicts no tokens: "DIR is a model that classifies pictures: it cannot WHAT". */
+Status infer_run_require_language(const InferRun *run, const char *what);
+
 /* The nodes, for a model of the kind that it is; `options` has what differs from the settings: batch_most, tokens_most, codes. The first
  * signal ends the run with all its nodes; a second one has its usual effect. */
 Status infer_run_start(const InferSettings *settings, InferRun *run, const LeaderOptions *options);

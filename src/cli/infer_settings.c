@@ -28,11 +28,19 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
       {TEXT, {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "the whole file is a prompt; - is standard input"}},
       {INFER_EVAL,
-       {OPTION_TEXT, "dataset", 'd', &s->dataset, "NAME", .help = "cifar100, cifar10, cifar100-sample, folder:DIR or csv:FILE (required)"}},
+       {OPTION_TEXT, "dataset", 'd', &s->dataset, "NAME",
+        .help = "cifar100, folder:DIR, csv:FILE...; text:PATH or text-lines:PATH (required)"}},
       {INFER_EVAL, {OPTION_TEXT, "data-dir", 0, &s->data_dir, "DIR", .help = "where the data set lies"}},
       {INFER_EVAL,
        {OPTION_INT, "samples", 's', &s->samples, "N", .least = 0, .most = 1e12,
-        .help = "only the first N pictures of the test part; 0: all"}},
+        .help = "only the first N pictures of the test part, or windows of text; 0: all"}},
+      {INFER_EVAL,
+       {OPTION_CHOICE, "eval-part", 0, &s->part, .choices = "train|valid|test|whole|auto",
+        .help = "of a text; auto: named files whole, else valid"}},
+      {INFER_EVAL,
+       {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"}},
+      {INFER_EVAL,
+       {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
       {INFER_SELFTEST,
        {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},
       {TEXT, {OPTION_GROUP, .help = "New tokens:"}},
@@ -58,8 +66,10 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
       {ALL,
        {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .least = 0.1, .most = 86400,
         .help = "silence of a node after which the run fails"}},
-      {PICTURES | INFER_EVAL,
-       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
+      {PICTURES, {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
+      {INFER_EVAL,
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 0, .most = 65536,
+        .help = "pictures or windows of one request; 0: 64, or windows of 4,096 tokens"}},
       {ALL, {OPTION_GROUP, .help = "Output:"}},
       {PICTURES, {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture"}},
       {TEXT, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
@@ -75,7 +85,8 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
 }
 
 static void set_defaults(InferSettings *s, InferCommand command) {
-  *s = (InferSettings){.batch = command == INFER_EVAL ? 64 : 8, .top = 5, .timeout = 30, .new_tokens = 64, .top_p = 1, .seed = 42};
+  *s = (InferSettings){
+      .batch = command == INFER_EVAL ? 0 : 8, .part = INFER_PART_AUTO, .top = 5, .timeout = 30, .new_tokens = 64, .top_p = 1, .seed = 42};
 }
 
 void infer_settings_help(InferCommand command, FILE *stream) {
@@ -87,7 +98,7 @@ void infer_settings_help(InferCommand command, FILE *stream) {
                {INFER_GENERATE, "astra-infer [generate] --checkpoint DIR --prompt TEXT [OPTION...]",
                 "A language model goes on from a prompt: the nodes read it together, the one with its last token makes the new ones."},
                {INFER_EVAL, "astra-infer eval --checkpoint DIR --dataset NAME [OPTION...]",
-                "Accuracy over the test part of a data set, through the real processes."},
+                "Accuracy over the test part of a data set, or perplexity over a text, through the real processes."},
                {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
                 "Repeats a checkpoint's sample pictures on real processes and compares codes and logits with training's."}};
   InferSettings settings;

@@ -3,10 +3,13 @@
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
 
+enum { INFER_PART_AUTO = 4 };
+
 typedef struct InferSettings {
   const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
-  int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed;
+  int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
   double timeout, temperature, top_p;
+  int part; /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops;
   bool json, quiet, verbose, echo;
 } InferSettings;

@@ -124,18 +124,11 @@ static Status print_all(Job *job) {
   return STATUS_OK;
 }
 
-static Status require_text(const InferRun *run) {
-  const ModelConfig *config = run->weights.config;
-  if (config_is_decoder(config) && config->classes == 0) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is a model that classifies %s: it cannot go on from a prompt%s", run->directory,
-                    config_is_decoder(config) ? "texts" : "pictures", config_is_decoder(config) ? "" : "; give it pictures");
-}
-
 Status infer_text_generate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   Job job = {.settings = s, .run = run};
   (void)arguments, (void)count;
   TRY(infer_run_load(s, run));
-  TRY(require_text(run));
+  TRY(infer_run_require_language(run, "go on from a prompt"));
   TRY(vocabulary_open(&job.vocabulary, run->directory, run->weights.config));
   job.results = json_array();
   Status status = job.results ? infer_run_start(s, run, &(LeaderOptions){.batch_most = 1, .tokens_most = s->context})

@@ -13,13 +13,26 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   return sum;
 }
 
+/* Of one sample's tokens: a node of pictures sends to all others, one of a text to those behind it. */
+static double token_copies(const Leader *leader) {
+  int nodes = leader_nodes(leader), taking_part = 0;
+  const Partition *partition = leader_partition(leader);
+  double copies = 0;
+  if (partition) {
+    bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
+    return (double)(nodes - 1) * (double)(partition->tokens + single);
+  }
+  for (int d = 0; d < nodes; d++) taking_part += leader_tokens(leader)[d] > 0;
+  for (int d = 0; d < taking_part; d++) copies += (double)leader_tokens(leader)[d] * (taking_part - 1 - d);
+  return copies;
+}
+
 double report_token_bytes(const Leader *leader, int64_t samples) {
   const Weights *weights = leader_weights(leader);
   NodeStatistics sum = sum_of_nodes(leader);
   if (leader_nodes(leader) < 2 || samples < 1) return 0;
-  double shared = (double)leader_partition(leader)->tokens + (weights->config->astra.class_token == CLASS_SINGLE);
-  double copies = (double)weights->book_count * (leader_nodes(leader) - 1);
-  return ((double)sum.bytes_sent - (double)WIRE_HEADER * (double)sum.messages_sent) / ((double)samples * copies * shared);
+  double copies = (double)weights->book_count * (double)samples * token_copies(leader);
+  return copies > 0 ? ((double)sum.bytes_sent - (double)WIRE_HEADER * (double)sum.messages_sent) / copies : 0;
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
@@ -57,6 +70,22 @@ void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
     fprintf(out, "sent %.1f bytes a picture by all nodes together; %g bytes a token, block and receiver\n",
             bytes_a_picture(leader, e->samples), report_token_bytes(leader, e->samples));
   if (e->skipped) fprintf(out, "%lld broken pictures were replaced by others\n", (long long)e->skipped);
+}
+
+static double tokens_a_second(const TextEvaluation *e) { return e->seconds > 0 ? (double)e->score.counted / e->seconds : 0; }
+
+void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *e) {
+  const RequestScore *score = &e->score;
+  int nodes = leader_nodes(leader);
+  fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
+          (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, tokens_a_second(e));
+  fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", evaluate_text_perplexity(e), score->loss,
+          (long long)score->counted);
+  fprintf(out, "%.4f bits a byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
+          (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
+  if (nodes > 1)
+    fprintf(out, "sent %llu bytes by all nodes together; %g bytes a token, block, codebook set and receiver\n",
+            (unsigned long long)sum_of_nodes(leader).bytes_sent, report_token_bytes(leader, e->windows));
 }
 
 void report_selftest(FILE *out, const SelftestReport *r) {
@@ -165,6 +194,15 @@ json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
                    rate(e), "bytes_per_picture", bytes_a_picture(leader, e->samples), "bytes_per_token_block_receiver",
                    report_token_bytes(leader, e->samples), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+}
+
+json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:o}", "windows", (json_int_t)e->windows, "context",
+                   (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats", e->score.loss,
+                   "perplexity", evaluate_text_perplexity(e), "bits_per_byte", evaluate_text_bits_per_byte(e), "bytes",
+                   (json_int_t)e->bytes, "accuracy", share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds,
+                   "tokens_per_second", tokens_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent,
+                   "bytes_per_token_block_receiver", report_token_bytes(leader, e->windows), "nodes", report_nodes_json(leader));
 }
 
 json_t *report_selftest_json(const SelftestReport *r) {

@@ -85,6 +85,32 @@ expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; out "^1 tokens* on 
 expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; out "tokens on 2 of 2 nodes"
 expect "nothing new" 0 -c llama -p "$long" -m 0; out "^0 new tokens"
 
+# ---- perplexity
+export XDG_CACHE_HOME=$work/cache
+expect "perplexity of the story" 0 eval -c "$stories" -d "text:$stories/golden_stdout.txt" -n 1
+out "^1 windows of 512 tokens"; out "200 predicted tokens"; out "next token right 100.00%"; out "^whole text, 1 file"
+mkdir "$work/texts"
+for i in 1 2 3 4 5 6 7 8; do cat "$stories/golden_stdout.txt"; echo; done >"$work/texts/a.txt"
+expect "perplexity on four nodes" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32
+out "windows of 32 tokens, each 32 further, on 4 nodes"; out " bits a byte of the 37[0-9]* bytes"; out "; 3 bytes a token, block, codebook set and receiver"
+out "^   0       8 "; out "^   3       8 "
+perplexity=$(sed -n 's/^perplexity \([0-9.]*\) =.*/\1/p' "$work/out")
+expect "the same one window at a time" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --batch 1 -q; out "^perplexity $perplexity "; silent err
+expect "overlapping windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --stride 8 -q; out "each 8 further"
+expect "last lines of a folder" 0 eval -c llama -d text:texts --context 32 -q; out "^valid text"
+expect "a chosen part" 0 eval -c llama -d text:texts/a.txt --context 32 --eval-part valid -q; out "^valid text"
+expect "some windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --samples 5 --json
+tail -1 "$work/out" | grep -q '"windows":5,"context":32,"stride":32,"tokens":160,.*"bytes_per_token_block_receiver":3.0' || report "$name: content"
+expect "no such text" 1 eval -c llama -d text:nowhere; err "nowhere"
+expect "window beyond the model" 2 eval -c llama -d text:texts/a.txt --context 64; err "--context 64: the model takes at most 48 tokens"
+expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 64; err "--stride 64"
+expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies pictures"
+expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it text:PATH"
+expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "astra-train --eval-only"
+: >"$work/texts/empty.txt"
+expect "empty text" 1 eval -c llama -d text:texts/empty.txt; err "empty.txt"
+expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "tokenizer"
+
 # ---- help, and what is wrong
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"

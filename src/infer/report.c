@@ -89,7 +89,7 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
 }
 
 void report_selftest(FILE *out, const SelftestReport *r) {
-  fprintf(out, "%-44s %lld on %d node%s\n", "pictures", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
+  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
     fprintf(out, "%-44s %lld (%.4f%%, at most 0.1%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
@@ -100,6 +100,7 @@ void report_selftest(FILE *out, const SelftestReport *r) {
   fprintf(out, "%-44s %.2e (%.3f of what is allowed)\n", "worst logit where no code differs", r->worst_absolute, r->worst_same);
   if (r->same_pictures < r->pictures)
     fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
+  if (r->losses) fprintf(out, "%-44s %.3f of what is allowed\n", "mean loss of the labels", r->worst_loss);
   fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", r->reason);
 }
 
@@ -206,8 +207,8 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 }
 
 json_t *report_selftest_json(const SelftestReport *r) {
-  return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
+  return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
                    (json_int_t)r->pictures, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
                    "wrong", (json_int_t)r->wrong, "worst_logit_difference", r->worst_absolute, "worst_logit_of_allowed", r->worst_same,
-                   "worst_replayed_of_allowed", r->worst_replayed, "reason", r->reason);
+                   "worst_replayed_of_allowed", r->worst_replayed, "loss_of_allowed", r->worst_loss, "reason", r->reason);
 }

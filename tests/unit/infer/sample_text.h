@@ -89,4 +89,53 @@ static inline Status sample_go_on(SampleCluster *cluster, int devices, const int
   return STATUS_OK;
 }
 
+/* selftest.safetensors of `batch` texts of that many tokens, as training writes it, over even spans of config.astra.devices. */
+static inline Status sample_save_text_selftest(SampleCluster *cluster, const char *directory, int64_t batch, int64_t tokens) {
+  const ModelConfig *config = &cluster->config;
+  int devices = config->astra.groups ? config->astra.devices : 1, sites = config_sites(config);
+  int sets = devices > 1 ? (int)config->blocks * sites : 0;
+  int64_t counts[SAMPLE_NODES], numbers = batch * tokens;
+  int32_t *ids = malloc((size_t)numbers * sizeof *ids), *labels = malloc((size_t)numbers * sizeof *labels), device_of[1024];
+  SafeItem items[64];
+  char names[56][48], path[4096];
+  SampleText text;
+  size_t count = 0;
+  sample_ids(config, 7, numbers, ids);
+  sample_ids(config, 9, numbers, labels);
+  for (int64_t i = 0; i < numbers; i += 7) labels[i] = -1;
+  layout_even_counts(tokens, devices, counts);
+  for (int64_t d = 0, i = 0; d < devices; i += counts[d++]) {
+    for (int64_t j = 0; j < counts[d]; j++) device_of[i + j] = (int32_t)d;
+  }
+  TRY(sample_text(cluster, devices, counts, ids, labels, batch, tokens, &text));
+  real loss = (real)(text.loss / (double)text.counted);
+  items[count++] = (SafeItem){.name = "ids", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 2, .shape = {batch, tokens}, .data = ids};
+  items[count++] = (SafeItem){.name = "labels", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 2, .shape = {batch, tokens}, .data = labels};
+  items[count++] = (SafeItem){.name = "loss", .dtype = SAFE_F32, .source = SAFE_REAL, .dims = 1, .shape = {1}, .data = &loss};
+  items[count++] = (SafeItem){.name = "logits",
+                              .dtype = SAFE_F32,
+                              .source = SAFE_REAL,
+                              .dims = 2,
+                              .shape = {batch, config->vocabulary},
+                              .data = text.answer.logits};
+  if (sets)
+    items[count++] =
+        (SafeItem){.name = "device_of", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 1, .shape = {tokens}, .data = device_of};
+  for (int i = 0; i < sets && i < 56; i++) {
+    snprintf(names[i], sizeof names[i], "codes.astra.layers.%d.%s", i / sites, sites == 1 ? "x" : i % 2 ? "v" : "k");
+    items[count++] = (SafeItem){.name = names[i],
+                                .dtype = SAFE_I32,
+                                .source = SAFE_I32,
+                                .dims = 3,
+                                .shape = {batch, tokens, config->astra.groups},
+                                .data = text.answer.codes + i * numbers * config->astra.groups};
+  }
+  snprintf(path, sizeof path, "%s/selftest.safetensors", directory);
+  Status status = safetensors_save(path, items, count, NULL);
+  free(ids);
+  free(labels);
+  sample_text_release(&text);
+  return status;
+}
+
 #endif

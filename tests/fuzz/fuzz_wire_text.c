@@ -54,7 +54,7 @@ static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
   return STATUS_OK;
 }
 
-/* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for. */
+/* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for long. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, TokenLayout *layout, const Codebook *books) {
   int pair[2], sockets[2] = {-1, -1};
   need(link_pair(pair) == STATUS_OK);
@@ -66,7 +66,7 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .blocks = BLOCKS,
                         .sites = SITES,
                         .batch_most = BATCH,
-                        .timeout = 1e-6,
+                        .timeout = 1e-3,
                         .sockets = sockets,
                         .causal = true,
                         .tokens_most = TOKENS};

@@ -1,5 +1,6 @@
 /* Held-back text is short: at most a stop string's length and three bytes, so it is searched anew with each piece. */
 #include "infer/text_stream.h"
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,14 +38,18 @@ static bool begins_at(const TextStream *stream, size_t at, const char *stop) {
   return memcmp(stream->held + at, stop, length < left ? length : left) == 0;
 }
 
-/* The first place where a stop string stands whole; held_bytes if there is none. */
+/* Where the stop string begins that is whole first, the longest of those that end together: whatever pieces the text comes in, it ends at
+ * the same place. held_bytes if there is none. */
 static size_t find_stop(const TextStream *stream) {
+  size_t begin = stream->held_bytes, end = SIZE_MAX;
   for (size_t at = 0; at < stream->held_bytes; at++) {
     for (int i = 0; i < stream->stop_count; i++) {
-      if (strlen(stream->stops[i]) <= stream->held_bytes - at && begins_at(stream, at, stream->stops[i])) return at;
+      size_t length = strlen(stream->stops[i]);
+      bool whole = length <= stream->held_bytes - at && begins_at(stream, at, stream->stops[i]);
+      if (whole && at + length < end) begin = at, end = at + length;
     }
   }
-  return stream->held_bytes;
+  return begin;
 }
 
 /* The first place from which on everything may be the beginning of a stop string. */

@@ -73,6 +73,13 @@ static Status parse_text(const Use *use, const char *value) {
   return STATUS_OK;
 }
 
+static Status parse_texts(const Use *use, const char *value) {
+  OptionTexts *texts = use->option->target;
+  if (texts->count == OPTION_TEXTS_MOST) return status_set(STATUS_BAD_USAGE, "%s: at most %d are possible", use->shown, OPTION_TEXTS_MOST);
+  texts->list[texts->count++] = value;
+  return STATUS_OK;
+}
+
 static Status parse_choice(const Use *use, const char *value) {
   const char *choice = use->option->choices;
   size_t length = strlen(value);
@@ -108,7 +115,7 @@ static Status parse_range(const Use *use, const char *value) {
 typedef Status ParseValue(const Use *use, const char *value);
 static ParseValue *const parse_value[] = {
     [OPTION_INT] = parse_int,       [OPTION_REAL] = parse_real,   [OPTION_TEXT] = parse_text,
-    [OPTION_CHOICE] = parse_choice, [OPTION_RANGE] = parse_range,
+    [OPTION_CHOICE] = parse_choice, [OPTION_RANGE] = parse_range, [OPTION_TEXTS] = parse_texts,
 };
 
 static Option *find(Option *options, const char *name, size_t length) {

@@ -16,8 +16,15 @@ typedef enum OptionKind {
   OPTION_REAL,   /* double *    : within [least, most]; a trailing % divides by 100 */
   OPTION_TEXT,   /* const char **: points into argv */
   OPTION_CHOICE, /* int *       : index into `choices` ("even|fixed|random") */
-  OPTION_RANGE   /* int64_t [2] : "4" or "2-8", both within [least, most] */
+  OPTION_RANGE,  /* int64_t [2] : "4" or "2-8", both within [least, most] */
+  OPTION_TEXTS   /* OptionTexts *: every use adds one, which may be empty; they point into argv */
 } OptionKind;
+
+enum { OPTION_TEXTS_MOST = 64 };
+typedef struct OptionTexts {
+  const char *list[OPTION_TEXTS_MOST];
+  int count;
+} OptionTexts;
 
 typedef struct Option {
   OptionKind kind;

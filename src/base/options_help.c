@@ -36,10 +36,15 @@ static void show_range(const Option *option, char *text, size_t room) {
     snprintf(text, room, "%" PRId64 "-%" PRId64, range[0], range[1]);
 }
 
+static void show_texts(const Option *option, char *text, size_t room) {
+  const OptionTexts *texts = option->target;
+  if (texts->count) snprintf(text, room, "%s", texts->list[0]);
+}
+
 typedef void ShowDefault(const Option *option, char *text, size_t room);
 static ShowDefault *const show_default[] = {
-    [OPTION_FLAG] = show_flag, [OPTION_INT] = show_int,       [OPTION_REAL] = show_real,
-    [OPTION_TEXT] = show_text, [OPTION_CHOICE] = show_choice, [OPTION_RANGE] = show_range,
+    [OPTION_FLAG] = show_flag,     [OPTION_INT] = show_int,     [OPTION_REAL] = show_real,   [OPTION_TEXT] = show_text,
+    [OPTION_CHOICE] = show_choice, [OPTION_RANGE] = show_range, [OPTION_TEXTS] = show_texts,
 };
 
 static void print_option(const Option *option, FILE *stream) {

@@ -145,16 +145,25 @@ static Status move(Link *link, short events) {
   return STATUS_OK;
 }
 
+/* A link that was held back and may go on: what had come by then is taken now, for no event will tell of it. *moved: something was. */
+static Status resume(Link *link, bool *moved) {
+  uint64_t before = link->received.bytes + link->received.messages;
+  TRY(read_some(link));
+  *moved |= link->received.bytes + link->received.messages != before;
+  return STATUS_OK;
+}
+
 Status links_step(Link *const *links, int count, double seconds) {
   struct pollfd waiting[LINKS_MOST];
+  bool moved = false;
   if (count > LINKS_MOST) return status_set(STATUS_BAD_VALUE, "%d links, at most %d are possible", count, LINKS_MOST);
   for (int i = 0; i < count; i++) {
     Link *link = links[i];
-    if (link && link->fd >= 0 && held_back(link)) TRY(read_some(link));
+    if (link && link->fd >= 0 && held_back(link)) TRY(resume(link, &moved));
     bool open = link && link->fd >= 0;
     waiting[i] = (struct pollfd){.fd = open ? link->fd : -1, .events = open ? wanted_events(link) : 0};
   }
-  int ready = poll(waiting, (nfds_t)count, seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000));
+  int ready = poll(waiting, (nfds_t)count, moved || seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000));
   if (ready < 0 && errno != EINTR) return status_set(STATUS_IO, "cannot wait for messages: %s", strerror(errno));
   for (int i = 0; i < count && ready > 0; i++) {
     if (waiting[i].revents) TRY(move(links[i], waiting[i].revents));

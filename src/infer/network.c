@@ -12,7 +12,12 @@ static uint64_t sequence_of(const Network *net, uint32_t request, int block) {
 static size_t slot_index(const Network *net, uint64_t sequence, int site) {
   return (size_t)(sequence & 1) * (size_t)net->setup.sites + (size_t)site;
 }
-static int64_t shared_of(const TokenLayout *layout, int node) { return layout->device_shared[node + 1] - layout->device_shared[node]; }
+static int64_t shared_of(const TokenLayout *layout, int node) {
+  return node < layout->devices ? layout->device_shared[node + 1] - layout->device_shared[node] : 0;
+}
+static int64_t most_of(const NetworkSetup *setup, int node) {
+  return setup->batch_most * (setup->tokens_most ? setup->tokens_most : shared_of(setup->layout, node));
+}
 
 size_t network_message_bytes(int64_t groups, int64_t entries, int64_t tokens) {
   return WIRE_HEADER + (size_t)tokens * pack_bytes_per_token(groups, entries);
@@ -26,6 +31,25 @@ static Status refuse(const WireHeader *header, const Network *net, uint64_t expe
                     header->block, (unsigned)(expected / blocks) + 1, (unsigned)(expected % blocks));
 }
 
+/* The place in the sequence is right, or it will be once this node begins the request (*early). */
+static Status check_turn(const Network *net, const NetworkPeer *peer, const WireHeader *header, bool *early) {
+  uint64_t sequence = sequence_of(net, header->request, header->block), expected = peer->next[header->site];
+  bool between = header->block == 0 && expected % (uint64_t)net->setup.blocks == 0;
+  *early = net->setup.tokens_most && between && sequence > expected;
+  return sequence == expected || *early ? STATUS_OK : refuse(header, net, expected);
+}
+
+/* With the layouts of texts the exact number is known when the codes are taken (take_codes). */
+static Status check_length(const Network *net, const NetworkPeer *peer, const WireHeader *header) {
+  bool fixed = net->setup.tokens_most == 0;
+  int64_t most = most_of(&net->setup, peer->link.peer);
+  if (header->count > 0 && header->count <= most && !(fixed && header->count % peer->tokens) &&
+      header->bytes == header->count * net->token_bytes)
+    return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u tokens; at most %lld are possible, %zu bytes each", header->bytes,
+                    header->count, (long long)most, net->token_bytes);
+}
+
 static Status place_codes(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
   Network *net = context;
   NetworkPeer *peer = &net->peers[link->peer];
@@ -35,12 +59,13 @@ static Status place_codes(void *context, Link *link, const WireHeader *header, u
   if (header->block >= net->setup.blocks || header->site >= net->setup.sites || header->request == 0)
     return status_set(STATUS_BAD_VALUE, "sent codes of block %d, site %d; the model has %d blocks of %d", header->block, header->site,
                       net->setup.blocks, net->setup.sites);
+  if (net->setup.causal && link->peer > net->setup.self) return status_set(STATUS_BAD_VALUE, "sent codes to a node before it");
   uint64_t sequence = sequence_of(net, header->request, header->block);
-  if (sequence != peer->next[header->site]) return refuse(header, net, peer->next[header->site]);
-  if (header->count == 0 || header->count > net->setup.batch_most * peer->tokens || header->count % peer->tokens ||
-      header->bytes != header->count * net->token_bytes)
-    return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u tokens; it holds %lld tokens of a sample, %zu bytes each", header->bytes,
-                      header->count, (long long)peer->tokens, net->token_bytes);
+  bool early;
+  TRY(check_turn(net, peer, header, &early));
+  TRY(check_length(net, peer, header));
+  *payload = NULL;
+  if (early) return STATUS_OK;
   bool free_slot = sequence < peer->taken[header->site] + 2;
   *payload = free_slot ? peer->slots + slot_index(net, sequence, header->site) * peer->slot_bytes : NULL;
   return STATUS_OK;
@@ -69,7 +94,7 @@ static Status step(Network *net, double seconds) {
 typedef bool Waiting(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site);
 static bool waits_for_codes(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
   (void)net;
-  return peer->next[site] <= sequence;
+  return peer->sends && peer->next[site] <= sequence;
 }
 static bool waits_to_send(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
   (void)sequence, (void)site;
@@ -156,7 +181,7 @@ static Status fill_message(Network *net, int block, int site, int64_t tokens, ui
 
 static Status send_to_all(Network *net, const uint8_t *message, size_t size) {
   for (int d = 0; d < net->setup.nodes; d++) {
-    if (d == net->setup.self) continue;
+    if (d == net->setup.self || !net->peers[d].hears) continue;
     Status status = link_send(&net->peers[d].link, message, size);
     if (status != STATUS_OK) {
       net->accused = d;
@@ -171,6 +196,8 @@ static Status network_begin(Exchange *self, Tape *tape, const TokenLayout *layou
   (void)tape;
   if (h->shape[0] != net->batch)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->batch);
+  if (net->progress && site == 0) net->progress(net->progress_context, block);
+  if (!net->heard_by_any) return STATUS_OK;
   double start = clock_now();
   int64_t tokens = net->batch * layout->shared_rows;
   uint8_t *message;
@@ -179,7 +206,6 @@ static Status network_begin(Exchange *self, Tape *tape, const TokenLayout *layou
   codebook_assign(book_at(net, block, site), net->gathered, tokens, net->codes, NULL, net->scratch);
   TRY(fill_message(net, block, site, tokens, &message, &size));
   double filled = clock_now();
-  if (net->progress && site == 0) net->progress(net->progress_context, block);
   TRY(send_to_all(net, message, size));
   net->statistics.quantise += filled - start;
   net->statistics.send += clock_now() - filled;
@@ -200,6 +226,7 @@ static Status take_codes(Network *net, int node, int block, int site, int64_t of
     return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", node, block);
   for (int64_t b = 0; b < net->batch; b++)
     codebook_lookup(book, net->codes + b * peer->tokens * book->groups, peer->tokens, out + (b * remote + offset) * book->width);
+  if (net->heard) net->heard(net->heard_context, block, site, offset, peer->tokens, peer->slots + slot * peer->slot_bytes);
   peer->taken[site] = sequence + 1;
   net->accused = -1;
   return STATUS_OK;
@@ -216,13 +243,32 @@ static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layo
   TRY(wait_while(net, waits_for_codes, sequence_of(net, net->request, block), site));
   double arrived = clock_now();
   for (int d = 0; d < net->setup.nodes; d++) {
-    if (d == net->setup.self) continue;
+    if (d == net->setup.self || !net->peers[d].sends) continue;
     TRY(take_codes(net, d, block, site, offset, layout->remote, (*remote)->value));
     offset += net->peers[d].tokens;
   }
   net->statistics.wait += arrived - start;
   net->statistics.quantise += clock_now() - arrived;
   return STATUS_OK;
+}
+
+/* Which peers are heard and hear in this request, and where their messages begin. */
+static void meet_peers(Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  net->heard_by_any = false;
+  for (int d = 0; d < setup->nodes; d++) {
+    NetworkPeer *peer = &net->peers[d];
+    if (d == setup->self) continue;
+    peer->tokens = shared_of(setup->layout, d);
+    bool takes_part = peer->tokens > 0 && setup->layout->rows > 0;
+    peer->sends = takes_part && !(setup->causal && d > setup->self);
+    peer->hears = takes_part && !(setup->causal && d < setup->self);
+    net->heard_by_any |= peer->hears;
+    uint64_t first = sequence_of(net, net->request, 0);
+    for (int site = 0; peer->sends && site < setup->sites; site++) {
+      if (peer->next[site] < first) peer->next[site] = peer->taken[site] = first;
+    }
+  }
 }
 
 Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool keep) {
@@ -235,11 +281,12 @@ Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool
   net->batch = batch;
   net->keep = keep;
   net->statistics = (NodeStatistics){0};
+  meet_peers(net);
   return STATUS_OK;
 }
 
 size_t network_kept_bytes(const Network *net) {
-  if (!net->keep) return 0;
+  if (!net->keep || !net->heard_by_any) return 0;
   return (size_t)(net->setup.blocks * net->setup.sites) * (size_t)(net->batch * net->setup.layout->shared_rows) * net->token_bytes;
 }
 
@@ -249,7 +296,7 @@ static Status allocate_peer(Network *net, int node) {
   NetworkPeer *peer = &net->peers[node];
   size_t slots = 2 * (size_t)net->setup.sites;
   peer->tokens = shared_of(net->setup.layout, node);
-  peer->slot_bytes = (size_t)(net->setup.batch_most * peer->tokens) * net->token_bytes;
+  peer->slot_bytes = (size_t)most_of(&net->setup, node) * net->token_bytes;
   peer->next = calloc((size_t)net->setup.sites, sizeof *peer->next);
   peer->taken = calloc((size_t)net->setup.sites, sizeof *peer->taken);
   peer->slots = malloc(slots * peer->slot_bytes);
@@ -265,9 +312,9 @@ static Status allocate_peer(Network *net, int node) {
 static Status allocate_own(Network *net) {
   const NetworkSetup *setup = &net->setup;
   const Codebook *book = &setup->books[0];
-  size_t own = (size_t)(setup->batch_most * setup->layout->shared_rows), most = 0, sites = (size_t)setup->sites;
+  size_t own = (size_t)most_of(setup, setup->self), most = 0, sites = (size_t)setup->sites;
   for (int d = 0; d < setup->nodes; d++) {
-    size_t tokens = (size_t)(setup->batch_most * shared_of(setup->layout, d));
+    size_t tokens = (size_t)most_of(setup, d);
     if (tokens > most) most = tokens;
   }
   net->outgoing_bytes = WIRE_HEADER + own * net->token_bytes;
@@ -299,7 +346,8 @@ Status network_init(Network *net, const NetworkSetup *setup) {
   if (setup->blocks > 255 || 2 * setup->sites > LINK_QUEUE)
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites: the wire format numbers at most 255 blocks", setup->blocks, setup->sites);
   net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
-  if ((double)setup->batch_most * (double)setup->layout->shared * (double)net->token_bytes > (double)INT32_MAX)
+  int64_t longest = setup->tokens_most ? setup->tokens_most : setup->layout->shared;
+  if ((double)setup->batch_most * (double)longest * (double)net->token_bytes > (double)INT32_MAX)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld makes messages that are too long; use a smaller --batch",
                       (long long)setup->batch_most);
   Status status = network_allocate(net);

@@ -1,6 +1,5 @@
 /* Counts and maps of tokens; the rows that follow from them are nn/layout.c's. */
 #include "infer/partition.h"
-#include "infer/wire.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,13 +47,18 @@ int partition_split_length(const char *split) {
   return read_weights(split, weights);
 }
 
-Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split) {
-  double weights[WIRE_NODES];
-  *partition = (Partition){0};
+Status partition_split_weights(const char *split, int nodes, double weights[WIRE_NODES]) {
   int count = read_weights(split, weights);
   if (count == 0)
     return status_set(STATUS_BAD_USAGE, "--split %s: a list of positive numbers is accepted, one for each node, such as 3,1,1,1", split);
   if (count != nodes) return status_set(STATUS_BAD_USAGE, "--split %s names %d nodes, --nodes says %d", split, count, nodes);
+  return STATUS_OK;
+}
+
+Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split) {
+  double weights[WIRE_NODES];
+  *partition = (Partition){0};
+  TRY(partition_split_weights(split, nodes, weights));
   TRY(allocate(partition, tokens, nodes));
   Status status = layout_weighted_counts(tokens, nodes, weights, partition->counts);
   if (status != STATUS_OK) {

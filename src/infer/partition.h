@@ -1,6 +1,7 @@
 /* Which node holds which content tokens: counts from weights, spans of the raster order, or any map. */
 #ifndef INFER_PARTITION_H
 #define INFER_PARTITION_H
+#include "infer/wire.h"
 #include "nn/layout.h"
 
 typedef struct Partition {
@@ -24,6 +25,9 @@ Status partition_map(Partition *partition, int64_t tokens, const int32_t *device
 Status partition_layout(const Partition *partition, ClassToken class_token, int self, TokenLayout *layout);
 
 void partition_release(Partition *partition);
+
+/* Its weights alone; likewise. */
+Status partition_split_weights(const char *split, int nodes, double weights[WIRE_NODES]);
 
 /* How many weights a split names, or 0 when it is malformed: `--split 3,1,1,1` alone means four nodes. */
 int partition_split_length(const char *split);

@@ -1,5 +1,5 @@
-/* One forward pass of all rows whose exchange looks given codes up instead of finding them. A single class token, which no code is given
- * for, is quantised here. */
+/* One forward pass of all rows whose exchange looks given codes up instead of finding them. What no code is given for is quantised here: a
+ * single class token, and the tokens of a text's last node, which no other node sees. */
 #include "infer/replay.h"
 #include "autograd/tape.h"
 #include "base/arena.h"
@@ -28,8 +28,9 @@ static void look_up(const Replay *replay, const TokenLayout *layout, int set, in
   for (int64_t i = 0; i < layout->shared; i++) {
     int32_t token = token_of(layout, i);
     const real *x = h->value + (sample * layout->rows + layout->shared_row[i]) * book->width;
-    if (token < 0) codebook_assign(book, x, 1, replay->own_code, NULL, replay->scratch);
     const int32_t *code = token < 0 ? replay->own_code : codes + (sample * replay->tokens + token) * book->groups;
+    if (token >= 0 && code[0] < 0) code = replay->own_code;
+    if (code == replay->own_code) codebook_assign(book, x, 1, replay->own_code, NULL, replay->scratch);
     codebook_lookup(book, code, 1, out + i * book->width);
   }
 }
@@ -66,38 +67,54 @@ static Status replay_finish(Exchange *self, Tape *tape, const TokenLayout *layou
   return STATUS_OK;
 }
 
-static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const float *pixels, int64_t batch, real *logits) {
+static Tensor *classify(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *given) {
   const ModelConfig *config = replay->weights->config;
-  int64_t shape[4] = {batch, config->channels, config->image, config->image};
-  Tensor *input = tape_tensor(tape, 4, shape);
-  for (int64_t i = 0; input && i < tensor_count(input); i++) input->value[i] = (real)pixels[i];
+  int64_t shape[4] = {given->batch, config->channels, config->image, config->image};
+  Tensor *pixels = tape_tensor(tape, 4, shape);
+  for (int64_t i = 0; pixels && i < tensor_count(pixels); i++) pixels->value[i] = (real)given->pixels[i];
   Model *model = replay->weights->model;
-  Tensor *out =
-      model_classify(model, tape, model_encode(model, tape, &(ModelInput){.pixels = input}, layout, &replay->exchange, MODEL_ROWS_CLASS));
+  return model_classify(model, tape,
+                        model_encode(model, tape, &(ModelInput){.pixels = pixels}, layout, &replay->exchange, MODEL_ROWS_CLASS));
+}
+
+static Tensor *predict(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *given) {
+  Model *model = replay->weights->model;
+  ModelInput input = {.ids = given->ids, .batch = given->batch};
+  return model_logits(model, tape, model_encode(model, tape, &input, layout, &replay->exchange, MODEL_ROWS_LAST));
+}
+
+static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *input, real *logits) {
+  Tensor *out = (input->split ? predict : classify)(replay, tape, layout, input);
   if (!out) return tape_status(tape);
   memcpy(logits, out->value, (size_t)tensor_count(out) * sizeof(real));
   return STATUS_OK;
 }
 
-Status replay_run(const Weights *weights, const Partition *partition, const float *pixels, int64_t batch, const int32_t *codes,
-                  ReplaySee *see, void *context, real *logits) {
+static Status build_layout(const Weights *weights, const ReplayInput *input, TokenLayout *layout) {
+  int64_t counts[WIRE_NODES];
+  if (!input->split) return partition_layout(input->partition, weights->config->astra.class_token, -1, layout);
+  int nodes = token_split_counts(input->split, input->tokens, counts);
+  return layout_build(layout, input->tokens, nodes, counts, NULL, CLASS_NONE, -1);
+}
+
+Status replay_run(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context, real *logits) {
   const Codebook *book = &weights->books[0];
   Replay replay = {.exchange = {replay_begin, replay_finish},
                    .weights = weights,
                    .codes = codes,
                    .see = see,
                    .context = context,
-                   .tokens = partition->tokens,
+                   .tokens = input->tokens,
                    .own_code = malloc((size_t)book->groups * sizeof(int32_t)),
                    .scratch = malloc(codebook_assign_scratch(book))};
   TokenLayout layout = {0};
   Arena *arena = arena_new(arena_bytes);
   Tape *tape = arena ? tape_new(arena) : NULL;
-  Status status = replay.own_code && replay.scratch && tape ? partition_layout(partition, weights->config->astra.class_token, -1, &layout)
+  Status status = replay.own_code && replay.scratch && tape ? build_layout(weights, input, &layout)
                                                             : status_set(STATUS_NO_MEMORY, "no memory for the emulation");
   if (status == STATUS_OK) {
     tape_record(tape, false);
-    status = run(&replay, tape, &layout, pixels, batch, logits);
+    status = run(&replay, tape, &layout, input, logits);
   }
   layout_release(&layout);
   tape_free(tape);

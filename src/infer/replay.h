@@ -3,13 +3,22 @@
 #ifndef INFER_REPLAY_H
 #define INFER_REPLAY_H
 #include "infer/partition.h"
+#include "infer/token_split.h"
 #include "infer/weights.h"
 
-/* Called for each site with x [B, T, W], the content tokens' activations in the picture's order. */
+/* Called for each site with x [B, T, W], the content tokens' activations in their order. */
 typedef void ReplaySee(void *context, int block, int site, const real *x);
 
-/* pixels [B, C, H, W]; codes [blocks * sites][B, T, G] -> logits [B, classes]. */
-Status replay_run(const Weights *weights, const Partition *partition, const float *pixels, int64_t batch, const int32_t *codes,
-                  ReplaySee *see, void *context, real *logits);
+/* Pictures and how they are divided, or texts and how these are. */
+typedef struct ReplayInput {
+  int64_t batch, tokens;      /* B, T */
+  const Partition *partition; /* of pictures; else NULL */
+  const float *pixels;        /* [B, C, H, W] */
+  const TokenSplit *split;    /* of texts; else NULL */
+  const int32_t *ids;         /* [B, T] */
+} ReplayInput;
+
+/* codes [blocks * sites][B, T, G], -1: of a token that nobody was sent -> logits [B, classes], or after the last tokens [B, V]. */
+Status replay_run(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context, real *logits);
 
 #endif

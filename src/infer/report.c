@@ -1,5 +1,8 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
+#include "data/bpe_utf8.h"
+#include <stdlib.h>
+#include <string.h>
 
 static NodeStatistics sum_of_nodes(const Leader *leader) {
   NodeStatistics sum = {0};
@@ -10,13 +13,26 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   return sum;
 }
 
+/* Of one sample's tokens: a node of pictures sends to all others, one of a text to those behind it. */
+static double token_copies(const Leader *leader) {
+  int nodes = leader_nodes(leader), taking_part = 0;
+  const Partition *partition = leader_partition(leader);
+  double copies = 0;
+  if (partition) {
+    bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
+    return (double)(nodes - 1) * (double)(partition->tokens + single);
+  }
+  for (int d = 0; d < nodes; d++) taking_part += leader_tokens(leader)[d] > 0;
+  for (int d = 0; d < taking_part; d++) copies += (double)leader_tokens(leader)[d] * (taking_part - 1 - d);
+  return copies;
+}
+
 double report_token_bytes(const Leader *leader, int64_t samples) {
   const Weights *weights = leader_weights(leader);
   NodeStatistics sum = sum_of_nodes(leader);
   if (leader_nodes(leader) < 2 || samples < 1) return 0;
-  double shared = (double)leader_partition(leader)->tokens + (weights->config->astra.class_token == CLASS_SINGLE);
-  double copies = (double)weights->book_count * (leader_nodes(leader) - 1);
-  return ((double)sum.bytes_sent - (double)WIRE_HEADER * (double)sum.messages_sent) / ((double)samples * copies * shared);
+  double copies = (double)weights->book_count * (double)samples * token_copies(leader);
+  return copies > 0 ? ((double)sum.bytes_sent - (double)WIRE_HEADER * (double)sum.messages_sent) / copies : 0;
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
@@ -37,12 +53,11 @@ void report_pictures(FILE *out, const Weights *weights, const PictureResult *res
 }
 
 void report_nodes(FILE *out, const Leader *leader) {
-  const Partition *partition = leader_partition(leader);
   fprintf(out, "%4s %7s %12s %12s %10s %10s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "bytes sent",
           "bytes received");
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
-    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %14llu %14llu\n", d, (long long)partition->counts[d], 1e3 * s->compute,
+    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %14llu %14llu\n", d, (long long)leader_tokens(leader)[d], 1e3 * s->compute,
             1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, (unsigned long long)s->bytes_sent, (unsigned long long)s->bytes_received);
   }
 }
@@ -57,8 +72,24 @@ void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
   if (e->skipped) fprintf(out, "%lld broken pictures were replaced by others\n", (long long)e->skipped);
 }
 
+static double tokens_a_second(const TextEvaluation *e) { return e->seconds > 0 ? (double)e->score.counted / e->seconds : 0; }
+
+void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *e) {
+  const RequestScore *score = &e->score;
+  int nodes = leader_nodes(leader);
+  fprintf(out, "%lld windows of %lld tokens, each %lld further, on %d node%s in %.1f s, %.0f tokens/s\n", (long long)e->windows,
+          (long long)e->context, (long long)e->stride, nodes, nodes == 1 ? "" : "s", e->seconds, tokens_a_second(e));
+  fprintf(out, "perplexity %.4f = exp(%.2f nats / %lld predicted tokens)\n", evaluate_text_perplexity(e), score->loss,
+          (long long)score->counted);
+  fprintf(out, "%.4f bits a byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
+          (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
+  if (nodes > 1)
+    fprintf(out, "sent %llu bytes by all nodes together; %g bytes a token, block, codebook set and receiver\n",
+            (unsigned long long)sum_of_nodes(leader).bytes_sent, report_token_bytes(leader, e->windows));
+}
+
 void report_selftest(FILE *out, const SelftestReport *r) {
-  fprintf(out, "%-44s %lld on %d node%s\n", "pictures", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
+  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
     fprintf(out, "%-44s %lld (%.4f%%, at most 0.1%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
@@ -69,10 +100,68 @@ void report_selftest(FILE *out, const SelftestReport *r) {
   fprintf(out, "%-44s %.2e (%.3f of what is allowed)\n", "worst logit where no code differs", r->worst_absolute, r->worst_same);
   if (r->same_pictures < r->pictures)
     fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
+  if (r->losses) fprintf(out, "%-44s %.3f of what is allowed\n", "mean loss of the labels", r->worst_loss);
   fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", r->reason);
 }
 
+static void report_memory(FILE *out, const GenerateMemory *m) {
+  const struct {
+    const char *what;
+    int64_t bytes;
+  } rows[] = {{"weights, one copy for all nodes", m->weights},
+              {"codebooks, likewise", m->codebooks},
+              {"keys and values in full", m->cache_rows},
+              {"codes of the other nodes' tokens", m->cache_codes},
+              {"buffers and the rest of its own", m->buffers}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
+  fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
+          100 * share(m->cache_rows + m->cache_codes, m->cache_full));
+}
+
+void report_generation(FILE *out, const Leader *leader, const Generation *g) {
+  fprintf(out, "\n%lld tokens on %d of %d node%s, first new one after %.1f ms\n", (long long)g->prompt_tokens, g->nodes,
+          leader_nodes(leader), leader_nodes(leader) == 1 ? "" : "s", 1e3 * g->first_seconds);
+  fprintf(out, "%zu new tokens on node %d, %.1f tokens/s; ended by: %s\n", g->ids.count, g->decoder, generate_rate(g),
+          generate_end_name(g->end));
+  if (g->nodes > 1) fprintf(out, "sent %lld bytes between the nodes\n", (long long)g->bytes_sent);
+  fprintf(out, "memory of node %d:\n", g->decoder);
+  report_memory(out, &g->memory);
+}
+
 /* ---- JSON ---- */
+
+/* Well-formed UTF-8: each byte that belongs to no character becomes U+FFFD. */
+static json_t *json_text(const char *text, size_t bytes) {
+  char *clean = malloc(3 * bytes + 1), *out = clean;
+  for (size_t at = 0, size; clean && at < bytes; at += size ? size : 1) {
+    size = bpe_utf8_size(text + at, bytes - at);
+    memcpy(out, size ? text + at : "\xef\xbf\xbd", size ? size : 3);
+    out += size ? size : 3;
+  }
+  json_t *value = clean ? json_stringn(clean, (size_t)(out - clean)) : NULL;
+  free(clean);
+  return value;
+}
+
+static json_t *json_ids(const TokenList *ids) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < ids->count; i++) json_array_append_new(list, json_integer(ids->ids[i]));
+  return list;
+}
+
+static json_t *json_memory(const GenerateMemory *m) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared", (json_int_t)m->codebooks,
+                   "cache_rows", (json_int_t)m->cache_rows, "cache_codes", (json_int_t)m->cache_codes, "cache_full",
+                   (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
+}
+
+json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *g) {
+  return json_pack("{s:o, s:o, s:o, s:I, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:o}", "prompt", json_text(prompt, bytes), "text",
+                   json_text(g->text, g->bytes), "ids", json_ids(&g->ids), "prompt_tokens", (json_int_t)g->prompt_tokens, "end",
+                   generate_end_name(g->end), "nodes", leader_nodes(leader), "nodes_used", g->nodes, "decoder", g->decoder,
+                   "first_token_ms", 1e3 * g->first_seconds, "decode_ms", 1e3 * g->seconds, "tokens_per_second", generate_rate(g),
+                   "bytes_sent", (json_int_t)g->bytes_sent, "memory", json_memory(&g->memory));
+}
 
 json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count) {
   json_t *list = json_array();
@@ -93,7 +182,7 @@ json_t *report_nodes_json(const Leader *leader) {
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
     json_array_append_new(list, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "node", d, "tokens",
-                                          (json_int_t)leader_partition(leader)->counts[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
+                                          (json_int_t)leader_tokens(leader)[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
                                           1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms", 1e3 * s->wait, "bytes_sent",
                                           (json_int_t)s->bytes_sent, "bytes_received", (json_int_t)s->bytes_received, "messages_sent",
                                           (json_int_t)s->messages_sent, "messages_received", (json_int_t)s->messages_received));
@@ -108,9 +197,18 @@ json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
                    report_token_bytes(leader, e->samples), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
 }
 
+json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:o}", "windows", (json_int_t)e->windows, "context",
+                   (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats", e->score.loss,
+                   "perplexity", evaluate_text_perplexity(e), "bits_per_byte", evaluate_text_bits_per_byte(e), "bytes",
+                   (json_int_t)e->bytes, "accuracy", share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds,
+                   "tokens_per_second", tokens_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent,
+                   "bytes_per_token_block_receiver", report_token_bytes(leader, e->windows), "nodes", report_nodes_json(leader));
+}
+
 json_t *report_selftest_json(const SelftestReport *r) {
-  return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
+  return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
                    (json_int_t)r->pictures, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
                    "wrong", (json_int_t)r->wrong, "worst_logit_difference", r->worst_absolute, "worst_logit_of_allowed", r->worst_same,
-                   "worst_replayed_of_allowed", r->worst_replayed, "reason", r->reason);
+                   "worst_replayed_of_allowed", r->worst_replayed, "loss_of_allowed", r->worst_loss, "reason", r->reason);
 }

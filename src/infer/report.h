@@ -2,6 +2,8 @@
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
 #include "infer/evaluate.h"
+#include "infer/evaluate_text.h"
+#include "infer/generate.h"
 #include "infer/pictures.h"
 #include "infer/selftest.h"
 #include <jansson.h>
@@ -10,16 +12,20 @@
 void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count);
 void report_nodes(FILE *out, const Leader *leader); /* the table, with the sums of all requests */
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
+void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *evaluation);
 void report_selftest(FILE *out, const SelftestReport *report);
+void report_generation(FILE *out, const Leader *leader, const Generation *generation); /* times and memory */
 
 /* The same as fresh JSON values; NULL when out of memory. */
 json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count);
 json_t *report_nodes_json(const Leader *leader);
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *evaluation);
+json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *evaluation);
 json_t *report_selftest_json(const SelftestReport *report);
+json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
-/* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` pictures, headers taken off;
- * 0 with one node. */
+/* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` pictures, or texts of one
+ * length, headers taken off; 0 with one node. */
 double report_token_bytes(const Leader *leader, int64_t samples);
 
 #endif

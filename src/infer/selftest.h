@@ -1,8 +1,10 @@
-/* Proof that the processes compute what the training emulation computed: a checkpoint carries sample pictures with the codes and logits of
- * its emulated devices, and the runner repeats them over real sockets.
+/* Proof that the processes compute what the training emulation computed: a checkpoint carries sample pictures or texts with the codes and
+ * logits of its emulated devices, and the runner repeats them over real sockets.
  *
- * selftest.safetensors: pixel_values F32 [B, C, H, W]; logits F32 [B, classes]; and, for a model with codebooks, device_of I32 [T] (any
- * map) and codes.astra.layers.L.<site> I32 [B, T, G]. Other tensors are ignored.
+ * selftest.safetensors (docs/FORMATS.md): pixel_values F32 [B, C, H, W] and logits F32 [B, classes], or ids I32 [B, T] and the logits of
+ * the last tokens F32 [B, V], perhaps with labels I32 [B, T] and their mean loss F32 [1]; and, for a model with codebooks, device_of I32
+ * [T] and codes.astra.layers.L.<site> I32 [B, T, G]. Other tensors are ignored. Of a text the codes of the last device's tokens are not
+ * compared: nobody is sent them.
  *
  * A code that differs is a tie when both codewords are equally near within rounding. Ties move what later blocks of the picture see, so
  * there other codes may follow. Whether each code is the nearest one for what its node saw is checked by an emulation with the
@@ -22,6 +24,8 @@ typedef struct SelftestReport {
   int64_t same_pictures; /* pictures where no code differs */
   double worst_same;     /* largest deviation of their logits from the file's, in units of what is allowed: above 1 fails */
   double worst_replayed; /* likewise for the other pictures, from the emulation with the codes that were sent */
+  int64_t losses;        /* labels whose mean loss was compared: of texts where no code differs, if the file has labels */
+  double worst_loss;     /* how far it is from the file's, likewise */
   double worst_absolute; /* largest |difference| behind worst_same */
   bool passed;
   char reason[160]; /* why not */

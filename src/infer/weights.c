@@ -8,8 +8,7 @@
 static Status load_model(Weights *weights, const char *directory) {
   ModelConfig config = {0};
   TRY(config_load(&config, directory));
-  Status status = config_is_decoder(&config) ? status_set(STATUS_UNSUPPORTED, "language models cannot be run yet")
-                                             : model_new(&weights->model, &config);
+  Status status = model_new(&weights->model, &config);
   config_release(&config);
   if (status != STATUS_OK) return status_wrap(status, "%s", directory);
   weights->config = model_config(weights->model);

@@ -3,36 +3,36 @@
 #include <math.h>
 #include <string.h>
 
-static void put_u32(uint8_t *bytes, uint32_t value) {
+void wire_put_u32(uint8_t *bytes, uint32_t value) {
   for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)(value >> (8 * i));
 }
 
-static uint32_t get_u32(const uint8_t *bytes) {
+uint32_t wire_get_u32(const uint8_t *bytes) {
   return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-static void put_u64(uint8_t *bytes, uint64_t value) {
-  put_u32(bytes, (uint32_t)value);
-  put_u32(bytes + 4, (uint32_t)(value >> 32));
+void wire_put_u64(uint8_t *bytes, uint64_t value) {
+  wire_put_u32(bytes, (uint32_t)value);
+  wire_put_u32(bytes + 4, (uint32_t)(value >> 32));
 }
 
-static uint64_t get_u64(const uint8_t *bytes) { return get_u32(bytes) | (uint64_t)get_u32(bytes + 4) << 32; }
+uint64_t wire_get_u64(const uint8_t *bytes) { return wire_get_u32(bytes) | (uint64_t)wire_get_u32(bytes + 4) << 32; }
 
-static void put_double(uint8_t *bytes, double value) {
+void wire_put_double(uint8_t *bytes, double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
-  put_u64(bytes, bits);
+  wire_put_u64(bytes, bits);
 }
 
-static double get_double(const uint8_t *bytes) {
-  uint64_t bits = get_u64(bytes);
+double wire_get_double(const uint8_t *bytes) {
+  uint64_t bits = wire_get_u64(bytes);
   double value;
   memcpy(&value, &bits, sizeof value);
   return value;
 }
 
 void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]) {
-  put_u32(bytes, WIRE_MAGIC);
+  wire_put_u32(bytes, WIRE_MAGIC);
   bytes[4] = WIRE_VERSION;
   bytes[5] = header->kind;
   bytes[6] = header->sender;
@@ -40,13 +40,13 @@ void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]) {
   bytes[8] = header->site;
   bytes[9] = header->flags;
   bytes[10] = bytes[11] = 0;
-  put_u32(bytes + 12, header->request);
-  put_u32(bytes + 16, header->count);
-  put_u32(bytes + 20, header->bytes);
+  wire_put_u32(bytes + 12, header->request);
+  wire_put_u32(bytes + 16, header->count);
+  wire_put_u32(bytes + 20, header->bytes);
 }
 
 Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHeader *header) {
-  if (get_u32(bytes) != WIRE_MAGIC) return status_set(STATUS_BAD_VALUE, "not an ASTRA message (wrong magic number)");
+  if (wire_get_u32(bytes) != WIRE_MAGIC) return status_set(STATUS_BAD_VALUE, "not an ASTRA message (wrong magic number)");
   if (bytes[4] != WIRE_VERSION)
     return status_set(STATUS_BAD_VALUE, "message of protocol version %d, this program speaks version %d", bytes[4], WIRE_VERSION);
   if (bytes[5] == 0 || bytes[5] >= WIRE_KIND_END) return status_set(STATUS_BAD_VALUE, "message of unknown kind %d", bytes[5]);
@@ -57,9 +57,9 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHea
                          .block = bytes[7],
                          .site = bytes[8],
                          .flags = bytes[9],
-                         .request = get_u32(bytes + 12),
-                         .count = get_u32(bytes + 16),
-                         .bytes = get_u32(bytes + 20)};
+                         .request = wire_get_u32(bytes + 12),
+                         .count = wire_get_u32(bytes + 16),
+                         .bytes = wire_get_u32(bytes + 20)};
   if (header->bytes > most_payload)
     return status_set(STATUS_BAD_VALUE, "message announces %u bytes, at most %zu are possible here", header->bytes, most_payload);
   return STATUS_OK;
@@ -81,32 +81,32 @@ void wire_pack_statistics(const NodeStatistics *s, uint8_t bytes[WIRE_STATISTICS
   const double seconds[4] = {s->compute, s->quantise, s->send, s->wait};
   const uint64_t counts[4] = {s->bytes_sent, s->bytes_received, s->messages_sent, s->messages_received};
   for (int i = 0; i < 4; i++) {
-    put_double(bytes + 8 * i, seconds[i]);
-    put_u64(bytes + 32 + 8 * i, counts[i]);
+    wire_put_double(bytes + 8 * i, seconds[i]);
+    wire_put_u64(bytes + 32 + 8 * i, counts[i]);
   }
 }
 
 Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *s) {
   double seconds[4];
   for (int i = 0; i < 4; i++) {
-    seconds[i] = get_double(bytes + 8 * i);
+    seconds[i] = wire_get_double(bytes + 8 * i);
     if (!isfinite(seconds[i]) || seconds[i] < 0) return status_set(STATUS_BAD_VALUE, "statistics with a time that is no time");
   }
   *s = (NodeStatistics){.compute = seconds[0],
                         .quantise = seconds[1],
                         .send = seconds[2],
                         .wait = seconds[3],
-                        .bytes_sent = get_u64(bytes + 32),
-                        .bytes_received = get_u64(bytes + 40),
-                        .messages_sent = get_u64(bytes + 48),
-                        .messages_received = get_u64(bytes + 56)};
+                        .bytes_sent = wire_get_u64(bytes + 32),
+                        .bytes_received = wire_get_u64(bytes + 40),
+                        .messages_sent = wire_get_u64(bytes + 48),
+                        .messages_received = wire_get_u64(bytes + 56)};
   return STATUS_OK;
 }
 
 static void put_float(uint8_t *bytes, float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  put_u32(bytes, bits);
+  wire_put_u32(bytes, bits);
 }
 
 void wire_pack_floats(const float *values, size_t count, uint8_t *bytes) {
@@ -119,7 +119,7 @@ void wire_pack_reals(const real *values, size_t count, uint8_t *bytes) {
 
 void wire_parse_reals(const uint8_t *bytes, size_t count, real *values) {
   for (size_t i = 0; i < count; i++) {
-    uint32_t bits = get_u32(bytes + 4 * i);
+    uint32_t bits = wire_get_u32(bytes + 4 * i);
     float value;
     memcpy(&value, &bits, sizeof value);
     values[i] = (real)value;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 1, WIRE_HEADER = 24 };
-enum { WIRE_STATISTICS = 64, WIRE_TEXT = 512, WIRE_NODES = 64 /* most nodes of a cluster */ };
+enum { WIRE_STATISTICS = 64, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
 
 #define WIRE_KINDS(X)                                                                                                                      \
@@ -22,7 +22,12 @@ enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answer
   X(RESULT, 4)   /* node to leader: statistics, class-token replicas, codes if wanted */                                                   \
   X(ERROR, 5)    /* node to leader: text; count: 1 + the node that is to blame, 0: the sender */                                           \
   X(BYE, 6)      /* leader to node: stop */                                                                                                \
-  X(PROGRESS, 7) /* node to leader: has reached this block; no payload */
+  X(PROGRESS, 7) /* node to leader: has reached this block; no payload */                                                                  \
+  X(PROMPT, 8)   /* leader to node: one sequence: how to go on, ids */                                                                     \
+  X(SCORE, 9)    /* leader to node: count sequences of ids, then their labels */                                                           \
+  X(LAST, 10)    /* leader to node: count sequences of ids */                                                                              \
+  X(TOKEN, 11)   /* node to leader: the count-th new token of a PROMPT: its id */                                                          \
+  X(STOP, 12)    /* leader to node: no more tokens of this PROMPT; no payload */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number) WIRE_##name = number,
@@ -57,6 +62,14 @@ const char *wire_kind_name(uint8_t kind); /* "CODES" */
 
 void wire_pack_statistics(const NodeStatistics *statistics, uint8_t bytes[WIRE_STATISTICS]);
 Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *statistics); /* BAD_VALUE: times negative or no number */
+
+/* Single numbers, little-endian; doubles and floats as their IEEE 754 bits. */
+void wire_put_u32(uint8_t *bytes, uint32_t value);
+uint32_t wire_get_u32(const uint8_t *bytes);
+void wire_put_u64(uint8_t *bytes, uint64_t value);
+uint64_t wire_get_u64(const uint8_t *bytes);
+void wire_put_double(uint8_t *bytes, double value);
+double wire_get_double(const uint8_t *bytes);
 
 /* Arrays of little-endian float32. */
 void wire_pack_floats(const float *values, size_t count, uint8_t *bytes);

@@ -1,5 +1,6 @@
 /* The transformer block: see block.h. */
 #include "nn/block.h"
+#include "nn/decode.h"
 
 static Tensor *param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
 
@@ -80,7 +81,7 @@ static bool begin_sites(const BlockContext *context, Exchange *exchange, Tape *t
 /* activations: h, or k and v before their rotation. */
 static bool show_sites(const BlockContext *context, Tape *tape, int index, Tensor *const *activations) {
   if (!begin_sites(context, context->watch, tape, index, activations)) return false;
-  return context->layout->remote == 0 || begin_sites(context, context->exchange, tape, index, activations);
+  return context->layout->devices == 1 || begin_sites(context, context->exchange, tape, index, activations);
 }
 
 /* What the others hold of each site: their quantised tokens and which of them were lost. */
@@ -122,7 +123,6 @@ static Keys keys_of(const BlockContext *context, const BlockParams *block, Tape 
   return (Keys){k, map(context, tape, x, &block->value)};
 }
 
-/* q, own and remote as projected; rotated here, which for site kv means after quantisation, so that one codeword serves all positions. */
 static Tensor *mix(const BlockContext *context, Tape *tape, Tensor *q, Keys own, Keys remote, const uint8_t *lost, const Wanted *wanted) {
   const ModelConfig *config = context->config;
   const TokenLayout *layout = context->layout;
@@ -133,15 +133,23 @@ static Tensor *mix(const BlockContext *context, Tape *tape, Tensor *q, Keys own,
                               .span = layout->span,
                               .lost = lost,
                               .queries = wanted->of_span};
-  q = rotate(context, tape, q, config->heads, wanted->token);
-  own.k = rotate(context, tape, own.k, config->kv_heads, layout->row_token);
-  remote.k = rotate(context, tape, remote.k, config->kv_heads, layout->remote_token);
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
 }
 
+/* Into the cache, for later tokens. */
+static bool keep(const BlockContext *context, Tape *tape, int index, Keys own, const uint8_t *lost) {
+  if (context->cache == NULL || tape_planning(tape)) return true;
+  if (own.k == NULL || own.v == NULL) return false;
+  if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
+  return went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], own.k->value, own.v->value, lost));
+}
+
+static bool sees_cache(const BlockContext *context) { return context->cache != NULL && context->cache->rows > 0; }
+
 /* h [B, S, D] is the norm's output, residual the wanted rows of what the sum starts from. Site x: K^ and V^ are the block's own
  * projections of X^; the exchange runs while the local q, k and v are computed. Site kv: K^ and V^ are what is exchanged; q alone is
- * computed meanwhile. Where no row is wanted (residual NULL) the codes are exchanged all the same, since the others wait for them. */
+ * computed meanwhile. Where no row is wanted (residual NULL) the codes are exchanged all the same, since the others wait for them. Rotary
+ * positions come after quantisation, so that one codeword serves them all. */
 static Tensor *attention(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *h, const Wanted *wanted,
                          Tensor *residual) {
   bool kv = context->config->astra.site == SITE_KV;
@@ -155,7 +163,13 @@ static Tensor *attention(const BlockContext *context, const BlockParams *block, 
   if (residual != NULL && !kv) own = keys_of(context, block, tape, h);
   if (!fetch_remote(context, tape, index, &fetched) || residual == NULL) return NULL;
   if (fetched.x[0] != NULL) remote = kv ? (Keys){fetched.x[0], fetched.x[1]} : keys_of(context, block, tape, fetched.x[0]);
-  Tensor *mixed = mix(context, tape, q, own, remote, fetched.lost, wanted);
+  const ModelConfig *config = context->config;
+  q = rotate(context, tape, q, config->heads, wanted->token);
+  own.k = rotate(context, tape, own.k, config->kv_heads, context->layout->row_token);
+  remote.k = rotate(context, tape, remote.k, config->kv_heads, context->layout->remote_token);
+  if (!keep(context, tape, index, own, fetched.lost)) return NULL;
+  Tensor *mixed =
+      sees_cache(context) ? decode_attend(context, block, index, tape, q) : mix(context, tape, q, own, remote, fetched.lost, wanted);
   return mixed == NULL ? NULL : project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual);
 }
 

@@ -7,6 +7,7 @@
 #include "autograd/param.h"
 #include "nn/config.h"
 #include "nn/exchange.h"
+#include "nn/kv_cache.h"
 #include "nn/rope_table.h"
 
 /* A linear map of the block: some outputs of a weight of the ParamSet, plus a low-rank adapter (Hu et al., 2022) where there is one:
@@ -39,6 +40,7 @@ typedef struct BlockContext {
   const TokenLayout *layout;
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
+  KvCache *cache;     /* takes the keys and values of the rows; rows that it holds already are what a new one sees (decode.h); NULL: none */
 } BlockContext;
 
 /* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the

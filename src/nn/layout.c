@@ -133,7 +133,7 @@ Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int6
   int64_t first = 0;
   for (int d = 0; d < devices; d++) {
     if (self < 0 || self == d) add_device(layout, d, first, counts[d], order);
-    if (self < 0 || self != d) add_remote(layout, d, first, counts[d], order);
+    if (self < 0 || d < self || (d > self && class_token != CLASS_NONE)) add_remote(layout, d, first, counts[d], order);
     first += counts[d];
   }
   layout->shared_begin = self < 0 ? 0 : layout->device_shared[self];

@@ -31,7 +31,8 @@ typedef struct TokenLayout {
   int32_t *shared_row;    /* [shared_rows] their row numbers, in order */
   int64_t shared_begin;   /* place of the first of them in the shared sequence */
   int64_t *device_shared; /* [devices + 1] device d's part of the shared sequence is [device_shared[d], device_shared[d+1]) */
-  int64_t remote;         /* remote rows that attention sees: `shared` in training (own parts skipped), the others' rows on a node */
+  int64_t remote;         /* remote rows that attention sees: `shared` in training (own parts skipped), the others' rows on a node, of a
+                           * decoder those of the devices before it */
   int32_t *remote_token;  /* [remote] content token at each of them; -1: class token */
   int64_t last_rows;      /* 1 where token T - 1 is in this process, else 0 (of a decoder: the token that says what comes next) */
   int32_t last_row[1];    /* [last_rows] its row */
@@ -46,7 +47,7 @@ typedef struct TokenLayout {
  * larger T than ever before allocates. N larger than T, a count below 1 or an order that is no permutation is STATUS_BAD_VALUE and
  * leaves an empty layout.
  * A decoder's layout has no class token and no order: contiguous spans, device d's tokens before those of d + 1, so that row_token and
- * remote_token are absolute positions. */
+ * remote_token are absolute positions; a node has no remote rows of devices behind it, which none of its tokens may see. */
 Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int64_t *counts, const int32_t *order, ClassToken class_token,
                     int self);
 

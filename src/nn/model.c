@@ -83,11 +83,13 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .adapter_scale = model->adapter_scale,
                           .layout = layout,
                           .exchange = exchange,
-                          .watch = model->watch};
+                          .watch = model->watch,
+                          .cache = input->cache};
   Tensor *x = embed(model, tape, input, layout);
   int blocks = (int)model->config.blocks;
   for (int index = 0; index < blocks && x != NULL; index++)
     x = block_forward(&context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
+  if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }
 

@@ -44,6 +44,7 @@ typedef struct ModelInput {
   const int32_t *ids; /* [B, T] of the whole sequences, T = layout->tokens, also on a node, which takes those of its own rows; they outlive
                        * the step. NULL for a ViT */
   int64_t batch;      /* B of ids */
+  KvCache *cache;     /* of a decoder with B = 1: takes the rows' keys and values (kv_cache_start first); NULL: nobody keeps them */
 } ModelInput;
 
 /* All blocks and the final norm, of this process's rows:

@@ -16,6 +16,15 @@ check "vit-cifar on 8 nodes" --checkpoint "$work/cifar"
 make_checkpoint "$work/fine" vit-cifar 32 1000 3
 check "32 groups of 1000 on 3 nodes" --checkpoint "$work/fine"
 
+make_checkpoint "$work/gpt2" tiny-gpt2 4 50 4
+check "tiny GPT-2 on 4 nodes" --checkpoint "$work/gpt2"
+make_checkpoint "$work/llama" tiny-llama 2 64 5
+check "tiny Llama on 5 nodes" --checkpoint "$work/llama"
+for case in tests/golden/gpt2-* tests/golden/llama-*; do
+  check "$case" --checkpoint "$case" --file "$case/expected.safetensors"
+  grep -q '^mean loss of the labels' "$work/out" || report "$case: no loss was compared"
+done
+
 cases=${ASTRA_SHARED:-../shared}/golden
 if [ -d "$cases" ]; then
   for case in "$cases"/vit-*; do check "$case" --checkpoint "$case" --file "$case/expected.safetensors"; done

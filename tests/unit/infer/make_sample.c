@@ -1,12 +1,14 @@
 /* make_sample DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]: writes a random ASTRA checkpoint with its selftest.safetensors, for the scripts
- * under tests/network and tests/cli. PRESET: tiny (the default), vit-cifar, vit-base... */
-#include "sample_cluster.h"
+ * under tests/network and tests/cli. PRESET: tiny (the default), tiny-gpt2, tiny-llama, vit-cifar... */
+#include "sample_text.h"
 
 static Status write_sample(const char *directory, const ModelConfig *config) {
   SampleCluster cluster;
   TRY(sample_open(&cluster, config, 42));
   Status status = sample_save(&cluster, directory);
-  if (status == STATUS_OK && config->astra.groups) status = sample_save_selftest(&cluster, directory, 4);
+  bool text = config_is_decoder(config);
+  if (status == STATUS_OK && config->astra.groups)
+    status = text ? sample_save_text_selftest(&cluster, directory, 4, config->context) : sample_save_selftest(&cluster, directory, 4);
   sample_close(&cluster);
   return status;
 }

@@ -21,22 +21,29 @@ typedef struct SampleCluster {
 typedef struct SampleAnswer {
   Exchange exchange; /* first */
   SampleCluster *cluster;
-  Tensor *remote;
-  int32_t *codes; /* [blocks][B, T, G], content tokens in the picture's order */
-  real *logits;   /* [B, classes] */
+  Tensor *remote[2]; /* of each site */
+  int32_t *codes;    /* [blocks * sites][B, T, G], content tokens in the picture's order */
+  real *logits;      /* [B, classes], of a text [B, V] */
   int64_t batch;
 } SampleAnswer;
 
+/* A preset, or a small one of three kinds: tiny (pictures), tiny-gpt2, tiny-llama (texts, with a vocabulary of 512). */
 static inline Status sample_config(ModelConfig *config, const char *preset, int groups, int entries, int devices, ClassToken class_token) {
-  bool tiny = strcmp(preset, "tiny") == 0;
-  Status status = config_preset(config, tiny ? "vit-cifar" : preset, tiny ? 7 : 100);
-  if (status != STATUS_OK) return status;
-  if (tiny)
-    config->image = 16, config->patch = 4, config->width = 32, config->heads = config->kv_heads = 2, config->mlp = 64, config->blocks = 3;
+  static const char *const of[][2] = {{"tiny", "vit-cifar"}, {"tiny-gpt2", "gpt2-mini"}, {"tiny-llama", "llama-mini"}};
+  int tiny = -1;
+  for (int i = 0; i < 3; i++) {
+    if (strcmp(preset, of[i][0]) == 0) tiny = i;
+  }
+  bool text = strncmp(tiny < 0 ? preset : of[tiny][1], "vit", 3) != 0;
+  TRY(config_preset(config, tiny < 0 ? preset : of[tiny][1], text ? 0 : tiny == 0 ? 7 : 100));
+  if (tiny == 0) config->image = 16, config->patch = 4, config->heads = config->kv_heads = 2;
+  if (tiny > 0) config->heads = config->kv_heads = 4, config->vocabulary = 512, config->context = 48;
+  if (tiny == 2) config->kv_heads = 2;
+  if (tiny >= 0) config->width = 32, config->mlp = 64, config->blocks = 3;
   config->astra.groups = groups;
   config->astra.codebook_size = entries;
   config->astra.devices = config->astra.devices_least = devices;
-  config->astra.class_token = class_token;
+  config->astra.class_token = text ? CLASS_NONE : class_token;
   return STATUS_OK;
 }
 
@@ -94,22 +101,22 @@ static inline void sample_pixels(const ModelConfig *config, uint64_t seed, int64
 
 static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
   SampleAnswer *answer = (SampleAnswer *)self;
-  const Codebook *book = &answer->cluster->books[block];
+  int set = block * config_sites(&answer->cluster->config) + site;
+  const Codebook *book = &answer->cluster->books[set];
   int64_t batch = h->shape[0], width = book->width, shape[3] = {batch, layout->shared, width};
   real *x = malloc((size_t)(layout->shared * width) * sizeof(real));
   int32_t *codes = malloc((size_t)(layout->shared * book->groups) * sizeof(int32_t));
   void *scratch = malloc(codebook_assign_scratch(book));
-  (void)site;
-  answer->remote = tape_tensor(tape, 3, shape);
+  answer->remote[site] = tape_tensor(tape, 3, shape);
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t i = 0; i < layout->shared; i++)
       memcpy(x + i * width, h->value + (b * layout->rows + layout->shared_row[i]) * width, (size_t)width * sizeof(real));
     codebook_assign(book, x, layout->shared, codes, NULL, scratch);
-    codebook_lookup(book, codes, layout->shared, answer->remote->value + b * layout->shared * width);
+    codebook_lookup(book, codes, layout->shared, answer->remote[site]->value + b * layout->shared * width);
     for (int64_t i = 0; i < layout->shared; i++) {
       int64_t token = layout->row_token[layout->shared_row[i]];
       if (token < 0) continue;
-      memcpy(answer->codes + (((int64_t)block * batch + b) * layout->tokens + token) * book->groups, codes + i * book->groups,
+      memcpy(answer->codes + (((int64_t)set * batch + b) * layout->tokens + token) * book->groups, codes + i * book->groups,
              (size_t)book->groups * sizeof(int32_t));
     }
   }
@@ -121,8 +128,8 @@ static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout 
 
 static inline Status sample_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
                                    const uint8_t **lost) {
-  (void)tape, (void)layout, (void)block, (void)site;
-  *remote = ((SampleAnswer *)self)->remote;
+  (void)tape, (void)layout, (void)block;
+  *remote = ((SampleAnswer *)self)->remote[site];
   *lost = NULL;
   return STATUS_OK;
 }

@@ -44,7 +44,7 @@ static void open_fixture(Fixture *f) {
   assert_int_equal(partition_even(&f->partition, 16, 1), STATUS_OK);
   config_release(&config);
   assert_int_equal(link_pair(pair), STATUS_OK);
-  NodeSetup setup = {&f->weights, &f->partition, BATCH, 5, 1, false};
+  NodeSetup setup = {.weights = &f->weights, .partition = &f->partition, .batch_most = BATCH, .timeout = 5, .threads = 1};
   f->pid = fork();
   if (f->pid == 0) {
     close(pair[0]);

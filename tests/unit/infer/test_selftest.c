@@ -1,11 +1,11 @@
-/* The self-test passes where it should, takes ties for ties, and fails on everything else that differs. */
+/* The self-test passes where it should, takes ties for ties, and fails on everything else that differs; of pictures and of texts. */
 #include "infer/selftest.h"
 #include "nn/safetensors.h"
-#include "sample_cluster.h"
+#include "sample_text.h"
 #include <cmocka.h>
 #include <unistd.h>
 
-enum { GROUPS = 4, ENTRIES = 50, PICTURES = 16, TWINS = 10 };
+enum { GROUPS = 4, ENTRIES = 50, PICTURES = 16, TWINS = 10, TEXTS = 12, TOKENS = 20, SENT = 15 };
 static int32_t twin_of(int32_t code) { return ENTRIES - 1 - code; }
 
 typedef struct Fixture {
@@ -17,8 +17,8 @@ typedef struct Fixture {
 /* The last codewords of every group are almost the first ones, mirrored: distances to twins differ by less than the tolerance of a tie, but
  * by far more than rounding, so that it is always the same one that wins. */
 static void make_near_ties(SampleCluster *sample) {
-  for (int block = 0; block < sample->config.blocks; block++) {
-    Codebook *book = &sample->books[block];
+  for (int set = 0; set < sample->config.blocks * config_sites(&sample->config); set++) {
+    Codebook *book = &sample->books[set];
     int64_t n = book->width / GROUPS;
     for (int64_t i = 0; i < GROUPS * n; i++) {
       real *group = book->codewords + i / n * ENTRIES * n;
@@ -28,19 +28,24 @@ static void make_near_ties(SampleCluster *sample) {
   }
 }
 
-static void open_fixture(Fixture *f) {
+static void open_kind(Fixture *f, const char *preset) {
+  bool pictures = strcmp(preset, "tiny") == 0;
   ModelConfig config = {0};
   strcpy(f->directory, "/tmp/astra-selftest-XXXXXX");
   assert_non_null(mkdtemp(f->directory));
   snprintf(f->path, sizeof f->path, "%s/%s", f->directory, SELFTEST_FILE);
-  assert_int_equal(sample_config(&config, "tiny", GROUPS, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  assert_int_equal(sample_config(&config, preset, GROUPS, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
   assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
   make_near_ties(&f->sample);
   assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(sample_save_selftest(&f->sample, f->directory, PICTURES), STATUS_OK);
+  assert_int_equal(pictures ? sample_save_selftest(&f->sample, f->directory, PICTURES)
+                            : sample_save_text_selftest(&f->sample, f->directory, TEXTS, TOKENS),
+                   STATUS_OK);
   if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
   config_release(&config);
 }
+
+static void open_fixture(Fixture *f) { open_kind(f, "tiny"); }
 
 static void close_fixture(Fixture *f) {
   char command[128];
@@ -205,10 +210,123 @@ static void broken_files_are_refused(void **state) {
   close_fixture(&f);
 }
 
+/* ---- texts ---- */
+
+static void honest_texts_pass(void **state) {
+  (void)state;
+  const char *const presets[] = {"tiny-gpt2", "tiny-llama"};
+  for (int i = 0; i < 2; i++) {
+    Fixture f;
+    SelftestReport report;
+    open_kind(&f, presets[i]);
+    if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
+    assert_true(report.passed);
+    assert_int_equal(report.nodes, 4);
+    assert_int_equal(report.same_pictures, TEXTS);
+    assert_int_equal(report.codes, (i + 1) * 3 * TEXTS * SENT * GROUPS); /* of llama at two sites */
+    assert_int_equal(report.losses, TEXTS * TOKENS - (TEXTS * TOKENS + 6) / 7);
+    assert_true(report.worst_same < 0.5 && report.worst_loss < 0.5);
+    close_fixture(&f);
+  }
+}
+
+static void a_tie_in_a_text(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_kind(&f, "tiny-gpt2");
+  make_tie(&f, "codes.astra.layers.1.x");
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_true(report.passed);
+  assert_int_equal(report.ties, 1);
+  assert_int_equal(report.same_pictures, TEXTS - 1);
+  assert_int_equal(report.losses, 0); /* it would move the mean */
+  assert_true(report.worst_replayed < 0.5);
+  close_fixture(&f);
+}
+
+static void change_code(const Fixture *f, int64_t token) {
+  char *data;
+  size_t size;
+  int64_t count;
+  int32_t code;
+  uint8_t *at = (uint8_t *)tensor_bytes(f, "codes.astra.layers.2.k", &data, &size, &count) + 4 * token * GROUPS;
+  memcpy(&code, at, 4);
+  code = (code + 7) % ENTRIES;
+  memcpy(at, &code, 4);
+  keep(f, data, size);
+}
+
+static void a_wrong_code_of_a_text_fails(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  open_kind(&f, "tiny-llama");
+  change_code(&f, SENT); /* of the last device: nobody is sent it, so nobody can tell */
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_true(report.passed);
+  change_code(&f, TOKENS + SENT - 1);
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_false(report.passed);
+  assert_int_equal(report.wrong, 1);
+  close_fixture(&f);
+}
+
+static void a_wrong_loss_fails(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  char *data;
+  size_t size;
+  int64_t count;
+  float loss;
+  open_kind(&f, "tiny-gpt2");
+  uint8_t *at = tensor_bytes(&f, "loss", &data, &size, &count);
+  memcpy(&loss, at, 4);
+  loss *= 1.001F;
+  memcpy(at, &loss, 4);
+  keep(&f, data, size);
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_false(report.passed);
+  assert_non_null(strstr(report.reason, "loss"));
+  close_fixture(&f);
+}
+
+static void broken_texts_are_refused(void **state) {
+  (void)state;
+  const struct {
+    const char *tensor, *message;
+    int64_t place;
+    int32_t value;
+    Status status;
+  } faults[] = {{"ids", "ids holds id 512", 3, 512, STATUS_BAD_FILE},
+                {"ids", "ids holds id -1", 3, -1, STATUS_BAD_FILE},
+                {"labels", "labels holds id -2", 3, -2, STATUS_BAD_FILE},
+                {"device_of", "contiguous spans", 3, 2, STATUS_BAD_VALUE},
+                {"device_of", "contiguous spans", TOKENS - 1, 0, STATUS_BAD_VALUE}};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    Fixture f;
+    SelftestReport report;
+    char *data;
+    size_t size;
+    int64_t count;
+    open_kind(&f, "tiny-gpt2");
+    uint8_t *at = tensor_bytes(&f, faults[i].tensor, &data, &size, &count);
+    memcpy(at + 4 * faults[i].place, &faults[i].value, 4);
+    keep(&f, data, size);
+    assert_int_equal(run(&f, &report), faults[i].status);
+    assert_non_null(strstr(status_message(), f.path));
+    if (!strstr(status_message(), faults[i].message)) fail_msg("%s", status_message());
+    close_fixture(&f);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(an_honest_file_passes),   cmocka_unit_test(a_tie_is_counted_and_allowed),
-                                     cmocka_unit_test(too_many_ties_fail),      cmocka_unit_test(a_wrong_code_fails),
-                                     cmocka_unit_test(a_wrong_logit_fails),     cmocka_unit_test(a_missing_file_says_what_to_do),
-                                     cmocka_unit_test(broken_files_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(an_honest_file_passes),    cmocka_unit_test(a_tie_is_counted_and_allowed),
+                                     cmocka_unit_test(too_many_ties_fail),       cmocka_unit_test(a_wrong_code_fails),
+                                     cmocka_unit_test(a_wrong_logit_fails),      cmocka_unit_test(a_missing_file_says_what_to_do),
+                                     cmocka_unit_test(broken_files_are_refused), cmocka_unit_test(honest_texts_pass),
+                                     cmocka_unit_test(a_tie_in_a_text),          cmocka_unit_test(a_wrong_code_of_a_text_fails),
+                                     cmocka_unit_test(a_wrong_loss_fails),       cmocka_unit_test(broken_texts_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

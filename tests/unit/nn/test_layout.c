@@ -147,7 +147,7 @@ static void check_node(const TokenLayout *node, const TokenLayout *whole, int d)
   assert_int_equal(node->shared_begin, span->own);
   assert_memory_equal(node->device_shared, whole->device_shared, (size_t)(whole->devices + 1) * sizeof(int64_t));
   for (int64_t i = 0; i < node->shared_rows; i++) assert_int_equal(node->shared_row[i], whole->shared_row[span->own + i] - span->begin);
-  assert_int_equal(node->remote, whole->shared - span->own_count);
+  assert_int_equal(node->remote, node->class_token == CLASS_NONE ? span->own : whole->shared - span->own_count);
   assert_int_equal(node->spans, 1);
   assert_span(node->span[0], 0, node->rows, span->own, 0);
 }
@@ -291,11 +291,11 @@ static void remote_tokens_and_the_last(void **state) {
   for (int32_t i = 0; i < 6; i++) assert_true(layout.remote_token[i] == i && layout.row_token[i] == i);
   assert_true(layout.last_rows == 1 && layout.last_row[0] == 5 && layout.last_token[0] == 5);
   assert_true(layout.last_of_span[0] == 0 && layout.last_of_span[1] == 0 && layout.last_of_span[2] == 1);
-  static const int32_t others[3][5] = {{2, 3, 4, 5}, {0, 1, 3, 4, 5}, {0, 1, 2}};
+  static const int32_t before[3][3] = {{0}, {0, 1}, {0, 1, 2}}, remote[3] = {0, 2, 3};
   for (int self = 0; self < 3; self++) {
     assert_int_equal(layout_build(&layout, 6, 3, counts, NULL, CLASS_NONE, self), STATUS_OK);
-    assert_int_equal(layout.remote, 6 - counts[self]);
-    assert_memory_equal(layout.remote_token, others[self], (size_t)layout.remote * sizeof(int32_t));
+    assert_int_equal(layout.remote, remote[self]); /* nothing that comes behind */
+    assert_memory_equal(layout.remote_token, before[self], (size_t)layout.remote * sizeof(int32_t));
     assert_int_equal(layout.last_rows, self == 2);
     assert_int_equal(layout.last_of_span[0], self == 2);
     if (self == 2) assert_int_equal(layout.last_row[0], 2);

@@ -1,0 +1,105 @@
+/* See infer_run.h. */
+#include "cli/infer_run.h"
+#include "base/files.h"
+#include "data/data_paths.h"
+#include <stdlib.h>
+#include <string.h>
+
+static volatile sig_atomic_t stop;
+static void ask_to_stop(int number) { stop = number; }
+
+/* A hang-up that nohup ignores stays ignored. */
+void infer_run_catch_signals(void) {
+  struct sigaction hang_up;
+  struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
+}
+
+static Status find_checkpoint(const InferSettings *s, InferRun *run) {
+  if (!files_is_dir(s->checkpoint)) return data_paths_find("checkpoints", s->checkpoint, NULL, &run->directory);
+  run->directory = strdup(s->checkpoint);
+  return run->directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
+}
+
+static int choose_nodes(const InferSettings *s, const InferRun *run) {
+  int named = s->split ? partition_split_length(s->split) : 0;
+  if (s->nodes > 0) return (int)s->nodes;
+  if (named > 0) return named;
+  return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
+}
+
+static Status choose_partition(const InferSettings *s, InferRun *run) {
+  int64_t tokens = config_tokens(run->weights.config);
+  int nodes = choose_nodes(s, run);
+  if (s->split) return partition_split(&run->partition, tokens, nodes, s->split);
+  return partition_even(&run->partition, tokens, nodes);
+}
+
+LeaderOptions infer_run_options(const InferSettings *s, int nodes) {
+  int threads = s->threads > 0 ? (int)s->threads : nodes == 1 ? 0 : 1;
+  return (LeaderOptions){.batch_most = s->batch, .timeout = s->timeout, .threads = threads, .stop = &stop};
+}
+
+static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
+  TRY(token_split_init(&run->split, choose_nodes(s, run), s->split));
+  LeaderOptions all = infer_run_options(s, run->split.nodes);
+  all.batch_most = options->batch_most;
+  all.tokens_most = options->tokens_most;
+  return leader_start_text(&run->leader, &run->weights, &run->split, &all);
+}
+
+static Status start_pictures(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
+  TRY(choose_partition(s, run));
+  LeaderOptions all = infer_run_options(s, run->partition.nodes);
+  all.batch_most = options->batch_most;
+  return leader_start(&run->leader, &run->weights, &run->partition, &all);
+}
+
+Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
+  infer_run_catch_signals();
+  TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
+  for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++)
+    fprintf(stderr, "node %d is pid %d\n", d, (int)leader_pid(run->leader, d));
+  return STATUS_OK;
+}
+
+Status infer_run_load(const InferSettings *s, InferRun *run) {
+  TRY(find_checkpoint(s, run));
+  return weights_load(&run->weights, run->directory);
+}
+
+Status infer_run_require_language(const InferRun *run, const char *what) {
+  const ModelConfig *config = run->weights.config;
+  if (config_is_decoder(config) && config->classes == 0) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s is a model that classifies %s: it cannot %s%s", run->directory,
+                    config_is_decoder(config) ? "texts" : "pictures", what, config_is_decoder(config) ? "" : "; give it pictures");
+}
+
+Status infer_run_print_json(json_t *value, const InferRun *run) {
+  if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
+  char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(value);
+  if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
+  puts(text);
+  free(text);
+  return STATUS_OK;
+}
+
+Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body) {
+  InferSettings settings;
+  InferRun run = {0};
+  int count = 0;
+  const char **arguments = calloc((size_t)argc, sizeof *arguments);
+  if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
+  Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
+  if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
+  leader_stop(run.leader);
+  partition_release(&run.partition);
+  weights_release(&run.weights);
+  dataset_close(run.set);
+  free(run.directory);
+  free(arguments);
+  return status;
+}

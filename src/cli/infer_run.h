@@ -1,0 +1,37 @@
+/* What all commands of astra-infer do: find and load the checkpoint, start the nodes, print JSON, and clean up however it ends. */
+#ifndef CLI_INFER_RUN_H
+#define CLI_INFER_RUN_H
+#include "cli/infer_settings.h"
+#include "data/dataset.h"
+#include "infer/leader.h"
+#include <jansson.h>
+
+/* What is open. */
+typedef struct InferRun {
+  char *directory;
+  Weights weights;
+  Partition partition;
+  TokenSplit split;
+  Leader *leader;
+  Dataset *set;
+} InferRun;
+
+typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);
+
+/* Parses, runs `body`, cleans up. */
+Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body);
+
+Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint */
+
+/* BAD_USAGE for a model that predicts no tokens: "DIR is a model that classifies pictures: it cannot WHAT". */
+Status infer_run_require_language(const InferRun *run, const char *what);
+
+/* The nodes, for a model of the kind that it is; `options` has what differs from the settings: batch_most, tokens_most, codes. The first
+ * signal ends the run with all its nodes; a second one has its usual effect. */
+Status infer_run_start(const InferSettings *settings, InferRun *run, const LeaderOptions *options);
+LeaderOptions infer_run_options(const InferSettings *settings, int nodes);
+void infer_run_catch_signals(void);
+
+Status infer_run_print_json(json_t *value, const InferRun *run); /* takes value over; with the checkpoint's directory */
+
+#endif

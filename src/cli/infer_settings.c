@@ -1,0 +1,143 @@
+/* The table of options, their defaults, and what goes together: see infer_settings.h. */
+#include "cli/infer_settings.h"
+#include "base/log.h"
+#include "infer/ranking.h"
+#include "infer/wire.h"
+
+enum {
+  MOST_OPTIONS = 40,
+  PICTURES = INFER_MAIN,
+  TEXT = INFER_GENERATE,
+  RUNS = INFER_MAIN | INFER_GENERATE | INFER_EVAL,
+  ALL = RUNS | INFER_SELFTEST
+};
+
+/* In --help of the commands `shown`; taken by these, and those of `generate` by the program itself. */
+typedef struct Row {
+  int shown;
+  Option option;
+} Row;
+
+static void select_options(InferSettings *s, int command, bool all, Option *options) {
+  const Row rows[] = {
+      {ALL, {OPTION_GROUP, .help = "What to run:"}},
+      {ALL,
+       {OPTION_TEXT, "checkpoint", 'c', &s->checkpoint, "DIR",
+        .help = "directory of the model, or the name of an installed one (required)"}},
+      {PICTURES | TEXT,
+       {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
+      {TEXT, {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "the whole file is a prompt; - is standard input"}},
+      {INFER_EVAL,
+       {OPTION_TEXT, "dataset", 'd', &s->dataset, "NAME",
+        .help = "cifar100, folder:DIR, csv:FILE...; text:PATH or text-lines:PATH (required)"}},
+      {INFER_EVAL, {OPTION_TEXT, "data-dir", 0, &s->data_dir, "DIR", .help = "where the data set lies"}},
+      {INFER_EVAL,
+       {OPTION_INT, "samples", 's', &s->samples, "N", .least = 0, .most = 1e12,
+        .help = "only the first N pictures of the test part, or windows of text; 0: all"}},
+      {INFER_EVAL,
+       {OPTION_CHOICE, "eval-part", 0, &s->part, .choices = "train|valid|test|whole|auto",
+        .help = "of a text; auto: named files whole, else valid"}},
+      {INFER_EVAL,
+       {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"}},
+      {INFER_EVAL,
+       {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
+      {INFER_SELFTEST,
+       {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},
+      {TEXT, {OPTION_GROUP, .help = "New tokens:"}},
+      {TEXT, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .least = 0, .most = 1e9, .help = "at most so many"}},
+      {TEXT, {OPTION_REAL, "temperature", 0, &s->temperature, "T", .least = 0, .most = 100, .help = "0: always the likeliest token"}},
+      {TEXT, {OPTION_INT, "top-k", 0, &s->top_k, "K", .least = 0, .most = 1e9, .help = "draw from the K likeliest; 0: from all"}},
+      {TEXT,
+       {OPTION_REAL, "top-p", 0, &s->top_p, "P", .least = 1e-6, .most = 1,
+        .help = "draw from the likeliest that make up P of the probability"}},
+      {TEXT, {OPTION_INT, "seed", 0, &s->seed, "N", .least = 0, .most = 9e15, .help = "of the drawing"}},
+      {TEXT, {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "end before this text; may be given several times"}},
+      {ALL, {OPTION_GROUP, .help = "Nodes:"}},
+      {RUNS,
+       {OPTION_INT, "nodes", 'n', &s->nodes, "N", .least = 0, .most = WIRE_NODES,
+        .help = "processes; 0: as many as the model was trained for"}},
+      {RUNS, {OPTION_TEXT, "split", 0, &s->split, "LIST", .help = "share of the tokens of each node, e.g. 3,1,1,1; without it: even"}},
+      {TEXT,
+       {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
+        .help = "memory for texts of N tokens, new ones included; 0: for the model's context"}},
+      {ALL,
+       {OPTION_INT, "threads", 't', &s->threads, "N", .least = 0, .most = 256,
+        .help = "of each node; 0: one, or all cores for a single node"}},
+      {ALL,
+       {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .least = 0.1, .most = 86400,
+        .help = "silence of a node after which the run fails"}},
+      {PICTURES, {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
+      {INFER_EVAL,
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 0, .most = 65536,
+        .help = "pictures or windows of one request; 0: 64, or windows of 4,096 tokens"}},
+      {ALL, {OPTION_GROUP, .help = "Output:"}},
+      {PICTURES, {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture"}},
+      {TEXT, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
+      {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object on the last line instead of text"}},
+      {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
+      {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the process numbers of the nodes to stderr"}},
+  };
+  int wanted = all && command == INFER_MAIN ? PICTURES | TEXT : command;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (rows[i].shown & wanted) *options++ = rows[i].option;
+  }
+  *options = (Option){.kind = OPTION_GROUP};
+}
+
+static void set_defaults(InferSettings *s, InferCommand command) {
+  *s = (InferSettings){
+      .batch = command == INFER_EVAL ? 0 : 8, .part = INFER_PART_AUTO, .top = 5, .timeout = 30, .new_tokens = 64, .top_p = 1, .seed = 42};
+}
+
+void infer_settings_help(InferCommand command, FILE *stream) {
+  static const struct {
+    InferCommand command;
+    const char *usage, *about;
+  } pages[] = {{INFER_MAIN, "astra-infer --checkpoint DIR [OPTION...] PICTURE...",
+                "Classifies pictures, or goes on from prompts, on several processes, each of which holds a share of the tokens."},
+               {INFER_GENERATE, "astra-infer [generate] --checkpoint DIR --prompt TEXT [OPTION...]",
+                "A language model goes on from a prompt: the nodes read it together, the one with its last token makes the new ones."},
+               {INFER_EVAL, "astra-infer eval --checkpoint DIR --dataset NAME [OPTION...]",
+                "Accuracy over the test part of a data set, or perplexity over a text, through the real processes."},
+               {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
+                "Repeats a checkpoint's sample pictures on real processes and compares codes and logits with training's."}};
+  InferSettings settings;
+  Option options[MOST_OPTIONS];
+  set_defaults(&settings, command);
+  select_options(&settings, command, false, options);
+  for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+    if (pages[i].command == command) options_help(options, pages[i].usage, pages[i].about, stream);
+  }
+}
+
+static Status check_stops(const OptionTexts *stops) {
+  for (int i = 0; i < stops->count; i++) {
+    if (!stops->list[i][0]) return status_set(STATUS_BAD_USAGE, "--stop: '' is not accepted; give a text that is not empty");
+  }
+  return STATUS_OK;
+}
+
+static Status check_inputs(const InferSettings *s, InferCommand command, const char *name, const char *const *positional, int count) {
+  bool prompt = s->prompts.count > 0 || s->prompt_file;
+  if (command != INFER_MAIN && count > 0) return status_set(STATUS_BAD_USAGE, "%s: %s takes options only", positional[0], name);
+  if (!s->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
+  if (command == INFER_EVAL && !s->dataset)
+    return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the pictures or the text to judge the model by");
+  if (command == INFER_GENERATE && !prompt) return status_set(STATUS_BAD_USAGE, "--prompt TEXT is missing: what to go on from");
+  if (command == INFER_MAIN && prompt && count > 0)
+    return status_set(STATUS_BAD_USAGE, "%s: give pictures or prompts, not both", positional[0]);
+  if (command == INFER_MAIN && !prompt && count == 0)
+    return status_set(STATUS_BAD_USAGE, "no picture given (and no --prompt TEXT for a language model)");
+  return check_stops(&s->stops);
+}
+
+Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, char **argv, const char **positional, int *count) {
+  Option options[MOST_OPTIONS];
+  set_defaults(s, command);
+  select_options(s, command, true, options);
+  TRY(options_parse(options, argc, argv, positional, count));
+  TRY(check_inputs(s, command, argv[0], positional, *count));
+  if (command == INFER_MAIN && *count > 0 && s->batch > *count) s->batch = *count;
+  log_quiet(s->quiet);
+  return STATUS_OK;
+}

@@ -1,0 +1,25 @@
+/* The options of astra-infer: one table for all its commands, each takes its part. */
+#ifndef CLI_INFER_SETTINGS_H
+#define CLI_INFER_SETTINGS_H
+#include "base/options.h"
+
+enum { INFER_PART_AUTO = 4 };
+
+typedef struct InferSettings {
+  const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
+  int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
+  double timeout, temperature, top_p;
+  int part; /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
+  OptionTexts prompts, stops;
+  bool json, quiet, verbose, echo;
+} InferSettings;
+
+/* The program without a command takes pictures or prompts: its --help shows what pictures need, that of `generate` what prompts do. */
+typedef enum InferCommand { INFER_MAIN = 1, INFER_GENERATE = 2, INFER_EVAL = 4, INFER_SELFTEST = 8 } InferCommand;
+
+void infer_settings_help(InferCommand command, FILE *stream); /* usage and options */
+
+/* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together. */
+Status infer_settings_parse(InferSettings *settings, InferCommand command, int argc, char **argv, const char **positional, int *count);
+
+#endif

@@ -1,0 +1,123 @@
+/* Requests of texts and the answers to them: see leader_text.h. */
+#include "infer/leader_text.h"
+#include "infer/leader_codes.h"
+#include <string.h>
+
+/* ---- requests ---- */
+
+static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count, int64_t least) {
+  int64_t vocabulary = leader->setup.weights->config->vocabulary;
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < least || ids[i] >= vocabulary)
+      return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)ids[i], (long long)i,
+                        (long long)vocabulary);
+  }
+  return STATUS_OK;
+}
+
+/* Each node's part: the same computation as the node's own (node_text.c). */
+static void share_out(Leader *leader, LeaderRequest *slot) {
+  int nodes = token_split_counts(leader->setup.split, slot->request.tokens, slot->counts);
+  for (int d = 0; d < leader->nodes; d++) {
+    bool last = d == nodes - 1;
+    slot->shares[d] = (RequestShare){.sent_rows = last ? 0 : slot->counts[d], .last = last};
+  }
+}
+
+static Status open_request(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
+  if (!leader->setup.split) return status_set(STATUS_BAD_VALUE, "a model of pictures takes no text");
+  if (request->tokens < 1 || request->tokens > leader->setup.tokens_most)
+    return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
+                      (long long)leader->setup.tokens_most);
+  TRY(check_ids(leader, ids, request->batch * request->tokens, 0));
+  TRY(leader_request_open(leader, request, slot));
+  share_out(leader, *slot);
+  return STATUS_OK;
+}
+
+static bool prompt_under_way(Leader *leader) {
+  return leader_under_way(leader) && leader_request_oldest(leader)->request.kind == WIRE_PROMPT;
+}
+
+Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
+  LeaderRequest *slot;
+  if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
+  TRY(open_request(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
+  leader->made_count = leader->taken = 0;
+  request_pack_sampling(sampling, leader_request_payload(slot));
+  request_pack_ids(ids, count, leader_request_payload(slot) + REQUEST_SAMPLING);
+  return leader_request_send(leader, slot);
+}
+
+Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens) {
+  LeaderRequest *slot;
+  TRY(check_ids(leader, labels, batch * tokens, -1));
+  TRY(open_request(leader, &(Request){.kind = WIRE_SCORE, .batch = batch, .tokens = tokens}, ids, &slot));
+  request_pack_ids(ids, batch * tokens, leader_request_payload(slot));
+  request_pack_ids(labels, batch * tokens, leader_request_payload(slot) + 4 * batch * tokens);
+  return leader_request_send(leader, slot);
+}
+
+Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
+  LeaderRequest *slot;
+  TRY(open_request(leader, &(Request){.kind = WIRE_LAST, .codes = leader->options.codes, .batch = batch, .tokens = tokens}, ids, &slot));
+  request_pack_ids(ids, batch * tokens, leader_request_payload(slot));
+  return leader_request_send(leader, slot);
+}
+
+/* ---- new tokens ---- */
+
+static bool token_or_end(const Leader *leader, const bool *arrived) {
+  return leader->taken < leader->made_count || leader_wait_all(leader, arrived);
+}
+
+Status leader_text_next(Leader *leader, int32_t *id, bool *more) {
+  *more = false;
+  if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
+  TRY(leader_wait(leader, token_or_end, leader_request_oldest(leader)->arrived));
+  *more = leader->taken < leader->made_count;
+  if (*more) *id = leader->made[leader->taken++];
+  return STATUS_OK;
+}
+
+Status leader_text_stop(Leader *leader) {
+  if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
+  const LeaderRequest *slot = leader_request_oldest(leader);
+  Status status = STATUS_OK;
+  wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->stop);
+  for (int d = 0; d < leader->nodes && status == STATUS_OK; d++) {
+    if (slot->shares[d].last && !slot->arrived[d]) status = link_send(&leader->control[d], leader->stop, WIRE_HEADER);
+  }
+  if (status == STATUS_OK) status = links_step(leader->links, leader->nodes, 0);
+  return status == STATUS_OK ? STATUS_OK : leader_wait_explain(leader, status);
+}
+
+/* ---- answers ---- */
+
+Status leader_text_take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+  for (int d = 0; d < leader->nodes; d++) TRY(request_parse_decoding(request->results[d] + WIRE_STATISTICS, &leader->decoding[d]));
+  answer->decoding = leader->decoding;
+  return STATUS_OK;
+}
+
+Status leader_text_take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+  for (int d = 0; d < leader->nodes; d++) {
+    RequestScore score;
+    TRY(request_parse_score(request->results[d] + WIRE_STATISTICS, &score));
+    answer->score.loss += score.loss;
+    answer->score.counted += score.counted;
+    answer->score.correct += score.correct;
+  }
+  return STATUS_OK;
+}
+
+Status leader_text_take_last(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+  size_t numbers = (size_t)(request->request.batch * leader->setup.weights->config->vocabulary);
+  for (int d = 0; d < leader->nodes; d++) {
+    if (request->shares[d].last) wire_parse_reals(request->results[d] + WIRE_STATISTICS, numbers, leader->logits);
+  }
+  answer->logits = leader->logits;
+  if (!request->request.codes) return STATUS_OK;
+  answer->codes = leader->codes;
+  return leader_codes_gather(leader, request, NULL);
+}

@@ -1,0 +1,69 @@
+/* The inside of a node, private to node.c and what answers each kind of request. */
+#ifndef INFER_NODE_PARTS_H
+#define INFER_NODE_PARTS_H
+#include "autograd/tape.h"
+#include "infer/network.h"
+#include "infer/request.h"
+#include "nn/decode.h"
+
+typedef struct NodeRequest {
+  uint8_t *payload;
+  Request request;
+  uint32_t number;
+  bool arrived;
+} NodeRequest;
+
+/* What has passed the sockets between nodes. */
+typedef struct Traffic {
+  LinkCount sent, received;
+} Traffic;
+
+/* What a language model has besides. */
+typedef struct NodeText {
+  KvCache cache;
+  Sampler sampler;
+  uint32_t stopped;                                           /* number of the last request that the leader wants no more tokens of */
+  int32_t token;                                              /* the last one */
+  uint8_t tokens[LINK_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
+} NodeText;
+
+typedef struct Node {
+  const NodeSetup *setup;
+  int self, nodes;
+  TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
+  Network network;
+  bool networked;
+  Exchange pulse; /* tells the leader that a node by itself gets on with a long text */
+  Link control;
+  bool stop;
+  Arena *arena;
+  Tape *tape;
+  NodeRequest requests[2];
+  uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */
+  uint8_t *results[2];          /* header | statistics | answer | codes */
+  uint8_t hello[WIRE_HEADER], progress[WIRE_HEADER], error[WIRE_HEADER + WIRE_TEXT];
+  double began;   /* the request at work */
+  Traffic before; /* it */
+  bool counted;   /* its statistics are complete */
+  NodeText text;
+} Node;
+
+/* An answer to a request: writes what stands behind the statistics at `out`, of the length request.c says, codes not counted. */
+typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);
+NodeAnswer node_pictures_answer, node_text_prompt, node_text_score, node_text_last;
+
+/* Memory and layout for texts: of the longest, so that no request asks for more. */
+Status node_text_start(Node *node);
+void node_text_release(Node *node);
+Status node_text_layout(Node *node, const Request *request);
+
+/* The exchange of this request, for model_encode. */
+Exchange *node_exchange(Node *node);
+
+/* Ends the statistics of a request here: what comes after is not counted. */
+void node_finish_statistics(Node *node);
+
+/* Sends a message of the node's; `message` stays as it is until it has left. */
+Status node_send(Node *node, uint8_t *message, WireHeader header);
+
+#endif

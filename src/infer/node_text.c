@@ -1,0 +1,206 @@
+/* Texts on a node: ids in; losses of its own rows, or, from the node with the last token, logits or new tokens. */
+#include "base/clock.h"
+#include "infer/node_parts.h"
+#include "vq/pack.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static int64_t vocabulary(const Node *node) { return node->setup->weights->config->vocabulary; }
+
+static Status start_cache(Node *node) {
+  const Weights *weights = node->setup->weights;
+  const ModelConfig *config = weights->config;
+  KvCacheSetup setup = {
+      .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .most = node->setup->tokens_most};
+  const real **codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
+  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
+  for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;
+  if (node->nodes > 1) {
+    setup.sites = config_sites(config);
+    setup.groups = config->astra.groups;
+    setup.entries = config->astra.codebook_size;
+    setup.token_bytes = pack_bytes_per_token(setup.groups, setup.entries);
+    setup.codewords = codewords;
+    setup.unpack = pack_unpack;
+  }
+  Status status = kv_cache_init(&node->text.cache, &setup);
+  free(codewords);
+  return status;
+}
+
+static Status layout_of(Node *node, int64_t tokens) {
+  int64_t counts[WIRE_NODES];
+  int nodes = token_split_counts(node->setup->split, tokens, counts);
+  if (node->self < nodes) return layout_build(&node->layout, tokens, nodes, counts, NULL, CLASS_NONE, node->self);
+  TRY(layout_build(&node->layout, tokens, nodes, counts, NULL, CLASS_NONE, -1));
+  node->layout.rows = node->layout.shared_rows = node->layout.last_rows = 0; /* takes no part */
+  return STATUS_OK;
+}
+
+Status node_text_layout(Node *node, const Request *request) { return layout_of(node, request->tokens); }
+
+/* The layout of the longest text: shorter ones fit into its memory. */
+Status node_text_start(Node *node) {
+  TRY(layout_of(node, node->setup->tokens_most));
+  TRY(start_cache(node));
+  return sampler_init(&node->text.sampler, vocabulary(node));
+}
+
+void node_text_release(Node *node) {
+  kv_cache_release(&node->text.cache);
+  sampler_release(&node->text.sampler);
+}
+
+/* ---- what all requests begin with ---- */
+
+static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t least, int32_t **ids) {
+  *ids = tape_alloc(node->tape, (size_t)count * sizeof **ids);
+  if (!*ids) return tape_status(node->tape);
+  return request_parse_ids(bytes, count, least, vocabulary(node), *ids);
+}
+
+static Status encode(Node *node, const Request *request, const int32_t *ids, KvCache *cache, ModelRows rows, Tensor **encoded) {
+  ModelInput input = {.ids = ids, .batch = request->batch, .cache = cache};
+  *encoded = NULL;
+  if (node->layout.rows == 0) return STATUS_OK;
+  *encoded = model_encode(node->setup->weights->model, node->tape, &input, &node->layout, node_exchange(node), rows);
+  return tape_status(node->tape);
+}
+
+/* ---- the logits of the last token ---- */
+
+Status node_text_last(Node *node, const NodeRequest *request, uint8_t *out) {
+  int64_t batch = request->request.batch;
+  int32_t *ids;
+  Tensor *last;
+  TRY(read_ids(node, request->payload, batch * request->request.tokens, 0, &ids));
+  TRY(encode(node, &request->request, ids, NULL, MODEL_ROWS_LAST, &last));
+  if (!last) return STATUS_OK;
+  Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
+  if (!logits) return tape_status(node->tape);
+  wire_pack_reals(logits->value, (size_t)tensor_count(logits), out);
+  return STATUS_OK;
+}
+
+/* ---- losses ---- */
+
+/* Labels of this node's rows [B, rows] of those of all tokens [B, T]. */
+static int32_t *own_labels(Node *node, const Request *request, const int32_t *labels) {
+  const TokenLayout *layout = &node->layout;
+  int32_t *own = tape_alloc(node->tape, (size_t)(request->batch * layout->rows) * sizeof *own);
+  for (int64_t b = 0; own && b < request->batch; b++)
+    memcpy(own + b * layout->rows, labels + b * request->tokens + layout->row_token[0], (size_t)layout->rows * sizeof *own);
+  return own;
+}
+
+/* Sums in double over row losses: the mean that the operation returns is of another precision, and of rows that count nothing there is
+ * none. */
+static void sum_losses(const int32_t *labels, const real *losses, int64_t rows, RequestScore *score) {
+  for (int64_t row = 0; row < rows; row++) {
+    if (labels[row] < 0) continue;
+    score->loss += (double)losses[row];
+    score->counted++;
+  }
+}
+
+static Status score_rows(Node *node, const Request *request, const int32_t *labels, Tensor *encoded, RequestScore *score) {
+  int64_t correct = 0, rows = request->batch * node->layout.rows;
+  int32_t *own = own_labels(node, request, labels);
+  real *losses = tape_alloc(node->tape, (size_t)rows * sizeof *losses);
+  if (!own || !losses) return tape_status(node->tape);
+  bool any = false;
+  for (int64_t row = 0; row < rows; row++) any |= own[row] >= 0;
+  if (!any) return STATUS_OK;
+  model_token_loss(node->setup->weights->model, node->tape, encoded, &(VocabLoss){.labels = own, .correct = &correct, .row_loss = losses});
+  TRY(tape_status(node->tape));
+  sum_losses(own, losses, rows, score);
+  score->correct = (uint64_t)correct;
+  return STATUS_OK;
+}
+
+Status node_text_score(Node *node, const NodeRequest *request, uint8_t *out) {
+  int64_t count = request->request.batch * request->request.tokens;
+  int32_t *ids, *labels;
+  Tensor *encoded;
+  RequestScore score = {0};
+  TRY(read_ids(node, request->payload, count, 0, &ids));
+  TRY(read_ids(node, request->payload + 4 * count, count, -1, &labels));
+  TRY(encode(node, &request->request, ids, NULL, MODEL_ROWS_ALL, &encoded));
+  if (encoded) TRY(score_rows(node, &request->request, labels, encoded, &score));
+  request_pack_score(&score, out);
+  return STATUS_OK;
+}
+
+/* ---- new tokens ---- */
+
+static void hear(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed) {
+  KvCache *cache = &((Node *)context)->text.cache;
+  memcpy(kv_cache_codes(cache, block, site, first), packed, (size_t)tokens * cache->setup.token_bytes);
+}
+
+/* A leader whose reader is slow holds the node back: it has time, and if it goes away the link says so. */
+static Status send_token(Node *node, uint32_t request, uint32_t number) {
+  uint8_t *message = node->text.tokens[number % LINK_QUEUE];
+  while (link_pending(&node->control) > LINK_QUEUE / 2) TRY(links_step(&(Link *){&node->control}, 1, 1));
+  wire_put_u32(message + WIRE_HEADER, (uint32_t)node->text.token);
+  return node_send(node, message, (WireHeader){.kind = WIRE_TOKEN, .request = request, .count = number, .bytes = WIRE_TOKEN_BYTES});
+}
+
+static bool is_stopped(Node *node, uint32_t request) {
+  links_step(&(Link *){&node->control}, 1, 0); /* its failure shows where it is next waited for */
+  return node->stop || node->text.stopped == request || node->control.fd < 0;
+}
+
+/* Draws, sends, and goes on from what was drawn, until an end. */
+static Status go_on(Node *node, uint32_t request, const Tensor *logits, RequestDecoding *decoding) {
+  NodeText *text = &node->text;
+  double start = clock_now();
+  for (;;) {
+    TRY(sampler_pick(&text->sampler, logits->value, &text->token));
+    TRY(send_token(node, request, (uint32_t)++decoding->tokens));
+    decoding->seconds = clock_now() - start;
+    bool enough = (int64_t)decoding->tokens >= text->sampler.sampling.most || sampler_ends(&text->sampler, text->token);
+    if (enough || kv_cache_room(&text->cache) == 0 || is_stopped(node, request)) return STATUS_OK;
+    tape_clear(node->tape);
+    logits = model_decode_step(node->setup->weights->model, node->tape, &text->cache, &text->token);
+    if (!logits) return tape_status(node->tape);
+  }
+}
+
+static Status decode(Node *node, const NodeRequest *request, Tensor *last, RequestDecoding *decoding) {
+  Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
+  if (!logits) return tape_status(node->tape);
+  if (node->text.sampler.sampling.most > 0) TRY(go_on(node, request->number, logits, decoding));
+  decoding->row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
+  decoding->code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
+  return STATUS_OK;
+}
+
+static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
+  bool decodes = node->layout.last_rows > 0;
+  int32_t *ids;
+  TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
+  if (decodes) TRY(kv_cache_start(&node->text.cache, node->layout.remote));
+  node->network.heard = decodes ? hear : NULL;
+  node->network.heard_context = node;
+  Status status = encode(node, &request->request, ids, decodes ? &node->text.cache : NULL, MODEL_ROWS_LAST, last);
+  node->network.heard = NULL;
+  return status;
+}
+
+Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
+  RequestDecoding decoding = {0};
+  Sampling sampling;
+  Tensor *last;
+  TRY(request_parse_sampling(request->payload, node->setup, &sampling));
+  sampler_start(&node->text.sampler, &sampling);
+  TRY(prefill(node, request, &last));
+  if (node->networked) TRY(network_flush(&node->network));
+  node_finish_statistics(node);
+  if (last) TRY(decode(node, request, last, &decoding));
+  decoding.buffer_bytes = (uint64_t)tape_peak_bytes(node->tape);
+  request_pack_decoding(&decoding, out);
+  return STATUS_OK;
+}

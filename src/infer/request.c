@@ -1,0 +1,200 @@
+/* Sizes, packing and checks of requests and their answers: see request.h. */
+#include "infer/request.h"
+#include "vq/pack.h"
+#include <math.h>
+
+/* ---- the table ---- */
+
+typedef size_t AnswerBytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
+
+typedef struct RequestForm {
+  uint8_t kind;
+  bool text;           /* of a language model */
+  size_t fixed;        /* bytes before the samples */
+  size_t token_bytes;  /* of a text: for each token */
+  AnswerBytes *answer; /* behind the statistics, codes not counted */
+  const char *unit;
+} RequestForm;
+
+static size_t replicas(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  return (size_t)(request->batch * share->class_rows * setup->weights->config->width) * 4;
+}
+
+static size_t decoding(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  (void)setup, (void)request, (void)share;
+  return REQUEST_DECODING;
+}
+
+static size_t score(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  (void)setup, (void)request, (void)share;
+  return REQUEST_SCORE;
+}
+
+static size_t last_logits(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  return share->last ? (size_t)(request->batch * setup->weights->config->vocabulary) * 4 : 0;
+}
+
+static const RequestForm forms[] = {{WIRE_REQUEST, false, 0, 0, replicas, "pictures"},
+                                    {WIRE_PROMPT, true, REQUEST_SAMPLING, 4, decoding, "sequences"},
+                                    {WIRE_SCORE, true, 0, 8, score, "sequences"},
+                                    {WIRE_LAST, true, 0, 4, last_logits, "sequences"}};
+
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static const RequestForm *form_of(uint8_t kind) {
+  for (int i = 0; i < FORMS; i++) {
+    if (forms[i].kind == kind) return &forms[i];
+  }
+  return NULL;
+}
+
+const char *request_unit(const Request *request) { return form_of(request->kind)->unit; }
+
+/* ---- sizes ---- */
+
+RequestShare request_share(const TokenLayout *layout) {
+  bool causal = layout->class_token == CLASS_NONE;
+  return (RequestShare){layout->class_rows, causal && layout->last_rows ? 0 : layout->shared_rows, causal && layout->last_rows > 0};
+}
+
+size_t request_bytes(const NodeSetup *setup, const Request *request) {
+  const RequestForm *form = form_of(request->kind);
+  if (!form->text) return (size_t)(request->batch * weights_pixels(setup->weights)) * 4;
+  return form->fixed + (size_t)(request->batch * request->tokens) * form->token_bytes;
+}
+
+size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  const Weights *weights = setup->weights;
+  if (!request->codes) return 0;
+  return (size_t)weights->book_count * (size_t)(request->batch * share->sent_rows) *
+         pack_bytes_per_token(weights->books[0].groups, weights->books[0].entries);
+}
+
+size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
+  return WIRE_STATISTICS + form_of(request->kind)->answer(setup, request, share) + request_code_bytes(setup, request, share);
+}
+
+static bool serves(const NodeSetup *setup, const RequestForm *form) { return form->text == (setup->split != NULL); }
+
+static Request largest(const NodeSetup *setup, const RequestForm *form) {
+  return (Request){form->kind, setup->keep_codes, form->kind == WIRE_PROMPT ? 1 : setup->batch_most, setup->tokens_most};
+}
+
+size_t request_most_bytes(const NodeSetup *setup) {
+  size_t most = 0;
+  for (int i = 0; i < FORMS; i++) {
+    Request request = largest(setup, &forms[i]);
+    size_t bytes = serves(setup, &forms[i]) ? request_bytes(setup, &request) : 0;
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+size_t request_most_answer_bytes(const NodeSetup *setup, const RequestShare *share) {
+  size_t most = 0;
+  for (int i = 0; i < FORMS; i++) {
+    Request request = largest(setup, &forms[i]);
+    size_t bytes = serves(setup, &forms[i]) ? request_answer_bytes(setup, &request, share) : 0;
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+/* ---- a header from the wire ---- */
+
+/* T from the length, which must be a whole number of tokens for each sequence. */
+static Status read_tokens(Request *request, const NodeSetup *setup, const RequestForm *form, const WireHeader *header) {
+  int64_t each = request->batch * (int64_t)form->token_bytes, bytes = (int64_t)header->bytes - (int64_t)form->fixed;
+  if (bytes < each || bytes % each)
+    return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u sequences of ids", header->bytes, header->count);
+  request->tokens = bytes / each;
+  if (request->tokens <= setup->tokens_most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a sequence of %lld tokens; at most %lld were agreed", (long long)request->tokens,
+                    (long long)setup->tokens_most);
+}
+
+Status request_read(Request *request, const NodeSetup *setup, const WireHeader *header) {
+  const RequestForm *form = form_of(header->kind);
+  if (!form || !serves(setup, form)) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
+  int64_t most = form->kind == WIRE_PROMPT ? 1 : setup->batch_most;
+  *request = (Request){.kind = header->kind, .codes = header->flags & WIRE_WANT_CODES, .batch = header->count};
+  if (header->count < 1 || header->count > most)
+    return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, form->unit, (long long)most);
+  if (form->text) return read_tokens(request, setup, form, header);
+  if (header->bytes == request_bytes(setup, request)) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent %u bytes of pixels for %u pictures", header->bytes, header->count);
+}
+
+/* ---- fixed parts ---- */
+
+/* offset 0 most u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u32 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32 ends i32 [8] */
+static void put_float(uint8_t *bytes, double value) { wire_pack_floats(&(float){(float)value}, 1, bytes); }
+static double get_float(const uint8_t *bytes) {
+  real value;
+  wire_parse_reals(bytes, 1, &value);
+  return (double)value;
+}
+
+void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
+  wire_put_u32(bytes, (uint32_t)s->most);
+  wire_put_u32(bytes + 4, (uint32_t)s->vocabulary);
+  wire_put_u32(bytes + 8, (uint32_t)s->top_k);
+  wire_put_u32(bytes + 12, (uint32_t)s->ends);
+  wire_put_u64(bytes + 16, s->seed);
+  put_float(bytes + 24, s->temperature);
+  put_float(bytes + 28, s->top_p);
+  for (int i = 0; i < CONFIG_ENDS; i++) wire_put_u32(bytes + 32 + 4 * i, i < s->ends ? (uint32_t)s->end[i] : 0);
+}
+
+Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *s) {
+  uint32_t ends = wire_get_u32(bytes + 12);
+  *s = (Sampling){.most = wire_get_u32(bytes),
+                  .vocabulary = wire_get_u32(bytes + 4),
+                  .top_k = wire_get_u32(bytes + 8),
+                  .seed = wire_get_u64(bytes + 16),
+                  .temperature = get_float(bytes + 24),
+                  .top_p = get_float(bytes + 28)};
+  bool sound = s->most <= setup->tokens_most && s->vocabulary >= 1 && s->vocabulary <= setup->weights->config->vocabulary &&
+               isfinite(s->temperature) && s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && ends <= CONFIG_ENDS;
+  if (!sound) return status_set(STATUS_BAD_VALUE, "sent a prompt with settings out of range");
+  s->ends = (int)ends;
+  for (int i = 0; i < s->ends; i++) s->end[i] = (int32_t)wire_get_u32(bytes + 32 + 4 * i);
+  return STATUS_OK;
+}
+
+void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes) {
+  for (int64_t i = 0; i < count; i++) wire_put_u32(bytes + 4 * i, (uint32_t)ids[i]);
+}
+
+Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int64_t vocabulary, int32_t *ids) {
+  for (int64_t i = 0; i < count; i++) {
+    ids[i] = (int32_t)wire_get_u32(bytes + 4 * i);
+    if (ids[i] < least || ids[i] >= vocabulary)
+      return status_set(STATUS_BAD_VALUE, "sent id %d; the model's vocabulary has %lld tokens", (int)ids[i], (long long)vocabulary);
+  }
+  return STATUS_OK;
+}
+
+void request_pack_decoding(const RequestDecoding *d, uint8_t bytes[REQUEST_DECODING]) {
+  const uint64_t counts[4] = {d->tokens, d->row_bytes, d->code_bytes, d->buffer_bytes};
+  wire_put_double(bytes, d->seconds);
+  for (int i = 0; i < 4; i++) wire_put_u64(bytes + 8 + 8 * i, counts[i]);
+}
+
+Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *d) {
+  *d = (RequestDecoding){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16), wire_get_u64(bytes + 24),
+                         wire_get_u64(bytes + 32)};
+  if (isfinite(d->seconds) && d->seconds >= 0) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
+}
+
+void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
+  wire_put_double(bytes, s->loss);
+  wire_put_u64(bytes + 8, s->counted);
+  wire_put_u64(bytes + 16, s->correct);
+}
+
+Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *s) {
+  *s = (RequestScore){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16)};
+  return isfinite(s->loss) ? STATUS_OK : status_set(STATUS_NUMERIC, "the loss is not a finite number");
+}

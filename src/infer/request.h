@@ -1,0 +1,72 @@
+/* The kinds of requests: what each carries and what a node answers. Payload lengths follow from the setup, the request and a node's share,
+ * and both sides compute them here. One table has a row for each kind. */
+#ifndef INFER_REQUEST_H
+#define INFER_REQUEST_H
+#include "infer/node_setup.h"
+#include "infer/sampler.h"
+#include "infer/wire.h"
+
+typedef struct Request {
+  uint8_t kind;   /* WIRE_REQUEST, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST */
+  bool codes;     /* the answer carries the nodes' codes */
+  int64_t batch;  /* pictures or sequences */
+  int64_t tokens; /* T of each */
+} Request;
+
+/* What concerns one node: the sizes of its part of the answer. */
+typedef struct RequestShare {
+  int64_t class_rows; /* class-token replicas */
+  int64_t sent_rows;  /* tokens whose codes it sends, of one sample */
+  bool last;          /* it has the last token of a text */
+} RequestShare;
+
+RequestShare request_share(const TokenLayout *layout); /* an empty layout: of a node that does not take part */
+
+/* Of a header from the wire: kind, count and length must go together and fit the setup. BAD_VALUE says what does not. */
+Status request_read(Request *request, const NodeSetup *setup, const WireHeader *header);
+
+size_t request_bytes(const NodeSetup *setup, const Request *request);
+size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
+
+/* The most that any request of this setup needs. */
+size_t request_most_bytes(const NodeSetup *setup);
+size_t request_most_answer_bytes(const NodeSetup *setup, const RequestShare *most);
+
+size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share); /* of all sites, 0 unless wanted */
+
+/* "pictures", "sequences": what count counts. */
+const char *request_unit(const Request *request);
+
+/* ---- the fixed part of a WIRE_PROMPT: how to go on */
+
+enum { REQUEST_SAMPLING = 64 };
+void request_pack_sampling(const Sampling *sampling, uint8_t bytes[REQUEST_SAMPLING]);
+Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *sampling);
+
+/* Ids as int32. Of hostile bytes one outside of [least, vocabulary) is BAD_VALUE. */
+void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);
+Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int64_t vocabulary, int32_t *ids);
+
+/* ---- what follows the statistics in answers to texts */
+
+/* Of a WIRE_PROMPT: what decoding took, on the node that did it; zeroes from the others. Bytes of memory in use at its end. */
+enum { REQUEST_DECODING = 40 };
+typedef struct RequestDecoding {
+  double seconds;
+  uint64_t tokens;                /* made */
+  uint64_t row_bytes, code_bytes; /* of the cache */
+  uint64_t buffer_bytes;          /* everything else that the node has asked for: of all nodes */
+} RequestDecoding;
+void request_pack_decoding(const RequestDecoding *decoding, uint8_t bytes[REQUEST_DECODING]);
+Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *decoding);
+
+/* Of a WIRE_SCORE: sums over the node's own rows. */
+enum { REQUEST_SCORE = 24 };
+typedef struct RequestScore {
+  double loss; /* nats */
+  uint64_t counted, correct;
+} RequestScore;
+void request_pack_score(const RequestScore *score, uint8_t bytes[REQUEST_SCORE]);
+Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *score);
+
+#endif

@@ -1,0 +1,63 @@
+/* See vocabulary.h. */
+#include "infer/vocabulary.h"
+
+enum { PADDING_MOST = 256 }; /* by which a token table may be longer, to fill a multiple of a power of two */
+
+static Status check_size(const Vocabulary *v, const char *directory, const ModelConfig *config) {
+  if (v->count <= config->vocabulary && config->vocabulary - v->count < PADDING_MOST) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE,
+                    "%s: the tokenizer has %lld tokens, the model a vocabulary of %lld: they do not belong together; put the model's own "
+                    "tokenizer files there",
+                    directory, (long long)v->count, (long long)config->vocabulary);
+}
+
+static void add_end(Vocabulary *v, int64_t id) {
+  for (int i = 0; i < v->ends; i++) {
+    if (v->end[i] == id) return;
+  }
+  if (id >= 0 && id < v->count && v->ends < CONFIG_ENDS) v->end[v->ends++] = (int32_t)id;
+}
+
+Status vocabulary_open(Vocabulary *v, const char *directory, const ModelConfig *config) {
+  *v = (Vocabulary){.begin = -1};
+  Status status = tokenizer_open(&v->tokenizer, directory);
+  if (status == STATUS_NOT_FOUND) status = status_wrap(status, "%s: a language model needs its tokenizer beside it", directory);
+  if (status != STATUS_OK) return status;
+  v->count = tokenizer_count(v->tokenizer);
+  status = check_size(v, directory, config);
+  if (status != STATUS_OK) {
+    vocabulary_close(v);
+    return status;
+  }
+  int32_t begin = tokenizer_begin(v->tokenizer), end = tokenizer_end(v->tokenizer);
+  v->begin = begin == end ? -1 : begin;
+  add_end(v, end);
+  for (int i = 0; i < config->end_ids; i++) add_end(v, config->end_id[i]);
+  return STATUS_OK;
+}
+
+void vocabulary_close(Vocabulary *v) {
+  tokenizer_close(v->tokenizer);
+  *v = (Vocabulary){.begin = -1};
+}
+
+Status vocabulary_prompt(const Vocabulary *v, const char *text, size_t bytes, TokenList *ids) {
+  if (v->begin >= 0) TRY(token_list_add(ids, v->begin));
+  if (bytes > 0) return tokenizer_encode(v->tokenizer, text, bytes, false, ids);
+  if (v->begin >= 0) return STATUS_OK;
+  int32_t end = tokenizer_end(v->tokenizer);
+  if (end >= 0) return token_list_add(ids, end);
+  return status_set(STATUS_BAD_VALUE,
+                    "the prompt is empty and the tokenizer has no token that begins a text: give some text to go on from");
+}
+
+Status vocabulary_piece(const Vocabulary *v, int32_t id, bool first, char **owned, const char **text, size_t *bytes) {
+  *owned = NULL;
+  if (!first) {
+    *text = tokenizer_piece(v->tokenizer, id, bytes);
+    return *text ? STATUS_OK : status_set(STATUS_BAD_VALUE, "the model made token %d, which the tokenizer does not have", (int)id);
+  }
+  TRY(tokenizer_decode(v->tokenizer, &id, 1, owned, bytes));
+  *text = *owned;
+  return STATUS_OK;
+}

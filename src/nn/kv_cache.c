@@ -1,0 +1,119 @@
+/* Memory for keys, values and codes: see kv_cache.h. What attention makes of them is decode.c's. */
+#include "nn/kv_cache.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool allocate(KvCache *cache) {
+  const KvCacheSetup *setup = &cache->setup;
+  size_t most = (size_t)setup->most, blocks = (size_t)setup->blocks, sites = (size_t)setup->sites,
+         rows = blocks * most * (size_t)setup->width;
+  cache->keys = malloc(rows * sizeof(real));
+  cache->values = malloc(rows * sizeof(real));
+  if (sites == 0) return cache->keys && cache->values;
+  cache->codes = malloc(blocks * sites * most * setup->token_bytes);
+  cache->lost = malloc(blocks * most);
+  cache->any_lost = calloc(blocks, sizeof *cache->any_lost);
+  cache->unpacked = malloc(sites * most * (size_t)setup->groups * sizeof *cache->unpacked);
+  cache->positions = malloc(most * sizeof *cache->positions);
+  cache->codewords = malloc(blocks * sites * sizeof *cache->codewords);
+  return cache->keys && cache->values && cache->codes && cache->lost && cache->any_lost && cache->unpacked && cache->positions &&
+         cache->codewords;
+}
+
+Status kv_cache_init(KvCache *cache, const KvCacheSetup *setup) {
+  *cache = (KvCache){.setup = *setup};
+  if (!allocate(cache)) {
+    kv_cache_release(cache);
+    return status_set(STATUS_NO_MEMORY, "no memory for the keys and values of %lld tokens; use a smaller --max-context",
+                      (long long)setup->most);
+  }
+  for (int64_t i = 0; cache->positions && i < setup->most; i++) cache->positions[i] = (int32_t)i;
+  for (int64_t i = 0; i < setup->blocks * setup->sites; i++) cache->codewords[i] = setup->codewords[i];
+  return STATUS_OK;
+}
+
+void kv_cache_release(KvCache *cache) {
+  free(cache->keys);
+  free(cache->values);
+  free(cache->codes);
+  free(cache->lost);
+  free(cache->any_lost);
+  free(cache->unpacked);
+  free(cache->positions);
+  free(cache->codewords);
+  *cache = (KvCache){.setup = {.blocks = 0}};
+}
+
+Status kv_cache_start(KvCache *cache, int64_t remote) {
+  if (remote < 0 || remote > cache->setup.most || (remote > 0 && cache->setup.sites == 0))
+    return status_set(STATUS_BAD_VALUE, "a cache for %lld tokens%s does not take %lld as codes", (long long)cache->setup.most,
+                      cache->setup.sites ? "" : " in full", (long long)remote);
+  cache->remote = remote;
+  cache->rows = 0;
+  if (cache->any_lost) memset(cache->any_lost, 0, (size_t)cache->setup.blocks * sizeof *cache->any_lost);
+  return STATUS_OK;
+}
+
+static uint8_t *codes_of(const KvCache *cache, int block, int site) {
+  return cache->codes + (size_t)(block * cache->setup.sites + site) * (size_t)cache->setup.most * cache->setup.token_bytes;
+}
+
+uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position) {
+  return codes_of(cache, block, site) + (size_t)position * cache->setup.token_bytes;
+}
+
+static int64_t block_start(const KvCache *cache, int block) { return block * cache->setup.most * cache->setup.width; }
+
+Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost) {
+  if (count > kv_cache_room(cache))
+    return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the cache has room for %lld in all", (long long)count,
+                      (long long)(cache->remote + cache->rows), (long long)cache->setup.most);
+  int64_t at = block_start(cache, block) + cache->rows * cache->setup.width;
+  size_t bytes = (size_t)(count * cache->setup.width) * sizeof(real);
+  memcpy(cache->keys + at, k, bytes);
+  memcpy(cache->values + at, v, bytes);
+  if (!lost) return STATUS_OK;
+  memcpy(cache->lost + block * cache->setup.most, lost, (size_t)cache->remote);
+  cache->any_lost[block] = true;
+  return STATUS_OK;
+}
+
+void kv_cache_advance(KvCache *cache, int64_t count) { cache->rows += count; }
+
+const real *kv_cache_keys(const KvCache *cache, int block) { return cache->keys + block_start(cache, block); }
+const real *kv_cache_values(const KvCache *cache, int block) { return cache->values + block_start(cache, block); }
+const uint8_t *kv_cache_lost(const KvCache *cache, int block) {
+  return cache->any_lost && cache->any_lost[block] ? cache->lost + block * cache->setup.most : NULL;
+}
+
+Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes) {
+  const KvCacheSetup *setup = &cache->setup;
+  int32_t *out = cache->unpacked + site * setup->most * setup->groups;
+  *codes = out;
+  return setup->unpack(codes_of(cache, block, site), cache->remote, setup->groups, setup->entries, out);
+}
+
+int64_t kv_cache_room(const KvCache *cache) { return cache->setup.most - cache->remote - cache->rows; }
+
+static KvShape shape_of(const KvCache *cache) {
+  const KvCacheSetup *setup = &cache->setup;
+  return (KvShape){cache->remote + cache->rows, cache->rows, setup->blocks, setup->width, sizeof(real), setup->sites,
+                   (int64_t)setup->token_bytes};
+}
+
+int64_t kv_cache_row_bytes(const KvCache *cache) {
+  KvShape shape = shape_of(cache);
+  shape.tokens = shape.local;
+  return kv_cache_predict(&shape);
+}
+
+int64_t kv_cache_code_bytes(const KvCache *cache) {
+  KvShape shape = shape_of(cache);
+  shape.tokens -= shape.local;
+  shape.local = 0;
+  return kv_cache_predict(&shape);
+}
+
+int64_t kv_cache_predict(const KvShape *s) {
+  return 2 * s->local * s->blocks * s->width * s->number_bytes + s->sites * (s->tokens - s->local) * s->blocks * s->token_bytes;
+}

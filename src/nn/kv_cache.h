@@ -1,0 +1,79 @@
+/* Keys and values that a decoder keeps for the tokens to come. Those of its own device's tokens and of the tokens it makes stand in full,
+ * keys turned; of the other devices' tokens, which all come before these, only the packed codes are kept, and their keys and values are
+ * never stored (paper, appendix "Memory Cost Analysis").
+ *
+ *   position   0 ............ remote | remote ............... remote + rows
+ *              codes of each site    | rows in full: own part of the prompt, then new tokens
+ *
+ * All memory is asked for once, for the longest sequence; the system gives its pages as they are touched. One thread. */
+#ifndef NN_KV_CACHE_H
+#define NN_KV_CACHE_H
+#include "autograd/real.h"
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Packed codes of a token's groups -> codes [tokens, groups]; BAD_VALUE where the bytes are no codes (vq/pack.h). */
+typedef Status KvUnpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
+
+typedef struct KvCacheSetup {
+  int64_t blocks, width;        /* width: kv heads x head width */
+  int64_t most;                 /* tokens of the longest sequence */
+  int sites;                    /* codebook sets of a block: 1 (x) or 2 (k, v); 0 without codes, as are the following */
+  int64_t groups, entries;      /* G, K */
+  size_t token_bytes;           /* of the packed codes of a token and site */
+  const real *const *codewords; /* [blocks * sites] -> [G, K, W/G]; the array is copied, codewords outlive the cache */
+  KvUnpack *unpack;
+} KvCacheSetup;
+
+typedef struct KvCache {
+  KvCacheSetup setup;
+  int64_t remote, rows;   /* of the sequence it holds now */
+  real *keys, *values;    /* [blocks][most, width] */
+  uint8_t *codes;         /* [blocks * sites][most, token_bytes] */
+  uint8_t *lost;          /* [blocks][most], 1: this token's codes never arrived */
+  bool *any_lost;         /* [blocks] */
+  int32_t *unpacked;      /* [sites][most, G]: of the block at work */
+  int32_t *positions;     /* [most]: 0, 1, 2... */
+  const real **codewords; /* [blocks * sites] */
+} KvCache;
+
+Status kv_cache_init(KvCache *cache, const KvCacheSetup *setup);
+void kv_cache_release(KvCache *cache); /* accepts a zeroed one */
+
+/* Empties it for a sequence whose first `remote` tokens are kept as codes. BAD_VALUE when they do not fit, or there is no room for codes.
+ */
+Status kv_cache_start(KvCache *cache, int64_t remote);
+
+/* Where the packed codes of remote token `position` and those behind it belong, token_bytes each. */
+uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position);
+
+/* Rows k, v [count, width] of a block behind those that are there, and which of the remote tokens were lost there (NULL: none; [remote]).
+ * They count once all blocks have theirs: kv_cache_advance. BAD_VALUE when there is no room. */
+Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost);
+void kv_cache_advance(KvCache *cache, int64_t count);
+
+const real *kv_cache_keys(const KvCache *cache, int block); /* [rows..., width] */
+const real *kv_cache_values(const KvCache *cache, int block);
+const uint8_t *kv_cache_lost(const KvCache *cache, int block); /* [remote] or NULL */
+
+/* The codes of a block's site [remote, G], until the next call for the same site. */
+Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes);
+
+int64_t kv_cache_room(const KvCache *cache); /* tokens that can still be added */
+
+/* Bytes that the sequence it holds takes: in full, and as codes. */
+int64_t kv_cache_row_bytes(const KvCache *cache);
+int64_t kv_cache_code_bytes(const KvCache *cache);
+
+/* What the paper's appendix says such a cache takes:
+ *   2 local L d b + sites (tokens - local) L ceil(G ceil(log2 K) / 8)
+ * With local = tokens that is the full cache, 2 N L d b; with sites = 2 and local = N / n_d the paper's M_KV^ASTRA. */
+typedef struct KvShape {
+  int64_t tokens, local, blocks, width, number_bytes; /* N, N / n_d, L, d, b */
+  int64_t sites, token_bytes;                         /* of a token's packed codes */
+} KvShape;
+int64_t kv_cache_predict(const KvShape *shape);
+
+#endif

@@ -1,0 +1,137 @@
+#!/bin/bash
+# astra-infer with prompts from outside: a trained model's known story, the same ids whatever asks for them, options, messages, exit codes.
+. tests/network/helpers.sh
+stories=$PWD/tests/golden/stories260K
+for kind in gpt2 llama; do
+  make_checkpoint "$work/$kind" tiny-$kind 4 50 4
+  cp "$stories/tok512.bin" "$work/$kind/"
+done
+make_checkpoint "$work/plain" tiny-gpt2 0
+make_checkpoint "$work/pictures" tiny 4 50 4
+
+# expect NAME EXIT-CODE ARGUMENTS...
+expect() {
+  name=$1 code=$2
+  shift 2
+  (cd "$work" && "$program" "$@") >"$work/out" 2>"$work/err" <"${input:-/dev/null}"
+  got=$?
+  [ "$got" = "$code" ] || report "$name: exit code $got, expected $code"
+}
+out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "$name: std$1 is not empty"; }
+field() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readlines()[-1]); print(eval(sys.argv[1]))' "$1" <"$work/out"; }
+have_python() { command -v python3 >/dev/null; }
+
+# ---- the story that the model is known to tell
+expect "story" 0 --checkpoint "$stories" --prompt "" --max-new-tokens 200 --quiet
+[ "$(cat "$work/out")" = "$(cat "$stories/golden_stdout.txt")" ] || report "$name: another text"
+expect "story after its first sentence" 0 -c "$stories" -p "Once upon a time, there was a little girl named Lily." -m 160 -q --echo
+head -c 300 "$stories/golden_stdout.txt" >"$work/beginning"
+cmp -s <(head -c 300 "$work/out") "$work/beginning" || report "$name: another text"
+if have_python; then
+  expect "ids of the story" 0 generate -c "$stories" -p "" -m 200 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[1:])' "$stories/golden_ids.json")" ] ||
+    report "$name: not the golden ids"
+  [ "$(field 'r["prompts"][0]["text"] == open("'"$stories"'/golden_stdout.txt").read().rstrip("\n")')" = True ] || report "$name: another text"
+fi
+
+# ---- four nodes
+long="Once upon a time there was a dog"
+for kind in gpt2 llama; do
+  expect "$kind on four nodes" 0 -c $kind -n 4 -p "$long" -m 12
+  out "tokens on 4 of 4 nodes, first new one after"; out "^12 new tokens on node 3, .* tokens/s; ended by: length$"
+  out "keys and values in full"; out "codes of the other nodes' tokens"; out "a cache in full would take"; out "^node  tokens  *compute ms"
+  silent err
+done
+if have_python; then
+  expect "json" 0 -c llama -n 4 -p "$long" -m 12 --json
+  # T tokens; 3 blocks, 2 sites, ceil(4 * 6 / 8) bytes; nodes send to those behind them
+  [ "$(field '(lambda p, n: len(p["ids"]) == 12 and p["nodes_used"] == 4 and p["decoder"] == 3 and p["end"] == "length"
+    and p["tokens_per_second"] > 0 and p["first_token_ms"] > 0
+    and [x["bytes_sent"] for x in n] == [3 * 2 * (3 - d) * (24 + 3 * n[d]["tokens"]) for d in range(4)]
+    and sum(x["tokens"] for x in n) == p["prompt_tokens"] and p["bytes_sent"] == sum(x["bytes_sent"] for x in n)
+    and p["memory"]["cache_rows"] == 2 * 4 * 3 * 16 * (n[3]["tokens"] + 11)
+    and p["memory"]["cache_codes"] == 2 * 3 * 3 * (p["prompt_tokens"] - n[3]["tokens"])
+    and p["memory"]["cache_full"] == 2 * 4 * 3 * 16 * (p["prompt_tokens"] + 11))(r["prompts"][0], r["nodes"])')" = True ] || report "$name: content"
+  ids=$(field 'r["prompts"][0]["ids"]')
+  expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: other ids"
+  expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
+  [ "$(field 'r["prompts"][1]["ids"]')" = "$ids" ] || report "$name: the first prompt changed the second"
+  printf '%s' "$long" >"$work/prompt.txt"
+  expect "prompt from a file" 0 -c llama -n 4 --prompt-file prompt.txt -m 12 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: other ids"
+  input=$work/prompt.txt expect "prompt from standard input" 0 -c llama -n 4 --prompt-file - -m 12 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: other ids"
+  expect "drawn" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --json
+  drawn=$(field 'r["prompts"][0]["ids"]')
+  [ "$drawn" != "$ids" ] || report "$name: the same as without drawing"
+  expect "drawn again" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: the same seed, other ids"
+  expect "drawn with another seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 43 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" != "$drawn" ] || report "$name: another seed, the same ids"
+  for only in "--top-k 1" "--top-p 0.00001"; do
+    # shellcheck disable=SC2086
+    expect "drawn with $only" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 $only --json
+    [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: not the likeliest"
+  done
+  expect "full context" 0 -c llama -n 4 -p "$long" -m 500 --json
+  [ "$(field 'r["prompts"][0]["end"], len(r["prompts"][0]["ids"]) + r["prompts"][0]["prompt_tokens"]')" = "('context', 49)" ] || report "$name: its end"
+fi
+expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lily's"
+[ "$(cat "$work/out")" = "Once upon a time, there was a little girl named Lily. She loved to play outside in the" ] || report "$name: another text"
+expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; out "^1 tokens* on 1 of 4 nodes"; err "only the first 1 took part"
+expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; out "tokens on 2 of 2 nodes"
+expect "nothing new" 0 -c llama -p "$long" -m 0; out "^0 new tokens"
+
+# ---- perplexity
+export XDG_CACHE_HOME=$work/cache
+expect "perplexity of the story" 0 eval -c "$stories" -d "text:$stories/golden_stdout.txt" -n 1
+out "^1 windows of 512 tokens"; out "200 predicted tokens"; out "next token right 100.00%"; out "^whole text, 1 file"
+mkdir "$work/texts"
+for i in 1 2 3 4 5 6 7 8; do cat "$stories/golden_stdout.txt"; echo; done >"$work/texts/a.txt"
+expect "perplexity on four nodes" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32
+out "windows of 32 tokens, each 32 further, on 4 nodes"; out " bits a byte of the 37[0-9]* bytes"; out "; 3 bytes a token, block, codebook set and receiver"
+out "^   0       8 "; out "^   3       8 "
+perplexity=$(sed -n 's/^perplexity \([0-9.]*\) =.*/\1/p' "$work/out")
+expect "the same one window at a time" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --batch 1 -q; out "^perplexity $perplexity "; silent err
+expect "overlapping windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --stride 8 -q; out "each 8 further"
+expect "last lines of a folder" 0 eval -c llama -d text:texts --context 32 -q; out "^valid text"
+expect "a chosen part" 0 eval -c llama -d text:texts/a.txt --context 32 --eval-part valid -q; out "^valid text"
+expect "some windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --samples 5 --json
+tail -1 "$work/out" | grep -q '"windows":5,"context":32,"stride":32,"tokens":160,.*"bytes_per_token_block_receiver":3.0' || report "$name: content"
+expect "no such text" 1 eval -c llama -d text:nowhere; err "nowhere"
+expect "window beyond the model" 2 eval -c llama -d text:texts/a.txt --context 64; err "--context 64: the model takes at most 48 tokens"
+expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 64; err "--stride 64"
+expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies pictures"
+expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it text:PATH"
+expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "astra-train --eval-only"
+: >"$work/texts/empty.txt"
+expect "empty text" 1 eval -c llama -d text:texts/empty.txt; err "empty.txt"
+expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "tokenizer"
+
+# ---- help, and what is wrong
+expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
+[ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
+expect "no prompt" 2 generate -c llama; err "--prompt TEXT is missing"; silent out
+expect "picture and prompt" 2 -c llama -p A x.png; err "not both"
+expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
+expect "temperature" 2 -c llama -p A --temperature -1; err "--temperature"
+expect "top p" 2 -c llama -p A --top-p 0; err "--top-p"
+expect "prompt for a model of pictures" 2 -c pictures -p A; err "classifies pictures"; silent out
+expect "pictures for a language model" 2 -c llama x.png; err "is a language model"; silent out
+expect "plain on four" 1 -c "$stories" -n 4 -p A; err "--nodes 1"; silent out
+expect "no tokenizer" 1 -c plain -p A; err "a language model needs its tokenizer beside it"; err "plain"; silent out
+expect "prompt longer than the context" 1 -c llama -p "$(printf 'word %.0s' {1..100})"; err "the prompt has [0-9]* tokens, but the context has room for 48"; silent out
+expect "prompt longer than --max-context" 1 -c llama --max-context 8 -p "$long"; err "room for 8"
+expect "--max-context beyond the model" 1 -c llama --max-context 100 -p A; err "1 to 48"
+expect "missing prompt file" 1 -c llama --prompt-file nowhere.txt; err "nowhere.txt"
+printf 'a\0b' >"$work/nul.txt"
+expect "NUL byte in a prompt" 1 -c llama --prompt-file nul.txt; err "nul.txt: a NUL byte at offset 1"
+mkdir -p "$work/other" && cp "$work/plain/"* "$work/other/" && cp "$stories/tok512.bin" "$work/other/"
+sed -i 's/"vocab_size":[ ]*512/"vocab_size": 1024/' "$work/other/config.json"
+expect "tokenizer of another model" 1 -c other -p A -n 1; silent out
+printf '\377\376 bytes that are no text' >"$work/bytes.txt"
+expect "invalid UTF-8" 0 -c llama -n 4 --prompt-file bytes.txt -m 5 --json
+exit $failed

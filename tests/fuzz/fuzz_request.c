@@ -1,0 +1,86 @@
+/* Fuzz target: what a hostile leader may send to a node, and a hostile node to its leader: one message, a header and its payload, in a
+ * cluster for texts and in one for pictures. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
+ * its ids are in the vocabulary, its settings in range; no answer to it is longer than the most that was set aside; numbers of an answer
+ * that are accepted pack to the same bytes. */
+#include "infer/request.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { VOCABULARY = 11, BATCH = 3, TOKENS = 7, NODES = 3, PIXELS = 3 * 4 * 4 };
+
+static void need(bool holds) {
+  if (!holds) abort();
+}
+
+static void check_ids(const uint8_t *bytes, int64_t count, int64_t least) {
+  int32_t ids[BATCH * TOKENS];
+  if (request_parse_ids(bytes, count, least, VOCABULARY, ids) != STATUS_OK) return;
+  for (int64_t i = 0; i < count; i++) need(ids[i] >= least && ids[i] < VOCABULARY);
+}
+
+static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
+  Sampling s;
+  if (request_parse_sampling(bytes, setup, &s) != STATUS_OK) return;
+  need(s.most >= 0 && s.most <= TOKENS && s.vocabulary >= 1 && s.vocabulary <= VOCABULARY && s.top_k >= 0 && s.ends <= CONFIG_ENDS);
+  need(isfinite(s.temperature) && s.temperature >= 0 && s.top_p > 0 && s.top_p <= 1);
+}
+
+/* In a buffer of the payload's own size, where one byte too many shows. */
+static void check_payload(const Request *request, const NodeSetup *setup, const uint8_t *payload, size_t size) {
+  int64_t count = request->batch * request->tokens;
+  uint8_t *copy = malloc(size);
+  need(copy != NULL);
+  memcpy(copy, payload, size);
+  if (request->kind == WIRE_PROMPT) check_sampling(copy, setup);
+  check_ids(copy + (request->kind == WIRE_PROMPT ? REQUEST_SAMPLING : 0), count, 0);
+  if (request->kind == WIRE_SCORE) check_ids(copy + 4 * count, count, -1);
+  free(copy);
+}
+
+static void check_request(const NodeSetup *setup, const uint8_t *data, size_t size) {
+  WireHeader header;
+  Request request;
+  if (size < WIRE_HEADER || wire_parse(data, request_most_bytes(setup), &header) != STATUS_OK) return;
+  if (request_read(&request, setup, &header) != STATUS_OK) return;
+  need(request.batch >= 1 && request.batch <= BATCH && header.bytes == request_bytes(setup, &request));
+  for (int last = 0; last < 2; last++) {
+    RequestShare most = {.sent_rows = TOKENS, .last = true}, share = {.sent_rows = last ? 0 : request.tokens, .last = last};
+    if (!setup->split) most = share = (RequestShare){.class_rows = 1, .sent_rows = 4};
+    need(request_answer_bytes(setup, &request, &share) <= request_most_answer_bytes(setup, &most));
+  }
+  if (!setup->split) return;
+  need(request.tokens >= 1 && request.tokens <= TOKENS);
+  if (size - WIRE_HEADER >= header.bytes) check_payload(&request, setup, data + WIRE_HEADER, header.bytes);
+}
+
+static void check_answers(const uint8_t *data, size_t size) {
+  uint8_t again[REQUEST_DECODING];
+  RequestDecoding decoding;
+  RequestScore score;
+  if (size >= REQUEST_DECODING && request_parse_decoding(data, &decoding) == STATUS_OK) {
+    request_pack_decoding(&decoding, again);
+    need(memcmp(again, data, REQUEST_DECODING) == 0);
+  }
+  if (size >= REQUEST_SCORE && request_parse_score(data, &score) == STATUS_OK) {
+    request_pack_score(&score, again);
+    need(memcmp(again, data, REQUEST_SCORE) == 0);
+  }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  ModelConfig text = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2},
+              picture = {.channels = 3, .image = 4, .width = 4, .blocks = 2};
+  Codebook book = {.groups = 2, .entries = 5, .width = 4};
+  TokenSplit split = {.nodes = NODES, .weights = {1, 1, 1}};
+  Partition partition = {.nodes = NODES, .tokens = 4};
+  Weights texts = {.config = &text, .books = &book, .book_count = 2}, pictures = {.config = &picture, .books = &book, .book_count = 2};
+  NodeSetup setup = {.weights = &texts, .batch_most = BATCH, .keep_codes = true, .split = &split, .tokens_most = TOKENS};
+  check_request(&setup, data, size);
+  setup = (NodeSetup){.weights = &pictures, .partition = &partition, .batch_most = BATCH, .keep_codes = true};
+  check_request(&setup, data, size);
+  check_answers(data, size);
+  return 0;
+}

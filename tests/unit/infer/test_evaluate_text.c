@@ -1,0 +1,140 @@
+/* Perplexity through real processes: the sum of what an emulation of the same devices finds in each window by itself, whatever the batch;
+ * and of a model that knows its text by heart. */
+#include "infer/evaluate_text.h"
+#include "sample_text.h"
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONTEXT = 16, TOKENS = 100 };
+static const char stories[] = "tests/golden/stories260K";
+
+typedef struct Fixture {
+  char directory[64];
+  SampleCluster sample;
+  Weights weights;
+  TokenSplit split;
+  Vocabulary vocabulary;
+  TokenCache *cache;
+  int32_t ids[TOKENS];
+} Fixture;
+
+static void open_fixture(Fixture *f) {
+  ModelConfig config = {0};
+  strcpy(f->directory, "/tmp/astra-evaluate-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(sample_config(&config, "tiny-gpt2", 4, 50, 4, CLASS_NONE), STATUS_OK);
+  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
+  assert_int_equal(vocabulary_open(&f->vocabulary, stories, &config), STATUS_OK);
+  sample_ids(&config, 8, TOKENS, f->ids);
+  assert_int_equal(token_cache_of(&f->cache, f->ids, TOKENS, config.vocabulary), STATUS_OK);
+  config_release(&config);
+}
+
+static void close_fixture(Fixture *f) {
+  char command[128];
+  token_cache_close(f->cache);
+  vocabulary_close(&f->vocabulary);
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  snprintf(command, sizeof command, "rm -rf %s", f->directory);
+  assert_int_equal(system(command), 0);
+}
+
+static Leader *start(Fixture *f, int nodes, int64_t batch) {
+  LeaderOptions options = {.batch_most = batch, .tokens_most = CONTEXT, .timeout = 20, .threads = 1};
+  Leader *leader;
+  assert_int_equal(token_split_init(&f->split, nodes, NULL), STATUS_OK);
+  if (leader_start_text(&leader, &f->weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
+  return leader;
+}
+
+/* Window by window, with labels from the text itself: token i + 1 is what token i predicts. */
+static double emulate(Fixture *f, int nodes, int64_t stride, int64_t *counted) {
+  int64_t counts[SAMPLE_NODES], known = 1; /* tokens below are counted; the first has none before it */
+  double loss = 0;
+  *counted = 0;
+  layout_even_counts(CONTEXT, nodes, counts);
+  for (int64_t begin = 0; known < TOKENS; begin += stride) {
+    int32_t ids[CONTEXT] = {0}, labels[CONTEXT];
+    SampleText text;
+    for (int64_t i = 0; i < CONTEXT; i++) {
+      int64_t next = begin + i + 1;
+      labels[i] = next < TOKENS && next >= known ? f->ids[next] : -1;
+      if (begin + i < TOKENS - 1) ids[i] = f->ids[begin + i];
+    }
+    assert_int_equal(sample_text(&f->sample, nodes, counts, ids, labels, 1, CONTEXT, &text), STATUS_OK);
+    loss += text.loss;
+    *counted += text.counted;
+    sample_text_release(&text);
+    known = begin + CONTEXT + 1;
+  }
+  return loss;
+}
+
+static void windows_through_processes_equal_the_emulation(void **state) {
+  (void)state;
+  Fixture f;
+  const struct {
+    int nodes;
+    int64_t stride, batch;
+  } cases[] = {{4, CONTEXT, 3}, {4, 5, 4}, {1, CONTEXT, 1}, {3, 11, 64}};
+  open_fixture(&f);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    TextWindows windows;
+    TextEvaluation evaluation;
+    int64_t counted;
+    double loss = emulate(&f, cases[i].nodes, cases[i].stride, &counted);
+    assert_int_equal(text_windows_init(&windows, f.cache, CONTEXT, cases[i].stride), STATUS_OK);
+    Leader *leader = start(&f, cases[i].nodes, cases[i].batch);
+    if (evaluate_text_run(leader, &f.vocabulary, &windows, 0, cases[i].batch, true, &evaluation) != STATUS_OK)
+      fail_msg("%s", status_message());
+    leader_stop(leader);
+    assert_int_equal(counted, TOKENS - 1);
+    assert_int_equal(evaluation.score.counted, TOKENS - 1);
+    assert_int_equal(evaluation.windows, windows.count);
+    assert_float_equal(evaluation.score.loss, loss, 1e-5 * loss);
+    assert_float_equal(evaluate_text_perplexity(&evaluation), exp(loss / (TOKENS - 1)), 1e-4 * exp(loss / (TOKENS - 1)));
+    int64_t bytes = 0;
+    for (int t = 1; t < TOKENS; t++) {
+      size_t size;
+      bool text = f.ids[t] != 1 && f.ids[t] != 2; /* begin and end */
+      assert_non_null(tokenizer_piece(f.vocabulary.tokenizer, f.ids[t], &size));
+      bytes += text ? (int64_t)size : 0;
+    }
+    assert_int_equal(evaluation.bytes, bytes);
+    assert_float_equal(evaluate_text_bits_per_byte(&evaluation), loss / log(2) / (double)evaluation.bytes, 1e-4);
+  }
+  close_fixture(&f);
+}
+
+static void only_some_windows(void **state) {
+  (void)state;
+  Fixture f;
+  TextWindows windows;
+  TextEvaluation evaluation;
+  open_fixture(&f);
+  assert_int_equal(text_windows_init(&windows, f.cache, CONTEXT, CONTEXT), STATUS_OK);
+  Leader *leader = start(&f, 2, 2);
+  assert_int_equal(evaluate_text_run(leader, &f.vocabulary, &windows, 3, 2, true, &evaluation), STATUS_OK);
+  assert_int_equal(evaluation.windows, 3);
+  assert_int_equal(evaluation.score.counted, 3 * CONTEXT);
+  leader_stop(leader);
+  close_fixture(&f);
+}
+
+static void nothing_counted_is_no_perplexity(void **state) {
+  (void)state;
+  TextEvaluation none = {.windows = 0};
+  assert_true(evaluate_text_perplexity(&none) == 0 && evaluate_text_bits_per_byte(&none) == 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(windows_through_processes_equal_the_emulation), cmocka_unit_test(only_some_windows),
+                                     cmocka_unit_test(nothing_counted_is_no_perplexity)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,583 @@
+/* Language models on real processes: logits, codes, losses and new tokens as an emulation in one process has them; a plain model to the
+ * bit; codes to the nodes behind alone, counted to the byte; weights in memory once; every way for a node to fail. */
+#include "base/clock.h"
+#include "infer/leader_text.h"
+#include "sample_text.h"
+#include "unit/count_allocations.h"
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GROUPS = 4, ENTRIES = 50, BLOCKS = 3, VOCABULARY = 512, CONTEXT = 48, BATCH = 3, CODE_BYTES = 3 /* 4 groups of 6 bits */ };
+static const double CLOSE = 1e-5;
+
+/* ---- a checkpoint in a temporary directory ---- */
+
+typedef struct Fixture {
+  char directory[64];
+  SampleCluster sample;
+  Weights weights;
+  TokenSplit split;
+  int32_t ids[BATCH * CONTEXT], labels[BATCH * CONTEXT];
+} Fixture;
+
+static void open_fixture(Fixture *f, const char *preset, int groups, Site site) {
+  ModelConfig config = {0};
+  strcpy(f->directory, "/tmp/astra-text-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_NONE), STATUS_OK);
+  config.astra.site = site;
+  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
+  sample_ids(&config, 5, BATCH * CONTEXT, f->ids);
+  sample_ids(&config, 6, BATCH * CONTEXT, f->labels);
+  for (int i = 0; i < BATCH * CONTEXT; i += 5) f->labels[i] = -1;
+  config_release(&config);
+}
+
+static void close_fixture(Fixture *f) {
+  char command[128];
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  snprintf(command, sizeof command, "rm -rf %s", f->directory);
+  assert_int_equal(system(command), 0);
+}
+
+static void assert_no_children(void) {
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+  assert_int_equal(errno, ECHILD);
+}
+
+static Leader *start(Fixture *f, int nodes, const char *list, bool codes, double timeout) {
+  LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
+  Leader *leader;
+  assert_int_equal(token_split_init(&f->split, nodes, list), STATUS_OK);
+  if (leader_start_text(&leader, &f->weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
+  return leader;
+}
+
+static void stop(Leader *leader) {
+  leader_stop(leader);
+  assert_no_children();
+}
+
+/* Each kind of model at each site. */
+typedef void Body(Fixture *f);
+static void for_each_model(Body *body) {
+  const char *const presets[] = {"tiny-gpt2", "tiny-llama"};
+  for (int i = 0; i < 4; i++) {
+    Fixture f;
+    open_fixture(&f, presets[i / 2], GROUPS, i % 2 ? SITE_KV : SITE_X);
+    body(&f);
+    close_fixture(&f);
+  }
+}
+
+/* ---- the emulation ---- */
+
+static void assert_close(const real *actual, const real *expected, int64_t count) {
+  double scale = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double difference = fabs((double)actual[i] - (double)expected[i]);
+    if (!(difference <= CLOSE)) fail_msg("number %d: %.8f, the emulation has %.8f", (int)i, (double)actual[i], (double)expected[i]);
+    scale = fmax(scale, fabs((double)expected[i]));
+  }
+  assert_true(scale > 0.1); /* there is something to compare */
+}
+
+/* The last node sends no codes: nobody comes behind it. */
+static void assert_same_codes(const Fixture *f, const LeaderAnswer *answer, const SampleText *expected, int64_t sent) {
+  int sets = BLOCKS * config_sites(f->weights.config);
+  for (int64_t i = 0; i < sets * answer->batch * answer->tokens * GROUPS; i++) {
+    int64_t token = i / GROUPS % answer->tokens;
+    assert_int_equal(answer->codes[i], token < sent ? expected->answer.codes[i] : -1);
+  }
+}
+
+static void compare_last(Fixture *f, Leader *leader, int64_t batch, int64_t tokens) {
+  LeaderAnswer answer;
+  SampleText expected;
+  int64_t counts[SAMPLE_NODES];
+  int nodes = token_split_counts(&f->split, tokens, counts);
+  assert_int_equal(leader_text_last(leader, f->ids, batch, tokens), STATUS_OK);
+  if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(sample_text(&f->sample, nodes, counts, f->ids, NULL, batch, tokens, &expected), STATUS_OK);
+  assert_close(answer.logits, expected.answer.logits, batch * VOCABULARY);
+  if (answer.codes) assert_same_codes(f, &answer, &expected, tokens - counts[nodes - 1]);
+  sample_text_release(&expected);
+}
+
+static void compare_lengths(Fixture *f) {
+  const int64_t lengths[] = {17, 4, 1, CONTEXT, 3, 2, 24}; /* fewer tokens than nodes among them */
+  const char *const splits[] = {NULL, "3,1,2,1"};
+  for (int s = 0; s < 2; s++) {
+    Leader *leader = start(f, 4, splits[s], true, 20);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) compare_last(f, leader, 1 + (int64_t)i % BATCH, lengths[i]);
+    stop(leader);
+  }
+}
+
+static void processes_equal_the_emulation(void **state) {
+  (void)state;
+  for_each_model(compare_lengths);
+}
+
+static void compare_scores(Fixture *f) {
+  Leader *leader = start(f, 3, NULL, false, 20);
+  for (int64_t tokens = CONTEXT; tokens >= 1; tokens = tokens > 2 ? tokens / 3 : tokens - 1) {
+    LeaderAnswer answer;
+    SampleText expected;
+    int64_t counts[SAMPLE_NODES];
+    int nodes = token_split_counts(&f->split, tokens, counts);
+    assert_int_equal(leader_text_score(leader, f->ids, f->labels, BATCH, tokens), STATUS_OK);
+    if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+    assert_int_equal(sample_text(&f->sample, nodes, counts, f->ids, f->labels, BATCH, tokens, &expected), STATUS_OK);
+    assert_int_equal(answer.score.counted, expected.counted);
+    assert_int_equal(answer.score.correct, expected.correct);
+    assert_true(fabs(answer.score.loss - expected.loss) <= CLOSE * (double)expected.counted);
+    assert_true(expected.counted == 0 || expected.loss > 1);
+    sample_text_release(&expected);
+  }
+  stop(leader);
+}
+
+static void losses_equal_the_emulation(void **state) {
+  (void)state;
+  for_each_model(compare_scores);
+}
+
+/* ---- new tokens ---- */
+
+static Sampling greedy(int64_t most) { return (Sampling){.most = most, .vocabulary = VOCABULARY, .top_p = 1}; }
+
+/* Takes all new tokens; their number. */
+static int64_t take_all(Leader *leader, int32_t *ids) {
+  int64_t count = 0;
+  for (bool more = true; more;) {
+    int32_t id;
+    if (leader_text_next(leader, &id, &more) != STATUS_OK) fail_msg("%s", status_message());
+    if (more) ids[count++] = id;
+  }
+  return count;
+}
+
+static void compare_prompt(Fixture *f, Leader *leader, int64_t prompt, int64_t most) {
+  int32_t expected[2 * CONTEXT], ids[2 * CONTEXT];
+  LeaderAnswer answer;
+  Sampling sampling = greedy(most);
+  int64_t counts[SAMPLE_NODES], made = prompt + most <= CONTEXT + 1 ? most : CONTEXT + 1 - prompt;
+  int nodes = token_split_counts(&f->split, prompt, counts);
+  memcpy(expected, f->ids, (size_t)prompt * sizeof *expected);
+  assert_int_equal(sample_go_on(&f->sample, nodes, counts, expected, prompt, made), STATUS_OK);
+  assert_int_equal(leader_text_prompt(leader, f->ids, prompt, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, ids), made);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  assert_memory_equal(ids, expected + prompt, (size_t)made * sizeof *ids);
+  assert_int_equal(answer.decoding[nodes - 1].tokens, made);
+  for (int d = 0; d < nodes - 1; d++) assert_int_equal(answer.decoding[d].tokens, 0);
+}
+
+static void compare_prompts(Fixture *f) {
+  const int nodes[] = {1, 4};
+  for (int i = 0; i < 2; i++) {
+    Leader *leader = start(f, nodes[i], NULL, false, 20);
+    compare_prompt(f, leader, 13, 12);
+    compare_prompt(f, leader, 1, 5);
+    compare_prompt(f, leader, 3, 5);
+    compare_prompt(f, leader, CONTEXT - 4, 20); /* the context ends it; the token behind it is made, but none can follow */
+    compare_prompt(f, leader, CONTEXT, 1);
+    stop(leader);
+  }
+}
+
+static void texts_go_on_as_in_the_emulation(void **state) {
+  (void)state;
+  for_each_model(compare_prompts);
+}
+
+static void they_end_where_they_should(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  int32_t ids[2 * CONTEXT], again[2 * CONTEXT];
+  open_fixture(&f, "tiny-llama", GROUPS, SITE_KV);
+  Leader *leader = start(&f, 2, NULL, false, 20);
+  Sampling sampling = greedy(20);
+  assert_int_equal(leader_text_prompt(leader, f.ids, 9, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, ids), 20);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  int first = 0; /* the first new token that did not come before */
+  for (int i = 1, seen = 0; i < 20 && !first; i++, seen = 0) {
+    for (int j = 0; j < i; j++) seen |= ids[j] == ids[i];
+    if (!seen) first = i;
+  }
+  assert_true(first > 0);
+  sampling.ends = 2, sampling.end[0] = -7, sampling.end[1] = ids[first]; /* an id of no token ends nothing */
+  assert_int_equal(leader_text_prompt(leader, f.ids, 9, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, again), first + 1);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  sampling = greedy(0); /* a prompt that is only read */
+  assert_int_equal(leader_text_prompt(leader, f.ids, 9, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, again), 0);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  stop(leader);
+  close_fixture(&f);
+}
+
+static void no_more_can_be_asked_for(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  int32_t id, ids[2 * CONTEXT];
+  bool more;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  Leader *leader = start(&f, 3, NULL, false, 20);
+  for (int i = 0; i < 5; i++) {
+    Sampling sampling = greedy(40);
+    assert_int_equal(leader_text_prompt(leader, f.ids, 5, &sampling), STATUS_OK);
+    assert_int_equal(leader_text_next(leader, &id, &more), STATUS_OK);
+    assert_true(more);
+    assert_int_equal(leader_text_stop(leader), STATUS_OK);
+    assert_true(take_all(leader, ids) < 40);
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+    compare_last(&f, leader, 2, 11); /* it serves on */
+  }
+  stop(leader);
+  close_fixture(&f);
+}
+
+/* ---- a plain model ---- */
+
+/* The forward pass of training, on as many threads: the same products in the same order, so the same bits. */
+static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
+  (void)state;
+  const char *const presets[] = {"tiny-gpt2", "tiny-llama"};
+  for (int i = 0; i < 2; i++) {
+    Fixture f;
+    open_fixture(&f, presets[i], 0, SITE_X);
+    Leader *leader = start(&f, 1, NULL, false, 20);
+    for (int64_t tokens = 1; tokens <= CONTEXT; tokens += 11) {
+      LeaderAnswer answer;
+      SampleText expected;
+      assert_int_equal(sample_text(&f.sample, 1, NULL, f.ids, f.labels, BATCH, tokens, &expected), STATUS_OK);
+      assert_int_equal(leader_text_last(leader, f.ids, BATCH, tokens), STATUS_OK);
+      assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+      assert_memory_equal(answer.logits, expected.answer.logits, BATCH * VOCABULARY * sizeof(real));
+      assert_int_equal(leader_text_score(leader, f.ids, f.labels, BATCH, tokens), STATUS_OK);
+      assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+      assert_true(answer.score.loss == expected.loss);
+      sample_text_release(&expected);
+    }
+    compare_prompt(&f, leader, 7, 20);
+    stop(leader);
+    assert_int_equal(token_split_init(&f.split, 2, NULL), STATUS_OK);
+    assert_int_equal(leader_start_text(&leader, &f.weights, &f.split, &(LeaderOptions){.batch_most = 1, .timeout = 1, .threads = 1}),
+                     STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "--nodes 1"));
+    close_fixture(&f);
+  }
+}
+
+/* ---- bytes ---- */
+
+/* n_t ceil(G log2 K / 8) for each block, site and receiver, which are the nodes behind, and a header of 24 bytes. */
+static void assert_bytes(const Fixture *f, const LeaderAnswer *answer, const int64_t *counts, int nodes) {
+  uint64_t sites = (uint64_t)config_sites(f->weights.config), received = 0;
+  for (int d = 0; d < nodes; d++) {
+    uint64_t one = BLOCKS * sites * (24 + (uint64_t)(answer->batch * counts[d]) * CODE_BYTES), behind = (uint64_t)(nodes - 1 - d);
+    assert_int_equal(answer->nodes[d].bytes_sent, one * behind);
+    assert_int_equal(answer->nodes[d].messages_sent, BLOCKS * sites * behind);
+    assert_int_equal(answer->nodes[d].bytes_received, received);
+    assert_int_equal(answer->nodes[d].messages_received, BLOCKS * sites * (uint64_t)d);
+    received += one;
+  }
+}
+
+static void count_bytes(Fixture *f) {
+  LeaderAnswer answer;
+  Sampling sampling = greedy(10);
+  int32_t ids[2 * CONTEXT];
+  int64_t counts[SAMPLE_NODES];
+  Leader *leader = start(f, 4, "3,1,1,1", false, 20);
+  int nodes = token_split_counts(&f->split, 24, counts);
+  assert_int_equal(leader_text_last(leader, f->ids, BATCH, 24), STATUS_OK);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  assert_bytes(f, &answer, counts, nodes);
+  /* Decoding sends nothing: a prompt with ten new tokens costs what it costs to read it. */
+  assert_int_equal(leader_text_prompt(leader, f->ids, 24, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, ids), 10);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  assert_bytes(f, &answer, counts, nodes);
+  nodes = token_split_counts(&f->split, 2, counts); /* nodes 2 and 3 take no part */
+  assert_int_equal(leader_text_last(leader, f->ids, 1, 2), STATUS_OK);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  assert_bytes(f, &answer, counts, nodes);
+  assert_int_equal(answer.nodes[2].bytes_sent + answer.nodes[2].bytes_received + answer.nodes[3].bytes_received, 0);
+  stop(leader);
+}
+
+static void codes_go_to_the_nodes_behind_alone(void **state) {
+  (void)state;
+  for_each_model(count_bytes);
+}
+
+/* ---- memory ---- */
+
+/* What the cache takes at the end, against the paper's formula with this model's numbers. */
+static void compare_cache(Fixture *f) {
+  LeaderAnswer answer;
+  Sampling sampling = greedy(11);
+  int32_t ids[2 * CONTEXT];
+  const ModelConfig *config = f->weights.config;
+  int64_t head = config->width / config->heads;
+  Leader *leader = start(f, 4, NULL, false, 20);
+  assert_int_equal(leader_text_prompt(leader, f->ids, 20, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, ids), 11);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  /* 5 of the prompt and the 10 new ones that were fed back; 15 of the others. */
+  KvShape shape = {.tokens = 30,
+                   .local = 15,
+                   .blocks = BLOCKS,
+                   .width = config->kv_heads * head,
+                   .number_bytes = sizeof(real),
+                   .sites = config_sites(config),
+                   .token_bytes = CODE_BYTES};
+  const RequestDecoding *last = &answer.decoding[3];
+  assert_int_equal(last->row_bytes + last->code_bytes, kv_cache_predict(&shape));
+  assert_int_equal(last->code_bytes, config_sites(config) * 15 * BLOCKS * CODE_BYTES);
+  assert_true(last->buffer_bytes > 0 && last->seconds > 0);
+  stop(leader);
+}
+
+static void the_cache_takes_what_the_paper_says(void **state) {
+  (void)state;
+  for_each_model(compare_cache);
+}
+
+/* Kilobytes of a process's pages of a file: those it has read, and those it has a copy of. */
+static void pages_of(pid_t pid, const char *name, long *resident, long *own) {
+  char path[64], line[512];
+  bool inside = false;
+  snprintf(path, sizeof path, "/proc/%d/smaps", (int)pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  *resident = *own = 0;
+  while (fgets(line, sizeof line, file)) {
+    unsigned long from, to;
+    long kilobytes;
+    if (sscanf(line, "%lx-%lx", &from, &to) == 2) inside = strstr(line, name) != NULL;
+    if (inside && sscanf(line, "Rss: %ld", &kilobytes) == 1) *resident += kilobytes;
+    if (inside && (sscanf(line, "Private_Dirty: %ld", &kilobytes) == 1 || sscanf(line, "Anonymous: %ld", &kilobytes) == 1))
+      *own += kilobytes;
+  }
+  fclose(file);
+}
+
+static void nodes_share_the_mapped_weights(void **state) {
+  (void)state;
+  if (access("/proc/self/smaps", R_OK) != 0) {
+    print_message("skipped: there is no /proc/self/smaps\n");
+    skip();
+  }
+  Fixture f;
+  open_fixture(&f, "tiny-llama", GROUPS, SITE_KV);
+  Leader *leader = start(&f, 4, NULL, false, 20);
+  compare_last(&f, leader, 1, CONTEXT);
+  for (int d = 0; d < 4; d++) {
+    long resident, own;
+    pages_of(leader_pid(leader, d), "model.safetensors", &resident, &own);
+    assert_true(resident > 0); /* it computes with the file's own pages */
+    assert_int_equal(own, 0);  /* and has made no copy of any */
+  }
+  stop(leader);
+  close_fixture(&f);
+}
+
+/* The first one is the largest; shorter ones fit into what it took. */
+static void nothing_is_allocated_after_the_first_request(void **state) {
+  (void)state;
+  allocations_need_count();
+  Fixture f;
+  LeaderAnswer answer;
+  int32_t ids[2 * CONTEXT];
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  allocations_share();
+  Leader *leader = start(&f, 4, NULL, false, 20);
+  Sampling sampling = greedy(3);
+  sampling.temperature = 1, sampling.top_k = 5, sampling.top_p = 0.9;
+  long before = 0;
+  for (int i = 0; i < 6; i++) {
+    assert_int_equal(leader_text_prompt(leader, f.ids, 40 - 7 * i, &sampling), STATUS_OK);
+    assert_int_equal(take_all(leader, ids), 3);
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+    assert_int_equal(leader_text_score(leader, f.ids, f.labels, BATCH - i % BATCH, CONTEXT - 8 * i), STATUS_OK);
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+    if (i == 0) before = allocations_so_far();
+  }
+  assert_true(before > 20);
+  assert_int_equal(allocations_so_far() - before, 0);
+  stop(leader);
+  close_fixture(&f);
+}
+
+/* ---- requests ---- */
+
+static void two_scores_under_way(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer alone[4], answer;
+  const int64_t tokens[4] = {CONTEXT, 3, 17, 2};
+  Sampling sampling = greedy(1);
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  Leader *leader = start(&f, 4, NULL, false, 20);
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(leader_text_score(leader, f.ids, f.labels, BATCH, tokens[i]), STATUS_OK);
+    assert_int_equal(leader_collect(leader, &alone[i]), STATUS_OK);
+  }
+  assert_int_equal(leader_text_score(leader, f.ids, f.labels, BATCH, tokens[0]), STATUS_OK);
+  for (int i = 0; i < 40; i++) { /* short ones, of which some nodes have no part, between long ones */
+    assert_int_equal(leader_text_score(leader, f.ids, f.labels, BATCH, tokens[(i + 1) % 4]), STATUS_OK);
+    assert_int_equal(leader_text_prompt(leader, f.ids, 3, &sampling), STATUS_BAD_VALUE);
+    if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+    assert_true(answer.score.loss == alone[i % 4].score.loss && answer.score.counted == alone[i % 4].score.counted);
+  }
+  stop(leader);
+  close_fixture(&f);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+  (void)state;
+  Fixture f;
+  int32_t id, bad[3] = {1, VOCABULARY, 2}, negative[3] = {1, -1, 2};
+  bool more;
+  float pixel = 0;
+  Sampling sampling = greedy(1);
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  Leader *leader = start(&f, 2, NULL, false, 20);
+  assert_int_equal(leader_text_prompt(leader, bad, 3, &sampling), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "id 512 at place 1"));
+  assert_int_equal(leader_text_last(leader, negative, 1, 3), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_score(leader, bad, negative, 1, 3), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_score(leader, negative + 2, (int32_t[]){-2}, 1, 1), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_last(leader, f.ids, 1, 0), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_last(leader, f.ids, 1, CONTEXT + 1), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "1 to 48"));
+  assert_int_equal(leader_text_last(leader, f.ids, BATCH + 1, 2), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_last(leader, f.ids, 0, 2), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_next(leader, &id, &more), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_stop(leader), STATUS_BAD_VALUE);
+  assert_int_equal(leader_submit(leader, &pixel, 1), STATUS_BAD_VALUE);
+  compare_last(&f, leader, 1, 9); /* none of this has gone out */
+  stop(leader);
+  LeaderOptions options = {.batch_most = 1, .tokens_most = CONTEXT + 1, .timeout = 1, .threads = 1};
+  assert_int_equal(leader_start_text(&leader, &f.weights, &f.split, &options), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "1 to 48"));
+  close_fixture(&f);
+}
+
+/* ---- failures ---- */
+
+static void assert_names(Leader *leader, Status status, Status expected, int node, const char *how) {
+  char who[64];
+  assert_int_equal(status, expected);
+  snprintf(who, sizeof who, "node %d (", node);
+  char other[64];
+  snprintf(other, sizeof other, "node %d is pid %d", node, (int)leader_pid(leader, node));
+  bool named = strstr(status_message(), who) || strstr(status_message(), other);
+  if (!named || !strstr(status_message(), how)) fail_msg("'%s' does not name node %d and '%s'", status_message(), node, how);
+}
+
+static Status next_until_failure(Leader *leader) {
+  bool more = true;
+  int32_t id;
+  Status status = STATUS_OK;
+  while (status == STATUS_OK && more) status = leader_text_next(leader, &id, &more);
+  return status;
+}
+
+/* Before the prompt is read: whoever waits for the dead node's codes, or for the node itself, notices. */
+static void fail_while_reading(int node, int signal_number, double timeout, Status expected, const char *how) {
+  Fixture f;
+  Sampling sampling = greedy(30);
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  Leader *leader = start(&f, 4, NULL, false, timeout);
+  double begin = clock_now();
+  kill(leader_pid(leader, node), signal_number);
+  Status status = leader_text_prompt(leader, f.ids, 12, &sampling);
+  if (status == STATUS_OK) status = next_until_failure(leader);
+  assert_names(leader, status, expected, node, how);
+  assert_true(clock_now() - begin < timeout + 10);
+  stop(leader);
+  close_fixture(&f);
+}
+
+static void a_node_that_dies_while_the_prompt_is_read_is_named(void **state) {
+  (void)state;
+  for (int node = 0; node < 4; node++) fail_while_reading(node, SIGKILL, 20, STATUS_PEER, "died: signal 9");
+}
+
+static void a_node_that_hangs_while_the_prompt_is_read_is_named(void **state) {
+  (void)state;
+  for (int node = 0; node < 4; node += 3) {
+    Fixture f;
+    Sampling sampling = greedy(30);
+    open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+    Leader *leader = start(&f, 4, NULL, false, 1);
+    kill(leader_pid(leader, node), SIGSTOP);
+    Status status = leader_text_prompt(leader, f.ids, 12, &sampling);
+    if (status == STATUS_OK) status = next_until_failure(leader);
+    assert_true(status == STATUS_TIMEOUT || status == STATUS_PEER); /* the leader notices, or a node that waits for it */
+    assert_names(leader, status, status, node, "did not answer within 1 s");
+    stop(leader);
+    close_fixture(&f);
+  }
+}
+
+/* The one that decodes is stopped first, so that it cannot be done when it dies. */
+static void a_node_that_dies_while_it_decodes_is_named(void **state) {
+  (void)state;
+  Fixture f;
+  Sampling sampling = greedy(40);
+  int32_t id;
+  bool more;
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  for (int way = 0; way < 2; way++) {
+    Leader *leader = start(&f, 4, NULL, false, way ? 1 : 20);
+    assert_int_equal(leader_text_prompt(leader, f.ids, 8, &sampling), STATUS_OK);
+    assert_int_equal(leader_text_next(leader, &id, &more), STATUS_OK);
+    assert_true(more);
+    kill(leader_pid(leader, 3), way ? SIGSTOP : SIGKILL);
+    Status status = next_until_failure(leader);
+    LeaderAnswer answer;
+    if (status == STATUS_OK) status = leader_collect(leader, &answer);
+    if (status == STATUS_OK) { /* all forty tokens were out before the signal came */
+      print_message("the node was faster than the signal\n");
+    } else if (way) {
+      assert_names(leader, status, STATUS_TIMEOUT, 3, "did not answer within 1 s");
+    } else {
+      assert_names(leader, status, STATUS_PEER, 3, "died: signal 9");
+    }
+    stop(leader);
+  }
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(processes_equal_the_emulation),
+                                     cmocka_unit_test(losses_equal_the_emulation),
+                                     cmocka_unit_test(texts_go_on_as_in_the_emulation),
+                                     cmocka_unit_test(they_end_where_they_should),
+                                     cmocka_unit_test(no_more_can_be_asked_for),
+                                     cmocka_unit_test(a_plain_model_equals_its_forward_pass_to_the_bit),
+                                     cmocka_unit_test(codes_go_to_the_nodes_behind_alone),
+                                     cmocka_unit_test(the_cache_takes_what_the_paper_says),
+                                     cmocka_unit_test(nodes_share_the_mapped_weights),
+                                     cmocka_unit_test(nothing_is_allocated_after_the_first_request),
+                                     cmocka_unit_test(two_scores_under_way),
+                                     cmocka_unit_test(what_does_not_fit_is_refused),
+                                     cmocka_unit_test(a_node_that_dies_while_the_prompt_is_read_is_named),
+                                     cmocka_unit_test(a_node_that_hangs_while_the_prompt_is_read_is_named),
+                                     cmocka_unit_test(a_node_that_dies_while_it_decodes_is_named)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

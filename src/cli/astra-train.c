@@ -17,7 +17,8 @@
 #include <string.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
-static const char ABOUT[] = "Trains a vision transformer or a language model to run on several devices that exchange vector-quantised codes.";
+static const char ABOUT[] =
+    "Trains a vision transformer or a language model to run on several devices that exchange vector-quantised codes.";
 
 static void help(FILE *stream) {
   TrainCommand command;
@@ -125,8 +126,8 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
 /* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind. */
 static Status check_evaluation(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
-  const char *name = train->perplexity >= 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
-  if (train->test_part != TEXT_VALID) name = "eval-part";
+  const char *name = train->perplexity != 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
+  if (train->test_part != SESSION_PART_AUTO) name = "eval-part";
   if (name == NULL || command->eval_only) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
 }

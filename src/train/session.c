@@ -7,11 +7,10 @@
 #include <string.h>
 
 enum { STREAM_MAP = 2, STREAM_REVIVE, STREAM_MIXUP }; /* 1 is that of the first weights */
-static const size_t ARENA_BYTES = (size_t)1 << 40; /* address space, not memory */
+static const size_t ARENA_BYTES = (size_t)1 << 40;    /* address space, not memory */
 
 void session_defaults(TrainOptions *options) {
-  *options = (TrainOptions){.perplexity = -1,
-                            .test_part = TEXT_VALID,
+  *options = (TrainOptions){.test_part = SESSION_PART_AUTO,
                             .accumulate = 1,
                             .warmup = 100,
                             .augment = true,
@@ -64,7 +63,8 @@ static Status choose_task(Session *session) {
   bool decoder;
   TRY(is_decoder(options, &decoder));
   if (options->dataset == NULL && decoder)
-    return status_set(STATUS_BAD_USAGE, "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
+    return status_set(STATUS_BAD_USAGE,
+                      "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
   if (options->dataset == NULL) options->dataset = "cifar100";
   session->task = task_find(options->dataset);
   if (session->task->decoder != decoder)

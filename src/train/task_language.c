@@ -1,9 +1,9 @@
-/* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token but
- * the first is predicted once. */
+/* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token
+ * but the first is predicted once. */
+#include "train/task_language.h"
 #include "data/text_loader.h"
 #include "data/text_windows.h"
 #include "train/session.h"
-#include "train/task_language.h"
 #include "train/task_tokenizer.h"
 #include <math.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ typedef struct Language {
   Tokenizer *tokenizer;
   TokenCache *cache[TASK_PARTS]; /* the training part's is made when it is wanted */
   char *about[TASK_PARTS];
-  TextLoader *loader;   /* of the training part */
-  TextWindows windows;  /* of the test part */
-  int64_t next;         /* of these windows */
+  TextLoader *loader;    /* of the training part */
+  TextWindows windows;   /* of the test part */
+  int64_t next;          /* of these windows */
   int32_t *ids, *labels; /* [B, T] of a test batch */
   int32_t *piece_bytes;  /* [tokens] bytes of text behind each id; 0 for what is put between documents */
 } Language;
@@ -24,10 +24,16 @@ static Language *own(const Session *session) { return session->data; }
 
 /* ---------------------------------------------------------------- opening */
 
+static Status check_eval_dataset(const TrainOptions *options) {
+  if (options->eval_dataset == NULL || text_source_knows(options->eval_dataset)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--eval-dataset %s: text:PATH and text-lines:PATH are accepted", options->eval_dataset);
+}
+
 static Status open_tokenizer(Session *session) {
   Language *language = session->data = calloc(1, sizeof *language);
   if (language == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(task_tokenizer_refuse_pictures(&session->options));
+  TRY(check_eval_dataset(&session->options));
   return task_tokenizer_open(session, &language->tokenizer);
 }
 
@@ -38,17 +44,26 @@ static Status configure(Session *session, ModelConfig *config) {
   return task_tokenizer_context(session, config, &session->tokens);
 }
 
+static Status open_source(TextSource **source, const TrainOptions *options, TaskPart part) {
+  if (part == TASK_TRAIN) return text_source_open(source, options->dataset, options->data_dir, TEXT_TRAIN);
+  bool apart = options->eval_dataset != NULL, chosen = options->test_part != SESSION_PART_AUTO;
+  TextPart wanted = chosen ? (TextPart)options->test_part : apart ? TEXT_WHOLE : TEXT_VALID;
+  return text_source_open(source, apart ? options->eval_dataset : options->dataset, options->data_dir, wanted);
+}
+
 static Status open_part(Session *session, TaskPart part) {
   const TrainOptions *options = &session->options;
   Language *language = own(session);
   TextSource *source;
   TextEncoder encoder;
-  TRY(text_source_open(&source, options->dataset, options->data_dir, part == TASK_TRAIN ? TEXT_TRAIN : (TextPart)options->test_part));
+  TRY(open_source(&source, options, part));
   Status status = text_encoder_of(&encoder, language->tokenizer);
-  if (status == STATUS_OK) status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
+  if (status == STATUS_OK)
+    status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
   if (status == STATUS_OK) {
     char text[512];
-    snprintf(text, sizeof text, "%s, %lld tokens", text_source_describe(source), (long long)token_cache_facts(language->cache[part])->tokens);
+    snprintf(text, sizeof text, "%s, %lld tokens", text_source_describe(source),
+             (long long)token_cache_facts(language->cache[part])->tokens);
     language->about[part] = strdup(text);
     if (language->about[part] == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
   }
@@ -74,8 +89,8 @@ static Status open_test(Session *session) {
   int64_t tokens = token_cache_facts(language->cache[TASK_TEST])->tokens;
   if (tokens <= session->tokens)
     return status_set(STATUS_BAD_VALUE,
-                      "--dataset %s, %s: a window of --context %lld and the token behind it do not fit; shorten the context or give more text",
-                      options->dataset, language->about[TASK_TEST], (long long)session->tokens);
+                      "%s: a window of --context %lld and the token behind it do not fit; shorten the context or give more text",
+                      language->about[TASK_TEST], (long long)session->tokens);
   if (stride > session->tokens)
     return status_set(STATUS_BAD_USAGE, "--stride %lld is longer than the context of %lld tokens: some tokens would not be seen",
                       (long long)stride, (long long)session->tokens);
@@ -241,6 +256,13 @@ static Status show(Session *session, bool json, char **shown) {
 }
 
 /* ---------------------------------------------------------------- what others ask */
+
+const char *task_language_option(const TrainOptions *options) {
+  if (options->perplexity != 0) return "perplexity";
+  if (options->stride > 0) return "stride";
+  if (options->test_part != SESSION_PART_AUTO) return "eval-part";
+  return options->eval_dataset != NULL ? "eval-dataset" : NULL;
+}
 
 const TokenCacheFacts *task_language_facts(const Session *session) { return token_cache_facts(own(session)->cache[TASK_TEST]); }
 

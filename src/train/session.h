@@ -21,8 +21,9 @@ enum {
   SESSION_PART_AUTO = 4  /* among TextPart: valid, or of an eval_dataset whole */
 };
 
-/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone. */
-typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE } SessionUse;
+/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone; planning,
+ * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
+typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE, SESSION_PLAN } SessionUse;
 
 typedef struct TrainOptions {
   /* what */
@@ -30,6 +31,7 @@ typedef struct TrainOptions {
   int64_t image_size;                                              /* 0: the model's */
   /* texts */
   const char *tokenizer;    /* a directory or file; NULL: what lies beside the model */
+  bool drawn;               /* windows of random tokens in place of a data set, for measurements: no tokenizer is needed */
   int64_t context;          /* tokens of a window; 0: the model's */
   const char *eval_dataset; /* text to evaluate on; NULL: a part of the data set */
   int64_t stride;           /* of the windows of an evaluation; 0: the context */
@@ -43,6 +45,10 @@ typedef struct TrainOptions {
   /* regularisation and augmentation */
   double smoothing, mixup, crop_least, patch_drop;
   bool augment;
+  /* adapters in place of all weights */
+  int64_t lora_rank; /* 0: none */
+  double lora_alpha; /* 0: twice the rank */
+  const char *lora_targets;
   /* ASTRA */
   int64_t groups, entries, devices[2];
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
@@ -71,7 +77,8 @@ struct Session {
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */
-  char *origin;              /* where the weights came from: a path, "random" or "mimetic" */
+  char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
+  CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
   Emulation emulation;       /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];

@@ -29,11 +29,11 @@ typedef struct TaskScore {
 enum { TASK_MEASURES = 3, TASK_TEXT = 96 };
 
 typedef struct Task {
-  const char *unit, *sample;   /* "images", "pictures": of speed, of what is evaluated */
-  const char *test;            /* what columns call the part that is not learnt from: "test" */
-  const char *const *measures; /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
-  bool decoder;                /* takes language models, and only these */
-  int64_t batch, epochs;       /* where the options say none */
+  const char *unit, *sample, *one; /* "images", "pictures", "picture": of speed, of what is evaluated */
+  const char *test;                /* what columns call the part that is not learnt from: "test" */
+  const char *const *measures;     /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
+  bool decoder;                    /* takes language models, and only these */
+  int64_t batch, epochs;           /* where the options say none */
 
   /* Opening, in this order. open: data, or what is needed of it to choose a configuration; sets session->classes. configure: what the model
    * has to be for this data, into config; sets session->tokens. start: batches, once the model is there. close: whatever was opened. */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STREAM_DRAWN = 33, DRAWN_WINDOWS = 1 << 20 };
+
 typedef struct Language {
   Tokenizer *tokenizer;
   TokenCache *cache[TASK_PARTS]; /* the training part's is made when it is wanted */
@@ -17,6 +19,7 @@ typedef struct Language {
   TextWindows windows;   /* of the test part */
   int64_t next;          /* of these windows */
   int32_t *ids, *labels; /* [B, T] of a test batch */
+  Rng rng;               /* of drawn windows */
   int32_t *piece_bytes;  /* [tokens] bytes of text behind each id; 0 for what is put between documents */
 } Language;
 
@@ -34,13 +37,13 @@ static Status open_tokenizer(Session *session) {
   if (language == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(task_tokenizer_refuse_pictures(&session->options));
   TRY(check_eval_dataset(&session->options));
-  return task_tokenizer_open(session, &language->tokenizer);
+  return session->options.drawn ? STATUS_OK : task_tokenizer_open(session, &language->tokenizer);
 }
 
 static Status configure(Session *session, ModelConfig *config) {
   if (config->classes > 0)
     return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
-  TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));
+  if (own(session)->tokenizer != NULL) TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));
   return task_tokenizer_context(session, config, &session->tokens);
 }
 
@@ -98,11 +101,12 @@ static Status open_test(Session *session) {
 }
 
 /* Bytes of text behind each token, to say how many bits a byte takes. */
-static Status measure_pieces(Language *language) {
+static Status measure_pieces(Language *language, int64_t vocabulary) {
+  language->piece_bytes = calloc((size_t)vocabulary, sizeof *language->piece_bytes);
+  if (language->piece_bytes == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (language->tokenizer == NULL) return STATUS_OK;
   int64_t count = tokenizer_count(language->tokenizer);
   int32_t begin = tokenizer_begin(language->tokenizer), end = tokenizer_end(language->tokenizer);
-  language->piece_bytes = malloc((size_t)count * sizeof *language->piece_bytes);
-  if (language->piece_bytes == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   for (int64_t id = 0; id < count; id++) {
     size_t bytes = 0;
     tokenizer_piece(language->tokenizer, (int32_t)id, &bytes);
@@ -117,7 +121,9 @@ static Status start(Session *session) {
   language->ids = malloc(numbers * sizeof *language->ids);
   language->labels = malloc(numbers * sizeof *language->labels);
   if (language->ids == NULL || language->labels == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a batch of text");
-  TRY(measure_pieces(language));
+  TRY(measure_pieces(language, session->config->vocabulary));
+  rng_init(&language->rng, (uint64_t)session->options.seed, STREAM_DRAWN);
+  if (session->options.drawn) return STATUS_OK;
   TRY(open_test(session));
   return session->use == SESSION_EVALUATE ? STATUS_OK : open_training(session);
 }
@@ -141,16 +147,21 @@ static void close_texts(Session *session) {
 
 static const char *describe(const Session *session, TaskPart part) {
   const Language *language = own(session);
+  if (session->options.drawn) return "random tokens";
   return language->about[part] ? language->about[part] : language->about[TASK_TEST];
 }
 
 static int64_t count(const Session *session, TaskPart part) {
+  if (session->options.drawn) return DRAWN_WINDOWS;
   return part == TASK_TRAIN ? text_loader_windows(own(session)->loader) : own(session)->windows.count;
 }
 
-static int64_t steps(const Session *session) { return text_loader_steps(own(session)->loader); }
+static int64_t steps(const Session *session) {
+  return session->options.drawn ? DRAWN_WINDOWS / session->options.batch : text_loader_steps(own(session)->loader);
+}
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  if (session->options.drawn) return STATUS_OK;
   if (part == TASK_TRAIN) return text_loader_seek(own(session)->loader, epoch, step);
   own(session)->next = step * session->options.batch;
   return STATUS_OK;
@@ -171,8 +182,16 @@ static void next_tested(Session *session, TaskBatch *batch) {
     text_windows_fill(&language->windows, language->next, language->ids + batch->count * tokens, language->labels + batch->count * tokens);
 }
 
+static void next_drawn(Session *session, TaskBatch *batch) {
+  Language *language = own(session);
+  int64_t rows = session->options.batch * session->tokens;
+  for (int64_t row = 0; row < rows; row++) language->ids[row] = (int32_t)rng_below(&language->rng, (uint64_t)session->config->vocabulary);
+  for (int64_t row = 0; row < rows; row++) language->labels[row] = language->ids[(row + 1) % rows];
+  *batch = (TaskBatch){.count = (int)session->options.batch, .ids = language->ids, .labels = language->labels};
+}
+
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
-  (part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
+  (session->options.drawn ? next_drawn : part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
   batch->units = batch->count * session->tokens;
   return STATUS_OK;
 }
@@ -243,7 +262,7 @@ static Status show(Session *session, bool json, char **shown) {
   char *text;
   size_t size;
   *shown = NULL;
-  if (json) return STATUS_OK;
+  if (json || session->options.drawn) return STATUS_OK;
   TRY(seek(session, TASK_TRAIN, 0, 0));
   TRY(next(session, TASK_TRAIN, &batch));
   TRY(tokenizer_decode(own(session)->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
@@ -270,6 +289,7 @@ static Status save(const Session *session, const char *directory) { return token
 
 const Task task_language = {.unit = "tokens",
                             .sample = "windows",
+                            .one = "window",
                             .test = "valid",
                             .measures = measures,
                             .decoder = true,

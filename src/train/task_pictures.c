@@ -147,6 +147,7 @@ static Status draw(Session *session, bool json, char **shown) {
 
 const Task task_pictures = {.unit = "images",
                             .sample = "pictures",
+                            .one = "picture",
                             .test = "test",
                             .measures = measures,
                             .batch = 64,

@@ -172,6 +172,7 @@ static Status save(const Session *session, const char *directory) { return token
 
 const Task task_texts = {.unit = "texts",
                          .sample = "texts",
+                         .one = "text",
                          .test = "test",
                          .measures = measures,
                          .decoder = true,

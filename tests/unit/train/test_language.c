@@ -250,6 +250,71 @@ static void going_on_gives_the_same_bits(void **state) {
   }
 }
 
+/* ---------------------------------------------------------------- adapters */
+
+static TrainOptions adapter_options(ModelKind kind) {
+  TrainOptions options = tiny_text_options(kind);
+  options.lora_rank = 3;
+  options.optimizer.rate = 1e-2;
+  return options;
+}
+
+static void adapters_alone_learn(void **state) {
+  (void)state;
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions options = adapter_options(kind), plain = tiny_text_options(kind);
+    Session session, base;
+    tiny_check(session_open(&base, &plain, SESSION_EVALUATE));
+    tiny_open(&session, &options);
+    assert_float_equal(test_loss(&session), test_loss(&base), 1e-6); /* they begin as nothing */
+    double before = test_loss(&session);
+    tiny_steps(&session, 12);
+    assert_true(test_loss(&session) < before - 0.1);
+    const ParamSet *params = model_params(session.model), *whole = model_params(base.model);
+    assert_true(params->count > whole->count);
+    for (size_t i = 0; i < whole->count; i++) {
+      assert_true(params->list[i].frozen);
+      assert_memory_equal(params->list[i].tensor.value, whole->list[i].tensor.value,
+                          (size_t)tensor_count(&whole->list[i].tensor) * sizeof(real));
+    }
+    session_close(&session);
+    session_close(&base);
+  }
+}
+
+/* What is exported is a model like any other, and computes what the one with adapters does; a state holds the adapters. */
+static void adapters_are_folded_in_and_go_on(void **state) {
+  (void)state;
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions options = adapter_options(kind), exported = tiny_text_options(kind);
+    Session whole, first, second;
+    Validation folded;
+    char out[256];
+    tiny_set_out(&options, out, kind == MODEL_GPT2 ? "folded-gpt2" : "folded-llama");
+    tiny_open(&whole, &options);
+    steps_to(&whole, 6);
+    tiny_open(&first, &options);
+    steps_to(&first, 3);
+    tiny_check(state_save(&first, out));
+    session_close(&first);
+    tiny_check(session_open(&second, &options, SESSION_TRAIN));
+    tiny_check(state_load(&second, out));
+    seek_to(&second);
+    steps_to(&second, 6);
+    tiny_assert_same(&whole, &second);
+    session_close(&second);
+
+    tiny_check(trainer_save(&whole));
+    exported.model = out;
+    tiny_check(session_open(&second, &exported, SESSION_EVALUATE));
+    assert_int_equal(second.report.missing + second.report.unused, 0);
+    tiny_check(validate_run(&second, 0, 0, &folded));
+    assert_float_equal(folded.loss, test_loss(&whole), 1e-5);
+    session_close(&whole);
+    session_close(&second);
+  }
+}
+
 /* ---------------------------------------------------------------- the checkpoint */
 
 static const SafeTensor *find(const SafeFile *file, const char *name, int dims, const int64_t *shape) {
@@ -394,6 +459,8 @@ int main(void) {
       cmocka_unit_test(either_site_is_for_either_model),
       cmocka_unit_test(a_grammar_is_learnt),
       cmocka_unit_test(going_on_gives_the_same_bits),
+      cmocka_unit_test(adapters_alone_learn),
+      cmocka_unit_test(adapters_are_folded_in_and_go_on),
       cmocka_unit_test(a_run_leaves_a_whole_checkpoint),
       cmocka_unit_test(a_model_from_scratch_is_made_for_its_text),
       cmocka_unit_test(what_does_not_fit_together_is_refused), /* the last: it cuts the test text */

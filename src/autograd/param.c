@@ -77,8 +77,8 @@ static void *block_new(size_t bytes) {
   return memset(block, 0, bytes);
 }
 
-static void block_free(void *block, size_t bytes) {
-  if (block && bytes >= HUGE_PAGE)
+static void block_free(const ParamSet *set, void *block, size_t bytes) {
+  if (block && (set->reserved || bytes >= HUGE_PAGE))
     munmap(block, bytes);
   else
     free(block);
@@ -86,16 +86,24 @@ static void block_free(void *block, size_t bytes) {
 
 static void free_blocks(ParamSet *set) {
   size_t bytes = (size_t)set->total * sizeof(real);
-  block_free(set->values, bytes);
-  block_free(set->grads, bytes);
+  block_free(set, set->values, bytes);
+  block_free(set, set->grads, bytes);
   set->values = set->grads = NULL;
   set->total = 0;
 }
 
 static void free_frozen(ParamSet *set) {
-  block_free(set->frozen_values, (size_t)set->frozen_total * sizeof(real));
+  block_free(set, set->frozen_values, (size_t)set->frozen_total * sizeof(real));
   set->frozen_values = NULL;
   set->frozen_total = 0;
+}
+
+/* Both blocks go where they are address space alone: what is allocated now is not of that kind. */
+static void leave_reserved(ParamSet *set) {
+  if (!set->reserved) return;
+  free_blocks(set);
+  free_frozen(set);
+  set->reserved = false;
 }
 
 /* Numbers in the block of the frozen ones, or of the others; -1: more than can be addressed. */
@@ -127,6 +135,7 @@ static void place(ParamSet *set, bool frozen, real *values, real *grads) {
 }
 
 Status param_allocate(ParamSet *set, bool with_grads) {
+  leave_reserved(set);
   free_blocks(set);
   int64_t total = count_block(set, false);
   if (total < 0) return too_many();
@@ -145,6 +154,7 @@ Status param_allocate(ParamSet *set, bool with_grads) {
 }
 
 Status param_allocate_frozen(ParamSet *set) {
+  leave_reserved(set);
   free_frozen(set);
   int64_t total = count_block(set, true);
   if (total < 0) return too_many();
@@ -155,6 +165,36 @@ Status param_allocate_frozen(ParamSet *set) {
     return status_set(STATUS_NO_MEMORY, "no memory for the model's frozen parameters: %.1f MB; choose a smaller model",
                       (double)bytes / 1e6);
   set->frozen_total = total;
+  place(set, true, set->frozen_values, NULL);
+  return STATUS_OK;
+}
+
+/* NULL for nothing, or when even address space is short. */
+static void *block_reserve(int64_t numbers) {
+  if (numbers == 0) return NULL;
+  void *block = mmap(NULL, (size_t)numbers * sizeof(real), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return block == MAP_FAILED ? NULL : block;
+}
+
+Status param_reserve(ParamSet *set, bool with_grads) {
+  free_blocks(set);
+  free_frozen(set);
+  int64_t total = count_block(set, false), frozen = count_block(set, true);
+  if (total < 0 || frozen < 0) return too_many();
+  set->reserved = true;
+  set->total = total;
+  set->frozen_total = frozen;
+  set->values = block_reserve(total);
+  set->grads = with_grads ? block_reserve(total) : NULL;
+  set->frozen_values = block_reserve(frozen);
+  bool whole = (set->values || total == 0) && (set->grads || total == 0 || !with_grads) && (set->frozen_values || frozen == 0);
+  if (!whole) {
+    free_blocks(set);
+    free_frozen(set);
+    return status_set(STATUS_NO_MEMORY, "no address space for the model's parameters: %.1f MB",
+                      (double)(total + frozen) * sizeof(real) / 1e6);
+  }
+  place(set, false, set->values, set->grads);
   place(set, true, set->frozen_values, NULL);
   return STATUS_OK;
 }

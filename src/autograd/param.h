@@ -29,6 +29,7 @@ typedef struct ParamSet {
   int64_t total; /* numbers in a block, padding included */
   real *frozen_values; /* one block for the frozen ones, laid out alike; NULL when they are mapped */
   int64_t frozen_total;
+  bool reserved; /* by param_reserve: the blocks are address space alone */
 } ParamSet;
 
 /* Appends a description and returns its index (or -1 when out of memory, or when a dimension, their product or the name is out of range).
@@ -38,9 +39,11 @@ int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t
 
 Status param_allocate(ParamSet *set, bool with_grads); /* zeroed values (and gradients); sets needs_grad = with_grads */
 Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the frozen ones, which param_allocate leaves without */
-void param_initialise(ParamSet *set, Rng *rng);        /* as each entry's init says, where there is memory; the same for any thread count */
-void param_initialise_one(Param *param, Rng *rng);     /* one entry alone: a new head */
-void param_zero_grads(ParamSet *set);                  /* zeroes the block and marks the gradients filled */
+/* As both of these, but address space alone, of any size: for planning (tape_plan), which looks at no number. A touch ends the program. */
+Status param_reserve(ParamSet *set, bool with_grads);
+void param_initialise(ParamSet *set, Rng *rng);    /* as each entry's init says, where there is memory; the same for any thread count */
+void param_initialise_one(Param *param, Rng *rng); /* one entry alone: a new head */
+void param_zero_grads(ParamSet *set);              /* zeroes the block and marks the gradients filled */
 Param *param_find(const ParamSet *set, const char *name);
 int64_t param_count_numbers(const ParamSet *set);        /* without padding */
 int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */

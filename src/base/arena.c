@@ -58,6 +58,8 @@ Arena *arena_new(size_t bytes) {
   return arena;
 }
 
+void arena_small_pages(Arena *arena) { madvise(arena->mapping, arena->mapped, MADV_NOHUGEPAGE); }
+
 void arena_free(Arena *arena) {
   if (!arena) return;
   unpoison(arena->base, arena->peak);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_ALL = 7, MOST_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_PICTURES = 256 };
+enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_ALL = 7, MOST_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_SAMPLES = 256 };
 
 typedef struct Kmeans {
   TrainCommand shared;
@@ -29,17 +29,20 @@ static const Part PARTS[] = {
     {FOR_ALL, "Codebooks", NULL, NULL},
     {FOR_INIT, NULL, "groups", "groups of a codebook, 1 or more"},
     {FOR_INIT, NULL, "codebook-size", NULL},
+    {FOR_INIT, NULL, "site", NULL},
     {FOR_INIT, NULL, "out", "where they go (default: runs/codebooks-MODEL-DATASET-gG)"},
     {FOR_INIT, NULL, "dtype", "of the codewords"},
     {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory that holds them: made by init, or a checkpoint (required)"},
     {FOR_INIT | FOR_EVAL, "Embeddings", NULL, NULL},
     {FOR_INIT | FOR_EVAL, NULL, "model", NULL},
     {FOR_INIT | FOR_EVAL, NULL, "dataset", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "tokenizer", NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "context", NULL},
     {FOR_INIT | FOR_EVAL, NULL, "data-dir", NULL},
     {FOR_INIT | FOR_EVAL, NULL, "init", NULL},
     {FOR_INIT | FOR_EVAL, NULL, "image-size", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "batch", "pictures in a forward pass"},
-    {FOR_EVAL, NULL, "eval-samples", "test pictures, up to 64 tokens of each; 0: all"},
+    {FOR_INIT | FOR_EVAL, NULL, "batch", "samples in a forward pass; 0: 64 pictures, 8 windows of text"},
+    {FOR_EVAL, NULL, "eval-samples", "test pictures or windows of text, up to 64 tokens of each; 0: all"},
     {FOR_INIT, "K-means", NULL, NULL},
     {FOR_INIT, NULL, "kmeans-samples", NULL},
     {FOR_INIT, NULL, "kmeans-iterations", NULL},
@@ -58,7 +61,7 @@ static void select_options(Kmeans *kmeans, int command) {
   TrainOptions *train = &kmeans->shared.train;
   train_options_table(&kmeans->shared, kmeans->table);
   train->groups = USUAL_GROUPS;
-  train->eval_samples = USUAL_PICTURES;
+  train->eval_samples = USUAL_SAMPLES;
   Option *to = kmeans->options;
   for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
     if (!(PARTS[i].commands & command)) continue;
@@ -194,6 +197,7 @@ static Status run_eval(int argc, char **argv) {
   TRY(codebooks_config(train, &config));
   train->groups = config.astra.groups;
   train->entries = config.astra.codebook_size;
+  train->site = (int)config.astra.site;
   config_release(&config);
   if (train->model == NULL && holds_weights(train->codebooks)) train->model = train->codebooks;
   if (train->model == NULL) return model_missing();

@@ -17,7 +17,8 @@
 #include <string.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
-static const char ABOUT[] = "Trains a vision transformer or a language model to run on several devices that exchange vector-quantised codes.";
+static const char ABOUT[] =
+    "Trains a vision transformer or a language model to run on several devices that exchange vector-quantised codes.";
 
 static void help(FILE *stream) {
   TrainCommand command;
@@ -57,10 +58,14 @@ static void describe(const Session *session) {
   const ModelConfig *config = session->config;
   char devices[32];
   log_info("%s", session->task->describe(session, TASK_TRAIN));
+  const ParamSet *params = model_params(session->model);
   log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
-           (long long)config->width, (long long)session->tokens, (double)param_count_numbers(model_params(session->model)) / 1e6,
-           session->origin, session->report.new_head ? ", new classifier" : "",
+           (long long)config->width, (long long)session->tokens, (double)param_count_numbers(params) / 1e6,
+           session->origin ? session->origin : "nowhere yet", session->report.new_head ? ", new classifier" : "",
            session->report.resized_positions ? ", position embeddings interpolated" : "");
+  if (session->options.lora_rank > 0)
+    log_info("adapters: rank %lld beside %s, %.2f M numbers that learn", (long long)session->options.lora_rank,
+             session->options.lora_targets, (double)param_count_trainable(params) / 1e6);
   if (session_astra(session))
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
              config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
@@ -92,7 +97,19 @@ static Status evaluate_only(Session *session, TrainResult *result) {
   return evaluation_report_text(session, result);
 }
 
+/* Adapters go on from the weights that they began with, which an export into their place would replace. */
+static Status check_adapters(const Session *session) {
+  char *base = session->options.lora_rank > 0 ? realpath(session->origin, NULL) : NULL, *out = realpath(session->options.out, NULL);
+  bool same = base != NULL && out != NULL && strcmp(base, out) == 0;
+  free(base);
+  free(out);
+  if (!same) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory",
+                    session->options.out);
+}
+
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
+  TRY(check_adapters(session));
   TRY(out_directory_try(session->options.out, "training", "state.safetensors"));
   if (command->resume != NULL)
     TRY(state_load(session, command->resume));
@@ -111,7 +128,8 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
 static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
-  TRY(session_open(&session, &command->train, command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN));
+  SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
+  TRY(session_open(&session, &command->train, use));
   if (!command->train.quiet) describe(&session);
   Status status = command->dry_run     ? plan_print(&session, command->json)
                   : command->eval_only ? evaluate_only(&session, &result)
@@ -125,8 +143,8 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
 /* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind. */
 static Status check_evaluation(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
-  const char *name = train->perplexity >= 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
-  if (train->test_part != TEXT_VALID) name = "eval-part";
+  const char *name = train->perplexity != 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
+  if (train->test_part != SESSION_PART_AUTO) name = "eval-part";
   if (name == NULL || command->eval_only) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
 }

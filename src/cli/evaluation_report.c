@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool by_convention(const Session *session) { return session->options.perplexity >= 0; }
+static bool by_convention(const Session *session) { return session->options.perplexity != PERPLEXITY_AUTO; }
 static PerplexityUnit convention(const Session *session) { return (PerplexityUnit)session->options.perplexity; }
 static long long stride(const Session *session) {
   return (long long)(session->options.stride > 0 ? session->options.stride : session->tokens);

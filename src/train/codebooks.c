@@ -88,8 +88,8 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
   watcher->samples = malloc(sites * (size_t)limit * row);
   watcher->chosen = malloc((size_t)(session->options.batch * watcher->per_sample) * sizeof *watcher->chosen);
   if (watcher->samples != NULL && watcher->chosen != NULL) return STATUS_OK;
-  return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples",
-                    (long long)limit, sites, sites * (size_t)limit * row >> 20);
+  return status_set(STATUS_NO_MEMORY, "no memory for %lld samples of %zu sites (%zu MiB); use a smaller --kmeans-samples", (long long)limit,
+                    sites, sites * (size_t)limit * row >> 20);
 }
 
 static void watcher_close(Watcher *watcher) {
@@ -116,8 +116,8 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   char duration[16], place[EMULATE_PLACE];
   if (!options->quiet)
     log_info("k-means of %s: distortion %.5g a token, %d iterations, %lld empty clusters moved, %s",
-             emulate_place(&session->emulation, index, place), result.distortion / (double)watcher->limit, result.iterations, (long long)result.repaired,
-             progress_duration(clock_now() - started, duration));
+             emulate_place(&session->emulation, index, place), result.distortion / (double)watcher->limit, result.iterations,
+             (long long)result.repaired, progress_duration(clock_now() - started, duration));
   return STATUS_OK;
 }
 
@@ -165,10 +165,9 @@ Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   Watcher watcher;
   Status status = watcher_open(session, sample_count(session), &watcher);
   if (status == STATUS_OK && watcher.limit < session->options.entries)
-    status = status_set(
-        STATUS_BAD_USAGE,
-        "--codebook-size %lld is more than the %lld sample embeddings; use more (--kmeans-samples) or a smaller codebook",
-        (long long)session->options.entries, (long long)watcher.limit);
+    status = status_set(STATUS_BAD_USAGE,
+                        "--codebook-size %lld is more than the %lld sample embeddings; use more (--kmeans-samples) or a smaller codebook",
+                        (long long)session->options.entries, (long long)watcher.limit);
   if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
     status = fit_site(session, &watcher, index);

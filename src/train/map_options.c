@@ -17,8 +17,7 @@ static Status read_counts(Session *session) {
     at = end + 1;
   }
   if (sum == tokens) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--counts %s: they do not sum to the %lld tokens of a sample", options->counts,
-                    (long long)tokens);
+  return status_set(STATUS_BAD_USAGE, "--counts %s: they do not sum to the %lld tokens of a sample", options->counts, (long long)tokens);
 }
 
 Status map_options_set(Session *session) {

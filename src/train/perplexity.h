@@ -5,11 +5,12 @@
 #include "train/session.h"
 
 typedef enum PerplexityUnit {
+  PERPLEXITY_AUTO,      /* per token, beside the bits a byte: what the task tells by itself */
   PERPLEXITY_TOKEN,     /* n: predicted tokens, all of the text but the first */
   PERPLEXITY_WORD,      /* runs of anything but white space in the text as it stands */
   PERPLEXITY_BYTE,      /* bytes of text behind the predicted tokens */
-  PERPLEXITY_GPT2_PAPER /* words as above and one unit for each line end, the units of the word-level models that Radford et al. (2019) compare
-                         * with (WikiText's <eos>); the text is not detokenised, which the paper does first */
+  PERPLEXITY_GPT2_PAPER /* words as above and one unit for each line end, the units of the word-level models that Radford et al. (2019)
+                         * compare with (WikiText's <eos>); the text is not detokenised, which the paper does first */
 } PerplexityUnit;
 
 typedef struct Perplexity {
@@ -21,7 +22,7 @@ typedef struct Perplexity {
 /* Of a score over the test part of a text. BAD_USAGE for words of a part of the windows alone, as only the whole text's are counted. */
 Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result);
 
-const char *perplexity_name(PerplexityUnit unit);   /* "token", "word", "byte", "gpt2-paper" */
+const char *perplexity_name(PerplexityUnit unit);   /* "token", "word", "byte", "gpt2-paper"; not of PERPLEXITY_AUTO */
 const char *perplexity_counts(PerplexityUnit unit); /* "predicted tokens (...)" */
 
 #endif

@@ -1,6 +1,7 @@
 /* --dry-run: see plan.h. */
 #include "train/plan.h"
 #include "autograd/kernels/matmul.h"
+#include "train/plan_node.h"
 #include "train/selftest_writer.h"
 #include "train/trainer.h"
 #include <jansson.h>
@@ -39,6 +40,16 @@ static Status plan_step(Session *session, Plan *plan) {
   return status;
 }
 
+/* Weights that do not learn stay in their file: matrices in 16 bits, as they are shared. */
+static double frozen_bytes(const ParamSet *params) {
+  double bytes = 0;
+  for (size_t i = 0; i < params->count; i++) {
+    const Param *param = &params->list[i];
+    if (param->frozen) bytes += (double)tensor_count(&param->tensor) * (param->narrow ? (double)sizeof(uint16_t) : (double)sizeof(real));
+  }
+  return bytes;
+}
+
 /* Of all sites: codewords, moving averages, norms, and the noise moments of that kind. */
 static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
   double numbers = 0;
@@ -51,16 +62,29 @@ static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
   return numbers * sizeof(real);
 }
 
+/* Codebooks, and of the weights, which are mapped from the checkpoint, those that an export in 16 bits has to have widened. */
+static double selftest_bytes(Session *session) {
+  const ParamSet *params = model_params(session->model);
+  bool narrow = session->options.dtype != SAFE_F32;
+  double bytes = codebook_bytes(&session->emulation, SELFTEST_COVARIANCE);
+  if (!session_astra(session)) return 0;
+  for (size_t i = 0; i < params->count; i++)
+    if ((narrow && !params->list[i].narrow) || REAL_IS_DOUBLE) bytes += (double)param_padded(&params->list[i]) * sizeof(real);
+  return bytes;
+}
+
 Status plan_make(Session *session, Plan *plan) {
   ParamSet *params = model_params(session->model);
   double block = (double)params->total * sizeof(real);
   *plan = (Plan){.parameters = (double)param_count_numbers(params),
+                 .trainable = (double)param_count_trainable(params),
                  .weights = block,
                  .gradients = block,
                  .moments = 2 * block,
-                 .average = session->optimizer.average ? block : 0,
+                 .average = session->options.optimizer.average > 0 ? block : 0,
+                 .frozen = frozen_bytes(params),
                  .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
-                 .selftest = session_astra(session) ? block + codebook_bytes(&session->emulation, SELFTEST_COVARIANCE) : 0,
+                 .selftest = selftest_bytes(session),
                  .data = (double)session->task->bytes(session)};
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
@@ -70,7 +94,7 @@ Status plan_make(Session *session, Plan *plan) {
 
 static double total_bytes(const Plan *plan) {
   return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations + plan->data +
-         plan->selftest;
+         plan->selftest + plan->frozen;
 }
 
 static double available_bytes(void) {
@@ -100,39 +124,81 @@ enum { LABEL = 49 }; /* width of the column of names */
 
 static void print_bytes(const char *name, double bytes) { printf("  %-*s %10.1f MiB\n", LABEL, name, bytes / 1048576); }
 
-static void print_text(const Session *session, const Plan *plan, const char *sheet) {
-  const ModelConfig *config = session->config;
-  printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
-  printf("memory of a step of %lld pictures\n", (long long)session->options.batch);
-  print_bytes("weights", plan->weights);
+static void print_memory(const Session *session, const Plan *plan) {
+  char data[LABEL + 1];
+  snprintf(data, sizeof data, "batches of %s, made ahead", session->task->sample);
+  printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->sample);
+  if (plan->frozen > 0) print_bytes("frozen weights, mapped from a file of 16 bits", plan->frozen);
+  print_bytes(plan->frozen > 0 ? "adapters and what else learns" : "weights", plan->weights);
   print_bytes("gradients", plan->gradients);
   print_bytes("optimizer moments", plan->moments);
   if (plan->average > 0) print_bytes("averaged weights", plan->average);
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
   print_bytes("activations and gradients of them", plan->activations);
-  print_bytes("batches of pictures, made ahead", plan->data);
+  print_bytes(data, plan->data);
   if (session_astra(session)) print_bytes("self-test's copy of the model, at each checkpoint", plan->selftest);
   print_bytes("together", total_bytes(plan));
+}
+
+static void print_flops(const Session *session, const char *name, double flops) {
+  printf("  %-*s %10.3f GFLOP a %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->one);
+}
+
+static void print_node(const PlanNode *node, int devices) {
+  printf("memory of a node of %d that runs it on %lld tokens\n", devices, (long long)node->tokens);
+  print_bytes("weights in 16 bits, once a machine", node->weights);
+  if (node->codebooks > 0) print_bytes("codebooks", node->codebooks);
+  print_bytes("keys and values: own in full, others as codes", node->cache);
+  print_bytes("the same, all in full", node->cache_full);
+  print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
+  print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
+}
+
+/* Of a language model; false: of any other, which keeps no keys and values. */
+static bool plan_node(const Session *session, PlanNode *node) {
+  if (!config_is_decoder(session->config)) return false;
+  plan_node_make(session->model, session->tokens, node);
+  return true;
+}
+
+static void print_text(const Session *session, const Plan *plan, const char *sheet) {
+  const ModelConfig *config = session->config;
+  PlanNode node;
+  printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
+  if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "of these learn", plan->trainable / 1e6);
+  print_memory(session, plan);
   printf("matrix products\n");
-  printf("  %-*s %10.3f GFLOP a picture\n", LABEL, "plain forward", plan->forward_flops / 1e9 / (double)session->options.batch);
-  printf("  %-*s %10.3f GFLOP a picture\n", LABEL, "training step", plan->step_flops / 1e9 / (double)session->options.batch);
+  print_flops(session, "plain forward", plan->forward_flops);
+  print_flops(session, "training step", plan->step_flops);
   if (session_astra(session)) {
     printf("communication\n");
     printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));
     printf("  %-*s %10.1f\n", LABEL, "compression ratio", config_compression(config));
   }
-  printf("first batch drawn to %s\n", sheet);
+  if (plan_node(session, &node)) print_node(&node, session_astra(session) ? config->astra.devices : 1);
+  if (sheet != NULL) printf("first batch drawn to %s\n", sheet);
+}
+
+static json_t *node_json(const Session *session) {
+  PlanNode node;
+  if (!plan_node(session, &node)) return NULL;
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node.tokens, "weight_bytes", node.weights, "codebook_bytes",
+                   node.codebooks, "cache_bytes", node.cache, "cache_full_bytes", node.cache_full, "paper_cache_bytes", node.paper,
+                   "paper_cache_full_bytes", node.paper_full);
 }
 
 static Status print_json(const Session *session, const Plan *plan, const char *sheet) {
   bool astra = session_astra(session);
   json_t *object =
-      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "parameters", plan->parameters,
-                "weight_bytes", plan->weights, "gradient_bytes", plan->gradients, "moment_bytes", plan->moments, "average_bytes",
-                plan->average, "codebook_bytes", plan->codebooks, "activation_bytes", plan->activations, "data_bytes", plan->data,
-                "selftest_bytes", plan->selftest, "total_bytes", total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops",
-                plan->step_flops, "bits_per_token", astra ? config_bits_per_token(session->config) : 0.0, "compression",
-                astra ? config_compression(session->config) : 1.0, "sheet", sheet);
+      json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "parameters", plan->parameters,
+                "trainable", plan->trainable, "weight_bytes", plan->weights, "frozen_bytes", plan->frozen, "gradient_bytes",
+                plan->gradients, "moment_bytes", plan->moments, "average_bytes", plan->average, "codebook_bytes", plan->codebooks,
+                "activation_bytes", plan->activations, "data_bytes", plan->data, "selftest_bytes", plan->selftest, "total_bytes",
+                total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops", plan->step_flops, "bits_per_token",
+                astra ? config_bits_per_token(session->config) : 0.0, "compression", astra ? config_compression(session->config) : 1.0);
+  json_t *node = node_json(session);
+  if (node != NULL) json_object_set_new(object, "node", node);
+  if (sheet != NULL) json_object_set_new(object, "sheet", json_string(sheet));
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
   if (text != NULL) puts(text);
   free(text);

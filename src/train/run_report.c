@@ -1,5 +1,5 @@
-/* Lines, rows and curves of a run: see run_report.h. Which columns there are follows from the task; their order never changes, as a resumed run
- * appends to the same file. */
+/* Lines, rows and curves of a run: see run_report.h. Which columns there are follows from the task; their order never changes, as a resumed
+ * run appends to the same file. */
 #include "train/run_report.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,8 +22,9 @@ enum {
 };
 _Static_assert((int)COLUMN_MEASURES == (int)RUN_REPORT_FIXED, "the fixed columns are those above");
 
-static const char *const FIXED[RUN_REPORT_FIXED] = {"loss",          "task_loss",  "commitment",          "train_accuracy", "learning_rate",
-                                                    "gradient_norm", "per_second", "codebook_perplexity", "codebook_dead",  "codewords_revived"};
+static const char *const FIXED[RUN_REPORT_FIXED] = {"loss",          "task_loss",        "commitment", "train_accuracy",
+                                                    "learning_rate", "gradient_norm",    "per_second", "codebook_perplexity",
+                                                    "codebook_dead", "codewords_revived"};
 
 /* ---------------------------------------------------------------- columns */
 

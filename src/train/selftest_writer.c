@@ -8,6 +8,7 @@ enum { SAMPLES = 4, NAME = 64, FIXED = 6 /* tensors beside the codes */ };
 
 typedef struct Selftest {
   Model *model;
+  CheckpointMapping *mapping; /* its weights as they are in the file */
   Emulation emulation;
   TokenLayout layout;
   Tape *tape;
@@ -20,8 +21,7 @@ static Status read_back(Selftest *test, const char *directory) {
   ModelConfig config = {0};
   Status status = config_load(&config, directory);
   if (status == STATUS_OK) status = model_new(&test->model, &config);
-  if (status == STATUS_OK) status = param_allocate(model_params(test->model), false);
-  if (status == STATUS_OK) status = checkpoint_load_params(test->model, directory, NULL, &(CheckpointReport){0});
+  if (status == STATUS_OK) status = checkpoint_map_params(test->model, directory, &test->mapping);
   if (status == STATUS_OK) status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
   if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
   for (int site = 0; status == STATUS_OK && site < test->emulation.blocks * test->emulation.sites; site++)
@@ -122,6 +122,7 @@ static void release(Selftest *test) {
   emulate_release(&test->emulation);
   layout_release(&test->layout);
   model_free(test->model);
+  checkpoint_unmap(test->mapping);
   free(test->items);
   free(test->names);
 }

@@ -7,11 +7,10 @@
 #include <string.h>
 
 enum { STREAM_MAP = 2, STREAM_REVIVE, STREAM_MIXUP }; /* 1 is that of the first weights */
-static const size_t ARENA_BYTES = (size_t)1 << 40; /* address space, not memory */
+static const size_t ARENA_BYTES = (size_t)1 << 40;    /* address space, not memory */
 
 void session_defaults(TrainOptions *options) {
-  *options = (TrainOptions){.perplexity = -1,
-                            .test_part = TEXT_VALID,
+  *options = (TrainOptions){.test_part = SESSION_PART_AUTO,
                             .accumulate = 1,
                             .warmup = 100,
                             .augment = true,
@@ -28,6 +27,7 @@ void session_defaults(TrainOptions *options) {
                             .kmeans_restarts = 1,
                             .eval_every = 1,
                             .log_every = 20,
+                            .lora_targets = "all",
                             .checkpoint_every = 1000,
                             .dtype = SAFE_F32,
                             .seed = 42,
@@ -63,10 +63,12 @@ static Status choose_task(Session *session) {
   TrainOptions *options = &session->options;
   bool decoder;
   TRY(is_decoder(options, &decoder));
-  if (options->dataset == NULL && decoder)
-    return status_set(STATUS_BAD_USAGE, "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
-  if (options->dataset == NULL) options->dataset = "cifar100";
-  session->task = task_find(options->dataset);
+  if (options->dataset == NULL && decoder && session->use == SESSION_PLAN) options->drawn = true;
+  if (options->dataset == NULL && decoder && !options->drawn)
+    return status_set(STATUS_BAD_USAGE,
+                      "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
+  if (options->dataset == NULL && !options->drawn) options->dataset = "cifar100";
+  session->task = options->drawn ? &task_language : task_find(options->dataset);
   if (session->task->decoder != decoder)
     return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s", options->model, decoder ? "texts" : "pictures",
                       options->dataset, decoder ? "pictures" : "texts");
@@ -114,6 +116,7 @@ static Status open_work(Session *session) {
   session->arena = arena_new(ARENA_BYTES);
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
+  if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
   TRY(layout_build_plain(&session->plain_layout, session->tokens, session->task->decoder ? CLASS_NONE : CLASS_DISTRIBUTED));
   rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);
   rng_init(&session->revive_rng, (uint64_t)options->seed, STREAM_REVIVE);
@@ -130,6 +133,23 @@ static Status open_work(Session *session) {
   return optimizer_init(&session->optimizer, model_params(session->model), &options->optimizer);
 }
 
+/* They learn, and are in no file: nobody but training has them. */
+static Status add_adapters(Session *session) {
+  const TrainOptions *options = &session->options;
+  bool learning = session->use == SESSION_TRAIN || session->use == SESSION_PLAN;
+  if (options->lora_rank == 0 || !learning) return STATUS_OK;
+  double alpha = options->lora_alpha > 0 ? options->lora_alpha : 2 * (double)options->lora_rank;
+  Status status = model_add_adapters(session->model, (int)options->lora_rank, alpha, options->lora_targets);
+  return status == STATUS_OK ? status : status_wrap(status, "--lora %lld", (long long)options->lora_rank);
+}
+
+static Status open_weights(Session *session) {
+  ParamSet *params = model_params(session->model);
+  if (session->use == SESSION_PLAN) return param_reserve(params, true);
+  TRY(param_allocate(params, session->use == SESSION_TRAIN));
+  return start_weights_load(session);
+}
+
 static Status open_all(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TRY(choose_task(session));
@@ -140,8 +160,8 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(model_new(&session->model, config));
   session->config = model_config(session->model);
   TRY(map_options_set(session));
-  TRY(param_allocate(model_params(session->model), session->use == SESSION_TRAIN));
-  TRY(start_weights_load(session));
+  TRY(add_adapters(session));
+  TRY(open_weights(session));
   TRY(session->task->start(session));
   TRY(open_work(session));
   if (session->use != SESSION_TRAIN) return STATUS_OK;
@@ -165,6 +185,7 @@ void session_close(Session *session) {
   tape_free(session->tape);
   arena_free(session->arena);
   model_free(session->model);
+  checkpoint_unmap(session->frozen);
   layout_release(&session->layout);
   layout_release(&session->plain_layout);
   free(session->order);

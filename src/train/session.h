@@ -15,35 +15,46 @@
 #include <stdbool.h>
 
 enum { SESSION_DEVICES = 256 };
-enum { SESSION_MAP_AUTO = 3 /* among MapCounts: even for pictures, Dirichlet for texts */, SESSION_SITE_AUTO = 2 /* among Site: the model's */ };
+enum {
+  SESSION_MAP_AUTO = 3,  /* among MapCounts: even for pictures, Dirichlet for texts */
+  SESSION_SITE_AUTO = 2, /* among Site: the model's */
+  SESSION_PART_AUTO = 4  /* among TextPart: valid, or of an eval_dataset whole */
+};
 
-/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone. */
-typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE } SessionUse;
+/* What a session is opened for: looking at both parts of the data (K-means); training; evaluation, with the test part alone; planning,
+ * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
+typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE, SESSION_PLAN } SessionUse;
 
 typedef struct TrainOptions {
   /* what */
   const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of pictures alone */
-  int64_t image_size; /* 0: the model's */
+  int64_t image_size;                                              /* 0: the model's */
   /* texts */
-  const char *tokenizer; /* a directory or file; NULL: what lies beside the model */
-  int64_t context;       /* tokens of a window; 0: the model's */
-  int64_t stride;        /* of the windows of an evaluation; 0: the context */
-  int perplexity;        /* Perplexity of an evaluation alone; -1: not asked for */
-  int test_part;         /* TextPart */
+  const char *tokenizer;    /* a directory or file; NULL: what lies beside the model */
+  bool drawn;               /* windows of random tokens in place of a data set, for measurements: no tokenizer is needed */
+  int64_t context;          /* tokens of a window; 0: the model's */
+  const char *eval_dataset; /* text to evaluate on; NULL: a part of the data set */
+  int64_t stride;           /* of the windows of an evaluation; 0: the context */
+  int perplexity;           /* PerplexityUnit */
+  int test_part;            /* TextPart or SESSION_PART_AUTO: of what is evaluated */
   /* how long, how fast */
-  int64_t epochs, max_steps; /* epochs 0: the task's; max_steps 0: epochs decide */
+  int64_t epochs, max_steps;         /* epochs 0: the task's; max_steps 0: epochs decide */
   int64_t batch, accumulate, warmup; /* batch 0: the task's */
   double rate_floor;
   OptimizerOptions optimizer;
   /* regularisation and augmentation */
   double smoothing, mixup, crop_least, patch_drop;
   bool augment;
+  /* adapters in place of all weights */
+  int64_t lora_rank; /* 0: none */
+  double lora_alpha; /* 0: twice the rank */
+  const char *lora_targets;
   /* ASTRA */
   int64_t groups, entries, devices[2];
   double noise, commitment_weight, concentration, codebook_decay, dead_below;
-  int map, site;                        /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
+  int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
-  const char *counts;                         /* "16,16,16,16" for COUNTS_FIXED */
+  const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
   /* K-means start */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
   int kmeans_start;
@@ -66,7 +77,8 @@ struct Session {
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */
-  char *origin;              /* where the weights came from: a path, "random" or "mimetic" */
+  char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
+  CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
   Emulation emulation;       /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];
@@ -81,13 +93,12 @@ struct Session {
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
  * weights of the model's name are looked for, and their absence is an error that says where and what to do). A config.json beside the
- * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures. But for SESSION_TRAIN there are
- * no gradients and no optimizer. */
+ * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures. But for SESSION_TRAIN there
+ * are no gradients and no optimizer. */
 Status session_open(Session *session, const TrainOptions *options, SessionUse use);
 void session_close(Session *session); /* fine on a zeroed session */
 
 bool session_astra(const Session *session);
 int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
-
 
 #endif

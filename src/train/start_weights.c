@@ -18,14 +18,15 @@ static Status no_weights(const TrainOptions *options) {
 
 Status start_weights_find(Session *session) {
   const TrainOptions *options = &session->options;
-  if (options->init == NULL && !files_is_dir(options->model))
-    return data_paths_find("checkpoints", options->model, options->data_dir, &session->origin) == STATUS_OK ? STATUS_OK
-                                                                                                            : no_weights(options);
+  if (options->init == NULL && !files_is_dir(options->model)) {
+    Status status = data_paths_find("checkpoints", options->model, options->data_dir, &session->origin);
+    return status == STATUS_OK || session->use == SESSION_PLAN ? STATUS_OK : no_weights(options);
+  }
   session->origin = strdup(options->init != NULL ? options->init : options->model);
   return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
 }
 
-static bool starts_with(const Session *session, const char *how) { return strcmp(session->origin, how) == 0; }
+static bool starts_with(const Session *session, const char *how) { return session->origin != NULL && strcmp(session->origin, how) == 0; }
 static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
 
 static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
@@ -33,6 +34,8 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->kv_heads = theirs->kv_heads;
   config->activation = theirs->activation;
   config->norm_eps = theirs->norm_eps;
+  config->tied = theirs->tied;
+  config->rope = theirs->rope;
   if (!normalisation) return;
   memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
   memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
@@ -41,7 +44,7 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
 
 Status start_weights_adopt(const Session *session, ModelConfig *config) {
   ModelConfig theirs;
-  if (from_scratch(session)) return STATUS_OK;
+  if (session->origin == NULL || from_scratch(session)) return STATUS_OK;
   char *own = files_join(session->origin, "config.json"), *pictures = files_join(session->origin, "preprocessor_config.json");
   Status status = own != NULL && pictures != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, session->origin)) == STATUS_OK) {
@@ -53,10 +56,19 @@ Status start_weights_adopt(const Session *session, ModelConfig *config) {
   return status;
 }
 
+/* What learns has memory of its own and is read; what is frozen stays in the file. */
+static Status load_file(Session *session, Rng *rng) {
+  TRY(checkpoint_load_params(session->model, session->origin, rng, &session->report));
+  if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
+  model_initialise_adapters(session->model, rng);
+  return checkpoint_map_params(session->model, session->origin, &session->frozen);
+}
+
 Status start_weights_load(Session *session) {
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
-  if (!from_scratch(session)) return checkpoint_load_params(session->model, session->origin, &rng, &session->report);
+  if (!from_scratch(session)) return load_file(session, &rng);
+  TRY(param_allocate_frozen(model_params(session->model)));
   model_initialise(session->model, &rng);
   if (starts_with(session, "mimetic")) model_initialise_mimetic(session->model, &rng);
   return STATUS_OK;

@@ -1,6 +1,6 @@
-/* What a run teaches its model: to classify pictures, to say the next token, to classify texts. A Task is a table of functions, one file each
- * (task_pictures.c, task_language.c, task_texts.c); trainer, validation, K-means start, plan and self-test go through it and know no other
- * difference between pictures and texts. */
+/* What a run teaches its model: to classify pictures, to say the next token, to classify texts. A Task is a table of functions, one file
+ * each (task_pictures.c, task_language.c, task_texts.c); trainer, validation, K-means start, plan and self-test go through it and know no
+ * other difference between pictures and texts. */
 #ifndef TRAIN_TASK_H
 #define TRAIN_TASK_H
 #include "nn/model.h"
@@ -29,11 +29,11 @@ typedef struct TaskScore {
 enum { TASK_MEASURES = 3, TASK_TEXT = 96 };
 
 typedef struct Task {
-  const char *unit, *sample; /* "images", "pictures": of speed, of what is evaluated */
-  const char *test;          /* what columns call the part that is not learnt from: "test" */
-  const char *const *measures; /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
-  bool decoder;              /* takes language models, and only these */
-  int64_t batch, epochs;     /* where the options say none */
+  const char *unit, *sample, *one; /* "images", "pictures", "picture": of speed, of what is evaluated */
+  const char *test;                /* what columns call the part that is not learnt from: "test" */
+  const char *const *measures;     /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
+  bool decoder;                    /* takes language models, and only these */
+  int64_t batch, epochs;           /* where the options say none */
 
   /* Opening, in this order. open: data, or what is needed of it to choose a configuration; sets session->classes. configure: what the model
    * has to be for this data, into config; sets session->tokens. start: batches, once the model is there. close: whatever was opened. */
@@ -57,7 +57,8 @@ typedef struct Task {
 
   void (*measure)(const TaskScore *score, double values[TASK_MEASURES]); /* in the order of `measures` */
   void (*tell)(const TaskScore *score, char text[TASK_TEXT]);            /* "accuracy 71.20%" */
-  Status (*show)(Session *session, bool json, char **shown); /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL */
+  Status (*show)(Session *session, bool json,
+                 char **shown); /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL */
   Status (*save)(const Session *session, const char *directory); /* what belongs into a checkpoint beside the model; NULL: nothing */
   size_t (*bytes)(const Session *session);                       /* memory of batches */
   void (*finish)(const Session *session);                        /* warnings at the end of a run; NULL: none */

@@ -1,22 +1,25 @@
-/* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token but
- * the first is predicted once. */
+/* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token
+ * but the first is predicted once. */
+#include "train/task_language.h"
 #include "data/text_loader.h"
 #include "data/text_windows.h"
 #include "train/session.h"
-#include "train/task_language.h"
 #include "train/task_tokenizer.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { STREAM_DRAWN = 33, DRAWN_WINDOWS = 1 << 20 };
+
 typedef struct Language {
   Tokenizer *tokenizer;
   TokenCache *cache[TASK_PARTS]; /* the training part's is made when it is wanted */
   char *about[TASK_PARTS];
-  TextLoader *loader;   /* of the training part */
-  TextWindows windows;  /* of the test part */
-  int64_t next;         /* of these windows */
+  TextLoader *loader;    /* of the training part */
+  TextWindows windows;   /* of the test part */
+  int64_t next;          /* of these windows */
   int32_t *ids, *labels; /* [B, T] of a test batch */
+  Rng rng;               /* of drawn windows */
   int32_t *piece_bytes;  /* [tokens] bytes of text behind each id; 0 for what is put between documents */
 } Language;
 
@@ -24,18 +27,31 @@ static Language *own(const Session *session) { return session->data; }
 
 /* ---------------------------------------------------------------- opening */
 
+static Status check_eval_dataset(const TrainOptions *options) {
+  if (options->eval_dataset == NULL || text_source_knows(options->eval_dataset)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--eval-dataset %s: text:PATH and text-lines:PATH are accepted", options->eval_dataset);
+}
+
 static Status open_tokenizer(Session *session) {
   Language *language = session->data = calloc(1, sizeof *language);
   if (language == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(task_tokenizer_refuse_pictures(&session->options));
-  return task_tokenizer_open(session, &language->tokenizer);
+  TRY(check_eval_dataset(&session->options));
+  return session->options.drawn ? STATUS_OK : task_tokenizer_open(session, &language->tokenizer);
 }
 
 static Status configure(Session *session, ModelConfig *config) {
   if (config->classes > 0)
     return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
-  TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));
+  if (own(session)->tokenizer != NULL) TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));
   return task_tokenizer_context(session, config, &session->tokens);
+}
+
+static Status open_source(TextSource **source, const TrainOptions *options, TaskPart part) {
+  if (part == TASK_TRAIN) return text_source_open(source, options->dataset, options->data_dir, TEXT_TRAIN);
+  bool apart = options->eval_dataset != NULL, chosen = options->test_part != SESSION_PART_AUTO;
+  TextPart wanted = chosen ? (TextPart)options->test_part : apart ? TEXT_WHOLE : TEXT_VALID;
+  return text_source_open(source, apart ? options->eval_dataset : options->dataset, options->data_dir, wanted);
 }
 
 static Status open_part(Session *session, TaskPart part) {
@@ -43,12 +59,14 @@ static Status open_part(Session *session, TaskPart part) {
   Language *language = own(session);
   TextSource *source;
   TextEncoder encoder;
-  TRY(text_source_open(&source, options->dataset, options->data_dir, part == TASK_TRAIN ? TEXT_TRAIN : (TextPart)options->test_part));
+  TRY(open_source(&source, options, part));
   Status status = text_encoder_of(&encoder, language->tokenizer);
-  if (status == STATUS_OK) status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
+  if (status == STATUS_OK)
+    status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
   if (status == STATUS_OK) {
     char text[512];
-    snprintf(text, sizeof text, "%s, %lld tokens", text_source_describe(source), (long long)token_cache_facts(language->cache[part])->tokens);
+    snprintf(text, sizeof text, "%s, %lld tokens", text_source_describe(source),
+             (long long)token_cache_facts(language->cache[part])->tokens);
     language->about[part] = strdup(text);
     if (language->about[part] == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
   }
@@ -74,8 +92,8 @@ static Status open_test(Session *session) {
   int64_t tokens = token_cache_facts(language->cache[TASK_TEST])->tokens;
   if (tokens <= session->tokens)
     return status_set(STATUS_BAD_VALUE,
-                      "--dataset %s, %s: a window of --context %lld and the token behind it do not fit; shorten the context or give more text",
-                      options->dataset, language->about[TASK_TEST], (long long)session->tokens);
+                      "%s: a window of --context %lld and the token behind it do not fit; shorten the context or give more text",
+                      language->about[TASK_TEST], (long long)session->tokens);
   if (stride > session->tokens)
     return status_set(STATUS_BAD_USAGE, "--stride %lld is longer than the context of %lld tokens: some tokens would not be seen",
                       (long long)stride, (long long)session->tokens);
@@ -83,11 +101,12 @@ static Status open_test(Session *session) {
 }
 
 /* Bytes of text behind each token, to say how many bits a byte takes. */
-static Status measure_pieces(Language *language) {
+static Status measure_pieces(Language *language, int64_t vocabulary) {
+  language->piece_bytes = calloc((size_t)vocabulary, sizeof *language->piece_bytes);
+  if (language->piece_bytes == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (language->tokenizer == NULL) return STATUS_OK;
   int64_t count = tokenizer_count(language->tokenizer);
   int32_t begin = tokenizer_begin(language->tokenizer), end = tokenizer_end(language->tokenizer);
-  language->piece_bytes = malloc((size_t)count * sizeof *language->piece_bytes);
-  if (language->piece_bytes == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   for (int64_t id = 0; id < count; id++) {
     size_t bytes = 0;
     tokenizer_piece(language->tokenizer, (int32_t)id, &bytes);
@@ -102,7 +121,9 @@ static Status start(Session *session) {
   language->ids = malloc(numbers * sizeof *language->ids);
   language->labels = malloc(numbers * sizeof *language->labels);
   if (language->ids == NULL || language->labels == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a batch of text");
-  TRY(measure_pieces(language));
+  TRY(measure_pieces(language, session->config->vocabulary));
+  rng_init(&language->rng, (uint64_t)session->options.seed, STREAM_DRAWN);
+  if (session->options.drawn) return STATUS_OK;
   TRY(open_test(session));
   return session->use == SESSION_EVALUATE ? STATUS_OK : open_training(session);
 }
@@ -126,16 +147,21 @@ static void close_texts(Session *session) {
 
 static const char *describe(const Session *session, TaskPart part) {
   const Language *language = own(session);
+  if (session->options.drawn) return "random tokens";
   return language->about[part] ? language->about[part] : language->about[TASK_TEST];
 }
 
 static int64_t count(const Session *session, TaskPart part) {
+  if (session->options.drawn) return DRAWN_WINDOWS;
   return part == TASK_TRAIN ? text_loader_windows(own(session)->loader) : own(session)->windows.count;
 }
 
-static int64_t steps(const Session *session) { return text_loader_steps(own(session)->loader); }
+static int64_t steps(const Session *session) {
+  return session->options.drawn ? DRAWN_WINDOWS / session->options.batch : text_loader_steps(own(session)->loader);
+}
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  if (session->options.drawn) return STATUS_OK;
   if (part == TASK_TRAIN) return text_loader_seek(own(session)->loader, epoch, step);
   own(session)->next = step * session->options.batch;
   return STATUS_OK;
@@ -156,8 +182,16 @@ static void next_tested(Session *session, TaskBatch *batch) {
     text_windows_fill(&language->windows, language->next, language->ids + batch->count * tokens, language->labels + batch->count * tokens);
 }
 
+static void next_drawn(Session *session, TaskBatch *batch) {
+  Language *language = own(session);
+  int64_t rows = session->options.batch * session->tokens;
+  for (int64_t row = 0; row < rows; row++) language->ids[row] = (int32_t)rng_below(&language->rng, (uint64_t)session->config->vocabulary);
+  for (int64_t row = 0; row < rows; row++) language->labels[row] = language->ids[(row + 1) % rows];
+  *batch = (TaskBatch){.count = (int)session->options.batch, .ids = language->ids, .labels = language->labels};
+}
+
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
-  (part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
+  (session->options.drawn ? next_drawn : part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
   batch->units = batch->count * session->tokens;
   return STATUS_OK;
 }
@@ -228,7 +262,7 @@ static Status show(Session *session, bool json, char **shown) {
   char *text;
   size_t size;
   *shown = NULL;
-  if (json) return STATUS_OK;
+  if (json || session->options.drawn) return STATUS_OK;
   TRY(seek(session, TASK_TRAIN, 0, 0));
   TRY(next(session, TASK_TRAIN, &batch));
   TRY(tokenizer_decode(own(session)->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
@@ -242,12 +276,20 @@ static Status show(Session *session, bool json, char **shown) {
 
 /* ---------------------------------------------------------------- what others ask */
 
+const char *task_language_option(const TrainOptions *options) {
+  if (options->perplexity != 0) return "perplexity";
+  if (options->stride > 0) return "stride";
+  if (options->test_part != SESSION_PART_AUTO) return "eval-part";
+  return options->eval_dataset != NULL ? "eval-dataset" : NULL;
+}
+
 const TokenCacheFacts *task_language_facts(const Session *session) { return token_cache_facts(own(session)->cache[TASK_TEST]); }
 
 static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
 
 const Task task_language = {.unit = "tokens",
                             .sample = "windows",
+                            .one = "window",
                             .test = "valid",
                             .measures = measures,
                             .decoder = true,

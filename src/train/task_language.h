@@ -6,4 +6,7 @@
 
 const TokenCacheFacts *task_language_facts(const Session *session); /* of the test part, whole */
 
+/* The name of an option that was given and means something for next tokens alone ("stride"); NULL: none. */
+const char *task_language_option(const TrainOptions *options);
+
 #endif

@@ -4,6 +4,7 @@
 #include "data/loader.h"
 #include "train/mixup.h"
 #include "train/session.h"
+#include "train/task_language.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,7 @@ static Pictures *own(const Session *session) { return session->data; }
 /* ---------------------------------------------------------------- opening */
 
 static Status refuse_text_options(const TrainOptions *options) {
-  const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : options->stride ? "stride" : NULL;
-  if (options->perplexity >= 0) wrong = "perplexity";
-  if (options->test_part != TEXT_VALID) wrong = "eval-part";
+  const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : task_language_option(options);
   if (wrong == NULL) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds pictures", wrong, options->dataset);
 }
@@ -148,6 +147,7 @@ static Status draw(Session *session, bool json, char **shown) {
 
 const Task task_pictures = {.unit = "images",
                             .sample = "pictures",
+                            .one = "picture",
                             .test = "test",
                             .measures = measures,
                             .batch = 64,

@@ -1,8 +1,9 @@
-/* Classes of texts, told by the row of a text's last token: see task.h. All batches of both parts have one width T, that of the longest text,
- * as layouts and memory are made once; what is shorter is padded on the right, where a causal model does not look. */
+/* Classes of texts, told by the row of a text's last token: see task.h. All batches of both parts have one width T, that of the longest
+ * text, as layouts and memory are made once; what is shorter is padded on the right, where a causal model does not look. */
 #include "base/log.h"
 #include "data/text_batches.h"
 #include "train/session.h"
+#include "train/task_language.h"
 #include "train/task_tokenizer.h"
 #include <math.h>
 #include <stdlib.h>
@@ -24,9 +25,9 @@ static Status open_sets(Session *session) {
   Texts *texts = session->data = calloc(1, sizeof *texts);
   if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(task_tokenizer_refuse_pictures(options));
-  const char *wrong = options->perplexity >= 0 ? "perplexity" : options->stride > 0 ? "stride" : NULL;
-  if (options->test_part != TEXT_VALID) wrong = "eval-part";
-  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, options->dataset);
+  const char *wrong = task_language_option(options);
+  if (wrong != NULL)
+    return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, options->dataset);
   TRY(task_tokenizer_open(session, &texts->tokenizer));
   TRY(text_labels_open(&texts->set[TASK_TRAIN], options->dataset, options->data_dir, DATASET_TRAIN));
   TRY(text_labels_open(&texts->set[TASK_TEST], options->dataset, options->data_dir, DATASET_TEST));
@@ -161,7 +162,9 @@ static Status show(Session *session, bool json, char **shown) {
   const LabelledText *set = own(session)->set[TASK_TRAIN];
   const char *text = text_labels_text(set, 0, &label);
   *shown = NULL;
-  if (!json) printf("first text: \"%.200s\"\n  is %s; %lld tokens hold the longest\n", text, text_labels_names(set)[label], (long long)session->tokens);
+  if (!json)
+    printf("first text: \"%.200s\"\n  is %s; %lld tokens hold the longest\n", text, text_labels_names(set)[label],
+           (long long)session->tokens);
   return STATUS_OK;
 }
 
@@ -169,6 +172,7 @@ static Status save(const Session *session, const char *directory) { return token
 
 const Task task_texts = {.unit = "texts",
                          .sample = "texts",
+                         .one = "text",
                          .test = "test",
                          .measures = measures,
                          .decoder = true,

@@ -33,10 +33,11 @@ Status task_tokenizer_open(const Session *session, Tokenizer **tokenizer) {
   if (*tokenizer == NULL) TRY(try_directory(options->model, tokenizer));
   if (*tokenizer == NULL) TRY(try_installed(options, tokenizer));
   if (*tokenizer != NULL) return STATUS_OK;
-  return status_set(STATUS_NOT_FOUND,
-                    "there is no tokenizer beside %s: name one with --tokenizer DIR or FILE, get one with `astra-data get gpt2`, or make one "
-                    "with `astra-data tokenizer`",
-                    options->init != NULL && files_is_dir(options->init) ? options->init : options->model);
+  return status_set(
+      STATUS_NOT_FOUND,
+      "there is no tokenizer beside %s: name one with --tokenizer DIR or FILE, get one with `astra-data get gpt2`, or make one "
+      "with `astra-data tokenizer`",
+      options->init != NULL && files_is_dir(options->init) ? options->init : options->model);
 }
 
 /* ---------------------------------------------------------------- the model's side */
@@ -86,7 +87,6 @@ Status task_tokenizer_refuse_pictures(const TrainOptions *options) {
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-    if (list[i].given)
-      return status_set(STATUS_BAD_USAGE, "--%s is for pictures; --dataset %s holds text", list[i].name, options->dataset);
+    if (list[i].given) return status_set(STATUS_BAD_USAGE, "--%s is for pictures; --dataset %s holds text", list[i].name, options->dataset);
   return STATUS_OK;
 }

@@ -1,7 +1,7 @@
 /* After its first steps a training step asks the system for no memory: every request of the program is counted, on all threads, over
- * optimizer, tape, quantisation, noise, averages, revival, random maps and the loader's workers. */
+ * optimizer, tape, quantisation, noise, averages, revival, random maps and the loader's workers; of pictures and of texts. */
 #include "unit/count_allocations.h"
-#include "unit/train/tiny_run.h"
+#include "unit/train/tiny_text.h"
 
 /* Steps 3 to 8: the fifth ends an epoch, so that a new order of the data is drawn, too. */
 static void assert_no_allocation(const TrainOptions *options) {
@@ -66,7 +66,24 @@ static void a_plain_step_allocates_nothing(void **state) {
   assert_no_allocation(&options);
 }
 
-static int with_threads(void **state) { return threads_start(2) == STATUS_OK ? tiny_make(state) : -1; }
+static void a_language_model_s_step_allocates_nothing(void **state) {
+  (void)state;
+  allocations_need_count();
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions options = tiny_text_options(kind); /* 2 to 4 devices, Dirichlet counts */
+    assert_no_allocation(&options);
+    options.groups = 0;
+    options.smoothing = 0.1;
+    options.accumulate = 2;
+    assert_no_allocation(&options);
+  }
+}
+
+static int with_threads(void **state) {
+  if (threads_start(2) != STATUS_OK || tiny_make(state) != 0) return -1;
+  tiny_text_files();
+  return 0;
+}
 
 static int without_threads(void **state) {
   threads_stop();
@@ -78,6 +95,7 @@ int main(void) {
       cmocka_unit_test(an_astra_step_allocates_nothing),
       cmocka_unit_test(other_numbers_of_devices_allocate_nothing),
       cmocka_unit_test(a_plain_step_allocates_nothing),
+      cmocka_unit_test(a_language_model_s_step_allocates_nothing),
   };
   return cmocka_run_group_tests(tests, with_threads, without_threads);
 }

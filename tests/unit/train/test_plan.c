@@ -1,0 +1,119 @@
+/* Plans without a model: what they say is what a session with weights says; nodes take what the paper's appendix computes; a model that
+ * fits no memory is planned at once. */
+#include "train/plan.h"
+#include "train/plan_node.h"
+#include "unit/train/tiny_text.h"
+#include <sys/resource.h>
+
+static void planned(const TrainOptions *options, SessionUse use, Plan *plan) {
+  Session session;
+  tiny_check(session_open(&session, options, use));
+  tiny_check(plan_make(&session, plan));
+  session_close(&session);
+}
+
+static void assert_same_plan(const TrainOptions *options) {
+  Plan with, without;
+  planned(options, SESSION_TRAIN, &with);
+  planned(options, SESSION_PLAN, &without);
+  assert_memory_equal(&with, &without, sizeof with);
+  assert_true(without.activations > 0 && without.step_flops > 2 * without.forward_flops);
+}
+
+static void no_weights_are_needed(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  options.optimizer.average = 0.9;
+  assert_same_plan(&options);
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    options = tiny_text_options(kind);
+    options.devices[0] = options.devices[1] = 3;
+    options.map = COUNTS_EVEN;
+    assert_same_plan(&options);
+    options.groups = 0;
+    assert_same_plan(&options);
+  }
+}
+
+/* As many random tokens: the sizes are the same, so the plan is. */
+static void no_text_is_needed(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_LLAMA);
+  Plan with, without;
+  planned(&options, SESSION_PLAN, &with);
+  options.dataset = options.tokenizer = NULL;
+  planned(&options, SESSION_PLAN, &without);
+  assert_memory_equal(&with, &without, sizeof with);
+}
+
+static void frozen_weights_have_no_moments(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_GPT2);
+  Plan whole, adapters;
+  planned(&options, SESSION_PLAN, &whole);
+  options.lora_rank = 2;
+  planned(&options, SESSION_PLAN, &adapters);
+  assert_true(whole.frozen == 0 && whole.trainable == whole.parameters);
+  assert_true(adapters.frozen >= 2 * whole.parameters && adapters.frozen < 4 * whole.parameters);
+  assert_true(adapters.trainable == adapters.parameters - whole.parameters);
+  assert_true(adapters.moments == 2 * adapters.weights && adapters.gradients == adapters.weights);
+  assert_true(adapters.moments < whole.moments / 4);
+}
+
+/* Llama-3-8B, N = 1024, 4 devices, G = 32, K = 1024: the figures of the appendix "Memory Cost Analysis". */
+static void a_node_takes_what_the_paper_says(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_LLAMA);
+  Session session;
+  PlanNode node;
+  options.model = "llama-3-8b";
+  options.dataset = options.tokenizer = NULL;
+  options.context = 1024;
+  options.batch = 1;
+  options.groups = 32;
+  options.entries = 1024;
+  options.devices[0] = options.devices[1] = 4;
+  tiny_check(session_open(&session, &options, SESSION_PLAN));
+  plan_node_make(session.model, 1024, &node);
+  assert_true(node.paper_full == 134217728);
+  assert_true(node.paper == 35520512);
+  assert_true(node.codebooks == 2.0 * 134217728); /* in 32 bits */
+  assert_true(node.cache_full == 2 * node.paper_full);
+  assert_true(node.cache == 2 * 33554432.0 + 1966080.0); /* own in 32 bits, the same codes */
+  assert_true(node.weights > 16e9 && node.weights < 16.2e9);
+  session_close(&session);
+}
+
+static void a_large_model_is_planned_without_its_memory(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_LLAMA);
+  Plan plan;
+  struct rusage usage;
+  options.model = "llama-3-8b";
+  options.dataset = options.tokenizer = NULL;
+  options.context = 16; /* sanitizers touch a part of what activations would take */
+  options.batch = 1;
+  options.groups = 0;
+  options.lora_rank = 16;
+  planned(&options, SESSION_PLAN, &plan);
+  assert_true(plan.parameters > 8.03e9 && plan.frozen > 16e9);
+  assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+  assert_true(usage.ru_maxrss < 1 << 20); /* KiB */
+}
+
+static int make(void **state) {
+  int failed = tiny_make(state);
+  if (failed == 0) tiny_text_files();
+  return failed;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_weights_are_needed),
+      cmocka_unit_test(no_text_is_needed),
+      cmocka_unit_test(frozen_weights_have_no_moments),
+      cmocka_unit_test(a_node_takes_what_the_paper_says),
+      cmocka_unit_test(a_large_model_is_planned_without_its_memory),
+  };
+  return cmocka_run_group_tests(tests, make, tiny_remove);
+}

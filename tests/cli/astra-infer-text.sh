@@ -85,6 +85,19 @@ expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; out "^1 tokens* on 
 expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; out "tokens on 2 of 2 nodes"
 expect "nothing new" 0 -c llama -p "$long" -m 0; out "^0 new tokens"
 
+# ---- text is shown as it comes: that of the first prompt is there while the second one has not been given
+name="streaming"
+mkfifo "$work/pipe"
+"$program" -c "$stories" -p "Once upon a time" --prompt-file - -m 10 -q <"$work/pipe" >"$work/out" 2>"$work/err" &
+exec 3>"$work/pipe"
+for ((i = 0; i < 200; i++)); do [ "$(wc -c <"$work/out")" -lt 10 ] || break; sleep 0.1; done
+out "^, there was a little girl"
+[ "$(wc -l <"$work/out")" -le 1 ] || report "$name: the second text is there before its prompt"
+echo "One day" >&3
+exec 3>&-
+wait $! || report "$name: exit code"
+[ "$(wc -l <"$work/out")" -ge 2 ] || report "$name: no second text"
+
 # ---- perplexity
 export XDG_CACHE_HOME=$work/cache
 expect "perplexity of the story" 0 eval -c "$stories" -d "text:$stories/golden_stdout.txt" -n 1

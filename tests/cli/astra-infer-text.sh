@@ -85,6 +85,19 @@ expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; out "^1 tokens* on 
 expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; out "tokens on 2 of 2 nodes"
 expect "nothing new" 0 -c llama -p "$long" -m 0; out "^0 new tokens"
 
+# ---- text is shown as it comes: that of the first prompt is there while the second one has not been given
+name="streaming"
+mkfifo "$work/pipe"
+"$program" -c "$stories" -p "Once upon a time" --prompt-file - -m 10 -q <"$work/pipe" >"$work/out" 2>"$work/err" &
+exec 3>"$work/pipe"
+for ((i = 0; i < 200; i++)); do [ "$(wc -c <"$work/out")" -lt 10 ] || break; sleep 0.1; done
+out "^, there was a little girl"
+[ "$(wc -l <"$work/out")" -le 1 ] || report "$name: the second text is there before its prompt"
+echo "One day" >&3
+exec 3>&-
+wait $! || report "$name: exit code"
+[ "$(wc -l <"$work/out")" -ge 2 ] || report "$name: no second text"
+
 # ---- perplexity
 export XDG_CACHE_HOME=$work/cache
 expect "perplexity of the story" 0 eval -c "$stories" -d "text:$stories/golden_stdout.txt" -n 1
@@ -107,6 +120,21 @@ expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 6
 expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies pictures"
 expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it text:PATH"
 expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "astra-train --eval-only"
+
+# ---- a byte-level tokenizer, which has an end of text and no begin
+mkdir "$work/bpe" && cp "$work/gpt2/"*.safetensors "$work/gpt2/config.json" "$work/bpe/"
+{ head -c 20000 docs/FORMATS.md; printf 'na\xc3\xafve caf\xc3\xa9s \xe2\x82\xac \xff\n'; } >"$work/utf8.txt"
+"$build/bin/astra-data" tokenizer --vocab 512 --out "$work/tokenizer" "$work/utf8.txt" >"$work/out" 2>"$work/err" || report "no tokenizer"
+cp "$work/tokenizer/"* "$work/bpe/"
+expect "bytes of any text" 0 eval -c bpe -d text:utf8.txt -n 3 --context 16 --json
+if have_python; then
+  left=$(($(wc -c <"$work/utf8.txt") - $(field 'r["bytes"]'))) # what the first token stands for, which nothing predicts
+  [ $left -ge 1 ] && [ $left -le 8 ] || report "$name: $left bytes are missing"
+  expect "text of a special token" 0 -c bpe -n 2 -p '<|endoftext|>' -m 2 --json
+  [ "$(field 'r["prompts"][0]["prompt_tokens"] > 1')" = True ] || report "$name: it became that token"
+  expect "empty prompt" 0 -c bpe -n 2 -p '' -m 2 --json
+  [ "$(field 'r["prompts"][0]["prompt_tokens"]')" = 1 ] || report "$name: not one token"
+fi
 : >"$work/texts/empty.txt"
 expect "empty text" 1 eval -c llama -d text:texts/empty.txt; err "empty.txt"
 expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "tokenizer"

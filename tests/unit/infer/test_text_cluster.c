@@ -394,6 +394,39 @@ static void nodes_share_the_mapped_weights(void **state) {
   close_fixture(&f);
 }
 
+/* A checkpoint of halves: its matrices are never widened as a whole, and go through all nodes and steps as they are in the file. The
+ * emulation computes with the same numbers as floats. */
+static void weights_of_16_bits_stay_so(void **state) {
+  (void)state;
+  const SafeDtype kinds[] = {SAFE_F16, SAFE_BF16};
+  for (int i = 0; i < 4; i++) {
+    Fixture f;
+    open_fixture(&f, i < 2 ? "tiny-gpt2" : "tiny-llama", GROUPS, i < 2 ? SITE_X : SITE_KV);
+    weights_release(&f.weights);
+    assert_int_equal(checkpoint_save(f.sample.model, f.directory, f.sample.codewords, NULL, kinds[i % 2]), STATUS_OK);
+    assert_int_equal(checkpoint_load_params(f.sample.model, f.directory, NULL, &(CheckpointReport){0}), STATUS_OK);
+    assert_int_equal(checkpoint_load_codebooks(&f.sample.config, f.directory, f.sample.codewords), STATUS_OK);
+    for (int set = 0; set < BLOCKS * config_sites(&f.sample.config); set++) codebook_refresh(&f.sample.books[set]);
+    assert_int_equal(weights_load(&f.weights, f.directory), STATUS_OK);
+    const ParamSet *set = model_params(f.weights.model);
+    for (size_t p = 0; p < set->count; p++) {
+      const Tensor *tensor = &set->list[p].tensor;
+      bool matrix = tensor->dims == 2 && !strstr(set->list[p].name, "wpe");
+      assert_true(!matrix || (tensor->narrow && !tensor->value));
+    }
+    Leader *leader = start(&f, 4, NULL, false, 20);
+    compare_last(&f, leader, 2, 29);
+    compare_prompt(&f, leader, 14, 10);
+    for (int d = 0; d < 4; d++) {
+      long resident, own;
+      pages_of(leader_pid(leader, d), "model.safetensors", &resident, &own);
+      assert_true(resident > 0 && own == 0);
+    }
+    stop(leader);
+    close_fixture(&f);
+  }
+}
+
 /* The first one is the largest; shorter ones fit into what it took. */
 static void nothing_is_allocated_after_the_first_request(void **state) {
   (void)state;
@@ -573,6 +606,7 @@ int main(void) {
                                      cmocka_unit_test(codes_go_to_the_nodes_behind_alone),
                                      cmocka_unit_test(the_cache_takes_what_the_paper_says),
                                      cmocka_unit_test(nodes_share_the_mapped_weights),
+                                     cmocka_unit_test(weights_of_16_bits_stay_so),
                                      cmocka_unit_test(nothing_is_allocated_after_the_first_request),
                                      cmocka_unit_test(two_scores_under_way),
                                      cmocka_unit_test(what_does_not_fit_is_refused),

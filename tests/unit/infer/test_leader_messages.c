@@ -1,0 +1,163 @@
+/* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
+ * theirs, ids that no vocabulary has. No processes: messages go straight to where the links would bring them. */
+#include "infer/leader_parts.h"
+#include <cmocka.h>
+#include <string.h>
+
+enum { NODES = 3, VOCABULARY = 11, TOKENS = 9, BATCH = 2 };
+
+typedef struct Fixture {
+  ModelConfig config;
+  Weights weights;
+  TokenSplit split;
+  Leader leader;
+  bool ready[NODES], arrived[NODES];
+  uint64_t progress[NODES];
+  char complaints[NODES][WIRE_TEXT + 1];
+  NodeStatistics nodes[NODES];
+  RequestShare shares[NODES];
+  uint8_t results[NODES][1024], *result_of[NODES];
+  int32_t made[TOKENS];
+  Link link;
+} Fixture;
+
+/* Request 1 is under way, of 5 tokens; node 2 has the last one. */
+static void open_fixture(Fixture *f, uint8_t kind) {
+  *f = (Fixture){.config = {.vocabulary = VOCABULARY, .context = TOKENS, .blocks = 2, .width = 4}, .split = {NODES, {1, 1, 1}}};
+  f->weights.config = &f->config;
+  f->leader = (Leader){.setup = {.weights = &f->weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS},
+                       .nodes = NODES,
+                       .submitted = 1,
+                       .ready = f->ready,
+                       .progress = f->progress,
+                       .complainer = -1,
+                       .accused = -1,
+                       .complaints = f->complaints,
+                       .made = f->made};
+  for (int d = 0; d < NODES; d++) {
+    f->result_of[d] = f->results[d];
+    f->shares[d] = (RequestShare){.sent_rows = d < 2 ? 2 : 0, .last = d == 2};
+  }
+  f->leader.requests[1] = (LeaderRequest){.number = 1,
+                                          .results = f->result_of,
+                                          .arrived = f->arrived,
+                                          .nodes = f->nodes,
+                                          .shares = f->shares,
+                                          .request = {.kind = kind, .batch = 1, .tokens = 5}};
+  link_clear(&f->link);
+}
+
+static Status hand_over(Fixture *f, int node, WireHeader header, const uint8_t *payload) {
+  uint8_t *place = NULL;
+  f->link.peer = node;
+  TRY(leader_messages_sink.place(&f->leader, &f->link, &header, &place));
+  assert_non_null(place);
+  if (payload) memcpy(place, payload, header.bytes);
+  return leader_messages_sink.deliver(&f->leader, &f->link, &header, place);
+}
+
+static Status hand_token(Fixture *f, int node, uint32_t request, uint32_t number, uint32_t id, uint32_t bytes) {
+  uint8_t payload[8] = {0};
+  wire_put_u32(payload, id);
+  return hand_over(f, node, (WireHeader){.kind = WIRE_TOKEN, .sender = (uint8_t)node, .request = request, .count = number, .bytes = bytes},
+                   payload);
+}
+
+static void tokens_of_the_last_node_in_order(void **state) {
+  (void)state;
+  Fixture f;
+  open_fixture(&f, WIRE_PROMPT);
+  for (uint32_t i = 1; i <= TOKENS; i++) assert_int_equal(hand_token(&f, 2, 1, i, i, 4), STATUS_OK);
+  assert_int_equal(f.leader.made_count, TOKENS);
+  for (int i = 0; i < TOKENS; i++) assert_int_equal(f.made[i], i + 1);
+  assert_int_equal(hand_token(&f, 2, 1, TOKENS + 1, 1, 4), STATUS_BAD_VALUE); /* more than fit */
+}
+
+static void tokens_that_nobody_waits_for(void **state) {
+  (void)state;
+  const struct {
+    int node;
+    uint32_t request, number, id, bytes;
+  } faults[] = {{0, 1, 1, 1, 4}, {2, 2, 1, 1, 4}, {2, 0, 1, 1, 4},          {2, 1, 2, 1, 4},         {2, 1, 0, 1, 4},
+                {2, 1, 1, 1, 8}, {2, 1, 1, 1, 0}, {2, 1, 1, VOCABULARY, 4}, {2, 1, 1, UINT32_MAX, 4}};
+  Fixture f;
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    open_fixture(&f, WIRE_PROMPT);
+    if (hand_token(&f, faults[i].node, faults[i].request, faults[i].number, faults[i].id, faults[i].bytes) != STATUS_BAD_VALUE)
+      fail_msg("fault %d was accepted", (int)i);
+    assert_int_equal(f.leader.made_count, 0);
+  }
+  open_fixture(&f, WIRE_SCORE); /* no prompt */
+  assert_int_equal(hand_token(&f, 2, 1, 1, 1, 4), STATUS_BAD_VALUE);
+  open_fixture(&f, WIRE_PROMPT);
+  f.arrived[2] = true; /* its result is there: it has said that it is done */
+  assert_int_equal(hand_token(&f, 2, 1, 1, 1, 4), STATUS_BAD_VALUE);
+}
+
+static void results_have_the_length_of_their_request(void **state) {
+  (void)state;
+  const struct {
+    uint8_t kind;
+    int node;
+    uint32_t bytes;
+  } rows[] = {{WIRE_PROMPT, 0, WIRE_STATISTICS + REQUEST_DECODING},
+              {WIRE_PROMPT, 2, WIRE_STATISTICS + REQUEST_DECODING},
+              {WIRE_SCORE, 1, WIRE_STATISTICS + REQUEST_SCORE},
+              {WIRE_LAST, 0, WIRE_STATISTICS},
+              {WIRE_LAST, 2, WIRE_STATISTICS + 4 * VOCABULARY}};
+  const uint8_t payload[1024] = {0};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Fixture f;
+    WireHeader header = {.kind = WIRE_RESULT, .sender = (uint8_t)rows[i].node, .request = 1, .count = 1, .bytes = rows[i].bytes};
+    open_fixture(&f, rows[i].kind);
+    WireHeader wrong = header;
+    wrong.bytes -= 4;
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    wrong = header, wrong.bytes += 4;
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    wrong = header, wrong.count = 2;
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    wrong = header, wrong.request = 2;
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    wrong = header, wrong.sender = (uint8_t)((rows[i].node + 1) % NODES);
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    assert_false(f.arrived[rows[i].node]);
+    assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_OK);
+    assert_true(f.arrived[rows[i].node]);
+    assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_BAD_VALUE); /* once */
+  }
+}
+
+static void a_complaint_shows_no_control_characters(void **state) {
+  (void)state;
+  Fixture f;
+  const char text[] = "bad\x1b[2Jthing\n";
+  open_fixture(&f, WIRE_PROMPT);
+  WireHeader header = {.kind = WIRE_ERROR, .sender = 1, .count = 3, .bytes = sizeof text - 1};
+  assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_OK);
+  assert_string_equal(f.complaints[1], "bad [2Jthing ");
+  assert_int_equal(f.leader.complainer, 1);
+  assert_int_equal(f.leader.accused, 2);
+  header.count = NODES + 1;
+  assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
+}
+
+static void what_no_node_says(void **state) {
+  (void)state;
+  Fixture f;
+  const uint8_t kinds[] = {WIRE_REQUEST, WIRE_CODES, WIRE_BYE, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_STOP};
+  open_fixture(&f, WIRE_PROMPT);
+  for (size_t i = 0; i < sizeof kinds; i++)
+    assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = kinds[i], .sender = 1, .request = 1}, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 2, .request = 1}, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 1, .request = 1}, NULL), STATUS_OK);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_HELLO, .sender = 1}, NULL), STATUS_OK);
+  assert_true(f.ready[1] && !f.ready[0]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_last_node_in_order), cmocka_unit_test(tokens_that_nobody_waits_for),
+                                     cmocka_unit_test(results_have_the_length_of_their_request),
+                                     cmocka_unit_test(a_complaint_shows_no_control_characters), cmocka_unit_test(what_no_node_says)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

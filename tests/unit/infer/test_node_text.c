@@ -1,0 +1,220 @@
+/* A node process of a language model by itself, with this test as its leader: what it answers to the byte, what it says of ids and settings
+ * that cannot be, and that a leader who breaks the protocol is left. */
+#include "infer/link.h"
+#include "infer/node.h"
+#include "infer/request.h"
+#include "sample_cluster.h"
+#include <cmocka.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { VOCABULARY = 512, BATCH = 3, TOKENS = 20, MOST = 4096 };
+
+typedef struct Fixture {
+  char directory[64];
+  SampleCluster sample;
+  Weights weights;
+  TokenSplit split;
+  pid_t pid;
+  int control;
+} Fixture;
+
+/* False where the stream ends. */
+static bool read_all(int fd, void *to, size_t size) {
+  for (size_t got = 0; got < size;) {
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&waiting, 1, 20000), 1);
+    ssize_t n = read(fd, (char *)to + got, size - got);
+    if (n <= 0) return false;
+    got += (size_t)n;
+  }
+  return true;
+}
+
+/* The next message that is no sign of life. */
+static bool receive(const Fixture *f, WireHeader *header, uint8_t payload[MOST]) {
+  uint8_t bytes[WIRE_HEADER];
+  do {
+    if (!read_all(f->control, bytes, sizeof bytes)) return false;
+    assert_int_equal(wire_parse(bytes, MOST, header), STATUS_OK);
+    if (header->bytes && !read_all(f->control, payload, header->bytes)) return false;
+  } while (header->kind == WIRE_PROGRESS);
+  return true;
+}
+
+static void open_fixture(Fixture *f) {
+  ModelConfig config = {0};
+  int pair[2];
+  WireHeader header;
+  uint8_t payload[MOST];
+  strcpy(f->directory, "/tmp/astra-node-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(sample_config(&config, "tiny-gpt2", 0, 2, 1, CLASS_NONE), STATUS_OK);
+  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
+  assert_int_equal(token_split_init(&f->split, 1, NULL), STATUS_OK);
+  config_release(&config);
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  NodeSetup setup = {.weights = &f->weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS, .timeout = 5, .threads = 1};
+  f->pid = fork();
+  if (f->pid == 0) {
+    close(pair[0]);
+    _exit(node_run(&setup, 0, pair[1], (int[]){-1}));
+  }
+  close(pair[1]);
+  f->control = pair[0];
+  assert_true(receive(f, &header, payload));
+  assert_int_equal(header.kind, WIRE_HELLO);
+}
+
+/* The process must end by itself within the time limit of the test. */
+static void close_fixture(Fixture *f) {
+  char command[128];
+  int ended;
+  close(f->control);
+  assert_int_equal(waitpid(f->pid, &ended, 0), f->pid);
+  assert_true(WIFEXITED(ended));
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  snprintf(command, sizeof command, "rm -rf %s", f->directory);
+  assert_int_equal(system(command), 0);
+}
+
+/* A message of `bytes` of payload, of which at most MOST are sent. */
+static void send_message(const Fixture *f, WireHeader header, const uint8_t *payload) {
+  uint8_t message[WIRE_HEADER + MOST];
+  size_t bytes = header.bytes < MOST ? header.bytes : MOST;
+  header.sender = WIRE_LEADER;
+  wire_pack(&header, message);
+  memcpy(message + WIRE_HEADER, payload, bytes);
+  (void)!write(f->control, message, WIRE_HEADER + bytes); /* it may have left: seen by what follows */
+}
+
+static void put_ids(uint8_t *at, const int32_t *ids, int count) { request_pack_ids(ids, count, at); }
+
+static void answers_have_the_documented_size(void **state) {
+  (void)state;
+  Fixture f;
+  WireHeader header;
+  RequestScore score;
+  uint8_t payload[MOST] = {0};
+  const int32_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 511}, labels[8] = {-1, 2, 3, -1, 5, 6, 7, 511};
+  open_fixture(&f);
+  put_ids(payload, ids, 8);
+  put_ids(payload + 32, labels, 8);
+  send_message(&f, (WireHeader){.kind = WIRE_SCORE, .request = 1, .count = 2, .bytes = 64}, payload);
+  assert_true(receive(&f, &header, payload));
+  assert_int_equal(header.kind, WIRE_RESULT);
+  assert_int_equal(header.count, 2);
+  assert_int_equal(header.bytes, WIRE_STATISTICS + 24);
+  assert_int_equal(request_parse_score(payload + WIRE_STATISTICS, &score), STATUS_OK);
+  assert_int_equal(score.counted, 6);
+  assert_true(score.loss > 6 * 3 && score.loss < 6 * 12); /* about ln 512 each */
+  put_ids(payload, ids, 3);
+  send_message(&f, (WireHeader){.kind = WIRE_LAST, .request = 2, .count = 1, .bytes = 12}, payload);
+  assert_true(receive(&f, &header, payload));
+  assert_int_equal(header.bytes, WIRE_STATISTICS + VOCABULARY * 4);
+  close_fixture(&f);
+}
+
+static void tokens_come_one_by_one(void **state) {
+  (void)state;
+  Fixture f;
+  WireHeader header;
+  uint8_t payload[MOST] = {0};
+  Sampling sampling = {.most = 4, .vocabulary = VOCABULARY, .top_p = 1};
+  open_fixture(&f);
+  request_pack_sampling(&sampling, payload);
+  put_ids(payload + REQUEST_SAMPLING, (const int32_t[]){5, 6, 7}, 3);
+  send_message(&f, (WireHeader){.kind = WIRE_PROMPT, .request = 1, .count = 1, .bytes = REQUEST_SAMPLING + 12}, payload);
+  for (uint32_t i = 1; i <= 4; i++) {
+    assert_true(receive(&f, &header, payload));
+    assert_int_equal(header.kind, WIRE_TOKEN);
+    assert_int_equal(header.count, i);
+    assert_int_equal(header.bytes, 4);
+    assert_true(wire_get_u32(payload) < VOCABULARY);
+  }
+  assert_true(receive(&f, &header, payload));
+  assert_int_equal(header.kind, WIRE_RESULT);
+  assert_int_equal(header.bytes, WIRE_STATISTICS + REQUEST_DECODING);
+  close_fixture(&f);
+}
+
+/* Well-formed, but its content cannot be: the node says why. */
+static void what_cannot_be_is_named(void **state) {
+  (void)state;
+  const struct {
+    uint8_t kind;
+    int place; /* of the 4 bytes that are changed */
+    uint32_t value;
+    const char *message;
+  } faults[] = {{WIRE_LAST, 4, VOCABULARY, "id 512"},
+                {WIRE_LAST, 0, UINT32_MAX, "id -1"},
+                {WIRE_SCORE, 12, (uint32_t)-2, "id -2"},
+                {WIRE_SCORE, 8, VOCABULARY, "id 512"},
+                {WIRE_PROMPT, REQUEST_SAMPLING, VOCABULARY, "id 512"},
+                {WIRE_PROMPT, 0, TOKENS + 1, "settings"},
+                {WIRE_PROMPT, 4, 0, "settings"},
+                {WIRE_PROMPT, 4, VOCABULARY + 1, "settings"},
+                {WIRE_PROMPT, 12, CONFIG_ENDS + 1, "settings"},
+                {WIRE_PROMPT, 24, 0x7fc00000, "settings"}, /* a temperature that is no number */
+                {WIRE_PROMPT, 28, 0x40000000, "settings"} /* top p 2 */};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    Fixture f;
+    WireHeader header;
+    uint8_t payload[MOST] = {0};
+    Sampling sampling = {.most = 4, .vocabulary = VOCABULARY, .top_p = 1};
+    uint32_t bytes = faults[i].kind == WIRE_PROMPT ? REQUEST_SAMPLING + 8 : faults[i].kind == WIRE_SCORE ? 16 : 8;
+    open_fixture(&f);
+    if (faults[i].kind == WIRE_PROMPT) request_pack_sampling(&sampling, payload);
+    wire_put_u32(payload + faults[i].place, faults[i].value);
+    send_message(&f, (WireHeader){.kind = faults[i].kind, .request = 1, .count = 1, .bytes = bytes}, payload);
+    assert_true(receive(&f, &header, payload));
+    assert_int_equal(header.kind, WIRE_ERROR);
+    payload[header.bytes] = 0;
+    if (!strstr((char *)payload, faults[i].message)) fail_msg("'%s' does not say '%s'", (char *)payload, faults[i].message);
+    close_fixture(&f);
+  }
+}
+
+static void a_leader_that_breaks_the_protocol_is_left(void **state) {
+  (void)state;
+  const WireHeader faults[] = {{.kind = WIRE_LAST, .request = 1, .count = 1, .bytes = 0},
+                               {.kind = WIRE_LAST, .request = 1, .count = 0, .bytes = 8},
+                               {.kind = WIRE_LAST, .request = 1, .count = 1, .bytes = 6},
+                               {.kind = WIRE_LAST, .request = 1, .count = 3, .bytes = 16},
+                               {.kind = WIRE_LAST, .request = 1, .count = 1, .bytes = 4 * (TOKENS + 1)},
+                               {.kind = WIRE_LAST, .request = 1, .count = BATCH + 1, .bytes = 4 * (BATCH + 1)},
+                               {.kind = WIRE_LAST, .request = 2, .count = 1, .bytes = 8},
+                               {.kind = WIRE_LAST, .request = 1, .count = 1, .bytes = UINT32_MAX},
+                               {.kind = WIRE_LAST, .flags = WIRE_WANT_CODES, .request = 1, .count = 1, .bytes = 8},
+                               {.kind = WIRE_SCORE, .request = 1, .count = 1, .bytes = 12},
+                               {.kind = WIRE_PROMPT, .request = 1, .count = 1, .bytes = REQUEST_SAMPLING},
+                               {.kind = WIRE_PROMPT, .request = 1, .count = 2, .bytes = REQUEST_SAMPLING + 8},
+                               {.kind = WIRE_PROMPT, .request = 1, .count = 1, .bytes = 8},
+                               {.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 8},
+                               {.kind = WIRE_TOKEN, .request = 1, .count = 1, .bytes = 4},
+                               {.kind = WIRE_STOP, .request = 1, .bytes = 4}};
+  signal(SIGPIPE, SIG_IGN);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    Fixture f;
+    uint8_t end;
+    const uint8_t payload[MOST] = {0};
+    open_fixture(&f);
+    send_message(&f, faults[i], payload);
+    struct pollfd waiting = {.fd = f.control, .events = POLLIN};
+    assert_int_equal(poll(&waiting, 1, 20000), 1);
+    if (read(f.control, &end, 1) > 0) fail_msg("fault %d was answered", (int)i);
+    close_fixture(&f);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(answers_have_the_documented_size), cmocka_unit_test(tokens_come_one_by_one),
+                                     cmocka_unit_test(what_cannot_be_is_named),
+                                     cmocka_unit_test(a_leader_that_breaks_the_protocol_is_left)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

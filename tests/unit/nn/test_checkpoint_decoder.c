@@ -169,6 +169,47 @@ static void bare_models_and_buffers(void **state) {
   }
 }
 
+/* The dtype of the file's only tensor of bytes becomes another one of a byte. */
+static void make_signed(const char *path) {
+  char *image;
+  size_t size;
+  assert_int_equal(files_read(path, 1 << 24, &image, &size), STATUS_OK);
+  char *dtype = memmem(image, size, "\"U8\"", 4);
+  assert_non_null(dtype);
+  dtype[1] = 'I';
+  assert_int_equal(files_write(path, image, size), STATUS_OK);
+  free(image);
+}
+
+/* A mask may have a dtype that is never converted; a parameter may not, and is named. */
+static void dtypes_that_are_not_converted(void **state) {
+  (void)state;
+  static const uint8_t mask[SMALL_WIDTH] = {1};
+  ModelConfig config;
+  CheckpointReport report;
+  Bent bent;
+  small_config(&config, MODEL_GPT2, 0);
+  Model *model = exact_model(&config), *back = empty_model(&config);
+  items_of(&bent, model, "");
+  bent.items[bent.count++] =
+      (SafeItem){.name = "transformer.h.0.attn.bias", .dtype = SAFE_U8, .source = SAFE_U8, .dims = 2, .shape = {4, 4}, .data = mask};
+  save_bent(&bent, "mask.safetensors");
+  make_signed(scratch_path("mask.safetensors"));
+  assert_int_equal(checkpoint_load_params(back, scratch_path("mask.safetensors"), NULL, &report), STATUS_OK);
+  assert_int_equal(report.unused, 0);
+  assert_same(model, back);
+  bent.count--;
+  for (size_t i = 0; i < bent.count; i++)
+    if (strcmp(bent.items[i].name, "transformer.ln_f.weight") == 0)
+      bent.items[i].dtype = bent.items[i].source = SAFE_U8, bent.items[i].data = mask;
+  save_bent(&bent, "signed.safetensors");
+  make_signed(scratch_path("signed.safetensors"));
+  assert_int_equal(checkpoint_load_params(back, scratch_path("signed.safetensors"), NULL, NULL), STATUS_BAD_FILE);
+  assert_message("signed.safetensors: tensor transformer.ln_f.weight is I8");
+  model_free(model);
+  model_free(back);
+}
+
 static void heads_tied_and_not(void **state) {
   (void)state;
   for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
@@ -318,6 +359,7 @@ int main(void) {
       cmocka_unit_test(every_dtype_and_shards),
       cmocka_unit_test(shards_are_limited_and_complete),
       cmocka_unit_test(bare_models_and_buffers),
+      cmocka_unit_test(dtypes_that_are_not_converted),
       cmocka_unit_test(heads_tied_and_not),
       cmocka_unit_test(misfits),
       cmocka_unit_test(a_classifier_from_a_language_model),

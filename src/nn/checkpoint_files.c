@@ -54,19 +54,27 @@ static Status nothing_there(const char *path, bool is_dir) {
       "%s holds no model.safetensors (nor model.safetensors.index.json); PyTorch's .bin files must be saved as safetensors first", path);
 }
 
+static const char *const weights_names[] = {CHECKPOINT_WHOLE, CHECKPOINT_INDEX};
+
+Status checkpoint_find_weights(const char *directory, const char **name) {
+  *name = NULL;
+  for (size_t i = 0; i < sizeof weights_names / sizeof *weights_names && !*name; i++) {
+    char *path = files_join(directory, weights_names[i]);
+    if (!path) return no_memory(directory);
+    if (files_exists(path)) *name = weights_names[i];
+    free(path);
+  }
+  return STATUS_OK;
+}
+
 static Status open_directory(CheckpointFiles *files) {
-  char *whole = files_join(files->path, "model.safetensors"), *index = files_join(files->path, "model.safetensors.index.json");
-  Status status;
-  if (!whole || !index)
-    status = no_memory(files->path);
-  else if (files_exists(whole))
-    status = add_file(files, whole);
-  else if (files_exists(index))
-    status = open_index(files, index);
-  else
-    status = nothing_there(files->path, true);
-  free(whole);
-  free(index);
+  const char *name;
+  TRY(checkpoint_find_weights(files->path, &name));
+  if (!name) return nothing_there(files->path, true);
+  char *path = files_join(files->path, name);
+  if (!path) return no_memory(files->path);
+  Status status = strcmp(name, CHECKPOINT_INDEX) == 0 ? open_index(files, path) : add_file(files, path);
+  free(path);
   return status;
 }
 

@@ -1,7 +1,7 @@
 /* Inside the checkpoint code only: the safetensors files of a checkpoint as one set of tensors. */
 #ifndef NN_CHECKPOINT_FILES_H
 #define NN_CHECKPOINT_FILES_H
-#include "nn/config.h"
+#include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include <stdbool.h>
 
@@ -12,6 +12,10 @@ typedef struct CheckpointFiles {
 } CheckpointFiles;
 
 enum { SHAPE_TEXT = 200 };
+
+/* The names of one file and of an index of shards; where a directory has both, readers take the first. */
+#define CHECKPOINT_WHOLE "model.safetensors"
+#define CHECKPOINT_INDEX "model.safetensors.index.json"
 
 /* path: a .safetensors file, or a directory with model.safetensors or with model.safetensors.index.json and the shards that it names.
  * NOT_FOUND when there is none of these; a missing shard is BAD_FILE and is named. */

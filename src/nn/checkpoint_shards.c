@@ -1,5 +1,6 @@
 /* Writing a checkpoint's tensors in one file or in shards: see checkpoint_shards.h. */
 #include "nn/checkpoint_shards.h"
+#include "nn/checkpoint_files.h"
 #include "nn/safetensors_convert.h"
 #include "nn/shard_index.h"
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 enum { NAME = 64 };
-static const char whole_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
 static const char *const metadata[] = {"format", "pt", NULL};
 
 static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory to save a checkpoint", directory); }
@@ -109,7 +109,7 @@ static json_t *weight_map(const SafeItem *items, size_t count, int64_t most, siz
 static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
   json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(items, count), "weight_map",
                            weight_map(items, count, most, shards));
-  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, *path = files_join(directory, index_name);
+  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, *path = files_join(directory, CHECKPOINT_INDEX);
   Status status = text && path ? files_write(path, text, strlen(text)) : no_memory(directory);
   json_decref(root);
   free(text);
@@ -131,11 +131,11 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
   if (status != STATUS_OK) remove_parts(directory, shards);
   TRY(status);
   TRY(save_index(directory, items, count, most, shards));
-  return remove_file(directory, whole_name); /* a reader would take it first */
+  return remove_file(directory, CHECKPOINT_WHOLE); /* a reader would take it first */
 }
 
 Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t most) {
   if (total_bytes(items, count) > most) return save_shards(directory, items, count, most);
-  TRY(save_file(directory, whole_name, items, count));
-  return remove_file(directory, index_name);
+  TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
+  return remove_file(directory, CHECKPOINT_INDEX);
 }

@@ -109,6 +109,30 @@ static void shards_are_limited_and_complete(void **state) {
   config_release(&config);
 }
 
+/* Codebooks alone would hide what belongs to the shards. */
+static void codebooks_stay_out_of_a_checkpoint(void **state) {
+  (void)state;
+  static const int64_t most[] = {CHECKPOINT_SHARD, 6000};
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  static real books[5 * SMALL_WIDTH * SMALL_BLOCKS];
+  ModelConfig config;
+  const char *name = "";
+  small_config(&config, MODEL_LLAMA, 0);
+  config.astra.groups = 2;
+  Model *model = exact_model(&config);
+  assert_int_equal(checkpoint_find_weights(scratch_path("nowhere"), &name), STATUS_OK);
+  assert_null(name);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(checkpoint_save_sharded(model, scratch_path("taken"), NULL, NULL, SAFE_F32, most[i]), STATUS_OK);
+    assert_int_equal(checkpoint_find_weights(scratch_path("taken"), &name), STATUS_OK);
+    assert_string_equal(name, names[i]);
+    assert_int_equal(checkpoint_save_codebooks(&config, scratch_path("taken"), books, SAFE_F32), STATUS_BAD_VALUE);
+    assert_message(names[i]);
+    assert_false(files_exists(scratch_path("taken/codebooks.safetensors")));
+  }
+  model_free(model);
+}
+
 /* ---- what other writers leave */
 
 typedef struct Bent {
@@ -358,6 +382,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_dtype_and_shards),
       cmocka_unit_test(shards_are_limited_and_complete),
+      cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
       cmocka_unit_test(bare_models_and_buffers),
       cmocka_unit_test(dtypes_that_are_not_converted),
       cmocka_unit_test(heads_tied_and_not),

@@ -73,7 +73,8 @@ static Status open_directory(CheckpointFiles *files) {
   if (!name) return nothing_there(files->path, true);
   char *path = files_join(files->path, name);
   if (!path) return no_memory(files->path);
-  Status status = strcmp(name, CHECKPOINT_INDEX) == 0 ? open_index(files, path) : add_file(files, path);
+  if (strcmp(name, CHECKPOINT_INDEX) == 0) return open_index(files, files->index = path);
+  Status status = add_file(files, path);
   free(path);
   return status;
 }
@@ -96,6 +97,7 @@ void checkpoint_files_close(CheckpointFiles *files) {
   for (size_t i = 0; i < files->count; i++) safetensors_close(&files->list[i]);
   free(files->list);
   free(files->path);
+  free(files->index);
   memset(files, 0, sizeof *files);
 }
 
@@ -173,6 +175,12 @@ const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t
   for (int i = 0; i < dims; i++) used += snprintf(text + used, SHAPE_TEXT - (size_t)used, "%s%lld", i ? ", " : "", (long long)shape[i]);
   snprintf(text + used, SHAPE_TEXT - (size_t)used, "]");
   return text;
+}
+
+Status checkpoint_files_incomplete(const CheckpointFiles *files, const Param *param) {
+  char want[SHAPE_TEXT];
+  return status_set(STATUS_BAD_FILE, "none of the shards that %s names holds tensor %s of shape %s: is a shard missing from it?",
+                    files->index, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape));
 }
 
 Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count) {

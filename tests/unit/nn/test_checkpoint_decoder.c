@@ -109,6 +109,30 @@ static void shards_are_limited_and_complete(void **state) {
   config_release(&config);
 }
 
+/* An index that does not name a shard is to blame, not the kind or depth of the model. */
+static void an_index_that_lacks_a_shard(void **state) {
+  (void)state;
+  static const char index[] = "{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\"}}";
+  ModelConfig config;
+  Model *mapped;
+  CheckpointMapping *mapping;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("lacks"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_true(files_exists(scratch_path("lacks/model-00002-of-00002.safetensors")));
+  assert_int_equal(files_write(scratch_path("lacks/model.safetensors.index.json"), index, sizeof index - 1), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("lacks"), NULL, NULL), STATUS_BAD_FILE);
+  assert_message("none of the shards that ");
+  assert_message("lacks/model.safetensors.index.json names holds tensor model.");
+  assert_message(" of shape [24");
+  assert_message("]: is a shard missing from it?");
+  assert_int_equal(model_new(&mapped, &config), STATUS_OK);
+  assert_int_equal(checkpoint_map_params(mapped, scratch_path("lacks"), &mapping), STATUS_BAD_FILE);
+  assert_message("lacks/model.safetensors.index.json names holds tensor model.");
+  model_free(mapped);
+  model_free(model);
+}
+
 /* Codebooks alone would hide what belongs to the shards. */
 static void codebooks_stay_out_of_a_checkpoint(void **state) {
   (void)state;
@@ -382,6 +406,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_dtype_and_shards),
       cmocka_unit_test(shards_are_limited_and_complete),
+      cmocka_unit_test(an_index_that_lacks_a_shard),
       cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
       cmocka_unit_test(bare_models_and_buffers),
       cmocka_unit_test(dtypes_that_are_not_converted),

@@ -109,6 +109,63 @@ static void shards_are_limited_and_complete(void **state) {
   config_release(&config);
 }
 
+static size_t count_shards(const char *directory) {
+  char **names;
+  size_t count, shards = 0;
+  assert_int_equal(files_list(scratch_path(directory), &names, &count), STATUS_OK);
+  for (size_t i = 0; i < count; i++) shards += strncmp(names[i], "model-", 6) == 0;
+  files_list_free(names, count);
+  return shards;
+}
+
+/* Another count of shards, or none: the old ones go, under those who read them, too. */
+static void old_shards_go(void **state) {
+  (void)state;
+  ModelConfig config;
+  Model *mapped;
+  CheckpointMapping *mapping;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config), *other = small_model(&config, false);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  size_t many = count_shards("old");
+  assert_int_equal(files_write(scratch_path("old/model-1-of-2.safetensors"), "mine", 4), STATUS_OK); /* no shard's name */
+  assert_int_equal(model_new(&mapped, &config), STATUS_OK);
+  assert_int_equal(checkpoint_map_params(mapped, scratch_path("old"), &mapping), STATUS_OK);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_true(many > 2);
+  assert_int_equal(count_shards("old"), 2 + 1);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  assert_int_equal(count_shards("old"), many + 1);
+  assert_int_equal(checkpoint_save(other, scratch_path("old"), NULL, NULL, SAFE_F32), STATUS_OK);
+  assert_int_equal(count_shards("old"), 0 + 1);
+  assert_same(model, mapped);
+  checkpoint_unmap(mapping);
+  model_free(mapped);
+  model_free(other);
+  model_free(model);
+}
+
+/* Stopped while shards get their names (one of them cannot): what is left must not be read as a checkpoint of either. */
+static void no_mixture_of_two(void **state) {
+  (void)state;
+  ModelConfig config;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config), *other = empty_model(&config);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  const char *second = "mixed/model-00002-of-00002.safetensors";
+  assert_int_equal(rename(scratch_path(second), scratch_path("mixed/kept")), 0);
+  assert_int_equal(files_make_dirs(scratch_path(second)), STATUS_OK);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_IO);
+  assert_int_equal(remove(scratch_path(second)), 0);
+  assert_int_equal(rename(scratch_path("mixed/kept"), scratch_path(second)), 0);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("mixed"), NULL, NULL), STATUS_NOT_FOUND);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("mixed"), NULL, NULL), STATUS_OK);
+  assert_same(model, other);
+  model_free(other);
+  model_free(model);
+}
+
 /* An index that does not name a shard is to blame, not the kind or depth of the model. */
 static void an_index_that_lacks_a_shard(void **state) {
   (void)state;
@@ -406,6 +463,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_dtype_and_shards),
       cmocka_unit_test(shards_are_limited_and_complete),
+      cmocka_unit_test(old_shards_go),
+      cmocka_unit_test(no_mixture_of_two),
       cmocka_unit_test(an_index_that_lacks_a_shard),
       cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
       cmocka_unit_test(bare_models_and_buffers),

@@ -204,7 +204,11 @@ static void test_bad_text(void **state) {
   text_testing_put("none.txt", "\n\r\n");
   assert_refused(text_testing_name("text-lines", "none.txt"), TEXT_WHOLE, STATUS_BAD_FILE, "no text");
   text_testing_put("none.txt", "");
-  assert_refused(text_testing_name("text", "none.txt"), TEXT_WHOLE, STATUS_BAD_FILE, "none.txt: no text");
+  for (TextPart part = TEXT_TRAIN; part <= TEXT_WHOLE; part++)
+    assert_refused(text_testing_name("text", "none.txt"), part, STATUS_BAD_FILE, "none.txt: no text in it");
+  text_testing_put("blank/a.txt", "");
+  text_testing_put("blank/b.txt", "");
+  assert_refused(text_testing_name("text", "blank"), TEXT_VALID, STATUS_BAD_FILE, "blank: no text in it");
   text_testing_put("folder/x.md", "");
   assert_refused(text_testing_name("text", "folder"), TEXT_WHOLE, STATUS_NOT_FOUND, "no *.txt");
   assert_refused("text:", TEXT_WHOLE, STATUS_BAD_VALUE, "text:PATH");

@@ -181,11 +181,12 @@ static Status codebooks_config(const TrainOptions *train, ModelConfig *config) {
                     train->codebooks);
 }
 
-static bool holds_weights(const char *directory) {
-  char *path = files_join(directory, "model.safetensors");
-  bool there = path != NULL && files_exists(path);
-  free(path);
-  return there;
+/* Without --model: the checkpoint that the codebooks are part of. */
+static Status find_model(TrainOptions *train) {
+  const char *weights = NULL;
+  if (train->model == NULL) TRY(checkpoint_find_weights(train->codebooks, &weights));
+  if (weights) train->model = train->codebooks;
+  return train->model ? STATUS_OK : model_missing();
 }
 
 static Status run_eval(int argc, char **argv) {
@@ -199,8 +200,7 @@ static Status run_eval(int argc, char **argv) {
   train->entries = config.astra.codebook_size;
   train->site = (int)config.astra.site;
   config_release(&config);
-  if (train->model == NULL && holds_weights(train->codebooks)) train->model = train->codebooks;
-  if (train->model == NULL) return model_missing();
+  TRY(find_model(train));
   return with_session(&kmeans, judge_codebooks);
 }
 

@@ -176,6 +176,7 @@ static Status divide_sizes(TextFiles *list, int first, const int64_t *sizes, con
   int64_t total = 0, before = 0, cut = 0;
   for (int i = first; i < list->count; i++) total += sizes[i - first];
   int64_t limit = total - (total + HELD_OUT_PART - 1) / HELD_OUT_PART;
+  if (total == 0) return status_set(STATUS_BAD_FILE, "%s: no text in it", origin);
   int at = first;
   while (at < list->count - 1 && before + sizes[at - first] <= limit) before += sizes[at++ - first];
   TRY(find_cut(list->files[at].path, limit - before, &cut));

@@ -3,7 +3,8 @@
  *   buffer:  | delivered | waiting ......... | room |
  *            0           at                  filled
  *
- * Invariant: bytes of the buffer belong to the file `index`; what was delivered is dropped before the next read. */
+ * Invariant: bytes of the buffer belong to the file `index`; what was delivered is dropped before the next read. The first `scanned` bytes
+ * that wait hold no place to cut at, so that each byte is looked at once, however long the way to such a place is. */
 #include "data/text_source.h"
 #include "base/files.h"
 #include "data/text_reader.h"
@@ -26,7 +27,7 @@ struct TextSource {
   bool open_document; /* a block was delivered and did not end its document */
   bool any;           /* a block with text was delivered */
   char *buffer;
-  size_t at, filled, room;
+  size_t at, filled, room, scanned;
 };
 
 static const char prefix_text[] = "text:", prefix_lines[] = "text-lines:";
@@ -105,7 +106,7 @@ static void next_file(TextSource *source, int index) {
   text_reader_close(source->reader);
   source->reader = NULL;
   source->index = index;
-  source->at = source->filled = 0;
+  source->at = source->filled = source->scanned = 0;
   source->drained = source->open_document = false;
 }
 
@@ -158,13 +159,19 @@ static Status read_more(TextSource *source) {
 static void deliver(TextSource *source, TextBlock *block, size_t bytes, size_t behind, bool ends) {
   *block = (TextBlock){source->buffer + source->at, bytes, ends};
   source->at += bytes + behind;
+  source->scanned = 0;
   source->open_document = !ends;
 }
 
-/* A place in text[0..size) before a space and a letter, the last one; 0: none. */
-static size_t find_cut(const char *text, size_t size) {
-  for (size_t i = size >= 2 ? size - 2 : 0; i > 0; i--) {
-    if (text[i] == ' ' && isalpha((unsigned char)text[i + 1])) return i;
+/* A place in text[0..size) before a space and a letter, the last one; 0: none. text[0..scanned) is known to hold none; a space at its end
+ * had no letter behind it yet. */
+static size_t find_cut(const char *text, size_t scanned, size_t size) {
+  size_t from = scanned > 1 ? scanned - 1 : 1;
+  for (size_t end = size - 1; end > from;) {
+    const char *space = memrchr(text + from, ' ', end - from);
+    if (!space) return 0;
+    end = (size_t)(space - text);
+    if (isalpha((unsigned char)space[1])) return end;
   }
   return 0;
 }
@@ -173,7 +180,8 @@ static size_t find_cut(const char *text, size_t size) {
 static bool take_line(TextSource *source, TextBlock *block) {
   const char *text = source->buffer + source->at;
   size_t waiting = source->filled - source->at;
-  const char *end = memchr(text, '\n', waiting);
+  const char *end = memchr(text + source->scanned, '\n', waiting - source->scanned);
+  source->scanned = waiting;
   if (!end && !(source->drained && waiting)) return false;
   size_t length = end ? (size_t)(end - text) : waiting, kept = length;
   if (kept && text[kept - 1] == '\r') kept--;
@@ -189,7 +197,9 @@ static bool take_piece(TextSource *source, TextBlock *block) {
     deliver(source, block, waiting, 0, true);
     return true;
   }
-  size_t cut = !source->whole && waiting >= SOURCE_BLOCK ? find_cut(source->buffer + source->at, waiting) : 0;
+  if (source->whole || waiting < SOURCE_BLOCK) return false;
+  size_t cut = find_cut(source->buffer + source->at, source->scanned, waiting);
+  source->scanned = waiting;
   if (cut) deliver(source, block, cut, 0, false);
   return cut > 0;
 }

@@ -154,7 +154,7 @@ static Status open_in(TokenCache *cache, const char *directory, TokenCacheFacts 
       status = make_file(path, facts, source, encoder, quiet);
       if (status == STATUS_OK) status = load(cache, path, facts);
     } else {
-      log_warning("%s cannot be written; the tokens are kept for this run only (--cache-dir names another place)", directory);
+      log_warning("%s cannot be written; the tokens are kept for this run only (XDG_CACHE_HOME names another place)", directory);
       status = make_unnamed(cache, facts, source, encoder, quiet);
     }
   }
@@ -168,7 +168,7 @@ static Status open_cache(TokenCache *cache, TextSource *source, const TextEncode
   TRY(token_cache_file_encoder(&facts, encoder));
   char *directory = options->directory ? strdup(options->directory) : default_directory();
   if (!directory) {
-    log_warning("neither XDG_CACHE_HOME nor HOME is set; the tokens are kept for this run only (--cache-dir names a place)");
+    log_warning("neither XDG_CACHE_HOME nor HOME is set; the tokens are kept for this run only");
     return make_unnamed(cache, &facts, source, encoder, options->quiet);
   }
   Status status = open_in(cache, directory, &facts, source, encoder, options->quiet);

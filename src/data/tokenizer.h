@@ -39,7 +39,8 @@ int32_t tokenizer_end(const Tokenizer *tokenizer);
 const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
 
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
- * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. */
+ * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing written: the
+ * directory holds another file that tokenizer_open would prefer. */
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
 
 #endif

@@ -1,7 +1,9 @@
 /* Which files a tokenizer is kept in. Invariant: tokenizer_open of the directory finds these files and not others that it would prefer. */
 #include "base/files.h"
 #include "data/tokenizer_model.h"
+#include <fnmatch.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef Status Write(const Tokenizer *tokenizer, const char *path);
 
@@ -23,29 +25,42 @@ static Status write_file(const Tokenizer *tokenizer, const char *directory, cons
   return status;
 }
 
-/* Another tokenizer that would be found first. */
-static Status check_free(const char *directory) {
-  static const char *const preferred[] = {"tokenizer.json", "vocab.json", "encoder.json", NULL};
-  for (const char *const *name = preferred; *name; name++) {
-    char *path = files_join(directory, *name);
-    if (!path) return status_set(STATUS_NO_MEMORY, "no memory for a path");
-    bool taken = files_exists(path);
-    free(path);
-    if (taken)
-      return status_set(STATUS_BAD_VALUE, "%s: its %s belongs to another tokenizer; move it away or choose another directory", directory,
-                        *name);
+/* Whether tokenizer_open would take `name` before `own`, or could not choose between the two. */
+static bool stands_before(const char *name, const char *own) {
+  static const char *const order[] = {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tok*.bin", NULL};
+  if (strcmp(name, own) == 0) return false;
+  for (const char *const *pattern = order; *pattern; pattern++) {
+    if (fnmatch(*pattern, name, FNM_PERIOD) == 0) return true;
+    if (fnmatch(*pattern, own, FNM_PERIOD) == 0) return false;
   }
-  return STATUS_OK;
+  return false;
+}
+
+/* Another tokenizer that would be found instead of the one in the file `own`. */
+static Status check_free(const char *directory, const char *own) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    if (stands_before(names[i], own))
+      status = status_set(STATUS_BAD_VALUE, "%s: its %s belongs to another tokenizer; move it away or choose another directory", directory,
+                          names[i]);
+  files_list_free(names, count);
+  return status;
+}
+
+static Status save_scores(const Tokenizer *tokenizer, const char *directory) {
+  char name[32];
+  snprintf(name, sizeof name, "tok%d.bin", (int)tokenizer->pieces.count);
+  TRY(check_free(directory, name));
+  return write_file(tokenizer, directory, name, tokenizer_scores_write);
 }
 
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory) {
   TRY(files_make_dirs(directory));
-  if (tokenizer->kind != TOKENIZER_MERGES) TRY(check_free(directory));
-  if (tokenizer->kind == TOKENIZER_SCORES) {
-    char name[32];
-    snprintf(name, sizeof name, "tok%d.bin", (int)tokenizer->pieces.count);
-    return write_file(tokenizer, directory, name, tokenizer_scores_write);
-  }
+  if (tokenizer->kind == TOKENIZER_SCORES) return save_scores(tokenizer, directory);
+  if (tokenizer->kind == TOKENIZER_RANKS) TRY(check_free(directory, ranks_file->name));
   bool gpt2 = tokenizer->pattern == BPE_PATTERN_GPT2 && !tokenizer->whole;
   const Output *output = tokenizer->kind == TOKENIZER_RANKS ? ranks_file : gpt2 ? gpt2_files : json_file;
   for (; output->name; output++) TRY(write_file(tokenizer, directory, output->name, output->write));

@@ -30,7 +30,10 @@ static Status shape_error(const CheckpointFiles *files, const Param *param, cons
 static Status absent_error(const CheckpointFiles *files, const Param *param) {
   char want[SHAPE_TEXT];
   const char *question = "is this a checkpoint of the same kind and depth as the model?";
-  if (strcmp(param->name, "lm_head.weight") == 0) question = "is tie_word_embeddings true in its own config.json?";
+  if (strcmp(param->name, "lm_head.weight") == 0)
+    question = "is tie_word_embeddings true in its own config.json?";
+  else if (files->index)
+    return checkpoint_files_incomplete(files, param);
   return status_set(STATUS_BAD_FILE, "%s: there is no tensor %s of shape %s; %s", files->path, param->name,
                     checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), question);
 }

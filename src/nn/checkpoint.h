@@ -5,6 +5,10 @@
 #define NN_CHECKPOINT_H
 #include "nn/model.h"
 
+/* The file that a directory's weights begin with, model.safetensors or else model.safetensors.index.json, in *name, or NULL: it holds none.
+ * What a reader of the directory would open; the file itself is not looked at. NO_MEMORY is the only failure. */
+Status checkpoint_find_weights(const char *directory, const char **name);
+
 typedef struct CheckpointReport {
   bool new_head;          /* the head was absent or of another class count and has been initialised anew */
   bool resized_positions; /* position embeddings were interpolated (bicubic) to another image size */
@@ -41,7 +45,7 @@ Status checkpoint_save_sharded(Model *model, const char *directory, const real *
                                int64_t most_bytes); /* of a shard */
 
 /* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
- * holds a model.safetensors is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
+ * holds weights (checkpoint_find_weights) is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);
 Status checkpoint_refuse_codebooks(const char *directory); /* that check alone, for before the work */
 

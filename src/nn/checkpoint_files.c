@@ -54,19 +54,28 @@ static Status nothing_there(const char *path, bool is_dir) {
       "%s holds no model.safetensors (nor model.safetensors.index.json); PyTorch's .bin files must be saved as safetensors first", path);
 }
 
+static const char *const weights_names[] = {CHECKPOINT_WHOLE, CHECKPOINT_INDEX};
+
+Status checkpoint_find_weights(const char *directory, const char **name) {
+  *name = NULL;
+  for (size_t i = 0; i < sizeof weights_names / sizeof *weights_names && !*name; i++) {
+    char *path = files_join(directory, weights_names[i]);
+    if (!path) return no_memory(directory);
+    if (files_exists(path)) *name = weights_names[i];
+    free(path);
+  }
+  return STATUS_OK;
+}
+
 static Status open_directory(CheckpointFiles *files) {
-  char *whole = files_join(files->path, "model.safetensors"), *index = files_join(files->path, "model.safetensors.index.json");
-  Status status;
-  if (!whole || !index)
-    status = no_memory(files->path);
-  else if (files_exists(whole))
-    status = add_file(files, whole);
-  else if (files_exists(index))
-    status = open_index(files, index);
-  else
-    status = nothing_there(files->path, true);
-  free(whole);
-  free(index);
+  const char *name;
+  TRY(checkpoint_find_weights(files->path, &name));
+  if (!name) return nothing_there(files->path, true);
+  char *path = files_join(files->path, name);
+  if (!path) return no_memory(files->path);
+  if (strcmp(name, CHECKPOINT_INDEX) == 0) return open_index(files, files->index = path);
+  Status status = add_file(files, path);
+  free(path);
   return status;
 }
 
@@ -88,6 +97,7 @@ void checkpoint_files_close(CheckpointFiles *files) {
   for (size_t i = 0; i < files->count; i++) safetensors_close(&files->list[i]);
   free(files->list);
   free(files->path);
+  free(files->index);
   memset(files, 0, sizeof *files);
 }
 
@@ -165,6 +175,12 @@ const char *checkpoint_shape_text(char text[SHAPE_TEXT], int dims, const int64_t
   for (int i = 0; i < dims; i++) used += snprintf(text + used, SHAPE_TEXT - (size_t)used, "%s%lld", i ? ", " : "", (long long)shape[i]);
   snprintf(text + used, SHAPE_TEXT - (size_t)used, "]");
   return text;
+}
+
+Status checkpoint_files_incomplete(const CheckpointFiles *files, const Param *param) {
+  char want[SHAPE_TEXT];
+  return status_set(STATUS_BAD_FILE, "none of the shards that %s names holds tensor %s of shape %s: is a shard missing from it?",
+                    files->index, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape));
 }
 
 Status checkpoint_check_finite(const char *path, const char *name, const real *value, int64_t count) {

@@ -1,17 +1,22 @@
 /* Inside the checkpoint code only: the safetensors files of a checkpoint as one set of tensors. */
 #ifndef NN_CHECKPOINT_FILES_H
 #define NN_CHECKPOINT_FILES_H
-#include "nn/config.h"
+#include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include <stdbool.h>
 
 typedef struct CheckpointFiles {
-  char *path; /* as the user gave it: for messages */
+  char *path;  /* as the user gave it: for messages */
+  char *index; /* the index that named the files, or NULL: for messages */
   SafeFile *list;
   size_t count;
 } CheckpointFiles;
 
 enum { SHAPE_TEXT = 200 };
+
+/* The names of one file and of an index of shards; where a directory has both, readers take the first. */
+#define CHECKPOINT_WHOLE "model.safetensors"
+#define CHECKPOINT_INDEX "model.safetensors.index.json"
 
 /* path: a .safetensors file, or a directory with model.safetensors or with model.safetensors.index.json and the shards that it names.
  * NOT_FOUND when there is none of these; a missing shard is BAD_FILE and is named. */
@@ -20,6 +25,9 @@ void checkpoint_files_close(CheckpointFiles *files); /* accepts a zeroed one */
 
 /* By its Hugging Face name, or without "vit.", "transformer." or "model." (as the bare models save it). NULL: absent. */
 const SafeTensor *checkpoint_files_find(const CheckpointFiles *files, const char *name);
+
+/* BAD_FILE for a tensor that is in none of the shards that the files' index names. */
+Status checkpoint_files_incomplete(const CheckpointFiles *files, const Param *param);
 
 /* How many codebooks there are, and how many other tensors that say something. Not counted are what follows from the configuration (masks
  * "attn.bias" and "attn.masked_bias", "rotary_emb.inv_freq") and, of a model whose head is its token table, a second copy of that. */

@@ -33,6 +33,7 @@ static Status find_fitting(const CheckpointFiles *files, const Param *param, con
   char have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
   *tensor = checkpoint_files_find(files, param->name);
   if (*tensor && checkpoint_same_shape(*tensor, param->tensor.dims, param->tensor.shape)) return STATUS_OK;
+  if (!*tensor && files->index) return checkpoint_files_incomplete(files, param);
   if (*tensor) checkpoint_shape_text(have, (*tensor)->dims, (*tensor)->shape);
   return status_set(STATUS_BAD_FILE,
                     "%s: config.json asks for tensor %s of shape %s, the file has %s; run astra-train with --init on this checkpoint first",

@@ -138,13 +138,10 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
 }
 
 Status checkpoint_refuse_codebooks(const char *directory) {
-  char *path = files_join(directory, "model.safetensors");
-  if (!path) return status_set(STATUS_NO_MEMORY, "%s: no memory to save codebooks", directory);
-  bool there = files_exists(path);
-  free(path);
-  if (!there) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%s holds a checkpoint (model.safetensors): codebooks alone go into a directory of their own",
-                    directory);
+  const char *name;
+  TRY(checkpoint_find_weights(directory, &name));
+  if (!name) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s holds a checkpoint (%s): codebooks alone go into a directory of their own", directory, name);
 }
 
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype) {

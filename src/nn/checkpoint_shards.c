@@ -1,5 +1,6 @@
 /* Writing a checkpoint's tensors in one file or in shards: see checkpoint_shards.h. */
 #include "nn/checkpoint_shards.h"
+#include "nn/checkpoint_files.h"
 #include "nn/safetensors_convert.h"
 #include "nn/shard_index.h"
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 enum { NAME = 64 };
-static const char whole_name[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
 static const char *const metadata[] = {"format", "pt", NULL};
 
 static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory to save a checkpoint", directory); }
@@ -62,6 +62,29 @@ static Status remove_file(const char *directory, const char *name) {
   return status;
 }
 
+/* ---- what an earlier checkpoint left */
+
+/* A shard's name, but not of one of the `shards` new ones. */
+static bool is_old_shard(const char *name, size_t shards) {
+  size_t shard, of;
+  char same[NAME];
+  if (sscanf(name, "model-%5zu-of-%5zu.", &shard, &of) != 2) return false;
+  shard_name(same, shard - 1, of);
+  return strcmp(name, same) == 0 && !(of == shards && shard >= 1 && shard <= shards);
+}
+
+/* Those who have them mapped keep them. */
+static Status remove_old_shards(const char *directory, size_t shards) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    if (is_old_shard(names[i], shards)) status = remove_file(directory, names[i]);
+  files_list_free(names, count);
+  return status;
+}
+
 /* ---- shards: first NAME.part, so that no shard of the old checkpoint is replaced before all of the new one are on the disk */
 
 static Status save_parts(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
@@ -109,7 +132,7 @@ static json_t *weight_map(const SafeItem *items, size_t count, int64_t most, siz
 static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
   json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(items, count), "weight_map",
                            weight_map(items, count, most, shards));
-  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, *path = files_join(directory, index_name);
+  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, *path = files_join(directory, CHECKPOINT_INDEX);
   Status status = text && path ? files_write(path, text, strlen(text)) : no_memory(directory);
   json_decref(root);
   free(text);
@@ -123,6 +146,7 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
     return status_set(STATUS_BAD_VALUE, "%s: %zu shards, where at most %d are accepted; choose larger ones", directory, shards,
                       (int)SHARD_INDEX_MOST);
   Status status = save_parts(directory, items, count, most, shards);
+  if (status == STATUS_OK) status = remove_file(directory, CHECKPOINT_INDEX); /* half renamed, it would name shards of two checkpoints */
   for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) {
     char name[NAME];
     shard_name(name, shard, shards);
@@ -131,11 +155,13 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
   if (status != STATUS_OK) remove_parts(directory, shards);
   TRY(status);
   TRY(save_index(directory, items, count, most, shards));
-  return remove_file(directory, whole_name); /* a reader would take it first */
+  TRY(remove_file(directory, CHECKPOINT_WHOLE)); /* a reader would take it first */
+  return remove_old_shards(directory, shards);
 }
 
 Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t most) {
   if (total_bytes(items, count) > most) return save_shards(directory, items, count, most);
-  TRY(save_file(directory, whole_name, items, count));
-  return remove_file(directory, index_name);
+  TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
+  TRY(remove_file(directory, CHECKPOINT_INDEX));
+  return remove_old_shards(directory, 0);
 }

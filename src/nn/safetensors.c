@@ -56,7 +56,7 @@ static Status read_entry(SafeTensor *tensor, const char *name, const json_t *ent
   const char *dtype = json_string_value(json_object_get(entry, "dtype"));
   if (!dtype) return status_set(STATUS_BAD_FILE, "%s: tensor %.100s has no dtype", part->origin, name);
   if (!safe_dtype_find(dtype, &tensor->dtype))
-    return status_set(STATUS_BAD_FILE, "%s: dtype %.20s of tensor %.100s is not supported; supported are %s", part->origin, dtype, name,
+    return status_set(STATUS_BAD_FILE, "%s: dtype %.20s of tensor %.100s is not known; known are %s", part->origin, dtype, name,
                       safe_dtype_names());
   tensor->name = strdup(name);
   if (!tensor->name) return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", part->origin);
@@ -186,9 +186,9 @@ const SafeTensor *safetensors_find(const SafeFile *file, const char *name) {
 }
 
 static Status convert(const SafeTensor *tensor, SafeDtype to, void *out) {
-  if (safe_dtype_is_float(tensor->dtype) != safe_dtype_is_float(to))
+  if (!safe_dtype_agree(tensor->dtype, to))
     return status_set(STATUS_BAD_FILE, "tensor %.100s is %s where %s is needed", tensor->name, safe_dtype_name(tensor->dtype),
-                      safe_dtype_is_float(to) ? "a float type" : "a type of whole numbers");
+                      safe_dtype_is_float(to) ? "F32, F16, BF16 or F64" : "I32, I64 or U8");
   int64_t at;
   safe_convert(to, out, tensor->dtype, tensor->data, tensor->count, &at);
   if (at < 0) return STATUS_OK;

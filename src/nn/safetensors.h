@@ -8,7 +8,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum SafeDtype { SAFE_F32, SAFE_F16, SAFE_BF16, SAFE_F64, SAFE_I32, SAFE_I64, SAFE_U8 } SafeDtype;
+/* Those from SAFE_BOOL on are known, so that a file that holds them is read, but not converted. Published ones that are not here have
+ * several numbers in a byte. */
+typedef enum SafeDtype {
+  SAFE_F32,
+  SAFE_F16,
+  SAFE_BF16,
+  SAFE_F64,
+  SAFE_I32,
+  SAFE_I64,
+  SAFE_U8,
+  SAFE_BOOL,
+  SAFE_I8,
+  SAFE_I16,
+  SAFE_U16,
+  SAFE_U32,
+  SAFE_U64,
+  SAFE_C64,
+  SAFE_F8_E4M3,
+  SAFE_F8_E5M2,
+  SAFE_F8_E8M0
+} SafeDtype;
 enum { SAFE_DIMS = 8 };
 
 typedef struct SafeTensor {

@@ -163,23 +163,43 @@ static int64_t store_u8(uint8_t *out, const int64_t *wide, int64_t count) {
 typedef struct Dtype {
   const char *name;
   size_t bytes;
-  LoadFloat *load_float; /* NULL for integers */
+  LoadFloat *load_float; /* NULL for integers, and for what is not converted */
   StoreFloat *store_float;
-  LoadWhole *load_whole; /* NULL for floats */
+  LoadWhole *load_whole; /* NULL for floats, and for what is not converted */
   StoreWhole *store_whole;
 } Dtype;
 
 static const Dtype dtypes[SAFE_DTYPES] = {
-    [SAFE_F32] = {"F32", 4, load_f32, store_f32, NULL, NULL},     [SAFE_F16] = {"F16", 2, load_f16, store_f16, NULL, NULL},
-    [SAFE_BF16] = {"BF16", 2, load_bf16, store_bf16, NULL, NULL}, [SAFE_F64] = {"F64", 8, load_f64, store_f64, NULL, NULL},
-    [SAFE_I32] = {"I32", 4, NULL, NULL, load_i32, store_i32},     [SAFE_I64] = {"I64", 8, NULL, NULL, load_i64, store_i64},
+    [SAFE_F32] = {"F32", 4, load_f32, store_f32, NULL, NULL},
+    [SAFE_F16] = {"F16", 2, load_f16, store_f16, NULL, NULL},
+    [SAFE_BF16] = {"BF16", 2, load_bf16, store_bf16, NULL, NULL},
+    [SAFE_F64] = {"F64", 8, load_f64, store_f64, NULL, NULL},
+    [SAFE_I32] = {"I32", 4, NULL, NULL, load_i32, store_i32},
+    [SAFE_I64] = {"I64", 8, NULL, NULL, load_i64, store_i64},
     [SAFE_U8] = {"U8", 1, NULL, NULL, load_u8, store_u8},
+    [SAFE_BOOL] = {.name = "BOOL", .bytes = 1},
+    [SAFE_I8] = {.name = "I8", .bytes = 1},
+    [SAFE_I16] = {.name = "I16", .bytes = 2},
+    [SAFE_U16] = {.name = "U16", .bytes = 2},
+    [SAFE_U32] = {.name = "U32", .bytes = 4},
+    [SAFE_U64] = {.name = "U64", .bytes = 8},
+    [SAFE_C64] = {.name = "C64", .bytes = 8},
+    [SAFE_F8_E4M3] = {.name = "F8_E4M3", .bytes = 1},
+    [SAFE_F8_E5M2] = {.name = "F8_E5M2", .bytes = 1},
+    [SAFE_F8_E8M0] = {.name = "F8_E8M0", .bytes = 1},
 };
 
 const char *safe_dtype_name(SafeDtype dtype) { return dtypes[dtype].name; }
 size_t safe_dtype_bytes(SafeDtype dtype) { return dtypes[dtype].bytes; }
 bool safe_dtype_is_float(SafeDtype dtype) { return dtypes[dtype].load_float != NULL; }
-const char *safe_dtype_names(void) { return "F32, F16, BF16, F64, I32, I64, U8"; }
+
+bool safe_dtype_agree(SafeDtype a, SafeDtype b) {
+  return (dtypes[a].load_float && dtypes[b].load_float) || (dtypes[a].load_whole && dtypes[b].load_whole);
+}
+
+const char *safe_dtype_names(void) {
+  return "F32, F16, BF16, F64, I32, I64, U8, BOOL, I8, I16, U16, U32, U64, C64, F8_E4M3, F8_E5M2, F8_E8M0";
+}
 
 bool safe_dtype_find(const char *name, SafeDtype *dtype) {
   for (int i = 0; i < SAFE_DTYPES; i++)

@@ -22,7 +22,7 @@ typedef struct Planned {
 
 static Status plan_item(Planned *planned, const SafeItem *item, size_t index, const char *path) {
   int64_t count = 1, bytes;
-  bool sane = item->dims >= 0 && item->dims <= SAFE_DIMS && safe_dtype_is_float(item->dtype) == safe_dtype_is_float(item->source);
+  bool sane = item->dims >= 0 && item->dims <= SAFE_DIMS && safe_dtype_agree(item->dtype, item->source);
   for (int i = 0; sane && i < item->dims; i++) sane = item->shape[i] >= 0 && !__builtin_mul_overflow(count, item->shape[i], &count);
   if (!sane || __builtin_mul_overflow(count, (int64_t)safe_dtype_bytes(item->dtype), &bytes))
     return status_set(STATUS_BAD_VALUE, "%s: tensor %.100s has a shape or dtype that cannot be written", path, item->name);

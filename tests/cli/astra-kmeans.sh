@@ -98,6 +98,12 @@ expect "eval of a checkpoint, which holds its model" 0 eval --codebooks trained 
 expect "show of a checkpoint" 0 show --codebooks trained; out "4 groups x 32 codewords"
 expect "init into a checkpoint" 1 init "${tiny[@]}" -g 4 -k 16 --out trained; err "trained holds a checkpoint"
 ! grep -q k-means "$work/err" || report "clustered for a directory that holds a checkpoint"
+mkdir sharded && cp trained/*.json sharded/ && cp trained/model.safetensors sharded/model-00001-of-00001.safetensors
+echo '{"weight_map": {"classifier.bias": "model-00001-of-00001.safetensors"}}' >sharded/model.safetensors.index.json
+cp sharded/config.json before
+expect "eval of a checkpoint in shards" 0 eval --codebooks sharded --dataset "$data" -q; out "^mean "
+expect "init into a checkpoint in shards" 1 init "${tiny[@]}" -g 4 -k 16 --out sharded; err "sharded holds a checkpoint (model.safetensors.index.json)"
+cmp -s before sharded/config.json || report "the checkpoint's configuration was replaced"
 run "training with other groups" 1 "$bin/astra-train" "${tiny[@]}" -g 8 -k 32 --codebooks books --max-steps 1 --out none -q
 err "astra.layers.0.x.codebook"
 

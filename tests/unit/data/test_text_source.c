@@ -1,8 +1,28 @@
-/* Corpora: which files a path means, documents, parts that share nothing and lose nothing, .gz, and bad text. */
+/* Corpora: which files a path means, documents, parts that share nothing and lose nothing, .gz, and bad text; how often each byte is looked
+ * at. */
 #include "data/text_reader.h"
 #include "data/text_source.h"
 #include "text_testing.h"
 #include <sys/stat.h>
+
+/* The C library's, but counting the bytes that they look at. */
+static int64_t looked_at;
+
+void *memchr(const void *text, int byte, size_t size) {
+  const unsigned char *at = text;
+  size_t i = 0;
+  while (i < size && at[i] != (unsigned char)byte) i++;
+  looked_at += (int64_t)(i < size ? i + 1 : size);
+  return i < size ? (void *)(uintptr_t)(at + i) : NULL;
+}
+
+void *memrchr(const void *text, int byte, size_t size) {
+  const unsigned char *at = text;
+  size_t i = size;
+  while (i > 0 && at[i - 1] != (unsigned char)byte) i--;
+  looked_at += (int64_t)(i > 0 ? size - i + 1 : size);
+  return i > 0 ? (void *)(uintptr_t)(at + i - 1) : NULL;
+}
 
 static int set_up(void **state) {
   if (testing_make_folder(state) != 0) return -1;
@@ -177,6 +197,53 @@ static void test_blocks(void **state) {
   free(text);
 }
 
+/* Reads `name` to its end: how many bytes came in how many blocks, and how many were looked at for each that came. */
+static double looks_for_each(const char *name, size_t expected, int blocks) {
+  TextSource *source;
+  TextBlock block;
+  size_t bytes = 0;
+  looked_at = 0;
+  assert_ok(text_source_open(&source, name, NULL, TEXT_WHOLE));
+  text_source_start(source, false);
+  for (bool more = true; more; bytes += block.bytes, blocks -= more) assert_ok(text_source_next(source, &block, &more));
+  text_source_close(source);
+  assert_int_equal(bytes, expected);
+  assert_int_equal(blocks, 0);
+  return (double)looked_at / (double)bytes;
+}
+
+/* Without a place to cut at nothing is looked at again after every further megabyte: once for that place, and twice by the reader, which
+ * looks for NUL bytes and counts lines. */
+static void test_long_ways_to_a_cut(void **state) {
+  (void)state;
+  enum { LONG_WAY = 12 << 20 };
+  char *text = malloc(LONG_WAY + 3);
+  assert_non_null(text);
+  memset(text, '7', LONG_WAY);
+  for (int i = 0; i < LONG_WAY; i += 10) text[i] = ' ';
+  strcpy(text + LONG_WAY, "\nx");
+  text_testing_put("digits.txt", text);
+  double looks = looks_for_each(text_testing_name("text", "digits.txt"), LONG_WAY + 2, 1);
+  if (looks > 3.1) fail_msg("a text without a letter: each byte is looked at %.1f times", looks);
+  looks = looks_for_each(text_testing_name("text-lines", "digits.txt"), LONG_WAY + 1, 2);
+  if (looks > 3.1) fail_msg("a long line: each byte is looked at %.1f times", looks);
+  free(text);
+}
+
+/* A space that ends what was looked at is a place to cut at when a letter comes. */
+static void test_cut_between_reads(void **state) {
+  (void)state;
+  enum { MEGABYTE = 1 << 20 };
+  char *text = malloc(2 * MEGABYTE + 1);
+  assert_non_null(text);
+  memset(text, '7', 2 * MEGABYTE);
+  memcpy(text + MEGABYTE - 1, " x", 2);
+  text[2 * MEGABYTE] = 0;
+  text_testing_put("between.txt", text);
+  looks_for_each(text_testing_name("text", "between.txt"), 2 * MEGABYTE, 2);
+  free(text);
+}
+
 static void test_counts(void **state) {
   (void)state;
   TextSource *source;
@@ -204,7 +271,11 @@ static void test_bad_text(void **state) {
   text_testing_put("none.txt", "\n\r\n");
   assert_refused(text_testing_name("text-lines", "none.txt"), TEXT_WHOLE, STATUS_BAD_FILE, "no text");
   text_testing_put("none.txt", "");
-  assert_refused(text_testing_name("text", "none.txt"), TEXT_WHOLE, STATUS_BAD_FILE, "none.txt: no text");
+  for (TextPart part = TEXT_TRAIN; part <= TEXT_WHOLE; part++)
+    assert_refused(text_testing_name("text", "none.txt"), part, STATUS_BAD_FILE, "none.txt: no text in it");
+  text_testing_put("blank/a.txt", "");
+  text_testing_put("blank/b.txt", "");
+  assert_refused(text_testing_name("text", "blank"), TEXT_VALID, STATUS_BAD_FILE, "blank: no text in it");
   text_testing_put("folder/x.md", "");
   assert_refused(text_testing_name("text", "folder"), TEXT_WHOLE, STATUS_NOT_FOUND, "no *.txt");
   assert_refused("text:", TEXT_WHOLE, STATUS_BAD_VALUE, "text:PATH");
@@ -277,6 +348,8 @@ int main(void) {
                                      cmocka_unit_test(test_last_twentieth),
                                      cmocka_unit_test(test_twentieth_of_a_folder),
                                      cmocka_unit_test(test_blocks),
+                                     cmocka_unit_test(test_long_ways_to_a_cut),
+                                     cmocka_unit_test(test_cut_between_reads),
                                      cmocka_unit_test(test_counts),
                                      cmocka_unit_test(test_bad_text),
                                      cmocka_unit_test(test_broken_archives),

@@ -113,6 +113,32 @@ static void test_damage_is_mended(void **state) {
   }
 }
 
+/* What the call writes to stderr; freed by the caller. */
+static char *warnings_of(TokenCache **cache, TextSource *source, const TextEncoder *encoder, const char *directory) {
+  char *text;
+  size_t size;
+  fflush(stderr);
+  int kept = dup(STDERR_FILENO);
+  assert_non_null(freopen(testing_path("stderr"), "w", stderr));
+  Status status = token_cache_open(cache, source, encoder, &(TokenCacheOptions){directory, true});
+  fflush(stderr);
+  assert_true(dup2(kept, STDERR_FILENO) >= 0);
+  close(kept);
+  assert_ok(status);
+  assert_ok(files_read(testing_path("stderr"), 1 << 16, &text, &size));
+  return text;
+}
+
+/* The warning names what the place comes from, and no option: no program has one. */
+static void assert_warns(TextSource *source, const TextEncoder *encoder, const char *directory, const char *words) {
+  TokenCache *cache;
+  char *text = warnings_of(&cache, source, encoder, directory);
+  if (!strstr(text, "for this run only") || !strstr(text, words) || strstr(text, "--")) fail_msg("%s", text);
+  free(text);
+  assert_tokens(cache, (int32_t[]){'a', 'b', 'c'}, 3);
+  token_cache_close(cache);
+}
+
 static void test_place_that_cannot_be_written(void **state) {
   (void)state;
   TextEncoder encoder = text_testing_encoder(&calls);
@@ -120,14 +146,12 @@ static void test_place_that_cannot_be_written(void **state) {
   TextSource *source;
   TokenCache *cache;
   assert_ok(text_source_open(&source, text_testing_name("text", "e.txt"), NULL, TEXT_WHOLE));
-  assert_ok(token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){"/dev/null/none", true}));
-  assert_tokens(cache, (int32_t[]){'a', 'b', 'c'}, 3);
-  token_cache_close(cache);
+  assert_warns(source, &encoder, "/dev/null/none", "/dev/null/none cannot be written");
+  setenv("XDG_CACHE_HOME", "/dev/null/xdg", 1);
+  assert_warns(source, &encoder, NULL, "XDG_CACHE_HOME names another place");
   unsetenv("XDG_CACHE_HOME");
   unsetenv("HOME");
-  assert_ok(token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){NULL, true}));
-  assert_tokens(cache, (int32_t[]){'a', 'b', 'c'}, 3);
-  token_cache_close(cache);
+  assert_warns(source, &encoder, NULL, "neither XDG_CACHE_HOME nor HOME is set");
   setenv("XDG_CACHE_HOME", testing_path("xdg"), 1);
   assert_ok(token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){NULL, true}));
   assert_true(files_is_dir(testing_path("xdg/astra/tokens")));

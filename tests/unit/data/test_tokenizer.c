@@ -244,7 +244,29 @@ static void test_saved_files_read_back(void **state) {
   tokenizer_close(again);
   assert_int_equal(strlen(tokenizer_fingerprint(gpt2)), 64);
   assert_string_not_equal(tokenizer_fingerprint(gpt2), tokenizer_fingerprint(llama3));
-  assert_fails(tokenizer_save(llama3, testing_path("saved-gpt2")), STATUS_BAD_VALUE, "tokenizer.json");
+}
+
+/* What is saved is what is opened later, or nothing is. */
+static void test_saved_beside_another(void **state) {
+  (void)state;
+  static const struct {
+    const char *there;
+    bool bars_ranks, bars_scores;
+  } cases[] = {{"tokenizer.json", true, true}, {"vocab.json", true, true},   {"encoder.json", true, true}, {"tokenizer.model", false, true},
+               {"tok32000.bin", false, true},  {"tok512.bin", false, false}, {".tok1.bin", false, false},  {"vocab.bpe", false, false}};
+  Tokenizer *const all[] = {llama3, stories};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int j = 0; j < 2; j++) {
+      char folder[64], file[128];
+      snprintf(folder, sizeof folder, "beside-%zu-%d", i, j);
+      snprintf(file, sizeof file, "%s/%s", folder, cases[i].there);
+      testing_write(file, "x", 1);
+      if (j == 0 ? cases[i].bars_ranks : cases[i].bars_scores)
+        assert_fails(tokenizer_save(all[j], testing_path(folder)), STATUS_BAD_VALUE, cases[i].there);
+      else
+        check_saved(all[j], folder, (const char *const[]){NULL});
+    }
+  }
 }
 
 typedef struct Job {
@@ -295,6 +317,7 @@ int main(void) {
                                      cmocka_unit_test(test_ids_out_of_range),
                                      cmocka_unit_test(test_pieces),
                                      cmocka_unit_test(test_saved_files_read_back),
+                                     cmocka_unit_test(test_saved_beside_another),
                                      cmocka_unit_test(test_threads_share_a_tokenizer)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

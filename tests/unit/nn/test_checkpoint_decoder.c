@@ -109,6 +109,111 @@ static void shards_are_limited_and_complete(void **state) {
   config_release(&config);
 }
 
+static size_t count_shards(const char *directory) {
+  char **names;
+  size_t count, shards = 0;
+  assert_int_equal(files_list(scratch_path(directory), &names, &count), STATUS_OK);
+  for (size_t i = 0; i < count; i++) shards += strncmp(names[i], "model-", 6) == 0;
+  files_list_free(names, count);
+  return shards;
+}
+
+/* Another count of shards, or none: the old ones go, under those who read them, too. */
+static void old_shards_go(void **state) {
+  (void)state;
+  ModelConfig config;
+  Model *mapped;
+  CheckpointMapping *mapping;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config), *other = small_model(&config, false);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  size_t many = count_shards("old");
+  assert_int_equal(files_write(scratch_path("old/model-1-of-2.safetensors"), "mine", 4), STATUS_OK); /* no shard's name */
+  assert_int_equal(model_new(&mapped, &config), STATUS_OK);
+  assert_int_equal(checkpoint_map_params(mapped, scratch_path("old"), &mapping), STATUS_OK);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_true(many > 2);
+  assert_int_equal(count_shards("old"), 2 + 1);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("old"), NULL, NULL, SAFE_F32, 6000), STATUS_OK);
+  assert_int_equal(count_shards("old"), many + 1);
+  assert_int_equal(checkpoint_save(other, scratch_path("old"), NULL, NULL, SAFE_F32), STATUS_OK);
+  assert_int_equal(count_shards("old"), 0 + 1);
+  assert_same(model, mapped);
+  checkpoint_unmap(mapping);
+  model_free(mapped);
+  model_free(other);
+  model_free(model);
+}
+
+/* Stopped while shards get their names (one of them cannot): what is left must not be read as a checkpoint of either. */
+static void no_mixture_of_two(void **state) {
+  (void)state;
+  ModelConfig config;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config), *other = empty_model(&config);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  const char *second = "mixed/model-00002-of-00002.safetensors";
+  assert_int_equal(rename(scratch_path(second), scratch_path("mixed/kept")), 0);
+  assert_int_equal(files_make_dirs(scratch_path(second)), STATUS_OK);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_IO);
+  assert_int_equal(remove(scratch_path(second)), 0);
+  assert_int_equal(rename(scratch_path("mixed/kept"), scratch_path(second)), 0);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("mixed"), NULL, NULL), STATUS_NOT_FOUND);
+  assert_int_equal(checkpoint_save_sharded(other, scratch_path("mixed"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("mixed"), NULL, NULL), STATUS_OK);
+  assert_same(model, other);
+  model_free(other);
+  model_free(model);
+}
+
+/* An index that does not name a shard is to blame, not the kind or depth of the model. */
+static void an_index_that_lacks_a_shard(void **state) {
+  (void)state;
+  static const char index[] = "{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\"}}";
+  ModelConfig config;
+  Model *mapped;
+  CheckpointMapping *mapping;
+  small_config(&config, MODEL_LLAMA, 0);
+  Model *model = exact_model(&config);
+  assert_int_equal(checkpoint_save_sharded(model, scratch_path("lacks"), NULL, NULL, SAFE_F32, 36000), STATUS_OK);
+  assert_true(files_exists(scratch_path("lacks/model-00002-of-00002.safetensors")));
+  assert_int_equal(files_write(scratch_path("lacks/model.safetensors.index.json"), index, sizeof index - 1), STATUS_OK);
+  assert_int_equal(checkpoint_load_params(model, scratch_path("lacks"), NULL, NULL), STATUS_BAD_FILE);
+  assert_message("none of the shards that ");
+  assert_message("lacks/model.safetensors.index.json names holds tensor model.");
+  assert_message(" of shape [24");
+  assert_message("]: is a shard missing from it?");
+  assert_int_equal(model_new(&mapped, &config), STATUS_OK);
+  assert_int_equal(checkpoint_map_params(mapped, scratch_path("lacks"), &mapping), STATUS_BAD_FILE);
+  assert_message("lacks/model.safetensors.index.json names holds tensor model.");
+  model_free(mapped);
+  model_free(model);
+}
+
+/* Codebooks alone would hide what belongs to the shards. */
+static void codebooks_stay_out_of_a_checkpoint(void **state) {
+  (void)state;
+  static const int64_t most[] = {CHECKPOINT_SHARD, 6000};
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  static real books[5 * SMALL_WIDTH * SMALL_BLOCKS];
+  ModelConfig config;
+  const char *name = "";
+  small_config(&config, MODEL_LLAMA, 0);
+  config.astra.groups = 2;
+  Model *model = exact_model(&config);
+  assert_int_equal(checkpoint_find_weights(scratch_path("nowhere"), &name), STATUS_OK);
+  assert_null(name);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(checkpoint_save_sharded(model, scratch_path("taken"), NULL, NULL, SAFE_F32, most[i]), STATUS_OK);
+    assert_int_equal(checkpoint_find_weights(scratch_path("taken"), &name), STATUS_OK);
+    assert_string_equal(name, names[i]);
+    assert_int_equal(checkpoint_save_codebooks(&config, scratch_path("taken"), books, SAFE_F32), STATUS_BAD_VALUE);
+    assert_message(names[i]);
+    assert_false(files_exists(scratch_path("taken/codebooks.safetensors")));
+  }
+  model_free(model);
+}
+
 /* ---- what other writers leave */
 
 typedef struct Bent {
@@ -167,6 +272,47 @@ static void bare_models_and_buffers(void **state) {
     model_free(back);
     config_release(&config);
   }
+}
+
+/* The dtype of the file's only tensor of bytes becomes another one of a byte. */
+static void make_signed(const char *path) {
+  char *image;
+  size_t size;
+  assert_int_equal(files_read(path, 1 << 24, &image, &size), STATUS_OK);
+  char *dtype = memmem(image, size, "\"U8\"", 4);
+  assert_non_null(dtype);
+  dtype[1] = 'I';
+  assert_int_equal(files_write(path, image, size), STATUS_OK);
+  free(image);
+}
+
+/* A mask may have a dtype that is never converted; a parameter may not, and is named. */
+static void dtypes_that_are_not_converted(void **state) {
+  (void)state;
+  static const uint8_t mask[SMALL_WIDTH] = {1};
+  ModelConfig config;
+  CheckpointReport report;
+  Bent bent;
+  small_config(&config, MODEL_GPT2, 0);
+  Model *model = exact_model(&config), *back = empty_model(&config);
+  items_of(&bent, model, "");
+  bent.items[bent.count++] =
+      (SafeItem){.name = "transformer.h.0.attn.bias", .dtype = SAFE_U8, .source = SAFE_U8, .dims = 2, .shape = {4, 4}, .data = mask};
+  save_bent(&bent, "mask.safetensors");
+  make_signed(scratch_path("mask.safetensors"));
+  assert_int_equal(checkpoint_load_params(back, scratch_path("mask.safetensors"), NULL, &report), STATUS_OK);
+  assert_int_equal(report.unused, 0);
+  assert_same(model, back);
+  bent.count--;
+  for (size_t i = 0; i < bent.count; i++)
+    if (strcmp(bent.items[i].name, "transformer.ln_f.weight") == 0)
+      bent.items[i].dtype = bent.items[i].source = SAFE_U8, bent.items[i].data = mask;
+  save_bent(&bent, "signed.safetensors");
+  make_signed(scratch_path("signed.safetensors"));
+  assert_int_equal(checkpoint_load_params(back, scratch_path("signed.safetensors"), NULL, NULL), STATUS_BAD_FILE);
+  assert_message("signed.safetensors: tensor transformer.ln_f.weight is I8");
+  model_free(model);
+  model_free(back);
 }
 
 static void heads_tied_and_not(void **state) {
@@ -317,7 +463,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_dtype_and_shards),
       cmocka_unit_test(shards_are_limited_and_complete),
+      cmocka_unit_test(old_shards_go),
+      cmocka_unit_test(no_mixture_of_two),
+      cmocka_unit_test(an_index_that_lacks_a_shard),
+      cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
       cmocka_unit_test(bare_models_and_buffers),
+      cmocka_unit_test(dtypes_that_are_not_converted),
       cmocka_unit_test(heads_tied_and_not),
       cmocka_unit_test(misfits),
       cmocka_unit_test(a_classifier_from_a_language_model),

@@ -39,7 +39,7 @@ static void check_summary(BenchStep *bench) {
   assert_true(summary.least > 0 && summary.median >= summary.least && summary.processor > 0);
   assert_true(summary.product_share > 0 && summary.product_share <= 1);
   assert_true(summary.flops > 0 && summary.flops_per_second > 0 && summary.activations > 0);
-  assert_float_equal(summary.images_per_second * summary.median, 8, 1e-9);
+  assert_float_equal(summary.units_per_second * summary.median, 8, 1e-9);
   assert_float_equal(summary.training, bench->forward ? 0 : 3 * summary.weights, 0);
 }
 

@@ -57,6 +57,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 0, .most = 65536,
        .help = "samples in a batch; 0: 64 pictures, 8 windows of text"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
+      {OPTION_FLAG, "recompute", 0, &t->recompute, .help = "compute blocks twice in place of keeping their values: less memory"},
       {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100, .help = "highest learning rate"},
       {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12, .help = "linear warm-up, then cosine"},
       {OPTION_REAL, "rate-floor", 0, &t->rate_floor, "PART", .least = 0, .most = 1, .help = "where the cosine ends"},

@@ -106,8 +106,7 @@ static void forward(Session *session) {
   tiny_check(layout_build(&layout, TINY_TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, -1));
   emulate_begin_step(&session->emulation, true);
   ModelInput input = task_input(session->tape, &batch, session->config);
-  model_encode(session->model, session->tape, &input, &layout,
-               &session->emulation.exchange, MODEL_ROWS_CLASS);
+  model_encode(session->model, session->tape, &input, &layout, &session->emulation.exchange, MODEL_ROWS_CLASS);
   tiny_check(tape_status(session->tape));
   assert_int_equal(session->emulation.site[0].rows, LARGE_ROWS);
   layout_release(&layout);

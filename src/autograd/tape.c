@@ -1,8 +1,8 @@
 /* The tape: arena-backed records in a backward-linked list, sticky errors, recycled gradients.
  * Invariant: everything a step allocates lies in the arena above `floor`, and tape_clear releases to it. */
-#include "autograd/tape.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/tape_parts.h"
 #include "base/clock.h"
 #include "base/threads.h"
 #include <math.h>
@@ -11,55 +11,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Record Record;
-struct Record {
-  const OpKind *op;
-  void *data;
-  Tensor *output;
-  Record *before;
-};
-
-/* A gradient array that no tensor uses any more. */
-typedef struct FreeGrad FreeGrad;
-struct FreeGrad {
-  real *data;
-  int64_t count;
-  FreeGrad *next;
-};
-
-struct Tape {
-  Arena *arena;
-  size_t floor;
-  bool recording, planning;
-  Status status;
-  Record *last;
-  FreeGrad *free_grads, *spare_nodes;
-  TapeProfiler *profiler;
-  void *profiler_context;
-};
-
 enum { FILL_GRAIN = 4096 };
 
 Tape *tape_new(Arena *arena) {
   Tape *tape = calloc(1, sizeof *tape);
   if (tape == NULL) return NULL;
-  tape->arena = arena;
+  tape->run.arena = arena;
   tape->floor = arena_mark(arena);
   return tape;
 }
 
 void tape_free(Tape *tape) {
   if (tape == NULL) return;
-  arena_release(tape->arena, tape->floor);
+  arena_release(tape->run.arena, tape->floor);
   free(tape);
 }
 
-void tape_record(Tape *tape, bool recording) { tape->recording = recording; }
-bool tape_recording(const Tape *tape) { return tape->recording; }
+void tape_record(Tape *tape, bool recording) { tape->run.recording = recording; }
+bool tape_recording(const Tape *tape) { return tape->run.recording; }
 void tape_plan(Tape *tape, bool planning) { tape->planning = planning; }
 bool tape_planning(const Tape *tape) { return tape->planning; }
 Status tape_status(const Tape *tape) { return tape->status; }
-size_t tape_peak_bytes(const Tape *tape) { return arena_peak(tape->arena) - tape->floor; }
+size_t tape_peak_bytes(const Tape *tape) { return arena_peak(tape->run.arena) - tape->floor + (tape->inner ? arena_peak(tape->inner) : 0); }
 
 /* ---------------------------------------------------------------- profiling */
 
@@ -77,10 +50,10 @@ void tape_note(Tape *tape, const char *name, TapePhase phase, double begun) {
 /* ---------------------------------------------------------------- records */
 
 void tape_clear(Tape *tape) {
-  arena_release(tape->arena, tape->floor);
+  arena_release(tape->run.arena, tape->floor);
   tape->status = STATUS_OK;
-  tape->last = NULL;
-  tape->free_grads = tape->spare_nodes = NULL;
+  tape->run.last = NULL;
+  tape->run.free_grads = tape->run.spare_nodes = NULL;
 }
 
 Status tape_fail(Tape *tape, Status code, const char *format, ...) {
@@ -96,10 +69,10 @@ Status tape_fail(Tape *tape, Status code, const char *format, ...) {
 
 void *tape_alloc(Tape *tape, size_t bytes) {
   if (tape->status != STATUS_OK) return NULL;
-  void *block = arena_alloc(tape->arena, bytes);
+  void *block = arena_alloc(tape->run.arena, bytes);
   if (block == NULL)
     tape_fail(tape, STATUS_NO_MEMORY, "the step needs more than the %zu MiB reserved for it; use a smaller batch or picture size",
-              arena_reserved(tape->arena) >> 20);
+              arena_reserved(tape->run.arena) >> 20);
   return block;
 }
 
@@ -129,36 +102,39 @@ void tape_apply(Tape *tape, const OpKind *op, void *data, Tensor *output) {
   double begun = tape_clock(tape);
   op->forward(tape, data);
   tape_note(tape, op->name, TAPE_FORWARD, begun);
-  if (!tape->recording || !output->needs_grad || tape->status != STATUS_OK) return;
-  Record *record = tape_alloc(tape, sizeof *record);
+  if (tape->run.recording && output->needs_grad && tape->status == STATUS_OK) tape_remember(tape, op, data, output);
+}
+
+void tape_remember(Tape *tape, const OpKind *op, void *data, Tensor *output) {
+  TapeRecord *record = tape_alloc(tape, sizeof *record);
   if (record == NULL) return;
-  *record = (Record){op, data, output, tape->last};
-  tape->last = record;
+  *record = (TapeRecord){op, data, output, tape->run.last};
+  tape->run.last = record;
 }
 
 /* ---------------------------------------------------------------- gradients */
 
 static real *take_free_grad(Tape *tape, int64_t count) {
-  for (FreeGrad **at = &tape->free_grads; *at != NULL; at = &(*at)->next) {
-    FreeGrad *found = *at;
+  for (TapeFreeGrad **at = &tape->run.free_grads; *at != NULL; at = &(*at)->next) {
+    TapeFreeGrad *found = *at;
     if (found->count != count) continue;
     *at = found->next;
-    found->next = tape->spare_nodes;
-    tape->spare_nodes = found;
+    found->next = tape->run.spare_nodes;
+    tape->run.spare_nodes = found;
     return found->data;
   }
   return tape_alloc(tape, (size_t)count * sizeof(real));
 }
 
 static void give_free_grad(Tape *tape, Tensor *tensor) {
-  FreeGrad *node = tape->spare_nodes;
+  TapeFreeGrad *node = tape->run.spare_nodes;
   if (node != NULL)
-    tape->spare_nodes = node->next;
+    tape->run.spare_nodes = node->next;
   else
     node = tape_alloc(tape, sizeof *node);
   if (node == NULL) return;
-  *node = (FreeGrad){tensor->grad, tensor_count(tensor), tape->free_grads};
-  tape->free_grads = node;
+  *node = (TapeFreeGrad){tensor->grad, tensor_count(tensor), tape->run.free_grads};
+  tape->run.free_grads = node;
   tensor->grad = NULL;
   tensor->grad_filled = false;
 }
@@ -216,14 +192,18 @@ Status tape_backward(Tape *tape, Tensor *loss) {
   real *seed = tape_grad(tape, loss, &add);
   if (seed == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the loss does not depend on any parameter");
   *seed = 1;
-  for (Record *record = tape->last; record != NULL && tape->status == STATUS_OK; record = record->before) {
+  tape_run_records(tape);
+  return tape->status;
+}
+
+void tape_run_records(Tape *tape) {
+  for (TapeRecord *record = tape->run.last; record != NULL && tape->status == STATUS_OK; record = record->before) {
     if (record->output->grad == NULL) continue; /* nothing flowed back to it */
     double begun = tape_clock(tape);
     record->op->backward(tape, record->data);
-    tape_note(tape, record->op->name, TAPE_BACKWARD, begun);
+    if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
     if (record->output->grad != NULL) give_free_grad(tape, record->output);
   }
-  return tape->status;
 }
 
 /* ---------------------------------------------------------------- work and scratch */
@@ -240,8 +220,8 @@ void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int6
     matmul(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-size_t tape_scratch_begin(Tape *tape) { return arena_mark(tape->arena); }
-void tape_scratch_end(Tape *tape, size_t mark) { arena_release(tape->arena, mark); }
+size_t tape_scratch_begin(Tape *tape) { return arena_mark(tape->run.arena); }
+void tape_scratch_end(Tape *tape, size_t mark) { arena_release(tape->run.arena, mark); }
 
 static bool all_finite(const Tensor *tensor) {
   int64_t count = tensor_count(tensor);
@@ -252,7 +232,7 @@ static bool all_finite(const Tensor *tensor) {
 
 bool tape_find_not_finite(const Tape *tape, TapeFault *fault) {
   *fault = (TapeFault){0};
-  for (const Record *record = tape->last; record != NULL; record = record->before) {
+  for (const TapeRecord *record = tape->run.last; record != NULL; record = record->before) {
     fault->count++;
     if (all_finite(record->output)) continue;
     fault->op = record->op->name; /* the list runs backwards: the last found is the first made */

@@ -1,5 +1,5 @@
 /* astra-bench: measurements of our own. `step`: how long a training step (or a forward pass) takes, plain and with ASTRA in turns, and how
- * much of it is matrix products. Needs no data: pictures are drawn and weights are random. */
+ * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "cli/bench_report.h"
@@ -10,7 +10,7 @@
 
 static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--groups G] [options]";
 static const char STEP_ABOUT[] =
-    "Times real training steps on drawn pictures and random weights; with --groups the plain model's in turns.";
+    "Times real training steps on drawn pictures or tokens and random weights; with --groups the plain model's in turns.";
 
 enum { STEP_OPTIONS_MOST = 32, CLASSES = 100, STEPS_MOST = 100000, NAME_ROOM = 96 };
 
@@ -27,8 +27,8 @@ static void set_defaults(StepCommand *command, Option table[TRAIN_OPTIONS_MOST])
 }
 
 static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]) {
-  static const char *const what[] = {"model", "image-size", "batch", NULL};
-  static const char *const astra[] = {"groups",      "codebook-size", "devices",          "map",         "counts", "concentration",
+  static const char *const what[] = {"model", "image-size", "context", "batch", NULL};
+  static const char *const astra[] = {"groups",      "codebook-size", "devices",          "map",         "site", "counts", "concentration",
                                       "class-token", "noise",         "noise-covariance", "vq-gradient", NULL};
   static const char *const run[] = {"seed", "threads", "json", NULL};
   const Option own[] = {
@@ -71,14 +71,15 @@ static double most_resident(void) {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024.0 * (double)usage.ru_maxrss : 0;
 }
 
-/* Pictures of the size that the model takes, so that no time goes into resizing them. */
-static Status name_pictures(TrainOptions *train, char name[NAME_ROOM]) {
+/* Random tokens; or pictures of the size that the model takes, so that no time goes into resizing them. */
+static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
   ModelConfig config;
   TRY(files_is_dir(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
+  train->drawn = config_is_decoder(&config);
   long long side = train->image_size > 0 ? train->image_size : config.image;
   config_release(&config);
   snprintf(name, NAME_ROOM, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4LL * train->batch);
-  train->dataset = name;
+  if (!train->drawn) train->dataset = name;
   train->init = "random";
   train->augment = false;
   return STATUS_OK;
@@ -97,7 +98,7 @@ static Status open_side(const StepCommand *command, const TrainOptions *train, B
 static Status measure(StepCommand *command, BenchReport *report) {
   char name[NAME_ROOM];
   TrainOptions train = command->shared.train;
-  TRY(name_pictures(&train, name));
+  TRY(name_samples(&train, name));
   TRY(bench_peak_measure(&report->peak));
   report->sides = train.groups > 0 ? BENCH_SIDES : 1;
   for (int side = 0; side < report->sides; side++) TRY(open_side(command, &train, report, side));

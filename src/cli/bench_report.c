@@ -14,7 +14,7 @@ typedef enum Figure {
   MEDIAN,
   LEAST,
   PROCESSOR,
-  IMAGES,
+  SPEED, /* in the task's unit: label and key begin with it */
   SHARE,
   FAULTS,
   GFLOP,
@@ -34,7 +34,7 @@ static const struct {
     [MEDIAN] = {"milliseconds, median", "milliseconds"},
     [LEAST] = {"milliseconds, least", "milliseconds_least"},
     [PROCESSOR] = {"milliseconds of all threads", "processor_milliseconds"},
-    [IMAGES] = {"images a second", "images_per_second"},
+    [SPEED] = {"%s a second", "%s_per_second"},
     [SHARE] = {"time inside matrix products, %", "product_percent"},
     [FAULTS] = {"page faults", "page_faults"},
     [GFLOP] = {"GFLOP of matrix products", "gflop"},
@@ -47,6 +47,16 @@ static const struct {
     [RESIDENT] = {"MiB most resident until then", "resident_mib"},
 };
 
+enum { FIGURE_NAME = 48 };
+
+/* %s stands for the unit of speed. */
+static const char *named(const char *pattern, const Session *session, char text[FIGURE_NAME]) {
+  size_t at = strcspn(pattern, "%");
+  if (pattern[at] == '\0' || pattern[at + 1] != 's') return pattern;
+  snprintf(text, FIGURE_NAME, "%.*s%s%s", (int)at, pattern, session->task->unit, pattern + at + 2);
+  return text;
+}
+
 static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUNT]) {
   const double mib = 1048576, giga = 1e9;
   BenchSummary summary;
@@ -55,7 +65,7 @@ static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUN
   figure[LEAST] = 1e3 * summary.least;
   figure[PROCESSOR] = 1e3 * summary.processor;
   figure[FAULTS] = summary.faults;
-  figure[IMAGES] = summary.images_per_second;
+  figure[SPEED] = summary.units_per_second;
   figure[SHARE] = 100 * summary.product_share;
   figure[GFLOP] = summary.flops / giga;
   figure[RATE] = summary.flops_per_second / giga;
@@ -94,22 +104,33 @@ static void print_profile(BenchStep *bench, const char *side, double median) {
   printf("  %-34s %10.2f %10.2f %10.2f   (median step %.2f)\n", "together", sum, products, sum - products, median);
 }
 
+/* "224x224", or "1024 tokens" */
+static const char *size_of_sample(const Session *session, char text[FIGURE_NAME]) {
+  long long side = (long long)session->config->image;
+  if (session->task->decoder)
+    snprintf(text, FIGURE_NAME, "%lld tokens", (long long)session->tokens);
+  else
+    snprintf(text, FIGURE_NAME, "%lldx%lld", side, side);
+  return text;
+}
+
 Status bench_report_text(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->bench[BENCH_PLAIN].session;
-  const ModelConfig *config = session->config, *astra = report->bench[report->sides - 1].session.config;
+  const ModelConfig *astra = report->bench[report->sides - 1].session.config;
+  char sample[FIGURE_NAME], name[FIGURE_NAME];
   for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
   printf("machine: %d threads, kernels %s, BLAS kernels %s; products at best %.1f GFLOP/s on one thread, %.1f on all\n", threads_count(),
          kernels()->name, matmul_core(), report->peak.one / 1e9, report->peak.all / 1e9);
-  printf("model:   %s, %lldx%lld, batch %lld, %.2f M parameters\n", session->options.model, (long long)config->image,
-         (long long)config->image, (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
+  printf("model:   %s, %s, batch %lld, %.2f M parameters\n", session->options.model, size_of_sample(session, sample),
+         (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
   if (report->sides > 1)
     printf("astra:   %d groups of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, astra->astra.codebook_size,
            astra->astra.devices_least, astra->astra.devices, astra->astra.noise);
   printf("%-32s %12s %12s %9s\n", report->forward ? "forward pass" : "training step", SIDE_NAMES[BENCH_PLAIN],
          report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");
   for (int i = 0; i < FIGURES_COUNT; i++) {
-    printf("  %-30s %12.1f", FIGURES[i].text, figures[BENCH_PLAIN][i]);
+    printf("  %-30s %12.1f", named(FIGURES[i].text, session, name), figures[BENCH_PLAIN][i]);
     if (report->sides > 1) printf(" %12.1f", figures[BENCH_ASTRA][i]);
     if (report->sides > 1 && figures[BENCH_PLAIN][i] > 0) printf(" %9.2f", ratio(figures, (Figure)i));
     putchar('\n');
@@ -136,7 +157,9 @@ static json_t *profile_json(const BenchStep *bench) {
 
 static json_t *side_json(BenchReport *report, int side, const double figure[FIGURES_COUNT]) {
   json_t *object = json_object();
-  for (int i = 0; i < FIGURES_COUNT; i++) json_object_set_new(object, FIGURES[i].json, json_real(figure[i]));
+  char name[FIGURE_NAME];
+  for (int i = 0; i < FIGURES_COUNT; i++)
+    json_object_set_new(object, named(FIGURES[i].json, &report->bench[side].session, name), json_real(figure[i]));
   if (report->profile) json_object_set_new(object, "profile", profile_json(&report->bench[side]));
   return object;
 }
@@ -144,10 +167,12 @@ static json_t *side_json(BenchReport *report, int side, const double figure[FIGU
 Status bench_report_json(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->bench[BENCH_PLAIN].session;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:b, s:I, s:s, s:s, s:f, s:f}", "model", session->options.model, "image_size",
-                             (json_int_t)session->config->image, "batch", (json_int_t)session->options.batch, "forward", report->forward,
-                             "threads", (json_int_t)threads_count(), "kernels", kernels()->name, "blas", matmul_core(),
-                             "peak_gflops_one_thread", report->peak.one / 1e9, "peak_gflops", report->peak.all / 1e9);
+  bool text_model = session->task->decoder;
+  json_t *object =
+      json_pack("{s:s, s:I, s:I, s:b, s:I, s:s, s:s, s:f, s:f}", "model", session->options.model, text_model ? "context" : "image_size",
+                (json_int_t)(text_model ? session->tokens : session->config->image), "batch", (json_int_t)session->options.batch, "forward",
+                report->forward, "threads", (json_int_t)threads_count(), "kernels", kernels()->name, "blas", matmul_core(),
+                "peak_gflops_one_thread", report->peak.one / 1e9, "peak_gflops", report->peak.all / 1e9);
   for (int side = 0; side < report->sides; side++) {
     figures_of(report, side, figures[side]);
     json_object_set_new(object, SIDE_NAMES[side], side_json(report, side, figures[side]));

@@ -12,6 +12,8 @@ struct Exchange {
   Status (*begin)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h);
   /* The quantised remote tokens, [B, layout->remote, W], in shared order; *lost gets NULL or a [B, remote] mask. */
   Status (*finish)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote, const uint8_t **lost);
+  /* A tensor that it leads from block to block (the commitment so far), for blocks that are computed twice; NULL: none. */
+  Tensor **carried;
 };
 
 #endif

@@ -1,6 +1,7 @@
 /* A model of any kind: see model.h. What the kinds do not share is in vit.c, gpt2.c, llama.c and decoder.c. */
 #include "autograd/ops/ops.h"
 #include "nn/model_parts.h"
+#include "nn/recompute.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -88,7 +89,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
   Tensor *x = embed(model, tape, input, layout);
   int blocks = (int)model->config.blocks;
   for (int index = 0; index < blocks && x != NULL; index++)
-    x = block_forward(&context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
+    x = recompute_block(&context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }

@@ -25,7 +25,8 @@ static Status start_codebooks(Session *session) {
 Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most) {
   *bench = (BenchStep){.forward = forward, .most = most};
   bench->samples = calloc((size_t)most, sizeof *bench->samples);
-  Status status = bench->samples ? session_open(&bench->session, options, !forward) : status_set(STATUS_NO_MEMORY, "no memory for samples");
+  Status status = bench->samples ? session_open(&bench->session, options, forward ? SESSION_LOOK : SESSION_TRAIN)
+                                 : status_set(STATUS_NO_MEMORY, "no memory for samples");
   if (status == STATUS_OK) status = start_codebooks(&bench->session);
   if (status != STATUS_OK) bench_step_close(bench);
   return status;
@@ -122,6 +123,7 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   sample.faults -= before.faults;
   sample.product_seconds = products.seconds;
   sample.flops = products.flops;
+  sample.units = batch.units;
   if (keep && bench->count < bench->most) bench->samples[bench->count++] = sample;
   if (!keep) bench->parts = 0;
   return STATUS_OK;
@@ -156,5 +158,5 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
   summary->processor = sum.processor_seconds / (double)count;
   summary->faults = sum.faults / (double)count;
   summary->flops_per_second = sum.product_seconds > 0 ? sum.flops / sum.product_seconds : 0;
-  summary->images_per_second = (double)bench->session.options.batch / summary->median;
+  summary->units_per_second = (double)bench->samples[0].units / summary->median; /* all batches are alike */
 }

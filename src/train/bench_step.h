@@ -1,5 +1,5 @@
-/* How long a step takes: real training steps (or forward passes) on drawn pictures and random weights, timed one by one, so that two models
- * can be measured in turns. Leaves out: printing, and how fast the machine could be (src/cli). */
+/* How long a step takes: real training steps (or forward passes) on drawn pictures or random tokens and with random weights, timed one by
+ * one, so that two models can be measured in turns. Leaves out: printing, and how fast the machine could be (src/cli). */
 #ifndef TRAIN_BENCH_STEP_H
 #define TRAIN_BENCH_STEP_H
 #include "train/session.h"
@@ -8,6 +8,7 @@ typedef struct BenchSample {
   double seconds, processor_seconds; /* by the clock; of all threads together, which a busy machine disturbs less */
   double product_seconds, flops;     /* of matrix products */
   double faults;                     /* pages that were touched for the first time */
+  int64_t units;                     /* pictures, tokens */
 } BenchSample;
 
 /* The time of one kind of operation in one phase, over all kept steps. */
@@ -31,7 +32,8 @@ typedef struct BenchStep {
 } BenchStep;
 
 /* Opens a session (random weights; codebooks of random normal numbers, which is how activations after a LayerNorm lie) with room for `most`
- * samples. The options name a synthetic data set. After a failure the bench is closed. The bench must not be moved while it profiles. */
+ * samples. The options name a synthetic data set or say `drawn`. After a failure the bench is closed. The bench must not be moved while it
+ * profiles. */
 Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most);
 void bench_step_profile(BenchStep *bench); /* from now on */
 void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
@@ -44,7 +46,7 @@ typedef struct BenchSummary {
   double processor, faults;              /* of a step, on average: seconds of all threads together, page faults */
   double product_share;                  /* of the time, inside matrix products */
   double flops, flops_per_second;        /* of the products: a step's, and while inside them */
-  double images_per_second;              /* at the median */
+  double units_per_second;               /* pictures, tokens: at the median */
   double activations, weights, training; /* bytes: arena, weights, gradients and moments */
 } BenchSummary;
 void bench_step_summary(BenchStep *bench, BenchSummary *summary); /* sorts the samples by time */

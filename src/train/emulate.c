@@ -2,6 +2,7 @@
 #include "train/emulate.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/ops/ops.h"
+#include "autograd/tape_segment.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,26 @@ static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *
     matmul_count_only(rows * site->book.groups, site->book.entries, site->book.width / site->book.groups);
   }
   tape_scratch_end(tape, mark);
+  return STATUS_OK;
+}
+
+/* In training emulate_update wants the tokens after backward: a copy, where their memory goes before. */
+static const real *kept_tokens(const Emulation *emulation, Tape *tape, const Tensor *shared) {
+  if (!emulation->training || !tape_segment_inside(tape)) return shared->value;
+  size_t bytes = (size_t)tensor_count(shared) * sizeof(real);
+  real *copy = tape_segment_keep(tape, bytes);
+  if (copy != NULL && !tape_planning(tape)) memcpy(copy, shared->value, bytes);
+  return copy;
+}
+
+static Status find_codes(const Emulation *emulation, EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
+  site->codes = tape_segment_keep(tape, (size_t)(rows * site->book.groups) * sizeof *site->codes);
+  site->x = kept_tokens(emulation, tape, shared);
+  site->rows = rows;
+  if (site->codes == NULL || site->x == NULL) return tape_status(tape);
+  double begun = tape_clock(tape);
+  TRY(assign(site, tape, rows, shared));
+  tape_note(tape, "nearest codewords", TAPE_FORWARD, begun);
   return STATUS_OK;
 }
 
@@ -49,13 +70,9 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   Tensor *shared = op_gather_rows(tape, h, layout->shared_row, layout->shared_rows);
   if (shared == NULL) return tape_status(tape);
   int64_t rows = tensor_rows(shared);
-  site->codes = tape_alloc(tape, (size_t)(rows * site->book.groups) * sizeof *site->codes);
-  if (site->codes == NULL) return tape_status(tape);
-  double begun = tape_clock(tape);
-  TRY(assign(site, tape, rows, shared));
-  tape_note(tape, "nearest codewords", TAPE_FORWARD, begun);
+  if (!tape_segment_again(tape)) TRY(find_codes(emulation, site, tape, rows, shared));
   real *noise;
-  begun = tape_clock(tape);
+  double begun = tape_clock(tape);
   TRY(draw_noise(emulation, site, tape, rows, &noise));
   if (noise != NULL) tape_note(tape, "noise", TAPE_FORWARD, begun);
   Quantise options = {.codebook = site->book.codewords,
@@ -65,8 +82,6 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
                       .noise = noise,
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;
-  site->x = shared->value;
-  site->rows = rows;
   site->remote = op_quantise(tape, shared, &options, &commitment);
   emulation->commitment = emulation->commitment ? op_add(tape, emulation->commitment, commitment) : commitment;
   return tape_status(tape);
@@ -90,7 +105,10 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
 }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
-  *emulation = (Emulation){.exchange = {begin, finish}, .options = *options, .blocks = (int)config->blocks, .sites = config_sites(config)};
+  *emulation = (Emulation){.exchange = {begin, finish, &emulation->commitment},
+                           .options = *options,
+                           .blocks = (int)config->blocks,
+                           .sites = config_sites(config)};
   size_t sites = (size_t)(emulation->blocks * emulation->sites);
   size_t numbers = sites * (size_t)config->astra.codebook_size * (size_t)config_site_width(config);
   emulation->site = calloc(sites, sizeof *emulation->site);

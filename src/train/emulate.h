@@ -42,6 +42,7 @@ typedef struct Emulation {
   real *codewords;    /* all codebooks in one block: [blocks * sites][G, K, W/G] */
 } Emulation;
 
+/* An emulation must not be moved once it is initialised. */
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
 void emulate_release(Emulation *emulation);
 void emulate_begin_step(Emulation *emulation, bool training);

@@ -1,6 +1,7 @@
 /* Opening and closing what a training run works on: see session.h. */
 #include "train/session.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/tape_segment.h"
 #include "train/map_options.h"
 #include "train/start_weights.h"
 #include <stdlib.h>
@@ -108,6 +109,14 @@ static Status read_config(Session *session, ModelConfig *config) {
 
 /* ---------------------------------------------------------------- open and close */
 
+static Status open_block_arena(Session *session) {
+  session->block_arena = arena_new(ARENA_BYTES);
+  if (session->block_arena == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the arena of --recompute");
+  if (session->use == SESSION_PLAN) arena_small_pages(session->block_arena);
+  tape_segment_use(session->tape, session->block_arena);
+  return STATUS_OK;
+}
+
 static Status open_work(Session *session) {
   const TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
@@ -117,6 +126,7 @@ static Status open_work(Session *session) {
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
+  if (options->recompute) TRY(open_block_arena(session));
   TRY(layout_build_plain(&session->plain_layout, session->tokens, session->task->decoder ? CLASS_NONE : CLASS_DISTRIBUTED));
   rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);
   rng_init(&session->revive_rng, (uint64_t)options->seed, STREAM_REVIVE);
@@ -184,6 +194,7 @@ void session_close(Session *session) {
   emulate_release(&session->emulation);
   tape_free(session->tape);
   arena_free(session->arena);
+  arena_free(session->block_arena);
   model_free(session->model);
   checkpoint_unmap(session->frozen);
   layout_release(&session->layout);

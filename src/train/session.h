@@ -40,6 +40,7 @@ typedef struct TrainOptions {
   /* how long, how fast */
   int64_t epochs, max_steps;         /* epochs 0: the task's; max_steps 0: epochs decide */
   int64_t batch, accumulate, warmup; /* batch 0: the task's */
+  bool recompute;                    /* blocks a second time in backward, in place of keeping their values */
   double rate_floor;
   OptimizerOptions optimizer;
   /* regularisation and augmentation */
@@ -83,7 +84,7 @@ struct Session {
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];
   Optimizer optimizer;
-  Arena *arena;
+  Arena *arena, *block_arena; /* the second with `recompute` alone */
   Tape *tape;
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
   int32_t *order;                   /* [T] */

@@ -39,7 +39,7 @@ static void check_summary(BenchStep *bench) {
   assert_true(summary.least > 0 && summary.median >= summary.least && summary.processor > 0);
   assert_true(summary.product_share > 0 && summary.product_share <= 1);
   assert_true(summary.flops > 0 && summary.flops_per_second > 0 && summary.activations > 0);
-  assert_float_equal(summary.images_per_second * summary.median, 8, 1e-9);
+  assert_float_equal(summary.units_per_second * summary.median, 8, 1e-9);
   assert_float_equal(summary.training, bench->forward ? 0 : 3 * summary.weights, 0);
 }
 
@@ -106,8 +106,7 @@ static void forward(Session *session) {
   tiny_check(layout_build(&layout, TINY_TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, -1));
   emulate_begin_step(&session->emulation, true);
   ModelInput input = task_input(session->tape, &batch, session->config);
-  model_encode(session->model, session->tape, &input, &layout,
-               &session->emulation.exchange, MODEL_ROWS_CLASS);
+  model_encode(session->model, session->tape, &input, &layout, &session->emulation.exchange, MODEL_ROWS_CLASS);
   tiny_check(tape_status(session->tape));
   assert_int_equal(session->emulation.site[0].rows, LARGE_ROWS);
   layout_release(&layout);

@@ -29,8 +29,7 @@ static void watch_next(Session *session, TaskPart part, Activations *activations
   tape_record(session->tape, false);
   model_watch(session->model, &activations->exchange);
   ModelInput input = task_input(session->tape, &batch, session->config);
-  model_encode(session->model, session->tape, &input,
-               &session->plain_layout, NULL, MODEL_ROWS_CLASS);
+  model_encode(session->model, session->tape, &input, &session->plain_layout, NULL, MODEL_ROWS_CLASS);
   model_watch(session->model, NULL);
   tiny_check(tape_status(session->tape));
   tape_clear(session->tape);

@@ -72,6 +72,9 @@ static void a_language_model_s_step_allocates_nothing(void **state) {
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
     TrainOptions options = tiny_text_options(kind); /* 2 to 4 devices, Dirichlet counts */
     assert_no_allocation(&options);
+    options.recompute = true;
+    assert_no_allocation(&options);
+    options.recompute = false;
     options.groups = 0;
     options.smoothing = 0.1;
     options.accumulate = 2;

@@ -1,0 +1,135 @@
+/* Blocks that are computed twice: the same bits as with all values kept, for every architecture, site and kind of run, in less memory and
+ * for one more forward pass. */
+#include "autograd/kernels/matmul.h"
+#include "train/plan.h"
+#include "unit/train/tiny_text.h"
+
+static void assert_same_steps(TrainOptions options) {
+  Session kept, twice;
+  options.recompute = false;
+  tiny_open(&kept, &options);
+  options.recompute = true;
+  tiny_open(&twice, &options);
+  for (int step = 0; step < 4; step++) {
+    TaskBatch batch;
+    StepResult one, other;
+    param_zero_grads(model_params(kept.model));
+    param_zero_grads(model_params(twice.model));
+    tiny_check(kept.task->next(&kept, TASK_TRAIN, &batch));
+    tiny_check(trainer_micro_step(&kept, &batch, &one));
+    tiny_check(twice.task->next(&twice, TASK_TRAIN, &batch));
+    tiny_check(trainer_micro_step(&twice, &batch, &other));
+    assert_memory_equal(&one, &other, sizeof one);
+    size_t bytes = (size_t)model_params(kept.model)->total * sizeof(real);
+    assert_memory_equal(model_params(kept.model)->grads, model_params(twice.model)->grads, bytes);
+    double norm;
+    tiny_check(optimizer_step(&kept.optimizer, 1, 1, &norm));
+    assert_true(norm > 0);
+    tiny_check(optimizer_step(&twice.optimizer, 1, 1, &norm));
+  }
+  tiny_assert_same(&kept, &twice); /* codebooks, averages and noise moments as well */
+  for (int i = 0; i < kept.emulation.blocks * kept.emulation.sites; i++) {
+    UsageSummary a = usage_summary(&kept.emulation.site[i].usage), b = usage_summary(&twice.emulation.site[i].usage);
+    assert_memory_equal(&a, &b, sizeof a);
+  }
+  session_close(&kept);
+  session_close(&twice);
+}
+
+static void texts_give_the_same_bits(void **state) {
+  (void)state;
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions options = tiny_text_options(kind);
+    assert_same_steps(options);
+    options.site = kind == MODEL_GPT2 ? SITE_KV : SITE_X;
+    options.codebook_decay = options.dead_below = 0.5; /* so that codewords die */
+    assert_same_steps(options);
+    options.lora_rank = 2;
+    options.gradient = QUANTISE_NONE;
+    assert_same_steps(options);
+    options.groups = options.lora_rank = 0;
+    options.smoothing = 0.1;
+    assert_same_steps(options);
+  }
+}
+
+static void pictures_give_the_same_bits(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  assert_same_steps(options);
+  options.class_token = CLASS_SINGLE;
+  options.gradient = QUANTISE_ROTATION;
+  assert_same_steps(options);
+  options.groups = 0;
+  options.patch_drop = 0.5;
+  assert_same_steps(options);
+}
+
+static void plan_of(TrainOptions options, bool recompute, Plan *plan) {
+  Session session;
+  options.recompute = recompute;
+  tiny_check(session_open(&session, &options, SESSION_PLAN));
+  tiny_check(plan_make(&session, plan));
+  session_close(&session);
+}
+
+/* Of a model with enough blocks; the head's and the embedding's values are kept either way. */
+static void it_takes_less_memory_and_one_more_pass(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_GPT2);
+  Plan kept, twice;
+  options.model = "llama-3-8b";
+  options.dataset = options.tokenizer = NULL;
+  options.context = 64;
+  options.groups = 0;
+  options.lora_rank = 16;
+  options.batch = 1;
+  plan_of(options, false, &kept);
+  plan_of(options, true, &twice);
+  assert_true(twice.activations < kept.activations / 8);
+  double blocks = twice.step_flops - kept.step_flops; /* what is done twice: the forward pass without the head */
+  assert_true(blocks > 0.8 * kept.forward_flops && blocks < kept.forward_flops);
+}
+
+/* What is planned is what a step takes, and what a step takes is what it takes again. */
+static void the_plan_holds(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_LLAMA);
+  options.recompute = true;
+  options.devices[0] = options.devices[1] = 3;
+  options.map = COUNTS_EVEN;
+  Session session;
+  Plan plan;
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  tiny_check(codebooks_read(&session, tiny_path("books")));
+  tiny_check(plan_make(&session, &plan));
+  tiny_check(session.task->seek(&session, TASK_TRAIN, 0, 0));
+  tiny_step(&session); /* the first draws no noise yet, and factorises its moments */
+  matmul_reset_count();
+  tiny_step(&session);
+  assert_true(matmul_counted().flops == plan.step_flops);
+  assert_int_equal(tape_peak_bytes(session.tape), (size_t)plan.activations);
+  session_close(&session);
+}
+
+static int make(void **state) {
+  int failed = tiny_make(state);
+  if (failed != 0) return failed;
+  tiny_text_files();
+  TrainOptions options = tiny_text_options(MODEL_LLAMA);
+  Session session;
+  tiny_open(&session, &options);
+  tiny_check(checkpoint_save_codebooks(session.config, tiny_path("books"), session.emulation.codewords, SAFE_F32));
+  session_close(&session);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(texts_give_the_same_bits),
+      cmocka_unit_test(pictures_give_the_same_bits),
+      cmocka_unit_test(it_takes_less_memory_and_one_more_pass),
+      cmocka_unit_test(the_plan_holds),
+  };
+  return cmocka_run_group_tests(tests, make, tiny_remove);
+}

@@ -58,6 +58,5 @@ Status start_weights_load(Session *session) {
   rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
   if (!from_scratch(session)) return checkpoint_load_params(session->model, session->origin, &rng, &session->report);
   model_initialise(session->model, &rng);
-  if (starts_with(session, "mimetic")) model_initialise_mimetic(session->model, &rng);
-  return STATUS_OK;
+  return starts_with(session, "mimetic") ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
 }

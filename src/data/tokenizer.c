@@ -38,6 +38,16 @@ const char *tokenizer_piece(const Tokenizer *tokenizer, int32_t id, size_t *byte
   return bpe_pieces_text(&tokenizer->pieces, id, bytes);
 }
 
+static bool divides(const Tokenizer *tokenizer, int32_t id) { return id < 0 || id == tokenizer->begin || id == tokenizer->end; }
+
+size_t tokenizer_text_bytes(const Tokenizer *tokenizer, int32_t before, int32_t id) {
+  size_t bytes;
+  const char *piece = tokenizer_piece(tokenizer, id, &bytes);
+  if (!piece || divides(tokenizer, id)) return 0;
+  bool first = tokenizer->kind == TOKENIZER_SCORES && divides(tokenizer, before);
+  return bytes - (first && bytes > 0 && *piece == ' ');
+}
+
 static Status measure(const Tokenizer *tokenizer, const int32_t *ids, size_t count, size_t *bytes) {
   *bytes = 0;
   for (size_t i = 0; i < count; i++) {

@@ -30,6 +30,11 @@ Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t c
  * character may be spread over several ids. */
 const char *tokenizer_piece(const Tokenizer *tokenizer, int32_t id, size_t *bytes);
 
+/* The bytes of a document's text that `id` stands for, behind the id `before` (-1: none) in documents as token_cache.h joins them, so that
+ * the sum over a corpus is its bytes: those of the piece; 0 for begin and end; and of the first token of a document without the space that
+ * encoding with a scored vocabulary puts in front of it. 0 for an id out of range. */
+size_t tokenizer_text_bytes(const Tokenizer *tokenizer, int32_t before, int32_t id);
+
 /* The tokens for begin and end of text; -1: there is none. GPT-2 has an end only, <|endoftext|>, which also separates documents. */
 int32_t tokenizer_begin(const Tokenizer *tokenizer);
 int32_t tokenizer_end(const Tokenizer *tokenizer);
@@ -39,8 +44,8 @@ int32_t tokenizer_end(const Tokenizer *tokenizer);
 const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
 
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
- * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing written: the
- * directory holds another file that tokenizer_open would prefer. */
+ * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
+ * written: the directory holds another file that tokenizer_open would prefer. */
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
 
 #endif

@@ -1,6 +1,7 @@
 /* Writing a checkpoint's tensors in one file or in shards: see checkpoint_shards.h. */
 #include "nn/checkpoint_shards.h"
 #include "nn/checkpoint_files.h"
+#include "nn/json_build.h"
 #include "nn/safetensors_convert.h"
 #include "nn/shard_index.h"
 #include <errno.h>
@@ -124,7 +125,7 @@ static json_t *weight_map(const SafeItem *items, size_t count, int64_t most, siz
     char name[NAME];
     length = shard_length(items + at, count - at, most);
     shard_name(name, shard, shards);
-    for (size_t i = at; i < at + length; i++) json_object_set_new(map, items[i].name, json_string(name));
+    for (size_t i = at; i < at + length; i++) json_build_put(&map, items[i].name, json_string(name));
   }
   return map;
 }
@@ -132,12 +133,7 @@ static json_t *weight_map(const SafeItem *items, size_t count, int64_t most, siz
 static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
   json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(items, count), "weight_map",
                            weight_map(items, count, most, shards));
-  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, *path = files_join(directory, CHECKPOINT_INDEX);
-  Status status = text && path ? files_write(path, text, strlen(text)) : no_memory(directory);
-  json_decref(root);
-  free(text);
-  free(path);
-  return status;
+  return json_build_save(root, directory, CHECKPOINT_INDEX);
 }
 
 static Status save_shards(const char *directory, const SafeItem *items, size_t count, int64_t most) {

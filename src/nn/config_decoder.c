@@ -1,5 +1,6 @@
 /* config.json's fields of the decoders, GPT-2 and Llama. What would change the computation and is not supported is refused by name. */
 #include "nn/config_parts.h"
+#include "nn/json_build.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -69,16 +70,16 @@ static Status read_ids(const Fields *fields, ModelConfig *config) {
   return read_end_ids(fields, config);
 }
 
-static void write_ids(json_t *root, const ModelConfig *config) {
-  json_object_set_new(root, "bos_token_id", config->begin_id < 0 ? json_null() : json_integer(config->begin_id));
-  if (config->pad_id >= 0) json_object_set_new(root, "pad_token_id", json_integer(config->pad_id));
+static void write_ids(json_t **root, const ModelConfig *config) {
+  json_build_put(root, "bos_token_id", config->begin_id < 0 ? json_null() : json_integer(config->begin_id));
+  if (config->pad_id >= 0) json_build_put(root, "pad_token_id", json_integer(config->pad_id));
   if (config->end_ids <= 1) {
-    json_object_set_new(root, "eos_token_id", config->end_ids == 0 ? json_null() : json_integer(config->end_id[0]));
+    json_build_put(root, "eos_token_id", config->end_ids == 0 ? json_null() : json_integer(config->end_id[0]));
     return;
   }
   json_t *list = json_array();
-  for (int i = 0; i < config->end_ids; i++) json_array_append_new(list, json_integer(config->end_id[i]));
-  json_object_set_new(root, "eos_token_id", list);
+  for (int i = 0; i < config->end_ids; i++) json_build_append(&list, json_integer(config->end_id[i]));
+  json_build_put(root, "eos_token_id", list);
 }
 
 /* ---- fields that must have one value */
@@ -121,16 +122,16 @@ static Status read_gpt2(const Fields *fields, ModelConfig *config) {
   return fields_number(fields, "layer_norm_epsilon", &config->norm_eps);
 }
 
-static void write_gpt2(json_t *root, const ModelConfig *config) {
-  json_object_set_new(root, "n_embd", json_integer(config->width));
-  json_object_set_new(root, "n_head", json_integer(config->heads));
-  json_object_set_new(root, "n_layer", json_integer(config->blocks));
-  json_object_set_new(root, "n_inner", json_integer(config->mlp));
-  json_object_set_new(root, "n_positions", json_integer(config->context));
-  json_object_set_new(root, "n_ctx", json_integer(config->context));
-  json_object_set_new(root, "activation_function", json_string(fields_choice_name(config_activations, (int)config->activation)));
-  json_object_set_new(root, "layer_norm_epsilon", json_real(config->norm_eps));
-  for (int i = 0; i < CONFIG_DROPOUTS; i++) json_object_set_new(root, dropout_fields[i], json_real(config->dropout[i]));
+static void write_gpt2(json_t **root, const ModelConfig *config) {
+  json_build_put(root, "n_embd", json_integer(config->width));
+  json_build_put(root, "n_head", json_integer(config->heads));
+  json_build_put(root, "n_layer", json_integer(config->blocks));
+  json_build_put(root, "n_inner", json_integer(config->mlp));
+  json_build_put(root, "n_positions", json_integer(config->context));
+  json_build_put(root, "n_ctx", json_integer(config->context));
+  json_build_put(root, "activation_function", json_string(fields_choice_name(config_activations, (int)config->activation)));
+  json_build_put(root, "layer_norm_epsilon", json_real(config->norm_eps));
+  for (int i = 0; i < CONFIG_DROPOUTS; i++) json_build_put(root, dropout_fields[i], json_real(config->dropout[i]));
 }
 
 /* ---- Llama */
@@ -196,20 +197,20 @@ static json_t *rope_json(const RopeConfig *rope) {
                    "high_freq_factor", rope->high_factor, "original_max_position_embeddings", (json_int_t)rope->original);
 }
 
-static void write_llama(json_t *root, const ModelConfig *config) {
-  json_object_set_new(root, "hidden_size", json_integer(config->width));
-  json_object_set_new(root, "intermediate_size", json_integer(config->mlp));
-  json_object_set_new(root, "num_hidden_layers", json_integer(config->blocks));
-  json_object_set_new(root, "num_attention_heads", json_integer(config->heads));
-  json_object_set_new(root, "num_key_value_heads", json_integer(config->kv_heads));
-  json_object_set_new(root, "head_dim", json_integer(config->width / config->heads));
-  json_object_set_new(root, "max_position_embeddings", json_integer(config->context));
-  json_object_set_new(root, "hidden_act", json_string(fields_choice_name(gates, (int)config->activation)));
-  json_object_set_new(root, "rms_norm_eps", json_real(config->norm_eps));
-  json_object_set_new(root, "rope_theta", json_real(config->rope.theta));
-  json_object_set_new(root, "rope_scaling", rope_json(&config->rope));
-  json_object_set_new(root, "attention_bias", json_false());
-  json_object_set_new(root, "mlp_bias", json_false());
+static void write_llama(json_t **root, const ModelConfig *config) {
+  json_build_put(root, "hidden_size", json_integer(config->width));
+  json_build_put(root, "intermediate_size", json_integer(config->mlp));
+  json_build_put(root, "num_hidden_layers", json_integer(config->blocks));
+  json_build_put(root, "num_attention_heads", json_integer(config->heads));
+  json_build_put(root, "num_key_value_heads", json_integer(config->kv_heads));
+  json_build_put(root, "head_dim", json_integer(config->width / config->heads));
+  json_build_put(root, "max_position_embeddings", json_integer(config->context));
+  json_build_put(root, "hidden_act", json_string(fields_choice_name(gates, (int)config->activation)));
+  json_build_put(root, "rms_norm_eps", json_real(config->norm_eps));
+  json_build_put(root, "rope_theta", json_real(config->rope.theta));
+  json_build_put(root, "rope_scaling", rope_json(&config->rope));
+  json_build_put(root, "attention_bias", json_false());
+  json_build_put(root, "mlp_bias", json_false());
 }
 
 /* ---- both */
@@ -226,14 +227,13 @@ json_t *config_decoder_json(const ModelConfig *config) {
   json_t *root = json_pack("{s:[s], s:s, s:I, s:b}", "architectures", architecture_name(config), "model_type",
                            config->kind == MODEL_GPT2 ? "gpt2" : "llama", "vocab_size", (json_int_t)config->vocabulary,
                            "tie_word_embeddings", (int)config->tied);
-  if (!root) return NULL;
   if (config->kind == MODEL_GPT2)
-    write_gpt2(root, config);
+    write_gpt2(&root, config);
   else
-    write_llama(root, config);
-  write_ids(root, config);
+    write_llama(&root, config);
+  write_ids(&root, config);
   if (config->classes == 0) return root;
-  json_object_set_new(root, "id2label", config_labels_json(config, false));
-  json_object_set_new(root, "label2id", config_labels_json(config, true));
+  json_build_put(&root, "id2label", config_labels_json(config, false));
+  json_build_put(&root, "label2id", config_labels_json(config, true));
   return root;
 }

@@ -3,6 +3,7 @@
  * Leaves out the fields of each kind of model (config_vision.c, config_decoder.c), ranges (config_check) and their meaning (config.h). */
 #include "base/files.h"
 #include "nn/config_parts.h"
+#include "nn/json_build.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,9 +132,7 @@ Status config_parse_preprocessor(ModelConfig *config, const char *json, size_t s
 
 typedef Status Parser(ModelConfig *config, const char *json, size_t size, const char *origin);
 
-static Status no_memory(const char *path) {
-  return status_set(STATUS_NO_MEMORY, "no memory to read or write the configuration in %s", path);
-}
+static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "no memory to read the configuration in %s", path); }
 
 static Status parse_file(ModelConfig *config, const char *directory, const char *name, bool optional, Parser *parser) {
   char *path = files_join(directory, name), *text = NULL;
@@ -158,21 +157,6 @@ Status config_load(ModelConfig *config, const char *directory) {
   return status;
 }
 
-/* Takes root over; NULL is what is left of a value for which there was no memory. */
-static Status write_json(json_t *root, const char *directory, const char *name) {
-  char *path = files_join(directory, name);
-  char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
-  Status status = STATUS_OK;
-  if (!path || !text)
-    status = no_memory(directory);
-  else
-    status = files_write(path, text, strlen(text));
-  free(text);
-  free(path);
-  json_decref(root);
-  return status;
-}
-
 static json_t *devices_json(const AstraConfig *astra) {
   if (astra->devices_least == astra->devices) return json_integer(astra->devices);
   return json_pack("{s:i, s:i}", "least", astra->devices_least, "most", astra->devices);
@@ -183,14 +167,14 @@ static json_t *astra_json(const ModelConfig *config) {
   json_t *object = json_pack("{s:s, s:i, s:i, s:o, s:f, s:f}", "site", fields_choice_name(sites, (int)astra->site), "groups", astra->groups,
                              "codebook_size", astra->codebook_size, "devices", devices_json(astra), "commitment_weight",
                              astra->commitment_weight, "noise", astra->noise);
-  if (object && !config_is_decoder(config))
-    json_object_set_new(object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
+  if (!config_is_decoder(config))
+    json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
   return object;
 }
 
 static json_t *config_json(const ModelConfig *config) {
   json_t *root = config_is_decoder(config) ? config_decoder_json(config) : config_vision_json(config);
-  if (root && config->astra.groups > 0) json_object_set_new(root, "astra", astra_json(config));
+  if (config->astra.groups > 0) json_build_put(&root, "astra", astra_json(config));
   return root;
 }
 
@@ -198,6 +182,6 @@ Status config_save(const ModelConfig *config, const char *directory) {
   TRY(config_check(config));
   TRY(config_labels_check(config, directory));
   TRY(files_make_dirs(directory));
-  if (!config_is_decoder(config)) TRY(write_json(config_vision_preprocessor(config), directory, "preprocessor_config.json"));
-  return write_json(config_json(config), directory, "config.json");
+  if (!config_is_decoder(config)) TRY(json_build_save(config_vision_preprocessor(config), directory, "preprocessor_config.json"));
+  return json_build_save(config_json(config), directory, "config.json");
 }

@@ -1,5 +1,6 @@
 /* Class names in config.json: id2label, label2id, num_labels. */
 #include "nn/config_parts.h"
+#include "nn/json_build.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,9 +58,9 @@ json_t *config_labels_json(const ModelConfig *config, bool by_name) {
     char number[24];
     snprintf(number, sizeof number, "%lld", (long long)i);
     if (by_name)
-      json_object_set_new(map, config->labels[i], json_integer(i));
+      json_build_put(&map, config->labels[i], json_integer(i));
     else
-      json_object_set_new(map, number, json_string(config->labels[i]));
+      json_build_put(&map, number, json_string(config->labels[i]));
   }
   return map;
 }

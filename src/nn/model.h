@@ -23,8 +23,9 @@ void model_initialise(Model *model, Rng *rng);
 
 /* Of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
  * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
- * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). */
-void model_initialise_mimetic(Model *model, Rng *rng);
+ * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). BAD_VALUE, and nothing
+ * changed, for another kind of model. */
+Status model_initialise_mimetic(Model *model, Rng *rng);
 
 /* Low-rank adapters (Hu et al., 2022) beside projections of all blocks: W x + b becomes W x + b + alpha / rank B A x, with A [rank, in] and
  * B [out, rank] as parameters "astra.lora.BLOCK.TARGET.a" and ".b" behind all others. All others but a head of classes are frozen. To be

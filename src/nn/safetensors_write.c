@@ -4,6 +4,7 @@
  *
  * The format allows no hole between tensors, so alignment comes from the order alone: a tensor whose size is a multiple of 2^k bytes (up to
  * 64) comes before those of smaller multiples and therefore starts at a multiple of 2^k. Each starts aligned for its own dtype. */
+#include "nn/json_build.h"
 #include "nn/safetensors.h"
 #include "nn/safetensors_convert.h"
 #include <jansson.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 
 enum { ALIGN = 64, LENGTH_BYTES = 8, CHUNK = 1 << 16 };
+
+static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", path); }
 
 /* An item, its size in the file and its place in the caller's list. */
 typedef struct Planned {
@@ -43,48 +46,50 @@ static int by_roundness(const void *a, const void *b) {
 
 static json_t *entry_json(const Planned *planned, uint64_t offset) {
   json_t *shape = json_array();
-  for (int i = 0; i < planned->item->dims; i++) json_array_append_new(shape, json_integer(planned->item->shape[i]));
+  for (int i = 0; i < planned->item->dims; i++) json_build_append(&shape, json_integer(planned->item->shape[i]));
   return json_pack("{s:s, s:o, s:[II]}", "dtype", safe_dtype_name(planned->item->dtype), "shape", shape, "data_offsets", (json_int_t)offset,
                    (json_int_t)(offset + planned->bytes));
 }
 
 static json_t *metadata_json(const char *const *metadata) {
   json_t *map = json_object();
-  for (; metadata[0] && metadata[1]; metadata += 2) json_object_set_new(map, metadata[0], json_string(metadata[1]));
+  for (; metadata[0] && metadata[1]; metadata += 2) json_build_put(&map, metadata[0], json_string(metadata[1]));
   return map;
 }
 
 static Status fill_header(json_t *header, const Planned *plan, size_t count, const char *const *metadata, const char *path) {
-  if (metadata) json_object_set_new(header, "__metadata__", metadata_json(metadata));
+  if (metadata && json_object_set_new(header, "__metadata__", metadata_json(metadata)) != 0) return no_memory(path);
   uint64_t offset = 0;
   for (size_t i = 0; i < count; i++) {
     const char *name = plan[i].item->name;
     if (json_object_get(header, name)) return status_set(STATUS_BAD_VALUE, "%s: two tensors are called %.100s", path, name);
-    if (json_object_set_new(header, name, entry_json(&plan[i], offset)) != 0)
+    json_t *entry = entry_json(&plan[i], offset);
+    if (!entry) return no_memory(path);
+    if (json_object_set_new(header, name, entry) != 0)
       return status_set(STATUS_BAD_VALUE, "%s: cannot describe tensor %.100s (its name must be UTF-8)", path, name);
     offset += plan[i].bytes;
   }
   return STATUS_OK;
 }
 
-/* The text padded so that length and header together fill whole cache lines; caller frees. NULL: no memory. */
+/* The text padded so that length and header together fill whole cache lines; caller frees. NULL: no memory. (json_dumps forgets some of its
+ * own failures to allocate.) */
 static char *padded_text(const json_t *header, uint64_t *length) {
-  char *text = json_dumps(header, JSON_COMPACT);
-  if (!text) return NULL;
-  size_t used = strlen(text);
+  size_t used = json_dumpb(header, NULL, 0, JSON_COMPACT);
   *length = (used + LENGTH_BYTES + ALIGN - 1) / ALIGN * ALIGN - LENGTH_BYTES;
-  char *padded = realloc(text, *length + 1);
-  if (!padded) return free(text), NULL;
-  memset(padded + used, ' ', *length - used);
-  return padded;
+  char *padded = used ? malloc(*length) : NULL;
+  if (!padded) return NULL;
+  memset(padded, ' ', *length);
+  if (json_dumpb(header, padded, used, JSON_COMPACT) == used) return padded;
+  free(padded);
+  return NULL;
 }
 
 static Status header_text(const Planned *plan, size_t count, const char *const *metadata, const char *path, char **text, uint64_t *length) {
   json_t *header = json_object();
-  if (!header) return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", path);
+  if (!header) return no_memory(path);
   Status status = fill_header(header, plan, count, metadata, path);
-  if (status == STATUS_OK && !(*text = padded_text(header, length)))
-    status = status_set(STATUS_NO_MEMORY, "%s: no memory for its header", path);
+  if (status == STATUS_OK && !(*text = padded_text(header, length))) status = no_memory(path);
   json_decref(header);
   return status;
 }
@@ -148,7 +153,7 @@ static Status write_file(const char *path, const Planned *plan, size_t count, co
 
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata) {
   Planned *plan = malloc((count + 1) * sizeof *plan);
-  if (!plan) return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", path);
+  if (!plan) return no_memory(path);
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) status = plan_item(&plan[i], &items[i], i, path);
   if (status == STATUS_OK) {

@@ -38,9 +38,12 @@ static void initialise_positions(Model *model) {
   }
 }
 
-void model_initialise_mimetic(Model *model, Rng *rng) {
+Status model_initialise_mimetic(Model *model, Rng *rng) {
+  if (config_is_decoder(&model->config))
+    return status_set(STATUS_BAD_VALUE, "mimetic weights are for vision transformers; use random ones (--init random)");
   for (int64_t block = 0; block < model->config.blocks; block++) initialise_attention(model, &model->block[block], rng);
   int64_t depth = model->config.channels * model->config.patch * model->config.patch;
   fill_normal(model, model->patch_weight, PATCH / sqrt((double)depth), rng);
   initialise_positions(model);
+  return STATUS_OK;
 }

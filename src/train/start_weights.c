@@ -70,6 +70,5 @@ Status start_weights_load(Session *session) {
   if (!from_scratch(session)) return load_file(session, &rng);
   TRY(param_allocate_frozen(model_params(session->model)));
   model_initialise(session->model, &rng);
-  if (starts_with(session, "mimetic")) model_initialise_mimetic(session->model, &rng);
-  return STATUS_OK;
+  return starts_with(session, "mimetic") ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
 }

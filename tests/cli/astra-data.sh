@@ -2,6 +2,7 @@
 # astra-data from outside: exit codes and the lines people rely on. Usage: tests/cli/astra-data.sh [PROGRAM]; needs no network.
 set -u
 program=$(realpath "${1:-${BUILD:-build}/bin/astra-data}")
+sample=$(realpath "$(dirname "$0")/../../datasets/enwiki-sample")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export ASTRA_HOME="$work/home" HOME="$work/nobody"
@@ -97,6 +98,13 @@ tail -n 1 "$work/out" | grep -q '^{"out":".*/tokenizer","pieces":259,"bytes":20,
 grep -q '"<|endoftext|>": 258' "$work/tokenizer/vocab.json" || report "end of text is not the last piece"
 grep -q '"type": "BPE"' "$work/tokenizer/tokenizer.json" || report "tokenizer.json lacks its model"
 expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" "$work/text.txt"; silent err
+# The bundled text: enough for the usual vocabulary, and the same files each time.
+expect "tokenizer of the bundled text" 0 tokenizer --out "$work/sample" "$sample/train.txt" "$sample/valid.txt" --json
+out "tokenizer of 4096 pieces, trained on 464677 bytes"; err "counting 100% 2/2"; err "merging 100% 3839/3839"
+[ "$(wc -l <"$work/sample/merges.txt")" = 3840 ] || report "merges.txt has not a line for each merge and its heading"
+expect "and again" 0 tokenizer -q -o "$work/same" "$sample/train.txt" "$sample/valid.txt"; silent err
+for file in vocab.json merges.txt tokenizer.json; do cmp -s "$work/sample/$file" "$work/same/$file" || report "$file is another one"; done
+expect "the bundled text" 0 show "text:$sample" --part test; out "^1 document, .* 77781 bytes$"
 expect "tokenizer, too little text" 1 tokenizer --out "$work/none" "$work/text.txt"; err "it allows 25[0-9]"; [ ! -e "$work/none" ] || report "something was made"
 expect "tokenizer of a missing file" 1 tokenizer --out "$work/none" "$work/nothing.txt"; err "nothing.txt"
 expect "tokenizer of a folder" 1 tokenizer --out "$work/none" "$work"; err "directory"

@@ -1,7 +1,9 @@
-/* The encoder over real tokenizers: special ids, and that cutting long texts, where it is done, changes no token. */
+/* The encoder over real tokenizers: special ids, that cutting long texts, where it is done, changes no token, and that the bytes of tokens
+ * are those of the text. */
 #include "data/text_encoder.h"
 #include "data/token_cache.h"
 #include "text_testing.h"
+#include "tokenizer_testing.h"
 
 static TokenCache *tokens(TextEncoder *encoder, const char *fingerprint, bool cuttable) {
   TextSource *source;
@@ -67,7 +69,46 @@ static void test_scored(void **state) {
   check("data/stories260K", false, 1, 2);
 }
 
+/* Over a whole corpus, token by token behind the one before it. */
+static void check_bytes(const char *path, const char *name) {
+  Tokenizer *tokenizer = testing_tokenizer(path);
+  TextEncoder encoder;
+  TextSource *source;
+  TokenCache *cache;
+  assert_ok(text_encoder_of(&encoder, tokenizer));
+  assert_ok(text_source_open(&source, name, NULL, TEXT_WHOLE));
+  assert_ok(token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){testing_path("cache"), true}));
+  int64_t sum = 0;
+  int32_t before = -1, id;
+  for (int64_t i = 0; i < token_cache_facts(cache)->tokens; i++, before = id) {
+    token_cache_copy(cache, i, 1, &id);
+    sum += (int64_t)tokenizer_text_bytes(tokenizer, before, id);
+  }
+  assert_int_equal(sum, token_cache_facts(cache)->bytes);
+  assert_int_equal(tokenizer_text_bytes(tokenizer, -1, encoder.separator), 0);
+  assert_int_equal(tokenizer_text_bytes(tokenizer, -1, (int32_t)tokenizer_count(tokenizer)), 0);
+  assert_int_equal(tokenizer_text_bytes(tokenizer, -1, -1), 0);
+  token_cache_close(cache);
+  text_source_close(source);
+  tokenizer_close(tokenizer);
+}
+
+static void test_bytes_of_tokens(void **state) {
+  (void)state;
+  testing_unpack_all();
+  text_testing_put("documents.txt", "the first\n  two spaces, \xc3\xa4 and \xe2\x82\xac\n\n \nx\n</s> is text\n\xff\n");
+  char folders[3][512];
+  snprintf(folders[0], sizeof folders[0], "%s", testing_path("gpt2"));
+  snprintf(folders[1], sizeof folders[1], "%s", testing_path("llama3"));
+  snprintf(folders[2], sizeof folders[2], TOKENIZERS "stories260K/tok512.bin");
+  for (int i = 0; i < 3; i++) {
+    check_bytes(folders[i], text_testing_name("text-lines", "documents.txt"));
+    check_bytes(folders[i], text_testing_name("text", "documents.txt"));
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama3), cmocka_unit_test(test_scored)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama3), cmocka_unit_test(test_scored),
+                                     cmocka_unit_test(test_bytes_of_tokens)};
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

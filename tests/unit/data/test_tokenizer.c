@@ -4,8 +4,7 @@
 #include "tokenizer_testing.h"
 #include <pthread.h>
 
-enum { CASES = 46, LONG = 100000 };
-static const char separator[] = "\n__ggml_vocab_test__\n";
+enum { LONG = 100000 };
 static Tokenizer *gpt2, *llama3, *stories;
 
 static int set_up(void **state) {
@@ -24,43 +23,9 @@ static int tear_down(void **state) {
   return testing_remove_folder(state);
 }
 
-/* One text against a line of ids; returns the beginning of the next line. */
-static const char *check_case(Tokenizer *tokenizer, const char *text, size_t size, const char *line) {
-  TokenList list = {0};
-  size_t at = 0;
-  assert_ok(tokenizer_encode(tokenizer, text, size, false, &list));
-  for (; *line && *line != '\n'; at++) {
-    char *end;
-    long id = strtol(line, &end, 10);
-    if (at >= list.count || list.ids[at] != id) fail_msg("token %zu of \"%.*s\" is not %ld", at, (int)size, text, id);
-    for (line = end; *line == ' ' && line[1] == '\n'; line++) continue;
-  }
-  assert_int_equal(list.count, at);
-  token_list_release(&list);
-  return line + 1;
-}
-
-static void check_vectors(Tokenizer *tokenizer, const char *name) {
-  char path[128], *cases, *ids;
-  size_t size, cases_size, count = 0;
-  snprintf(path, sizeof path, TOKENIZERS "%s.out", name);
-  assert_ok(files_read(TOKENIZERS "cases.inp", 1 << 20, &cases, &cases_size));
-  assert_ok(files_read(path, 1 << 20, &ids, &size));
-  const char *line = ids, *text = cases;
-  for (const char *end; (end = strstr(text, separator)); text = end + sizeof separator - 1, count++) {
-    assert_true(line < ids + size);
-    line = check_case(tokenizer, text, (size_t)(end - text), line);
-  }
-  assert_int_equal(count, CASES);
-  assert_ptr_equal(text, cases + cases_size);
-  assert_ptr_equal(line, ids + size);
-  free(cases);
-  free(ids);
-}
-
 static void test_vectors_of_gpt2(void **state) {
   (void)state;
-  check_vectors(gpt2, "gpt2");
+  assert_vectors(gpt2, "gpt2");
   assert_int_equal(tokenizer_count(gpt2), 50257);
   assert_int_equal(tokenizer_begin(gpt2), -1);
   assert_int_equal(tokenizer_end(gpt2), 50256);
@@ -68,7 +33,7 @@ static void test_vectors_of_gpt2(void **state) {
 
 static void test_vectors_of_llama3(void **state) {
   (void)state;
-  check_vectors(llama3, "llama3");
+  assert_vectors(llama3, "llama3");
   assert_int_equal(tokenizer_count(llama3), 128256);
   assert_int_equal(tokenizer_begin(llama3), 128000);
   assert_int_equal(tokenizer_end(llama3), 128001);
@@ -240,7 +205,7 @@ static void test_saved_files_read_back(void **state) {
   check_saved(llama3, "saved-llama3", (const char *const[]){"tokenizer.model", NULL});
   check_saved(stories, "saved-stories", (const char *const[]){"tok512.bin", NULL});
   Tokenizer *again = testing_tokenizer(testing_path("saved-gpt2/tokenizer.json"));
-  check_vectors(again, "gpt2");
+  assert_vectors(again, "gpt2");
   tokenizer_close(again);
   assert_int_equal(strlen(tokenizer_fingerprint(gpt2)), 64);
   assert_string_not_equal(tokenizer_fingerprint(gpt2), tokenizer_fingerprint(llama3));

@@ -58,4 +58,40 @@ static inline void assert_round_trip(Tokenizer *tokenizer, const char *text, siz
   token_list_release(&list);
 }
 
+/* One text against a line of ids; returns the beginning of the next line. */
+static inline const char *testing_case(Tokenizer *tokenizer, const char *text, size_t size, const char *line) {
+  TokenList list = {0};
+  size_t at = 0;
+  assert_ok(tokenizer_encode(tokenizer, text, size, false, &list));
+  for (; *line && *line != '\n'; at++) {
+    char *end;
+    long id = strtol(line, &end, 10);
+    if (at >= list.count || list.ids[at] != id) fail_msg("token %zu of \"%.*s\" is not %ld", at, (int)size, text, id);
+    for (line = end; *line == ' ' && line[1] == '\n'; line++) continue;
+  }
+  assert_int_equal(list.count, at);
+  token_list_release(&list);
+  return line + 1;
+}
+
+/* The ids of all texts of cases.inp, as name.out has them. */
+static inline void assert_vectors(Tokenizer *tokenizer, const char *name) {
+  static const char separator[] = "\n__ggml_vocab_test__\n";
+  char path[128], *cases, *ids;
+  size_t size, cases_size, count = 0;
+  snprintf(path, sizeof path, TOKENIZERS "%s.out", name);
+  assert_ok(files_read(TOKENIZERS "cases.inp", 1 << 20, &cases, &cases_size));
+  assert_ok(files_read(path, 1 << 20, &ids, &size));
+  const char *line = ids, *text = cases;
+  for (const char *end; (end = strstr(text, separator)); text = end + sizeof separator - 1, count++) {
+    assert_true(line < ids + size);
+    line = testing_case(tokenizer, text, (size_t)(end - text), line);
+  }
+  assert_int_equal(count, 46);
+  assert_ptr_equal(text, cases + cases_size);
+  assert_ptr_equal(line, ids + size);
+  free(cases);
+  free(ids);
+}
+
 #endif

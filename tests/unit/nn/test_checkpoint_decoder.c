@@ -1,6 +1,8 @@
 /* Checkpoints of language models: there and back in every dtype, in shards, without a prefix, with and without a head of its own; what
  * other writers leave in them; numbers that stay 16-bit in the file against the same ones widened. */
 #include "nn/checkpoint.h"
+#include "nn/checkpoint_shards.h"
+#include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
@@ -164,6 +166,45 @@ static void no_mixture_of_two(void **state) {
   assert_same(model, other);
   model_free(other);
   model_free(model);
+}
+
+static void assert_text(const char *path, const char *expected) {
+  char *text;
+  size_t size;
+  assert_int_equal(files_read(path, 1 << 20, &text, &size), STATUS_OK);
+  assert_string_equal(text, expected);
+  free(text);
+}
+
+/* Whichever allocation fails: an index of all tensors over shards that can be read, or a failure and none. */
+static void no_index_that_is_a_part(void **state) {
+  (void)state;
+  static const float numbers[2] = {1, 2};
+  char names[2][8], *whole;
+  size_t size;
+  SafeItem items[2];
+  for (int i = 0; i < 2; i++) {
+    snprintf(names[i], sizeof names[i], "t%d", i);
+    items[i] = (SafeItem){.name = names[i], .dtype = SAFE_F32, .source = SAFE_F32, .dims = 2, .shape = {1, 2}, .data = numbers};
+  }
+  const char *index = "few/model.safetensors.index.json";
+  assert_int_equal(files_make_dirs(scratch_path("few")), STATUS_OK);
+  assert_int_equal(checkpoint_shards_save(scratch_path("few"), items, 2, 8), STATUS_OK);
+  assert_int_equal(files_read(scratch_path(index), 1 << 20, &whole, &size), STATUS_OK);
+  bool failed = true;
+  for (long allocations = 0; failed; allocations++) {
+    remove(scratch_path(index));
+    failing_json_start(allocations);
+    Status status = checkpoint_shards_save(scratch_path("few"), items, 2, 8);
+    failed = failing_json_stop();
+    assert_int_equal(files_exists(scratch_path(index)), status == STATUS_OK);
+    if (status == STATUS_OK) assert_text(scratch_path(index), whole);
+    SafeFile file;
+    assert_int_equal(safetensors_open(&file, scratch_path("few/model-00002-of-00002.safetensors")), STATUS_OK);
+    assert_true(file.count == 1 && file.list[0].dims == 2);
+    safetensors_close(&file);
+  }
+  free(whole);
 }
 
 /* An index that does not name a shard is to blame, not the kind or depth of the model. */
@@ -465,6 +506,7 @@ int main(void) {
       cmocka_unit_test(shards_are_limited_and_complete),
       cmocka_unit_test(old_shards_go),
       cmocka_unit_test(no_mixture_of_two),
+      cmocka_unit_test(no_index_that_is_a_part),
       cmocka_unit_test(an_index_that_lacks_a_shard),
       cmocka_unit_test(codebooks_stay_out_of_a_checkpoint),
       cmocka_unit_test(bare_models_and_buffers),

@@ -1,5 +1,6 @@
 /* config.json of GPT-2 and Llama: presets, there and back, Hugging Face's defaults, and what is refused. */
 #include "nn/config.h"
+#include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include <cmocka.h>
 #include <math.h>
@@ -246,6 +247,49 @@ static void refused_llama(void **state) {
       STATUS_BAD_FILE, "rotary");
 }
 
+/* ---- without memory */
+
+static char *saved(void) {
+  char *text;
+  size_t size;
+  assert_int_equal(files_read(scratch_path("few/config.json"), 1 << 20, &text, &size), STATUS_OK);
+  assert_int_equal(remove(scratch_path("few/config.json")), 0);
+  return text;
+}
+
+static void assert_saved(const char *whole) {
+  char *text = saved();
+  assert_string_equal(text, whole);
+  free(text);
+}
+
+/* Whichever allocation fails: the whole file, or a failure and none. */
+static void assert_whole_or_nothing(const char *json) {
+  ModelConfig config;
+  assert_int_equal(parse(&config, json), STATUS_OK);
+  assert_int_equal(config_save(&config, scratch_path("few")), STATUS_OK);
+  char *whole = saved();
+  bool failed = true;
+  for (long allocations = 0; failed; allocations++) {
+    failing_json_start(allocations);
+    Status status = config_save(&config, scratch_path("few"));
+    failed = failing_json_stop();
+    assert_int_equal(files_exists(scratch_path("few/config.json")), status == STATUS_OK);
+    if (status == STATUS_OK) assert_saved(whole);
+  }
+  free(whole);
+  config_release(&config);
+}
+
+static void whole_or_nothing(void **state) {
+  (void)state;
+  assert_whole_or_nothing("{" GPT2 ",\"architectures\":[\"GPT2ForSequenceClassification\"],\"pad_token_id\":3,\"eos_token_id\":[1,2],"
+                          "\"id2label\":{\"0\":\"good\",\"1\":\"bad\"},\"astra\":{\"groups\":4,\"devices\":\"2-4\"}}");
+  assert_whole_or_nothing("{" LLAMA ",\"rope_scaling\":{" ROPE "},\"astra\":{\"groups\":4}}");
+  assert_whole_or_nothing("{\"model_type\":\"vit\",\"hidden_size\":48,\"num_attention_heads\":4,\"num_hidden_layers\":3,"
+                          "\"intermediate_size\":96,\"image_size\":32,\"patch_size\":8,\"astra\":{\"groups\":4}}");
+}
+
 /* ---- the golden models' own */
 
 static void golden(void **state) {
@@ -272,9 +316,9 @@ static void golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(presets),        cmocka_unit_test(compression),   cmocka_unit_test(round_trips),
-      cmocka_unit_test(written_fields), cmocka_unit_test(defaults),      cmocka_unit_test(scaled_rope),
-      cmocka_unit_test(refused_gpt2),   cmocka_unit_test(refused_llama), cmocka_unit_test(golden),
+      cmocka_unit_test(presets),  cmocka_unit_test(compression),      cmocka_unit_test(round_trips),  cmocka_unit_test(written_fields),
+      cmocka_unit_test(defaults), cmocka_unit_test(scaled_rope),      cmocka_unit_test(refused_gpt2), cmocka_unit_test(refused_llama),
+      cmocka_unit_test(golden),   cmocka_unit_test(whole_or_nothing),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "nn/model.h"
+#include "unit/nn/small_decoder.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -23,7 +24,7 @@ static Model *make(bool mimetic) {
   assert_int_equal(param_allocate(model_params(model), false), STATUS_OK);
   rng_init(&rng, SEED, 1);
   param_initialise(model_params(model), &rng);
-  if (mimetic) model_initialise_mimetic(model, &rng);
+  if (mimetic) assert_int_equal(model_initialise_mimetic(model, &rng), STATUS_OK);
   return model;
 }
 
@@ -132,12 +133,28 @@ static void the_rest(void **state) {
   model_free(again);
 }
 
+/* Their weights have other shapes and places. */
+static void decoders_are_refused(void **state) {
+  (void)state;
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    Rng rng;
+    rng_init(&rng, SEED, 1);
+    Model *model = small_decoder((ModelKind)kind, false), *same = small_decoder((ModelKind)kind, false);
+    assert_int_equal(model_initialise_mimetic(model, &rng), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "vision transformers; use random"));
+    assert_memory_equal(model_params(model)->values, model_params(same)->values, (size_t)model_params(same)->total * sizeof(real));
+    model_free(model);
+    model_free(same);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(query_is_key),
       cmocka_unit_test(output_is_minus_transposed_value),
       cmocka_unit_test(positions_tell_tokens_apart),
       cmocka_unit_test(the_rest),
+      cmocka_unit_test(decoders_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

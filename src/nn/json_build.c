@@ -1,0 +1,35 @@
+/* See json_build.h. Text goes straight to the stream: json_dumps forgets some of its own failures to allocate. */
+#include "nn/json_build.h"
+#include "base/files.h"
+#include <stdlib.h>
+
+static void settle(json_t **whole, int failed) {
+  if (!failed) return;
+  json_decref(*whole);
+  *whole = NULL;
+}
+
+void json_build_put(json_t **object, const char *key, json_t *value) { settle(object, json_object_set_new(*object, key, value)); }
+
+void json_build_append(json_t **list, json_t *value) { settle(list, json_array_append_new(*list, value)); }
+
+static Status no_memory(const char *directory, const char *name) {
+  return status_set(STATUS_NO_MEMORY, "%s: no memory to write %s", directory, name);
+}
+
+static Status save(const json_t *root, const char *directory, const char *name, const char *path) {
+  FileWriter writer;
+  TRY(files_create(&writer, path));
+  if (json_dumpf(root, writer.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) == 0 || ferror(writer.stream))
+    return files_commit(&writer); /* which reports what the stream could not write */
+  files_abort(&writer);
+  return no_memory(directory, name);
+}
+
+Status json_build_save(json_t *root, const char *directory, const char *name) {
+  char *path = files_join(directory, name);
+  Status status = root && path ? save(root, directory, name, path) : no_memory(directory, name);
+  free(path);
+  json_decref(root);
+  return status;
+}

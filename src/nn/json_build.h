@@ -1,0 +1,15 @@
+/* JSON objects and lists that are whole or NULL, and files of them that are whole or not there: the first value for which there is no
+ * memory makes the whole NULL, and what comes after it is let go. */
+#ifndef NN_JSON_BUILD_H
+#define NN_JSON_BUILD_H
+#include "base/status.h"
+#include <jansson.h>
+
+/* value is taken; NULL is what is left of one for which there was no memory. */
+void json_build_put(json_t **object, const char *key, json_t *value);
+void json_build_append(json_t **list, json_t *value);
+
+/* Writes the file DIRECTORY/name, in lines and with numbers to their last digit. root is taken; NULL is NO_MEMORY. */
+Status json_build_save(json_t *root, const char *directory, const char *name);
+
+#endif

@@ -11,6 +11,7 @@
 
 static Status plan_forward(Session *session, const TaskBatch *batch) {
   TaskScore score = {0};
+  TRY(session_lay_plain(session, batch->tokens));
   tape_record(session->tape, false);
   session->task->loss(session, batch, &session->plain_layout, NULL, &score);
   Status status = tape_status(session->tape);

@@ -4,39 +4,11 @@
 #include "unit/train/tiny_text.h"
 #include <math.h>
 
-enum { TEXTS_TRAIN = 90, TEXTS_TEST = 30 };
-
-/* Of any length; the class is whether the cat is there. */
-static void write_table(const char *path, int rows, uint64_t seed) {
-  static const char *const words[] = {"the sun", "a ball", "some cake", "her mom", "Lily"};
-  Rng rng;
-  rng_init(&rng, seed, 0);
-  FILE *file = fopen(path, "wb");
-  assert_non_null(file);
-  fprintf(file, "sentence\tlabel\n");
-  for (int row = 0; row < rows; row++) {
-    int cat = (int)rng_below(&rng, 2), length = 1 + (int)rng_below(&rng, 4), place = (int)rng_below(&rng, (uint64_t)length);
-    for (int i = 0; i < length; i++) fprintf(file, "%s%s", i ? " and " : "", cat && i == place ? "the cat" : words[rng_below(&rng, 5)]);
-    fprintf(file, "\t%d\n", cat);
-  }
-  assert_int_equal(fclose(file), 0);
-}
-
-static TrainOptions text_options(ModelKind kind) {
-  static char dataset[700];
-  TrainOptions options = tiny_text_options(kind);
-  snprintf(dataset, sizeof dataset, "tsv:%s:text=sentence:label=label:test=%s", tiny_path("train.tsv"), tiny_path("test.tsv"));
-  options.dataset = dataset;
-  options.context = 2 * TEXT_CONTEXT;
-  options.batch = 8;
-  return options;
-}
-
 /* ---------------------------------------------------------------- batches */
 
 static void batches_are_as_wide_as_they_need_to_be(void **state) {
   (void)state;
-  TrainOptions options = text_options(MODEL_GPT2);
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
   Session session;
   int64_t narrowest = 1000, seen = 0;
   tiny_open(&session, &options);
@@ -67,7 +39,7 @@ static void batches_are_as_wide_as_they_need_to_be(void **state) {
 static void padding_says_nothing(void **state) {
   (void)state;
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
-    TrainOptions options = text_options(kind);
+    TrainOptions options = tiny_table_options(kind);
     Session session;
     TaskBatch batch, alone;
     options.groups = 0;
@@ -126,7 +98,7 @@ static void steps_to(Session *session, int64_t last) {
 static void a_cat_is_found(void **state) {
   (void)state;
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
-    TrainOptions options = text_options(kind);
+    TrainOptions options = tiny_table_options(kind);
     Session session;
     Validation plain, devices;
     double values[TASK_MEASURES];
@@ -146,7 +118,7 @@ static void a_cat_is_found(void **state) {
 
 static void going_on_gives_the_same_bits(void **state) {
   (void)state;
-  TrainOptions options = text_options(MODEL_LLAMA);
+  TrainOptions options = tiny_table_options(MODEL_LLAMA);
   Session whole, first, second;
   tiny_open(&whole, &options);
   int64_t epoch = session_epoch_steps(&whole), last = epoch + 3;
@@ -166,7 +138,7 @@ static void going_on_gives_the_same_bits(void **state) {
 
 static void the_checkpoint_classifies(void **state) {
   (void)state;
-  TrainOptions options = text_options(MODEL_GPT2), again = text_options(MODEL_GPT2);
+  TrainOptions options = tiny_table_options(MODEL_GPT2), again = tiny_table_options(MODEL_GPT2);
   TrainResult result;
   Session session;
   Validation read;
@@ -188,19 +160,11 @@ static void the_checkpoint_classifies(void **state) {
 
 static void what_is_for_plain_text_is_refused(void **state) {
   (void)state;
-  TrainOptions options = text_options(MODEL_GPT2);
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
   Session session;
   options.stride = 4;
   assert_int_equal(session_open(&session, &options, SESSION_TRAIN), STATUS_BAD_USAGE);
   assert_non_null(strstr(status_message(), "--stride is for text:PATH"));
-}
-
-static int make(void **state) {
-  int failed = tiny_text_make(state);
-  if (failed != 0) return failed;
-  write_table(tiny_path("train.tsv"), TEXTS_TRAIN, 1);
-  write_table(tiny_path("test.tsv"), TEXTS_TEST, 2);
-  return 0;
 }
 
 int main(void) {
@@ -210,5 +174,5 @@ int main(void) {
       cmocka_unit_test(going_on_gives_the_same_bits),           cmocka_unit_test(the_checkpoint_classifies),
       cmocka_unit_test(what_is_for_plain_text_is_refused),
   };
-  return cmocka_run_group_tests(tests, make, tiny_remove);
+  return cmocka_run_group_tests(tests, tiny_text_make, tiny_remove);
 }

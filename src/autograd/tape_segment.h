@@ -13,7 +13,8 @@
 enum { TAPE_SEGMENT_ENDS = 2 };
 
 typedef struct TapeSegment {
-  /* Fills output from input, entry by entry; NULL: there is none. Reads no other tensor that needs a gradient, but for parameters. */
+  /* Fills output from input, entry by entry; NULL: there is none. Reads no other tensor that needs a gradient, but for
+   * parameters, whose gradients have memory of their own. */
   void (*run)(Tape *tape, void *context, Tensor *const *input, Tensor **output);
   void *context;                    /* until tape_clear */
   Tensor *input[TAPE_SEGMENT_ENDS]; /* nothing else reads these */

@@ -158,7 +158,7 @@ Status train_options_remember(const char *directory, int argc, char **argv, int6
 }
 
 static const char *const HARMLESS[] = {"resume",  "epochs",           "max-steps", "data-dir", "eval-samples", "eval-every", "log-every",
-                                       "threads", "checkpoint-every", "workers",   "quiet",    "json",         "dtype"};
+                                       "threads", "checkpoint-every", "workers",   "quiet",    "json",         "dtype",      "recompute"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
@@ -168,7 +168,7 @@ static Status check_harmless(const Option *table) {
       return status_set(
           STATUS_BAD_USAGE,
           "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
-          "--data-dir, --threads, --workers, --dtype and the options of looking and keeping",
+          "--data-dir, --threads, --workers, --dtype, --recompute and the options of looking and keeping",
           table->name);
   }
   return STATUS_OK;

@@ -18,6 +18,9 @@ struct TextBatches {
   int64_t count, steps, width, cut;
   int64_t epoch, step; /* of the next batch */
   int32_t *order;      /* [count] */
+  int32_t *first;      /* [steps] where the texts of each batch begin in the order; they end where another begins, or after B */
+  int32_t *spare;      /* [count] */
+  int32_t *places;     /* [width + 2] of lengths, while sorting */
   int64_t order_epoch; /* -1: none yet */
   LabelBatch batch;    /* its arrays are owned */
 };
@@ -30,6 +33,9 @@ void text_batches_free(TextBatches *batches) {
   free(batches->begin);
   free(batches->labels);
   free(batches->order);
+  free(batches->first);
+  free(batches->spare);
+  free(batches->places);
   free(batches->batch.ids);
   free(batches->batch.lengths);
   free(batches->batch.labels);
@@ -73,12 +79,53 @@ static Status allocate_batch(TextBatches *batches) {
   return batch->ids && batch->lengths && batch->labels ? STATUS_OK : no_memory();
 }
 
+static size_t length_of(const TextBatches *batches, int32_t text) { return batches->begin[text + 1] - batches->begin[text]; }
+
+/* Order [begin, end) by length, equal ones as they stand. */
+static void sort_by_length(TextBatches *batches, int64_t begin, int64_t end) {
+  int32_t *order = batches->order, *places = batches->places;
+  memset(places, 0, ((size_t)batches->width + 2) * sizeof *places);
+  for (int64_t i = begin; i < end; i++) places[length_of(batches, order[i]) + 1]++;
+  for (int64_t length = 0; length < batches->width; length++) places[length + 1] += places[length];
+  for (int64_t i = begin; i < end; i++) batches->spare[places[length_of(batches, order[i])]++] = order[i];
+  memcpy(order + begin, batches->spare, (size_t)(end - begin) * sizeof *order);
+}
+
+/* Where a batch that begins at `at` ends. */
+static int64_t end_of_batch(const TextBatches *batches, int64_t at) {
+  int64_t end = at + batches->options.batch < batches->count ? at + batches->options.batch : batches->count;
+  if (!batches->options.one_length) return end;
+  int64_t same = at + 1;
+  while (same < end && length_of(batches, batches->order[same]) == length_of(batches, batches->order[at])) same++;
+  return same;
+}
+
+static void in_file_order(TextBatches *batches) {
+  for (int64_t i = 0; i < batches->count; i++) batches->order[i] = (int32_t)i;
+}
+
+/* How many batches there are, and room for what says where each begins. */
+static Status divide(TextBatches *batches) {
+  const TextBatchesOptions *options = &batches->options;
+  batches->spare = malloc((size_t)batches->count * sizeof *batches->spare);
+  batches->places = malloc(((size_t)batches->width + 2) * sizeof *batches->places);
+  if (!batches->spare || !batches->places) return no_memory();
+  in_file_order(batches);
+  if (options->one_length) sort_by_length(batches, 0, batches->count);
+  for (int64_t at = 0; at < batches->count; at = end_of_batch(batches, at)) batches->steps++;
+  if (options->drop_last && batches->count % options->batch != 0) batches->steps--;
+  batches->first = malloc((size_t)batches->steps * sizeof *batches->first);
+  return batches->first ? STATUS_OK : no_memory();
+}
+
 static Status check(const TextBatches *batches) {
   const TextBatchesOptions *options = &batches->options;
   if (options->context < 1)
     return status_set(STATUS_BAD_VALUE, "a context of %lld tokens; at least 1 is needed", (long long)options->context);
   if (options->batch < 1 || options->batch > MOST_BATCH)
     return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, MOST_BATCH);
+  if (options->pool < 0 || (options->one_length && (options->shuffle || options->drop_last)))
+    return status_set(STATUS_BAD_VALUE, "texts of one length come in order, all of them, and pools have 0 or more batches");
   if (options->drop_last && batches->count < options->batch)
     return status_set(STATUS_BAD_VALUE, "the set has %lld texts, fewer than a batch of %d; make the batch smaller",
                       (long long)batches->count, options->batch);
@@ -90,11 +137,10 @@ Status text_batches_new(TextBatches **batches, const LabelledText *set, const Te
   TextBatches *fresh = calloc(1, sizeof *fresh);
   if (!fresh) return no_memory();
   *fresh = (TextBatches){.options = *options, .count = text_labels_count(set), .order_epoch = -1};
+  if (options->most > 0 && options->most < fresh->count) fresh->count = options->most;
   Status status = check(fresh);
-  if (status == STATUS_OK) {
-    fresh->steps = (fresh->count + (options->drop_last ? 0 : options->batch - 1)) / options->batch;
-    status = encode_all(fresh, set, encoder);
-  }
+  if (status == STATUS_OK) status = encode_all(fresh, set, encoder);
+  if (status == STATUS_OK) status = divide(fresh);
   if (status == STATUS_OK) status = allocate_batch(fresh);
   if (status == STATUS_OK)
     *batches = fresh;
@@ -103,6 +149,7 @@ Status text_batches_new(TextBatches **batches, const LabelledText *set, const Te
   return status;
 }
 
+int64_t text_batches_count(const TextBatches *batches) { return batches->count; }
 int64_t text_batches_steps(const TextBatches *batches) { return batches->steps; }
 int64_t text_batches_width(const TextBatches *batches) { return batches->width; }
 int64_t text_batches_cut(const TextBatches *batches) { return batches->cut; }
@@ -116,14 +163,30 @@ Status text_batches_seek(TextBatches *batches, int64_t epoch, int64_t step) {
   return STATUS_OK;
 }
 
+static void find_batches(TextBatches *batches) {
+  int64_t at = 0;
+  for (int64_t step = 0; step < batches->steps; step++, at = end_of_batch(batches, at)) batches->first[step] = (int32_t)at;
+}
+
+/* Texts of a pool by their length, then the batches, which a pool would else begin with its short ones, in any order. What fills no batch
+ * stays random and the last. */
+static void set_pools(TextBatches *batches, Rng *rng) {
+  int64_t whole = batches->count / batches->options.batch, texts = whole * batches->options.batch;
+  int64_t pool = (int64_t)batches->options.pool * batches->options.batch;
+  for (int64_t begin = 0; begin < texts; begin += pool) sort_by_length(batches, begin, begin + pool < texts ? begin + pool : texts);
+  rng_shuffle(rng, batches->first, whole);
+}
+
 static void set_order(TextBatches *batches) {
   if (batches->order_epoch == batches->epoch) return;
-  for (int64_t i = 0; i < batches->count; i++) batches->order[i] = (int32_t)i;
-  batches->order_epoch = batches->epoch;
-  if (!batches->options.shuffle) return;
   Rng rng;
   rng_init(&rng, batches->options.seed ^ batch_key, (uint64_t)batches->epoch);
-  rng_shuffle(&rng, batches->order, batches->count);
+  batches->order_epoch = batches->epoch;
+  in_file_order(batches);
+  if (batches->options.one_length) sort_by_length(batches, 0, batches->count);
+  if (batches->options.shuffle) rng_shuffle(&rng, batches->order, batches->count);
+  find_batches(batches);
+  if (batches->options.shuffle && batches->options.pool > 0) set_pools(batches, &rng);
 }
 
 static void fill_row(const TextBatches *batches, const LabelBatch *batch, int row, int32_t text) {
@@ -136,10 +199,10 @@ static void fill_row(const TextBatches *batches, const LabelBatch *batch, int ro
 }
 
 void text_batches_next(TextBatches *batches, LabelBatch *batch) {
-  int64_t begin = batches->step * batches->options.batch, left = batches->count - begin;
   set_order(batches);
+  int64_t begin = batches->first[batches->step];
   *batch = batches->batch;
-  batch->count = (int)(left < batches->options.batch ? left : batches->options.batch);
+  batch->count = (int)(end_of_batch(batches, begin) - begin);
   batch->epoch = batches->epoch;
   batch->step = batches->step;
   batch->last = batches->step == batches->steps - 1;

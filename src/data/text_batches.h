@@ -14,6 +14,9 @@ typedef struct TextBatchesOptions {
   int64_t context; /* of the model: the most tokens of a text */
   int batch;       /* B */
   bool shuffle, drop_last;
+  int pool;        /* with shuffle: texts of so many batches are sorted by length among each other, so that less is padded; 0: none are */
+  int64_t most;    /* of the set's first rows, so many alone; 0: all */
+  bool one_length; /* without shuffle and drop_last: texts in the order of their lengths, and in a batch those of one length alone */
   uint64_t seed;
 } TextBatchesOptions;
 
@@ -21,7 +24,7 @@ typedef struct LabelBatch {
   int32_t *ids;        /* [count, T], owned by the batches until the next text_batches_next */
   int32_t *lengths;    /* [count], 1 to T */
   int32_t *labels;     /* [count] */
-  int count;           /* B, or fewer in a last short batch */
+  int count;           /* B, or fewer in a last short batch; with one_length in any */
   int64_t epoch, step; /* step within the epoch, from 0 */
   bool last;           /* of the epoch */
 } LabelBatch;
@@ -32,6 +35,7 @@ typedef struct TextBatches TextBatches;
 Status text_batches_new(TextBatches **batches, const LabelledText *set, const TextEncoder *encoder, const TextBatchesOptions *options);
 void text_batches_free(TextBatches *batches); /* accepts NULL */
 
+int64_t text_batches_count(const TextBatches *batches); /* texts */
 int64_t text_batches_steps(const TextBatches *batches); /* batches per epoch */
 int64_t text_batches_width(const TextBatches *batches); /* T */
 int64_t text_batches_cut(const TextBatches *batches);   /* texts that were longer than the context */

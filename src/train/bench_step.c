@@ -71,11 +71,11 @@ static Status train_once(Session *session, const TaskBatch *batch) {
   return STATUS_OK;
 }
 
-static Status place_tokens(Session *session, const TokenLayout **layout, Exchange **exchange) {
+static Status place_tokens(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
   *layout = &session->plain_layout;
   *exchange = NULL;
-  if (!session_astra(session)) return STATUS_OK;
-  int64_t counts[SESSION_DEVICES], tokens = session->tokens;
+  if (!session_astra(session)) return session_lay_plain(session, tokens);
+  int64_t counts[SESSION_DEVICES];
   int devices = session->config->astra.devices;
   layout_even_counts(tokens, devices, counts);
   TRY(layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1));
@@ -88,7 +88,7 @@ static Status place_tokens(Session *session, const TokenLayout **layout, Exchang
 static Status forward_once(Session *session, const TaskBatch *batch) {
   const TokenLayout *layout;
   Exchange *exchange;
-  TRY(place_tokens(session, &layout, &exchange));
+  TRY(place_tokens(session, batch->tokens, &layout, &exchange));
   TaskScore score = {0};
   tape_record(session->tape, false);
   session->task->loss(session, batch, layout, exchange, &score);

@@ -14,7 +14,7 @@ typedef struct Watcher {
   Exchange exchange; /* its begin is called with each site's activations */
   real *samples;     /* [sites, limit, width] */
   int64_t limit, width, filled;
-  int64_t per_sample, tokens;
+  int64_t per_sample;
   int64_t first;   /* row of a sample's first token: 1 behind a class token */
   int64_t *chosen; /* [samples of the batch x per_sample] rows of the batch's activations, the same for all sites */
   int64_t taken;   /* of them: rows of this batch, as many as still fit */
@@ -32,13 +32,14 @@ static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int b
 
 /* Which rows of each sample: a random choice without repetition among those that are not padding. */
 static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, const TaskBatch *batch) {
+  int64_t rows = watcher->first + batch->tokens;
   watcher->taken = 0;
   for (int64_t sample = 0; sample < batch->count; sample++) {
-    int64_t length = batch->lengths ? batch->lengths[sample] : watcher->tokens;
+    int64_t length = batch->lengths ? batch->lengths[sample] : batch->tokens;
     for (int64_t t = 0; t < length; t++) tokens[t] = (int32_t)t;
     rng_shuffle(rng, tokens, length);
     for (int64_t i = 0; i < length && i < watcher->per_sample; i++)
-      watcher->chosen[watcher->taken++] = sample * (watcher->first + watcher->tokens) + watcher->first + tokens[i];
+      watcher->chosen[watcher->taken++] = sample * rows + watcher->first + tokens[i];
   }
   if (watcher->taken > watcher->limit - watcher->filled) watcher->taken = watcher->limit - watcher->filled;
 }
@@ -47,6 +48,7 @@ static Status watch_batch(Session *session, TaskPart part, Watcher *watcher, Rng
   TaskBatch batch;
   TRY(session->task->next(session, part, &batch));
   choose_rows(watcher, rng, session->order, &batch);
+  TRY(session_lay_plain(session, batch.tokens));
   ModelInput input = task_input(session->tape, &batch, session->config);
   model_watch(session->model, &watcher->exchange);
   model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
@@ -81,7 +83,6 @@ static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
                        .limit = limit,
                        .width = config_site_width(session->config),
                        .per_sample = rows_per_sample(session),
-                       .tokens = session->tokens,
                        .first = session->plain_layout.class_rows,
                        .sites = session->emulation.sites};
   size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites), row = (size_t)watcher->width * sizeof(real);

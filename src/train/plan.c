@@ -11,6 +11,7 @@
 
 static Status plan_forward(Session *session, const TaskBatch *batch) {
   TaskScore score = {0};
+  TRY(session_lay_plain(session, batch->tokens));
   tape_record(session->tape, false);
   session->task->loss(session, batch, &session->plain_layout, NULL, &score);
   Status status = tape_status(session->tape);
@@ -113,9 +114,9 @@ Status plan_check(Session *session) {
   if (needed <= available) return STATUS_OK;
   return status_set(
       STATUS_NO_MEMORY,
-      "training needs %.1f GiB more memory, but %.1f GiB are free: use a smaller --batch (with --accumulate for the same step) or "
-      "--image-size; --dry-run shows what takes how much",
-      needed / 1073741824, available / 1073741824);
+      "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for the same step) "
+      "or a smaller --%s; --dry-run shows what takes how much",
+      needed / 1073741824, available / 1073741824, session->task->decoder ? "context" : "image-size");
 }
 
 /* ---------------------------------------------------------------- printing */

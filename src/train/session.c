@@ -43,6 +43,11 @@ int64_t session_epoch_steps(const Session *session) {
   return steps > 0 ? steps : 1;
 }
 
+Status session_lay_plain(Session *session, int64_t tokens) {
+  if (session->plain_layout.tokens == tokens) return STATUS_OK;
+  return layout_build_plain(&session->plain_layout, tokens, session->task->decoder ? CLASS_NONE : CLASS_DISTRIBUTED);
+}
+
 /* ---------------------------------------------------------------- configuration */
 
 /* --model is a preset's name, or a checkpoint's directory, whose configuration and weights are then taken. */
@@ -127,7 +132,8 @@ static Status open_work(Session *session) {
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
   if (options->recompute) TRY(open_block_arena(session));
-  TRY(layout_build_plain(&session->plain_layout, session->tokens, session->task->decoder ? CLASS_NONE : CLASS_DISTRIBUTED));
+  TRY(session_lay_plain(session, session->tokens));
+  TRY(layout_build_plain(&session->layout, session->tokens, session->plain_layout.class_token)); /* room for any layout of a batch */
   rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);
   rng_init(&session->revive_rng, (uint64_t)options->seed, STREAM_REVIVE);
   rng_init(&session->mixup_rng, (uint64_t)options->seed, STREAM_MIXUP);

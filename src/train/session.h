@@ -102,4 +102,7 @@ void session_close(Session *session); /* fine on a zeroed session */
 bool session_astra(const Session *session);
 int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
 
+/* session->plain_layout for samples of `tokens`, at most session->tokens: allocates nothing. */
+Status session_lay_plain(Session *session, int64_t tokens);
+
 #endif

@@ -12,6 +12,7 @@ typedef enum TaskPart { TASK_TRAIN, TASK_TEST, TASK_PARTS } TaskPart;
 /* A micro-batch. The arrays are the task's own until the next batch of the same part. */
 typedef struct TaskBatch {
   int count;              /* B: pictures, windows of text, texts */
+  int64_t tokens;         /* T of this batch, at most session->tokens */
   int64_t units;          /* what speed is told in: pictures, tokens, texts */
   float *pixels;          /* [B, 3, H, W]; NULL for texts */
   const int32_t *ids;     /* [B, T]; NULL for pictures */
@@ -43,7 +44,7 @@ typedef struct Task {
   void (*close)(Session *session);
 
   const char *(*describe)(const Session *session, TaskPart part); /* one line for people */
-  int64_t (*count)(const Session *session, TaskPart part);        /* samples of the part */
+  int64_t (*count)(const Session *session, TaskPart part);        /* samples of the part that are used */
   int64_t (*steps)(const Session *session);                       /* batches in an epoch of training */
   Status (*seek)(Session *session, TaskPart part, int64_t epoch, int64_t step);
   Status (*next)(Session *session, TaskPart part, TaskBatch *batch); /* epoch after epoch, without end */

@@ -192,6 +192,7 @@ static void next_drawn(Session *session, TaskBatch *batch) {
 
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   (session->options.drawn ? next_drawn : part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
+  batch->tokens = session->tokens;
   batch->units = batch->count * session->tokens;
   return STATUS_OK;
 }

@@ -92,7 +92,8 @@ static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step)
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   Batch pictures;
   TRY(loader_next(own(session)->loader[part], &pictures));
-  *batch = (TaskBatch){.count = pictures.count, .units = pictures.count, .pixels = pictures.pixels, .labels = pictures.labels};
+  *batch = (TaskBatch){
+      .count = pictures.count, .tokens = session->tokens, .units = pictures.count, .pixels = pictures.pixels, .labels = pictures.labels};
   return STATUS_OK;
 }
 

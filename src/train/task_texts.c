@@ -1,5 +1,6 @@
-/* Classes of texts, told by the row of a text's last token: see task.h. All batches of both parts have one width T, that of the longest
- * text, as layouts and memory are made once; what is shorter is padded on the right, where a causal model does not look. */
+/* Classes of texts, told by the row of a text's last token: see task.h. A batch is as wide as its longest text; what is shorter is padded
+ * on the right, where a causal model does not look. Training batches hold texts of similar lengths. Those of the test part hold texts of
+ * one length alone, so that the emulated devices share out each text as they would if it came alone. */
 #include "base/log.h"
 #include "data/text_batches.h"
 #include "train/session.h"
@@ -8,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { POOL = 16 }; /* batches of training texts that are sorted by length among each other */
 
 typedef struct Texts {
   Tokenizer *tokenizer;
@@ -43,6 +46,9 @@ static Status open_batches(Session *session, int64_t context, TaskPart part) {
   TextBatchesOptions batching = {.context = context,
                                  .batch = (int)options->batch,
                                  .shuffle = learning,
+                                 .pool = learning ? POOL : 0,
+                                 .one_length = !learning,
+                                 .most = learning ? 0 : options->eval_samples,
                                  .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
                                  .seed = (uint64_t)options->seed};
   TRY(text_encoder_of(&encoder, texts->tokenizer));
@@ -88,22 +94,32 @@ static void close_sets(Session *session) {
 /* ---------------------------------------------------------------- batches */
 
 static const char *describe(const Session *session, TaskPart part) { return text_labels_describe(own(session)->set[part]); }
-static int64_t count(const Session *session, TaskPart part) { return text_labels_count(own(session)->set[part]); }
+static int64_t count(const Session *session, TaskPart part) { return text_batches_count(own(session)->batches[part]); }
 static int64_t steps(const Session *session) { return text_batches_steps(own(session)->batches[TASK_TRAIN]); }
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
   return text_batches_seek(own(session)->batches[part], epoch, step);
 }
 
+/* T of a batch: its longest text. A plan is for the longest of all; fixed counts of tokens are for these as well; and each device needs a
+ * token. */
+static int64_t width_of(const Session *session, const LabelBatch *batch) {
+  int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
+  if (tape_planning(session->tape) || session->options.map == COUNTS_FIXED) return session->tokens;
+  for (int i = 0; i < batch->count; i++) width = batch->lengths[i] > width ? batch->lengths[i] : width;
+  return width;
+}
+
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   Texts *texts = own(session);
   LabelBatch given;
   text_batches_next(texts->batches[part], &given);
-  int64_t from = text_batches_width(texts->batches[part]), to = session->tokens;
+  int64_t from = text_batches_width(texts->batches[part]), to = width_of(session, &given), both = from < to ? from : to;
   int32_t *ids = texts->ids[part];
   memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
-  for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)from * sizeof *ids);
-  *batch = (TaskBatch){.count = given.count, .units = given.count, .ids = ids, .lengths = given.lengths, .labels = given.labels};
+  for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);
+  *batch =
+      (TaskBatch){.count = given.count, .tokens = to, .units = given.count, .ids = ids, .lengths = given.lengths, .labels = given.labels};
   return STATUS_OK;
 }
 

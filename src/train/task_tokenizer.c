@@ -87,6 +87,7 @@ Status task_tokenizer_refuse_pictures(const TrainOptions *options) {
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-    if (list[i].given) return status_set(STATUS_BAD_USAGE, "--%s is for pictures; --model %s learns from texts", list[i].name, options->model);
+    if (list[i].given)
+      return status_set(STATUS_BAD_USAGE, "--%s is for pictures; --model %s learns from texts", list[i].name, options->model);
   return STATUS_OK;
 }

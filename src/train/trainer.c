@@ -22,17 +22,16 @@ static Status drop_patches(Session *session) {
   return layout_build_chosen(&session->layout, tokens, session->order, kept);
 }
 
-static Status draw_layout(Session *session, const TokenLayout **layout, Exchange **exchange) {
+static Status draw_layout(Session *session, int64_t tokens, const TokenLayout **layout, Exchange **exchange) {
   bool drop = session->options.patch_drop > 0 && (double)session->step < DROP_UNTIL * (double)session->total_steps;
   *layout = drop ? &session->layout : &session->plain_layout;
   *exchange = NULL;
   if (drop) return drop_patches(session);
-  if (!session_astra(session)) return STATUS_OK;
+  if (!session_astra(session)) return session_lay_plain(session, tokens);
   emulate_begin_step(&session->emulation, true);
   *layout = &session->layout;
   *exchange = &session->emulation.exchange;
-  return device_map_draw(&session->layout, session->tokens, session->config->astra.class_token, &session->map, &session->map_rng,
-                         session->order);
+  return device_map_draw(&session->layout, tokens, session->config->astra.class_token, &session->map, &session->map_rng, session->order);
 }
 
 /* loss = task + beta * commitment (paper equation 2). */
@@ -78,7 +77,7 @@ Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *
   const TokenLayout *layout;
   Exchange *exchange;
   TaskScore score = {0};
-  TRY(draw_layout(session, &layout, &exchange));
+  TRY(draw_layout(session, batch->tokens, &layout, &exchange));
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};
   Tensor *loss = total_loss(session, session->task->loss(session, batch, layout, exchange, &score), result);

@@ -13,9 +13,21 @@ static void use_average(Session *session, bool average) {
     if (!params->list[i].frozen) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
 }
 
-static Status validate_batch(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *sum) {
+/* Even contiguous spans over `devices`, or the plain model's layout for none. */
+static Status place_tokens(Session *session, int devices, int64_t tokens, const TokenLayout **layout) {
+  int64_t counts[SESSION_DEVICES];
+  *layout = devices > 0 ? &session->layout : &session->plain_layout;
+  if (devices == 0) return session_lay_plain(session, tokens);
+  layout_even_counts(tokens, devices, counts);
+  return layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1);
+}
+
+static Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {
   Tape *tape = session->tape;
+  Exchange *exchange = devices > 0 ? &session->emulation.exchange : NULL;
+  const TokenLayout *layout;
   TaskScore score = {0};
+  TRY(place_tokens(session, devices, batch->tokens, &layout));
   if (exchange) emulate_begin_step(&session->emulation, false);
   session->task->loss(session, batch, layout, exchange, &score);
   task_add(sum, &score);
@@ -24,7 +36,7 @@ static Status validate_batch(Session *session, const TaskBatch *batch, const Tok
   return status;
 }
 
-static Status validate_all(Session *session, const TokenLayout *layout, Exchange *exchange, int64_t samples, TaskScore *sum) {
+static Status validate_all(Session *session, int devices, int64_t samples, TaskScore *sum) {
   const Task *task = session->task;
   int64_t available = task->count(session, TASK_TEST);
   if (samples <= 0 || samples > available) samples = available;
@@ -34,23 +46,16 @@ static Status validate_all(Session *session, const TokenLayout *layout, Exchange
     if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
     TRY(task->next(session, TASK_TEST, &batch));
     if (batch.count > samples - sum->samples) batch.count = (int)(samples - sum->samples);
-    TRY(validate_batch(session, &batch, layout, exchange, sum));
+    TRY(validate_batch(session, &batch, devices, sum));
   }
   return STATUS_OK;
 }
 
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result) {
   *result = (Validation){0};
-  const TokenLayout *layout = &session->plain_layout;
-  if (devices > 0) {
-    int64_t counts[SESSION_DEVICES];
-    layout_even_counts(session->tokens, devices, counts);
-    TRY(layout_build(&session->layout, session->tokens, devices, counts, NULL, session->config->astra.class_token, -1));
-    layout = &session->layout;
-  }
   tape_record(session->tape, false);
   use_average(session, true);
-  Status status = validate_all(session, layout, devices > 0 ? &session->emulation.exchange : NULL, samples, &result->score);
+  Status status = validate_all(session, devices, samples, &result->score);
   use_average(session, false);
   result->accuracy = task_accuracy(&result->score);
   result->loss = task_mean_loss(&result->score);

@@ -7,6 +7,7 @@ program=$bin/astra-kmeans
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export ASTRA_HOME="$work/home" HOME="$work/nobody"
+root=$PWD
 cd "$work" || exit 1
 failed=0
 
@@ -106,6 +107,16 @@ expect "init into a checkpoint in shards" 1 init "${tiny[@]}" -g 4 -k 16 --out s
 cmp -s before sharded/config.json || report "the checkpoint's configuration was replaced"
 run "training with other groups" 1 "$bin/astra-train" "${tiny[@]}" -g 8 -k 32 --codebooks books --max-steps 1 --out none -q
 err "astra.layers.0.x.codebook"
+
+# ---- texts: keys and values of a bundled Llama
+for i in 1 2 3 4 5 6 7 8; do echo "Lily sees the sun. Tom finds a ball number $i. The cat likes her mom."; done >text.txt
+export XDG_CACHE_HOME="$work/cache"
+story=(--model "$root/tests/golden/stories260K" --dataset text:text.txt --context 16 --threads 1 -q)
+expect "init on text" 0 init "${story[@]}" -g 4 -k 16 --out books-kv; out "^books-kv: 10 codebooks of 4 groups x 16 codewords x 8 numbers"; out "^0.k "; out "^4.v "
+expect "eval on text" 0 eval --codebooks books-kv "${story[@]}"; out "^mean "
+expect "init at the other site" 0 init "${story[@]}" -g 4 -k 16 --site x --out books-x; out "^books-x: 5 codebooks of 4 groups x 16 codewords x 16 numbers"
+run "training from them" 0 "$bin/astra-train" "${story[@]}" -g 4 -k 16 --site x --codebooks books-x --max-steps 1 --out story
+expect "init of a language model on pictures" 2 init --model gpt2-mini --init random --dataset "$data"; err "learns from texts"
 
 [ $failed = 0 ] && echo "astra-kmeans: command line, codebooks and reports as expected"
 exit $failed

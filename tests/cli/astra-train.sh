@@ -152,6 +152,59 @@ done
 tr -d ' \n' <adopted/preprocessor_config.json | grep -q '"image_std":\[0\.75,' || report "the normalisation is the preset's"
 expect "other pictures" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
 
+# ---- texts: a bundled Llama of 0.26 M parameters on a few drawn sentences
+
+export XDG_CACHE_HOME="$work/cache"
+llama=$root/tests/golden/stories260K
+mkdir text
+for part in train:400 valid:60; do
+  awk -v n="${part#*:}" -v seed="${part#*:}" 'BEGIN { srand(seed); split("Lily,Tom,The cat,A bird", who, ","); split("a ball,the sun,her mom,some cake", what, ",")
+    for (i = 0; i < n; i++) printf "%s sees %s.%s", who[1 + int(4 * rand())], what[1 + int(4 * rand())], i % 4 ? " " : "\n" }' >"text/${part%:*}.txt"
+done
+story=(--model "$llama" --dataset text:text --context 32 --batch 4 --threads 1 --codebook-size 16 --kmeans-samples 256 --log-every 2)
+expect "a language model" 0 "${story[@]}" --groups 4 --max-steps 4 --out story --json
+err "train text, 1 file, from text"; err "tokens/s"; err "evaluation at step 4: perplexity [0-9.]* a token ([0-9.]* bits a byte) on 4 devices, .* plain ([0-9]* windows)"
+last '^\{"checkpoint":"story","steps":4,"loss":[0-9.]+,"perplexity_plain":[0-9.]+,"perplexity":[0-9.]+,"bits_per_byte_plain":[0-9.]+,"bits_per_byte":[0-9.]+,"seconds":'
+for file in config.json model.safetensors selftest.safetensors tok512.bin curves.png; do there "story/$file"; done
+same story/tok512.bin "$llama/tok512.bin"
+head -n 1 story/metrics.csv | grep -q 'tokens_per_second.*valid_perplexity,valid_perplexity_plain,valid_bits_per_byte' || report "metrics.csv lacks columns of texts"
+grep -q '"site": *"kv"' story/config.json || report "config.json does not say kv"
+for unit in token:"predicted tokens" word:"words of the text" byte:"bytes of text" gpt2-paper:"words and line ends"; do
+  expect "perplexity per ${unit%:*}" 0 --model story --dataset text:text --context 32 --eval-only --perplexity "${unit%:*}" --stride 16 -q
+  out "^perplexity (${unit%:*}) [0-9.]* on 4 emulated devices = exp("; out "plain = exp("; out "^divided by ${unit#*:}.*windows of 32 tokens, each 16 further"
+done
+expect "another text, whole" 0 --model story --dataset text:text --eval-dataset text:text/train.txt --context 32 --eval-only --json -q --perplexity word
+last '"convention":"word".*"units":'"$(wc -w <text/train.txt)"',"context":32,"stride":32'
+expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-steps 4 --out adapted; err "adapters: rank 2 beside query,value"
+[ "$(stat -c %s adapted/model.safetensors)" = "$(stat -c %s "$llama/model.safetensors")" ] || report "the export is not as large as the model"
+expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted; err "give another directory"
+expect "from scratch, in half precision, computed twice" 0 "${story[@]}" --model gpt2-mini --init random --tokenizer "$llama" --groups 8 --max-steps 2 --dtype f16 --recompute --out scratch
+grep -q '"n_positions": *32' scratch/config.json && grep -q '"vocab_size": *512' scratch/config.json || report "config.json is the preset's"
+printf 'text\tlabel\n' >table.tsv
+for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily sees the sun.\tgood\nThe cat finds some old cake.\tbad\n'; done >>table.tsv
+expect "classes of texts" 0 "${story[@]}" --dataset tsv:table.tsv --groups 4 --max-steps 3 --out classes --json
+err "accuracy [0-9.]*% (Matthews correlation -*[0-9.]*) on 4 devices"; last '"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"matthews_plain":[-0-9.e]+,"matthews":'
+grep -q '"LlamaForSequenceClassification"' classes/config.json || report "config.json does not say that it classifies"
+
+expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
+out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
+out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
+expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json
+last '"node":\{"tokens":1024,.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'
+
+expect "no tokenizer" 1 --model gpt2-mini --init random --dataset text:text; err "no tokenizer beside gpt2-mini"; err "astra-data tokenizer"
+expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
+expect "a text that is too short" 1 "${story[@]}" --eval-dataset text:table.tsv --context 512; err "--context 512"; err "shorten the context"
+expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--context 513"; err "at most 512 tokens"
+expect "pictures for a language model" 2 "${story[@]}" --dataset cifar100-sample; err "learns from texts"
+expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from pictures"
+expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for pictures"
+expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
+expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"
+expect "no such convention" 2 "${story[@]}" --eval-only --perplexity line; err "gpt2-paper"
+printf 'a\0b' >nul.txt
+expect "a NUL byte" 1 "${story[@]}" --dataset text:nul.txt --eval-only; err "nul.txt, line 1: a NUL byte"
+
 # ---- what it refuses, and leaves as it was
 
 touch occupied
@@ -266,6 +319,8 @@ many=(--batch 100) # 20 steps make an epoch
 survive astra 50 "TERM INT" "${tiny[@]}" "${many[@]}" --groups 8 --devices 2-4 --map dirichlet --threads 2
 survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --ema-decay 0.99 --checkpoint-every 7
 survive dropped 50 TERM "${tiny[@]}" "${many[@]}" --groups 0 --patch-drop 0.5 --label-smoothing 0.1 --weight-decay 0.1
+survive story-kv 40 "TERM INT" "${story[@]}" --groups 4 --devices 2-4 --eval-samples 4
+survive story-lora 40 TERM "${story[@]}" --lora 2 --accumulate 2 --recompute --eval-samples 4
 
 [ $failed = 0 ] && echo "astra-train: command line, files and interrupted runs as expected"
 exit $failed

@@ -37,6 +37,35 @@ static void test_layout(void **state) {
   }
 }
 
+/* Address space is laid out as memory is; what is allocated afterwards is memory. */
+static void test_reserve(void **state) {
+  (void)state;
+  ParamSet set = described(), real_one = described();
+  set.list[3].frozen = real_one.list[3].frozen = true;
+  assert_int_equal(param_reserve(&set, true), STATUS_OK);
+  assert_int_equal(param_allocate(&real_one, true), STATUS_OK);
+  assert_int_equal(set.total, real_one.total);
+  for (size_t i = 0; i < set.count; i++) {
+    const Tensor *tensor = &set.list[i].tensor, *other = &real_one.list[i].tensor;
+    assert_non_null(tensor->value);
+    assert_true((tensor->grad != NULL) == !set.list[i].frozen && tensor->needs_grad == !set.list[i].frozen);
+    if (!set.list[i].frozen) assert_int_equal(tensor->value - set.values, other->value - real_one.values);
+  }
+  assert_int_equal(param_allocate(&set, false), STATUS_OK);
+  assert_null(set.frozen_values);
+  assert_true(set.values[set.total - 1] == 0);
+  assert_int_equal(param_reserve(&set, false), STATUS_OK);
+  assert_null(set.grads);
+  assert_int_equal(param_allocate_frozen(&set), STATUS_OK);
+  assert_true(set.frozen_values[set.frozen_total - 1] == 0);
+  param_release(&set);
+  param_release(&real_one);
+  ParamSet huge = {0};
+  assert_int_equal(param_add(&huge, PARAM_NORMAL, true, 2, (const int64_t[]){1 << 20, 1 << 18}, "a"), 0); /* a terabyte */
+  assert_int_equal(param_reserve(&huge, false), STATUS_OK);
+  param_release(&huge);
+}
+
 static void test_find(void **state) {
   (void)state;
   ParamSet set = described();
@@ -137,9 +166,13 @@ static void frozen_ones_stand_apart(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout),           cmocka_unit_test(test_find),
-      cmocka_unit_test(test_initialise),       cmocka_unit_test(test_zero_grads),
-      cmocka_unit_test(test_bad_descriptions), cmocka_unit_test(frozen_ones_stand_apart),
+      cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_reserve),
+      cmocka_unit_test(test_find),
+      cmocka_unit_test(test_initialise),
+      cmocka_unit_test(test_zero_grads),
+      cmocka_unit_test(test_bad_descriptions),
+      cmocka_unit_test(frozen_ones_stand_apart),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,9 +209,65 @@ static uint64_t sum_batch(TextBatches *batches) {
   return sum;
 }
 
-static void test_batches_resume(void **state) {
+/* Row i has 1 + i % 9 letters, so 60 rows have 7 of 1 to 6 letters each and 6 of 7 to 9. */
+static void test_batches_of_one_length(void **state) {
   (void)state;
-  TextBatchesOptions options = {.context = 8, .batch = 7, .shuffle = true, .seed = 3};
+  TextBatches *batches = open_batches(&(TextBatchesOptions){.context = 20, .batch = 4, .one_length = true}, 60, -1);
+  LabelBatch batch;
+  assert_int_equal(text_batches_steps(batches), 18); /* 4 and 3, or 4 and 2, of each */
+  for (int epoch = 0; epoch < 2; epoch++)
+    for (int length = 1; length <= 9; length++) {
+      int row = length - 1;
+      for (int left = length <= 6 ? 7 : 6; left > 0; left -= batch.count) {
+        text_batches_next(batches, &batch);
+        assert_int_equal(batch.count, left < 4 ? left : 4);
+        for (int i = 0; i < batch.count; i++, row += 9) {
+          assert_int_equal(batch.lengths[i], length);
+          assert_int_equal(batch.labels[i], row % 3); /* equal ones stand as in the file */
+        }
+      }
+    }
+  text_batches_free(batches);
+  batches = open_batches(&(TextBatchesOptions){.context = 20, .batch = 4, .most = 10, .one_length = true}, 60, -1);
+  assert_int_equal(text_batches_count(batches), 10);
+  assert_int_equal(text_batches_steps(batches), 9);
+  text_batches_free(batches);
+}
+
+/* Padding of an epoch; every row comes once. */
+static int64_t padded_by(int pool) {
+  TextBatchesOptions options = {.context = 20, .batch = 7, .shuffle = true, .pool = pool, .seed = 3};
+  TextBatches *batches = open_batches(&options, 60, -1);
+  LabelBatch batch;
+  int64_t padding = 0, longest[9] = {0};
+  int counts[10] = {0};
+  do {
+    text_batches_next(batches, &batch);
+    for (int i = 0; i < batch.count; i++) {
+      if (batch.lengths[i] > longest[batch.step]) longest[batch.step] = batch.lengths[i];
+      counts[batch.lengths[i]]++;
+    }
+    for (int i = 0; i < batch.count; i++) padding += longest[batch.step] - batch.lengths[i];
+    assert_int_equal(batch.count, batch.last ? 4 : 7);
+  } while (!batch.last);
+  for (int length = 1; length <= 9; length++) assert_int_equal(counts[length], length <= 6 ? 7 : 6);
+  if (pool == 8) { /* one pool of all whole batches, which come in any order */
+    bool ascending = true;
+    for (int step = 1; step < 8; step++) ascending = ascending && longest[step] >= longest[step - 1];
+    assert_false(ascending);
+  }
+  text_batches_free(batches);
+  return padding;
+}
+
+static void test_pools_are_padded_less(void **state) {
+  (void)state;
+  assert_true(padded_by(8) < padded_by(3));
+  assert_true(padded_by(3) < padded_by(0) * 3 / 4);
+}
+
+static void resume_with(int pool) {
+  TextBatchesOptions options = {.context = 8, .batch = 7, .shuffle = true, .pool = pool, .seed = 3};
   TextBatches *straight = open_batches(&options, 60, -1);
   int steps = (int)text_batches_steps(straight);
   for (int epoch = 0; epoch < 2; epoch++) {
@@ -236,6 +292,12 @@ static void test_batches_resume(void **state) {
   } while (!batch.last);
   for (int i = 0; i < 3; i++) assert_int_equal(counts[i], 20);
   text_batches_free(straight);
+}
+
+static void test_batches_resume(void **state) {
+  (void)state;
+  resume_with(0);
+  resume_with(3);
 }
 
 static Status encode_nothing(void *context, const char *text, size_t bytes, TokenList *out) {
@@ -303,8 +365,16 @@ static void test_real_sets(void **state) {
 
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, testing_make_folder, testing_remove_folder)
-  const struct CMUnitTest tests[] = {CASE(test_glue),           CASE(test_agnews),         CASE(test_options),
-                                     CASE(test_names),          CASE(test_bad_rows),       CASE(test_batches_are_padded),
-                                     CASE(test_batches_resume), CASE(test_batches_refuse), CASE(test_real_sets)};
+  const struct CMUnitTest tests[] = {CASE(test_glue),
+                                     CASE(test_agnews),
+                                     CASE(test_options),
+                                     CASE(test_names),
+                                     CASE(test_bad_rows),
+                                     CASE(test_batches_are_padded),
+                                     CASE(test_batches_of_one_length),
+                                     CASE(test_pools_are_padded_less),
+                                     CASE(test_batches_resume),
+                                     CASE(test_batches_refuse),
+                                     CASE(test_real_sets)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

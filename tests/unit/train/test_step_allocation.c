@@ -82,6 +82,16 @@ static void a_language_model_s_step_allocates_nothing(void **state) {
   }
 }
 
+/* Batches of other widths than before, too. */
+static void a_classifier_s_step_allocates_nothing(void **state) {
+  (void)state;
+  allocations_need_count();
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
+  assert_no_allocation(&options);
+  options.groups = 0;
+  assert_no_allocation(&options);
+}
+
 static int with_threads(void **state) {
   if (threads_start(2) != STATUS_OK || tiny_make(state) != 0) return -1;
   tiny_text_files();
@@ -95,10 +105,9 @@ static int without_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_astra_step_allocates_nothing),
-      cmocka_unit_test(other_numbers_of_devices_allocate_nothing),
-      cmocka_unit_test(a_plain_step_allocates_nothing),
-      cmocka_unit_test(a_language_model_s_step_allocates_nothing),
+      cmocka_unit_test(an_astra_step_allocates_nothing),       cmocka_unit_test(other_numbers_of_devices_allocate_nothing),
+      cmocka_unit_test(a_plain_step_allocates_nothing),        cmocka_unit_test(a_language_model_s_step_allocates_nothing),
+      cmocka_unit_test(a_classifier_s_step_allocates_nothing),
   };
   return cmocka_run_group_tests(tests, with_threads, without_threads);
 }

@@ -44,12 +44,32 @@ static inline void tiny_text_model(const char *directory, ModelKind kind, int64_
   config_release(&config);
 }
 
+enum { TEXTS_TRAIN = 90, TEXTS_TEST = 30 };
+
+/* Texts of any length; the class is whether the cat is there. */
+static inline void tiny_table_write(const char *path, int rows, uint64_t seed) {
+  static const char *const words[] = {"the sun", "a ball", "some cake", "her mom", "Lily"};
+  Rng rng;
+  rng_init(&rng, seed, 0);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  fprintf(file, "sentence\tlabel\n");
+  for (int row = 0; row < rows; row++) {
+    int cat = (int)rng_below(&rng, 2), length = 1 + (int)rng_below(&rng, 4), place = (int)rng_below(&rng, (uint64_t)length);
+    for (int i = 0; i < length; i++) fprintf(file, "%s%s", i ? " and " : "", cat && i == place ? "the cat" : words[rng_below(&rng, 5)]);
+    fprintf(file, "\t%d\n", cat);
+  }
+  assert_int_equal(fclose(file), 0);
+}
+
 /* Into the test's directory, which is there. */
 static inline void tiny_text_files(void) {
   assert_int_equal(setenv("XDG_CACHE_HOME", tiny_path("cache"), 1), 0);
   tiny_check(files_make_dirs(tiny_path("text")));
   tiny_text_write(tiny_path("text/train.txt"), 120, 1);
   tiny_text_write(tiny_path("text/valid.txt"), 21, 2);
+  tiny_table_write(tiny_path("train.tsv"), TEXTS_TRAIN, 1);
+  tiny_table_write(tiny_path("test.tsv"), TEXTS_TEST, 2);
   tiny_text_model(tiny_path("gpt2"), MODEL_GPT2, 0);
   tiny_text_model(tiny_path("llama"), MODEL_LLAMA, 0);
 }
@@ -86,6 +106,17 @@ static inline TrainOptions tiny_text_options(ModelKind kind) {
   options.kmeans_samples = 128;
   options.log_every = 4;
   options.quiet = true;
+  return options;
+}
+
+/* Texts of two classes. */
+static inline TrainOptions tiny_table_options(ModelKind kind) {
+  static char dataset[700];
+  TrainOptions options = tiny_text_options(kind);
+  snprintf(dataset, sizeof dataset, "tsv:%s:text=sentence:label=label:test=%s", tiny_path("train.tsv"), tiny_path("test.tsv"));
+  options.dataset = dataset;
+  options.context = 2 * TEXT_CONTEXT;
+  options.batch = 8;
   return options;
 }
 

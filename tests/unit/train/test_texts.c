@@ -1,0 +1,178 @@
+/* Texts and their classes as a task: padding says nothing, batches are as wide as they need to be, what is learnt is measured by accuracy
+ * and Matthews' correlation, a run goes on bit for bit and leaves a checkpoint that classifies. */
+#include "train/state.h"
+#include "unit/train/tiny_text.h"
+#include <math.h>
+
+/* ---------------------------------------------------------------- batches */
+
+static void batches_are_as_wide_as_they_need_to_be(void **state) {
+  (void)state;
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
+  Session session;
+  int64_t narrowest = 1000, seen = 0;
+  tiny_open(&session, &options);
+  for (int64_t step = 0; step < session.task->steps(&session); step++) {
+    TaskBatch batch;
+    int64_t longest = options.devices[1];
+    tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+    for (int i = 0; i < batch.count; i++) longest = batch.lengths[i] > longest ? batch.lengths[i] : longest;
+    assert_int_equal(batch.tokens, longest);
+    assert_true(batch.tokens <= session.tokens);
+    for (int i = 0; i < batch.count; i++)
+      for (int64_t t = batch.lengths[i]; t < batch.tokens; t++) assert_int_equal(batch.ids[i * batch.tokens + t], 0);
+    if (batch.tokens < narrowest) narrowest = batch.tokens;
+  }
+  assert_true(narrowest < session.tokens);
+  tiny_check(session.task->seek(&session, TASK_TEST, 0, 0));
+  while (seen < session.task->count(&session, TASK_TEST)) {
+    TaskBatch batch;
+    tiny_check(session.task->next(&session, TASK_TEST, &batch));
+    for (int i = 0; i < batch.count; i++) assert_int_equal(batch.lengths[i], batch.lengths[0]);
+    seen += batch.count;
+  }
+  assert_int_equal(seen, TEXTS_TEST);
+  session_close(&session);
+}
+
+/* A text among longer ones is answered as by itself. */
+static void padding_says_nothing(void **state) {
+  (void)state;
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions options = tiny_table_options(kind);
+    Session session;
+    TaskBatch batch, alone;
+    options.groups = 0;
+    tiny_open(&session, &options);
+    tape_record(session.tape, false);
+    do tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+    while (batch.lengths[0] == batch.tokens);
+    Tensor *loss, *together, *single;
+    tiny_check(session_lay_plain(&session, batch.tokens));
+    together = session.task->answer(session.model, session.tape, &batch, &session.plain_layout, NULL, &loss);
+    assert_non_null(together);
+    alone = batch;
+    alone.count = 1;
+    alone.tokens = batch.lengths[0];
+    tiny_check(session_lay_plain(&session, alone.tokens));
+    single = session.task->answer(session.model, session.tape, &alone, &session.plain_layout, NULL, &loss);
+    assert_non_null(single);
+    for (int c = 0; c < 2; c++) assert_float_equal(single->value[c], together->value[c], 1e-5);
+    assert_true(fabs((double)(together->value[2] - single->value[0])) > 1e-6); /* another text, another answer */
+    session_close(&session);
+  }
+}
+
+/* ---------------------------------------------------------------- measures */
+
+static void matthews_is_that_of_the_four_counts(void **state) {
+  (void)state;
+  double values[TASK_MEASURES];
+  TaskScore score = {.items = 100, .correct = 80, .answers = {{50, 8}, {12, 30}}};
+  task_texts.measure(&score, values);
+  double expected = (30.0 * 50 - 8 * 12) / sqrt((30.0 + 8) * (30 + 12) * (50.0 + 8) * (50 + 12));
+  assert_float_equal(values[0], 0.8, 1e-12);
+  assert_float_equal(values[1], expected, 1e-12);
+  score = (TaskScore){.items = 9, .correct = 9, .answers = {{9, 0}, {0, 0}}};
+  task_texts.measure(&score, values);
+  assert_true(values[1] == 0); /* nothing varies */
+  score = (TaskScore){.items = 9, .correct = 9};
+  task_texts.measure(&score, values);
+  assert_true(isnan(values[1])); /* more than two classes */
+}
+
+/* ---------------------------------------------------------------- learning */
+
+static void seek_to(Session *session) {
+  int64_t steps = session_epoch_steps(session);
+  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps));
+}
+
+static void steps_to(Session *session, int64_t last) {
+  while (session->step < last) {
+    tiny_step(session);
+    if (session->step % session_epoch_steps(session) == 0) seek_to(session);
+  }
+}
+
+static void a_cat_is_found(void **state) {
+  (void)state;
+  for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
+    TrainOptions options = tiny_table_options(kind);
+    Session session;
+    Validation plain, devices;
+    double values[TASK_MEASURES];
+    options.max_steps = 150;
+    options.optimizer.rate = 1e-2;
+    tiny_open(&session, &options);
+    steps_to(&session, 150);
+    tiny_check(validate_run(&session, 0, 0, &plain));
+    tiny_check(validate_run(&session, 4, 0, &devices));
+    session.task->measure(&devices.score, values);
+    assert_int_equal(plain.samples, TEXTS_TEST);
+    if (plain.accuracy < 0.9 || devices.accuracy < 0.85 || values[1] < 0.6)
+      fail_msg("accuracy %g plain, %g on devices, correlation %g", plain.accuracy, devices.accuracy, values[1]);
+    session_close(&session);
+  }
+}
+
+static void going_on_gives_the_same_bits(void **state) {
+  (void)state;
+  TrainOptions options = tiny_table_options(MODEL_LLAMA);
+  Session whole, first, second;
+  tiny_open(&whole, &options);
+  int64_t epoch = session_epoch_steps(&whole), last = epoch + 3;
+  steps_to(&whole, last);
+  tiny_open(&first, &options);
+  steps_to(&first, 5);
+  tiny_check(state_save(&first, options.out));
+  session_close(&first);
+  tiny_check(session_open(&second, &options, SESSION_TRAIN));
+  tiny_check(state_load(&second, options.out));
+  seek_to(&second);
+  steps_to(&second, last);
+  tiny_assert_same(&whole, &second);
+  session_close(&whole);
+  session_close(&second);
+}
+
+static void the_checkpoint_classifies(void **state) {
+  (void)state;
+  TrainOptions options = tiny_table_options(MODEL_GPT2), again = tiny_table_options(MODEL_GPT2);
+  TrainResult result;
+  Session session;
+  Validation read;
+  char out[256];
+  tiny_set_out(&options, out, "classifier");
+  tiny_open(&session, &options);
+  assert_true(session.report.new_head);
+  tiny_check(trainer_run(&session, &result));
+  session_close(&session);
+  again.model = out;
+  again.tokenizer = NULL;
+  tiny_check(session_open(&session, &again, SESSION_EVALUATE));
+  assert_false(session.report.new_head);
+  tiny_check(codebooks_read(&session, out));
+  tiny_check(validate_run(&session, 4, 0, &read));
+  assert_float_equal(read.loss, result.emulated.loss, 1e-6);
+  session_close(&session);
+}
+
+static void what_is_for_plain_text_is_refused(void **state) {
+  (void)state;
+  TrainOptions options = tiny_table_options(MODEL_GPT2);
+  Session session;
+  options.stride = 4;
+  assert_int_equal(session_open(&session, &options, SESSION_TRAIN), STATUS_BAD_USAGE);
+  assert_non_null(strstr(status_message(), "--stride is for text:PATH"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(batches_are_as_wide_as_they_need_to_be), cmocka_unit_test(padding_says_nothing),
+      cmocka_unit_test(matthews_is_that_of_the_four_counts),    cmocka_unit_test(a_cat_is_found),
+      cmocka_unit_test(going_on_gives_the_same_bits),           cmocka_unit_test(the_checkpoint_classifies),
+      cmocka_unit_test(what_is_for_plain_text_is_refused),
+  };
+  return cmocka_run_group_tests(tests, tiny_text_make, tiny_remove);
+}

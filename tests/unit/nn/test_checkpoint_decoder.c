@@ -180,13 +180,11 @@ static void assert_text(const char *path, const char *expected) {
 static void no_index_that_is_a_part(void **state) {
   (void)state;
   static const float numbers[2] = {1, 2};
-  char names[2][8], *whole;
+  SafeItem first = {.name = "t0", .dtype = SAFE_F32, .source = SAFE_F32, .dims = 2, .shape = {1, 2}, .data = numbers}, second = first;
+  second.name = "t1";
+  const SafeItem items[2] = {first, second};
+  char *whole;
   size_t size;
-  SafeItem items[2];
-  for (int i = 0; i < 2; i++) {
-    snprintf(names[i], sizeof names[i], "t%d", i);
-    items[i] = (SafeItem){.name = names[i], .dtype = SAFE_F32, .source = SAFE_F32, .dims = 2, .shape = {1, 2}, .data = numbers};
-  }
   const char *index = "few/model.safetensors.index.json";
   assert_int_equal(files_make_dirs(scratch_path("few")), STATUS_OK);
   assert_int_equal(checkpoint_shards_save(scratch_path("few"), items, 2, 8), STATUS_OK);

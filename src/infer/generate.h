@@ -50,9 +50,9 @@ typedef struct Generation {
   GenerateMemory memory;
 } Generation;
 
-/* prompt: its ids, at least one; more than the cluster was made for is BAD_VALUE and names both numbers. `first`: nothing but a begin of
- * text is in it. Release *generation whatever comes back. */
-Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt, bool first,
+/* prompt: its ids, at least one; more than the cluster was made for is BAD_VALUE and names both numbers. Release *generation whatever comes
+ * back. */
+Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
                     Generation *generation);
 void generate_release(Generation *generation);
 

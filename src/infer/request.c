@@ -127,7 +127,8 @@ Status request_read(Request *request, const NodeSetup *setup, const WireHeader *
 
 /* ---- fixed parts ---- */
 
-/* offset 0 most u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u32 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32 ends i32 [8] */
+/* offset 0 most u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
+ * ends i32 [8] */
 static void put_float(uint8_t *bytes, double value) { wire_pack_floats(&(float){(float)value}, 1, bytes); }
 static double get_float(const uint8_t *bytes) {
   real value;
@@ -139,7 +140,7 @@ void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
   wire_put_u32(bytes, (uint32_t)s->most);
   wire_put_u32(bytes + 4, (uint32_t)s->vocabulary);
   wire_put_u32(bytes + 8, (uint32_t)s->top_k);
-  wire_put_u32(bytes + 12, (uint32_t)s->ends);
+  wire_put_u32(bytes + 12, (uint32_t)s->ends | (uint32_t)s->stream << 16);
   wire_put_u64(bytes + 16, s->seed);
   put_float(bytes + 24, s->temperature);
   put_float(bytes + 28, s->top_p);
@@ -147,11 +148,12 @@ void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
 }
 
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *s) {
-  uint32_t ends = wire_get_u32(bytes + 12);
+  uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX;
   *s = (Sampling){.most = wire_get_u32(bytes),
                   .vocabulary = wire_get_u32(bytes + 4),
                   .top_k = wire_get_u32(bytes + 8),
                   .seed = wire_get_u64(bytes + 16),
+                  .stream = (uint16_t)(wire_get_u32(bytes + 12) >> 16),
                   .temperature = get_float(bytes + 24),
                   .top_p = get_float(bytes + 28)};
   bool sound = s->most <= setup->tokens_most && s->vocabulary >= 1 && s->vocabulary <= setup->weights->config->vocabulary &&

@@ -22,7 +22,7 @@ void sampler_release(Sampler *sampler) {
 
 void sampler_start(Sampler *sampler, const Sampling *sampling) {
   sampler->sampling = *sampling;
-  rng_init(&sampler->rng, sampling->seed, STREAM);
+  rng_init(&sampler->rng, sampling->seed, STREAM + ((uint64_t)sampling->stream << 32));
 }
 
 static int32_t likeliest(const real *logits, int64_t count) {

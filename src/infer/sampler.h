@@ -15,6 +15,7 @@ typedef struct Sampling {
   int64_t top_k;      /* 0: all */
   double top_p;       /* in (0, 1]; 1: all */
   uint64_t seed;
+  uint16_t stream;          /* of the seed: texts of other numbers are drawn from other random numbers */
   int32_t end[CONFIG_ENDS]; /* tokens that end the text */
   int ends;
 } Sampling;

@@ -1,6 +1,7 @@
 /* Codes between nodes. Leaves out: what a request is (node.c) and lost messages: a stream delivers all of them or fails. */
 #include "infer/network.h"
 #include "base/clock.h"
+#include "infer/patience.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
@@ -118,25 +119,24 @@ static uint64_t bytes_moved(const Network *net) {
   return bytes;
 }
 
-/* Until nobody is waited for any more; the deadline starts anew whenever bytes move. */
+static Status accuse(Network *net, int node, Status status) {
+  net->accused = node;
+  return status;
+}
+
+/* Until nobody is waited for any more. */
 static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int site) {
-  double heard = clock_now();
-  uint64_t moved = bytes_moved(net);
+  Patience patience;
+  bool over = false;
   int late;
+  patience_start(&patience, net->setup.timeout, bytes_moved(net), clock_now());
   while ((late = first_waiting(net, waiting, sequence, site)) >= 0) {
-    if (net->peers[late].link.fd < 0) {
-      net->accused = late;
-      return status_set(STATUS_PEER, "node %d: the connection is closed", late);
-    }
-    double left = heard + net->setup.timeout - clock_now();
-    if (left <= 0) {
-      net->accused = late;
-      return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s", late, net->setup.timeout);
-    }
-    TRY(step(net, left));
-    uint64_t now = bytes_moved(net);
-    if (now != moved) heard = clock_now();
-    moved = now;
+    if (net->peers[late].link.fd < 0) return accuse(net, late, status_set(STATUS_PEER, "node %d: the connection is closed", late));
+    if (over)
+      return accuse(net, late,
+                    status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", late, net->setup.timeout));
+    TRY(step(net, patience_slice(&patience)));
+    over = patience_ends(&patience, bytes_moved(net), clock_now());
   }
   return STATUS_OK;
 }

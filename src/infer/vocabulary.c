@@ -47,8 +47,9 @@ Status vocabulary_prompt(const Vocabulary *v, const char *text, size_t bytes, bo
   if (v->begin >= 0) return STATUS_OK;
   int32_t end = tokenizer_end(v->tokenizer);
   if (end >= 0) return token_list_add(ids, end);
-  return status_set(STATUS_BAD_VALUE,
-                    "an empty prompt stands for the token that begins a text, which the tokenizer does not have: give some text to go on from");
+  return status_set(
+      STATUS_BAD_VALUE,
+      "an empty prompt stands for the token that begins a text, which the tokenizer does not have: give some text to go on from");
 }
 
 Status vocabulary_piece(const Vocabulary *v, int32_t id, bool first, char **owned, const char **text, size_t *bytes) {

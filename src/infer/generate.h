@@ -33,7 +33,7 @@ typedef struct GenerateMemory {
   int64_t cache_rows; /* keys and values in full */
   int64_t cache_codes;
   int64_t cache_full; /* what these tokens would take in full */
-  int64_t buffers;    /* all else that is its own */
+  int64_t buffers;    /* the most that its computation held while it did this, and its room for codes, requests and answers */
 } GenerateMemory;
 
 typedef struct Generation {

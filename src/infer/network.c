@@ -285,12 +285,28 @@ Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool
   return STATUS_OK;
 }
 
-size_t network_kept_bytes(const Network *net) {
-  if (!net->keep || !net->heard_by_any) return 0;
-  return (size_t)(net->setup.blocks * net->setup.sites) * (size_t)(net->batch * net->setup.layout->shared_rows) * net->token_bytes;
+/* ---- memory ---- */
+
+static size_t kept_bytes(const NetworkSetup *setup, size_t token_bytes) {
+  return setup->keep_codes ? (size_t)(setup->blocks * setup->sites) * (size_t)most_of(setup, setup->self) * token_bytes : 0;
 }
 
-/* ---- memory ---- */
+/* Codes of the largest message of any node. */
+static size_t most_codes(const NetworkSetup *setup) {
+  int64_t most = 0;
+  for (int d = 0; d < setup->nodes; d++) most = most_of(setup, d) > most ? most_of(setup, d) : most;
+  return (size_t)(most * setup->books[0].groups);
+}
+
+/* Numbered messages (slots) of each peer, and what is needed to make one. A few words for each peer are not counted. */
+size_t network_bytes(const Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  if (!net->peers) return 0;
+  size_t bytes = 2 * (size_t)setup->sites * net->outgoing_bytes + kept_bytes(setup, net->token_bytes) + most_codes(setup) * sizeof(int32_t);
+  bytes += (size_t)(most_of(setup, setup->self) * setup->books[0].width) * sizeof(real) + codebook_assign_scratch(&setup->books[0]);
+  for (int d = 0; d < setup->nodes; d++) bytes += d == setup->self ? 0 : 2 * (size_t)setup->sites * net->peers[d].slot_bytes;
+  return bytes;
+}
 
 static Status allocate_peer(Network *net, int node) {
   NetworkPeer *peer = &net->peers[node];
@@ -312,17 +328,13 @@ static Status allocate_peer(Network *net, int node) {
 static Status allocate_own(Network *net) {
   const NetworkSetup *setup = &net->setup;
   const Codebook *book = &setup->books[0];
-  size_t own = (size_t)most_of(setup, setup->self), most = 0, sites = (size_t)setup->sites;
-  for (int d = 0; d < setup->nodes; d++) {
-    size_t tokens = (size_t)most_of(setup, d);
-    if (tokens > most) most = tokens;
-  }
+  size_t own = (size_t)most_of(setup, setup->self), sites = (size_t)setup->sites;
   net->outgoing_bytes = WIRE_HEADER + own * net->token_bytes;
   net->outgoing = malloc(2 * sites * net->outgoing_bytes);
   net->gathered = malloc(own * (size_t)book->width * sizeof(real));
-  net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t));
+  net->codes = malloc(most_codes(setup) * sizeof(int32_t));
   net->scratch = malloc(codebook_assign_scratch(book));
-  if (setup->keep_codes) net->kept = malloc((size_t)setup->blocks * sites * own * net->token_bytes);
+  if (setup->keep_codes) net->kept = malloc(kept_bytes(setup, net->token_bytes));
   if (!net->outgoing || !net->gathered || !net->codes || !net->scratch || (setup->keep_codes && !net->kept))
     return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_most);
   return STATUS_OK;

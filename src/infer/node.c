@@ -125,6 +125,7 @@ static Status begin(Node *node, const NodeRequest *request) {
   node->before = count_traffic(node);
   node->network.statistics = (NodeStatistics){0};
   tape_clear(node->tape);
+  arena_watch(node->arena);
   return node->networked ? network_begin_request(&node->network, request->number, request->request.batch, request->request.codes)
                          : STATUS_OK;
 }
@@ -221,6 +222,7 @@ static Status allocate(Node *node) {
   if (setup->split) share = (RequestShare){.sent_rows = setup->tokens_most, .last = true};
   size_t payload = request_most_bytes(setup), result = WIRE_HEADER + request_most_answer_bytes(setup, &share);
   bool memory = (node->arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
+  node->message_bytes = 2 * (payload + result);
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_most);
   tape_record(node->tape, false);

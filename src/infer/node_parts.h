@@ -41,6 +41,7 @@ typedef struct Node {
   NodeRequest requests[2];
   uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */
   uint8_t *results[2];          /* header | statistics | answer | codes */
+  size_t message_bytes;         /* of all four: two requests, two results */
   uint8_t hello[WIRE_HEADER], progress[WIRE_HEADER], error[WIRE_HEADER + WIRE_TEXT];
   double began;   /* the request at work */
   Traffic before; /* it */

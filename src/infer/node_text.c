@@ -1,4 +1,5 @@
 /* Texts on a node: ids in; losses of its own rows, or, from the node with the last token, logits or new tokens. */
+#include "base/arena.h"
 #include "base/clock.h"
 #include "infer/node_parts.h"
 #include "vq/pack.h"
@@ -190,6 +191,15 @@ static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
   return status;
 }
 
+/* What the node has asked for beside the cache's rows and codes. Of the tape: the most of this request. */
+static size_t buffer_bytes(const Node *node) {
+  const KvCacheSetup *cache = &node->text.cache.setup;
+  size_t most = (size_t)cache->most, unpacked = (size_t)(cache->sites * cache->groups) * most * sizeof(int32_t),
+         marks = (size_t)cache->blocks * most + most * sizeof(int32_t); /* which are lost; positions */
+  return arena_watched(node->arena) + sampler_bytes(&node->text.sampler) + unpacked + marks + network_bytes(&node->network) +
+         node->message_bytes;
+}
+
 Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   RequestDecoding decoding = {0};
   Sampling sampling;
@@ -200,7 +210,7 @@ Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   if (node->networked) TRY(network_flush(&node->network));
   node_finish_statistics(node);
   if (last) TRY(decode(node, request, last, &decoding));
-  decoding.buffer_bytes = (uint64_t)tape_peak_bytes(node->tape);
+  decoding.buffer_bytes = (uint64_t)buffer_bytes(node);
   request_pack_decoding(&decoding, out);
   return STATUS_OK;
 }

@@ -112,7 +112,7 @@ static void report_memory(FILE *out, const GenerateMemory *m) {
               {"codebooks, likewise", m->codebooks},
               {"keys and values in full", m->cache_rows},
               {"codes of the other nodes' tokens", m->cache_codes},
-              {"buffers and the rest of its own", m->buffers}};
+              {"computing, messages, room for codes", m->buffers}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
   fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
           100 * share(m->cache_rows + m->cache_codes, m->cache_full));

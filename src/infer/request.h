@@ -49,13 +49,15 @@ Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int
 
 /* ---- what follows the statistics in answers to texts */
 
-/* Of a WIRE_PROMPT: what decoding took, on the node that did it; zeroes from the others. Bytes of memory in use at its end. */
+/* Of a WIRE_PROMPT: what decoding took, on the node that did it; but for buffer_bytes zeroes from the others. Of the cache the bytes that
+ * are in use at its end. */
 enum { REQUEST_DECODING = 40 };
 typedef struct RequestDecoding {
   double seconds;
   uint64_t tokens;                /* made */
   uint64_t row_bytes, code_bytes; /* of the cache */
-  uint64_t buffer_bytes;          /* everything else that the node has asked for: of all nodes */
+  uint64_t buffer_bytes;          /* the most that the tape held in this request, and what else was asked for: the sampler, room for
+                                   * unpacked codes, for messages of codes, for requests and answers. Of each node */
 } RequestDecoding;
 void request_pack_decoding(const RequestDecoding *decoding, uint8_t bytes[REQUEST_DECODING]);
 Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *decoding);

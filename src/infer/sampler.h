@@ -29,7 +29,8 @@ typedef struct Sampler {
 } Sampler;
 
 Status sampler_init(Sampler *sampler, int64_t vocabulary);
-void sampler_release(Sampler *sampler); /* accepts a zeroed one */
+size_t sampler_bytes(const Sampler *sampler); /* that sampler_init asked for */
+void sampler_release(Sampler *sampler);       /* accepts a zeroed one */
 
 void sampler_start(Sampler *sampler, const Sampling *sampling); /* sampling->vocabulary <= that of sampler_init */
 

@@ -64,6 +64,9 @@ Exchange *node_exchange(Node *node);
 /* Ends the statistics of a request here: what comes after is not counted. */
 void node_finish_statistics(Node *node);
 
+/* Tells the leader that the node is at this block, or, with their number, at the head. */
+void node_report_progress(void *node, int block);
+
 /* Sends a message of the node's; `message` stays as it is until it has left. */
 Status node_send(Node *node, uint8_t *message, WireHeader header);
 

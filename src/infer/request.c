@@ -3,6 +3,8 @@
 #include "vq/pack.h"
 #include <math.h>
 
+static const double least_loss = 1e-6; /* of a token: what rounding may take off 0 */
+
 /* ---- the table ---- */
 
 typedef size_t AnswerBytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
@@ -177,6 +179,13 @@ Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int
   return STATUS_OK;
 }
 
+uint64_t request_labels(const Request *request, const uint8_t *payload) {
+  const int64_t count = request->batch * request->tokens;
+  uint64_t labels = 0;
+  for (int64_t i = count; i < 2 * count; i++) labels += (int32_t)wire_get_u32(payload + 4 * i) >= 0;
+  return labels;
+}
+
 void request_pack_decoding(const RequestDecoding *d, uint8_t bytes[REQUEST_DECODING]) {
   const uint64_t counts[4] = {d->tokens, d->row_bytes, d->code_bytes, d->buffer_bytes};
   wire_put_double(bytes, d->seconds);
@@ -186,8 +195,10 @@ void request_pack_decoding(const RequestDecoding *d, uint8_t bytes[REQUEST_DECOD
 Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *d) {
   *d = (RequestDecoding){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16), wire_get_u64(bytes + 24),
                          wire_get_u64(bytes + 32)};
-  if (isfinite(d->seconds) && d->seconds >= 0) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
+  if (!isfinite(d->seconds) || d->seconds < 0) return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
+  const uint64_t most = (uint64_t)1 << 60;
+  if (d->row_bytes <= most && d->code_bytes <= most && d->buffer_bytes <= most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "answered with more bytes of memory than there can be");
 }
 
 void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
@@ -198,5 +209,8 @@ void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
 
 Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *s) {
   *s = (RequestScore){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16)};
-  return isfinite(s->loss) ? STATUS_OK : status_set(STATUS_NUMERIC, "the loss is not a finite number");
+  if (!isfinite(s->loss)) return status_set(STATUS_NUMERIC, "the loss is not a finite number");
+  if (s->correct <= s->counted && s->loss >= -least_loss * (double)s->counted) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "answered with %llu right of %llu tokens and a loss of %g", (unsigned long long)s->correct,
+                    (unsigned long long)s->counted, s->loss);
 }

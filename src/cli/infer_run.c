@@ -20,7 +20,11 @@ void infer_run_catch_signals(void) {
 bool infer_run_interrupted(void) { return stop != 0; }
 
 static Status find_checkpoint(const InferSettings *s, InferRun *run) {
-  if (!files_is_dir(s->checkpoint)) return data_paths_find("checkpoints", s->checkpoint, NULL, &run->directory);
+  bool installed = !strchr(s->checkpoint, '/');
+  if (!files_is_dir(s->checkpoint) && installed) return data_paths_find("checkpoints", s->checkpoint, NULL, &run->directory);
+  if (!files_is_dir(s->checkpoint))
+    return status_set(STATUS_NOT_FOUND,
+                      "--checkpoint %s: there is no such directory; give that of a model, or the name of an installed one", s->checkpoint);
   run->directory = strdup(s->checkpoint);
   return run->directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
 }

@@ -8,7 +8,7 @@ typedef struct Vocabulary {
   Tokenizer *tokenizer;
   int64_t count;            /* ids that it has; a model's table may have a few more, which are never drawn */
   int32_t begin;            /* put before each text; -1: none */
-  int32_t end[CONFIG_ENDS]; /* tokens that end a text: the tokenizer's and config.json's */
+  int32_t end[CONFIG_ENDS]; /* tokens that end a text: the tokenizer's and the configuration's */
   int ends;
 } Vocabulary;
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # astra-infer with prompts from outside: a trained model's known story, the same ids whatever asks for them, options, messages, exit codes.
 . tests/network/helpers.sh
+trainer=$(realpath "$build/bin/astra-train")
 stories=$PWD/tests/golden/stories260K
 for kind in gpt2 llama; do
   make_checkpoint "$work/$kind" tiny-$kind 4 50 4
@@ -140,6 +141,16 @@ out "windows of 32 tokens, each 32 further, on 4 nodes"; out " bits a byte of th
 out "^   0       8 "; out "^   3       8 "
 perplexity=$(sed -n 's/^perplexity \([0-9.]*\) =.*/\1/p' "$work/out")
 expect "the same one window at a time" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --batch 1 -q; out "^perplexity $perplexity "; silent err
+# Training's emulation of four devices and four processes see the same text, window for window; and so do a plain model and one process.
+value() { tail -1 "$work/out" | sed "s/.*\"$1\":\([0-9.]*\).*/\1/"; }
+agree() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 100 && b > 100 && (a - b) ^ 2 < (1e-5 * a) ^ 2) }' || report "$name: $1 against $2"; }
+for kind in gpt2 llama; do
+  name="training's evaluation of $kind"
+  (cd "$work" && "$trainer" --eval-only --model $kind --dataset text:texts/a.txt --eval-part whole --json -q) >"$work/out" 2>"$work/err" || report "$name"
+  emulated=$(value perplexity) plain=$(value perplexity_plain)
+  expect "$kind on four processes as on emulated devices" 0 eval -c $kind -d text:texts/a.txt -n 4 --json -q; agree "$(value perplexity)" "$emulated"
+  expect "$kind on one process as plain" 0 eval -c $kind -d text:texts/a.txt -n 1 --json -q; agree "$(value perplexity)" "$plain"
+done
 expect "overlapping windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --stride 8 -q; out "each 8 further"
 expect "last lines of a folder" 0 eval -c llama -d text:texts --context 32 -q; out "^valid text"
 expect "a chosen part" 0 eval -c llama -d text:texts/a.txt --context 32 --eval-part valid -q; out "^valid text"

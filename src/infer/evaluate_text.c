@@ -14,7 +14,7 @@ typedef struct Sheet {
   int32_t *piece_bytes;                         /* [vocabulary] */
 } Sheet;
 
-static void measure_pieces(Sheet *sheet, const Vocabulary *vocabulary) {
+static Status measure_pieces(Sheet *sheet, const Vocabulary *vocabulary) {
   const Tokenizer *tokenizer = vocabulary->tokenizer;
   int32_t begin = tokenizer_begin(tokenizer), end = tokenizer_end(tokenizer);
   for (int64_t id = 0; id < vocabulary->count; id++) {
@@ -22,6 +22,7 @@ static void measure_pieces(Sheet *sheet, const Vocabulary *vocabulary) {
     tokenizer_piece(tokenizer, (int32_t)id, &bytes);
     sheet->piece_bytes[id] = id == begin || id == end ? 0 : (int32_t)bytes;
   }
+  return STATUS_OK;
 }
 
 static Status submit_next(Sheet *sheet, TextEvaluation *evaluation) {
@@ -74,9 +75,9 @@ Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const Tex
                  .labels = malloc(numbers * sizeof *sheet.labels),
                  .piece_bytes = malloc((size_t)vocabulary->count * sizeof *sheet.piece_bytes)};
   *evaluation = (TextEvaluation){.context = windows->context, .stride = windows->stride};
-  bool memory = sheet.ids && sheet.labels && sheet.piece_bytes;
-  if (memory) measure_pieces(&sheet, vocabulary);
-  Status status = memory ? run(&sheet, quiet, evaluation) : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
+  Status status = sheet.ids && sheet.labels && sheet.piece_bytes ? measure_pieces(&sheet, vocabulary)
+                                                                 : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
+  if (status == STATUS_OK) status = run(&sheet, quiet, evaluation);
   free(sheet.ids);
   free(sheet.labels);
   free(sheet.piece_bytes);

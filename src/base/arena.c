@@ -27,7 +27,7 @@ static void unpoison(const void *start, size_t bytes) { (void)start, (void)bytes
 
 struct Arena {
   uint8_t *base; /* starts on a huge page */
-  size_t reserved, used, peak;
+  size_t reserved, used, peak, watched;
   void *mapping; /* what munmap gets: a huge page more than `reserved`, for the alignment */
   size_t mapped;
 };
@@ -76,6 +76,7 @@ void *arena_alloc(Arena *arena, size_t bytes) {
   uint8_t *block = arena->base + arena->used;
   arena->used += taken;
   if (arena->used > arena->peak) arena->peak = arena->used;
+  if (arena->used > arena->watched) arena->watched = arena->used;
   poison(block, taken);
   unpoison(block, bytes);
   return block;
@@ -90,4 +91,6 @@ void arena_release(Arena *arena, size_t mark) {
 }
 
 size_t arena_peak(const Arena *arena) { return arena->peak; }
+void arena_watch(Arena *arena) { arena->watched = arena->used; }
+size_t arena_watched(const Arena *arena) { return arena->watched; }
 size_t arena_reserved(const Arena *arena) { return arena->reserved; }

@@ -19,7 +19,8 @@ enum { ARENA_ALIGN = 64 }; /* every block starts on a cache line */
 Arena *arena_new(size_t bytes);
 void arena_free(Arena *arena); /* accepts NULL */
 
-/* For an arena whose blocks are hardly touched (planning): the system then gives 4 KiB where it would give 2 MiB. Before the first block. */
+/* For an arena whose blocks are hardly touched (planning): the system then gives 4 KiB where it would give 2 MiB. Before the first block.
+ */
 void arena_small_pages(Arena *arena);
 
 /* An uninitialised block of at least `bytes`, aligned to ARENA_ALIGN; NULL when the range is full. */
@@ -28,6 +29,8 @@ void *arena_alloc(Arena *arena, size_t bytes);
 size_t arena_mark(const Arena *arena);         /* bytes in use now */
 void arena_release(Arena *arena, size_t mark); /* back to a mark; 0 empties the arena */
 size_t arena_peak(const Arena *arena);         /* most bytes ever in use */
+void arena_watch(Arena *arena);                /* begins a count of its own: */
+size_t arena_watched(const Arena *arena);      /* most bytes in use since then */
 size_t arena_reserved(const Arena *arena);
 
 #endif

@@ -200,6 +200,30 @@ static Status take_value(const Use *use, Rest *rest, const char **value) {
   return STATUS_OK;
 }
 
+/* Whether the argument behind this one is its value. */
+static bool takes_next(Option *options, const char *argument, const char *next) {
+  if (argument[0] != '-' || !argument[1] || !next || !strncmp(next, "--", 2)) return false;
+  if (argument[1] == '-') {
+    const Option *option = find(options, argument + 2, strlen(argument + 2));
+    return option && option->kind != OPTION_FLAG;
+  }
+  for (const char *letter = argument + 1; *letter; letter++) {
+    const Option *option = find_letter(options, *letter);
+    if (!option) return false;
+    if (option->kind != OPTION_FLAG) return !letter[1];
+  }
+  return false;
+}
+
+char options_asked(Option *options, int argc, char **argv) {
+  for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+    if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) return 'h';
+    if (!strcmp(argv[i], "-V") || !strcmp(argv[i], "--version")) return 'V';
+    i += takes_next(options, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+  }
+  return 0;
+}
+
 static Status parse_long(Option *options, const char *argument, Rest *rest) {
   const char *name = argument + 2, *equals = strchr(name, '='), *value = equals ? equals + 1 : NULL;
   size_t length = equals ? (size_t)(equals - name) : strlen(name);

@@ -42,6 +42,10 @@ typedef struct Option {
  * Arguments that are no options are gathered in order at positional[0..*count), which has room for argc. "--" ends the options. */
 Status options_parse(Option *options, int argc, char **argv, const char **positional, int *count);
 
+/* 'h' when the arguments ask for -h or --help, 'V' for -V or --version, else 0: where an option may stand, which the value of another one
+ * and what comes behind "--" are not. Nothing is set, and faults are passed over. */
+char options_asked(Option *options, int argc, char **argv);
+
 /* Prints usage, the groups and their options with defaults (from the targets: call before parsing). */
 void options_help(const Option *options, const char *usage, const char *about, FILE *stream);
 

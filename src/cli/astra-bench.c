@@ -111,9 +111,9 @@ static Status measure(StepCommand *command, BenchReport *report) {
 
 static Status run_step(int argc, char **argv) {
   StepCommand command;
-  if (cli_help_wanted(argc, argv)) {
-    Option options[STEP_OPTIONS_MOST];
-    step_options(&command, options);
+  Option options[STEP_OPTIONS_MOST];
+  step_options(&command, options);
+  if (cli_help_wanted(options, argc, argv)) {
     options_help(options, STEP_USAGE, STEP_ABOUT, stdout);
     return STATUS_OK;
   }
@@ -139,5 +139,5 @@ static void help(FILE *stream) {
 
 int main(int argc, char **argv) {
   matmul_start();
-  return cli_run(argc, argv, &(CliProgram){"astra-bench", COMMANDS, NULL, help});
+  return cli_run(argc, argv, &(CliProgram){.name = "astra-bench", .commands = COMMANDS, .help = help});
 }

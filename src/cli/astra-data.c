@@ -82,7 +82,7 @@ static Status run_get(int argc, char **argv) {
                       {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object as the last line"},
                       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(argc, argv)) {
+  if (cli_help_wanted(options, argc, argv)) {
     options_help(
         options, get_usage,
         "Downloads data sets and pretrained weights over HTTPS, resumes what an earlier try left, checks it against the published\n"
@@ -153,7 +153,7 @@ static Status run_list(int argc, char **argv) {
                       {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object as the last line"},
                       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
                       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(argc, argv)) {
+  if (cli_help_wanted(options, argc, argv)) {
     options_help(options, list_usage,
                  "Lists what 'astra-data get' can fetch: name, kind, contents, and where it is stored on this machine.", stdout);
     return STATUS_OK;
@@ -295,7 +295,7 @@ static Status run_show(int argc, char **argv) {
       {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object as the last line"},
       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(argc, argv)) {
+  if (cli_help_wanted(options, argc, argv)) {
     options_help(options, show_usage,
                  "Reads a whole data set and prints its classes with their counts and the pictures that cannot be read;\n"
                  "of a text, documents, lines, words and bytes. DATASET is cifar100, cifar10, cifar100-sample (bundled),\n"

@@ -47,6 +47,7 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
   double seconds;
   Status status = infer_run_load(s, run);
   if (status == STATUS_OK) status = require_pictures(run, "--prompt TEXT");
+  if (status == STATUS_OK) status = infer_run_require_options(s, run);
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch});
   if (status == STATUS_OK) status = pictures_classify(run->leader, paths, count, s->batch, (int)s->top, results, &seconds);
   if (status == STATUS_OK) status = print_pictures(s, run, results, count, seconds);
@@ -65,6 +66,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   TRY(dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
   TRY(infer_run_load(s, run));
   TRY(require_pictures(run, "text:PATH as --dataset"));
+  TRY(infer_run_require_options(s, run));
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
   if (s->json) {
@@ -111,7 +113,10 @@ static Status run_main_body(const InferSettings *s, InferRun *run, const char *c
 static Status run_main(int argc, char **argv) { return infer_run_command(INFER_MAIN, argc, argv, run_main_body); }
 
 static Status run_or_help(InferCommand command, int argc, char **argv, InferBody *body) {
-  if (!cli_help_wanted(argc, argv)) return infer_run_command(command, argc, argv, body);
+  InferSettings settings;
+  Option options[INFER_OPTIONS_MOST];
+  infer_settings_table(&settings, command, options);
+  if (!cli_help_wanted(options, argc, argv)) return infer_run_command(command, argc, argv, body);
   infer_settings_help(command, stdout);
   return STATUS_OK;
 }
@@ -131,8 +136,14 @@ static void help(FILE *stream) {
   cli_commands_help(commands, stream);
 }
 
+/* For where the options' values stand; what they are set to is infer_settings_parse's. */
+static void table(Option options[CLI_OPTIONS_MOST]) {
+  static InferSettings settings;
+  infer_settings_table(&settings, INFER_MAIN, options);
+}
+
 int main(int argc, char **argv) {
   matmul_start();
-  const CliProgram program = {"astra-infer", commands, run_main, help};
+  const CliProgram program = {"astra-infer", commands, run_main, help, table};
   return cli_run(argc, argv, &program);
 }

@@ -89,7 +89,7 @@ static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]
 /* True when --help was asked for and has been printed. */
 static bool helped(Kmeans *kmeans, const Usage *usage, int argc, char **argv) {
   select_options(kmeans, usage->command);
-  if (!cli_help_wanted(argc, argv)) return false;
+  if (!cli_help_wanted(kmeans->options, argc, argv)) return false;
   options_help(kmeans->options, usage->usage, usage->about, stdout);
   return true;
 }
@@ -237,5 +237,5 @@ static void help(FILE *stream) {
 
 int main(int argc, char **argv) {
   matmul_start();
-  return cli_run(argc, argv, &(CliProgram){"astra-kmeans", COMMANDS, NULL, help});
+  return cli_run(argc, argv, &(CliProgram){.name = "astra-kmeans", .commands = COMMANDS, .help = help});
 }

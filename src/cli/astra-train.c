@@ -177,7 +177,13 @@ static Status run(int argc, char **argv) {
   return status;
 }
 
+/* For where the options' values stand. */
+static void table(Option options[CLI_OPTIONS_MOST]) {
+  static TrainCommand command;
+  train_options_table(&command, options);
+}
+
 int main(int argc, char **argv) {
   matmul_start();
-  return cli_run(argc, argv, &(CliProgram){"astra-train", NULL, run, help});
+  return cli_run(argc, argv, &(CliProgram){.name = "astra-train", .otherwise = run, .help = help, .table = table});
 }

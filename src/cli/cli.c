@@ -5,26 +5,18 @@
 #include <string.h>
 
 static const char *cli_program; /* NULL in a main that does not go through cli_run */
+static const char *cli_command; /* that runs; NULL: none */
 
 int cli_finish(Status status) {
   if (status == STATUS_OK) return CLI_OK;
   const char *message = status_message();
   log_error("%s", message[0] ? message : status_text(status));
   if (status != STATUS_BAD_USAGE) return CLI_FAILED;
-  if (cli_program) fprintf(stderr, "Try '%s --help'.\n", cli_program);
+  if (cli_program) fprintf(stderr, "Try '%s%s%s --help'.\n", cli_program, cli_command ? " " : "", cli_command ? cli_command : "");
   return CLI_BAD_USAGE;
 }
 
-static bool cli_wanted(int argc, char **argv, const char *name, const char *letter) {
-  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-    if (strcmp(argv[i], name) == 0 || strcmp(argv[i], letter) == 0) return true;
-  }
-  return false;
-}
-
-bool cli_help_wanted(int argc, char **argv) { return cli_wanted(argc, argv, "--help", "-h"); }
-
-bool cli_version_wanted(int argc, char **argv) { return cli_wanted(argc, argv, "--version", "-V"); }
+bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }
 
 void cli_commands_help(const CliCommand *commands, FILE *stream) {
   for (; commands->name; commands++) fprintf(stream, "  %-10s %s\n", commands->name, commands->about);
@@ -54,16 +46,27 @@ static Status cli_flush(Status status) {
   return status;
 }
 
+/* 'h', 'V' or 0. Without a table no option takes a value. */
+static char cli_asked(const CliProgram *program, int argc, char **argv) {
+  Option table[CLI_OPTIONS_MOST] = {{.kind = OPTION_GROUP}};
+  if (program->table) program->table(table);
+  return options_asked(table, argc, argv);
+}
+
 int cli_run(int argc, char **argv, const CliProgram *program) {
   cli_program = program->name;
   log_program(program->name);
   const CliCommand *command = argc > 1 ? cli_find(program->commands, argv[1]) : NULL;
-  if (command) return cli_finish(cli_flush(command->run(argc - 1, argv + 1)));
-  if (cli_version_wanted(argc, argv)) {
+  if (command) {
+    cli_command = command->name;
+    return cli_finish(cli_flush(command->run(argc - 1, argv + 1)));
+  }
+  char asked = cli_asked(program, argc, argv);
+  if (asked == 'V') {
     printf("%s %s\n", program->name, CLI_VERSION);
     return cli_finish(cli_flush(STATUS_OK));
   }
-  if (cli_help_wanted(argc, argv)) {
+  if (asked == 'h') {
     program->help(stdout);
     return cli_finish(cli_flush(STATUS_OK));
   }

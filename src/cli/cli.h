@@ -10,14 +10,14 @@
 #define CLI_VERSION "0.1.0"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD_USAGE = 2 };
+enum { CLI_OPTIONS_MOST = 96 };
 
 /* Prints "PROGRAM: error: MESSAGE" (the status message of this thread) through log_error unless status is OK; for a wrong command line
- * the line "try PROGRAM --help" follows. The exit code. */
+ * the line "Try 'PROGRAM COMMAND --help'" follows. The exit code. */
 int cli_finish(Status status);
 
-/* -h or --help, -V or --version among argv[1..], before a "--". */
-bool cli_help_wanted(int argc, char **argv);
-bool cli_version_wanted(int argc, char **argv);
+/* -h or --help stands where an option may stand (options_asked). */
+bool cli_help_wanted(Option *options, int argc, char **argv);
 
 /* A subcommand ("astra-data get"): run gets argv with argv[0] being the subcommand's name. */
 typedef struct CliCommand {
@@ -34,6 +34,7 @@ typedef struct CliProgram {
   const CliCommand *commands;
   Status (*otherwise)(int argc, char **argv);
   void (*help)(FILE *stream);
+  void (*table)(Option options[CLI_OPTIONS_MOST]); /* those that `otherwise` takes; NULL: all that looks like an option is one */
 } CliProgram;
 
 int cli_run(int argc, char **argv, const CliProgram *program);

@@ -91,7 +91,7 @@ Status data_tokenizer_run(int argc, char **argv) {
       {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object as the last line"},
       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(argc, argv)) {
+  if (cli_help_wanted(options, argc, argv)) {
     options_help(options, usage, about, stdout);
     return STATUS_OK;
   }

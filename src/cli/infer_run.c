@@ -17,8 +17,14 @@ void infer_run_catch_signals(void) {
   if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
 
+bool infer_run_interrupted(void) { return stop != 0; }
+
 static Status find_checkpoint(const InferSettings *s, InferRun *run) {
-  if (!files_is_dir(s->checkpoint)) return data_paths_find("checkpoints", s->checkpoint, NULL, &run->directory);
+  bool installed = !strchr(s->checkpoint, '/');
+  if (!files_is_dir(s->checkpoint) && installed) return data_paths_find("checkpoints", s->checkpoint, NULL, &run->directory);
+  if (!files_is_dir(s->checkpoint))
+    return status_set(STATUS_NOT_FOUND,
+                      "--checkpoint %s: there is no such directory; give that of a model, or the name of an installed one", s->checkpoint);
   run->directory = strdup(s->checkpoint);
   return run->directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
 }
@@ -75,6 +81,14 @@ Status infer_run_require_language(const InferRun *run, const char *what) {
   if (config_is_decoder(config) && config->classes == 0) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "%s is a model that classifies %s: it cannot %s%s", run->directory,
                     config_is_decoder(config) ? "texts" : "pictures", what, config_is_decoder(config) ? "" : "; give it pictures");
+}
+
+Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
+  bool text = config_is_decoder(run->weights.config);
+  const char *other = text ? s->of_pictures : s->of_texts;
+  if (!other) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s is for models of %s; %s is a model of %s", other, text ? "pictures" : "texts", run->directory,
+                    text ? "texts" : "pictures");
 }
 
 Status infer_run_print_json(json_t *value, const InferRun *run) {

@@ -26,11 +26,15 @@ Status infer_run_load(const InferSettings *settings, InferRun *run); /* the chec
 /* BAD_USAGE for a model that predicts no tokens: "DIR is a model that classifies pictures: it cannot WHAT". */
 Status infer_run_require_language(const InferRun *run, const char *what);
 
+/* BAD_USAGE for an option that means nothing to the model's kind. */
+Status infer_run_require_options(const InferSettings *settings, const InferRun *run);
+
 /* The nodes, for a model of the kind that it is; `options` has what differs from the settings: batch_most, tokens_most, codes. The first
  * signal ends the run with all its nodes; a second one has its usual effect. */
 Status infer_run_start(const InferSettings *settings, InferRun *run, const LeaderOptions *options);
 LeaderOptions infer_run_options(const InferSettings *settings, int nodes);
 void infer_run_catch_signals(void);
+bool infer_run_interrupted(void); /* a signal has come */
 
 Status infer_run_print_json(json_t *value, const InferRun *run); /* takes value over; with the checkpoint's directory */
 

@@ -5,20 +5,22 @@
 #include "infer/wire.h"
 
 enum {
-  MOST_OPTIONS = 40,
   PICTURES = INFER_MAIN,
   TEXT = INFER_GENERATE,
   RUNS = INFER_MAIN | INFER_GENERATE | INFER_EVAL,
-  ALL = RUNS | INFER_SELFTEST
+  ALL = RUNS | INFER_SELFTEST,
+  OF_PICTURES = 1 << 8, /* means nothing for a model of texts */
+  OF_TEXTS = 1 << 9
 };
 
-/* In --help of the commands `shown`; taken by these, and those of `generate` by the program itself. */
+/* Taken by the commands `of`, and those of `generate` by the program itself. */
 typedef struct Row {
-  int shown;
+  int of;
   Option option;
 } Row;
 
-static void select_options(InferSettings *s, int command, bool all, Option *options) {
+/* The options of a command; of [MOST_OPTIONS] may be NULL. */
+static void select_options(InferSettings *s, InferCommand command, Option *options, int *of) {
   const Row rows[] = {
       {ALL, {OPTION_GROUP, .help = "What to run:"}},
       {ALL,
@@ -26,7 +28,9 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
         .help = "directory of the model, or the name of an installed one (required)"}},
       {PICTURES | TEXT,
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
-      {TEXT, {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "the whole file is a prompt; - is standard input"}},
+      {TEXT | OF_TEXTS,
+       {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "the whole file is a prompt; - is standard input"}},
+      {TEXT | OF_TEXTS, {OPTION_FLAG, "special", 0, &s->special, .help = "texts of special tokens in a prompt become those tokens"}},
       {INFER_EVAL,
        {OPTION_TEXT, "dataset", 'd', &s->dataset, "NAME",
         .help = "cifar100, folder:DIR, csv:FILE...; text:PATH or text-lines:PATH (required)"}},
@@ -34,30 +38,33 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
       {INFER_EVAL,
        {OPTION_INT, "samples", 's', &s->samples, "N", .least = 0, .most = 1e12,
         .help = "only the first N pictures of the test part, or windows of text; 0: all"}},
-      {INFER_EVAL,
+      {INFER_EVAL | OF_TEXTS,
        {OPTION_CHOICE, "eval-part", 0, &s->part, .choices = "train|valid|test|whole|auto",
         .help = "of a text; auto: named files whole, else valid"}},
-      {INFER_EVAL,
+      {INFER_EVAL | OF_TEXTS,
        {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"}},
-      {INFER_EVAL,
+      {INFER_EVAL | OF_TEXTS,
        {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
       {INFER_SELFTEST,
        {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},
-      {TEXT, {OPTION_GROUP, .help = "New tokens:"}},
-      {TEXT, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .least = 0, .most = 1e9, .help = "at most so many"}},
-      {TEXT, {OPTION_REAL, "temperature", 0, &s->temperature, "T", .least = 0, .most = 100, .help = "0: always the likeliest token"}},
-      {TEXT, {OPTION_INT, "top-k", 0, &s->top_k, "K", .least = 0, .most = 1e9, .help = "draw from the K likeliest; 0: from all"}},
-      {TEXT,
+      {TEXT, {OPTION_GROUP, .help = "New tokens of a language model:"}},
+      {TEXT | OF_TEXTS, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .least = 0, .most = 1e9, .help = "at most so many"}},
+      {TEXT | OF_TEXTS,
+       {OPTION_REAL, "temperature", 0, &s->temperature, "T", .least = 0, .most = 100, .help = "0: always the likeliest token"}},
+      {TEXT | OF_TEXTS,
+       {OPTION_INT, "top-k", 0, &s->top_k, "K", .least = 0, .most = 1e9, .help = "draw from the K likeliest; 0: from all"}},
+      {TEXT | OF_TEXTS,
        {OPTION_REAL, "top-p", 0, &s->top_p, "P", .least = 1e-6, .most = 1,
         .help = "draw from the likeliest that make up P of the probability"}},
-      {TEXT, {OPTION_INT, "seed", 0, &s->seed, "N", .least = 0, .most = 9e15, .help = "of the drawing"}},
-      {TEXT, {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "end before this text; may be given several times"}},
+      {TEXT | OF_TEXTS, {OPTION_INT, "seed", 0, &s->seed, "N", .least = 0, .most = 9e15, .help = "of the drawing"}},
+      {TEXT | OF_TEXTS,
+       {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "end before this text (\\n, \\t, \\\\ as in C); may be given several times"}},
       {ALL, {OPTION_GROUP, .help = "Nodes:"}},
       {RUNS,
        {OPTION_INT, "nodes", 'n', &s->nodes, "N", .least = 0, .most = WIRE_NODES,
         .help = "processes; 0: as many as the model was trained for"}},
       {RUNS, {OPTION_TEXT, "split", 0, &s->split, "LIST", .help = "share of the tokens of each node, e.g. 3,1,1,1; without it: even"}},
-      {TEXT,
+      {TEXT | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
         .help = "memory for texts of N tokens, new ones included; 0: for the model's context"}},
       {ALL,
@@ -66,20 +73,24 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
       {ALL,
        {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .least = 0.1, .most = 86400,
         .help = "silence of a node after which the run fails"}},
-      {PICTURES, {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
+      {PICTURES | OF_PICTURES,
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
       {INFER_EVAL,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 0, .most = 65536,
         .help = "pictures or windows of one request; 0: 64, or windows of 4,096 tokens"}},
       {ALL, {OPTION_GROUP, .help = "Output:"}},
-      {PICTURES, {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture"}},
-      {TEXT, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
+      {PICTURES | OF_PICTURES,
+       {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture"}},
+      {TEXT | OF_TEXTS, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object on the last line instead of text"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
       {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the process numbers of the nodes to stderr"}},
   };
-  int wanted = all && command == INFER_MAIN ? PICTURES | TEXT : command;
+  int wanted = command == INFER_MAIN ? PICTURES | TEXT : (int)command;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].shown & wanted) *options++ = rows[i].option;
+    if (!(rows[i].of & wanted)) continue;
+    *options++ = rows[i].option;
+    if (of) *of++ = rows[i].of;
   }
   *options = (Option){.kind = OPTION_GROUP};
 }
@@ -87,6 +98,11 @@ static void select_options(InferSettings *s, int command, bool all, Option *opti
 static void set_defaults(InferSettings *s, InferCommand command) {
   *s = (InferSettings){
       .batch = command == INFER_EVAL ? 0 : 8, .part = INFER_PART_AUTO, .top = 5, .timeout = 30, .new_tokens = 64, .top_p = 1, .seed = 42};
+}
+
+void infer_settings_table(InferSettings *s, InferCommand command, Option options[INFER_OPTIONS_MOST]) {
+  set_defaults(s, command);
+  select_options(s, command, options, NULL);
 }
 
 void infer_settings_help(InferCommand command, FILE *stream) {
@@ -102,17 +118,21 @@ void infer_settings_help(InferCommand command, FILE *stream) {
                {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
                 "Repeats a checkpoint's sample pictures on real processes and compares codes and logits with training's."}};
   InferSettings settings;
-  Option options[MOST_OPTIONS];
-  set_defaults(&settings, command);
-  select_options(&settings, command, false, options);
+  Option options[INFER_OPTIONS_MOST];
+  infer_settings_table(&settings, command, options);
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
     if (pages[i].command == command) options_help(options, pages[i].usage, pages[i].about, stream);
   }
 }
 
-static Status check_stops(const OptionTexts *stops) {
-  for (int i = 0; i < stops->count; i++) {
-    if (!stops->list[i][0]) return status_set(STATUS_BAD_USAGE, "--stop: '' is not accepted; give a text that is not empty");
+/* Of an option that says how to draw, where nothing is drawn. */
+static Status check_drawing(const InferSettings *s, const Option *options) {
+  static const char *const names[] = {"top-k", "top-p", "seed"};
+  for (size_t i = 0; i < sizeof names / sizeof *names && s->temperature <= 0; i++) {
+    const Option *option = options_find(options, names[i]);
+    if (option && option->given)
+      return status_set(STATUS_BAD_USAGE, "--%s: tokens are drawn only with a --temperature above 0; without it the likeliest is taken",
+                        names[i]);
   }
   return STATUS_OK;
 }
@@ -128,15 +148,27 @@ static Status check_inputs(const InferSettings *s, InferCommand command, const c
     return status_set(STATUS_BAD_USAGE, "%s: give pictures or prompts, not both", positional[0]);
   if (command == INFER_MAIN && !prompt && count == 0)
     return status_set(STATUS_BAD_USAGE, "no picture given (and no --prompt TEXT for a language model)");
-  return check_stops(&s->stops);
+  return STATUS_OK;
+}
+
+/* Which kind of model the command line is for, as far as its options say. */
+static void note_kinds(InferSettings *s, const Option *options, const int *of) {
+  for (; options->kind != OPTION_GROUP || options->help; options++, of++) {
+    if (!options->given) continue;
+    if (*of & OF_PICTURES) s->of_pictures = options->name;
+    if (*of & OF_TEXTS) s->of_texts = options->name;
+  }
 }
 
 Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, char **argv, const char **positional, int *count) {
-  Option options[MOST_OPTIONS];
+  Option options[INFER_OPTIONS_MOST];
+  int of[INFER_OPTIONS_MOST];
   set_defaults(s, command);
-  select_options(s, command, true, options);
+  select_options(s, command, options, of);
   TRY(options_parse(options, argc, argv, positional, count));
   TRY(check_inputs(s, command, argv[0], positional, *count));
+  TRY(check_drawing(s, options));
+  note_kinds(s, options, of);
   if (command == INFER_MAIN && *count > 0 && s->batch > *count) s->batch = *count;
   log_quiet(s->quiet);
   return STATUS_OK;

@@ -3,7 +3,7 @@
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
 
-enum { INFER_PART_AUTO = 4 };
+enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 48 };
 
 typedef struct InferSettings {
   const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
@@ -11,15 +11,19 @@ typedef struct InferSettings {
   double timeout, temperature, top_p;
   int part; /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops;
-  bool json, quiet, verbose, echo;
+  bool json, quiet, verbose, echo, special;
+  const char *of_pictures, *of_texts; /* names of options that were given and are for one kind of model alone; NULL: none was */
 } InferSettings;
 
-/* The program without a command takes pictures or prompts: its --help shows what pictures need, that of `generate` what prompts do. */
+/* The program without a command takes pictures or prompts, with the options of either. */
 typedef enum InferCommand { INFER_MAIN = 1, INFER_GENERATE = 2, INFER_EVAL = 4, INFER_SELFTEST = 8 } InferCommand;
 
+/* The command's options with their defaults, which are set in *settings. */
+void infer_settings_table(InferSettings *settings, InferCommand command, Option options[INFER_OPTIONS_MOST]);
 void infer_settings_help(InferCommand command, FILE *stream); /* usage and options */
 
-/* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together. */
+/* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together, as far as that can be
+ * told without the model. */
 Status infer_settings_parse(InferSettings *settings, InferCommand command, int argc, char **argv, const char **positional, int *count);
 
 #endif

@@ -1,55 +1,35 @@
-/* Prompts on the command line or in files, through the nodes to stdout: see infer_text.h. */
+/* Prompts of the command line through the nodes to stdout: see infer_text.h. */
 #include "cli/infer_text.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "cli/infer_prompts.h"
+#include "cli/infer_stops.h"
 #include "infer/generate.h"
 #include "infer/report.h"
-#include <stdlib.h>
-#include <string.h>
 
-enum { PROMPT_BYTES = 64 << 20 };
-
-/* ---- prompts ---- */
-
-typedef struct Prompt {
-  char *owned; /* of a file */
-  const char *text;
-  size_t bytes;
-} Prompt;
-
-static Status read_standard_input(char **text, size_t *bytes) {
-  size_t capacity = 1 << 16;
-  char *grown = malloc(capacity);
-  for (*text = grown, *bytes = 0; grown; grown = *text) {
-    size_t got = fread(*text + *bytes, 1, capacity - *bytes, stdin);
-    *bytes += got;
-    if (got == 0) break;
-    if (*bytes < capacity) continue;
-    if (capacity >= PROMPT_BYTES) return status_set(STATUS_BAD_VALUE, "standard input: a prompt of more than %d MB", PROMPT_BYTES >> 20);
-    grown = realloc(*text, capacity *= 2);
-    if (!grown) break;
-    *text = grown;
-  }
-  if (!grown) return status_set(STATUS_NO_MEMORY, "no memory for a prompt");
-  return ferror(stdin) ? status_set(STATUS_IO, "standard input cannot be read") : STATUS_OK;
-}
-
-static Status read_file(const char *path, Prompt *prompt) {
-  bool standard = strcmp(path, "-") == 0;
-  TRY(standard ? read_standard_input(&prompt->owned, &prompt->bytes) : files_read(path, PROMPT_BYTES, &prompt->owned, &prompt->bytes));
-  prompt->text = prompt->owned;
-  const char *nul = memchr(prompt->text, 0, prompt->bytes);
-  if (!nul) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: a NUL byte at offset %zu; a prompt is text", standard ? "standard input" : path,
-                    (size_t)(nul - prompt->text));
-}
+typedef struct Job {
+  const InferSettings *settings;
+  InferRun *run;
+  Vocabulary vocabulary;
+  InferPrompts prompts;
+  InferStops stops;
+  json_t *results; /* with --json */
+  bool line_open;  /* text stands on the last line of stdout, which no end follows yet */
+} Job;
 
 /* ---- output ---- */
 
 static void write_text(void *context, const char *text, size_t bytes) {
-  (void)context;
+  Job *job = context;
   fwrite(text, 1, bytes, stdout);
   fflush(stdout);
+  job->line_open |= bytes > 0;
+}
+
+/* Before anything on stderr, which on a terminal wipes the line it comes to. */
+static void end_line(Job *job) {
+  putchar('\n');
+  fflush(stdout);
+  job->line_open = false;
 }
 
 static void explain_end(const Leader *leader, const Generation *g) {
@@ -59,58 +39,17 @@ static void explain_end(const Leader *leader, const Generation *g) {
              leader_nodes(leader), g->nodes);
 }
 
-typedef struct Job {
-  const InferSettings *settings;
-  InferRun *run;
-  Vocabulary vocabulary;
-  json_t *results; /* with --json */
-} Job;
-
-static Status finish_prompt(Job *job, const Prompt *prompt, const Generation *g) {
+static Status finish_prompt(Job *job, const InferPrompt *prompt, const Generation *g) {
   const InferSettings *s = job->settings;
   if (!s->json) {
-    putchar('\n');
+    end_line(job);
     explain_end(job->run->leader, g);
-    if (!s->quiet) report_generation(stdout, job->run->leader, g);
+    if (!s->quiet) report_generation(stderr, job->run->leader, g);
     return STATUS_OK;
   }
   json_t *result = report_generation_json(job->run->leader, prompt->text, prompt->bytes, g);
   if (result && json_array_append_new(job->results, result) == 0) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
-}
-
-/* ---- the run ---- */
-
-static Status go_on(Job *job, const Prompt *prompt) {
-  const InferSettings *s = job->settings;
-  Generation generation = {.nodes = 0};
-  TokenList ids = {0};
-  GenerateOptions options = {
-      .sampling = {.most = s->new_tokens, .temperature = s->temperature, .top_k = s->top_k, .top_p = s->top_p, .seed = (uint64_t)s->seed},
-      .stops = s->stops.list,
-      .stop_count = s->stops.count,
-      .write = s->json ? NULL : write_text};
-  Status status = vocabulary_prompt(&job->vocabulary, prompt->text, prompt->bytes, &ids);
-  if (status == STATUS_OK && s->echo && !s->json) write_text(NULL, prompt->text, prompt->bytes);
-  if (status == STATUS_OK) status = generate_run(job->run->leader, &job->vocabulary, &options, &ids, prompt->bytes == 0, &generation);
-  if (status == STATUS_OK) status = finish_prompt(job, prompt, &generation);
-  generate_release(&generation);
-  token_list_release(&ids);
-  return status;
-}
-
-static Status go_on_from_all(Job *job) {
-  const InferSettings *s = job->settings;
-  Prompt prompt = {0};
-  Status status = STATUS_OK;
-  for (int i = 0; i < s->prompts.count && status == STATUS_OK; i++)
-    status = go_on(job, &(Prompt){.text = s->prompts.list[i], .bytes = strlen(s->prompts.list[i])});
-  if (status == STATUS_OK && s->prompt_file) {
-    status = read_file(s->prompt_file, &prompt);
-    if (status == STATUS_OK) status = go_on(job, &prompt);
-    free(prompt.owned);
-  }
-  return status;
 }
 
 static Status print_all(Job *job) {
@@ -119,23 +58,67 @@ static Status print_all(Job *job) {
     return infer_run_print_json(value, job->run);
   }
   if (job->settings->quiet) return STATUS_OK;
-  putchar('\n');
-  report_nodes(stdout, job->run->leader);
+  fputc('\n', stderr);
+  report_nodes(stderr, job->run->leader);
   return STATUS_OK;
+}
+
+/* ---- the run ---- */
+
+static Status go_on(Job *job, int index) {
+  const InferSettings *s = job->settings;
+  InferPrompt *prompt = &job->prompts.list[index];
+  Generation generation = {.nodes = 0};
+  GenerateOptions options = {.sampling = {.most = s->new_tokens,
+                                          .temperature = s->temperature,
+                                          .top_k = s->top_k,
+                                          .top_p = s->top_p,
+                                          .seed = (uint64_t)s->seed,
+                                          .stream = (uint16_t)index},
+                             .stops = (const char *const *)job->stops.list,
+                             .stop_count = job->stops.count,
+                             .write = s->json ? NULL : write_text,
+                             .context = job};
+  TRY(infer_prompts_complete(&job->prompts, prompt));
+  if (s->echo && !s->json) write_text(job, prompt->text, prompt->bytes);
+  Status status = generate_run(job->run->leader, &job->vocabulary, &options, &prompt->ids, &generation);
+  if (status == STATUS_OK) status = finish_prompt(job, prompt, &generation);
+  if (job->line_open) end_line(job);
+  generate_release(&generation);
+  return status;
+}
+
+static Status choose_context(const InferSettings *s, const ModelConfig *config, int64_t *most) {
+  *most = s->context > 0 ? s->context : config->context;
+  if (*most <= config->context) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--max-context %lld: the model takes at most %lld tokens", (long long)s->context,
+                    (long long)config->context);
+}
+
+static Status run_job(Job *job) {
+  const InferSettings *s = job->settings;
+  InferRun *run = job->run;
+  int64_t most;
+  TRY(infer_stops_open(&job->stops, &s->stops));
+  TRY(infer_run_load(s, run));
+  TRY(infer_run_require_language(run, "go on from a prompt"));
+  TRY(infer_run_require_options(s, run));
+  TRY(choose_context(s, run->weights.config, &most));
+  TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));
+  TRY(infer_prompts_open(&job->prompts, s, &job->vocabulary, most));
+  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = 1, .tokens_most = most}));
+  if (!(job->results = json_array())) return status_set(STATUS_NO_MEMORY, "no memory for results");
+  for (int i = 0; i < job->prompts.count; i++) TRY(go_on(job, i));
+  return print_all(job);
 }
 
 Status infer_text_generate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   Job job = {.settings = s, .run = run};
   (void)arguments, (void)count;
-  TRY(infer_run_load(s, run));
-  TRY(infer_run_require_language(run, "go on from a prompt"));
-  TRY(vocabulary_open(&job.vocabulary, run->directory, run->weights.config));
-  job.results = json_array();
-  Status status = job.results ? infer_run_start(s, run, &(LeaderOptions){.batch_most = 1, .tokens_most = s->context})
-                              : status_set(STATUS_NO_MEMORY, "no memory for results");
-  if (status == STATUS_OK) status = go_on_from_all(&job);
-  if (status == STATUS_OK) status = print_all(&job);
+  Status status = run_job(&job);
   json_decref(job.results);
+  infer_prompts_release(&job.prompts);
+  infer_stops_release(&job.stops);
   vocabulary_close(&job.vocabulary);
   return status;
 }

@@ -84,8 +84,17 @@ static Status find_in(const DataRoots *roots, const char *relative, FILE *tried,
   return STATUS_NOT_FOUND;
 }
 
+/* An absolute path is where it says, and nowhere else. */
+static Status find_absolute(const char *path, char **found) {
+  if (!files_exists(path))
+    return status_set(STATUS_NOT_FOUND, "%s not found; give a path that exists, or the name of what is installed", path);
+  *found = strdup(path);
+  return *found ? STATUS_OK : no_memory();
+}
+
 Status data_paths_find(const char *kind, const char *relative, const char *extra, char **found) {
   *found = NULL;
+  if (relative[0] == '/') return find_absolute(relative, found);
   char *text = NULL;
   size_t size = 0;
   FILE *tried = open_memstream(&text, &size);

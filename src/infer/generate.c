@@ -137,13 +137,21 @@ static Status run_prompt(Run *run, const TokenList *prompt) {
   return STATUS_OK;
 }
 
-Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt, bool first,
+static bool only_begins(const Vocabulary *vocabulary, const TokenList *prompt) {
+  for (size_t i = 0; i < prompt->count; i++) {
+    if (prompt->ids[i] != vocabulary->begin) return false;
+  }
+  return true;
+}
+
+Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
                     Generation *generation) {
   *generation = (Generation){.prompt_tokens = (int64_t)prompt->count};
   if ((int64_t)prompt->count > leader_tokens_most(leader))
     return status_set(STATUS_BAD_VALUE, "the prompt has %zu tokens, but the context has room for %lld", prompt->count,
                       (long long)leader_tokens_most(leader));
-  Run run = {.leader = leader, .vocabulary = vocabulary, .options = options, .generation = generation, .first = first};
+  Run run = {
+      .leader = leader, .vocabulary = vocabulary, .options = options, .generation = generation, .first = only_begins(vocabulary, prompt)};
   text_stream_init(&run.stream, options->stops, options->stop_count, collect_text, &run);
   collect_text(&run, "", 0); /* there is always a text */
   Status status = run.status == STATUS_OK ? run_prompt(&run, prompt) : run.status;

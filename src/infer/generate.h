@@ -33,7 +33,7 @@ typedef struct GenerateMemory {
   int64_t cache_rows; /* keys and values in full */
   int64_t cache_codes;
   int64_t cache_full; /* what these tokens would take in full */
-  int64_t buffers;    /* all else that is its own */
+  int64_t buffers;    /* the most that its computation held while it did this, and its room for codes, requests and answers */
 } GenerateMemory;
 
 typedef struct Generation {
@@ -50,9 +50,9 @@ typedef struct Generation {
   GenerateMemory memory;
 } Generation;
 
-/* prompt: its ids, at least one; more than the cluster was made for is BAD_VALUE and names both numbers. `first`: nothing but a begin of
- * text is in it. Release *generation whatever comes back. */
-Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt, bool first,
+/* prompt: its ids, at least one; more than the cluster was made for is BAD_VALUE and names both numbers. Release *generation whatever comes
+ * back. */
+Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
                     Generation *generation);
 void generate_release(Generation *generation);
 

@@ -44,14 +44,14 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
     *payload = (uint8_t *)leader->complaints[node];
     return STATUS_OK;
   }
-  bool known = header->kind == WIRE_HELLO || (header->kind == WIRE_PROGRESS && header->block < leader->setup.weights->config->blocks);
+  bool known = header->kind == WIRE_HELLO || (header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks);
   if (!known || header->bytes) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
   *payload = leader->bye;
   return STATUS_OK;
 }
 
-static void note_progress(Leader *leader, int node, uint32_t request, uint64_t block) {
-  leader->progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 2) + block;
+static void note_progress(Leader *leader, int node, uint32_t request, uint64_t step) {
+  leader->progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
 /* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */
@@ -78,7 +78,7 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   LeaderRequest *request = leader_messages_request(leader, header->request);
   TRY(wire_parse_statistics(payload, &request->nodes[node]));
   request->arrived[node] = true;
-  note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 1);
+  note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 2);
   return STATUS_OK;
 }
 

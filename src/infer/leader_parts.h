@@ -28,8 +28,9 @@ struct Leader {
   TokenLayout *layout; /* [nodes] of a picture */
   LeaderRequest requests[LEADER_DEPTH];
   uint32_t submitted, collected;
-  bool *ready;        /* [nodes] has said hello */
-  uint64_t *progress; /* [nodes] how far each has come: request (blocks + 2) + block */
+  bool *ready; /* [nodes] has said hello */
+  uint64_t
+      *progress; /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the answer */
   int complainer, accused;
   char (*complaints)[WIRE_TEXT + 1]; /* [nodes] */
   NodeStatistics *totals;            /* [nodes] */
@@ -61,7 +62,8 @@ Status leader_wait_explain(Leader *leader, Status status); /* names the cause of
 
 /* ---- leader_request.c: beginning and end of any request */
 
-/* Takes a free slot for a request of this shape, whose counts are set; its payload is then to be filled: leader_request_payload. */
+/* Takes a free slot for a request of this shape. What belongs to its kind is then to be filled in: the payload (leader_request_payload),
+ * and each node's tokens and share (counts, shares). */
 Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot);
 static inline uint8_t *leader_request_payload(LeaderRequest *slot) { return slot->message + WIRE_HEADER; }
 Status leader_request_send(Leader *leader, LeaderRequest *slot); /* to all nodes */

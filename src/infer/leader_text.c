@@ -94,21 +94,46 @@ Status leader_text_stop(Leader *leader) {
 
 /* ---- answers ---- */
 
+/* The node with the last token has made the tokens that it sent; the others have made none. */
+static Status take_decoding(const Leader *leader, const LeaderRequest *request, int node) {
+  RequestDecoding *decoding = &leader->decoding[node];
+  TRY(request_parse_decoding(request->results[node] + WIRE_STATISTICS, decoding));
+  uint64_t made = request->shares[node].last ? (uint64_t)leader->made_count : 0;
+  if (decoding->tokens == made) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "says that it made %llu tokens; %llu came", (unsigned long long)decoding->tokens,
+                    (unsigned long long)made);
+}
+
+static Status blame(const Leader *leader, int node, Status status) {
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "node %d (pid %d)", node, (int)leader_pid(leader, node));
+}
+
 Status leader_text_take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  for (int d = 0; d < leader->nodes; d++) TRY(request_parse_decoding(request->results[d] + WIRE_STATISTICS, &leader->decoding[d]));
+  for (int d = 0; d < leader->nodes; d++) TRY(blame(leader, d, take_decoding(leader, request, d)));
   answer->decoding = leader->decoding;
   return STATUS_OK;
+}
+
+static Status take_score(const LeaderRequest *request, int node, RequestScore *score) {
+  TRY(request_parse_score(request->results[node] + WIRE_STATISTICS, score));
+  uint64_t most = (uint64_t)(request->request.batch * request->counts[node]);
+  if (score->counted <= most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "counted %llu labels; it has %llu tokens", (unsigned long long)score->counted,
+                    (unsigned long long)most);
 }
 
 Status leader_text_take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   for (int d = 0; d < leader->nodes; d++) {
     RequestScore score;
-    TRY(request_parse_score(request->results[d] + WIRE_STATISTICS, &score));
+    TRY(blame(leader, d, take_score(request, d, &score)));
     answer->score.loss += score.loss;
     answer->score.counted += score.counted;
     answer->score.correct += score.correct;
   }
-  return STATUS_OK;
+  uint64_t sent = request_labels(&request->request, request->message + WIRE_HEADER);
+  if (answer->score.counted == sent) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "the nodes counted %llu labels together; %llu were sent", (unsigned long long)answer->score.counted,
+                    (unsigned long long)sent);
 }
 
 Status leader_text_take_last(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {

@@ -1,9 +1,9 @@
 /* Waiting for nodes, and finding the one to blame when it fails. */
 #include "base/clock.h"
 #include "infer/leader_parts.h"
+#include "infer/patience.h"
 
 static const double explain_seconds = 0.5; /* for the system to tell which child has died */
-static const double watch_seconds = 0.25;  /* between two looks at the stop flag */
 
 /* The cause is a dead child, if there is one; else what a node has said; else what the links say. A child's end may show a moment after
  * its sockets have closed. */
@@ -30,8 +30,8 @@ static Status report_silence(const Leader *leader, const bool *arrived) {
   for (int d = 0; d < leader->nodes; d++) {
     if (!arrived[d] && (late < 0 || leader->progress[d] < leader->progress[late])) late = d;
   }
-  return status_set(STATUS_TIMEOUT, "node %d (pid %d) did not answer within %g s", late, (int)leader_pid(leader, late),
-                    leader->options.timeout);
+  return status_set(STATUS_TIMEOUT, "node %d (pid %d) did not answer within %g s; --timeout gives it longer", late,
+                    (int)leader_pid(leader, late), leader->options.timeout);
 }
 
 bool leader_wait_all(const Leader *leader, const bool *arrived) {
@@ -41,19 +41,17 @@ bool leader_wait_all(const Leader *leader, const bool *arrived) {
   return true;
 }
 
-/* Silence is judged over all nodes: while any of them gets on, a long request is only long. The nodes
- * know best whom they wait for, so they are given a moment to say it first. */
+/* Silence is judged over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so they
+ * are given a moment to say it first. */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived) {
-  double heard = clock_now(), patience = leader->options.timeout + 1;
-  uint64_t moved = bytes_moved(leader);
+  Patience patience;
+  patience_start(&patience, leader->options.timeout + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
-    Status status = links_step(leader->links, leader->nodes, watch_seconds);
+    Status status = links_step(leader->links, leader->nodes, patience_slice(&patience));
     if (status == STATUS_OK && leader->complainer >= 0) status = STATUS_PEER;
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
-    if (bytes_moved(leader) != moved) heard = clock_now();
-    moved = bytes_moved(leader);
-    if (clock_now() - heard > patience) return report_silence(leader, arrived);
+    if (patience_ends(&patience, bytes_moved(leader), clock_now())) return report_silence(leader, arrived);
   }
   return STATUS_OK;
 }

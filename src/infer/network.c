@@ -1,6 +1,7 @@
 /* Codes between nodes. Leaves out: what a request is (node.c) and lost messages: a stream delivers all of them or fails. */
 #include "infer/network.h"
 #include "base/clock.h"
+#include "infer/patience.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
@@ -118,25 +119,24 @@ static uint64_t bytes_moved(const Network *net) {
   return bytes;
 }
 
-/* Until nobody is waited for any more; the deadline starts anew whenever bytes move. */
+static Status accuse(Network *net, int node, Status status) {
+  net->accused = node;
+  return status;
+}
+
+/* Until nobody is waited for any more. */
 static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int site) {
-  double heard = clock_now();
-  uint64_t moved = bytes_moved(net);
+  Patience patience;
+  bool over = false;
   int late;
+  patience_start(&patience, net->setup.timeout, bytes_moved(net), clock_now());
   while ((late = first_waiting(net, waiting, sequence, site)) >= 0) {
-    if (net->peers[late].link.fd < 0) {
-      net->accused = late;
-      return status_set(STATUS_PEER, "node %d: the connection is closed", late);
-    }
-    double left = heard + net->setup.timeout - clock_now();
-    if (left <= 0) {
-      net->accused = late;
-      return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s", late, net->setup.timeout);
-    }
-    TRY(step(net, left));
-    uint64_t now = bytes_moved(net);
-    if (now != moved) heard = clock_now();
-    moved = now;
+    if (net->peers[late].link.fd < 0) return accuse(net, late, status_set(STATUS_PEER, "node %d: the connection is closed", late));
+    if (over)
+      return accuse(net, late,
+                    status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", late, net->setup.timeout));
+    TRY(step(net, patience_slice(&patience)));
+    over = patience_ends(&patience, bytes_moved(net), clock_now());
   }
   return STATUS_OK;
 }
@@ -285,12 +285,28 @@ Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool
   return STATUS_OK;
 }
 
-size_t network_kept_bytes(const Network *net) {
-  if (!net->keep || !net->heard_by_any) return 0;
-  return (size_t)(net->setup.blocks * net->setup.sites) * (size_t)(net->batch * net->setup.layout->shared_rows) * net->token_bytes;
+/* ---- memory ---- */
+
+static size_t kept_bytes(const NetworkSetup *setup, size_t token_bytes) {
+  return setup->keep_codes ? (size_t)(setup->blocks * setup->sites) * (size_t)most_of(setup, setup->self) * token_bytes : 0;
 }
 
-/* ---- memory ---- */
+/* Codes of the largest message of any node. */
+static size_t most_codes(const NetworkSetup *setup) {
+  int64_t most = 0;
+  for (int d = 0; d < setup->nodes; d++) most = most_of(setup, d) > most ? most_of(setup, d) : most;
+  return (size_t)(most * setup->books[0].groups);
+}
+
+/* Numbered messages (slots) of each peer, and what is needed to make one. A few words for each peer are not counted. */
+size_t network_bytes(const Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  if (!net->peers) return 0;
+  size_t bytes = 2 * (size_t)setup->sites * net->outgoing_bytes + kept_bytes(setup, net->token_bytes) + most_codes(setup) * sizeof(int32_t);
+  bytes += (size_t)(most_of(setup, setup->self) * setup->books[0].width) * sizeof(real) + codebook_assign_scratch(&setup->books[0]);
+  for (int d = 0; d < setup->nodes; d++) bytes += d == setup->self ? 0 : 2 * (size_t)setup->sites * net->peers[d].slot_bytes;
+  return bytes;
+}
 
 static Status allocate_peer(Network *net, int node) {
   NetworkPeer *peer = &net->peers[node];
@@ -312,17 +328,13 @@ static Status allocate_peer(Network *net, int node) {
 static Status allocate_own(Network *net) {
   const NetworkSetup *setup = &net->setup;
   const Codebook *book = &setup->books[0];
-  size_t own = (size_t)most_of(setup, setup->self), most = 0, sites = (size_t)setup->sites;
-  for (int d = 0; d < setup->nodes; d++) {
-    size_t tokens = (size_t)most_of(setup, d);
-    if (tokens > most) most = tokens;
-  }
+  size_t own = (size_t)most_of(setup, setup->self), sites = (size_t)setup->sites;
   net->outgoing_bytes = WIRE_HEADER + own * net->token_bytes;
   net->outgoing = malloc(2 * sites * net->outgoing_bytes);
   net->gathered = malloc(own * (size_t)book->width * sizeof(real));
-  net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t));
+  net->codes = malloc(most_codes(setup) * sizeof(int32_t));
   net->scratch = malloc(codebook_assign_scratch(book));
-  if (setup->keep_codes) net->kept = malloc((size_t)setup->blocks * sites * own * net->token_bytes);
+  if (setup->keep_codes) net->kept = malloc(kept_bytes(setup, net->token_bytes));
   if (!net->outgoing || !net->gathered || !net->codes || !net->scratch || (setup->keep_codes && !net->kept))
     return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_most);
   return STATUS_OK;

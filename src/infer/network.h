@@ -75,7 +75,7 @@ void network_release(Network *network);
 /* Before model_encode: the next request (numbers run 1, 2, 3...), its samples, and whether to keep its packed codes. setup.layout is that
  * of the request by now. */
 Status network_begin_request(Network *network, uint32_t request, int64_t batch, bool keep);
-size_t network_kept_bytes(const Network *network); /* length of `kept` for this request */
+size_t network_bytes(const Network *network); /* that network_init asked for; 0 of a zeroed one */
 
 /* Sends what is still queued for peers (they may need it to finish the request). */
 Status network_flush(Network *network);

@@ -65,7 +65,7 @@ Status node_send(Node *node, uint8_t *message, WireHeader header) {
 }
 
 /* A sign of life: one that is still on its way does for both. Its failure shows at the next step of the links. */
-static void report_progress(void *context, int block) {
+void node_report_progress(void *context, int block) {
   Node *node = context;
   if (node->control.fd < 0 || link_pending(&node->control)) return;
   node_send(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
@@ -74,7 +74,7 @@ static void report_progress(void *context, int block) {
 static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
   Node *node = (Node *)((char *)self - offsetof(Node, pulse));
   (void)tape, (void)layout, (void)h;
-  if (site == 0 && !node->counted) report_progress(node, block); /* while it decodes, tokens are signs of life */
+  if (site == 0 && !node->counted) node_report_progress(node, block); /* while it decodes, tokens are signs of life */
   return STATUS_OK;
 }
 
@@ -125,6 +125,7 @@ static Status begin(Node *node, const NodeRequest *request) {
   node->before = count_traffic(node);
   node->network.statistics = (NodeStatistics){0};
   tape_clear(node->tape);
+  arena_watch(node->arena);
   return node->networked ? network_begin_request(&node->network, request->number, request->request.batch, request->request.codes)
                          : STATUS_OK;
 }
@@ -209,7 +210,7 @@ static Status start_network(Node *node, const int *sockets) {
                           .tokens_most = setup->tokens_most};
   TRY(network_init(&node->network, &network));
   node->network.links[node->nodes] = &node->control;
-  node->network.progress = report_progress;
+  node->network.progress = node_report_progress;
   node->network.progress_context = node;
   node->networked = true;
   return STATUS_OK;
@@ -221,6 +222,7 @@ static Status allocate(Node *node) {
   if (setup->split) share = (RequestShare){.sent_rows = setup->tokens_most, .last = true};
   size_t payload = request_most_bytes(setup), result = WIRE_HEADER + request_most_answer_bytes(setup, &share);
   bool memory = (node->arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
+  node->message_bytes = 2 * (payload + result);
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_most);
   tape_record(node->tape, false);

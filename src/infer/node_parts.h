@@ -41,6 +41,7 @@ typedef struct Node {
   NodeRequest requests[2];
   uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */
   uint8_t *results[2];          /* header | statistics | answer | codes */
+  size_t message_bytes;         /* of all four: two requests, two results */
   uint8_t hello[WIRE_HEADER], progress[WIRE_HEADER], error[WIRE_HEADER + WIRE_TEXT];
   double began;   /* the request at work */
   Traffic before; /* it */
@@ -62,6 +63,9 @@ Exchange *node_exchange(Node *node);
 
 /* Ends the statistics of a request here: what comes after is not counted. */
 void node_finish_statistics(Node *node);
+
+/* Tells the leader that the node is at this block, or, with their number, at the head. */
+void node_report_progress(void *node, int block);
 
 /* Sends a message of the node's; `message` stays as it is until it has left. */
 Status node_send(Node *node, uint8_t *message, WireHeader header);

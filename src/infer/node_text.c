@@ -1,4 +1,5 @@
 /* Texts on a node: ids in; losses of its own rows, or, from the node with the last token, logits or new tokens. */
+#include "base/arena.h"
 #include "base/clock.h"
 #include "infer/node_parts.h"
 #include "vq/pack.h"
@@ -78,6 +79,7 @@ Status node_text_last(Node *node, const NodeRequest *request, uint8_t *out) {
   TRY(read_ids(node, request->payload, batch * request->request.tokens, 0, &ids));
   TRY(encode(node, &request->request, ids, NULL, MODEL_ROWS_LAST, &last));
   if (!last) return STATUS_OK;
+  node_report_progress(node, (int)node->setup->weights->config->blocks);
   Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
   if (!logits) return tape_status(node->tape);
   wire_pack_reals(logits->value, (size_t)tensor_count(logits), out);
@@ -105,18 +107,41 @@ static void sum_losses(const int32_t *labels, const real *losses, int64_t rows, 
   }
 }
 
-static Status score_rows(Node *node, const Request *request, const int32_t *labels, Tensor *encoded, RequestScore *score) {
-  int64_t correct = 0, rows = request->batch * node->layout.rows;
-  int32_t *own = own_labels(node, request, labels);
-  real *losses = tape_alloc(node->tape, (size_t)rows * sizeof *losses);
-  if (!own || !losses) return tape_status(node->tape);
+/* Rows that go through the head between two signs of life: enough for large products, and with a vocabulary of 128k still seconds. */
+static int64_t rows_at_once(const Node *node) {
+  enum { LEAST = 64, MOST = 256, LOGITS = 1 << 24 };
+  int64_t rows = LOGITS / vocabulary(node);
+  return rows < LEAST ? LEAST : rows > MOST ? MOST : rows;
+}
+
+/* slice [rows, D], of which some may count. */
+static Status score_slice(Node *node, const int32_t *labels, Tensor *slice, RequestScore *score) {
+  const int64_t rows = slice->shape[0];
+  int64_t correct = 0;
   bool any = false;
-  for (int64_t row = 0; row < rows; row++) any |= own[row] >= 0;
+  for (int64_t row = 0; row < rows; row++) any |= labels[row] >= 0;
   if (!any) return STATUS_OK;
-  model_token_loss(node->setup->weights->model, node->tape, encoded, &(VocabLoss){.labels = own, .correct = &correct, .row_loss = losses});
+  real *losses = tape_alloc(node->tape, (size_t)rows * sizeof *losses);
+  if (!losses) return tape_status(node->tape);
+  node_report_progress(node, (int)node->setup->weights->config->blocks);
+  model_token_loss(node->setup->weights->model, node->tape, slice, &(VocabLoss){.labels = labels, .correct = &correct, .row_loss = losses});
   TRY(tape_status(node->tape));
-  sum_losses(own, losses, rows, score);
-  score->correct = (uint64_t)correct;
+  sum_losses(labels, losses, rows, score);
+  score->correct += (uint64_t)correct;
+  return STATUS_OK;
+}
+
+static Status score_rows(Node *node, const Request *request, const int32_t *labels, const Tensor *encoded, RequestScore *score) {
+  const int64_t rows = request->batch * node->layout.rows, width = encoded->shape[encoded->dims - 1];
+  const int32_t *own = own_labels(node, request, labels);
+  if (!own) return tape_status(node->tape);
+  int64_t slices = (rows + rows_at_once(node) - 1) / rows_at_once(node);
+  for (int64_t first = 0; first < rows; slices--) {
+    int64_t count = (rows - first + slices - 1) / slices;
+    Tensor slice = {.dims = 2, .shape = {count, width}, .value = encoded->value + first * width};
+    TRY(score_slice(node, own + first, &slice, score));
+    first += count;
+  }
   return STATUS_OK;
 }
 
@@ -170,6 +195,7 @@ static Status go_on(Node *node, uint32_t request, const Tensor *logits, RequestD
 }
 
 static Status decode(Node *node, const NodeRequest *request, Tensor *last, RequestDecoding *decoding) {
+  node_report_progress(node, (int)node->setup->weights->config->blocks);
   Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
   if (!logits) return tape_status(node->tape);
   if (node->text.sampler.sampling.most > 0) TRY(go_on(node, request->number, logits, decoding));
@@ -190,6 +216,15 @@ static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
   return status;
 }
 
+/* What the node has asked for beside the cache's rows and codes. Of the tape: the most of this request. */
+static size_t buffer_bytes(const Node *node) {
+  const KvCacheSetup *cache = &node->text.cache.setup;
+  size_t most = (size_t)cache->most, unpacked = (size_t)(cache->sites * cache->groups) * most * sizeof(int32_t),
+         marks = (size_t)cache->blocks * most + most * sizeof(int32_t); /* which are lost; positions */
+  return arena_watched(node->arena) + sampler_bytes(&node->text.sampler) + unpacked + marks + network_bytes(&node->network) +
+         node->message_bytes;
+}
+
 Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   RequestDecoding decoding = {0};
   Sampling sampling;
@@ -200,7 +235,7 @@ Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   if (node->networked) TRY(network_flush(&node->network));
   node_finish_statistics(node);
   if (last) TRY(decode(node, request, last, &decoding));
-  decoding.buffer_bytes = (uint64_t)tape_peak_bytes(node->tape);
+  decoding.buffer_bytes = (uint64_t)buffer_bytes(node);
   request_pack_decoding(&decoding, out);
   return STATUS_OK;
 }

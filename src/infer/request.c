@@ -3,6 +3,8 @@
 #include "vq/pack.h"
 #include <math.h>
 
+static const double least_loss = 1e-6; /* of a token: what rounding may take off 0 */
+
 /* ---- the table ---- */
 
 typedef size_t AnswerBytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
@@ -127,7 +129,8 @@ Status request_read(Request *request, const NodeSetup *setup, const WireHeader *
 
 /* ---- fixed parts ---- */
 
-/* offset 0 most u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u32 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32 ends i32 [8] */
+/* offset 0 most u32 | 4 vocabulary u32 | 8 top k u32 | 12 ends u16 | 14 stream u16 | 16 seed u64 | 24 temperature f32 | 28 top p f32 | 32
+ * ends i32 [8] */
 static void put_float(uint8_t *bytes, double value) { wire_pack_floats(&(float){(float)value}, 1, bytes); }
 static double get_float(const uint8_t *bytes) {
   real value;
@@ -139,7 +142,7 @@ void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
   wire_put_u32(bytes, (uint32_t)s->most);
   wire_put_u32(bytes + 4, (uint32_t)s->vocabulary);
   wire_put_u32(bytes + 8, (uint32_t)s->top_k);
-  wire_put_u32(bytes + 12, (uint32_t)s->ends);
+  wire_put_u32(bytes + 12, (uint32_t)s->ends | (uint32_t)s->stream << 16);
   wire_put_u64(bytes + 16, s->seed);
   put_float(bytes + 24, s->temperature);
   put_float(bytes + 28, s->top_p);
@@ -147,11 +150,12 @@ void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
 }
 
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *s) {
-  uint32_t ends = wire_get_u32(bytes + 12);
+  uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX;
   *s = (Sampling){.most = wire_get_u32(bytes),
                   .vocabulary = wire_get_u32(bytes + 4),
                   .top_k = wire_get_u32(bytes + 8),
                   .seed = wire_get_u64(bytes + 16),
+                  .stream = (uint16_t)(wire_get_u32(bytes + 12) >> 16),
                   .temperature = get_float(bytes + 24),
                   .top_p = get_float(bytes + 28)};
   bool sound = s->most <= setup->tokens_most && s->vocabulary >= 1 && s->vocabulary <= setup->weights->config->vocabulary &&
@@ -175,6 +179,13 @@ Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int
   return STATUS_OK;
 }
 
+uint64_t request_labels(const Request *request, const uint8_t *payload) {
+  const int64_t count = request->batch * request->tokens;
+  uint64_t labels = 0;
+  for (int64_t i = count; i < 2 * count; i++) labels += (int32_t)wire_get_u32(payload + 4 * i) >= 0;
+  return labels;
+}
+
 void request_pack_decoding(const RequestDecoding *d, uint8_t bytes[REQUEST_DECODING]) {
   const uint64_t counts[4] = {d->tokens, d->row_bytes, d->code_bytes, d->buffer_bytes};
   wire_put_double(bytes, d->seconds);
@@ -184,8 +195,10 @@ void request_pack_decoding(const RequestDecoding *d, uint8_t bytes[REQUEST_DECOD
 Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *d) {
   *d = (RequestDecoding){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16), wire_get_u64(bytes + 24),
                          wire_get_u64(bytes + 32)};
-  if (isfinite(d->seconds) && d->seconds >= 0) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
+  if (!isfinite(d->seconds) || d->seconds < 0) return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
+  const uint64_t most = (uint64_t)1 << 60;
+  if (d->row_bytes <= most && d->code_bytes <= most && d->buffer_bytes <= most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "answered with more bytes of memory than there can be");
 }
 
 void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
@@ -196,5 +209,8 @@ void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
 
 Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *s) {
   *s = (RequestScore){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16)};
-  return isfinite(s->loss) ? STATUS_OK : status_set(STATUS_NUMERIC, "the loss is not a finite number");
+  if (!isfinite(s->loss)) return status_set(STATUS_NUMERIC, "the loss is not a finite number");
+  if (s->correct <= s->counted && s->loss >= -least_loss * (double)s->counted) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "answered with %llu right of %llu tokens and a loss of %g", (unsigned long long)s->correct,
+                    (unsigned long long)s->counted, s->loss);
 }

@@ -47,16 +47,22 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);
 Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int64_t vocabulary, int32_t *ids);
 
+/* How many labels count (are not -1) in the payload of a WIRE_SCORE. */
+uint64_t request_labels(const Request *request, const uint8_t *payload);
+
 /* ---- what follows the statistics in answers to texts */
 
-/* Of a WIRE_PROMPT: what decoding took, on the node that did it; zeroes from the others. Bytes of memory in use at its end. */
+/* Of a WIRE_PROMPT: what decoding took, on the node that did it; but for buffer_bytes zeroes from the others. Of the cache the bytes that
+ * are in use at its end. */
 enum { REQUEST_DECODING = 40 };
 typedef struct RequestDecoding {
   double seconds;
   uint64_t tokens;                /* made */
   uint64_t row_bytes, code_bytes; /* of the cache */
-  uint64_t buffer_bytes;          /* everything else that the node has asked for: of all nodes */
+  uint64_t buffer_bytes;          /* the most that the tape held in this request, and what else was asked for: the sampler, room for
+                                   * unpacked codes, for messages of codes, for requests and answers. Of each node */
 } RequestDecoding;
+/* Of hostile bytes BAD_VALUE: a time that is none, or numbers of bytes that no machine has. */
 void request_pack_decoding(const RequestDecoding *decoding, uint8_t bytes[REQUEST_DECODING]);
 Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDecoding *decoding);
 
@@ -66,6 +72,7 @@ typedef struct RequestScore {
   double loss; /* nats */
   uint64_t counted, correct;
 } RequestScore;
+/* Of hostile bytes BAD_VALUE: more right than counted, or less than no loss; NUMERIC: a loss that is no finite number. */
 void request_pack_score(const RequestScore *score, uint8_t bytes[REQUEST_SCORE]);
 Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *score);
 

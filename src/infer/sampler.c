@@ -14,6 +14,8 @@ Status sampler_init(Sampler *sampler, int64_t vocabulary) {
   return status_set(STATUS_NO_MEMORY, "no memory to choose among %lld tokens", (long long)vocabulary);
 }
 
+size_t sampler_bytes(const Sampler *s) { return (size_t)s->capacity * (sizeof *s->order + sizeof *s->weight); }
+
 void sampler_release(Sampler *sampler) {
   free(sampler->order);
   free(sampler->weight);
@@ -22,7 +24,7 @@ void sampler_release(Sampler *sampler) {
 
 void sampler_start(Sampler *sampler, const Sampling *sampling) {
   sampler->sampling = *sampling;
-  rng_init(&sampler->rng, sampling->seed, STREAM);
+  rng_init(&sampler->rng, sampling->seed, STREAM + ((uint64_t)sampling->stream << 32));
 }
 
 static int32_t likeliest(const real *logits, int64_t count) {

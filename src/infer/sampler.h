@@ -15,6 +15,7 @@ typedef struct Sampling {
   int64_t top_k;      /* 0: all */
   double top_p;       /* in (0, 1]; 1: all */
   uint64_t seed;
+  uint16_t stream;          /* of the seed: texts of other numbers are drawn from other random numbers */
   int32_t end[CONFIG_ENDS]; /* tokens that end the text */
   int ends;
 } Sampling;
@@ -28,7 +29,8 @@ typedef struct Sampler {
 } Sampler;
 
 Status sampler_init(Sampler *sampler, int64_t vocabulary);
-void sampler_release(Sampler *sampler); /* accepts a zeroed one */
+size_t sampler_bytes(const Sampler *sampler); /* that sampler_init asked for */
+void sampler_release(Sampler *sampler);       /* accepts a zeroed one */
 
 void sampler_start(Sampler *sampler, const Sampling *sampling); /* sampling->vocabulary <= that of sampler_init */
 

@@ -162,18 +162,23 @@ static Status submit(Leader *leader, const SelftestSamples *samples, int64_t fir
   return leader_submit(leader, samples->pixel_values + first * samples->pixels, batch);
 }
 
+/* Adds a chunk's loss. One that is no number is a result, too: infinity. */
+static Status add_loss(Leader *leader, const SelftestSamples *samples, int64_t first, RequestScore *sum) {
+  const int64_t at = first * samples->tokens, count = chunk_at(samples, first) * samples->tokens;
+  LeaderAnswer answer;
+  TRY(leader_text_score(leader, samples->ids + at, samples->labels + at, chunk_at(samples, first), samples->tokens));
+  Status status = leader_collect(leader, &answer);
+  for (int64_t i = at; i < at + count; i++) sum->counted += samples->labels[i] >= 0;
+  if (status == STATUS_OK) sum->loss += answer.score.loss;
+  if (status == STATUS_NUMERIC) sum->loss = INFINITY;
+  return status == STATUS_NUMERIC ? STATUS_OK : status;
+}
+
 /* The mean of -ln p over the labels that count, where every code is the file's: a tie would move it. */
 static Status compare_loss(Leader *leader, const SelftestSamples *samples, SelftestReport *report) {
   RequestScore sum = {.loss = 0};
   if (!samples->labels || report->same_pictures < report->pictures) return STATUS_OK;
-  for (int64_t first = 0; first < samples->count; first += CHUNK) {
-    const int64_t at = first * samples->tokens;
-    LeaderAnswer answer;
-    TRY(leader_text_score(leader, samples->ids + at, samples->labels + at, chunk_at(samples, first), samples->tokens));
-    TRY(leader_collect(leader, &answer));
-    sum.loss += answer.score.loss;
-    sum.counted += answer.score.counted;
-  }
+  for (int64_t first = 0; first < samples->count; first += CHUNK) TRY(add_loss(leader, samples, first, &sum));
   double mean = sum.counted ? sum.loss / (double)sum.counted : 0, off = fabs(mean - samples->loss);
   report->worst_loss = isfinite(off) ? off / (logit_tolerance + logit_tolerance * fabs(samples->loss)) : INFINITY;
   report->losses = (int64_t)sum.counted;

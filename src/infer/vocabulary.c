@@ -41,14 +41,15 @@ void vocabulary_close(Vocabulary *v) {
   *v = (Vocabulary){.begin = -1};
 }
 
-Status vocabulary_prompt(const Vocabulary *v, const char *text, size_t bytes, TokenList *ids) {
+Status vocabulary_prompt(const Vocabulary *v, const char *text, size_t bytes, bool special, TokenList *ids) {
   if (v->begin >= 0) TRY(token_list_add(ids, v->begin));
-  if (bytes > 0) return tokenizer_encode(v->tokenizer, text, bytes, false, ids);
+  if (bytes > 0) return tokenizer_encode(v->tokenizer, text, bytes, special, ids);
   if (v->begin >= 0) return STATUS_OK;
   int32_t end = tokenizer_end(v->tokenizer);
   if (end >= 0) return token_list_add(ids, end);
-  return status_set(STATUS_BAD_VALUE,
-                    "the prompt is empty and the tokenizer has no token that begins a text: give some text to go on from");
+  return status_set(
+      STATUS_BAD_VALUE,
+      "an empty prompt stands for the token that begins a text, which the tokenizer does not have: give some text to go on from");
 }
 
 Status vocabulary_piece(const Vocabulary *v, int32_t id, bool first, char **owned, const char **text, size_t *bytes) {

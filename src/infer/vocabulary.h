@@ -8,7 +8,7 @@ typedef struct Vocabulary {
   Tokenizer *tokenizer;
   int64_t count;            /* ids that it has; a model's table may have a few more, which are never drawn */
   int32_t begin;            /* put before each text; -1: none */
-  int32_t end[CONFIG_ENDS]; /* tokens that end a text: the tokenizer's and config.json's */
+  int32_t end[CONFIG_ENDS]; /* tokens that end a text: the tokenizer's and the configuration's */
   int ends;
 } Vocabulary;
 
@@ -17,10 +17,10 @@ typedef struct Vocabulary {
 Status vocabulary_open(Vocabulary *vocabulary, const char *directory, const ModelConfig *config);
 void vocabulary_close(Vocabulary *vocabulary); /* accepts a zeroed one */
 
-/* Appends the ids of a prompt: begin of text, where there is one, then the text; texts of special tokens in it are plain text. An empty
- * prompt is the begin of text alone or, with GPT-2, whose texts follow each other behind it, the end of text; BAD_VALUE where there is
- * neither. */
-Status vocabulary_prompt(const Vocabulary *vocabulary, const char *text, size_t bytes, TokenList *ids);
+/* Appends the ids of a prompt: begin of text, where there is one, then the text. special: texts of special tokens in it become
+ * those tokens, else they are plain text. An empty prompt is the begin of text alone or, with GPT-2, whose texts follow each other behind
+ * it, the end of text; BAD_VALUE where there is neither. */
+Status vocabulary_prompt(const Vocabulary *vocabulary, const char *text, size_t bytes, bool special, TokenList *ids);
 
 /* The text of a new token. first: nothing but a begin of text stands before it. *owned is to be freed; *text is that or the tokenizer's.
  * BAD_VALUE for an id that the tokenizer does not have. */

@@ -66,11 +66,12 @@ void config_defaults(ModelConfig *config, ModelKind kind);
  * classes where neither id2label nor num_labels is given; fields that are not known are ignored, but those that would change what is
  * computed in a way that is not supported are UNSUPPORTED. `architectures` says whether a decoder predicts tokens or classifies. Of
  * preprocessor_config.json, which only a ViT has, image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size
- * of pictures is config.json's image_size. */
-Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, preprocessor_config.json */
-Status config_save(const ModelConfig *config, const char *directory); /* both files, config.json last */
+ * of pictures is config.json's image_size. Of generation_config.json, which decoders may have, eos_token_id is used: its ids are added. */
+Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, the other one of its kind */
+Status config_save(const ModelConfig *config, const char *directory); /* config.json, after a ViT's other one */
 Status config_parse(ModelConfig *config, const char *json, size_t size, const char *origin);              /* config.json's text: fuzzed */
 Status config_parse_preprocessor(ModelConfig *config, const char *json, size_t size, const char *origin); /* into a parsed one */
+Status config_parse_generation(ModelConfig *config, const char *json, size_t size, const char *origin);   /* likewise: a decoder's */
 Status config_check(const ModelConfig *config);                                      /* every range and divisibility; names the field */
 Status config_set_labels(ModelConfig *config, char *const *labels, int64_t classes); /* copies; NULL: LABEL_0... */
 Status config_copy(ModelConfig *to, const ModelConfig *from);

@@ -51,6 +51,14 @@ static Status read_head(const Fields *fields, ModelConfig *config) {
 
 static const char ids_accepted[] = "a token's id, or a list of 1 to 8 of them";
 
+static bool has_end(const ModelConfig *config, int64_t id) {
+  for (int i = 0; i < config->end_ids; i++) {
+    if (config->end_id[i] == id) return true;
+  }
+  return false;
+}
+
+/* Beside those that are there. */
 static Status read_end_ids(const Fields *fields, ModelConfig *config) {
   const json_t *value = fields_value(fields, "eos_token_id");
   size_t count = json_is_array(value) ? json_array_size(value) : 1;
@@ -59,10 +67,14 @@ static Status read_end_ids(const Fields *fields, ModelConfig *config) {
   for (size_t i = 0; i < count; i++) {
     const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
     if (!json_is_integer(id)) return fields_bad(fields, "eos_token_id", ids_accepted);
+    if (has_end(config, json_integer_value(id))) continue;
+    if (config->end_ids == CONFIG_ENDS) return fields_bad(fields, "eos_token_id", "with config.json's at most 8 ids");
     config->end_id[config->end_ids++] = json_integer_value(id);
   }
   return STATUS_OK;
 }
+
+Status config_decoder_read_generation(const Fields *fields, ModelConfig *config) { return read_end_ids(fields, config); }
 
 static Status read_ids(const Fields *fields, ModelConfig *config) {
   TRY(fields_whole(fields, "bos_token_id", &config->begin_id));

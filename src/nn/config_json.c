@@ -1,4 +1,4 @@
-/* config.json and preprocessor_config.json, read and written as Hugging Face does, with our settings under "astra".
+/* config.json, preprocessor_config.json and generation_config.json, as Hugging Face writes them, with our settings under "astra".
  * Fields that are not known are ignored; a known field with a value that is not understood is an error that names it.
  * Leaves out the fields of each kind of model (config_vision.c, config_decoder.c), ranges (config_check) and their meaning (config.h). */
 #include "base/files.h"
@@ -116,16 +116,26 @@ Status config_parse(ModelConfig *config, const char *json, size_t size, const ch
   return status;
 }
 
-/* ---- preprocessor_config.json */
+/* ---- preprocessor_config.json, generation_config.json */
 
-Status config_parse_preprocessor(ModelConfig *config, const char *json, size_t size, const char *origin) {
+typedef Status Reader(const Fields *fields, ModelConfig *config);
+
+static Status parse_more(ModelConfig *config, const char *json, size_t size, const char *origin, Reader *reader) {
   json_t *root;
   TRY(parse_object(json, size, origin, &root));
   Fields fields = {root, origin, ""};
-  Status status = config_vision_read_preprocessor(&fields, config);
+  Status status = reader(&fields, config);
   if (status == STATUS_OK) status = checked(config, origin);
   json_decref(root);
   return status;
+}
+
+Status config_parse_preprocessor(ModelConfig *config, const char *json, size_t size, const char *origin) {
+  return parse_more(config, json, size, origin, config_vision_read_preprocessor);
+}
+
+Status config_parse_generation(ModelConfig *config, const char *json, size_t size, const char *origin) {
+  return parse_more(config, json, size, origin, config_decoder_read_generation);
 }
 
 /* ---- files */
@@ -151,8 +161,9 @@ static Status parse_file(ModelConfig *config, const char *directory, const char 
 Status config_load(ModelConfig *config, const char *directory) {
   memset(config, 0, sizeof *config);
   TRY(parse_file(config, directory, "config.json", false, config_parse));
-  if (config_is_decoder(config)) return STATUS_OK;
-  Status status = parse_file(config, directory, "preprocessor_config.json", true, config_parse_preprocessor);
+  bool text = config_is_decoder(config);
+  Status status = parse_file(config, directory, text ? "generation_config.json" : "preprocessor_config.json", true,
+                             text ? config_parse_generation : config_parse_preprocessor);
   if (status != STATUS_OK) config_release(config);
   return status;
 }

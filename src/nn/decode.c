@@ -46,7 +46,7 @@ Tensor *decode_attend(const BlockContext *context, const BlockParams *block, int
 }
 
 Tensor *model_decode_step(Model *model, Tape *tape, KvCache *cache, const int32_t *token) {
-  int32_t position = (int32_t)(cache->remote + cache->rows), one = 0;
+  int32_t position = (int32_t)(cache->remote + cache->rows), first_row = 0;
   int64_t none = 0;
   AttentionSpan span = {.begin = 0, .count = 1};
   TokenLayout layout = {.devices = 1,
@@ -59,7 +59,7 @@ Tensor *model_decode_step(Model *model, Tape *tape, KvCache *cache, const int32_
                         .class_of_span = &none,
                         .shared = 1,
                         .shared_rows = 1,
-                        .shared_row = &one};
+                        .shared_row = &first_row};
   if (cache->rows == 0) return tape_fail(tape, STATUS_BAD_VALUE, "decoding needs a prompt before it"), NULL;
   ModelInput input = {.ids = token, .batch = 1, .cache = cache};
   return model_logits(model, tape, model_encode(model, tape, &input, &layout, NULL, MODEL_ROWS_ALL));

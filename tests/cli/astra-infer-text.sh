@@ -1,6 +1,7 @@
 #!/bin/bash
 # astra-infer with prompts from outside: a trained model's known story, the same ids whatever asks for them, options, messages, exit codes.
 . tests/network/helpers.sh
+trainer=$(realpath "$build/bin/astra-train")
 stories=$PWD/tests/golden/stories260K
 for kind in gpt2 llama; do
   make_checkpoint "$work/$kind" tiny-$kind 4 50 4
@@ -40,9 +41,11 @@ fi
 long="Once upon a time there was a dog"
 for kind in gpt2 llama; do
   expect "$kind on four nodes" 0 -c $kind -n 4 -p "$long" -m 12
-  out "tokens on 4 of 4 nodes, first new one after"; out "^12 new tokens on node 3, .* tokens/s; ended by: length$"
-  out "keys and values in full"; out "codes of the other nodes' tokens"; out "a cache in full would take"; out "^node  tokens  *compute ms"
-  silent err
+  err "tokens on 4 of 4 nodes, first new one after"; err "^12 new tokens on node 3, .* tokens/s; ended by: length$"
+  err "keys and values in full"; err "codes of the other nodes' tokens"; err "a cache in full would take"; err "^node  tokens  *compute ms"
+  mv "$work/out" "$work/text"
+  expect "$kind on four nodes, quiet" 0 -c $kind -n 4 -p "$long" -m 12 -q; silent err
+  cmp -s "$work/out" "$work/text" || report "$name: stdout holds more than the text without it"
 done
 if have_python; then
   expect "json" 0 -c llama -n 4 -p "$long" -m 12 --json
@@ -71,6 +74,11 @@ if have_python; then
   [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: the same seed, other ids"
   expect "drawn with another seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 43 --json
   [ "$(field 'r["prompts"][0]["ids"]')" != "$drawn" ] || report "$name: another seed, the same ids"
+  expect "drawn with that seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 42 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: 42 is not the default"
+  expect "drawn twice at once" 0 -c llama -n 4 -p "$long" -p "$long" -m 12 --temperature 1 --json
+  [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: a second prompt changed the first"
+  [ "$(field 'r["prompts"][1]["ids"]')" != "$drawn" ] || report "$name: the same text twice"
   for only in "--top-k 1" "--top-p 0.00001"; do
     # shellcheck disable=SC2086
     expect "drawn with $only" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 $only --json
@@ -81,9 +89,21 @@ if have_python; then
 fi
 expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lily's"
 [ "$(cat "$work/out")" = "Once upon a time, there was a little girl named Lily. She loved to play outside in the" ] || report "$name: another text"
-expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; out "^1 tokens* on 1 of 4 nodes"; err "only the first 1 took part"
-expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; out "tokens on 2 of 2 nodes"
-expect "nothing new" 0 -c llama -p "$long" -m 0; out "^0 new tokens"
+expect "stop string with an escape" 0 -c "$stories" -p "" -m 200 -q --stop '\n' --stop 'no \\ such \t text'
+[ "$(cat "$work/out")" = "$(head -1 "$stories/golden_stdout.txt")" ] || report "$name: another text"
+expect "fewer tokens than nodes" 0 -c llama -n 4 -p "" -m 3; err "^1 tokens* on 1 of 4 nodes"; err "only the first 1 took part"
+expect "split" 0 -c llama --split 3,1 -p "$long" -m 3; err "tokens on 2 of 2 nodes"
+expect "nothing new" 0 -c llama -p "$long" -m 0; err "^0 new tokens"
+
+# ---- a failure in the middle of a text: what this model adds at position 12 overflows
+cp -r "$work/gpt2" "$work/broken"
+weights=$work/broken/model.safetensors
+header=$(od -An -tu8 -N8 "$weights" | tr -d ' ')
+begin=$(head -c $((8 + header)) "$weights" | tail -c "$header" | grep -oE '"[a-z.]*wpe.weight":\{[^}]*\}' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+printf '\377\377\177\177%.0s' 1 2 3 4 | dd of="$weights" bs=1 seek=$((8 + header + begin + 12 * 32 * 4)) conv=notrunc status=none
+expect "failure in the middle of a text" 1 -c broken -n 1 -p "A dog" -m 20; err "^astra-infer: error: .*no finite number"
+[ "$(wc -c <"$work/out")" -gt 1 ] || report "$name: no text came before"
+[ "$(tail -c 1 "$work/out" | od -An -tx1 | tr -d ' ')" = 0a ] || report "$name: its last line has no end"
 
 # ---- text is shown as it comes: that of the first prompt is there while the second one has not been given
 name="streaming"
@@ -98,6 +118,18 @@ exec 3>&-
 wait $! || report "$name: exit code"
 [ "$(wc -l <"$work/out")" -ge 2 ] || report "$name: no second text"
 
+name="interrupted while it waits for standard input"
+"$program" -c "$stories" -v --prompt-file - <"$work/pipe" >"$work/out" 2>"$work/err" &
+leader=$!
+exec 3>"$work/pipe"
+wait_for_nodes 1
+sleep 0.2
+kill -INT $leader
+wait $leader
+[ $? -eq 1 ] || report "$name: exit code"
+exec 3>&-
+err "error: interrupted$"
+
 # ---- perplexity
 export XDG_CACHE_HOME=$work/cache
 expect "perplexity of the story" 0 eval -c "$stories" -d "text:$stories/golden_stdout.txt" -n 1
@@ -109,6 +141,16 @@ out "windows of 32 tokens, each 32 further, on 4 nodes"; out " bits a byte of th
 out "^   0       8 "; out "^   3       8 "
 perplexity=$(sed -n 's/^perplexity \([0-9.]*\) =.*/\1/p' "$work/out")
 expect "the same one window at a time" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --batch 1 -q; out "^perplexity $perplexity "; silent err
+# Training's emulation of four devices and four processes see the same text, window for window; and so do a plain model and one process.
+value() { tail -1 "$work/out" | sed "s/.*\"$1\":\([0-9.]*\).*/\1/"; }
+agree() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 100 && b > 100 && (a - b) ^ 2 < (1e-5 * a) ^ 2) }' || report "$name: $1 against $2"; }
+for kind in gpt2 llama; do
+  name="training's evaluation of $kind"
+  (cd "$work" && "$trainer" --eval-only --model $kind --dataset text:texts/a.txt --eval-part whole --json -q) >"$work/out" 2>"$work/err" || report "$name"
+  emulated=$(value perplexity) plain=$(value perplexity_plain)
+  expect "$kind on four processes as on emulated devices" 0 eval -c $kind -d text:texts/a.txt -n 4 --json -q; agree "$(value perplexity)" "$emulated"
+  expect "$kind on one process as plain" 0 eval -c $kind -d text:texts/a.txt -n 1 --json -q; agree "$(value perplexity)" "$plain"
+done
 expect "overlapping windows" 0 eval -c llama -d text:texts/a.txt -n 4 --context 32 --stride 8 -q; out "each 8 further"
 expect "last lines of a folder" 0 eval -c llama -d text:texts --context 32 -q; out "^valid text"
 expect "a chosen part" 0 eval -c llama -d text:texts/a.txt --context 32 --eval-part valid -q; out "^valid text"
@@ -132,6 +174,8 @@ if have_python; then
   [ $left -ge 1 ] && [ $left -le 8 ] || report "$name: $left bytes are missing"
   expect "text of a special token" 0 -c bpe -n 2 -p '<|endoftext|>' -m 2 --json
   [ "$(field 'r["prompts"][0]["prompt_tokens"] > 1')" = True ] || report "$name: it became that token"
+  expect "special token" 0 -c bpe -n 2 -p 'a<|endoftext|>b' --special -m 2 --json
+  [ "$(field 'r["prompts"][0]["prompt_tokens"]')" = 3 ] || report "$name: not three tokens"
   expect "empty prompt" 0 -c bpe -n 2 -p '' -m 2 --json
   [ "$(field 'r["prompts"][0]["prompt_tokens"]')" = 1 ] || report "$name: not one token"
 fi
@@ -142,6 +186,22 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 # ---- help, and what is wrong
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
+expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "language model:$"; silent err
+[ "$(wc -l <"$work/out")" -le 48 ] || report "--help is too long"
+expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"
+expect "unknown option" 2 -c llama -p A --max-new-token 4; err "did you mean --max-new-tokens"; err "^Try 'astra-infer --help'"
+for value in -h -V; do expect "$value as a prompt" 0 -c llama -n 1 -p "$value" --echo -m 1 -q; out "^$value"; done
+expect "help behind a prompt" 0 -c llama -p A --help; out "^usage: astra-infer"
+for option in "--top-k 3" "--top-p 0.5" "--seed 3"; do
+  # shellcheck disable=SC2086
+  expect "$option without drawing" 2 -c llama -p A $option; err "${option%% *}: .*--temperature"; silent out
+done
+expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for models of pictures"; silent out
+expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for models of pictures"
+printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
+expect "options of texts" 2 -c pictures --temperature 2 red.png; err "--temperature is for models of texts"; silent out
+expect "options of texts" 2 eval -c pictures -d synthetic:16x16:7 --stride 4; err "--stride is for models of texts"
+expect "escape in a stop string" 2 -c llama -p A --stop '\q'; err "--stop: '.q' is not accepted"
 expect "no prompt" 2 generate -c llama; err "--prompt TEXT is missing"; silent out
 expect "picture and prompt" 2 -c llama -p A x.png; err "not both"
 expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
@@ -153,7 +213,10 @@ expect "plain on four" 1 -c "$stories" -n 4 -p A; err "--nodes 1"; silent out
 expect "no tokenizer" 1 -c plain -p A; err "a language model needs its tokenizer beside it"; err "plain"; silent out
 expect "prompt longer than the context" 1 -c llama -p "$(printf 'word %.0s' {1..100})"; err "the prompt has [0-9]* tokens, but the context has room for 48"; silent out
 expect "prompt longer than --max-context" 1 -c llama --max-context 8 -p "$long"; err "room for 8"
-expect "--max-context beyond the model" 1 -c llama --max-context 100 -p A; err "1 to 48"
+expect "second prompt too long" 1 -c llama --max-context 8 -v -p "A" -p "$long"; err "prompt 2 has [0-9]* tokens"; silent out
+! grep -q "is pid" "$work/err" || report "$name: the nodes were started first"
+expect "file too long" 1 -c llama --max-context 8 -p "A" --prompt-file utf8.txt; err "utf8.txt has [0-9]* tokens"; silent out
+expect "--max-context beyond the model" 2 -c llama --max-context 100 -p A; err "--max-context 100: the model takes at most 48 tokens"
 expect "missing prompt file" 1 -c llama --prompt-file nowhere.txt; err "nowhere.txt"
 printf 'a\0b' >"$work/nul.txt"
 expect "NUL byte in a prompt" 1 -c llama --prompt-file nul.txt; err "nul.txt: a NUL byte at offset 1"

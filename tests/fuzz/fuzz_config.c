@@ -1,5 +1,5 @@
-/* Fuzz target: config.json and preprocessor_config.json, one after the other in the input with a NUL between. An accepted configuration
- * passes its own check and has a name for every class. */
+/* Fuzz target: config.json and preprocessor_config.json or generation_config.json, one after the other in the input with a NUL between. An
+ * accepted configuration passes its own check and has a name for every class. */
 #include "nn/config.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
   }
   check(&config);
-  if (split && config_parse_preprocessor(&config, (const char *)split + 1, size - first - 1, "fuzz") == STATUS_OK) check(&config);
+  bool text = config_is_decoder(&config);
+  if (split &&
+      (text ? config_parse_generation : config_parse_preprocessor)(&config, (const char *)split + 1, size - first - 1, "fuzz") == STATUS_OK)
+    check(&config);
   config_release(&config);
   return 0;
 }

@@ -1,7 +1,7 @@
 /* Fuzz target: what a hostile leader may send to a node, and a hostile node to its leader: one message, a header and its payload, in a
  * cluster for texts and in one for pictures. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
  * its ids are in the vocabulary, its settings in range; no answer to it is longer than the most that was set aside; numbers of an answer
- * that are accepted pack to the same bytes. */
+ * that are accepted are possible by themselves, and pack to the same bytes. */
 #include "infer/request.h"
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +36,10 @@ static void check_payload(const Request *request, const NodeSetup *setup, const 
   memcpy(copy, payload, size);
   if (request->kind == WIRE_PROMPT) check_sampling(copy, setup);
   check_ids(copy + (request->kind == WIRE_PROMPT ? REQUEST_SAMPLING : 0), count, 0);
-  if (request->kind == WIRE_SCORE) check_ids(copy + 4 * count, count, -1);
+  if (request->kind == WIRE_SCORE) {
+    check_ids(copy + 4 * count, count, -1);
+    need(request_labels(request, copy) <= (uint64_t)count);
+  }
   free(copy);
 }
 
@@ -61,10 +64,13 @@ static void check_answers(const uint8_t *data, size_t size) {
   RequestDecoding decoding;
   RequestScore score;
   if (size >= REQUEST_DECODING && request_parse_decoding(data, &decoding) == STATUS_OK) {
+    need(isfinite(decoding.seconds) && decoding.seconds >= 0);
+    need((decoding.row_bytes | decoding.code_bytes | decoding.buffer_bytes) < (uint64_t)1 << 61);
     request_pack_decoding(&decoding, again);
     need(memcmp(again, data, REQUEST_DECODING) == 0);
   }
   if (size >= REQUEST_SCORE && request_parse_score(data, &score) == STATUS_OK) {
+    need(isfinite(score.loss) && score.correct <= score.counted && (score.counted || score.loss >= 0));
     request_pack_score(&score, again);
     need(memcmp(again, data, REQUEST_SCORE) == 0);
   }

@@ -74,5 +74,5 @@ ends_with_error "node 0 stopped before the prompt" 12 "node 0.* did not answer w
 generate
 give_prompt
 wait "$leader" || report "left alone, it fails"
-grep -q "new tokens on node 3" "$work/out" || report "left alone, it makes no text"
+grep -q "new tokens on node 3" "$work/err" || report "left alone, it makes no text"
 exit $failed

@@ -38,6 +38,14 @@ static void release_returns_to_the_mark(void **state) {
   assert_int_equal(arena_peak(arena), peak);
   arena_release(arena, 0);
   assert_int_equal(arena_mark(arena), 0);
+  arena_watch(arena);
+  arena_alloc(arena, 100);
+  size_t watched = arena_mark(arena);
+  arena_release(arena, 0);
+  assert_int_equal(arena_watched(arena), watched);
+  arena_watch(arena);
+  assert_int_equal(arena_watched(arena), 0);
+  assert_int_equal(arena_peak(arena), peak);
   arena_release(arena, 4096); /* forward: nothing happens */
   assert_int_equal(arena_mark(arena), 0);
   arena_free(arena);

@@ -192,6 +192,34 @@ static void the_help_shows_groups_and_defaults(void **state) {
   assert_null(options_find(options, "nothing"));
 }
 
+static char asked(const char *line) {
+  static char copy[512];
+  char *arguments[32] = {"program"};
+  int length = 1;
+  reset();
+  snprintf(copy, sizeof copy, "%s", line);
+  for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) arguments[length++] = word;
+  char letter = options_asked(options, length, arguments);
+  assert_true(!values.quiet && !values.data && values.epochs == 10);
+  return letter;
+}
+
+static void help_is_asked_for_where_an_option_may_stand(void **state) {
+  (void)state;
+  const char *const helps[] = {"-h",        "--help",  "-q --help",    "-d x -h", "--data-dir=x -h", "-dx -h",          "--data-dir --help",
+                               "-d --help", "file -h", "--unknown -h", "-x -h",   "-qa -h",          "--epochs none -h"},
+                    *const values_of_others[] = {"-d -h", "--data-dir -h", "-qd -h",        "-- -h", "-e -h",
+                                                 "-d -V", "file",          "--data-dir=-h", "-q"};
+  for (size_t i = 0; i < sizeof helps / sizeof *helps; i++) {
+    if (asked(helps[i]) != 'h') fail_msg("'%s' does not ask for help", helps[i]);
+  }
+  for (size_t i = 0; i < sizeof values_of_others / sizeof *values_of_others; i++) {
+    if (asked(values_of_others[i])) fail_msg("'%s' asks for something", values_of_others[i]);
+  }
+  assert_int_equal(asked("-q -V"), 'V');
+  assert_int_equal(asked("--version --help"), 'V');
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(defaults_stay),
@@ -203,6 +231,7 @@ int main(void) {
       cmocka_unit_test(wrong_choices_are_told_the_others),
       cmocka_unit_test(unknown_names_get_the_nearest),
       cmocka_unit_test(flags_take_no_value_and_others_need_one),
+      cmocka_unit_test(help_is_asked_for_where_an_option_may_stand),
       cmocka_unit_test(the_help_shows_groups_and_defaults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

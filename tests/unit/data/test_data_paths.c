@@ -47,6 +47,18 @@ static void test_nothing(void **state) {
   assert_non_null(strstr(status_message(), "/share/astra/checkpoints/vit-none"));
 }
 
+static void test_absolute(void **state) {
+  (void)state;
+  char *found;
+  assert_fails(data_paths_find("checkpoints", testing_path("nowhere"), NULL, &found), STATUS_NOT_FOUND, "nowhere not found; give a path");
+  const char *first = strstr(status_message(), "nowhere");
+  assert_null(strstr(first + 1, "nowhere"));
+  testing_write("there/a.bin", "1", 1);
+  assert_ok(data_paths_find("checkpoints", testing_path("there"), testing_path("extra"), &found));
+  assert_string_equal(found, testing_path("there"));
+  free(found);
+}
+
 static void test_store(void **state) {
   (void)state;
   char *folder;
@@ -64,8 +76,8 @@ static void test_store(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_order), cmocka_unit_test(test_bundled), cmocka_unit_test(test_nothing),
-      cmocka_unit_test(test_store), /* last: it takes the variables away */
+      cmocka_unit_test(test_order),    cmocka_unit_test(test_bundled), cmocka_unit_test(test_nothing),
+      cmocka_unit_test(test_absolute), cmocka_unit_test(test_store), /* last: it takes the variables away */
   };
   return cmocka_run_group_tests(tests, set_up, testing_remove_folder);
 }

@@ -2,6 +2,7 @@
  * theirs, ids that no vocabulary has. No processes: messages go straight to where the links would bring them. */
 #include "infer/leader_parts.h"
 #include <cmocka.h>
+#include <math.h>
 #include <string.h>
 
 enum { NODES = 3, VOCABULARY = 11, TOKENS = 9, BATCH = 2 };
@@ -149,15 +150,93 @@ static void what_no_node_says(void **state) {
   open_fixture(&f, WIRE_PROMPT);
   for (size_t i = 0; i < sizeof kinds; i++)
     assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = kinds[i], .sender = 1, .request = 1}, NULL), STATUS_BAD_VALUE);
-  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 2, .request = 1}, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 3, .request = 1}, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 2, .request = 1}, NULL),
+                   STATUS_OK); /* head */
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 1, .request = 1}, NULL), STATUS_OK);
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_HELLO, .sender = 1}, NULL), STATUS_OK);
   assert_true(f.ready[1] && !f.ready[0]);
 }
 
+/* ---- numbers that cannot be */
+
+/* Labels of 5 tokens, of which 3 count: nodes 0 and 1 have two tokens each, node 2 one. */
+static void open_answers(Fixture *f, uint8_t kind, uint8_t message[256]) {
+  static int64_t counts[NODES] = {2, 2, 1};
+  static pid_t pids[NODES] = {101, 102, 103};
+  static RequestDecoding decoding[NODES];
+  open_fixture(f, kind);
+  memset(message, 0, 256);
+  request_pack_ids((const int32_t[]){1, 2, 3, 4, 5}, 5, message + WIRE_HEADER);
+  request_pack_ids((const int32_t[]){-1, 2, 3, -1, 5}, 5, message + WIRE_HEADER + 20);
+  f->leader.requests[1].message = message;
+  f->leader.requests[1].counts = counts;
+  f->leader.processes.pid = pids;
+  f->leader.decoding = decoding;
+}
+
+static Status take_scores(const RequestScore scores[NODES]) {
+  Fixture f;
+  uint8_t message[256];
+  LeaderAnswer answer = {.batch = 1};
+  open_answers(&f, WIRE_SCORE, message);
+  for (int d = 0; d < NODES; d++) request_pack_score(&scores[d], f.results[d] + WIRE_STATISTICS);
+  return leader_text_take_score(&f.leader, &f.leader.requests[1], &answer);
+}
+
+static void sums_of_labels_must_be_possible(void **state) {
+  (void)state;
+  const struct {
+    RequestScore nodes[NODES];
+    Status status;
+    const char *message;
+  } rows[] = {
+      {{{3, 1, 0}, {4, 1, 1}, {5, 1, 1}}, STATUS_OK, NULL},
+      {{{3, 1, 0}, {4, 1, 1}, {0, 0, 0}}, STATUS_BAD_VALUE, "counted 2 labels together; 3 were sent"},
+      {{{3, 2, 0}, {4, 1, 1}, {5, 1, 1}}, STATUS_BAD_VALUE, "counted 4 labels together"},
+      {{{3, 1, 2}, {4, 1, 1}, {5, 1, 1}}, STATUS_BAD_VALUE, "node 0 (pid 101): answered with 2 right of 1"},
+      {{{3, UINT64_MAX, 0}, {4, 2, 1}, {5, 2, 1}}, STATUS_BAD_VALUE, "node 0 (pid 101): counted"},
+      {{{3, 1, 0}, {4, 0, 0}, {5, 2, 1}}, STATUS_BAD_VALUE, "node 2 (pid 103): counted 2 labels; it has 1 tokens"},
+      {{{3, 1, 0}, {-4, 1, 1}, {5, 1, 1}}, STATUS_BAD_VALUE, "node 1 (pid 102): answered with 1 right of 1 tokens and a loss of -4"},
+      {{{3, 1, 0}, {4, 1, 1}, {INFINITY, 1, 1}}, STATUS_NUMERIC, "node 2 (pid 103): the loss is not a finite number"},
+      {{{NAN, 1, 0}, {4, 1, 1}, {5, 1, 1}}, STATUS_NUMERIC, "node 0"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Status status = take_scores(rows[i].nodes);
+    if (status != rows[i].status) fail_msg("row %d: %s", (int)i, status_text(status));
+    if (rows[i].message && !strstr(status_message(), rows[i].message)) fail_msg("'%s' lacks '%s'", status_message(), rows[i].message);
+  }
+}
+
+static Status take_decodings(const RequestDecoding decodings[NODES], int64_t made) {
+  Fixture f;
+  uint8_t message[256];
+  LeaderAnswer answer = {.batch = 1};
+  open_answers(&f, WIRE_PROMPT, message);
+  f.leader.made_count = made;
+  for (int d = 0; d < NODES; d++) request_pack_decoding(&decodings[d], f.results[d] + WIRE_STATISTICS);
+  return leader_text_take_prompt(&f.leader, &f.leader.requests[1], &answer);
+}
+
+static void tokens_made_are_tokens_that_came(void **state) {
+  (void)state;
+  const RequestDecoding none = {.buffer_bytes = 9}, four = {.seconds = 1, .tokens = 4, .row_bytes = 5};
+  RequestDecoding vast = four;
+  assert_int_equal(take_decodings((RequestDecoding[]){none, none, four}, 4), STATUS_OK);
+  assert_int_equal(take_decodings((RequestDecoding[]){none, none, four}, 3), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "node 2 (pid 103): says that it made 4 tokens; 3 came"));
+  assert_int_equal(take_decodings((RequestDecoding[]){four, none, four}, 4), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "node 0"));
+  vast.code_bytes = UINT64_MAX;
+  assert_int_equal(take_decodings((RequestDecoding[]){none, none, vast}, 4), STATUS_BAD_VALUE);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_last_node_in_order), cmocka_unit_test(tokens_that_nobody_waits_for),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_last_node_in_order),
+                                     cmocka_unit_test(tokens_that_nobody_waits_for),
                                      cmocka_unit_test(results_have_the_length_of_their_request),
-                                     cmocka_unit_test(a_complaint_shows_no_control_characters), cmocka_unit_test(what_no_node_says)};
+                                     cmocka_unit_test(a_complaint_shows_no_control_characters),
+                                     cmocka_unit_test(what_no_node_says),
+                                     cmocka_unit_test(sums_of_labels_must_be_possible),
+                                     cmocka_unit_test(tokens_made_are_tokens_that_came)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

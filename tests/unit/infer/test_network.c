@@ -323,7 +323,7 @@ static void silence_ends_at_the_deadline(void **state) {
   double start = clock_now();
   assert_int_equal(receive_first_block(&hostile), STATUS_TIMEOUT);
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
-  assert_string_equal(status_message(), "node 1 did not answer within 0.2 s");
+  assert_string_equal(status_message(), "node 1 did not answer within 0.2 s; --timeout gives it longer");
   assert_int_equal(hostile.side.network.accused, 1);
   close_hostile(&hostile);
 }
@@ -349,7 +349,6 @@ static void requests_come_in_order(void **state) {
   assert_int_equal(network_begin_request(&hostile.side.network, 2, BATCH + 1, false), STATUS_BAD_VALUE);
   assert_int_equal(network_begin_request(&hostile.side.network, 2, 0, false), STATUS_BAD_VALUE);
   assert_int_equal(network_begin_request(&hostile.side.network, 2, BATCH, true), STATUS_OK);
-  assert_int_equal(network_kept_bytes(&hostile.side.network), BLOCKS * BATCH * 4 * 2);
   close_hostile(&hostile);
 }
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { VOCABULARY = 512, BATCH = 3, TOKENS = 20, MOST = 4096 };
+enum { VOCABULARY = 512, BATCH = 15, TOKENS = 20, MOST = 4096, SLICE_ROWS = 256 };
 
 typedef struct Fixture {
   char directory[64];
@@ -19,6 +19,7 @@ typedef struct Fixture {
   TokenSplit split;
   pid_t pid;
   int control;
+  int heads; /* signs of life from the head that receive has passed over */
 } Fixture;
 
 /* False where the stream ends. */
@@ -34,14 +35,15 @@ static bool read_all(int fd, void *to, size_t size) {
 }
 
 /* The next message that is no sign of life. */
-static bool receive(const Fixture *f, WireHeader *header, uint8_t payload[MOST]) {
+static bool receive(Fixture *f, WireHeader *header, uint8_t payload[MOST]) {
   uint8_t bytes[WIRE_HEADER];
-  do {
+  for (f->heads = 0;;) {
     if (!read_all(f->control, bytes, sizeof bytes)) return false;
     assert_int_equal(wire_parse(bytes, MOST, header), STATUS_OK);
     if (header->bytes && !read_all(f->control, payload, header->bytes)) return false;
-  } while (header->kind == WIRE_PROGRESS);
-  return true;
+    if (header->kind != WIRE_PROGRESS) return true;
+    f->heads += header->block == f->weights.config->blocks;
+  }
 }
 
 static void open_fixture(Fixture *f) {
@@ -212,9 +214,53 @@ static void a_leader_that_breaks_the_protocol_is_left(void **state) {
   }
 }
 
+/* A score goes through the head in slices, and of each the node says that it has come to it; the sums are those of all rows. */
+static void the_head_gives_signs_of_life(void **state) {
+  (void)state;
+  Fixture f;
+  WireHeader header;
+  RequestScore all, one = {0};
+  uint8_t payload[MOST] = {0};
+  int32_t ids[BATCH * TOKENS], labels[BATCH * TOKENS];
+  const int count = BATCH * TOKENS, half = 8 * TOKENS;
+  assert_true(count > SLICE_ROWS && count < 2 * SLICE_ROWS);
+  for (int i = 0; i < count; i++) ids[i] = i * 7 % VOCABULARY, labels[i] = i % 11 ? i * 5 % VOCABULARY : -1;
+  open_fixture(&f);
+  put_ids(payload, ids, count);
+  put_ids(payload + 4 * count, labels, count);
+  send_message(&f, (WireHeader){.kind = WIRE_SCORE, .request = 1, .count = BATCH, .bytes = (uint32_t)(8 * count)}, payload);
+  assert_true(receive(&f, &header, payload));
+  assert_int_equal(header.kind, WIRE_RESULT);
+  assert_int_equal(f.heads, 2);
+  assert_int_equal(request_parse_score(payload + WIRE_STATISTICS, &all), STATUS_OK);
+  assert_int_equal(all.counted, count - (count + 10) / 11);
+  for (int part = 0; part < 2; part++) { /* the same rows in two requests */
+    int first = part ? half : 0, rows = part ? count - half : half;
+    RequestScore score;
+    put_ids(payload, ids + first, rows);
+    put_ids(payload + 4 * rows, labels + first, rows);
+    send_message(
+        &f,
+        (WireHeader){.kind = WIRE_SCORE, .request = (uint32_t)part + 2, .count = (uint32_t)(rows / TOKENS), .bytes = (uint32_t)(8 * rows)},
+        payload);
+    assert_true(receive(&f, &header, payload));
+    assert_int_equal(f.heads, 1);
+    assert_int_equal(request_parse_score(payload + WIRE_STATISTICS, &score), STATUS_OK);
+    one.loss += score.loss, one.counted += score.counted, one.correct += score.correct;
+  }
+  assert_int_equal(one.counted, all.counted);
+  assert_int_equal(one.correct, all.correct);
+  assert_true(all.loss > 100 && one.loss < all.loss * (1 + 1e-5) && one.loss > all.loss * (1 - 1e-5));
+  put_ids(payload, ids, 3);
+  send_message(&f, (WireHeader){.kind = WIRE_LAST, .request = 4, .count = 1, .bytes = 12}, payload);
+  assert_true(receive(&f, &header, payload));
+  assert_int_equal(f.heads, 1);
+  close_fixture(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(answers_have_the_documented_size), cmocka_unit_test(tokens_come_one_by_one),
-                                     cmocka_unit_test(what_cannot_be_is_named),
+                                     cmocka_unit_test(what_cannot_be_is_named), cmocka_unit_test(the_head_gives_signs_of_life),
                                      cmocka_unit_test(a_leader_that_breaks_the_protocol_is_left)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

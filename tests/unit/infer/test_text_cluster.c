@@ -350,6 +350,34 @@ static void compare_cache(Fixture *f) {
   stop(leader);
 }
 
+static int64_t buffers_of_a_prompt(Fixture *f, Leader *leader, int64_t tokens, int node) {
+  LeaderAnswer answer;
+  Sampling sampling = greedy(3);
+  int32_t ids[2 * CONTEXT];
+  assert_int_equal(leader_text_prompt(leader, f->ids, tokens, &sampling), STATUS_OK);
+  assert_int_equal(take_all(leader, ids), 3);
+  assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+  return (int64_t)answer.decoding[node].buffer_bytes;
+}
+
+/* They are those of the request, whatever came before it, and hold at least what is known to be asked for: a number and an id for each
+ * entry of the vocabulary, two messages of codes of each site to send and from each of two peers, unpacked codes, logits. */
+static void compare_buffers(Fixture *f) {
+  Leader *leader = start(f, 3, NULL, false, 20);
+  int64_t sites = config_sites(f->weights.config), small = buffers_of_a_prompt(f, leader, 6, 2);
+  int64_t large = buffers_of_a_prompt(f, leader, 36, 2);
+  assert_true(large > small);
+  assert_int_equal(buffers_of_a_prompt(f, leader, 6, 2), small);
+  assert_true(small > VOCABULARY * (8 + 4 + 4) + 3 * 2 * sites * CONTEXT * CODE_BYTES + sites * CONTEXT * GROUPS * 4);
+  assert_true(small < 1 << 20);
+  stop(leader);
+}
+
+static void buffers_are_those_of_the_request(void **state) {
+  (void)state;
+  for_each_model(compare_buffers);
+}
+
 static void the_cache_takes_what_the_paper_says(void **state) {
   (void)state;
   for_each_model(compare_cache);
@@ -604,6 +632,7 @@ int main(void) {
                                      cmocka_unit_test(no_more_can_be_asked_for),
                                      cmocka_unit_test(a_plain_model_equals_its_forward_pass_to_the_bit),
                                      cmocka_unit_test(codes_go_to_the_nodes_behind_alone),
+                                     cmocka_unit_test(buffers_are_those_of_the_request),
                                      cmocka_unit_test(the_cache_takes_what_the_paper_says),
                                      cmocka_unit_test(nodes_share_the_mapped_weights),
                                      cmocka_unit_test(weights_of_16_bits_stay_so),

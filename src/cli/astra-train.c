@@ -97,19 +97,8 @@ static Status evaluate_only(Session *session, TrainResult *result) {
   return evaluation_report_text(session, result);
 }
 
-/* Adapters go on from the weights that they began with, which an export into their place would replace. */
-static Status check_adapters(const Session *session) {
-  char *base = session->options.lora_rank > 0 ? realpath(session->origin, NULL) : NULL, *out = realpath(session->options.out, NULL);
-  bool same = base != NULL && out != NULL && strcmp(base, out) == 0;
-  free(base);
-  free(out);
-  if (!same) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory",
-                    session->options.out);
-}
-
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  TRY(check_adapters(session));
+  if (session->options.lora_rank > 0) TRY(out_directory_apart(session->options.out, session->origin));
   TRY(out_directory_try(session->options.out, "training", "state.safetensors"));
   if (command->resume != NULL)
     TRY(state_load(session, command->resume));

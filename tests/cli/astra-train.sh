@@ -178,6 +178,19 @@ last '"convention":"word".*"units":'"$(wc -w <text/train.txt)"',"context":32,"st
 expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-steps 4 --out adapted; err "adapters: rank 2 beside query,value"
 [ "$(stat -c %s adapted/model.safetensors)" = "$(stat -c %s "$llama/model.safetensors")" ] || report "the export is not as large as the model"
 expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted; err "give another directory"
+cp adapted/model.safetensors kept-base
+ln -s ../adapted/model.safetensors text/linked.safetensors
+for init in adapted/model.safetensors text/linked.safetensors; do
+  expect "adapters over the file $init" 2 "${story[@]}" --init $init --lora 2 --out adapted; err "give another directory"
+done
+same adapted/model.safetensors kept-base
+cp -r "$llama" base; chmod -R u+w base
+expect "adapters beside a base" 0 "${story[@]}" --model base --lora 2 --max-steps 2 --out beside -q
+expect "adapters go on beside it" 0 --resume beside --max-steps 3 -q
+cp adapted/model.safetensors base
+expect "adapters beside another base" 1 --resume beside --max-steps 4; err "beside/training/state.safetensors"; err "have been replaced"
+cp "$llama/model.safetensors" base
+expect "and beside the first again" 0 --resume beside --max-steps 4 -q
 expect "from scratch, in half precision, computed twice" 0 "${story[@]}" --model gpt2-mini --init random --tokenizer "$llama" --groups 8 --max-steps 2 --dtype f16 --recompute --out scratch
 grep -q '"n_positions": *32' scratch/config.json && grep -q '"vocab_size": *512' scratch/config.json || report "config.json is the preset's"
 printf 'text\tlabel\n' >table.tsv

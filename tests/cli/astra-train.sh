@@ -146,6 +146,8 @@ mkdir normal; cp run/model.safetensors normal
 sed 's/"layer_norm_eps": *[0-9.e-]*/"layer_norm_eps": 0.5/; s/"num_attention_heads": *4/"num_attention_heads": 2/' run/config.json >normal/config.json
 echo '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.75, 0.75, 0.75]}' >normal/preprocessor_config.json
 expect "the configuration beside the weights" 0 --model tiny "${data[@]}" --init normal --max-steps 1 --out adopted
+expect "the configuration beside the file of weights" 0 --model tiny "${data[@]}" --init normal/model.safetensors --max-steps 1 --out adopted-file
+same adopted/config.json adopted-file/config.json; same adopted/preprocessor_config.json adopted-file/preprocessor_config.json
 for field in layer_norm_eps num_attention_heads; do
   [ "$(grep -o "\"$field\": *[0-9.e-]*" adopted/config.json)" = "$(grep -o "\"$field\": *[0-9.e-]*" normal/config.json)" ] || report "$field is the preset's"
 done
@@ -175,6 +177,15 @@ for unit in token:"predicted tokens" word:"words of the text" byte:"bytes of tex
 done
 expect "another text, whole" 0 --model story --dataset text:text --eval-dataset text:text/train.txt --context 32 --eval-only --json -q --perplexity word
 last '"convention":"word".*"units":'"$(wc -w <text/train.txt)"',"context":32,"stride":32'
+# Several ends of a text, as chat models have them, come with the weights, and so does the tokenizer; named by directory or file.
+cp -r "$llama" ends; chmod -R u+w ends
+sed -i 's/"eos_token_id": *2/"eos_token_id": [2, 7, 9]/; s/"bos_token_id": *1/"bos_token_id": 3/' ends/config.json
+mkdir bare; cp "$llama/config.json" bare
+for init in ends ends/model.safetensors; do
+  expect "ids beside $init" 0 "${story[@]}" --model bare --init $init --max-steps 1 --out "of-${init%%/*}" -q
+  tr -d ' \n' <"of-${init%%/*}/config.json" | grep -q '"bos_token_id":3,"eos_token_id":\[2,7,9\]' || report "the ids are not those beside $init"
+  there of-ends/tok512.bin; rm -r of-ends
+done
 expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-steps 4 --out adapted; err "adapters: rank 2 beside query,value"
 [ "$(stat -c %s adapted/model.safetensors)" = "$(stat -c %s "$llama/model.safetensors")" ] || report "the export is not as large as the model"
 expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted; err "give another directory"

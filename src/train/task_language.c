@@ -1,6 +1,7 @@
 /* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token
  * but the first is predicted once. */
 #include "train/task_language.h"
+#include "data/text_excerpt.h"
 #include "data/text_loader.h"
 #include "data/text_windows.h"
 #include "train/session.h"
@@ -244,7 +245,7 @@ static void tell(const TaskScore *score, char text[TASK_TEXT]) {
 
 enum { SHOWN = 400 /* bytes of text */ };
 
-/* The beginning of the first batch, as it will be learnt: control characters as spaces. */
+/* The beginning of the first batch, as it will be learnt. */
 static Status show(Session *session, bool json, char **shown) {
   TaskBatch batch;
   char *text;
@@ -254,11 +255,11 @@ static Status show(Session *session, bool json, char **shown) {
   TRY(seek(session, TASK_TRAIN, 0, 0));
   TRY(next(session, TASK_TRAIN, &batch));
   TRY(tokenizer_decode(own(session)->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
-  for (size_t i = 0; i < size; i++)
-    if ((unsigned char)text[i] < ' ') text[i] = ' ';
-  while (size > SHOWN && ((unsigned char)text[size] & 0xc0) == 0x80) size--;
-  printf("first window: \"%.*s%s\"\n", (int)(size < SHOWN ? size : SHOWN), text, size > SHOWN ? "..." : "");
+  char *excerpt = text_excerpt(text, size, SHOWN);
   free(text);
+  if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first window");
+  printf("first window: \"%s\"\n", excerpt);
+  free(excerpt);
   return STATUS_OK;
 }
 

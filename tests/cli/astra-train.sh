@@ -210,6 +210,13 @@ expect "classes of texts" 0 "${story[@]}" --dataset tsv:table.tsv --groups 4 --m
 err "accuracy [0-9.]*% (Matthews correlation -*[0-9.]*) on 4 devices"; last '"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"matthews_plain":[-0-9.e]+,"matthews":'
 grep -q '"LlamaForSequenceClassification"' classes/config.json || report "config.json does not say that it classifies"
 
+# 399 bytes, then characters of three: what is shown ends before the one that does not fit. An escape would be obeyed by a terminal.
+mkdir euro
+{ printf '%*s' 399 '' | tr ' ' Q; for i in 1 2 3 4 5 6 7 8; do printf '\342\202\254'; done; } | tee euro/valid.txt >euro/train.txt
+expect "the first window" 0 "${story[@]}" --dataset text:euro --context 404 --batch 1 --dry-run
+grep -a -q '^first window: "Q\{399\}\.\.\."$' out || report "it does not end with a whole character"
+{ printf 'text\tlabel\n'; for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily \033[2J sees\tgood\nTom\tbad\n'; done; } >escape.tsv
+expect "the first text" 0 "${story[@]}" --dataset tsv:escape.tsv --dry-run; out '^first text: "Lily  \[2J sees"$'
 expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
 out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"

@@ -275,6 +275,7 @@ const char *task_language_option(const TrainOptions *options) {
 const TokenCacheFacts *task_language_facts(const Session *session) { return token_cache_facts(own(session)->cache[TASK_TEST]); }
 
 static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
+static Status check_save(const Session *session, const char *directory) { return tokenizer_save_check(own(session)->tokenizer, directory); }
 
 const Task task_language = {.unit = "tokens",
                             .sample = "windows",
@@ -299,4 +300,5 @@ const Task task_language = {.unit = "tokens",
                             .tell = tell,
                             .show = show,
                             .save = save,
+                            .check_save = check_save,
                             .bytes = bytes};

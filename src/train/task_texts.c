@@ -190,6 +190,7 @@ static Status show(Session *session, bool json, char **shown) {
 }
 
 static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
+static Status check_save(const Session *session, const char *directory) { return tokenizer_save_check(own(session)->tokenizer, directory); }
 
 const Task task_texts = {.unit = "texts",
                          .sample = "texts",
@@ -214,4 +215,5 @@ const Task task_texts = {.unit = "texts",
                          .tell = tell,
                          .show = show,
                          .save = save,
+                         .check_save = check_save,
                          .bytes = bytes};

@@ -45,6 +45,7 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
 for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
+out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
 [ "$(wc -l <"$work/out")" -le 80 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
@@ -232,6 +233,23 @@ expect "texts for a vision transformer" 2 --model tiny --init random --dataset t
 expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for pictures"
 expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
 expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"
+for unit in word gpt2-paper; do
+  expect "$unit of a part" 2 --model story --dataset text:text --context 32 --eval-only --perplexity $unit --eval-samples 2 --stride 1
+  err "--perplexity $unit needs the whole text, of which --eval-samples takes 2 of [0-9]* windows"; silent out
+done
+expect "words of more windows than there are" 0 --model story --dataset text:text --context 32 --eval-only --perplexity word --eval-samples 100000 -q
+expect "adapters of an evaluation" 2 --model story --dataset text:text --context 32 --eval-only --lora 4; err "--lora 4 is for training"
+for kind in "${story[*]}" "${tiny[*]}"; do
+  # shellcheck disable=SC2086
+  expect "a plan of an evaluation" 2 $kind --eval-only --dry-run; err "leave it or --eval-only out"; silent out
+done
+mkdir taken; echo '{}' >taken/tokenizer.json
+for set in text:text tsv:table.tsv; do
+  expect "another tokenizer's directory, $set" 1 "${story[@]}" --dataset $set --groups 4 --max-steps 2 --out taken
+  err "^astra-train: error: --out: taken: its tokenizer.json belongs to another tokenizer"
+  ! grep -q k-means err || report "it clustered before it looked"
+  [ "$(ls taken)" = tokenizer.json ] || report "it left $(ls taken)"
+done
 expect "no such convention" 2 "${story[@]}" --eval-only --perplexity line; err "gpt2-paper"
 printf 'a\0b' >nul.txt
 expect "a NUL byte" 1 "${story[@]}" --dataset text:nul.txt --eval-only; err "nul.txt, line 1: a NUL byte"

@@ -193,6 +193,12 @@ char *files_join(const char *a, const char *b) {
   return joined;
 }
 
+char *files_folder(const char *path) {
+  const char *slash = strrchr(path, '/');
+  if (files_is_dir(path)) return strdup(path);
+  return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+}
+
 static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 /* Appends a copy of `name`; the list doubles its room when it is full. */

@@ -41,6 +41,9 @@ bool files_is_dir(const char *path);
 /* "a/b" in a fresh string (caller frees); NULL when out of memory. `b` absolute gives b. */
 char *files_join(const char *a, const char *b);
 
+/* The directory that `path` is or that the file of this name lies in, in a fresh string (caller frees); NULL when out of memory. */
+char *files_folder(const char *path);
+
 /* The names in a directory but "." and "..", sorted bytewise. Free with files_list_free. */
 Status files_list(const char *path, char ***names, size_t *count);
 void files_list_free(char **names, size_t count);

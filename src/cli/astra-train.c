@@ -9,6 +9,7 @@
 #include "cli/train_options.h"
 #include "train/codebooks.h"
 #include "train/interrupt.h"
+#include "train/perplexity.h"
 #include "train/plan.h"
 #include "train/state.h"
 #include "train/trainer.h"
@@ -92,25 +93,23 @@ static Status read_codebooks(Session *session) {
 static Status evaluate_only(Session *session, TrainResult *result) {
   *result = (TrainResult){0};
   TRY(read_codebooks(session));
+  TRY(perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
   return evaluation_report_text(session, result);
 }
 
-/* Adapters go on from the weights that they began with, which an export into their place would replace. */
-static Status check_adapters(const Session *session) {
-  char *base = session->options.lora_rank > 0 ? realpath(session->origin, NULL) : NULL, *out = realpath(session->options.out, NULL);
-  bool same = base != NULL && out != NULL && strcmp(base, out) == 0;
-  free(base);
-  free(out);
-  if (!same) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory",
-                    session->options.out);
+/* Before anything is computed that would then have no place. */
+static Status check_out(const Session *session) {
+  const char *out = session->options.out;
+  if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin));
+  Status status = session->task->check_save != NULL ? session->task->check_save(session, out) : STATUS_OK;
+  if (status != STATUS_OK) return status_wrap(status, "--out");
+  return out_directory_try(out, "training", "state.safetensors");
 }
 
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  TRY(check_adapters(session));
-  TRY(out_directory_try(session->options.out, "training", "state.safetensors"));
+  TRY(check_out(session));
   if (command->resume != NULL)
     TRY(state_load(session, command->resume));
   else
@@ -140,12 +139,22 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   return status;
 }
 
-/* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind. */
 static Status check_evaluation(const TrainCommand *command) {
+  const TrainOptions *train = &command->train;
+  if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run says what a training would take: leave it or --eval-only out");
+  if (train->lora_rank > 0)
+    return status_set(STATUS_BAD_USAGE, "--lora %lld is for training: what a run with it exports has its adapters folded in already",
+                      (long long)train->lora_rank);
+  return STATUS_OK;
+}
+
+/* What says how to evaluate says nothing to a training run, whose own evaluations are all of one kind; and the other way round. */
+static Status check_use(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
   const char *name = train->perplexity != 0 ? "perplexity" : train->stride > 0 ? "stride" : NULL;
   if (train->test_part != SESSION_PART_AUTO) name = "eval-part";
-  if (name == NULL || command->eval_only) return STATUS_OK;
+  if (command->eval_only) return check_evaluation(command);
+  if (name == NULL) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s is for --eval-only", name);
 }
 
@@ -161,7 +170,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   if (status == STATUS_OK && command->resume != NULL) status = train_options_resume(command, table, argc, argv);
   if (status == STATUS_OK && command->train.model == NULL)
     status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-  if (status == STATUS_OK) status = check_evaluation(command);
+  if (status == STATUS_OK) status = check_use(command);
   if (status == STATUS_OK) status = train_options_inherit(command, table);
   return status;
 }

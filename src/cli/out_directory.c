@@ -23,3 +23,23 @@ void out_directory_leave(const char *out, const char *folder) {
   if (place != NULL && rmdir(place) == 0 && folder != NULL) rmdir(out);
   free(place);
 }
+
+/* Whether both are the same directory, once links are followed. */
+static bool same_directory(const char *a, const char *b) {
+  char *real_a = realpath(a, NULL), *real_b = realpath(b, NULL);
+  bool same = real_a != NULL && real_b != NULL && strcmp(real_a, real_b) == 0;
+  free(real_a);
+  free(real_b);
+  return same;
+}
+
+Status out_directory_apart(const char *out, const char *base) {
+  char *target = realpath(base, NULL); /* a linked file may lie elsewhere than its name */
+  char *named = files_folder(base), *linked = target != NULL ? files_folder(target) : NULL;
+  bool same = target != NULL && ((named != NULL && same_directory(out, named)) || (linked != NULL && same_directory(out, linked)));
+  free(target);
+  free(named);
+  free(linked);
+  if (!same) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--out %s is where the weights lie that --lora keeps as they are; give another directory", out);
+}

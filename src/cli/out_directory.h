@@ -10,4 +10,8 @@ Status out_directory_try(const char *out, const char *folder, const char *name);
 /* Takes back what out_directory_try made, where nothing came into it. */
 void out_directory_leave(const char *out, const char *folder);
 
+/* BAD_USAGE where OUT is the directory that `base` is or that the file `base` lies in, by whatever name: adapters go on from the weights
+ * that they began with, which an export into their place would replace. What is no path ("random") is apart from everything. */
+Status out_directory_apart(const char *out, const char *base);
+
 #endif

@@ -1,5 +1,6 @@
 /* Counts and samples of text for people and as JSON. Leaves out: tokens, which need a tokenizer. */
 #include "cli/show_text.h"
+#include "data/text_excerpt.h"
 #include "data/text_labels.h"
 #include "data/text_source.h"
 #include <stdlib.h>
@@ -11,13 +12,12 @@ bool show_text_knows(const char *name) { return text_source_knows(name) || text_
 
 static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for what a text holds"); }
 
-/* The beginning of a text on one line, whole characters only, as long as it is UTF-8; control characters become spaces. */
-static void print_sample(const char *text, size_t bytes) {
-  size_t size = bytes < SAMPLE_BYTES ? bytes : SAMPLE_BYTES;
-  while (size > 0 && size < bytes && ((unsigned char)text[size] & 0xc0) == 0x80) size--;
-  putchar('"');
-  for (size_t i = 0; i < size; i++) putchar((unsigned char)text[i] < ' ' || text[i] == 0x7f ? ' ' : text[i]);
-  printf("\"%s\n", size < bytes ? "..." : "");
+static Status print_sample(const char *text, size_t bytes) {
+  char *shown = text_excerpt(text, bytes, SAMPLE_BYTES);
+  if (!shown) return no_memory();
+  printf("\"%s\"\n", shown);
+  free(shown);
+  return STATUS_OK;
 }
 
 /* ---- Corpora ---- */
@@ -30,7 +30,7 @@ static Status count_text(TextSource *source, TextFacts *facts) {
     if (!more) return STATUS_OK;
     if (first) {
       printf("begins with ");
-      print_sample(block.text, block.bytes);
+      TRY(print_sample(block.text, block.bytes));
     }
     text_source_count(source, facts, &block);
   }
@@ -74,16 +74,15 @@ static size_t count_classes(const LabelledText *set, ClassFacts *classes, size_t
   return bytes;
 }
 
-static json_t *print_classes(const LabelledText *set, const ClassFacts *classes) {
-  json_t *list = json_array();
+static Status print_classes(const LabelledText *set, const ClassFacts *classes, json_t *list) {
   for (int64_t i = 0; i < text_labels_classes(set); i++) {
     const char *name = text_labels_names(set)[i];
     printf("%8lld  %-14s", (long long)classes[i].count, name);
-    if (classes[i].sample) print_sample(classes[i].sample, strlen(classes[i].sample));
+    if (classes[i].sample) TRY(print_sample(classes[i].sample, strlen(classes[i].sample)));
     if (!classes[i].sample) puts("none");
     json_array_append_new(list, json_pack("{s:s, s:I}", "label", name, "count", (json_int_t)classes[i].count));
   }
-  return list;
+  return STATUS_OK;
 }
 
 static Status print_set(const LabelledText *set, const char *name, DatasetPart part, json_t **facts) {
@@ -91,8 +90,13 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
   if (!classes) return no_memory();
   size_t longest = 0, bytes = count_classes(set, classes, &longest);
   printf("%s\n", text_labels_describe(set));
-  json_t *list = print_classes(set, classes);
+  json_t *list = json_array();
+  Status status = print_classes(set, classes, list);
   free(classes);
+  if (status != STATUS_OK) {
+    json_decref(list);
+    return status;
+  }
   printf("%zu bytes of text, %.1f a text, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set), longest);
   *facts = json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train", "description",
                      text_labels_describe(set), "texts", (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes,

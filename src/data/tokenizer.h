@@ -47,5 +47,6 @@ const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
  * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
  * written: the directory holds another file that tokenizer_open would prefer. */
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
+Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory); /* that refusal alone, for before the work */
 
 #endif

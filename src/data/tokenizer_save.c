@@ -50,17 +50,29 @@ static Status check_free(const char *directory, const char *own) {
   return status;
 }
 
+enum { NAME = 32 };
+
+static void scores_name(const Tokenizer *tokenizer, char name[NAME]) { snprintf(name, NAME, "tok%d.bin", (int)tokenizer->pieces.count); }
+
+/* What is kept in tokenizer.json is found before everything else. */
+Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
+  char name[NAME];
+  if (!files_is_dir(directory)) return STATUS_OK;
+  scores_name(tokenizer, name);
+  if (tokenizer->kind == TOKENIZER_SCORES) return check_free(directory, name);
+  return tokenizer->kind == TOKENIZER_RANKS ? check_free(directory, ranks_file->name) : STATUS_OK;
+}
+
 static Status save_scores(const Tokenizer *tokenizer, const char *directory) {
-  char name[32];
-  snprintf(name, sizeof name, "tok%d.bin", (int)tokenizer->pieces.count);
-  TRY(check_free(directory, name));
+  char name[NAME];
+  scores_name(tokenizer, name);
   return write_file(tokenizer, directory, name, tokenizer_scores_write);
 }
 
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory) {
   TRY(files_make_dirs(directory));
+  TRY(tokenizer_save_check(tokenizer, directory));
   if (tokenizer->kind == TOKENIZER_SCORES) return save_scores(tokenizer, directory);
-  if (tokenizer->kind == TOKENIZER_RANKS) TRY(check_free(directory, ranks_file->name));
   bool gpt2 = tokenizer->pattern == BPE_PATTERN_GPT2 && !tokenizer->whole;
   const Output *output = tokenizer->kind == TOKENIZER_RANKS ? ranks_file : gpt2 ? gpt2_files : json_file;
   for (; output->name; output++) TRY(write_file(tokenizer, directory, output->name, output->write));

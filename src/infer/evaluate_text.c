@@ -8,30 +8,18 @@
 
 typedef struct Sheet {
   Leader *leader;
+  const Tokenizer *tokenizer;
   const TextWindows *windows;
   int64_t batch, samples, submitted, collected; /* windows */
   int32_t *ids, *labels;                        /* [batch, context]: the leader copies them */
-  int32_t *piece_bytes;                         /* [vocabulary] */
 } Sheet;
-
-static Status measure_pieces(Sheet *sheet, const Vocabulary *vocabulary) {
-  const Tokenizer *tokenizer = vocabulary->tokenizer;
-  int32_t begin = tokenizer_begin(tokenizer), end = tokenizer_end(tokenizer);
-  for (int64_t id = 0; id < vocabulary->count; id++) {
-    size_t bytes = 0;
-    tokenizer_piece(tokenizer, (int32_t)id, &bytes);
-    sheet->piece_bytes[id] = id == begin || id == end ? 0 : (int32_t)bytes;
-  }
-  return STATUS_OK;
-}
 
 static Status submit_next(Sheet *sheet, TextEvaluation *evaluation) {
   int64_t left = sheet->samples - sheet->submitted, count = left < sheet->batch ? left : sheet->batch, context = sheet->windows->context;
   for (int64_t i = 0; i < count; i++)
     text_windows_fill(sheet->windows, sheet->submitted + i, sheet->ids + i * context, sheet->labels + i * context);
-  for (int64_t i = 0; i < count * context; i++) {
-    if (sheet->labels[i] >= 0) evaluation->bytes += sheet->piece_bytes[sheet->labels[i]];
-  }
+  for (int64_t i = 0; i < count * context; i++)
+    if (sheet->labels[i] >= 0) evaluation->bytes += (int64_t)tokenizer_text_bytes(sheet->tokenizer, sheet->ids[i], sheet->labels[i]);
   sheet->submitted += count;
   return leader_text_score(sheet->leader, sheet->ids, sheet->labels, count, context);
 }
@@ -68,19 +56,17 @@ Status evaluate_text_run(Leader *leader, const Vocabulary *vocabulary, const Tex
                          bool quiet, TextEvaluation *evaluation) {
   size_t numbers = (size_t)(batch * windows->context);
   Sheet sheet = {.leader = leader,
+                 .tokenizer = vocabulary->tokenizer,
                  .windows = windows,
                  .batch = batch,
                  .samples = samples > 0 && samples < windows->count ? samples : windows->count,
                  .ids = malloc(numbers * sizeof *sheet.ids),
-                 .labels = malloc(numbers * sizeof *sheet.labels),
-                 .piece_bytes = malloc((size_t)vocabulary->count * sizeof *sheet.piece_bytes)};
+                 .labels = malloc(numbers * sizeof *sheet.labels)};
   *evaluation = (TextEvaluation){.context = windows->context, .stride = windows->stride};
-  Status status = sheet.ids && sheet.labels && sheet.piece_bytes ? measure_pieces(&sheet, vocabulary)
-                                                                 : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
+  Status status = sheet.ids && sheet.labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for windows of text");
   if (status == STATUS_OK) status = run(&sheet, quiet, evaluation);
   free(sheet.ids);
   free(sheet.labels);
-  free(sheet.piece_bytes);
   return status;
 }
 

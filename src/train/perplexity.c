@@ -36,12 +36,21 @@ static const Convention conventions[] = {
 const char *perplexity_name(PerplexityUnit unit) { return conventions[unit].name; }
 const char *perplexity_counts(PerplexityUnit unit) { return conventions[unit].counts; }
 
+static Status check_whole(const Session *session, PerplexityUnit unit, int64_t samples) {
+  int64_t windows = session->task->count(session, TASK_TEST);
+  if (!conventions[unit].whole || samples >= windows) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--perplexity %s needs the whole text, of which --eval-samples takes %lld of %lld windows",
+                    conventions[unit].name, (long long)samples, (long long)windows);
+}
+
+Status perplexity_check(const Session *session) {
+  int64_t samples = session->options.eval_samples;
+  return samples > 0 ? check_whole(session, (PerplexityUnit)session->options.perplexity, samples) : STATUS_OK;
+}
+
 Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
   const Convention *convention = &conventions[unit];
-  int64_t windows = session->task->count(session, TASK_TEST);
-  if (convention->whole && score->samples < windows)
-    return status_set(STATUS_BAD_USAGE, "--perplexity %s needs the whole text, of which --eval-samples %lld takes %lld of %lld windows",
-                      convention->name, (long long)session->options.eval_samples, (long long)score->samples, (long long)windows);
+  TRY(check_whole(session, unit, score->samples));
   result->nats = score->loss;
   result->units = convention->units(score, task_language_facts(session));
   result->value = result->units > 0 ? exp(score->loss / (double)result->units) : INFINITY;

@@ -19,7 +19,11 @@ typedef struct Perplexity {
   int64_t units; /* n */
 } Perplexity;
 
-/* Of a score over the test part of a text. BAD_USAGE for words of a part of the windows alone, as only the whole text's are counted. */
+/* BAD_USAGE where the options ask for words of a part of the windows alone, as only the whole text's are counted: for before the
+ * evaluation. */
+Status perplexity_check(const Session *session);
+
+/* Of a score over the test part of a text. BAD_USAGE as above. */
 Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result);
 
 const char *perplexity_name(PerplexityUnit unit);   /* "token", "word", "byte", "gpt2-paper"; not of PERPLEXITY_AUTO */

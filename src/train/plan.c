@@ -112,11 +112,11 @@ Status plan_check(Session *session) {
   TRY(plan_make(session, &plan));
   double available = available_bytes(), needed = plan.activations + plan.gradients + plan.moments + plan.selftest; /* the rest is there */
   if (needed <= available) return STATUS_OK;
-  return status_set(
-      STATUS_NO_MEMORY,
-      "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for the same step) "
-      "or a smaller --%s; --dry-run shows what takes how much",
-      needed / 1073741824, available / 1073741824, session->task->decoder ? "context" : "image-size");
+  return status_set(STATUS_NO_MEMORY,
+                    "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for "
+                    "the same step) "
+                    "or a smaller --%s; --dry-run shows what takes how much",
+                    needed / 1073741824, available / 1073741824, session->task->decoder ? "context" : "image-size");
 }
 
 /* ---------------------------------------------------------------- printing */
@@ -150,21 +150,15 @@ static void print_node(const PlanNode *node, int devices) {
   print_bytes("weights in 16 bits, once a machine", node->weights);
   if (node->codebooks > 0) print_bytes("codebooks", node->codebooks);
   print_bytes("keys and values: own in full, others as codes", node->cache);
-  print_bytes("the same, all in full", node->cache_full);
+  print_bytes("working memory of a prompt of so many tokens", node->work);
+  print_bytes("together", node->together);
+  print_bytes("keys and values, all in full", node->cache_full);
   print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
   print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
 }
 
-/* Of a language model; false: of any other, which keeps no keys and values. */
-static bool plan_node(const Session *session, PlanNode *node) {
-  if (!config_is_decoder(session->config)) return false;
-  plan_node_make(session->model, session->tokens, node);
-  return true;
-}
-
-static void print_text(const Session *session, const Plan *plan, const char *sheet) {
+static void print_text(const Session *session, const Plan *plan, const PlanNode *node, const char *sheet) {
   const ModelConfig *config = session->config;
-  PlanNode node;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "of these learn", plan->trainable / 1e6);
   print_memory(session, plan);
@@ -176,19 +170,17 @@ static void print_text(const Session *session, const Plan *plan, const char *she
     printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));
     printf("  %-*s %10.1f\n", LABEL, "compression ratio", config_compression(config));
   }
-  if (plan_node(session, &node)) print_node(&node, session_astra(session) ? config->astra.devices : 1);
+  if (node != NULL) print_node(node, session_astra(session) ? config->astra.devices : 1);
   if (sheet != NULL) printf("first batch drawn to %s\n", sheet);
 }
 
-static json_t *node_json(const Session *session) {
-  PlanNode node;
-  if (!plan_node(session, &node)) return NULL;
-  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node.tokens, "weight_bytes", node.weights, "codebook_bytes",
-                   node.codebooks, "cache_bytes", node.cache, "cache_full_bytes", node.cache_full, "paper_cache_bytes", node.paper,
-                   "paper_cache_full_bytes", node.paper_full);
+static json_t *node_json(const PlanNode *node) {
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", (json_int_t)node->tokens, "weight_bytes", node->weights,
+                   "codebook_bytes", node->codebooks, "cache_bytes", node->cache, "work_bytes", node->work, "total_bytes", node->together,
+                   "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper, "paper_cache_full_bytes", node->paper_full);
 }
 
-static Status print_json(const Session *session, const Plan *plan, const char *sheet) {
+static Status print_json(const Session *session, const Plan *plan, const PlanNode *node, const char *sheet) {
   bool astra = session_astra(session);
   json_t *object =
       json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "parameters", plan->parameters,
@@ -197,8 +189,7 @@ static Status print_json(const Session *session, const Plan *plan, const char *s
                 "activation_bytes", plan->activations, "data_bytes", plan->data, "selftest_bytes", plan->selftest, "total_bytes",
                 total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops", plan->step_flops, "bits_per_token",
                 astra ? config_bits_per_token(session->config) : 0.0, "compression", astra ? config_compression(session->config) : 1.0);
-  json_t *node = node_json(session);
-  if (node != NULL) json_object_set_new(object, "node", node);
+  if (node != NULL) json_object_set_new(object, "node", node_json(node));
   if (sheet != NULL) json_object_set_new(object, "sheet", json_string(sheet));
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
   if (text != NULL) puts(text);
@@ -209,11 +200,13 @@ static Status print_json(const Session *session, const Plan *plan, const char *s
 
 Status plan_print(Session *session, bool json) {
   Plan plan;
+  PlanNode memory, *node = config_is_decoder(session->config) && session->classes == 0 ? &memory : NULL; /* what makes tokens */
   char *shown = NULL;
   TRY(plan_make(session, &plan));
+  if (node != NULL) TRY(plan_node_make(session->config, session->tokens, node));
   Status status = session->task->show(session, json, &shown);
-  if (status == STATUS_OK && !json) print_text(session, &plan, shown);
-  if (status == STATUS_OK && json) status = print_json(session, &plan, shown);
+  if (status == STATUS_OK && !json) print_text(session, &plan, node, shown);
+  if (status == STATUS_OK && json) status = print_json(session, &plan, node, shown);
   free(shown);
   return status;
 }

@@ -94,7 +94,8 @@ struct Session {
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
  * weights of the model's name are looked for, and their absence is an error that says where and what to do). A config.json beside the
- * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures. But for SESSION_TRAIN there
+ * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures, ids of special
+ * tokens. But for SESSION_TRAIN there
  * are no gradients and no optimizer. */
 Status session_open(Session *session, const TrainOptions *options, SessionUse use);
 void session_close(Session *session); /* fine on a zeroed session */

@@ -29,6 +29,16 @@ Status start_weights_find(Session *session) {
 static bool starts_with(const Session *session, const char *how) { return session->origin != NULL && strcmp(session->origin, how) == 0; }
 static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
 
+/* The ids that begin, pad and end a text; an end may be one of several. */
+static void adopt_ids(ModelConfig *config, const ModelConfig *theirs) {
+  if (theirs->vocabulary != config->vocabulary) return; /* they would be those of other tokens; loading says more */
+  if (theirs->begin_id >= 0) config->begin_id = theirs->begin_id;
+  if (theirs->pad_id >= 0) config->pad_id = theirs->pad_id;
+  if (theirs->end_ids == 0) return;
+  memcpy(config->end_id, theirs->end_id, sizeof config->end_id);
+  config->end_ids = theirs->end_ids;
+}
+
 static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
   config->heads = theirs->heads;
   config->kv_heads = theirs->kv_heads;
@@ -36,23 +46,32 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->norm_eps = theirs->norm_eps;
   config->tied = theirs->tied;
   config->rope = theirs->rope;
+  adopt_ids(config, theirs);
   if (!normalisation) return;
   memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
   memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
   config->resample = theirs->resample;
 }
 
-Status start_weights_adopt(const Session *session, ModelConfig *config) {
+/* A directory's configuration, where there is one and it is for such a model. */
+static Status adopt_from(const char *folder, ModelConfig *config) {
   ModelConfig theirs;
-  if (session->origin == NULL || from_scratch(session)) return STATUS_OK;
-  char *own = files_join(session->origin, "config.json"), *pictures = files_join(session->origin, "preprocessor_config.json");
+  char *own = files_join(folder, "config.json"), *pictures = files_join(folder, "preprocessor_config.json");
   Status status = own != NULL && pictures != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, session->origin)) == STATUS_OK) {
+  if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, folder)) == STATUS_OK) {
     if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(pictures));
     config_release(&theirs);
   }
   free(own);
   free(pictures);
+  return status;
+}
+
+Status start_weights_adopt(const Session *session, ModelConfig *config) {
+  if (session->origin == NULL || from_scratch(session)) return STATUS_OK;
+  char *folder = files_folder(session->origin);
+  Status status = folder != NULL ? adopt_from(folder, config) : status_set(STATUS_NO_MEMORY, "no memory");
+  free(folder);
   return status;
 }
 

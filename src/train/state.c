@@ -2,33 +2,80 @@
 #include "train/state.h"
 #include "nn/checkpoint_files.h"
 #include "nn/safetensors.h"
+#include "train/frozen_digest.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 6, SITE_ENTRIES = 6, PART = 1024 };
+enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 7, SITE_ENTRIES = 6, PART = 1024 };
 static const int64_t STEPS_MOST = INT64_C(1000000000000000);
 
-typedef struct Entry {
+typedef struct Entry Entry;
+typedef Status Check(const Entry *entry, const SafeTensor *tensor, const char *path);
+
+struct Entry {
   char name[NAME];
   SafeDtype dtype;
   int64_t count;
   void *data;
-} Entry;
+  Check *check; /* of what a file holds */
+};
 
 typedef struct Table {
   Entry *list;
   size_t count;
   int64_t counters[COUNTERS];
+  int64_t base; /* frozen_digest */
 } Table;
 
-static void add(Table *table, SafeDtype dtype, int64_t count, void *data, const char *name) {
+/* ---------------------------------------------------------------- what a file may hold */
+
+/* The numbers as they lie in the file, perhaps not aligned. */
+static Status check_finite(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  real part[PART];
+  for (int64_t at = 0; at < entry->count; at += PART) {
+    int64_t count = entry->count - at < PART ? entry->count - at : PART;
+    memcpy(part, tensor->data + (size_t)at * sizeof *part, (size_t)count * sizeof *part);
+    TRY(checkpoint_check_finite(path, tensor->name, part, count));
+  }
+  return STATUS_OK;
+}
+
+/* A stored step is one that a run can have come to: all counters agree, and each generator is in a state that it can be in. */
+static Status check_counters(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  int64_t counters[COUNTERS];
+  memcpy(counters, tensor->data, (size_t)entry->count * sizeof *counters);
+  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MOST && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0;
+  for (int r = 0; r < 3; r++) {
+    int64_t any = 0;
+    for (int word = 0; word < 4; word++) any |= counters[4 + 4 * r + word];
+    fine = fine && any != 0;
+  }
+  if (fine) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: \"counters\" holds numbers that no run can have written: it is damaged; start anew", path);
+}
+
+/* Adapters mean nothing beside other weights than those that they were trained beside. */
+static Status check_base(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  if (memcmp(tensor->data, entry->data, sizeof(int64_t)) == 0) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s: the weights beside which its adapters were trained are not those that --model and --init of this run name: they "
+                    "have been replaced; put them back, or start anew",
+                    path);
+}
+
+/* ---------------------------------------------------------------- the table */
+
+static void add_entry(Table *table, SafeDtype dtype, int64_t count, void *data, const char *name, Check *check) {
   if (data == NULL) return;
   Entry *entry = &table->list[table->count++];
   snprintf(entry->name, sizeof entry->name, "%s", name);
   entry->dtype = dtype;
   entry->count = count;
   entry->data = data;
+  entry->check = check;
 }
+
+static void add(Table *table, int64_t count, void *data, const char *name) { add_entry(table, SAFE_REAL, count, data, name, check_finite); }
 
 static void add_site(Table *table, EmulateSite *site, int index) {
   int64_t codes = site->book.groups * site->book.entries, words = site->book.entries * site->book.width;
@@ -36,7 +83,7 @@ static void add_site(Table *table, EmulateSite *site, int index) {
   char name[NAME];
 #define SITE_ENTRY(count, data, label)                                                                                                     \
   snprintf(name, sizeof name, "site.%d.%s", index, label);                                                                                 \
-  add(table, SAFE_REAL, count, data, name)
+  add(table, count, data, name)
   SITE_ENTRY(words, site->book.codewords, "codewords");
   SITE_ENTRY(codes, site->ema.sizes, "sizes");
   SITE_ENTRY(words, site->ema.sums, "sums");
@@ -55,18 +102,6 @@ static void counters_get(const Session *session, int64_t counters[COUNTERS]) {
   for (int r = 0; r < 3; r++) memcpy(counters + 4 + 4 * r, rng[r]->state, sizeof rng[r]->state);
 }
 
-/* A stored step is one that a run can have come to: all counters agree, and each generator is in a state that it can be in. */
-static Status check_counters(const int64_t counters[COUNTERS], const char *path) {
-  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MOST && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0;
-  for (int r = 0; r < 3; r++) {
-    int64_t any = 0;
-    for (int word = 0; word < 4; word++) any |= counters[4 + 4 * r + word];
-    fine = fine && any != 0;
-  }
-  if (fine) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: \"counters\" holds numbers that no run can have written: it is damaged; start anew", path);
-}
-
 static void counters_put(Session *session, const int64_t counters[COUNTERS]) {
   Rng *rng[] = {&session->map_rng, &session->revive_rng, &session->mixup_rng};
   session->step = counters[0];
@@ -83,13 +118,15 @@ static Status describe(const Session *session, Table *table) {
   if (table->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
   const Optimizer *optimizer = &session->optimizer;
   int64_t total = optimizer->params->total;
-  add(table, SAFE_REAL, total, optimizer->params->values, "params");
-  add(table, SAFE_REAL, total, optimizer->first, "optimizer.first");
-  add(table, SAFE_REAL, total, optimizer->second, "optimizer.second");
-  add(table, SAFE_REAL, total, optimizer->average, "optimizer.average");
-  add(table, SAFE_I64, COUNTERS, table->counters, "counters");
+  add(table, total, optimizer->params->values, "params");
+  add(table, total, optimizer->first, "optimizer.first");
+  add(table, total, optimizer->second, "optimizer.second");
+  add(table, total, optimizer->average, "optimizer.average");
+  add_entry(table, SAFE_I64, COUNTERS, table->counters, "counters", check_counters);
+  if (session->options.lora_rank > 0) add_entry(table, SAFE_I64, 1, &table->base, "base", check_base);
   for (int index = 0; index < sites; index++) add_site(table, &session->emulation.site[index], index);
   counters_get(session, table->counters);
+  table->base = frozen_digest(optimizer->params);
   return STATUS_OK;
 }
 
@@ -125,17 +162,6 @@ Status state_save(const Session *session, const char *directory) {
   return status;
 }
 
-/* The numbers as they lie in the file, perhaps not aligned. */
-static Status check_finite(const SafeTensor *tensor, const char *path) {
-  real part[PART];
-  for (int64_t at = 0; at < tensor->count; at += PART) {
-    int64_t count = tensor->count - at < PART ? tensor->count - at : PART;
-    memcpy(part, tensor->data + (size_t)at * sizeof *part, (size_t)count * sizeof *part);
-    TRY(checkpoint_check_finite(path, tensor->name, part, count));
-  }
-  return STATUS_OK;
-}
-
 static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTensor *tensor) {
   if (tensor == NULL)
     return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
@@ -143,10 +169,7 @@ static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTe
   if (tensor->count != entry->count || tensor->dtype != entry->dtype)
     return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %lld numbers, but this run needs %lld: resume with the options of that run",
                       file->path, entry->name, (long long)tensor->count, (long long)entry->count);
-  if (entry->dtype == SAFE_REAL) return check_finite(tensor, file->path);
-  int64_t counters[COUNTERS];
-  memcpy(counters, tensor->data, sizeof counters);
-  return check_counters(counters, file->path);
+  return entry->check(entry, tensor, file->path);
 }
 
 static Status load_table(const Table *table, const SafeFile *file) {

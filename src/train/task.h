@@ -60,9 +60,10 @@ typedef struct Task {
   void (*tell)(const TaskScore *score, char text[TASK_TEXT]);            /* "accuracy 71.20%" */
   Status (*show)(Session *session, bool json,
                  char **shown); /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL */
-  Status (*save)(const Session *session, const char *directory); /* what belongs into a checkpoint beside the model; NULL: nothing */
-  size_t (*bytes)(const Session *session);                       /* memory of batches */
-  void (*finish)(const Session *session);                        /* warnings at the end of a run; NULL: none */
+  Status (*save)(const Session *session, const char *directory);       /* what belongs into a checkpoint beside the model; NULL: nothing */
+  Status (*check_save)(const Session *session, const char *directory); /* whether `save` would refuse it; NULL: never */
+  size_t (*bytes)(const Session *session);                             /* memory of batches */
+  void (*finish)(const Session *session);                              /* warnings at the end of a run; NULL: none */
 } Task;
 
 extern const Task task_pictures, task_language, task_texts;

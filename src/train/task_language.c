@@ -1,6 +1,7 @@
 /* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token
  * but the first is predicted once. */
 #include "train/task_language.h"
+#include "data/text_excerpt.h"
 #include "data/text_loader.h"
 #include "data/text_windows.h"
 #include "train/session.h"
@@ -20,7 +21,6 @@ typedef struct Language {
   int64_t next;          /* of these windows */
   int32_t *ids, *labels; /* [B, T] of a test batch */
   Rng rng;               /* of drawn windows */
-  int32_t *piece_bytes;  /* [tokens] bytes of text behind each id; 0 for what is put between documents */
 } Language;
 
 static Language *own(const Session *session) { return session->data; }
@@ -100,28 +100,12 @@ static Status open_test(Session *session) {
   return text_windows_init(&language->windows, language->cache[TASK_TEST], session->tokens, stride);
 }
 
-/* Bytes of text behind each token, to say how many bits a byte takes. */
-static Status measure_pieces(Language *language, int64_t vocabulary) {
-  language->piece_bytes = calloc((size_t)vocabulary, sizeof *language->piece_bytes);
-  if (language->piece_bytes == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  if (language->tokenizer == NULL) return STATUS_OK;
-  int64_t count = tokenizer_count(language->tokenizer);
-  int32_t begin = tokenizer_begin(language->tokenizer), end = tokenizer_end(language->tokenizer);
-  for (int64_t id = 0; id < count; id++) {
-    size_t bytes = 0;
-    tokenizer_piece(language->tokenizer, (int32_t)id, &bytes);
-    language->piece_bytes[id] = id == begin || id == end ? 0 : (int32_t)bytes;
-  }
-  return STATUS_OK;
-}
-
 static Status start(Session *session) {
   Language *language = own(session);
   size_t numbers = (size_t)(session->options.batch * session->tokens);
   language->ids = malloc(numbers * sizeof *language->ids);
   language->labels = malloc(numbers * sizeof *language->labels);
   if (language->ids == NULL || language->labels == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a batch of text");
-  TRY(measure_pieces(language, session->config->vocabulary));
   rng_init(&language->rng, (uint64_t)session->options.seed, STREAM_DRAWN);
   if (session->options.drawn) return STATUS_OK;
   TRY(open_test(session));
@@ -139,7 +123,6 @@ static void close_texts(Session *session) {
   tokenizer_close(language->tokenizer);
   free(language->ids);
   free(language->labels);
-  free(language->piece_bytes);
   free(language);
 }
 
@@ -203,6 +186,11 @@ static size_t bytes(const Session *session) {
 
 /* ---------------------------------------------------------------- the model */
 
+/* Bytes of text behind the label of a row, to say how many bits a byte takes; drawn tokens stand for none. */
+static size_t label_bytes(const Language *language, const TaskBatch *batch, int64_t row) {
+  return language->tokenizer != NULL ? tokenizer_text_bytes(language->tokenizer, batch->ids[row], batch->labels[row]) : 0;
+}
+
 /* Sums over the labels that count. While training, the mean that the loss is tells enough. */
 static void fill_score(const Language *language, const TaskBatch *batch, int64_t tokens, const real *row_loss, double mean,
                        TaskScore *score) {
@@ -211,7 +199,7 @@ static void fill_score(const Language *language, const TaskBatch *batch, int64_t
   for (int64_t row = 0; row < rows; row++) {
     if (batch->labels[row] < 0) continue;
     score->items++;
-    score->bytes += language->piece_bytes[batch->labels[row]];
+    score->bytes += (int64_t)label_bytes(language, batch, row);
     if (row_loss != NULL) score->loss += (double)row_loss[row];
   }
   if (row_loss == NULL) score->loss = mean * (double)score->items;
@@ -257,7 +245,7 @@ static void tell(const TaskScore *score, char text[TASK_TEXT]) {
 
 enum { SHOWN = 400 /* bytes of text */ };
 
-/* The beginning of the first batch, as it will be learnt: control characters as spaces. */
+/* The beginning of the first batch, as it will be learnt. */
 static Status show(Session *session, bool json, char **shown) {
   TaskBatch batch;
   char *text;
@@ -267,11 +255,11 @@ static Status show(Session *session, bool json, char **shown) {
   TRY(seek(session, TASK_TRAIN, 0, 0));
   TRY(next(session, TASK_TRAIN, &batch));
   TRY(tokenizer_decode(own(session)->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
-  for (size_t i = 0; i < size; i++)
-    if ((unsigned char)text[i] < ' ') text[i] = ' ';
-  while (size > SHOWN && ((unsigned char)text[size] & 0xc0) == 0x80) size--;
-  printf("first window: \"%.*s%s\"\n", (int)(size < SHOWN ? size : SHOWN), text, size > SHOWN ? "..." : "");
+  char *excerpt = text_excerpt(text, size, SHOWN);
   free(text);
+  if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first window");
+  printf("first window: \"%s\"\n", excerpt);
+  free(excerpt);
   return STATUS_OK;
 }
 
@@ -287,6 +275,7 @@ const char *task_language_option(const TrainOptions *options) {
 const TokenCacheFacts *task_language_facts(const Session *session) { return token_cache_facts(own(session)->cache[TASK_TEST]); }
 
 static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
+static Status check_save(const Session *session, const char *directory) { return tokenizer_save_check(own(session)->tokenizer, directory); }
 
 const Task task_language = {.unit = "tokens",
                             .sample = "windows",
@@ -311,4 +300,5 @@ const Task task_language = {.unit = "tokens",
                             .tell = tell,
                             .show = show,
                             .save = save,
+                            .check_save = check_save,
                             .bytes = bytes};

@@ -3,6 +3,7 @@
  * one length alone, so that the emulated devices share out each text as they would if it came alone. */
 #include "base/log.h"
 #include "data/text_batches.h"
+#include "data/text_excerpt.h"
 #include "train/session.h"
 #include "train/task_language.h"
 #include "train/task_tokenizer.h"
@@ -173,18 +174,23 @@ static void tell(const TaskScore *score, char text[TASK_TEXT]) {
   if (of_two(score)) snprintf(text + at, TASK_TEXT - (size_t)at, " (Matthews correlation %.3f)", matthews(score));
 }
 
+enum { SHOWN = 200 /* bytes of text */ };
+
 static Status show(Session *session, bool json, char **shown) {
   int32_t label;
   const LabelledText *set = own(session)->set[TASK_TRAIN];
   const char *text = text_labels_text(set, 0, &label);
   *shown = NULL;
-  if (!json)
-    printf("first text: \"%.200s\"\n  is %s; %lld tokens hold the longest\n", text, text_labels_names(set)[label],
-           (long long)session->tokens);
+  if (json) return STATUS_OK;
+  char *excerpt = text_excerpt(text, strlen(text), SHOWN);
+  if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first text");
+  printf("first text: \"%s\"\n  is %s; %lld tokens hold the longest\n", excerpt, text_labels_names(set)[label], (long long)session->tokens);
+  free(excerpt);
   return STATUS_OK;
 }
 
 static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
+static Status check_save(const Session *session, const char *directory) { return tokenizer_save_check(own(session)->tokenizer, directory); }
 
 const Task task_texts = {.unit = "texts",
                          .sample = "texts",
@@ -209,4 +215,5 @@ const Task task_texts = {.unit = "texts",
                          .tell = tell,
                          .show = show,
                          .save = save,
+                         .check_save = check_save,
                          .bytes = bytes};

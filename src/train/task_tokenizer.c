@@ -13,6 +13,15 @@ static Status try_directory(const char *directory, Tokenizer **tokenizer) {
   return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
+/* Beside weights: in their directory, or in that of their file. */
+static Status try_beside(const char *weights, Tokenizer **tokenizer) {
+  if (weights == NULL || !files_exists(weights)) return STATUS_OK; /* such as "random" */
+  char *folder = files_folder(weights);
+  Status status = folder != NULL ? try_directory(folder, tokenizer) : status_set(STATUS_NO_MEMORY, "no memory");
+  free(folder);
+  return status;
+}
+
 static Status try_installed(const TrainOptions *options, Tokenizer **tokenizer) {
   char *found = NULL;
   if (files_is_dir(options->model)) return STATUS_OK;
@@ -29,7 +38,7 @@ Status task_tokenizer_open(const Session *session, Tokenizer **tokenizer) {
     Status status = tokenizer_open(tokenizer, options->tokenizer);
     return status == STATUS_OK ? status : status_wrap(status, "--tokenizer %s", options->tokenizer);
   }
-  TRY(try_directory(options->init, tokenizer));
+  TRY(try_beside(options->init, tokenizer));
   if (*tokenizer == NULL) TRY(try_directory(options->model, tokenizer));
   if (*tokenizer == NULL) TRY(try_installed(options, tokenizer));
   if (*tokenizer != NULL) return STATUS_OK;
@@ -37,7 +46,7 @@ Status task_tokenizer_open(const Session *session, Tokenizer **tokenizer) {
       STATUS_NOT_FOUND,
       "there is no tokenizer beside %s: name one with --tokenizer DIR or FILE, get one with `astra-data get gpt2`, or make one "
       "with `astra-data tokenizer`",
-      options->init != NULL && files_is_dir(options->init) ? options->init : options->model);
+      options->init != NULL && files_exists(options->init) ? options->init : options->model);
 }
 
 /* ---------------------------------------------------------------- the model's side */

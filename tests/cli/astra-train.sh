@@ -45,6 +45,7 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
 for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
+out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
 [ "$(wc -l <"$work/out")" -le 80 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
@@ -146,6 +147,8 @@ mkdir normal; cp run/model.safetensors normal
 sed 's/"layer_norm_eps": *[0-9.e-]*/"layer_norm_eps": 0.5/; s/"num_attention_heads": *4/"num_attention_heads": 2/' run/config.json >normal/config.json
 echo '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.75, 0.75, 0.75]}' >normal/preprocessor_config.json
 expect "the configuration beside the weights" 0 --model tiny "${data[@]}" --init normal --max-steps 1 --out adopted
+expect "the configuration beside the file of weights" 0 --model tiny "${data[@]}" --init normal/model.safetensors --max-steps 1 --out adopted-file
+same adopted/config.json adopted-file/config.json; same adopted/preprocessor_config.json adopted-file/preprocessor_config.json
 for field in layer_norm_eps num_attention_heads; do
   [ "$(grep -o "\"$field\": *[0-9.e-]*" adopted/config.json)" = "$(grep -o "\"$field\": *[0-9.e-]*" normal/config.json)" ] || report "$field is the preset's"
 done
@@ -175,9 +178,31 @@ for unit in token:"predicted tokens" word:"words of the text" byte:"bytes of tex
 done
 expect "another text, whole" 0 --model story --dataset text:text --eval-dataset text:text/train.txt --context 32 --eval-only --json -q --perplexity word
 last '"convention":"word".*"units":'"$(wc -w <text/train.txt)"',"context":32,"stride":32'
+# Several ends of a text, as chat models have them, come with the weights, and so does the tokenizer; named by directory or file.
+cp -r "$llama" ends; chmod -R u+w ends
+sed -i 's/"eos_token_id": *2/"eos_token_id": [2, 7, 9]/; s/"bos_token_id": *1/"bos_token_id": 3/' ends/config.json
+mkdir bare; cp "$llama/config.json" bare
+for init in ends ends/model.safetensors; do
+  expect "ids beside $init" 0 "${story[@]}" --model bare --init $init --max-steps 1 --out "of-${init%%/*}" -q
+  tr -d ' \n' <"of-${init%%/*}/config.json" | grep -q '"bos_token_id":3,"eos_token_id":\[2,7,9\]' || report "the ids are not those beside $init"
+  there of-ends/tok512.bin; rm -r of-ends
+done
 expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-steps 4 --out adapted; err "adapters: rank 2 beside query,value"
 [ "$(stat -c %s adapted/model.safetensors)" = "$(stat -c %s "$llama/model.safetensors")" ] || report "the export is not as large as the model"
 expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted; err "give another directory"
+cp adapted/model.safetensors kept-base
+ln -s ../adapted/model.safetensors text/linked.safetensors
+for init in adapted/model.safetensors text/linked.safetensors; do
+  expect "adapters over the file $init" 2 "${story[@]}" --init $init --lora 2 --out adapted; err "give another directory"
+done
+same adapted/model.safetensors kept-base
+cp -r "$llama" base; chmod -R u+w base
+expect "adapters beside a base" 0 "${story[@]}" --model base --lora 2 --max-steps 2 --out beside -q
+expect "adapters go on beside it" 0 --resume beside --max-steps 3 -q
+cp adapted/model.safetensors base
+expect "adapters beside another base" 1 --resume beside --max-steps 4; err "beside/training/state.safetensors"; err "have been replaced"
+cp "$llama/model.safetensors" base
+expect "and beside the first again" 0 --resume beside --max-steps 4 -q
 expect "from scratch, in half precision, computed twice" 0 "${story[@]}" --model gpt2-mini --init random --tokenizer "$llama" --groups 8 --max-steps 2 --dtype f16 --recompute --out scratch
 grep -q '"n_positions": *32' scratch/config.json && grep -q '"vocab_size": *512' scratch/config.json || report "config.json is the preset's"
 printf 'text\tlabel\n' >table.tsv
@@ -186,11 +211,18 @@ expect "classes of texts" 0 "${story[@]}" --dataset tsv:table.tsv --groups 4 --m
 err "accuracy [0-9.]*% (Matthews correlation -*[0-9.]*) on 4 devices"; last '"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"matthews_plain":[-0-9.e]+,"matthews":'
 grep -q '"LlamaForSequenceClassification"' classes/config.json || report "config.json does not say that it classifies"
 
+# 399 bytes, then characters of three: what is shown ends before the one that does not fit. An escape would be obeyed by a terminal.
+mkdir euro
+{ printf '%*s' 399 '' | tr ' ' Q; for i in 1 2 3 4 5 6 7 8; do printf '\342\202\254'; done; } | tee euro/valid.txt >euro/train.txt
+expect "the first window" 0 "${story[@]}" --dataset text:euro --context 404 --batch 1 --dry-run
+grep -a -q '^first window: "Q\{399\}\.\.\."$' out || report "it does not end with a whole character"
+{ printf 'text\tlabel\n'; for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily \033[2J sees\tgood\nTom\tbad\n'; done; } >escape.tsv
+expect "the first text" 0 "${story[@]}" --dataset tsv:escape.tsv --dry-run; out '^first text: "Lily  \[2J sees"$'
 expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
 out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json
-last '"node":\{"tokens":1024,.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'
+last '"node":\{"tokens":1024,.*"work_bytes":[1-9][0-9.]+,"total_bytes":1[0-9.]{11,},.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'
 
 expect "no tokenizer" 1 --model gpt2-mini --init random --dataset text:text; err "no tokenizer beside gpt2-mini"; err "astra-data tokenizer"
 expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
@@ -201,6 +233,23 @@ expect "texts for a vision transformer" 2 --model tiny --init random --dataset t
 expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for pictures"
 expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
 expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"
+for unit in word gpt2-paper; do
+  expect "$unit of a part" 2 --model story --dataset text:text --context 32 --eval-only --perplexity $unit --eval-samples 2 --stride 1
+  err "--perplexity $unit needs the whole text, of which --eval-samples takes 2 of [0-9]* windows"; silent out
+done
+expect "words of more windows than there are" 0 --model story --dataset text:text --context 32 --eval-only --perplexity word --eval-samples 100000 -q
+expect "adapters of an evaluation" 2 --model story --dataset text:text --context 32 --eval-only --lora 4; err "--lora 4 is for training"
+for kind in "${story[*]}" "${tiny[*]}"; do
+  # shellcheck disable=SC2086
+  expect "a plan of an evaluation" 2 $kind --eval-only --dry-run; err "leave it or --eval-only out"; silent out
+done
+mkdir taken; echo '{}' >taken/tokenizer.json
+for set in text:text tsv:table.tsv; do
+  expect "another tokenizer's directory, $set" 1 "${story[@]}" --dataset $set --groups 4 --max-steps 2 --out taken
+  err "^astra-train: error: --out: taken: its tokenizer.json belongs to another tokenizer"
+  ! grep -q k-means err || report "it clustered before it looked"
+  [ "$(ls taken)" = tokenizer.json ] || report "it left $(ls taken)"
+done
 expect "no such convention" 2 "${story[@]}" --eval-only --perplexity line; err "gpt2-paper"
 printf 'a\0b' >nul.txt
 expect "a NUL byte" 1 "${story[@]}" --dataset text:nul.txt --eval-only; err "nul.txt, line 1: a NUL byte"

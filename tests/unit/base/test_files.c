@@ -226,6 +226,22 @@ static void join_puts_one_slash(void **state) {
   }
 }
 
+static void a_folder_is_itself_or_a_files(void **state) {
+  (void)state;
+  char *joined = files_join(folder, "model.safetensors");
+  const char *cases[][2] = {{folder, folder}, {"file", "."}, {"/file", "/"}, {"no/such/file", "no/such/"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *found = files_folder(cases[i][0]);
+    assert_string_equal(found, cases[i][1]);
+    free(found);
+  }
+  char *found = files_folder(joined);
+  assert_int_equal(strncmp(found, folder, strlen(folder)), 0);
+  assert_string_equal(found + strlen(folder), "/");
+  free(found);
+  free(joined);
+}
+
 static int make_folder(void **state) {
   (void)state;
   return mkdtemp(folder) ? 0 : -1;
@@ -252,6 +268,7 @@ int main(void) {
       cmocka_unit_test(make_dirs_makes_the_whole_path),
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(join_puts_one_slash),
+      cmocka_unit_test(a_folder_is_itself_or_a_files),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

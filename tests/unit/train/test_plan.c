@@ -74,13 +74,58 @@ static void a_node_takes_what_the_paper_says(void **state) {
   options.entries = 1024;
   options.devices[0] = options.devices[1] = 4;
   tiny_check(session_open(&session, &options, SESSION_PLAN));
-  plan_node_make(session.model, 1024, &node);
+  tiny_check(plan_node_make(session.config, 1024, &node));
   assert_true(node.paper_full == 134217728);
   assert_true(node.paper == 35520512);
   assert_true(node.codebooks == 2.0 * 134217728); /* in 32 bits */
   assert_true(node.cache_full == 2 * node.paper_full);
   assert_true(node.cache == 2 * 33554432.0 + 1966080.0); /* own in 32 bits, the same codes */
   assert_true(node.weights > 16e9 && node.weights < 16.2e9);
+  assert_true(node.together == node.weights + node.codebooks + node.cache + node.work);
+  session_close(&session);
+}
+
+/* What the peers would send is not there; places for it are. */
+static Status hear_nothing(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  (void)self, (void)tape, (void)layout, (void)block, (void)site, (void)h;
+  return STATUS_OK;
+}
+static Status take_zeroes(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                          const uint8_t **lost) {
+  (void)self, (void)block, (void)site;
+  *remote = tape_tensor(tape, 3, (int64_t[]){1, layout->remote, TEXT_WIDTH / 2}); /* 2 of 4 heads have keys and values */
+  *lost = NULL;
+  memset((*remote)->value, 0, (size_t)tensor_count(*remote) * sizeof(real));
+  return STATUS_OK;
+}
+
+/* The prompt that a node is planned for, computed on it: the plan says what its tape took. */
+static void a_node_works_in_the_memory_of_its_plan(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_LLAMA);
+  Session session;
+  PlanNode node;
+  TokenLayout layout = {0};
+  Exchange exchange = {hear_nothing, take_zeroes, NULL};
+  static const int32_t ids[TEXT_CONTEXT] = {1, 9, 12};
+  const int64_t counts[] = {8, 8, 8};
+  options.devices[0] = options.devices[1] = 3;
+  tiny_check(session_open(&session, &options, SESSION_EVALUATE));
+  tiny_check(plan_node_make(session.config, TEXT_CONTEXT, &node));
+  tiny_check(layout_build(&layout, TEXT_CONTEXT, 3, counts, NULL, CLASS_NONE, 2));
+  Arena *arena = arena_new((size_t)1 << 30);
+  Tape *tape = tape_new(arena);
+  tape_record(tape, false);
+  int32_t *given = tape_alloc(tape, sizeof ids);
+  assert_non_null(given);
+  memcpy(given, ids, sizeof ids);
+  ModelInput input = {.ids = given, .batch = 1};
+  assert_non_null(model_logits(session.model, tape, model_encode(session.model, tape, &input, &layout, &exchange, MODEL_ROWS_LAST)));
+  assert_true((double)tape_peak_bytes(tape) == node.work);
+  tape_clear(tape);
+  layout_release(&layout);
+  tape_free(tape);
+  arena_free(arena);
   session_close(&session);
 }
 
@@ -113,6 +158,7 @@ int main(void) {
       cmocka_unit_test(no_text_is_needed),
       cmocka_unit_test(frozen_weights_have_no_moments),
       cmocka_unit_test(a_node_takes_what_the_paper_says),
+      cmocka_unit_test(a_node_works_in_the_memory_of_its_plan),
       cmocka_unit_test(a_large_model_is_planned_without_its_memory),
   };
   return cmocka_run_group_tests(tests, make, tiny_remove);

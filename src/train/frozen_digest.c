@@ -13,7 +13,7 @@ static uint64_t add(uint64_t hash, const void *data, size_t bytes) {
 
 static uint64_t add_sampled(uint64_t hash, const uint8_t *data, size_t bytes) {
   if (bytes <= WHOLE) return add(hash, data, bytes);
-  for (size_t page = 0; page < PAGES; page++) hash = add(hash, data + (bytes - PAGE) / (PAGES - 1) * page, PAGE);
+  for (size_t page = 0; page < PAGES; page++) hash = add(hash, data + (bytes - PAGE) * page / (PAGES - 1), PAGE);
   return hash;
 }
 

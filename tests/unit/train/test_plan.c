@@ -154,12 +154,12 @@ static int make(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_large_model_is_planned_without_its_memory), /* first: it looks at the most that the process ever had */
       cmocka_unit_test(no_weights_are_needed),
       cmocka_unit_test(no_text_is_needed),
       cmocka_unit_test(frozen_weights_have_no_moments),
       cmocka_unit_test(a_node_takes_what_the_paper_says),
       cmocka_unit_test(a_node_works_in_the_memory_of_its_plan),
-      cmocka_unit_test(a_large_model_is_planned_without_its_memory),
   };
   return cmocka_run_group_tests(tests, make, tiny_remove);
 }

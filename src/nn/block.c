@@ -78,10 +78,11 @@ static bool begin_sites(const BlockContext *context, Exchange *exchange, Tape *t
   return true;
 }
 
-/* activations: h, or k and v before their rotation. */
+/* activations: h, or k and v before their rotation. A node without others has nobody to show them to. */
 static bool show_sites(const BlockContext *context, Tape *tape, int index, Tensor *const *activations) {
+  bool alone = context->layout->devices == 1 && context->layout->self >= 0;
   if (!begin_sites(context, context->watch, tape, index, activations)) return false;
-  return context->layout->devices == 1 || begin_sites(context, context->exchange, tape, index, activations);
+  return alone || begin_sites(context, context->exchange, tape, index, activations);
 }
 
 /* What the others hold of each site: their quantised tokens and which of them were lost. */

@@ -12,10 +12,9 @@ report() { # WHAT
   failed=1
 }
 
-# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]. `make test` builds what makes it.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
-  [ -x "$maker" ] || make --no-print-directory "$maker" >"$work/make.log" 2>&1 || { cat "$work/make.log"; exit 1; }
   "$maker" "$@" || exit 1
 }
 

@@ -28,6 +28,7 @@ restricted=(
   '^(curl/|archive)' '^src/data/' 'downloads belong to data'
   '^pcre2\.h$' '^src/data/' 'patterns of tokenizers belong to data'
   '^jansson\.h$' '^src/(nn|data|train|infer|cli)/' 'JSON stays out of base, autograd and vq'
+  '^mpi\.h$' '^src/infer/wire/carrier_mpi\.c$' 'MPI belongs to infer/wire/carrier_mpi.c'
   '^openssl/' '^src/(data|infer)/' 'checksums and encryption belong to data and infer'
   '^cmocka\.h$' '^$' 'cmocka belongs to tests'
 )

@@ -121,8 +121,9 @@ static Status start_nodes(Leader *leader) {
     RequestShare most = most_of(leader, d);
     sink.most_payload = request_most_answer_bytes(&leader->setup, &most);
     if (sink.most_payload < WIRE_TEXT) sink.most_payload = WIRE_TEXT;
-    TRY(link_open(&leader->control[d], leader->processes.control[d], d, &sink));
+    int control = leader->processes.control[d];
     leader->processes.control[d] = -1;
+    TRY(link_open(&leader->control[d], control, d, &sink));
   }
   return leader_wait(leader, leader_wait_all, leader->ready);
 }
@@ -171,7 +172,7 @@ static void dismiss(Leader *leader) {
   bool idle = leader_under_way(leader) == 0;
   for (int d = 0; leader->control && d < leader->nodes; d++) {
     Link *link = &leader->control[d];
-    bool told = idle && link->fd >= 0 && link_send(link, leader->bye, WIRE_HEADER) == STATUS_OK;
+    bool told = idle && link_is_open(link) && link_send(link, leader->bye, WIRE_HEADER) == STATUS_OK;
     if (told) links_step(&link, 1, 0);
     link_close(link);
   }

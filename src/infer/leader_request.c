@@ -35,13 +35,7 @@ Status leader_request_send(Leader *leader, LeaderRequest *slot) {
 LeaderRequest *leader_request_oldest(Leader *leader) { return &leader->requests[(leader->collected + 1) & 1]; }
 
 static void add_totals(Leader *leader, const NodeStatistics *nodes) {
-  for (int d = 0; d < leader->nodes; d++) {
-    NodeStatistics *sum = &leader->totals[d];
-    sum->compute += nodes[d].compute, sum->quantise += nodes[d].quantise;
-    sum->send += nodes[d].send, sum->wait += nodes[d].wait;
-    sum->bytes_sent += nodes[d].bytes_sent, sum->bytes_received += nodes[d].bytes_received;
-    sum->messages_sent += nodes[d].messages_sent, sum->messages_received += nodes[d].messages_received;
-  }
+  for (int d = 0; d < leader->nodes; d++) wire_add_statistics(&leader->totals[d], &nodes[d]);
 }
 
 typedef Status Take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);

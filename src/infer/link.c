@@ -1,7 +1,6 @@
-/* Whole messages over non-blocking stream sockets. Shapes, models and meaning are the owner's (network.c, node.c, leader.c). */
+/* Whole messages over non-blocking channels. Shapes, models and meaning are the owner's (network.c, node.c, leader.c). */
 #include "infer/link.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -9,24 +8,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void link_clear(Link *link) {
-  memset(link, 0, sizeof *link);
-  link->fd = -1;
+void link_clear(Link *link) { memset(link, 0, sizeof *link); }
+
+bool link_is_open(const Link *link) { return link->channel != NULL; }
+
+void link_open_channel(Link *link, Channel *channel, int peer, const LinkSink *sink) {
+  link_clear(link);
+  link->channel = channel;
+  link->peer = peer;
+  link->sink = *sink;
 }
 
 Status link_open(Link *link, int fd, int peer, const LinkSink *sink) {
+  Channel *channel;
   link_clear(link);
-  int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return status_set(STATUS_IO, "cannot prepare a socket: %s", strerror(errno));
-  link->fd = fd;
-  link->peer = peer;
-  link->sink = *sink;
+  TRY(channel_plain(&channel, fd));
+  link_open_channel(link, channel, peer, sink);
   return STATUS_OK;
 }
 
 void link_close(Link *link) {
-  if (link->fd >= 0) close(link->fd);
-  link->fd = -1;
+  channel_free(link->channel);
+  link->channel = NULL;
   link->queued = 0;
 }
 
@@ -54,7 +57,7 @@ static Status fail(Link *link, Status code) {
 }
 
 Status link_send(Link *link, const uint8_t *message, size_t size) {
-  if (link->fd < 0) return fail(link, status_set(STATUS_PEER, "the connection is closed"));
+  if (!link_is_open(link)) return fail(link, status_set(STATUS_PEER, "the connection is closed"));
   if (link->queued == LINK_QUEUE)
     return fail(link, status_set(STATUS_PEER, "does not take messages any more (%d are waiting)", LINK_QUEUE));
   int place = (link->first + link->queued++) % LINK_QUEUE;
@@ -65,11 +68,11 @@ Status link_send(Link *link, const uint8_t *message, size_t size) {
 
 int link_pending(const Link *link) { return link->queued; }
 
-/* Writes until all is out or the system takes no more. MSG_NOSIGNAL: a vanished peer is an error code, not a SIGPIPE. */
+/* Writes until all is out or the channel takes no more. */
 static Status write_some(Link *link) {
   while (link->queued) {
     size_t left = link->queue[link->first].size - link->written;
-    ssize_t n = send(link->fd, link->queue[link->first].bytes + link->written, left, MSG_NOSIGNAL);
+    ssize_t n = channel_write(link->channel, link->queue[link->first].bytes + link->written, left);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return fail(link, status_set(STATUS_PEER, "closed the connection"));
@@ -109,7 +112,7 @@ static Status read_once(Link *link, bool *more) {
   bool head = !header_complete(link);
   size_t wanted = head ? WIRE_HEADER - link->got : WIRE_HEADER + (size_t)link->header.bytes - link->got;
   uint8_t *to = head ? link->head + link->got : link->payload + (link->got - WIRE_HEADER);
-  ssize_t n = recv(link->fd, to, wanted, 0);
+  ssize_t n = channel_read(link->channel, to, wanted);
   *more = n > 0 || (n < 0 && errno == EINTR);
   if (n == 0 || (n < 0 && errno == ECONNRESET)) return fail(link, status_set(STATUS_PEER, "closed the connection"));
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return STATUS_OK;
@@ -123,7 +126,7 @@ static bool message_complete(const Link *link) { return link->payload && link->g
 
 static Status read_some(Link *link) {
   bool more = true;
-  while (more && link->fd >= 0) {
+  while (more && link_is_open(link)) {
     if (held_back(link)) TRY(place_payload(link));
     if (held_back(link)) return STATUS_OK;
     if (!message_complete(link)) TRY(read_once(link, &more));
@@ -134,18 +137,19 @@ static Status read_some(Link *link) {
 }
 
 /* What to wait for. A link that is held back is polled for sending and for a hang-up only. */
-static short wanted_events(const Link *link) { return (short)((held_back(link) ? 0 : POLLIN) | (link->queued ? POLLOUT : 0)); }
+static short wanted_events(const Link *link) { return channel_events(link->channel, !held_back(link), link->queued > 0); }
 
 static Status move(Link *link, short events) {
   if (events & POLLNVAL) return fail(link, status_set(STATUS_IO, "its socket is not open"));
-  if (link->queued && (events & (POLLOUT | POLLERR))) TRY(write_some(link));
+  if (link->queued && channel_may_write(link->channel, events)) TRY(write_some(link));
   /* A peer that hung up may have left messages behind: read first. */
-  if (events & (POLLIN | POLLHUP | POLLERR)) TRY(read_some(link));
+  if (channel_may_read(link->channel, events)) TRY(read_some(link));
   if ((events & POLLHUP) && held_back(link)) return fail(link, status_set(STATUS_PEER, "closed the connection"));
   return STATUS_OK;
 }
 
-/* A link that was held back and may go on: what had come by then is taken now, for no event will tell of it. *moved: something was. */
+/* A link that was held back, or whose channel holds bytes: what had come by then is taken now, for no event will tell of it. *moved:
+ * something was. */
 static Status resume(Link *link, bool *moved) {
   uint64_t before = link->received.bytes + link->received.messages;
   TRY(read_some(link));
@@ -159,9 +163,9 @@ Status links_step(Link *const *links, int count, double seconds) {
   if (count > LINKS_MOST) return status_set(STATUS_BAD_VALUE, "%d links, at most %d are possible", count, LINKS_MOST);
   for (int i = 0; i < count; i++) {
     Link *link = links[i];
-    if (link && link->fd >= 0 && held_back(link)) TRY(resume(link, &moved));
-    bool open = link && link->fd >= 0;
-    waiting[i] = (struct pollfd){.fd = open ? link->fd : -1, .events = open ? wanted_events(link) : 0};
+    if (link && link_is_open(link) && (held_back(link) || channel_pending(link->channel))) TRY(resume(link, &moved));
+    bool open = link && link_is_open(link);
+    waiting[i] = (struct pollfd){.fd = open ? channel_fd(link->channel) : -1, .events = open ? wanted_events(link) : 0};
   }
   int ready = poll(waiting, (nfds_t)count, moved || seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000));
   if (ready < 0 && errno != EINTR) return status_set(STATUS_IO, "cannot wait for messages: %s", strerror(errno));

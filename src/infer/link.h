@@ -1,4 +1,4 @@
-/* One stream socket to a peer (a UNIX or TCP socket), non-blocking, with buffered sending and receiving of whole messages.
+/* Whole messages over one channel to a peer (plain or secured, control/channel.h), with buffered sending and receiving.
  *
  * Sending never copies: link_send queues a finished message that stays the caller's and must not change until link_pending says that
  * it has left. Receiving never allocates: the owner is asked where a payload belongs as soon as its header has been checked.
@@ -6,6 +6,7 @@
  * messages still make progress. One thread per set of links. */
 #ifndef INFER_LINK_H
 #define INFER_LINK_H
+#include "infer/control/channel.h"
 #include "infer/wire.h"
 #include <stdbool.h>
 
@@ -28,8 +29,8 @@ typedef struct LinkCount {
 enum { LINK_QUEUE = 8, LINKS_MOST = WIRE_NODES + 1 };
 
 struct Link {
-  int fd;   /* -1: not open */
-  int peer; /* node, or -1: the leader */
+  Channel *channel; /* NULL: not open */
+  int peer;         /* node, or -1: the leader */
   LinkSink sink;
   LinkCount sent, received; /* as they passed the socket, headers included */
   Status status;            /* of the first failure; the link is closed then */
@@ -47,10 +48,12 @@ struct Link {
   size_t got;       /* bytes of header and payload so far */
 };
 
-/* Takes over a connected stream socket and makes it non-blocking. peer: node number or -1 for the leader. */
+/* Takes over a connected stream socket, as a plain channel; closed also when it fails. peer: node number or -1 for the leader. */
 Status link_open(Link *link, int fd, int peer, const LinkSink *sink);
+void link_open_channel(Link *link, Channel *channel, int peer, const LinkSink *sink); /* the same over one whose handshake is over */
+bool link_is_open(const Link *link);
 void link_close(Link *link); /* idempotent; a zeroed link needs link_clear first */
-void link_clear(Link *link); /* fd = -1, nothing queued */
+void link_clear(Link *link); /* not open, nothing queued */
 
 /* A connected pair of sockets. */
 Status link_pair(int fd[2]);

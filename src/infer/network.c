@@ -131,7 +131,7 @@ static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int 
   int late;
   patience_start(&patience, net->setup.timeout, bytes_moved(net), clock_now());
   while ((late = first_waiting(net, waiting, sequence, site)) >= 0) {
-    if (net->peers[late].link.fd < 0) return accuse(net, late, status_set(STATUS_PEER, "node %d: the connection is closed", late));
+    if (!link_is_open(&net->peers[late].link)) return accuse(net, late, status_set(STATUS_PEER, "node %d: the connection is closed", late));
     if (over)
       return accuse(net, late,
                     status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", late, net->setup.timeout));

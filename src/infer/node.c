@@ -67,7 +67,7 @@ Status node_send(Node *node, uint8_t *message, WireHeader header) {
 /* A sign of life: one that is still on its way does for both. Its failure shows at the next step of the links. */
 void node_report_progress(void *context, int block) {
   Node *node = context;
-  if (node->control.fd < 0 || link_pending(&node->control)) return;
+  if (!link_is_open(&node->control) || link_pending(&node->control)) return;
   node_send(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
 }
 
@@ -98,7 +98,11 @@ void node_finish_statistics(Node *node) {
   s->bytes_received = after.received.bytes - before.received.bytes;
   s->messages_sent = after.sent.messages - before.sent.messages;
   s->messages_received = after.received.messages - before.received.messages;
-  s->compute = fmax(0, clock_now() - node->began - s->quantise - s->send - s->wait);
+  s->payload_sent = s->bytes_sent - WIRE_HEADER * s->messages_sent;
+  s->coded_bits = s->packed_bits = 8 * s->payload_sent;
+  s->parts = node->networked ? (uint64_t)node->network.setup.blocks : 0;
+  s->elapsed = clock_now() - node->began;
+  s->compute = fmax(0, s->elapsed - s->quantise - s->send - s->wait);
   node->counted = true;
 }
 
@@ -251,7 +255,7 @@ static void confess(Node *node) {
   memcpy(node->error + WIRE_HEADER, text, length);
   int accused = node->networked ? node->network.accused : -1;
   double until = clock_now() + linger_seconds;
-  if (node->control.fd < 0) return;
+  if (!link_is_open(&node->control)) return;
   WireHeader header = {.kind = WIRE_ERROR, .request = node->answered + 1, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length};
   Status status = node_send(node, node->error, header);
   while (status == STATUS_OK && !node->stop && clock_now() < until) status = links_step(&(Link *){&node->control}, 1, 1);
@@ -279,7 +283,7 @@ int node_run(const NodeSetup *setup, int self, int control, const int *sockets) 
   if (status == STATUS_OK) status = start(&node, sockets);
   if (status == STATUS_OK) status = serve(&node);
   /* The leader is gone: so is the reason to be here. */
-  bool failed = status != STATUS_OK && node.control.fd >= 0;
+  bool failed = status != STATUS_OK && link_is_open(&node.control);
   if (failed) confess(&node);
   release(&node);
   return failed ? 1 : 0;

@@ -175,7 +175,7 @@ static Status send_token(Node *node, uint32_t request, uint32_t number) {
 
 static bool is_stopped(Node *node, uint32_t request) {
   links_step(&(Link *){&node->control}, 1, 0); /* its failure shows where it is next waited for */
-  return node->stop || node->text.stopped == request || node->control.fd < 0;
+  return node->stop || node->text.stopped == request || !link_is_open(&node->control);
 }
 
 /* Draws, sends, and goes on from what was drawn, until an end. */

@@ -1,6 +1,7 @@
 /* Headers and arrays of the wire format, byte by byte: the host's byte order and padding never show. */
 #include "infer/wire.h"
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 void wire_put_u32(uint8_t *bytes, uint32_t value) {
@@ -78,29 +79,35 @@ const char *wire_kind_name(uint8_t kind) {
 }
 
 void wire_pack_statistics(const NodeStatistics *s, uint8_t bytes[WIRE_STATISTICS]) {
-  const double seconds[4] = {s->compute, s->quantise, s->send, s->wait};
-  const uint64_t counts[4] = {s->bytes_sent, s->bytes_received, s->messages_sent, s->messages_received};
-  for (int i = 0; i < 4; i++) {
-    wire_put_double(bytes + 8 * i, seconds[i]);
-    wire_put_u64(bytes + 32 + 8 * i, counts[i]);
-  }
+#define WIRE_PUT(name) wire_put_double(bytes, s->name), bytes += 8;
+  WIRE_SECONDS(WIRE_PUT)
+#undef WIRE_PUT
+#define WIRE_PUT(name) wire_put_u64(bytes, s->name), bytes += 8;
+  WIRE_COUNTS(WIRE_PUT)
+#undef WIRE_PUT
 }
 
+static bool is_time(double seconds) { return isfinite(seconds) && seconds >= 0; }
+
 Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *s) {
-  double seconds[4];
-  for (int i = 0; i < 4; i++) {
-    seconds[i] = wire_get_double(bytes + 8 * i);
-    if (!isfinite(seconds[i]) || seconds[i] < 0) return status_set(STATUS_BAD_VALUE, "statistics with a time that is no time");
-  }
-  *s = (NodeStatistics){.compute = seconds[0],
-                        .quantise = seconds[1],
-                        .send = seconds[2],
-                        .wait = seconds[3],
-                        .bytes_sent = wire_get_u64(bytes + 32),
-                        .bytes_received = wire_get_u64(bytes + 40),
-                        .messages_sent = wire_get_u64(bytes + 48),
-                        .messages_received = wire_get_u64(bytes + 56)};
+  NodeStatistics read;
+  bool times = true;
+#define WIRE_GET(name) read.name = wire_get_double(bytes), bytes += 8, times = times && is_time(read.name);
+  WIRE_SECONDS(WIRE_GET)
+#undef WIRE_GET
+#define WIRE_GET(name) read.name = wire_get_u64(bytes), bytes += 8;
+  WIRE_COUNTS(WIRE_GET)
+#undef WIRE_GET
+  if (!times) return status_set(STATUS_BAD_VALUE, "statistics with a time that is no time");
+  *s = read;
   return STATUS_OK;
+}
+
+void wire_add_statistics(NodeStatistics *sum, const NodeStatistics *more) {
+#define WIRE_ADD(name) sum->name += more->name;
+  WIRE_SECONDS(WIRE_ADD)
+  WIRE_COUNTS(WIRE_ADD)
+#undef WIRE_ADD
 }
 
 static void put_float(uint8_t *bytes, float value) {

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 1, WIRE_HEADER = 24 };
-enum { WIRE_STATISTICS = 64, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
+enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 2, WIRE_HEADER = 24 };
+enum { WIRE_STATISTICS = 160, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
 
 #define WIRE_KINDS(X)                                                                                                                      \
@@ -49,11 +49,41 @@ typedef struct WireHeader {
 
 enum { WIRE_LEADER = 255 };
 
-/* What a node says of one request, WIRE_STATISTICS bytes on the wire. Seconds of wall time. */
+/* What a node says of one request, WIRE_STATISTICS bytes on the wire: seconds of wall time, then counts. One list each makes the struct,
+ * its bytes and its sums. */
+#define WIRE_SECONDS(X)                                                                                                                    \
+  X(compute)                                                                                                                               \
+  X(quantise) /* nearest codewords, packing, unpacking, look-up */                                                                         \
+  X(send)                                                                                                                                  \
+  X(wait)    /* for others with nothing else to do */                                                                                      \
+  X(span)    /* from a block's first send to its last arrival, summed over blocks; 0 where nobody measures it */                           \
+  X(elapsed) /* of the whole request */                                                                                                    \
+  X(tables)  /* sums of keys and values from tables, part of quantise */
+#define WIRE_COUNTS(X)                                                                                                                     \
+  X(bytes_sent) /* on the links between nodes, headers included */                                                                         \
+  X(bytes_received)                                                                                                                        \
+  X(payload_sent)  /* headers left out */                                                                                                  \
+  X(messages_sent) /* or packets */                                                                                                        \
+  X(messages_received)                                                                                                                     \
+  X(lost)   /* packets that were sent and never came */                                                                                    \
+  X(late)   /* packets that were given up */                                                                                               \
+  X(masked) /* tokens that were not there, summed over blocks and samples */                                                               \
+  X(resent)                                                                                                                                \
+  X(recovered)   /* packets repaired from others */                                                                                        \
+  X(coded_bits)  /* of codes, as they were sent */                                                                                         \
+  X(packed_bits) /* of the same codes without entropy coding */                                                                            \
+  X(parts)       /* that blocks were cut into, summed over blocks */
+
 typedef struct NodeStatistics {
-  double compute, quantise, send, wait;
-  uint64_t bytes_sent, bytes_received, messages_sent, messages_received; /* on the links between nodes, headers included */
+#define WIRE_SECONDS_FIELD(name) double name;
+#define WIRE_COUNTS_FIELD(name)  uint64_t name;
+  WIRE_SECONDS(WIRE_SECONDS_FIELD)
+  WIRE_COUNTS(WIRE_COUNTS_FIELD)
+#undef WIRE_SECONDS_FIELD
+#undef WIRE_COUNTS_FIELD
 } NodeStatistics;
+
+void wire_add_statistics(NodeStatistics *sum, const NodeStatistics *more);
 
 void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]);
 Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload,

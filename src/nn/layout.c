@@ -159,6 +159,30 @@ void layout_release(TokenLayout *layout) {
   memset(layout, 0, sizeof *layout);
 }
 
+/* Where part `part` of `count` tokens begins. */
+static int64_t part_begin(int64_t count, int parts, int part) {
+  int64_t rest = count % parts;
+  return count / parts * part + (part < rest ? part : rest);
+}
+
+/* `ahead` rows stand before the tokens and belong to part 0. */
+static void cut(int64_t ahead, int64_t tokens, int parts, int part, int64_t *first, int64_t *count) {
+  *first = part == 0 ? 0 : ahead + part_begin(tokens, parts, part);
+  *count = ahead + part_begin(tokens, parts, part + 1) - *first;
+}
+
+void layout_part_shared(const TokenLayout *layout, int device, int parts, int part, int64_t *first, int64_t *count) {
+  int64_t shared = device < layout->devices ? layout->device_shared[device + 1] - layout->device_shared[device] : 0;
+  int64_t ahead = shared > 0 && device == 0 && layout->class_token == CLASS_SINGLE;
+  cut(ahead, shared - ahead, parts, part, first, count);
+}
+
+void layout_part(const TokenLayout *layout, int parts, int part, int64_t *first, int64_t *rows, int64_t *first_shared, int64_t *shared) {
+  int64_t tokens = layout->rows - layout->class_rows;
+  cut(layout->class_rows, tokens, parts, part, first, rows);
+  cut(layout->shared_rows - tokens, tokens, parts, part, first_shared, shared);
+}
+
 void layout_even_counts(int64_t tokens, int devices, int64_t *counts) {
   for (int d = 0; d < devices; d++) counts[d] = tokens / devices + (d < tokens % devices);
 }

@@ -60,6 +60,14 @@ Status layout_build_chosen(TokenLayout *layout, int64_t tokens, const int32_t *c
 
 void layout_release(TokenLayout *layout);
 
+/* Part `part` of `parts` of what a device shares: rows [*first, *first + *count) of its part of the shared sequence. Content tokens are cut
+ * as evenly as can be, the first parts taking the rest; a class token that is shared is in part 0. The same on all processes. */
+void layout_part_shared(const TokenLayout *layout, int device, int parts, int part, int64_t *first, int64_t *count);
+
+/* The same of the rows of a node (self >= 0): rows [*first, *first + *rows), the class token's in part 0, and where the shared ones among
+ * them lie in shared_row: [*first_shared, *first_shared + *shared). A layout without rows has empty parts. */
+void layout_part(const TokenLayout *layout, int parts, int part, int64_t *first, int64_t *rows, int64_t *first_shared, int64_t *shared);
+
 /* T tokens over N devices as evenly as can be, the first ones taking the rest. counts [devices]. */
 void layout_even_counts(int64_t tokens, int devices, int64_t *counts);
 

@@ -27,7 +27,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
 }
 
 static Status plan_prompt(Model *model, Tape *tape, const TokenLayout *layout, double *bytes) {
-  Silence silence = {{begin, finish, NULL}, config_site_width(model_config(model))};
+  Silence silence = {{.begin = begin, .finish = finish}, config_site_width(model_config(model))};
   tape_record(tape, false);
   tape_plan(tape, true);
   int32_t *ids = tape_alloc(tape, (size_t)layout->tokens * sizeof *ids);

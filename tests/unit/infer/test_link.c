@@ -1,11 +1,10 @@
-/* Messages over a stream: in pieces, in both directions at once, held back, refused, cut off. */
+/* Messages over a channel, plain or secured: in pieces, in both directions at once, held back, refused, cut off. */
 #include "base/clock.h"
 #include "infer/link.h"
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { LONG = 1 << 20 };
 
@@ -34,11 +33,42 @@ static Status deliver(void *context, Link *link, const WireHeader *header, uint8
   return STATUS_OK;
 }
 
-static void open_end(End *end, int fd, int peer) {
+static void shake(Channel *a, Channel *b) {
+  bool done[2] = {false, false};
+  for (int turn = 0; turn < 10 && !(done[0] && done[1]); turn++) {
+    assert_int_equal(channel_step(a, &done[0]), STATUS_OK);
+    assert_int_equal(channel_step(b, &done[1]), STATUS_OK);
+  }
+  assert_true(done[0] && done[1]);
+}
+
+/* Both ends of a channel. */
+static void open_channels(void **state, Channel *ends[2]) {
+  const bool secured = *(bool *)*state;
+  int fd[2];
+  assert_int_equal(link_pair(fd), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    Status status = secured ? channel_tls(&ends[i], fd[i], i ? CHANNEL_ANSWERS : CHANNEL_DIALS, NULL) : channel_plain(&ends[i], fd[i]);
+    assert_int_equal(status, STATUS_OK);
+  }
+  shake(ends[0], ends[1]);
+}
+
+static void open_link(End *end, Channel *channel, int peer) {
   LinkSink sink = {end, LONG, place, deliver};
   *end = (End){.buffer = malloc(LONG)};
-  assert_int_equal(link_open(&end->link, fd, peer, &sink), STATUS_OK);
+  link_open_channel(&end->link, channel, peer, &sink);
 }
+
+/* A link, and the other end of its channel. */
+static Channel *open_end(void **state, End *end, int peer) {
+  Channel *ends[2];
+  open_channels(state, ends);
+  open_link(end, ends[0], peer);
+  return ends[1];
+}
+
+static void put(Channel *to, const uint8_t *bytes, size_t size) { assert_int_equal(channel_write(to, bytes, size), (ssize_t)size); }
 
 static void close_end(End *end) {
   link_close(&end->link);
@@ -56,36 +86,33 @@ static uint8_t *make_message(uint32_t bytes, uint8_t salt, uint32_t request) {
 static Status step(Link *link, double seconds) { return links_step(&link, 1, seconds); }
 
 static void one_byte_at_a_time(void **state) {
-  (void)state;
-  int fd[2];
   End end;
   uint8_t *message = make_message(50, 7, 1);
-  assert_int_equal(link_pair(fd), STATUS_OK);
-  open_end(&end, fd[0], 1);
+  Channel *other = open_end(state, &end, 1);
   for (size_t i = 0; i < WIRE_HEADER + 50; i++) {
     assert_int_equal(end.delivered, 0);
-    assert_int_equal(write(fd[1], message + i, 1), 1);
+    put(other, message + i, 1);
     assert_int_equal(step(&end.link, 1), STATUS_OK);
   }
   assert_int_equal(end.delivered, 1);
   assert_memory_equal(end.buffer, message + WIRE_HEADER, 50);
   assert_int_equal(end.link.received.bytes, WIRE_HEADER + 50);
   assert_int_equal(end.link.received.messages, 1);
-  close(fd[1]);
+  channel_free(other);
   close_end(&end);
   free(message);
 }
 
 /* Both ends have more to say than the socket buffers hold: neither may wait for the other to read first. */
 static void full_buffers_both_ways(void **state) {
-  (void)state;
-  int fd[2], small = 4096;
+  int small = 4096;
+  Channel *ends[2];
   End a, b;
   uint8_t *from_a = make_message(LONG, 1, 1), *from_b = make_message(LONG - 1, 2, 2);
-  assert_int_equal(link_pair(fd), STATUS_OK);
-  for (int i = 0; i < 2; i++) setsockopt(fd[i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-  open_end(&a, fd[0], 1);
-  open_end(&b, fd[1], 0);
+  open_channels(state, ends);
+  for (int i = 0; i < 2; i++) setsockopt(channel_fd(ends[i]), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  open_link(&a, ends[0], 1);
+  open_link(&b, ends[1], 0);
   assert_int_equal(link_send(&a.link, from_a, WIRE_HEADER + LONG), STATUS_OK);
   assert_int_equal(link_send(&b.link, from_b, WIRE_HEADER + LONG - 1), STATUS_OK);
   assert_int_equal(step(&a.link, 0), STATUS_OK);
@@ -106,14 +133,11 @@ static void full_buffers_both_ways(void **state) {
 }
 
 static void a_held_back_peer_waits_without_spinning(void **state) {
-  (void)state;
-  int fd[2];
   End end;
   uint8_t *message = make_message(100, 3, 1);
-  assert_int_equal(link_pair(fd), STATUS_OK);
-  open_end(&end, fd[0], 1);
+  Channel *other = open_end(state, &end, 1);
   end.full = true;
-  assert_int_equal(write(fd[1], message, WIRE_HEADER + 100), WIRE_HEADER + 100);
+  put(other, message, WIRE_HEADER + 100);
   assert_int_equal(step(&end.link, 1), STATUS_OK);
   double start = clock_now();
   assert_int_equal(step(&end.link, 0.1), STATUS_OK);
@@ -125,39 +149,33 @@ static void a_held_back_peer_waits_without_spinning(void **state) {
   assert_true(clock_now() - start < 10); /* what was held back has moved: that is an event, though no byte came just now */
   assert_int_equal(end.delivered, 1);
   assert_memory_equal(end.buffer, message + WIRE_HEADER, 100);
-  close(fd[1]);
+  channel_free(other);
   close_end(&end);
   free(message);
 }
 
 static void messages_before_a_hang_up_still_count(void **state) {
-  (void)state;
-  int fd[2];
   End end;
   uint8_t *message = make_message(10, 3, 1);
-  assert_int_equal(link_pair(fd), STATUS_OK);
-  open_end(&end, fd[0], 5);
-  assert_int_equal(write(fd[1], message, WIRE_HEADER + 10), WIRE_HEADER + 10);
-  close(fd[1]);
+  Channel *other = open_end(state, &end, 5);
+  put(other, message, WIRE_HEADER + 10);
+  channel_free(other);
   assert_int_equal(step(&end.link, 1), STATUS_PEER);
   assert_int_equal(end.delivered, 1);
   assert_string_equal(status_message(), "node 5: closed the connection");
   assert_int_equal(end.link.status, STATUS_PEER);
-  assert_int_equal(end.link.fd, -1);
+  assert_false(link_is_open(&end.link));
   assert_int_equal(link_send(&end.link, message, WIRE_HEADER), STATUS_PEER);
   close_end(&end);
   free(message);
 }
 
 static void cut_off_in_a_message(void **state) {
-  (void)state;
-  int fd[2];
   End end;
   uint8_t *message = make_message(10, 3, 1);
-  assert_int_equal(link_pair(fd), STATUS_OK);
-  open_end(&end, fd[0], -1);
-  assert_int_equal(write(fd[1], message, WIRE_HEADER + 9), WIRE_HEADER + 9);
-  close(fd[1]);
+  Channel *other = open_end(state, &end, -1);
+  put(other, message, WIRE_HEADER + 9);
+  channel_free(other);
   assert_int_equal(step(&end.link, 1), STATUS_PEER);
   assert_int_equal(end.delivered, 0);
   assert_string_equal(status_message(), "the leader: closed the connection");
@@ -166,47 +184,44 @@ static void cut_off_in_a_message(void **state) {
 }
 
 static void hostile_headers_close_the_link(void **state) {
-  (void)state;
   for (int fault = 0; fault < 3; fault++) {
-    int fd[2];
     End end;
     uint8_t *message = make_message(10, 3, 1);
-    assert_int_equal(link_pair(fd), STATUS_OK);
-    open_end(&end, fd[0], 2);
+    Channel *other = open_end(state, &end, 2);
     if (fault == 0) message[0] ^= 1;                                                          /* magic */
     if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_CODES, .bytes = LONG + 1}, message); /* too long */
     if (fault == 2) end.refuse = true;                                                        /* the owner */
-    assert_int_equal(write(fd[1], message, WIRE_HEADER), WIRE_HEADER);
+    put(other, message, WIRE_HEADER);
     assert_int_equal(step(&end.link, 1), STATUS_BAD_VALUE);
     assert_non_null(strstr(status_message(), "node 2: "));
-    assert_int_equal(end.link.fd, -1);
-    close(fd[1]);
+    assert_false(link_is_open(&end.link));
+    channel_free(other);
     close_end(&end);
     free(message);
   }
 }
 
 static void the_queue_has_an_end(void **state) {
-  (void)state;
-  int fd[2];
   End end;
   uint8_t *message = make_message(LONG, 3, 1);
-  assert_int_equal(link_pair(fd), STATUS_OK);
-  open_end(&end, fd[0], 2);
+  Channel *other = open_end(state, &end, 2);
   for (int i = 0; i < LINK_QUEUE; i++) assert_int_equal(link_send(&end.link, message, WIRE_HEADER + LONG), STATUS_OK);
   assert_int_equal(link_send(&end.link, message, WIRE_HEADER + LONG), STATUS_PEER);
-  close(fd[1]);
+  channel_free(other);
   close_end(&end);
   free(message);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_byte_at_a_time),
-                                     cmocka_unit_test(full_buffers_both_ways),
-                                     cmocka_unit_test(a_held_back_peer_waits_without_spinning),
-                                     cmocka_unit_test(messages_before_a_hang_up_still_count),
-                                     cmocka_unit_test(cut_off_in_a_message),
-                                     cmocka_unit_test(hostile_headers_close_the_link),
-                                     cmocka_unit_test(the_queue_has_an_end)};
+  static bool plain = false, secured = true;
+#define BOTH(test)                                                                                                                         \
+  {#test ", plain", test, NULL, NULL, &plain}, { #test ", secured", test, NULL, NULL, &secured }
+  const struct CMUnitTest tests[] = {BOTH(one_byte_at_a_time),
+                                     BOTH(full_buffers_both_ways),
+                                     BOTH(a_held_back_peer_waits_without_spinning),
+                                     BOTH(messages_before_a_hang_up_still_count),
+                                     BOTH(cut_off_in_a_message),
+                                     BOTH(hostile_headers_close_the_link),
+                                     BOTH(the_queue_has_an_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static void round_trip(void **state) {
 
 static void layout_is_the_documented_one(void **state) {
   (void)state;
-  const uint8_t expected[WIRE_HEADER] = {0x53, 0x54, 0x52, 0x41, 1,    3,    3,    11,   1,    1,    0, 0,
+  const uint8_t expected[WIRE_HEADER] = {0x53, 0x54, 0x52, 0x41, 2,    3,    3,    11,   1,    1,    0, 0,
                                          0x04, 0x03, 0x02, 0x01, 0xD0, 0xC0, 0xB0, 0xA0, 0x03, 0x02, 1, 0};
   uint8_t bytes[WIRE_HEADER];
   wire_pack(&sample, bytes);
@@ -43,7 +43,7 @@ static void every_malformed_field_is_refused(void **state) {
   const struct {
     int offset;
     uint8_t value;
-  } faults[] = {{0, 0}, {3, 0},    {4, 2},  {4, 0},  {5, 0},  {5, WIRE_KIND_END}, {5, 255},
+  } faults[] = {{0, 0}, {3, 0},    {4, 1},  {4, 0},  {5, 0},  {5, WIRE_KIND_END}, {5, 255},
                 {9, 2}, {9, 0x81}, {10, 1}, {11, 1}, {22, 2}, {23, 0xFF}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     uint8_t bytes[WIRE_HEADER];
@@ -65,12 +65,20 @@ static void length_limit_is_exact(void **state) {
 
 static void statistics_round_trip(void **state) {
   (void)state;
-  const NodeStatistics sent = {1.25, 0.5, 0, 1e-9, 1, UINT64_MAX, 3, 1ULL << 40};
+  const NodeStatistics sent = {1.25, 0.5, 0, 1e-9, 3, 4, 5, 1, UINT64_MAX, 3, 1ULL << 40, 6, 7, 8, 9, 10, 11, 12, 13, 14};
   NodeStatistics got;
   uint8_t bytes[WIRE_STATISTICS];
   wire_pack_statistics(&sent, bytes);
   assert_int_equal(wire_parse_statistics(bytes, &got), STATUS_OK);
   assert_memory_equal(&sent, &got, sizeof sent);
+}
+
+static void statistics_add_up(void **state) {
+  (void)state;
+  NodeStatistics sum = {.wait = 1.5, .elapsed = 2, .lost = 3, .parts = 1};
+  wire_add_statistics(&sum, &(NodeStatistics){.wait = 0.25, .elapsed = 1, .bytes_sent = 9, .lost = 4, .parts = 12});
+  assert_true(sum.wait == 1.75 && sum.elapsed == 3 && sum.compute == 0);
+  assert_true(sum.bytes_sent == 9 && sum.lost == 7 && sum.parts == 13 && sum.late == 0);
 }
 
 static void times_that_are_no_times_are_refused(void **state) {
@@ -102,6 +110,7 @@ int main(void) {
                                      cmocka_unit_test(every_malformed_field_is_refused),
                                      cmocka_unit_test(length_limit_is_exact),
                                      cmocka_unit_test(statistics_round_trip),
+                                     cmocka_unit_test(statistics_add_up),
                                      cmocka_unit_test(times_that_are_no_times_are_refused),
                                      cmocka_unit_test(reals_are_little_endian_float32)};
   return cmocka_run_group_tests(tests, NULL, NULL);

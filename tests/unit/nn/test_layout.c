@@ -308,6 +308,40 @@ static void remote_tokens_and_the_last(void **state) {
   layout_release(&layout);
 }
 
+/* Parts tile a node's rows and what it shares; both kinds of pieces belong together, and every process cuts alike. */
+static void parts_tile_the_rows(void **state) {
+  (void)state;
+  static const ClassToken kinds[] = {CLASS_DISTRIBUTED, CLASS_SINGLE, CLASS_NONE};
+  const int64_t counts[] = {5, 1, 7};
+  TokenLayout layout = {0}, other = {0};
+  for (int k = 0; k < 3; k++) {
+    for (int self = 0; self < 3; self++) {
+      assert_int_equal(layout_build(&layout, 13, 3, counts, NULL, kinds[k], self), STATUS_OK);
+      assert_int_equal(layout_build(&other, 13, 3, counts, NULL, kinds[k], (self + 1) % 3), STATUS_OK);
+      for (int parts = 1; parts <= 9; parts++) {
+        int64_t at = 0, shared_at = 0, most = 0, least = 13;
+        for (int p = 0; p < parts; p++) {
+          int64_t first, rows, first_shared, shared, there, count;
+          layout_part(&layout, parts, p, &first, &rows, &first_shared, &shared);
+          assert_true(first == at && first_shared == shared_at && rows >= 0 && shared >= 0);
+          at += rows, shared_at += shared;
+          for (int64_t i = first_shared; i < first_shared + shared; i++) assert_in_range(layout.shared_row[i], first, first + rows - 1);
+          layout_part_shared(&other, self, parts, p, &there, &count);
+          assert_true(there == first_shared && count == shared);
+          int64_t tokens = rows - (p == 0 ? layout.class_rows : 0);
+          most = tokens > most ? tokens : most, least = tokens < least ? tokens : least;
+        }
+        assert_true(at == layout.rows && shared_at == layout.shared_rows && most - least <= 1);
+      }
+    }
+  }
+  int64_t first, count;
+  layout_part_shared(&layout, 3, 2, 0, &first, &count); /* of a node that takes no part */
+  assert_true(first == 0 && count == 0);
+  layout_release(&layout);
+  layout_release(&other);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chosen_tokens),
@@ -321,6 +355,7 @@ int main(void) {
       cmocka_unit_test(bad_maps_are_refused),
       cmocka_unit_test(counts_follow_weights),
       cmocka_unit_test(remote_tokens_and_the_last),
+      cmocka_unit_test(parts_tile_the_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

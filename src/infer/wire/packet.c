@@ -1,0 +1,106 @@
+/* Packing and checking of headers. Hostile bytes: nothing is believed that does not follow from the rules. */
+#include "infer/wire/packet.h"
+#include "infer/wire.h"
+#include "infer/wire/interleave.h"
+#include "vq/pack.h"
+
+static void put_u16(uint8_t *bytes, uint16_t value) {
+  bytes[0] = (uint8_t)value;
+  bytes[1] = (uint8_t)(value >> 8);
+}
+static uint16_t get_u16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
+
+void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]) {
+  wire_put_u32(bytes, packet->request);
+  bytes[4] = packet->block;
+  bytes[5] = (uint8_t)(packet->site | packet->type << 4);
+  bytes[6] = packet->part;
+  bytes[7] = packet->flags;
+  put_u16(bytes + 8, packet->index);
+  put_u16(bytes + 10, packet->count);
+}
+
+size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw) {
+  if (raw) return (size_t)tokens * (size_t)rules->width * 4;
+  return ((size_t)tokens * (size_t)rules->groups * (size_t)pack_bits(rules->entries) + 7) / 8;
+}
+
+/* ---- what may stand in a header */
+
+static Status check_place(const Packet *p, const PacketRules *rules) {
+  if (p->block >= rules->blocks || p->site >= rules->sites || p->part >= rules->parts)
+    return status_set(STATUS_BAD_VALUE, "sent a packet of block %d, site %d, part %d; there are %d, %d and %d", p->block, p->site, p->part,
+                      rules->blocks, rules->sites, rules->parts);
+  return STATUS_OK;
+}
+
+static Status check_kind(const Packet *p, const PacketRules *rules) {
+  bool carried = !(p->type == PACKET_CODES && rules->raw) && !(p->type == PACKET_RAW && !rules->raw);
+  if (p->type >= PACKET_TYPES || !carried)
+    return status_set(STATUS_BAD_VALUE, "sent a packet of type %d, which was not agreed on", p->type);
+  uint8_t allowed = p->type == PACKET_CODES && rules->coded ? PACKET_CODED : 0;
+  if (p->flags & ~allowed) return status_set(STATUS_BAD_VALUE, "sent a packet with unexpected flags %d", p->flags);
+  return STATUS_OK;
+}
+
+/* A group has at least as many tokens as packets. Nobody asks for a certain packet; nor does a probe belong to a group. */
+static Status check_number(const Packet *p, int64_t tokens) {
+  bool numbered = p->type != PACKET_QUERY && p->type != PACKET_STATUS && p->type != PACKET_PROBE;
+  bool uncounted = p->type == PACKET_QUERY || p->type == PACKET_PROBE;
+  bool right =
+      p->count <= PACKETS_MOST && p->count <= tokens && (p->count > 0 || uncounted) && (numbered ? p->index < p->count : p->index == 0);
+  if (right) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent packet %d of %d, of %lld tokens", p->index, p->count, (long long)tokens);
+}
+
+/* ---- what may stand behind it */
+
+typedef struct Range {
+  size_t least, most;
+} Range;
+
+static Range data_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
+  size_t whole = packet_payload(rules, interleave_count(tokens, p->count, p->index), p->type == PACKET_RAW);
+  return p->flags & PACKET_CODED ? (Range){4, whole - 1} : (Range){whole, whole};
+}
+
+static Range length_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
+  size_t bits = packet_bits_bytes(p->count);
+  switch (p->type) {
+  case PACKET_CODES:
+  case PACKET_RAW:
+    return data_range(p, rules, tokens);
+  case PACKET_PARITY: /* the first packet of a group is a longest one */
+    return (Range){2, 2 + packet_payload(rules, interleave_count(tokens, p->count, 0), rules->raw)};
+  case PACKET_QUERY:
+    return (Range){bits, bits};
+  case PACKET_STATUS:
+    return (Range){PACKET_STATUS_HEAD + bits, PACKET_STATUS_HEAD + bits};
+  default:
+    return (Range){0, UINT16_MAX};
+  }
+}
+
+Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet) {
+  if (size < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", size);
+  Packet p = {.request = wire_get_u32(bytes),
+              .block = bytes[4],
+              .site = bytes[5] & 15,
+              .part = bytes[6],
+              .flags = bytes[7],
+              .type = (PacketType)(bytes[5] >> 4),
+              .index = get_u16(bytes + 8),
+              .count = get_u16(bytes + 10)};
+  TRY(check_place(&p, rules));
+  TRY(check_kind(&p, rules));
+  int64_t tokens = batch * rules->part_rows[sender * rules->parts + p.part];
+  TRY(check_number(&p, tokens));
+  Range range = length_range(&p, rules, tokens);
+  size_t payload = size - PACKET_HEADER;
+  if (payload < range.least || payload > range.most)
+    return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, range.least, range.most);
+  if (p.type == PACKET_STATUS && (bytes[PACKET_HEADER] > 2 || bytes[PACKET_HEADER + 1] || get_u16(bytes + PACKET_HEADER + 2)))
+    return status_set(STATUS_BAD_VALUE, "sent an unknown status %d", bytes[PACKET_HEADER]);
+  *packet = p;
+  return STATUS_OK;
+}

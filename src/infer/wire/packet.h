@@ -1,0 +1,58 @@
+/* The unit of what devices say to each other while they compute, the same on every carrier (docs/FORMATS.md): 12 bytes, little-endian, and
+ * a payload whose length follows from them and from what was agreed.
+ *
+ *   0 request u32 | 4 block u8 | 5 site (low 4 bits), type (high 4) u8 | 6 part u8 | 7 flags u8 | 8 index u16 | 10 count u16
+ *
+ * A group is all packets of one (request, block, site, part) of one sender; count says how many, index which one. Token i of the group is
+ * in packet i mod count (interleave.h). Pure functions. */
+#ifndef INFER_PACKET_H
+#define INFER_PACKET_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PACKET_HEADER = 12, PACKETS_MOST = 1024 /* of a group */, PARTS_MOST = 16, PACKET_SITES = 16 };
+
+typedef enum PacketType {
+  PACKET_CODES,  /* the codes of its tokens: packed, or with PACKET_CODED entropy-coded where that is shorter */
+  PACKET_RAW,    /* the rows of its tokens, float32 */
+  PACKET_PARITY, /* u16 xor of the payload lengths of the packets that it covers, then the xor of their payloads; index: the first one */
+  PACKET_QUERY,  /* bits of the packets that are missing; count 0, no bits: it is not known how many there are */
+  PACKET_STATUS, /* u8 state (0 not yet, 1 sent, 2 gone), 3 zero bytes, bits of the packets that were sent */
+  PACKET_PROBE,  /* to measure a link: anything */
+  PACKET_TYPES
+} PacketType;
+
+enum { PACKET_CODED = 1 }; /* the only flag */
+enum { PACKET_STATUS_HEAD = 4 };
+
+typedef struct Packet {
+  uint32_t request;
+  uint8_t block, site, part, flags;
+  PacketType type;
+  uint16_t index, count;
+} Packet;
+
+void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]);
+
+/* What was agreed on, from which every length follows. */
+typedef struct PacketRules {
+  int nodes, blocks, sites, parts;
+  int64_t groups, entries, width; /* G, K of codes; numbers of a row */
+  const int64_t *part_rows;       /* [nodes][parts] rows that each node sends, of one sample */
+  bool raw;                       /* rows travel, no codes */
+  bool coded;                     /* codes may be entropy-coded */
+} PacketRules;
+
+/* The header of a packet of `size` bytes from node `sender` in a request of `batch` samples. BAD_VALUE names what does not follow from the
+ * rules: block, site, part, type, flags, index, count, length. Whether its request is due is the courier's to know, and codes are looked at
+ * as they are unpacked. */
+Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet);
+
+/* Bytes of so many tokens' packed codes, ceil(tokens G ceil(log2 K) / 8), or rows, 4 W tokens. */
+size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw);
+
+static inline size_t packet_bits_bytes(int count) { return ((size_t)count + 7) / 8; } /* of a packet for each bit */
+
+#endif

@@ -1,0 +1,50 @@
+/* What to do about packets that do not come: wait, ask, or go on without them. The receiver decides, from what the sender says (QUERY,
+ * STATUS) and never from silence alone, so that a slow device is not taken for a lost packet. Pure decisions over times and counts, without
+ * clock or socket: the courier makes them in real time, the simulation in its own. */
+#ifndef INFER_RELIABILITY_H
+#define INFER_RELIABILITY_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ReliabilityMode {
+  RELIABILITY_STREAM,     /* the carrier loses nothing */
+  RELIABILITY_DEADLINE,   /* go on without what was lost */
+  RELIABILITY_RETRANSMIT, /* have it sent again */
+  RELIABILITY_FEC         /* repair from parity packets, then as deadline */
+} ReliabilityMode;
+
+typedef struct Reliability {
+  ReliabilityMode mode;
+  double deadline; /* seconds that a block's codes are waited for; 0: auto, max(50 ms, 4 mean block times), renewed while the peer lives */
+  int fec;         /* data packets to a parity packet */
+  int least_packets; /* of a block and receiver */
+  double timeout;    /* seconds without a sign of life after which the request fails */
+} Reliability;
+
+typedef enum GroupSender { GROUP_SENDER_SILENT, GROUP_SENDER_NOT_YET, GROUP_SENDER_SENT, GROUP_SENDER_GONE } GroupSender;
+
+/* A group that is waited for. Times are clock_now's, or the simulation's; 0: never. */
+typedef struct GroupState {
+  int packets, arrived;                  /* 0 packets: not known yet */
+  int repairable;                        /* of those that are missing: what parity that has come can repair */
+  int missing_sent;                      /* of those that are missing: how many the sender says it has sent */
+  GroupSender sender;                    /* what its last STATUS said */
+  double waiting;                        /* since then the receiver can do nothing else */
+  double asked, told;                    /* last QUERY, last STATUS */
+  double heard;                          /* the last packet of any kind from this peer */
+  double round_trip, jitter, block_time; /* estimates, seconds */
+} GroupState;
+
+typedef enum GroupVerdict {
+  GROUP_WAIT,
+  GROUP_COMPLETE,
+  GROUP_LOST, /* what is missing was sent and is not coming */
+  GROUP_LATE, /* the deadline is over */
+  GROUP_PEER_GONE
+} GroupVerdict;
+
+/* *ask: send a QUERY now. *again: when to look next, if nothing comes before; set with GROUP_WAIT. */
+GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
+
+#endif

@@ -1,0 +1,33 @@
+/* Keys and values of codewords, computed once at load: at site x a remote token is the concatenation of G codewords, and K and V are linear
+ * in it, so that k = b + sum over g of W_g e_g[code_g], a look-up and G - 1 sums instead of a product.
+ *
+ *   rows  [block][group][K][2 kv width]   keys, then values; the bias is in group 0
+ *
+ * Numbers only: what a codebook is, nn does not know. Made once before any fork; read by all threads and processes. */
+#ifndef NN_KEY_TABLES_H
+#define NN_KEY_TABLES_H
+#include "nn/model.h"
+
+typedef struct KeyTables KeyTables;
+
+typedef struct KeyTablesSetup {
+  const real *const *codewords; /* [blocks] -> [G, K, D / G] */
+  int64_t groups, entries;      /* G, K */
+  size_t memory;                /* bytes at most: blocks from 0 on get tables while it lasts; 0: none does */
+  bool measure;                 /* with G > 1: build none where the product is found faster */
+} KeyTablesSetup;
+
+/* Site x alone; UNSUPPORTED otherwise. Before any thread or fork. */
+Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *setup);
+void key_tables_free(KeyTables *tables); /* accepts NULL */
+
+bool key_tables_has(const KeyTables *tables, int block);
+size_t key_tables_bytes(const KeyTables *tables);
+
+/* codes [rows, G], each below K -> k, v [rows, kv width], rows ldk and ldv numbers apart. */
+void key_tables_sum(const KeyTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv);
+
+/* Seconds that so many rows took when it was measured, as a product or from the tables; 0: it was not measured. */
+double key_tables_seconds(const KeyTables *tables, bool product, int64_t rows);
+
+#endif

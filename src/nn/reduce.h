@@ -1,0 +1,16 @@
+/* Sums and joins of whole tensors over all devices, for strategies that divide a block by heads and columns. Who carries them is
+ * src/infer's (strategy/collective.h). All devices call the same ones in the same order. */
+#ifndef NN_REDUCE_H
+#define NN_REDUCE_H
+#include "autograd/tape.h"
+
+typedef struct Reduce Reduce;
+struct Reduce {
+  /* partial [B, rows, W] becomes the sum of all devices' partial tensors, added in the order of the devices: equal bits everywhere. which:
+   * a number that tells the sums of one block apart, from 0. */
+  Status (*sum)(Reduce *self, Tape *tape, int block, int which, Tensor *partial);
+  /* own [B, rows of this device, W] -> *all [B, rows of all, W], in the order of the devices, on the tape. */
+  Status (*gather)(Reduce *self, Tape *tape, int block, int which, const Tensor *own, Tensor **all);
+};
+
+#endif

@@ -1,0 +1,111 @@
+/* Key files: what is written can be read, by its owner alone, and nothing is overwritten. */
+#include "infer/control/key_file.h"
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/astra-key-XXXXXX", path[64];
+
+static int make_folder(void **state) {
+  (void)state;
+  if (!mkdtemp(folder)) return -1;
+  snprintf(path, sizeof path, "%s/key", folder);
+  return 0;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  unlink(path);
+  return rmdir(folder);
+}
+
+static void write_text(const char *text, mode_t mode) {
+  unlink(path);
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+  assert_int_equal(fchmod(fd, mode), 0);
+  close(fd);
+}
+
+static const char line[] = "00112233445566778899aabbccddeeff0123456789ABCDEFfedcba9876543210";
+
+static void written_keys_are_read_again(void **state) {
+  (void)state;
+  KeyFile key, other, got;
+  struct stat file;
+  unlink(path);
+  assert_int_equal(key_file_random(&key), STATUS_OK);
+  assert_int_equal(key_file_random(&other), STATUS_OK);
+  assert_memory_not_equal(key.bytes, other.bytes, KEY_FILE_BYTES);
+  assert_int_equal(key_file_write(&key, path), STATUS_OK);
+  assert_int_equal(key_file_read(&got, path), STATUS_OK);
+  assert_memory_equal(&key, &got, sizeof key);
+  assert_int_equal(stat(path, &file), 0);
+  assert_int_equal(file.st_mode & 0777, 0600);
+  assert_int_equal(file.st_size, KEY_FILE_LINE);
+  assert_int_equal(key_file_write(&other, path), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), path));
+  assert_int_equal(key_file_read(&got, path), STATUS_OK);
+  assert_memory_equal(&key, &got, sizeof key);
+}
+
+static void digits_mean_bytes(void **state) {
+  (void)state;
+  const uint8_t first[10] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99};
+  KeyFile key;
+  char text[KEY_FILE_LINE + 1], windows[80];
+  write_text(line, 0600);
+  assert_int_equal(key_file_read(&key, path), STATUS_OK);
+  assert_memory_equal(key.bytes, first, 10);
+  assert_int_equal(key.bytes[16 + 7], 0xef);
+  assert_int_equal(key.bytes[31], 0x10);
+  assert_false(key.open);
+  key_file_text(&key, text);
+  assert_string_equal(text, "00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210\n");
+  snprintf(windows, sizeof windows, "%s\r\n", line);
+  write_text(windows, 0400);
+  assert_int_equal(key_file_read(&key, path), STATUS_OK);
+}
+
+static void other_files_are_refused(void **state) {
+  (void)state;
+  char text[80], wanted[96];
+  KeyFile key;
+  static const mode_t modes[] = {0640, 0604, 0620, 0602, 0601};
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    write_text(line, modes[i]);
+    assert_int_equal(key_file_read(&key, path), STATUS_BAD_VALUE);
+    snprintf(wanted, sizeof wanted, "chmod 600 %s", path);
+    assert_non_null(strstr(status_message(), wanted));
+  }
+  static const char *const tails[] = {"0", " ", "\n\n", "\n ", "\r"};
+  for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+    snprintf(text, sizeof text, "%s%s", line, tails[i]);
+    write_text(text, 0600);
+    assert_int_equal(key_file_read(&key, path), STATUS_BAD_FILE);
+  }
+  snprintf(text, sizeof text, "%.63s", line);
+  write_text(text, 0600);
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_FILE);
+  snprintf(text, sizeof text, "%.62sg0\n", line);
+  write_text(text, 0600);
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_FILE);
+  write_text("", 0600);
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_FILE);
+  const KeyFile none = {.open = false};
+  assert_memory_equal(&key, &none, sizeof key);
+  unlink(path);
+  assert_int_equal(key_file_read(&key, path), STATUS_NOT_FOUND);
+  assert_int_equal(key_file_read(&key, folder), STATUS_BAD_FILE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(written_keys_are_read_again), cmocka_unit_test(digits_mean_bytes),
+                                     cmocka_unit_test(other_files_are_refused)};
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

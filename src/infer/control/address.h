@@ -1,0 +1,38 @@
+/* Where a device listens or is found: "HOST:PORT" with a name or an IPv4 address, "[V6]:PORT", "unix:PATH", or "PORT" alone, which means
+ * this machine (127.0.0.1). Stream sockets, close-on-exec and non-blocking. */
+#ifndef INFER_ADDRESS_H
+#define INFER_ADDRESS_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ADDRESS_NAME = 256, ADDRESS_TEXT = ADDRESS_NAME + 16, ADDRESS_SOCKETS = 4 };
+
+typedef struct Address {
+  bool on_disk;            /* a UNIX socket: name is its path */
+  char name[ADDRESS_NAME]; /* host name, or a number without brackets */
+  uint16_t port;           /* 0, to listen: any that is free */
+} Address;
+
+/* BAD_USAGE says what is wrong with it and what is accepted. */
+Status address_parse(const char *text, Address *address);
+
+/* In the form that address_parse takes. Returns text. */
+const char *address_text(const Address *address, char text[ADDRESS_TEXT]);
+
+/* Nobody but this machine's users can reach it: a UNIX socket, or a name all of whose numbers are loopback ones. */
+bool address_is_local(const Address *address);
+
+/* Listens on all that a name stands for, at most ADDRESS_SOCKETS sockets, with one port. A socket left at a path by a process that is gone
+ * is replaced; the new one is its owner's alone. NOT_FOUND: no such name; IO names the address and the reason. */
+Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int *count);
+
+/* Closes them, and removes the path. */
+void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count);
+
+uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
+
+/* Connects to the first that answers. NOT_FOUND: no such name; PEER: nobody listens there; TIMEOUT; IO. */
+Status address_dial(const Address *address, double seconds, int *socket);
+
+#endif

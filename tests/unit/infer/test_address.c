@@ -1,0 +1,181 @@
+/* Addresses: what is accepted and what it means, listening and dialling by number, name and path. */
+#include "base/clock.h"
+#include "infer/control/address.h"
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void texts_are_taken_apart(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *name, *again;
+    int port;
+    bool on_disk, local;
+  } rows[] = {{"127.0.0.1:7433", "127.0.0.1", "127.0.0.1:7433", 7433, false, true},
+              {"[::1]:80", "::1", "[::1]:80", 80, false, true},
+              {"[fe80::1%lo]:0", "fe80::1%lo", "[fe80::1%lo]:0", 0, false, false},
+              {"localhost:65535", "localhost", "localhost:65535", 65535, false, true},
+              {"7000", "127.0.0.1", "127.0.0.1:7000", 7000, false, true},
+              {"127.9.9.9:1", "127.9.9.9", "127.9.9.9:1", 1, false, true},
+              {"0.0.0.0:7433", "0.0.0.0", "0.0.0.0:7433", 7433, false, false},
+              {"[::]:7433", "::", "[::]:7433", 7433, false, false},
+              {"10.0.0.2:7433", "10.0.0.2", "10.0.0.2:7433", 7433, false, false},
+              {"unix:/tmp/a:b", "/tmp/a:b", "unix:/tmp/a:b", 0, true, true}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Address address;
+    char text[ADDRESS_TEXT];
+    assert_int_equal(address_parse(rows[i].text, &address), STATUS_OK);
+    assert_string_equal(address.name, rows[i].name);
+    assert_int_equal(address.port, rows[i].port);
+    assert_int_equal(address.on_disk, rows[i].on_disk);
+    assert_string_equal(address_text(&address, text), rows[i].again);
+    assert_int_equal(address_is_local(&address), rows[i].local);
+  }
+}
+
+static void other_texts_are_refused(void **state) {
+  (void)state;
+  char longest[400];
+  memset(longest, 'a', sizeof longest);
+  memcpy(longest + 300, ":1", 3);
+  const char *const texts[] = {"",      "host",    "host:", ":80",   "host:65536", "host:-1", "host:1x", "host: 1", "::1:80",
+                               "[::1]", "[::1:80", "[]:80", "unix:", "70000",      "1e3",     "host:+1", longest};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    Address address;
+    assert_int_equal(address_parse(texts[i], &address), STATUS_BAD_USAGE);
+    assert_non_null(strstr(status_message(), "accepted are HOST:PORT"));
+  }
+  snprintf(longest, sizeof longest, "unix:/%0120d", 1);
+  Address address;
+  assert_int_equal(address_parse(longest, &address), STATUS_BAD_USAGE);
+}
+
+/* Somebody dials, and is accepted at one of the sockets. */
+static void assert_meets(const Address *address, const int *sockets, int count) {
+  int fd;
+  struct pollfd waiting[ADDRESS_SOCKETS];
+  assert_int_equal(address_dial(address, 5, &fd), STATUS_OK);
+  for (int i = 0; i < count; i++) waiting[i] = (struct pollfd){.fd = sockets[i], .events = POLLIN};
+  assert_int_equal(poll(waiting, (nfds_t)count, 5000), 1);
+  for (int i = 0; i < count; i++) {
+    if (!waiting[i].revents) continue;
+    int other = accept(sockets[i], NULL, NULL);
+    char byte = 0;
+    assert_true(other >= 0);
+    assert_int_equal(write(fd, "x", 1), 1);
+    assert_int_equal(read(other, &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(other);
+  }
+  close(fd);
+}
+
+static bool speaks(const char *text) {
+  Address address;
+  int sockets[ADDRESS_SOCKETS], count;
+  assert_int_equal(address_parse(text, &address), STATUS_OK);
+  bool here = address_listen(&address, sockets, &count) == STATUS_OK;
+  address_close(&address, sockets, count);
+  return here;
+}
+
+static void one_dials_the_other(void **state) {
+  (void)state;
+  static const char *const texts[] = {"127.0.0.1:0", "localhost:0", "0", "[::1]:0"};
+  int kinds = speaks("[::1]:0") ? 4 : 3;
+  for (int i = 0; i < kinds; i++) {
+    Address address;
+    int sockets[ADDRESS_SOCKETS], count, fd;
+    assert_int_equal(address_parse(texts[i], &address), STATUS_OK);
+    assert_int_equal(address_listen(&address, sockets, &count), STATUS_OK);
+    assert_in_range(count, 1, 2);
+    address.port = address_port(sockets[0]);
+    assert_int_not_equal(address.port, 0);
+    for (int j = 1; j < count; j++) assert_int_equal(address_port(sockets[j]), address.port);
+    assert_meets(&address, sockets, count);
+    int others[ADDRESS_SOCKETS], other_count;
+    assert_int_equal(address_listen(&address, others, &other_count), STATUS_IO);
+    assert_int_equal(other_count, 0);
+    address_close(&address, sockets, count);
+    assert_int_equal(address_dial(&address, 5, &fd), STATUS_PEER);
+    assert_int_equal(fd, -1);
+    assert_non_null(strstr(status_message(), "nobody listens there"));
+  }
+}
+
+static void paths_are_their_owners(void **state) {
+  (void)state;
+  char folder[] = "/tmp/astra-address-XXXXXX", text[64];
+  Address address;
+  struct stat file;
+  int sockets[ADDRESS_SOCKETS], others[ADDRESS_SOCKETS], count, other_count, fd;
+  assert_non_null(mkdtemp(folder));
+  snprintf(text, sizeof text, "unix:%s/s", folder);
+  assert_int_equal(address_parse(text, &address), STATUS_OK);
+  assert_int_equal(address_dial(&address, 5, &fd), STATUS_PEER);
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_OK);
+  assert_int_equal(stat(address.name, &file), 0);
+  assert_int_equal(file.st_mode & 0777, 0600);
+  assert_meets(&address, sockets, count);
+  assert_int_equal(address_listen(&address, others, &other_count), STATUS_IO); /* it is in use */
+  close(accept(sockets[0], NULL, NULL));                                       /* that it asked */
+  assert_meets(&address, sockets, count);
+  close(sockets[0]); /* as a process that was killed leaves it */
+  assert_int_equal(stat(address.name, &file), 0);
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_OK);
+  assert_meets(&address, sockets, count);
+  address_close(&address, sockets, count);
+  assert_int_equal(stat(address.name, &file), -1);
+  FILE *plain = fopen(address.name, "w"); /* what is no socket is nobody's to remove */
+  assert_non_null(plain);
+  fclose(plain);
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_IO);
+  assert_int_equal(stat(address.name, &file), 0);
+  unlink(address.name);
+  rmdir(folder);
+}
+
+/* A listener whose queue is full answers nobody. */
+static void dialling_has_an_end(void **state) {
+  (void)state;
+  Address address;
+  int listener = socket(AF_INET, SOCK_STREAM, 0), fds[64], made = 0;
+  assert_int_equal(listen(listener, 0), 0);
+  assert_int_equal(address_parse("127.0.0.1:1", &address), STATUS_OK);
+  address.port = address_port(listener);
+  Status status = STATUS_OK;
+  double start = clock_now();
+  while (status == STATUS_OK && made < 64) {
+    start = clock_now();
+    status = address_dial(&address, 0.2, &fds[made]);
+    made += status == STATUS_OK;
+  }
+  assert_int_equal(status, STATUS_TIMEOUT);
+  assert_true(clock_now() - start > 0.15 && clock_now() - start < 10);
+  while (made > 0) close(fds[--made]);
+  close(listener);
+}
+
+static void names_that_are_none(void **state) {
+  (void)state;
+  Address address;
+  int fd, count, sockets[ADDRESS_SOCKETS];
+  assert_int_equal(address_parse("no.such.name.invalid:80", &address), STATUS_OK);
+  assert_int_equal(address_dial(&address, 1, &fd), STATUS_NOT_FOUND);
+  assert_non_null(strstr(status_message(), "no.such.name.invalid:80: "));
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_NOT_FOUND);
+  assert_false(address_is_local(&address));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_taken_apart), cmocka_unit_test(other_texts_are_refused),
+                                     cmocka_unit_test(one_dials_the_other),   cmocka_unit_test(paths_are_their_owners),
+                                     cmocka_unit_test(dialling_has_an_end),   cmocka_unit_test(names_that_are_none)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

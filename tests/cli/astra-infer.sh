@@ -26,6 +26,18 @@ for command in eval selftest; do
 done
 expect "version" 0 --version; out "^astra-infer [0-9]*\.[0-9]*\.[0-9]*$"
 
+expect "keygen" 0 keygen "$work/key"; silent out; err "copy it to each device"
+[ "$(stat -c %a "$work/key")" = 600 ] || report "$name: mode $(stat -c %a "$work/key")"
+grep -qxE '[0-9a-f]{64}' "$work/key" && [ "$(wc -l <"$work/key")" = 1 ] || report "$name: not a line of 64 digits"
+cp "$work/key" "$work/key.before"
+expect "keygen again" 1 keygen "$work/key"; err "$work/key"
+cmp -s "$work/key" "$work/key.before" || report "$name: the key has changed"
+expect "keygen to stdout" 0 keygen; out '^[0-9a-f]\{64\}$'; silent err
+cmp -s "$work/out" "$work/key" && report "$name: the same key twice"
+expect "keygen of two" 2 keygen a b; err "one FILE"
+expect "keygen where nothing is" 1 keygen "$work/nowhere/key"; err "$work/nowhere/key"
+expect "help of keygen" 0 keygen --help; out "^usage: astra-infer keygen"
+
 expect "nothing" 2; err "--checkpoint"; silent out
 expect "no picture" 2 -c model; err "no picture"; silent out
 expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"

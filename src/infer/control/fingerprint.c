@@ -1,0 +1,132 @@
+/* Numbers go into the digest little-endian, so that machines of either byte order agree; pages of weights as they lie in the file, which is
+ * little-endian on every machine that can map it. */
+#include "infer/control/fingerprint.h"
+#include "infer/wire.h"
+#include <openssl/evp.h>
+#include <string.h>
+
+enum { PAGE = 4096, PAGES = 16, WHOLE = 1 << 20 };
+
+typedef struct Digest {
+  EVP_MD_CTX *context;
+  bool right;
+} Digest;
+
+static void begin(Digest *digest) {
+  digest->context = EVP_MD_CTX_new();
+  digest->right = digest->context && EVP_DigestInit_ex(digest->context, EVP_sha256(), NULL);
+}
+
+static void add(Digest *digest, const void *data, size_t bytes) {
+  digest->right = digest->right && EVP_DigestUpdate(digest->context, data, bytes);
+}
+
+static void add_number(Digest *digest, uint64_t number) {
+  uint8_t bytes[8];
+  wire_put_u64(bytes, number);
+  add(digest, bytes, sizeof bytes);
+}
+
+static void add_real(Digest *digest, double number) {
+  uint8_t bytes[8];
+  wire_put_double(bytes, number);
+  add(digest, bytes, sizeof bytes);
+}
+
+static void add_sampled(Digest *digest, const void *data, size_t bytes) {
+  const uint8_t *from = data;
+  add_number(digest, bytes);
+  if (bytes <= WHOLE) {
+    add(digest, from, bytes);
+    return;
+  }
+  for (size_t page = 0; page + 1 < PAGES; page++) add(digest, from + (bytes - PAGE) / (PAGES - 1) * page, PAGE);
+  add(digest, from + bytes - PAGE, PAGE);
+}
+
+/* 0 is kept for what there is none of. */
+static Status end(Digest *digest, uint64_t *number) {
+  uint8_t bytes[EVP_MAX_MD_SIZE];
+  digest->right = digest->right && EVP_DigestFinal_ex(digest->context, bytes, NULL);
+  EVP_MD_CTX_free(digest->context);
+  if (!digest->right) return status_set(STATUS_IO, "OpenSSL cannot compute SHA-256");
+  *number = 0;
+  for (int i = 0; i < 8; i++) *number = *number << 8 | bytes[i];
+  *number += *number == 0;
+  return STATUS_OK;
+}
+
+/* ---- models */
+
+/* All that changes numbers on the way from pixels or ids to the last row. */
+static void add_config(Digest *digest, const ModelConfig *c) {
+  const int64_t facts[] = {c->kind,         c->width,
+                           c->blocks,       c->heads,
+                           c->kv_heads,     c->mlp,
+                           c->activation,   c->classes,
+                           c->image,        c->patch,
+                           c->channels,     c->vocabulary,
+                           c->tied,         c->context,
+                           c->rope.llama3,  c->rope.original,
+                           c->astra.groups, c->astra.codebook_size,
+                           c->astra.site,   c->astra.class_token};
+  const double reals[] = {c->norm_eps, c->rope.theta, c->rope.factor, c->rope.low_factor, c->rope.high_factor};
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) add_number(digest, (uint64_t)facts[i]);
+  for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) add_real(digest, reals[i]);
+  for (int i = 0; i < 3; i++) add_real(digest, c->image_mean[i]), add_real(digest, c->image_std[i]);
+}
+
+static void add_param(Digest *digest, const Param *param) {
+  const Tensor *tensor = &param->tensor;
+  size_t count = (size_t)tensor_count(tensor);
+  add(digest, param->name, strlen(param->name) + 1);
+  add_number(digest, (uint64_t)tensor->narrow_kind);
+  for (int i = 0; i < tensor->dims; i++) add_number(digest, (uint64_t)tensor->shape[i]);
+  if (tensor->narrow)
+    add_sampled(digest, tensor->narrow, count * sizeof *tensor->narrow);
+  else
+    add_sampled(digest, tensor->value, count * sizeof *tensor->value);
+}
+
+static Status fingerprint_model(const Weights *weights, uint64_t *number) {
+  const ParamSet *params = model_params(weights->model);
+  Digest digest;
+  begin(&digest);
+  add_config(&digest, weights->config);
+  for (size_t i = 0; i < params->count; i++) add_param(&digest, &params->list[i]);
+  return end(&digest, number);
+}
+
+static Status fingerprint_books(const Weights *weights, uint64_t *number) {
+  Digest digest;
+  begin(&digest);
+  for (int i = 0; i < weights->book_count; i++) {
+    const Codebook *book = &weights->books[i];
+    add_number(&digest, (uint64_t)book->groups);
+    add_sampled(&digest, book->codewords, (size_t)(book->entries * book->width) * sizeof *book->codewords);
+  }
+  return end(&digest, number);
+}
+
+Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints) {
+  *fingerprints = (Fingerprints){0};
+  TRY(fingerprint_model(weights, &fingerprints->model));
+  return weights->books ? fingerprint_books(weights, &fingerprints->codebook) : STATUS_OK;
+}
+
+/* ---- partitions */
+
+Status fingerprint_shares(const FingerprintShares *shares, uint64_t *partition) {
+  Digest digest;
+  begin(&digest);
+  add_number(&digest, (uint64_t)shares->nodes);
+  add_number(&digest, shares->counts != NULL);
+  for (int d = 0; d < shares->nodes; d++) {
+    if (shares->counts)
+      add_number(&digest, (uint64_t)shares->counts[d]);
+    else
+      add_real(&digest, shares->weights[d]);
+  }
+  for (int64_t i = 0; shares->counts && i < shares->tokens; i++) add_number(&digest, (uint64_t)(shares->order ? shares->order[i] : i));
+  return end(&digest, partition);
+}

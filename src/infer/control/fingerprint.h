@@ -1,0 +1,28 @@
+/* What devices must have in common to compute together, as numbers short enough to be shown: SHA-256, of which the first 8 bytes count,
+ * big-endian as it is printed. Equal numbers do not prove equal files against forgery: whoever has the key is trusted. */
+#ifndef INFER_FINGERPRINT_H
+#define INFER_FINGERPRINT_H
+#include "infer/weights.h"
+
+typedef struct Fingerprints {
+  uint64_t model;     /* what the configuration says of the computation, and all parameters */
+  uint64_t codebook;  /* codewords of all blocks and sites; 0 of a plain model */
+  uint64_t partition; /* of whom holds which tokens: 0, not agreed on yet */
+} Fingerprints;
+
+/* model and codebook; partition becomes 0. Parameters above 1 MiB are represented by 16 pages of 4 KiB, evenly spread from the first to the
+ * last. The same weights in 16 bits are another model, since they compute other numbers. IO: OpenSSL has no SHA-256. */
+Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints);
+
+/* counts [nodes] of a picture's tokens, order [tokens] or NULL: raster order; of texts weights [nodes] instead, with counts and order NULL.
+ */
+typedef struct FingerprintShares {
+  int nodes;
+  int64_t tokens;
+  const int64_t *counts;
+  const int32_t *order;
+  const double *weights;
+} FingerprintShares;
+Status fingerprint_shares(const FingerprintShares *shares, uint64_t *partition);
+
+#endif

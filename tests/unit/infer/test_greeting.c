@@ -1,0 +1,185 @@
+/* Fingerprints change with everything that changes an answer, and greetings survive the way; what does not match is refused with both
+ * values. */
+#include "infer/control/greeting.h"
+#include "infer/wire.h"
+#include "sample_cluster.h"
+#include <cmocka.h>
+
+static Weights weights_of(SampleCluster *cluster) {
+  return (Weights){.model = cluster->model,
+                   .config = model_config(cluster->model),
+                   .books = cluster->books,
+                   .book_count = cluster->books ? (int)cluster->config.blocks * config_sites(&cluster->config) : 0};
+}
+
+static void open_cluster(SampleCluster *cluster, ModelConfig *config, uint64_t seed) {
+  assert_int_equal(sample_open(cluster, config, seed), STATUS_OK);
+}
+
+static Fingerprints of(SampleCluster *cluster) {
+  Fingerprints fingerprints;
+  const Weights weights = weights_of(cluster);
+  assert_int_equal(fingerprint_weights(&weights, &fingerprints), STATUS_OK);
+  assert_int_equal(fingerprints.partition, 0);
+  return fingerprints;
+}
+
+static Fingerprints of_config(ModelConfig *config) {
+  SampleCluster cluster;
+  open_cluster(&cluster, config, 1);
+  Fingerprints fingerprints = of(&cluster);
+  sample_close(&cluster);
+  return fingerprints;
+}
+
+static void equal_models_have_equal_numbers(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  Fingerprints one = of_config(&config), two = of_config(&config);
+  assert_memory_equal(&one, &two, sizeof one);
+  assert_true(one.model != 0 && one.codebook != 0 && one.model != one.codebook);
+  config.norm_eps *= 2;
+  two = of_config(&config);
+  assert_true(one.model != two.model && one.codebook == two.codebook);
+  config_release(&config);
+}
+
+static void every_weight_and_codeword_counts(void **state) {
+  (void)state;
+  ModelConfig config;
+  SampleCluster cluster;
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  open_cluster(&cluster, &config, 1);
+  const Fingerprints before = of(&cluster);
+  ParamSet *params = model_params(cluster.model);
+  for (size_t i = 0; i < params->count; i++) {
+    Tensor *tensor = &params->list[i].tensor;
+    real *last = &tensor->value[tensor_count(tensor) - 1], kept = *last;
+    *last += 1;
+    const Fingerprints after = of(&cluster);
+    *last = kept;
+    assert_true(after.model != before.model && after.codebook == before.codebook);
+  }
+  const int books = (int)config.blocks * config_sites(&config);
+  cluster.books[books - 1].codewords[7] += 1;
+  const Fingerprints after = of(&cluster);
+  assert_true(after.model == before.model && after.codebook != before.codebook);
+  sample_close(&cluster);
+  config_release(&config);
+}
+
+/* Of which pages stand for the whole: the first and the last number are in one. */
+static void large_tensors_are_sampled_to_the_end(void **state) {
+  (void)state;
+  ModelConfig config;
+  SampleCluster cluster;
+  assert_int_equal(sample_config(&config, "tiny", 4, 16384, 4, CLASS_DISTRIBUTED), STATUS_OK); /* 2 MiB a block */
+  open_cluster(&cluster, &config, 1);
+  const Fingerprints before = of(&cluster);
+  real *codewords = cluster.books[1].codewords;
+  const int64_t places[2] = {0, 16384 * config.width - 1};
+  for (int i = 0; i < 2; i++) {
+    real kept = codewords[places[i]];
+    codewords[places[i]] += 1;
+    assert_true(of(&cluster).codebook != before.codebook);
+    codewords[places[i]] = kept;
+  }
+  assert_true(of(&cluster).codebook == before.codebook);
+  sample_close(&cluster);
+  config_release(&config);
+}
+
+static void partitions_differ(void **state) {
+  (void)state;
+  const int64_t even[2] = {3, 3}, uneven[2] = {4, 2};
+  const int32_t raster[6] = {0, 1, 2, 3, 4, 5}, other[6] = {0, 2, 1, 3, 4, 5};
+  const double weights[2] = {3, 3}, more[2] = {3, 4};
+  const FingerprintShares shares[] = {{2, 6, even, NULL, NULL},  {2, 6, even, raster, NULL},  {2, 6, uneven, NULL, NULL},
+                                      {2, 6, even, other, NULL}, {2, 0, NULL, NULL, weights}, {2, 0, NULL, NULL, more}};
+  uint64_t numbers[6];
+  for (int i = 0; i < 6; i++) assert_int_equal(fingerprint_shares(&shares[i], &numbers[i]), STATUS_OK);
+  assert_true(numbers[0] == numbers[1]); /* raster order is what NULL means */
+  for (int i = 1; i < 6; i++) {
+    for (int j = i + 1; j < 6; j++) assert_true(numbers[i] != numbers[j]);
+  }
+}
+
+static const Hello sample_hello = {.version = 2,
+                                   .carriers = HELLO_STREAM | HELLO_UDP,
+                                   .port = 7433,
+                                   .cores = 4,
+                                   .fingerprints = {.model = 0x0102030405060708, .codebook = UINT64_MAX},
+                                   .facts = {0, 12, 768, 12, 12, 32, 1024, 1, 1024, UINT32_MAX},
+                                   .memory = 1ULL << 34,
+                                   .name = "kitchen"};
+
+static void greetings_survive_the_way(void **state) {
+  (void)state;
+  const Greeting sent = {.version = 2, .flags = GREETING_PROBES, .fingerprints = {1, 2, 3}, .session = {9, 8, 7, [15] = 1}};
+  uint8_t bytes[HELLO_BYTES];
+  Greeting greeting;
+  Hello hello;
+  greeting_pack(&sent, bytes);
+  assert_memory_equal(bytes, ((const uint8_t[]){2, 0, 1, 0, 0, 0, 0, 0, 1, 0}), 10);
+  assert_int_equal(bytes[47], 1);
+  assert_int_equal(greeting_parse(bytes, &greeting), STATUS_OK);
+  assert_true(greeting.version == sent.version && greeting.flags == sent.flags);
+  assert_memory_equal(&greeting.fingerprints, &sent.fingerprints, sizeof sent.fingerprints);
+  assert_memory_equal(greeting.session, sent.session, GREETING_SESSION);
+  greeting_pack_hello(&sample_hello, bytes);
+  assert_memory_equal(bytes, ((const uint8_t[]){2, 0, 3, 0, 9, 29, 4, 0, 8, 7, 6, 5, 4, 3, 2, 1}), 16);
+  assert_memory_equal(bytes + 72, "kitchen", 8);
+  assert_int_equal(greeting_parse_hello(bytes, &hello), STATUS_OK);
+  assert_memory_equal(&hello, &sample_hello, sizeof hello);
+}
+
+static void malformed_ones_are_refused(void **state) {
+  (void)state;
+  static const int greeting_faults[][2] = {{2, 2}, {3, 1}, {4, 1}, {7, 255}, {48, 1}, {63, 1}};
+  static const int hello_faults[][2] = {{2, 16}, {3, 1}, {72, 27}, {73, 127}, {81, 'x'}, {119, 'x'}, {120, 1}, {135, 1}};
+  uint8_t bytes[HELLO_BYTES];
+  for (size_t i = 0; i < sizeof greeting_faults / sizeof *greeting_faults; i++) {
+    Greeting greeting;
+    greeting_pack(&(Greeting){.version = 2}, bytes);
+    bytes[greeting_faults[i][0]] = (uint8_t)greeting_faults[i][1];
+    assert_int_equal(greeting_parse(bytes, &greeting), STATUS_BAD_VALUE);
+  }
+  for (size_t i = 0; i < sizeof hello_faults / sizeof *hello_faults; i++) {
+    Hello hello;
+    greeting_pack_hello(&sample_hello, bytes);
+    bytes[hello_faults[i][0]] = (uint8_t)hello_faults[i][1];
+    assert_int_equal(greeting_parse_hello(bytes, &hello), STATUS_BAD_VALUE);
+  }
+}
+
+static void both_values_are_named(void **state) {
+  (void)state;
+  const Fingerprints here = {1, 2, 3};
+  const struct {
+    int version;
+    Fingerprints there;
+    const char *message; /* NULL: it fits */
+  } rows[] = {{WIRE_VERSION, {1, 2, 3}, NULL},
+              {WIRE_VERSION, {1, 2, 0}, NULL},
+              {9, {7, 7, 7}, "worker a:1: another protocol version: 9 there, 2 here"},
+              {WIRE_VERSION, {0xabc, 7, 7}, "worker a:1: another model: 0000000000000abc there, 0000000000000001 here (--checkpoint"},
+              {WIRE_VERSION, {1, 7, 7}, "worker a:1: another codebook: 0000000000000007 there, 0000000000000002 here (--checkpoint"},
+              {WIRE_VERSION, {1, 2, 7}, "worker a:1: another partition: 0000000000000007 there, 0000000000000003 here ("}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Status status = greeting_compare((uint16_t)rows[i].version, &rows[i].there, &here, "worker a:1");
+    assert_int_equal(status, rows[i].message ? STATUS_BAD_VALUE : STATUS_OK);
+    if (rows[i].message) assert_memory_equal(status_message(), rows[i].message, strlen(rows[i].message));
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_models_have_equal_numbers),
+                                     cmocka_unit_test(every_weight_and_codeword_counts),
+                                     cmocka_unit_test(large_tensors_are_sampled_to_the_end),
+                                     cmocka_unit_test(partitions_differ),
+                                     cmocka_unit_test(greetings_survive_the_way),
+                                     cmocka_unit_test(malformed_ones_are_refused),
+                                     cmocka_unit_test(both_values_are_named)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

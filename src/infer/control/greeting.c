@@ -1,67 +1,33 @@
 /* Packing, checking and comparing of greetings. */
 #include "infer/control/greeting.h"
-#include "infer/wire.h"
+#include "infer/control/byte_cursor.h"
 #include <inttypes.h>
-#include <stdbool.h>
-#include <string.h>
-
-/* ---- bytes: a cursor, since the fields stand one behind the other */
-
-static void put_u16(uint8_t **at, uint16_t value) {
-  *(*at)++ = (uint8_t)value;
-  *(*at)++ = (uint8_t)(value >> 8);
-}
-static uint16_t get_u16(const uint8_t **at) {
-  uint16_t value = (uint16_t)((*at)[0] | (*at)[1] << 8);
-  *at += 2;
-  return value;
-}
-static void put_u64(uint8_t **at, uint64_t value) {
-  wire_put_u64(*at, value);
-  *at += 8;
-}
-static uint64_t get_u64(const uint8_t **at) {
-  *at += 8;
-  return wire_get_u64(*at - 8);
-}
-static void put(uint8_t **at, const void *from, size_t bytes) {
-  memcpy(*at, from, bytes);
-  *at += bytes;
-}
-static void get(const uint8_t **at, void *to, size_t bytes) {
-  memcpy(to, *at, bytes);
-  *at += bytes;
-}
-static bool is_zero(const uint8_t *from, const uint8_t *end) {
-  while (from < end && *from == 0) from++;
-  return from == end;
-}
 
 /* ---- greetings */
 
 void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]) {
   uint8_t *at = bytes;
   memset(bytes, 0, GREETING_BYTES);
-  put_u16(&at, greeting->version);
-  put_u16(&at, greeting->flags);
+  byte_cursor_put_u16(&at, greeting->version);
+  byte_cursor_put_u16(&at, greeting->flags);
   at += 4;
-  put_u64(&at, greeting->fingerprints.model);
-  put_u64(&at, greeting->fingerprints.codebook);
-  put_u64(&at, greeting->fingerprints.partition);
-  put(&at, greeting->session, GREETING_SESSION);
+  byte_cursor_put_u64(&at, greeting->fingerprints.model);
+  byte_cursor_put_u64(&at, greeting->fingerprints.codebook);
+  byte_cursor_put_u64(&at, greeting->fingerprints.partition);
+  byte_cursor_put(&at, greeting->session, GREETING_SESSION);
 }
 
 Status greeting_parse(const uint8_t bytes[GREETING_BYTES], Greeting *greeting) {
   const uint8_t *at = bytes;
-  Greeting g = {.version = get_u16(&at)};
-  g.flags = get_u16(&at);
-  bool zero = is_zero(at, at + 4);
+  Greeting g = {.version = byte_cursor_get_u16(&at)};
+  g.flags = byte_cursor_get_u16(&at);
+  bool zero = byte_cursor_is_zero(at, at + 4);
   at += 4;
-  g.fingerprints.model = get_u64(&at);
-  g.fingerprints.codebook = get_u64(&at);
-  g.fingerprints.partition = get_u64(&at);
-  get(&at, g.session, GREETING_SESSION);
-  if (!zero || !is_zero(at, bytes + GREETING_BYTES) || g.flags & ~GREETING_PROBES)
+  g.fingerprints.model = byte_cursor_get_u64(&at);
+  g.fingerprints.codebook = byte_cursor_get_u64(&at);
+  g.fingerprints.partition = byte_cursor_get_u64(&at);
+  byte_cursor_get(&at, g.session, GREETING_SESSION);
+  if (!zero || !byte_cursor_is_zero(at, bytes + GREETING_BYTES) || g.flags & ~GREETING_PROBES)
     return status_set(STATUS_BAD_VALUE, "sent a greeting with unknown flags or reserved bytes set");
   *greeting = g;
   return STATUS_OK;
@@ -70,15 +36,15 @@ Status greeting_parse(const uint8_t bytes[GREETING_BYTES], Greeting *greeting) {
 void greeting_pack_hello(const Hello *hello, uint8_t bytes[HELLO_BYTES]) {
   uint8_t *at = bytes;
   memset(bytes, 0, HELLO_BYTES);
-  put_u16(&at, hello->version);
-  put_u16(&at, hello->carriers);
-  put_u16(&at, hello->port);
-  put_u16(&at, hello->cores);
-  put_u64(&at, hello->fingerprints.model);
-  put_u64(&at, hello->fingerprints.codebook);
+  byte_cursor_put_u16(&at, hello->version);
+  byte_cursor_put_u16(&at, hello->carriers);
+  byte_cursor_put_u16(&at, hello->port);
+  byte_cursor_put_u16(&at, hello->cores);
+  byte_cursor_put_u64(&at, hello->fingerprints.model);
+  byte_cursor_put_u64(&at, hello->fingerprints.codebook);
   for (int i = 0; i < HELLO_FACTS; i++, at += 4) wire_put_u32(at, hello->facts[i]);
-  put_u64(&at, hello->memory);
-  put(&at, hello->name, strnlen(hello->name, HELLO_NAME - 1));
+  byte_cursor_put_u64(&at, hello->memory);
+  byte_cursor_put(&at, hello->name, strnlen(hello->name, HELLO_NAME - 1));
 }
 
 /* Text that does nothing to a terminal, and zeroes behind it. */
@@ -87,21 +53,21 @@ static bool is_name(const char name[HELLO_NAME]) {
   for (size_t i = 0; i < length; i++) {
     if ((unsigned char)name[i] < ' ' || name[i] == 0x7f) return false;
   }
-  return length < HELLO_NAME && is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
+  return length < HELLO_NAME && byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
 }
 
 Status greeting_parse_hello(const uint8_t bytes[HELLO_BYTES], Hello *hello) {
   const uint8_t *at = bytes;
-  Hello h = {.version = get_u16(&at)};
-  h.carriers = get_u16(&at);
-  h.port = get_u16(&at);
-  h.cores = get_u16(&at);
-  h.fingerprints.model = get_u64(&at);
-  h.fingerprints.codebook = get_u64(&at);
+  Hello h = {.version = byte_cursor_get_u16(&at)};
+  h.carriers = byte_cursor_get_u16(&at);
+  h.port = byte_cursor_get_u16(&at);
+  h.cores = byte_cursor_get_u16(&at);
+  h.fingerprints.model = byte_cursor_get_u64(&at);
+  h.fingerprints.codebook = byte_cursor_get_u64(&at);
   for (int i = 0; i < HELLO_FACTS; i++, at += 4) h.facts[i] = wire_get_u32(at);
-  h.memory = get_u64(&at);
-  get(&at, h.name, HELLO_NAME);
-  if (h.carriers & ~(HELLO_STREAM | HELLO_UDP | HELLO_MULTICAST | HELLO_MPI) || !is_zero(at, bytes + HELLO_BYTES))
+  h.memory = byte_cursor_get_u64(&at);
+  byte_cursor_get(&at, h.name, HELLO_NAME);
+  if (h.carriers & ~(HELLO_STREAM | HELLO_UDP | HELLO_MULTICAST | HELLO_MPI) || !byte_cursor_is_zero(at, bytes + HELLO_BYTES))
     return status_set(STATUS_BAD_VALUE, "said hello with unknown carriers or reserved bytes set");
   if (!is_name(h.name)) return status_set(STATUS_BAD_VALUE, "said hello with a name that is no text");
   *hello = h;

@@ -1,0 +1,55 @@
+/* SETUP: what a leader tells a worker about the cluster before the first request of an epoch (docs/FORMATS.md). Every length on the wire
+ * follows from it and from the worker's own model; what does not fit that model is refused. */
+#ifndef INFER_SETUP_MESSAGE_H
+#define INFER_SETUP_MESSAGE_H
+#include "infer/control/address.h"
+#include "infer/control/fingerprint.h"
+#include "infer/wire.h"
+#include "infer/wire/link_model.h"
+#include "infer/wire/packet.h"
+#include "infer/wire/reliability.h"
+#include "nn/strategy.h"
+
+typedef enum Transport { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_MPI, TRANSPORT_COUNT } Transport;
+typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
+
+typedef struct Member {
+  bool reachable;  /* it listens at `address`; else it dials all others (the leader's own device) */
+  Address address; /* a number, not a name, or a path of fewer than SETUP_PATH bytes */
+  int64_t tokens;  /* of a picture */
+  double weight;   /* of a text's tokens */
+} Member;
+
+typedef struct ClusterSetup {
+  uint16_t epoch; /* from 1: counts up with each SETUP of a session */
+  int nodes, self;
+  Strategy strategy;
+  Transport transport;
+  Reliability reliability; /* its timeout is that of the cluster */
+  int parts, retained;     /* parts of a block; blocks that bp-* retains */
+  ClassToken class_token;
+  EntropyChoice entropy;
+  bool multicast, keep_codes;
+  int64_t batch_most, tokens_most; /* tokens_most: of the longest text; 0 for pictures */
+  uint32_t mtu;                    /* 0: ask the system */
+  LinkOptions links;               /* trace.points are owned */
+  Fingerprints fingerprints;
+  Member member[WIRE_NODES]; /* [nodes] */
+  int64_t tokens;            /* T of a picture; 0 for texts */
+  int32_t *order;            /* [tokens], owned: content tokens sorted by node */
+} ClusterSetup;
+
+enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96 };
+/* The longest that there can be for a model. */
+size_t setup_message_most(const ModelConfig *config);
+
+size_t setup_message_bytes(const ClusterSetup *setup);
+/* BAD_VALUE: the address of a member is a name, or its path is too long. */
+Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes);
+
+/* Hostile bytes: BAD_VALUE names the field that is out of range, or does not go with the model or with other fields. Release *setup
+ * whatever comes back. */
+Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *setup);
+void setup_message_release(ClusterSetup *setup);
+
+#endif

@@ -106,7 +106,7 @@ static void a_node_works_in_the_memory_of_its_plan(void **state) {
   Session session;
   PlanNode node;
   TokenLayout layout = {0};
-  Exchange exchange = {hear_nothing, take_zeroes, NULL};
+  Exchange exchange = {.begin = hear_nothing, .finish = take_zeroes};
   static const int32_t ids[TEXT_CONTEXT] = {1, 9, 12};
   const int64_t counts[] = {8, 8, 8};
   options.devices[0] = options.devices[1] = 3;

@@ -93,8 +93,9 @@ static void assert_refused(const KeyFile *dials, const KeyFile *answers, const c
 
 static void other_keys_do_not(void **state) {
   (void)state;
-  const KeyFile one = key_of(1), two = key_of(2), zero = key_of(0), none = key_file_open();
+  const KeyFile one = key_of(1), two = key_of(2), zero = {.open = false}, none = key_file_open();
   assert_refused(&one, &two, "refuses this one's key", "another key");
+  assert_refused(&none, &zero, "refuses this one's key", "has no key"); /* the bytes are the same, the name is another */
   assert_refused(&zero, &none, "refuses this one's key", "has a key and this one has none");
   assert_refused(&none, &one, "refuses this one's key", "has no key");
   assert_refused(NULL, &one, "refuses this one's key", "has no key");

@@ -1,5 +1,6 @@
 /* DIRECTORY/training/state.safetensors: everything that a run needs to go on bit for bit: weights, optimizer moments, averaged weights,
- * codebooks with their moving averages, noise moments, random states, counters; of adapters also which weights they stand beside. One file, written atomically: a state is whole or absent.
+ * codebooks with their moving averages, noise moments, random states, counters; of adapters also which weights they stand beside. One file,
+ * written atomically: a state is whole or absent.
  */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H

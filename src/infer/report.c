@@ -185,11 +185,13 @@ json_t *report_nodes_json(const Leader *leader) {
   json_t *list = json_array();
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
-    json_array_append_new(list, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "node", d, "tokens",
-                                          (json_int_t)leader_tokens(leader)[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
+    json_array_append_new(list, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "node", d,
+                                          "tokens", (json_int_t)leader_tokens(leader)[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
                                           1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms", 1e3 * s->wait, "bytes_sent",
                                           (json_int_t)s->bytes_sent, "bytes_received", (json_int_t)s->bytes_received, "messages_sent",
-                                          (json_int_t)s->messages_sent, "messages_received", (json_int_t)s->messages_received));
+                                          (json_int_t)s->messages_sent, "messages_received", (json_int_t)s->messages_received, "lost",
+                                          (json_int_t)s->lost, "late", (json_int_t)s->late, "masked", (json_int_t)s->masked, "resent",
+                                          (json_int_t)s->resent, "recovered", (json_int_t)s->recovered));
   }
   return list;
 }

@@ -524,11 +524,11 @@ static void list_packets(const Courier *c, int peer, GroupKey key) {
   }
 }
 
-/* From one block's wait to the next one's. */
+/* What lies between two waits: how long this device computes a block, and others may. Waiting does not count, or losses would make
+ * everybody more and more patient. */
 static void measure_block(Courier *c, GroupKey key, double now) {
-  if (key.site || key.part) return;
-  if (c->block_from > 0) c->block_time = reliability_smooth(c->block_time, now - c->block_from);
-  c->block_from = now;
+  if (key.site || key.part || c->block_from <= 0) return;
+  c->block_time = reliability_smooth(c->block_time, now - c->block_from);
 }
 
 Status courier_wait(Courier *c, GroupKey key, uint64_t peers, CourierArrival *arrivals, CourierCheck *check, void *context) {
@@ -554,6 +554,7 @@ Status courier_wait(Courier *c, GroupKey key, uint64_t peers, CourierArrival *ar
       shift = 0;
     since += shift;
   }
+  c->block_from = clock_now();
   for (int d = 0; d < c->setup.nodes && status == STATUS_OK; d++) {
     if (courier_is_in(peers, d)) list_packets(c, d, key);
   }

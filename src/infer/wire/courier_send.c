@@ -108,8 +108,9 @@ static bool has_room(const Courier *c, uint64_t peers) {
 static void take_off(Courier *c, int to, CourierFlight flight, double ready) {
   CourierPeer *peer = &c->peers[to];
   size_t bytes = packet_size(c, &flight);
-  flight.at = shaper_send(&c->shaper, to, ready, bytes + c->carrier->overhead, &flight.lost);
-  if (flight.kind == COURIER_GROUP || flight.kind == COURIER_RESEND || flight.kind == COURIER_PARITY) c->groups[flight.group].waiting++;
+  bool planned = flight.kind == COURIER_GROUP || flight.kind == COURIER_PARITY;
+  flight.at = shaper_send(&c->shaper, to, ready, bytes + c->carrier->overhead, planned, &flight.lost);
+  if (planned || flight.kind == COURIER_RESEND) c->groups[flight.group].waiting++;
   peer->flights[(peer->first + peer->flying++) % c->flights_most] = flight;
 }
 

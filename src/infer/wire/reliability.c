@@ -26,6 +26,7 @@ static double lost_from(const Reliability *r, const GroupState *g, double grace)
 /* When to ask, if nothing comes before. */
 static double question_at(const GroupState *g, double grace) {
   double heard = fmax(g->heard, g->waiting), pause = g->round_trip > 0 ? fmax(least_pause, 2 * g->round_trip) : first_pause;
+  if (g->sender == GROUP_SENDER_NOT_YET) pause = fmax(pause, g->block_time / 4);
   if (g->asked >= g->waiting) return fmax(g->asked + pause, heard + grace);
   return g->arrived > 0 ? heard + grace : g->waiting + fmax(least_patience, fmax(2 * g->round_trip, g->block_time));
 }

@@ -48,10 +48,11 @@ typedef enum GroupVerdict {
 /* *ask: send a QUERY now. *again: when to look next, if nothing comes before; set with GROUP_WAIT.
  *
  * Questions take the link from what they ask for. A group that has begun to come is asked for after a grace of max(1 ms, 2 jitter, 3 gaps)
- * without a packet, one that has not after max(5 ms, 2 round trips, the mean block time); again every 2 round trips. What the sender says
- * it has sent, and what is not there a grace after it said so, is lost (never with retransmit). A peer that has sent nothing at all for
- * `timeout` is gone; with a deadline, or fec, already after max(250 ms, 4 mean block times, the deadline). A group that has not been sent
- * is late after the deadline, or, when that is automatic, after `timeout`, as it is with retransmit and on streams. */
+ * without a packet, one that has not after max(5 ms, 2 round trips, the mean block time); again every 2 round trips, or every quarter of a
+ * block's time of a peer that has nothing yet. What the sender says it has sent, and what is not there a grace after it said so, is lost
+ * (never with retransmit). A peer that has sent nothing at all for `timeout` is gone; with a deadline, or fec, already after max(250 ms, 4
+ * mean block times, the deadline). A group that has not been sent is late after the deadline, or, when that is automatic, after `timeout`,
+ * as it is with retransmit and on streams. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
 
 /* A round trip or a block as measured, into the running estimates. 0: none yet. */

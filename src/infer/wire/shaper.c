@@ -10,8 +10,12 @@ Status shaper_init(Shaper *shaper, const LinkOptions *options, int self, int nod
     return status_set(STATUS_UNSUPPORTED, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
   shaper->options = *options;
   shaper->links = malloc((size_t)nodes * sizeof *shaper->links);
-  if (!shaper->links) return status_set(STATUS_NO_MEMORY, "no memory for %d links", nodes);
-  for (int d = 0; d < nodes; d++) link_model_init(&shaper->links[d], &shaper->options, self, d);
+  shaper->fates = malloc((size_t)nodes * sizeof *shaper->fates);
+  if (!shaper->links || !shaper->fates) return status_set(STATUS_NO_MEMORY, "no memory for %d links", nodes);
+  for (int d = 0; d < nodes; d++) {
+    link_model_init(&shaper->links[d], &shaper->options, self, d);
+    link_model_init(&shaper->fates[d], &shaper->options, nodes + self, nodes + d);
+  }
   link_model_init(&shaper->out, &shaper->options, self, self);
   link_model_init(&shaper->in, &shaper->options, self, self);
   return STATUS_OK;
@@ -19,15 +23,16 @@ Status shaper_init(Shaper *shaper, const LinkOptions *options, int self, int nod
 
 void shaper_release(Shaper *shaper) {
   free(shaper->links);
+  free(shaper->fates);
   *shaper = (Shaper){0};
 }
 
-double shaper_send(Shaper *shaper, int peer, double ready, size_t bytes, bool *lost) {
+double shaper_send(Shaper *shaper, int peer, double ready, size_t bytes, bool planned, bool *lost) {
   *lost = false;
   if (!shaper->active) return ready;
   LinkModel *link = &shaper->links[peer];
   double left = link_model_leave(shaper->options.topology == LINK_SWITCH ? &shaper->out : link, ready - shaper->start, bytes);
-  *lost = link_model_loses(link);
+  *lost = link_model_loses(planned ? link : &shaper->fates[peer]);
   return shaper->start + link_model_arrive(link, left);
 }
 

@@ -9,6 +9,7 @@ typedef struct Shaper {
   bool active;
   double start;      /* where a trace begins; times are the caller's */
   LinkModel *links;  /* [nodes]: to each */
+  LinkModel *fates;  /* [nodes]: of what is sent as it is needed */
   LinkModel out, in; /* of a switch: this device's ports */
 } Shaper;
 
@@ -17,8 +18,10 @@ typedef struct Shaper {
 Status shaper_init(Shaper *shaper, const LinkOptions *options, int self, int nodes, double start);
 void shaper_release(Shaper *shaper); /* accepts a zeroed one */
 
-/* When a packet that is ready then reaches the peer's port; *lost: it never does. In the order of `ready`. */
-double shaper_send(Shaper *shaper, int peer, double ready, size_t bytes, bool *lost);
+/* When a packet that is ready then reaches the peer's port; *lost: it never does. In the order of `ready`. planned: the packet follows from
+ * what is computed. The others (questions, answers, what is sent again) depend on the moment and have chances of their own, so that the
+ * same planned packets are lost in each run. */
+double shaper_send(Shaper *shaper, int peer, double ready, size_t bytes, bool planned, bool *lost);
 
 /* When one that reaches this device's port then is in: a switch's port takes one after the other. */
 double shaper_receive(Shaper *shaper, double reached, size_t bytes);

@@ -44,7 +44,7 @@ static real activation(int request, int block, int64_t b, int token, int64_t i) 
 static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
 
 typedef struct Side {
-  int self, nodes, sockets[MOST], most_batch, blocks_done;
+  int self, nodes, parts, sockets[MOST], most_batch, blocks_done;
   const int64_t *counts;
   Courier *courier;
   TokenLayout layout;
@@ -63,6 +63,7 @@ static void open_side(Side *side, double timeout) {
                         .blocks = BLOCKS,
                         .sites = 1,
                         .batch_most = BATCH,
+                        .parts = side->parts,
                         .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
   CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .open = carrier_peers_open};
@@ -209,6 +210,98 @@ static void three_uneven_nodes(void **state) {
 static void tiny_socket_buffers(void **state) {
   (void)state;
   exchange_among(3, counts_of_three, 1);
+}
+
+/* ---- blocks in parts ---- */
+
+/* What finish says of one part, against the codewords of the tokens whose places it names. */
+static bool part_is_right(const Side *side, int request, int block, const ExchangeRows *rows, bool *seen) {
+  int32_t codes[GROUPS];
+  real x[WIDTH], q[WIDTH];
+  void *scratch = malloc(codebook_assign_scratch(&books[block]));
+  bool right = rows->lost == NULL && rows->x != NULL;
+  int64_t row = 0;
+  for (int64_t r = 0; r < rows->runs && right; r++) {
+    for (int64_t i = 0; i < rows->run[r].count; i++, row++) {
+      int64_t place = rows->run[r].place + i, before = side->layout.device_shared[side->self];
+      int64_t token = place < before ? place : place + side->layout.shared_rows;
+      for (int64_t k = 0; k < WIDTH; k++) x[k] = activation(request, block, 0, (int)token + 1, k);
+      codebook_assign(&books[block], x, 1, codes, NULL, scratch);
+      codebook_lookup(&books[block], codes, 1, q);
+      right = right && !seen[place] && memcmp(q, rows->x->value + row * WIDTH, sizeof q) == 0;
+      seen[place] = true;
+    }
+  }
+  free(scratch);
+  return right && row == rows->x->shape[1];
+}
+
+static Status begin_parts(Side *side, int request, int block, int parts) {
+  Exchange *exchange = &side->network.exchange;
+  Tensor *h = make_h(side, request, block, 1);
+  for (int p = 0; p < parts; p++) {
+    int64_t first, rows, first_shared, shared;
+    layout_part(&side->layout, parts, p, &first, &rows, &first_shared, &shared);
+    Tensor part = {.dims = 3, .shape = {1, rows, WIDTH}, .value = h->value + first * WIDTH};
+    TRY(exchange->parts->begin(exchange, side->tape, &side->layout, block, p, first, rows, (Tensor *[2]){&part, NULL}));
+  }
+  return STATUS_OK;
+}
+
+static Status run_parts(Side *side) {
+  Exchange *exchange = &side->network.exchange;
+  for (int request = 1; request <= REQUESTS; request++) {
+    TRY(network_begin_request(&side->network, &(NetworkRequest){.number = (uint32_t)request, .batch = 1}));
+    int parts = exchange->parts->count(exchange, &side->layout, 1);
+    if (parts != 3) return status_set(STATUS_NUMERIC, "%d parts", parts);
+    tape_clear(side->tape);
+    for (int block = 0; block < BLOCKS; block++) {
+      bool seen[TOKENS] = {0};
+      TRY(begin_parts(side, request, block, parts));
+      for (int p = 0; p < parts; p++) {
+        ExchangeRows rows[2];
+        TRY(exchange->parts->finish(exchange, side->tape, &side->layout, block, p, rows));
+        if (!part_is_right(side, request, block, rows, seen))
+          return status_set(STATUS_NUMERIC, "request %d block %d part %d", request, block, p);
+      }
+      for (int64_t i = 0; i < side->layout.remote; i++) {
+        if (!seen[i]) return status_set(STATUS_NUMERIC, "request %d block %d: row %d never came", request, block, (int)i);
+      }
+    }
+  }
+  return STATUS_OK;
+}
+
+static void *run_side_in_parts(void *argument) {
+  Side *side = argument;
+  Status status = run_parts(side);
+  side->right = status == STATUS_OK;
+  if (!side->right) snprintf(side->problem, sizeof side->problem, "%s", status_message());
+  return NULL;
+}
+
+/* Three parts of 5, 2 and 4 tokens: some parts of the second node are empty. */
+static void blocks_in_parts(void **state) {
+  (void)state;
+  Side sides[3];
+  pthread_t threads[3];
+  connect_sides(sides, 3, counts_of_three);
+  for (int i = 0; i < 3; i++) {
+    sides[i].parts = 3;
+    open_side(&sides[i], 20);
+  }
+  for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&threads[i], NULL, run_side_in_parts, &sides[i]), 0);
+  for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 3; i++) {
+    if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
+  }
+  Tensor *remote;
+  assert_int_equal(network_begin_request(&sides[0].network, &(NetworkRequest){.number = REQUESTS + 1, .batch = 1}), STATUS_OK);
+  assert_int_equal(exchange_block(&sides[0], 1, 0, 1, &remote), STATUS_BAD_VALUE); /* not by whole blocks then */
+  assert_int_equal(network_begin_request(&sides[0].network, &(NetworkRequest){.number = REQUESTS + 2, .batch = 1, .whole = true}),
+                   STATUS_OK);
+  assert_int_equal(sides[0].network.parts, 1);
+  for (int i = 0; i < 3; i++) close_side(&sides[i]);
 }
 
 /* ---- this test as node 1 ---- */
@@ -395,6 +488,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(two_nodes),
                                      cmocka_unit_test(three_uneven_nodes),
                                      cmocka_unit_test(tiny_socket_buffers),
+                                     cmocka_unit_test(blocks_in_parts),
                                      cmocka_unit_test(forged_messages_are_refused),
                                      cmocka_unit_test(an_honest_peer_may_run_one_block_ahead),
                                      cmocka_unit_test(a_replayed_message_is_refused),

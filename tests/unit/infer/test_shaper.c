@@ -16,7 +16,7 @@ static void without_options_nothing_waits(void **state) {
   (void)state;
   bool lost;
   Shaper shaper = open_shaper(NULL);
-  near(shaper_send(&shaper, 1, 101, 1000, &lost), 101);
+  near(shaper_send(&shaper, 1, 101, 1000, true, &lost), 101);
   assert_false(lost);
   near(shaper_receive(&shaper, 102, 1000), 102);
   shaper_release(&shaper);
@@ -27,9 +27,9 @@ static void a_mesh_has_a_link_for_each_peer(void **state) {
   bool lost;
   const LinkOptions options = {.bits_per_second = 8000, .latency = 0.5, .overhead = 10};
   Shaper shaper = open_shaper(&options);
-  near(shaper_send(&shaper, 1, 101, 90, &lost), 101.6);
-  near(shaper_send(&shaper, 1, 101, 90, &lost), 101.7);
-  near(shaper_send(&shaper, 2, 101, 90, &lost), 101.6);
+  near(shaper_send(&shaper, 1, 101, 90, true, &lost), 101.6);
+  near(shaper_send(&shaper, 1, 101, 90, true, &lost), 101.7);
+  near(shaper_send(&shaper, 2, 101, 90, true, &lost), 101.6);
   near(shaper_receive(&shaper, 102, 90), 102);
   shaper_release(&shaper);
 }
@@ -39,8 +39,8 @@ static void a_switch_has_one_port_each_way(void **state) {
   bool lost;
   const LinkOptions options = {.bits_per_second = 8000, .topology = LINK_SWITCH};
   Shaper shaper = open_shaper(&options);
-  near(shaper_send(&shaper, 1, 101, 100, &lost), 101.1);
-  near(shaper_send(&shaper, 2, 101, 100, &lost), 101.2);
+  near(shaper_send(&shaper, 1, 101, 100, true, &lost), 101.1);
+  near(shaper_send(&shaper, 2, 101, 100, true, &lost), 101.2);
   near(shaper_receive(&shaper, 105, 100), 105); /* its first bit came at 104.9 */
   near(shaper_receive(&shaper, 105, 100), 105.1);
   near(shaper_receive(&shaper, 106, 100), 106);
@@ -53,8 +53,8 @@ static void a_trace_begins_with_the_shaper(void **state) {
   LinkTracePoint points[] = {{0, 8000}, {1, 4000}};
   const LinkOptions options = {.trace = {points, 2}};
   Shaper shaper = open_shaper(&options);
-  near(shaper_send(&shaper, 1, 100, 1000, &lost), 101);
-  near(shaper_send(&shaper, 1, 102, 500, &lost), 103);
+  near(shaper_send(&shaper, 1, 100, 1000, true, &lost), 101);
+  near(shaper_send(&shaper, 1, 102, 500, true, &lost), 103);
   shaper_release(&shaper);
 }
 
@@ -65,10 +65,11 @@ static void losses_repeat_and_differ_between_links(void **state) {
   int count = 0, differ = 0;
   for (int i = 0; i < 5000; i++) {
     bool a, b, other;
-    shaper_send(&one, 1, 100, 10, &a);
-    shaper_send(&two, 1, 100, 10, &b);
-    shaper_send(&one, 2, 100, 10, &other);
+    shaper_send(&one, 1, 100, 10, true, &a);
+    shaper_send(&two, 1, 100, 10, true, &b);
+    shaper_send(&one, 2, 100, 10, true, &other);
     assert_int_equal(a, b);
+    if (i % 3 == 0) shaper_send(&two, 1, 100, 10, false, &b); /* a question changes nothing */
     count += a;
     differ += a != other;
   }

@@ -55,7 +55,8 @@ typedef enum GroupVerdict {
  * as it is with retransmit and on streams. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
 
-/* A round trip or a block as measured, into the running estimates. 0: none yet. */
+/* A round trip or a block as measured, into the running estimates, which rise slowly and fall fast: a device that had no processor for a
+ * while says nothing about the link. 0: none yet. */
 double reliability_smooth(double estimate, double measured);
 
 #endif

@@ -113,6 +113,7 @@ static void estimates_are_smooth(void **state) {
   (void)state;
   assert_true(reliability_smooth(0, 3) == 3);
   assert_true(fabs(reliability_smooth(8, 16) - 9) < 1e-12);
+  assert_true(fabs(reliability_smooth(16, 8) - 12) < 1e-12);
 }
 
 static void parity_makes_what_is_missing(void **state) {

@@ -1,0 +1,141 @@
+/* Fuzz target: datagrams from anybody, and packets from a peer that has the key but keeps to nothing. The input is cut into records: a byte
+ * that says what is done with it (as it is, sealed, sealed twice under one number), a length, bytes. Node 0 of two takes them while a
+ * request is under way. Holds: nothing is read or written past its buffers; unsealed bytes never come through; the request ends with a
+ * status. */
+#include "base/clock.h"
+#include "infer/wire/courier.h"
+#include "infer/wire/datagram.h"
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { BLOCKS = 2, TOKENS = 9, MOST = 128, RECORDS = 32 };
+
+static void need(bool holds) {
+  if (!holds) abort();
+}
+
+/* A carrier whose datagrams are the input. */
+typedef struct Source {
+  Carrier carrier; /* first */
+  const uint8_t *data;
+  size_t size, at;
+  DatagramSender sender;
+  DatagramReceiver receiver;
+} Source;
+
+static Status take_bytes(Source *s, uint8_t *datagram, size_t size, bool honest, CarrierTake *take, void *context) {
+  size_t bytes;
+  bool taken;
+  if (datagram_sender(datagram, size) < 0) return STATUS_OK;
+  const uint8_t *packet = datagram_open(&s->receiver, datagram, size, &bytes);
+  need(honest || !packet);
+  return packet ? take(context, 1, packet, bytes, clock_now(), &taken) : STATUS_OK;
+}
+
+static Status receive(Carrier *self, CarrierTake *take, void *context) {
+  Source *s = (Source *)self;
+  for (int i = 0; i < RECORDS && s->at + 2 <= s->size; i++) {
+    uint8_t datagram[MOST + DATAGRAM_AROUND], again[MOST + DATAGRAM_AROUND], what = s->data[s->at] % 3;
+    size_t bytes = s->data[s->at + 1] % MOST;
+    s->at += 2;
+    if (bytes > s->size - s->at) bytes = s->size - s->at;
+    const uint8_t *from = s->data + s->at;
+    s->at += bytes;
+    if (what == 0) {
+      memcpy(datagram, from, bytes);
+      TRY(take_bytes(s, datagram, bytes, false, take, context));
+      continue;
+    }
+    need(datagram_close(&s->sender, from, bytes, datagram) == STATUS_OK);
+    memcpy(again, datagram, bytes + DATAGRAM_AROUND);
+    TRY(take_bytes(s, datagram, bytes + DATAGRAM_AROUND, true, take, context));
+    if (what == 2) TRY(take_bytes(s, again, bytes + DATAGRAM_AROUND, false, take, context));
+  }
+  return STATUS_OK;
+}
+
+static Status swallow(Carrier *self, int peer, const uint8_t *packet, size_t bytes, bool *taken) {
+  (void)self, (void)packet;
+  need(peer == 1 && bytes <= MOST);
+  *taken = true;
+  return STATUS_OK;
+}
+
+static int no_polls(Carrier *self, struct pollfd *polls, int room) {
+  (void)self, (void)polls, (void)room;
+  return 0;
+}
+static bool not_pending(const Carrier *self) { return self == NULL; }
+static Status is_open(const Carrier *self, int peer, const char **why) {
+  (void)self, (void)peer;
+  *why = "";
+  return STATUS_OK;
+}
+static void forget(Carrier *self) { (void)self; }
+
+static Status open_source(void *context, Carrier **carrier) {
+  *carrier = &((Source *)context)->carrier;
+  return STATUS_OK;
+}
+
+/* Half of the inputs with parity, half with what is sent again; strict deadlines, so that nothing is waited for. */
+static void serve(Source *source, bool parity) {
+  static const int64_t part_rows[2] = {TOKENS, TOKENS};
+  static const PacketRules rules = {
+      .nodes = 2, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 4, .part_rows = part_rows, .coded = true};
+  static uint8_t payload[2 * TOKENS];
+  static const CourierPacket packet = {.header = {.request = 1, .count = 1}, .payload = payload, .bytes = sizeof payload};
+  Reliability reliability = {.mode = parity ? RELIABILITY_FEC : RELIABILITY_DEADLINE, .fec = 2, .deadline = 1e-4, .timeout = 1};
+  CourierSetup setup = {.nodes = 2,
+                        .open = open_source,
+                        .open_context = source,
+                        .blocks = BLOCKS,
+                        .sites = 1,
+                        .parts = 1,
+                        .slot_bytes = 3 * TOKENS,
+                        .packets_most = TOKENS,
+                        .ahead = true,
+                        .reliability = &reliability,
+                        .timeout = 1};
+  Courier *courier;
+  CourierArrival arrivals[2];
+  Status status = courier_start(&courier, &setup);
+  need(status == STATUS_OK);
+  for (uint32_t request = 1; request <= 2 && status == STATUS_OK; request++) {
+    status = courier_begin_request(courier, request, 1, &rules, 2, 2);
+    for (int block = 0; block < BLOCKS && status == STATUS_OK; block++) {
+      GroupKey key = {.request = request, .block = (uint8_t)block};
+      status = courier_reserve(courier, key, NULL, NULL);
+      if (status == STATUS_OK) status = courier_send(courier, key, &packet, 1, 2);
+      if (status == STATUS_OK) status = courier_wait(courier, key, 2, arrivals, NULL, NULL);
+      for (int f = 0; status == STATUS_OK && f < arrivals[1].count; f++) {
+        const CourierPacket *came = &arrivals[1].packets[f];
+        static volatile uint8_t read; /* a sanitizer is to see every byte */
+        for (size_t i = 0; came->payload && i < came->bytes; i++) read = came->payload[i];
+        need(came->bytes <= 2 * TOKENS);
+      }
+      if (status == STATUS_OK) courier_done(courier, key, 2);
+    }
+  }
+  courier_stop(courier);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
+  Source source = {.data = data, .size = size > 2048 ? 2048 : size, .sender = {.self = 1}};
+  source.carrier = (Carrier){.packet_most = MOST,
+                             .overhead = DATAGRAM_AROUND,
+                             .send = swallow,
+                             .receive = receive,
+                             .polls = no_polls,
+                             .pending = not_pending,
+                             .peer_status = is_open,
+                             .free = forget};
+  need(seal_new(&source.sender.seal, key, true) == STATUS_OK && seal_new(&source.receiver.seal, key, false) == STATUS_OK);
+  serve(&source, size & 1);
+  seal_free(source.sender.seal);
+  seal_free(source.receiver.seal);
+  return 0;
+}

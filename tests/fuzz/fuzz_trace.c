@@ -1,0 +1,33 @@
+/* Fuzz target: a file of a link's rate.
+ * Holds: what is accepted has times that rise from 0 and rates that are none below 0 and end above it; integrating it comes to an end. */
+#include "infer/wire/link_trace.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void need(int holds) {
+  if (!holds) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  LinkTrace trace;
+  char *text = malloc(size ? size : 1); /* exact, so that a sanitizer sees a byte too many */
+  need(text != NULL);
+  memcpy(text, data, size);
+  if (link_trace_parse(&trace, text, size) == STATUS_OK) {
+    need(trace.count > 0 && trace.count <= LINK_TRACE_MOST && trace.points[0].seconds == 0);
+    need(trace.points[trace.count - 1].bits_per_second > 0);
+    for (int i = 0; i < trace.count; i++) {
+      need(trace.points[i].bits_per_second >= 0 && isfinite(trace.points[i].bits_per_second));
+      need(i == 0 || trace.points[i].seconds > trace.points[i - 1].seconds);
+    }
+    need(link_trace_advance(&trace, 0.25, 12000) >= 0.25);
+    link_trace_release(&trace);
+  } else {
+    need(trace.points == NULL);
+  }
+  free(text);
+  return 0;
+}

@@ -165,6 +165,7 @@ static void choose_sizes(Courier *c) {
   if (c->reliability.mode == RELIABILITY_FEC)
     c->parity_bytes = (2 * s->slot_bytes + payload) / covers + payload + 4 * (size_t)s->packets_most;
   if (usual > (size_t)s->packets_most) usual = (size_t)s->packets_most;
+  c->buffer_bytes = c->carrier->packet_most;
   size_t flights = 2 * usual * (size_t)c->slots + 64;
   c->flights_most = flights < COURIER_FLIGHTS ? (int)flights : COURIER_FLIGHTS;
   c->queue_most = c->slots + s->nodes * (3 * c->lanes + 2 * COURIER_ASKED);
@@ -176,7 +177,7 @@ static Status allocate(Courier *c) {
   bool memory = (c->peers = take(c, nodes, sizeof(CourierPeer))) && (c->groups = take(c, (size_t)c->slots, sizeof(CourierGroup))) &&
                 (c->queue = take(c, (size_t)c->queue_most, sizeof(CourierEntry))) &&
                 (c->landings = take(c, COURIER_FLIGHTS, sizeof(CourierLanding))) && (c->scratch = take(c, c->slot_room, 1)) &&
-                (c->buffer = take(c, c->carrier->packet_most + PACKET_HEADER + PACKET_STATUS_HEAD + PACKETS_MOST / 8, 1));
+                (c->buffer = take(c, c->buffer_bytes + PACKET_HEADER + PACKET_STATUS_HEAD + PACKETS_MOST / 8, 1));
   for (size_t d = 0; memory && d < nodes; d++) memory = (int)d == c->setup.self || allocate_peer(c, &c->peers[d]);
   for (int i = 0; memory && i < c->slots; i++) memory = allocate_group(c, &c->groups[i]);
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes; use a smaller --batch", c->setup.nodes);
@@ -295,7 +296,7 @@ size_t courier_bytes(const Courier *c) { return c ? c->memory : 0; }
 
 size_t courier_packet_most(Courier *c) {
   pthread_mutex_lock(&c->lock);
-  size_t most = c->packet_most - PACKET_HEADER;
+  size_t parity = c->reliability.mode == RELIABILITY_FEC ? PARITY_HEAD : 0, most = c->packet_most - PACKET_HEADER - parity;
   pthread_mutex_unlock(&c->lock);
   return most;
 }
@@ -419,6 +420,15 @@ static void fill_group(Courier *c, CourierGroup *g, GroupKey key, const CourierP
   memset(g->resend, 0, (size_t)c->setup.nodes * (size_t)c->words * sizeof *g->resend);
 }
 
+static Status check_packets(const Courier *c, const CourierPacket *packets, int count) {
+  for (int i = 0; i < count; i++) {
+    if (packets[i].bytes + PACKET_HEADER > c->buffer_bytes)
+      return status_set(STATUS_BAD_VALUE, "a packet of %zu bytes; the carrier takes %zu", packets[i].bytes,
+                        c->buffer_bytes - PACKET_HEADER);
+  }
+  return count <= PACKETS_MOST ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a group of %d packets", count);
+}
+
 Status courier_send(Courier *c, GroupKey key, const CourierPacket *packets, int count, uint64_t peers) {
   uint64_t sequence = courier_sequence(c, key.request, key.block);
   int place = courier_place(c, sequence, courier_lane(c, key.site, key.part));
@@ -426,6 +436,7 @@ Status courier_send(Courier *c, GroupKey key, const CourierPacket *packets, int 
   pthread_mutex_lock(&c->lock);
   Status status = check_failure(c);
   if (status == STATUS_OK && g->waiting) status = status_set(STATUS_BAD_VALUE, "a group was sent before its memory was free");
+  if (status == STATUS_OK) status = check_packets(c, packets, count);
   if (status == STATUS_OK && peers) {
     fill_group(c, g, key, packets, count, peers);
     count_group(c, g);

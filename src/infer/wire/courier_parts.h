@@ -106,7 +106,7 @@ struct Courier {
   /* shapes */
   int ring, lanes /* sites * parts */, slots /* ring * lanes */, words;
   int flights_most;
-  size_t slot_room, parity_bytes;
+  size_t slot_room, parity_bytes, buffer_bytes;
   /* the request */
   uint32_t request; /* 0: none yet */
   int64_t batch;

@@ -146,7 +146,7 @@ static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p
   TRY(check_count(c, slot, p->count));
   size_t offset = packet_offset(c->rules, tokens_of(c, peer, p->part), p->count, p->index);
   if (slot->decided) {
-    c->counts.late++;
+    c->counts.dropped++; /* it was counted when it was given up */
     return STATUS_OK;
   }
   if (courier_has(slot->there, p->index)) return STATUS_OK;
@@ -196,7 +196,7 @@ static Status take_in_order(Courier *c, int peer, const Packet *p, const uint8_t
   if (sequence >= from->taken[lane]) {
     TRY(take_now(c, peer, packet, bytes, now));
   } else {
-    c->counts.late++; /* the deadline was over before it came */
+    c->counts.dropped++; /* the deadline was over before it came */
   }
   if (++from->seen[lane] < p->count) return STATUS_OK;
   from->seen[lane] = 0;
@@ -215,11 +215,7 @@ static void keep_early(Courier *c, CourierSlot *slot, const uint8_t *packet, siz
 static Status take_in_any_order(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   int lane = courier_lane(c, p->site, p->part);
   uint64_t sequence = courier_sequence(c, p->request, p->block), first = c->peers[peer].taken[lane];
-  if (sequence < first || p->request < c->request) {
-    c->counts.late++;
-    return STATUS_OK;
-  }
-  if (sequence >= first + (uint64_t)c->ring) {
+  if (sequence < first || p->request < c->request || sequence >= first + (uint64_t)c->ring) {
     c->counts.dropped++;
     return STATUS_OK;
   }

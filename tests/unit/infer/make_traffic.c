@@ -10,6 +10,7 @@
 #include <netinet/udp.h>
 #include <netpacket/packet.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

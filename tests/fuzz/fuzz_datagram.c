@@ -87,7 +87,7 @@ static void serve(Source *source, bool parity) {
       .nodes = 2, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 4, .part_rows = part_rows, .coded = true};
   static uint8_t payload[2 * TOKENS];
   static const CourierPacket packet = {.header = {.request = 1, .count = 1}, .payload = payload, .bytes = sizeof payload};
-  Reliability reliability = {.mode = parity ? RELIABILITY_FEC : RELIABILITY_DEADLINE, .fec = 2, .deadline = 1e-4, .timeout = 1};
+  Reliability reliability = {.mode = parity ? RELIABILITY_FEC : RELIABILITY_DEADLINE, .fec = 2, .deadline = 1e-4, .timeout = 5e-3};
   CourierSetup setup = {.nodes = 2,
                         .open = open_source,
                         .open_context = source,
@@ -98,7 +98,7 @@ static void serve(Source *source, bool parity) {
                         .packets_most = TOKENS,
                         .ahead = true,
                         .reliability = &reliability,
-                        .timeout = 1};
+                        .timeout = 5e-3};
   Courier *courier;
   CourierArrival arrivals[2];
   Status status = courier_start(&courier, &setup);

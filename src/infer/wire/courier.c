@@ -114,7 +114,8 @@ static void carry(Courier *c) {
     double next = fmin(courier_land(c, now), courier_fly(c, now));
     if (c->watched && !under_way(c)) pthread_cond_broadcast(&c->changed);
     if (c->stopping) stop = fmin(stop, now + stop_seconds);
-    if (!c->work) sleep_until(c, fmin(next, stop));
+    bool over = c->stopping && !under_way(c);
+    if (!c->work && !over) sleep_until(c, fmin(next, stop));
   }
   pthread_mutex_unlock(&c->lock);
 }

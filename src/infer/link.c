@@ -33,6 +33,11 @@ void link_close(Link *link) {
   link->queued = 0;
 }
 
+void link_forget(Link *link) {
+  if (link_is_open(link)) close(channel_fd(link->channel));
+  link->channel = NULL;
+}
+
 Status link_pair(int fd[2]) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) == 0) return STATUS_OK;
   fd[0] = fd[1] = -1;

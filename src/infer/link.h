@@ -55,6 +55,10 @@ bool link_is_open(const Link *link);
 void link_close(Link *link); /* idempotent; a zeroed link needs link_clear first */
 void link_clear(Link *link); /* not open, nothing queued */
 
+/* All links of this process that are not to be spoken through any more, in a child that has inherited them: closes the descriptor and says
+ * nothing. */
+void link_forget(Link *link);
+
 /* A connected pair of sockets. */
 Status link_pair(int fd[2]);
 

@@ -124,6 +124,10 @@ static Status accuse(Network *net, int node, Status status) {
   return status;
 }
 
+static Status check_cancelled(const Network *net) {
+  return net->cancelled && *net->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+}
+
 /* Until nobody is waited for any more. */
 static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int site) {
   Patience patience;
@@ -136,6 +140,7 @@ static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int 
       return accuse(net, late,
                     status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", late, net->setup.timeout));
     TRY(step(net, patience_slice(&patience)));
+    TRY(check_cancelled(net));
     over = patience_ends(&patience, bytes_moved(net), clock_now());
   }
   return STATUS_OK;
@@ -197,6 +202,7 @@ static Status network_begin(Exchange *self, Tape *tape, const TokenLayout *layou
   if (h->shape[0] != net->batch)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->batch);
   if (net->progress && site == 0) net->progress(net->progress_context, block);
+  TRY(check_cancelled(net));
   if (!net->heard_by_any) return STATUS_OK;
   double start = clock_now();
   int64_t tokens = net->batch * layout->shared_rows;
@@ -320,7 +326,8 @@ static Status allocate_peer(Network *net, int node) {
   if (!peer->next || !peer->taken || !peer->slots || !peer->slot_count)
     return status_set(STATUS_NO_MEMORY, "no memory for the codes of node %d", node);
   LinkSink sink = {.context = net, .most_payload = peer->slot_bytes, .place = place_codes, .deliver = deliver_codes};
-  TRY(link_open(&peer->link, net->setup.sockets[node], node, &sink));
+  link_open_channel(&peer->link, net->setup.channels[node], node, &sink);
+  net->setup.channels[node] = NULL;
   net->links[node] = &peer->link;
   return STATUS_OK;
 }

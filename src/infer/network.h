@@ -26,7 +26,7 @@ typedef struct NetworkSetup {
   int blocks, sites;
   int64_t batch_most;  /* pictures of the largest request */
   double timeout;      /* seconds that finish waits without hearing from a peer */
-  const int *sockets;  /* [nodes] connected streams, taken over; [self] is ignored */
+  Channel **channels;  /* [nodes] greeted; those that are taken over become NULL, also when it fails; [self] is ignored */
   bool keep_codes;     /* room to keep all packed codes of a request (see network_begin_request) */
   bool causal;         /* codes go to the nodes behind this one alone */
   int64_t tokens_most; /* of the longest sequence; 0: every request has the layout's tokens */
@@ -50,6 +50,7 @@ typedef struct Network {
   Link **links;                               /* [nodes + 1]: peers, then the control link or NULL */
   void (*progress)(void *context, int block); /* called as begin sends a block's first codes; may be NULL */
   void *progress_context;
+  const bool *cancelled; /* true: the request is not wanted any more, and ends as INTERRUPTED; may be NULL */
   /* Called with the packed codes of `tokens` remote rows from `first` on as finish takes them, of one sample; NULL: nobody keeps them. */
   void (*heard)(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed);
   void *heard_context;
@@ -68,7 +69,7 @@ typedef struct Network {
   NodeStatistics statistics; /* of the request under way; compute is the owner's to fill in */
 } Network;
 
-/* links[nodes] is the owner's to set. Sockets are closed by network_release. */
+/* links[nodes] is the owner's to set. Channels are closed by network_release. */
 Status network_init(Network *network, const NetworkSetup *setup);
 void network_release(Network *network);
 

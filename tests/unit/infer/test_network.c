@@ -54,6 +54,10 @@ typedef struct Side {
 } Side;
 
 static void open_side(Side *side, double timeout) {
+  Channel *channels[MOST] = {NULL};
+  for (int i = 0; i < side->nodes; i++) {
+    if (i != side->self) assert_int_equal(channel_plain(&channels[i], side->sockets[i]), STATUS_OK);
+  }
   NetworkSetup setup = {.self = side->self,
                         .nodes = side->nodes,
                         .layout = &side->layout,
@@ -62,7 +66,7 @@ static void open_side(Side *side, double timeout) {
                         .sites = 1,
                         .batch_most = BATCH,
                         .timeout = timeout,
-                        .sockets = side->sockets,
+                        .channels = channels,
                         .keep_codes = true};
   assert_int_equal(layout_build(&side->layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
   assert_int_equal(network_init(&side->network, &setup), STATUS_OK);

@@ -7,6 +7,7 @@
 #include "cli/infer_run.h"
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
+#include "cli/infer_worker.h"
 #include "data/text_labels.h"
 #include "infer/report.h"
 #include <stdlib.h>
@@ -129,6 +130,7 @@ static Status run_selftest(int argc, char **argv) { return run_or_help(INFER_SEL
 static const CliCommand commands[] = {{"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
                                       {"eval", "accuracy over a data set, perplexity over a text", run_eval},
                                       {"selftest", "compare the processes with what training emulated", run_selftest},
+                                      {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
                                       {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
                                       {0}};
 

@@ -3,7 +3,9 @@
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
 
-enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 48 };
+enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
+
+typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAILURE_AUTO } InferOnFailure;
 
 typedef struct InferSettings {
   const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
@@ -12,6 +14,10 @@ typedef struct InferSettings {
   int part; /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops;
   bool json, quiet, verbose, echo, special;
+  const char *peers, *key_file;
+  bool local;
+  double wait, request_timeout;
+  int on_failure;                     /* InferOnFailure */
   const char *of_pictures, *of_texts; /* names of options that were given and are for one kind of model alone; NULL: none was */
 } InferSettings;
 

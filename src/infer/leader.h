@@ -58,11 +58,11 @@ int leader_under_way(const Leader *leader);
 /* Waits for the oldest request under way. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
-int leader_nodes(const Leader *leader);             /* of the whole cluster */
-int leader_nodes_here(const Leader *leader);        /* that take part at present */
-pid_t leader_pid(const Leader *leader, int node);   /* 0: no process of this machine, or not any more */
+int leader_nodes(const Leader *leader);                        /* of the whole cluster */
+int leader_nodes_here(const Leader *leader);                   /* that take part at present */
+pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
-const NodeStatistics *leader_totals(const Leader *leader); /* [nodes] sums over all answers */
+const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
 const Weights *leader_weights(const Leader *leader);
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
 const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */

@@ -51,7 +51,7 @@ static void share_text(Leader *leader) {
   for (int d = 0; d < leader->nodes; d++) most = fmax(most, leader->given_split->weights[leader->member_of[d]]);
   for (int d = 0; d < leader->nodes; d++)
     leader->split.weights[d] = leader->nodes == leader->given_split->nodes ? leader->given_split->weights[d]
-                                                                            : leader->given_split->weights[leader->member_of[d]] / most;
+                                                                           : leader->given_split->weights[leader->member_of[d]] / most;
 }
 
 static Status share_tokens(Leader *leader) {
@@ -119,10 +119,8 @@ static Member member_of_setup(const Leader *leader, int node) {
 static Status fingerprint(const Leader *leader, uint64_t *partition) {
   FingerprintShares shares = {.nodes = leader->nodes, .weights = leader->split.weights};
   if (!leader->setup.split)
-    shares = (FingerprintShares){.nodes = leader->nodes,
-                                 .tokens = leader->partition.tokens,
-                                 .counts = leader->partition.counts,
-                                 .order = leader->partition.order};
+    shares = (FingerprintShares){
+        .nodes = leader->nodes, .tokens = leader->partition.tokens, .counts = leader->partition.counts, .order = leader->partition.order};
   return fingerprint_shares(&shares, partition);
 }
 

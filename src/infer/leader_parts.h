@@ -12,7 +12,7 @@
 
 /* A request under way. */
 typedef struct LeaderRequest {
-  uint8_t *message; /* header | payload, of pictures one after another for each node; of texts once, read by all links */
+  uint8_t *message;      /* header | payload, of pictures one after another for each node; of texts once, read by all links */
   size_t *offset, *size; /* [nodes] of each node's message */
   real *pixels;          /* [batch, C, H, W] of pictures that are no levels */
   uint8_t *levels;       /* the same of those that are */
@@ -23,7 +23,7 @@ typedef struct LeaderRequest {
   RequestShare *shares;  /* [nodes] */
   uint32_t number;       /* in the epoch; 0: free */
   Request request;
-  uint64_t missing;      /* members whose part is not waited for, as bits */
+  uint64_t missing; /* members whose part is not waited for, as bits */
   int reruns;
   double began, sent; /* clock_now of its submission; when its input had left, 0: not yet */
 } LeaderRequest;
@@ -33,7 +33,7 @@ struct Leader {
   ClusterOptions cluster;
   const Partition *given; /* over all members; NULL for texts */
   const TokenSplit *given_split;
-  NodeSetup setup; /* of the epoch: what the nodes run on */
+  NodeSetup setup;     /* of the epoch: what the nodes run on */
   Partition partition; /* of the epoch */
   TokenSplit split;
   Fingerprints fingerprints;
@@ -42,17 +42,17 @@ struct Leader {
   Processes processes;
   LeaderMember *members; /* [member_count] */
   int member_count, nodes;
-  int *member_of;      /* [nodes] */
-  Link **links;        /* [nodes] */
-  TokenLayout *layout; /* [nodes] of a picture */
-  uint8_t **setups;    /* [nodes] SETUP messages */
+  int *member_of;                       /* [nodes] */
+  Link **links;                         /* [nodes] */
+  TokenLayout *layout;                  /* [nodes] of a picture */
+  uint8_t **setups;                     /* [nodes] SETUP messages */
   LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
   uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
   uint16_t epoch;
   bool setting_up;
-  uint64_t *progress; /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
-                       * answer */
-  int complainer, accused;           /* members; -1: none */
+  uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
+                            * answer */
+  int complainer, accused; /* members; -1: none */
   char (*complaints)[WIRE_TEXT + 1]; /* [member_count] */
   NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
   int64_t *tokens;                   /* [member_count] of the last answer */
@@ -67,7 +67,7 @@ struct Leader {
   Arena *arena;
   Tape *tape;
   uint8_t word[WIRE_HEADER], stop[WIRE_HEADER]; /* CANCEL or BYE; STOP */
-  uint8_t (*gone)[WIRE_HEADER];                  /* [member_count] */
+  uint8_t (*gone)[WIRE_HEADER];                 /* [member_count] */
 };
 
 static inline LeaderMember *leader_member(const Leader *leader, int node) { return &leader->members[leader->member_of[node]]; }

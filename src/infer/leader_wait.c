@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static const double explain_seconds = 0.5;  /* for the system to tell which child has died */
+static const double explain_seconds = 0.5;   /* for the system to tell which child has died */
 static const double setting_up_seconds = 15; /* devices call each other, which their own patience ends before */
 static const double calling_slice = 0.02;
 

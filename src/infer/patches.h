@@ -25,6 +25,7 @@ void patches_pack(const ModelConfig *config, const TokenLayout *layout, int64_t 
                   uint8_t *out);
 
 /* The other way round, into pixels [B, C, H, W], of which only those patches are written. BAD_VALUE: another form than was announced. */
-Status patches_parse(const uint8_t *bytes, const ModelConfig *config, const TokenLayout *layout, int64_t batch, bool as_levels, real *pixels);
+Status patches_parse(const uint8_t *bytes, const ModelConfig *config, const TokenLayout *layout, int64_t batch, bool as_levels,
+                     real *pixels);
 
 #endif

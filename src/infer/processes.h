@@ -1,5 +1,6 @@
 /* Child processes, one for each device that is on this machine, each joined to this process by two sockets: a control stream, and one
- * through which descriptors are handed over (control/handed.h), such as those of streams to the others. No child outlives its parent: it is killed when the parent dies and it leaves when its control stream ends. */
+ * through which descriptors are handed over (control/handed.h), such as those of streams to the others. No child outlives its parent: it is
+ * killed when the parent dies and it leaves when its control stream ends. */
 #ifndef INFER_PROCESSES_H
 #define INFER_PROCESSES_H
 #include "base/status.h"

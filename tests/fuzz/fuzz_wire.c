@@ -44,9 +44,10 @@ static Status serve(Network *network, Tape *tape, const TokenLayout *layout) {
 
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, const TokenLayout *layout, const Codebook *books) {
-  int pair[2], sockets[2] = {-1, -1};
+  Channel *channels[2] = {NULL};
+  int pair[2];
   if (link_pair(pair) != STATUS_OK) abort();
-  sockets[1] = pair[0];
+  if (channel_plain(&channels[1], pair[0]) != STATUS_OK) abort();
   NetworkSetup setup = {.nodes = 2,
                         .layout = layout,
                         .books = books,
@@ -54,7 +55,7 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .sites = 1,
                         .batch_most = BATCH,
                         .timeout = 1e-6,
-                        .sockets = sockets,
+                        .channels = channels,
                         .keep_codes = true};
   if (network_init(network, &setup) != STATUS_OK) abort();
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);

@@ -56,9 +56,10 @@ static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
 
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for long. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, TokenLayout *layout, const Codebook *books) {
-  int pair[2], sockets[2] = {-1, -1};
+  Channel *channels[2] = {NULL};
+  int pair[2];
   need(link_pair(pair) == STATUS_OK);
-  sockets[0] = pair[0];
+  if (channel_plain(&channels[0], pair[0]) != STATUS_OK) abort();
   NetworkSetup setup = {.self = 1,
                         .nodes = 2,
                         .layout = layout,
@@ -67,7 +68,7 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .sites = SITES,
                         .batch_most = BATCH,
                         .timeout = 1e-3,
-                        .sockets = sockets,
+                        .channels = channels,
                         .causal = true,
                         .tokens_most = TOKENS};
   need(network_init(network, &setup) == STATUS_OK);

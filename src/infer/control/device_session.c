@@ -98,8 +98,8 @@ static Status send_failure(Session *s, uint8_t kind, uint32_t request, int accus
   if (!link_is_open(&s->control)) return STATUS_PEER;
   while (link_pending(&s->control)) TRY(links_step(&(Link *){&s->control}, 1, 1));
   memcpy(s->text + WIRE_HEADER, why, length);
-  return send_message(
-      s, s->text, (WireHeader){.kind = kind, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
+  return send_message(s, s->text,
+                      (WireHeader){.kind = kind, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
 }
 
 static uint64_t free_memory(void) {
@@ -235,7 +235,8 @@ static Status start_epoch(Session *s) {
   stop_epoch(s);
   s->setup_arrived = s->stop = false;
   Status status = open_epoch(s, &accused);
-  if (s->node) s->control.sink.most_payload = fmax((double)node_most_payload(s->node), (double)setup_message_most(s->place->weights->config));
+  if (s->node)
+    s->control.sink.most_payload = fmax((double)node_most_payload(s->node), (double)setup_message_most(s->place->weights->config));
   if (status == STATUS_OK) return send_word(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
   if (!link_is_open(&s->control) || s->stop) return link_is_open(&s->control) ? STATUS_OK : status;
   return send_failure(s, WIRE_REFUSE, 0, accused);

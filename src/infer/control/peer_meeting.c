@@ -129,9 +129,9 @@ static Status seat(Meeting *m, Caller *caller) {
     return STATUS_OK; /* whoever is waited for is still missing */
   }
   if (words.partition != all->own.partition)
-    return blame(all, words.node,
-                 status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition,
-                            all->own.partition));
+    return blame(
+        all, words.node,
+        status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition, all->own.partition));
   all->channel[words.node] = caller->channel;
   all->words[words.node] = words;
   *caller = (Caller){.node = -1};
@@ -247,7 +247,8 @@ static Status meet(Meeting *m) {
 Status peer_meeting_run(PeerMeeting *all) {
   Meeting m = {.all = all};
   all->accused = -1;
-  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_MEETING_BYTES}, m.ours);
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_MEETING_BYTES},
+            m.ours);
   peer_meeting_pack(&all->own, m.ours + WIRE_HEADER);
   for (int i = 0; i < CALLERS; i++) m.callers[i].node = -1;
   Status status = meet(&m);

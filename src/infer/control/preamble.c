@@ -49,7 +49,8 @@ Status preamble_take(int fd, Preamble *preamble, bool *done) {
 Status preamble_check_answer(int fd, const char *name) {
   uint8_t bytes[PREAMBLE_BYTES];
   Preamble theirs = {.version = 0};
-  if (recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) != (ssize_t)sizeof bytes || wire_get_u32(bytes) != WIRE_MAGIC) return STATUS_OK;
+  if (recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) != (ssize_t)sizeof bytes || wire_get_u32(bytes) != WIRE_MAGIC)
+    return STATUS_OK;
   if (preamble_parse(bytes, &theirs) != STATUS_OK) return STATUS_OK;
   return greeting_compare(theirs.version, &(Fingerprints){0}, &(Fingerprints){0}, name);
 }

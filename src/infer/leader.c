@@ -14,6 +14,8 @@ const Address *leader_address(const Leader *leader, int node) {
   return leader->members[node].forked ? NULL : &leader->members[node].address;
 }
 const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
+int leader_reruns(const Leader *leader) { return leader->reruns; }
+int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }

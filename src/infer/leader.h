@@ -63,6 +63,8 @@ int leader_nodes_here(const Leader *leader);                   /* that take part
 pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
 const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
+int leader_reruns(const Leader *leader);                       /* of all answers */
+int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
 const Weights *leader_weights(const Leader *leader);
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
 const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */

@@ -107,7 +107,8 @@ static bool text_has_begun(Leader *leader) {
 }
 
 static bool can_recover(Leader *leader, Status cause) {
-  bool of_devices = cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE;
+  bool of_devices =
+      leader->nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
   return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
 }
 

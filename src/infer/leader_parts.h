@@ -56,6 +56,7 @@ struct Leader {
   char (*complaints)[WIRE_TEXT + 1]; /* [member_count] */
   NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
   int64_t *tokens;                   /* [member_count] of the last answer */
+  int reruns, masked;                /* of all answers */
   int64_t class_rows;                /* of all nodes */
   real *replicas, *logits;
   int32_t *codes, *node_codes;

@@ -102,6 +102,8 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   leader->collected++;
   slot->number = 0;
   sum_up(leader, slot);
+  leader->reruns += slot->reruns;
+  leader->masked += slot->missing != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
                            .counts = leader->tokens,

@@ -82,20 +82,32 @@ static Status deliver_codes(void *context, Link *link, const WireHeader *header,
 
 /* ---- moving messages ---- */
 
+void network_gone(Network *net, int node) {
+  if (node == net->setup.self) return;
+  net->peers[node].gone = true;
+  link_close(&net->peers[node].link);
+}
+
+/* A failure of the links that is a peer's: it is gone, or accused. */
 static Status step(Network *net, double seconds) {
   Status status = links_step(net->links, net->setup.nodes + 1, seconds);
   if (status == STATUS_OK) return STATUS_OK;
   for (int d = 0; d < net->setup.nodes; d++) {
-    if (d != net->setup.self && net->peers[d].link.status != STATUS_OK) net->accused = d;
+    NetworkPeer *peer = &net->peers[d];
+    if (d == net->setup.self || peer->gone || peer->link.status == STATUS_OK) continue;
+    net->accused = d;
+    if (net->setup.mask) network_gone(net, d);
   }
-  return status;
+  if (!net->setup.mask || net->accused < 0) return status;
+  net->accused = -1;
+  return STATUS_OK;
 }
 
 /* A peer whose messages satisfy `waiting`, or -1. */
 typedef bool Waiting(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site);
 static bool waits_for_codes(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
   (void)net;
-  return peer->sends && peer->next[site] <= sequence;
+  return peer->sends && !peer->gone && peer->next[site] <= sequence;
 }
 static bool waits_to_send(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
   (void)sequence, (void)site;
@@ -135,6 +147,10 @@ static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int 
   int late;
   patience_start(&patience, net->setup.timeout, bytes_moved(net), clock_now());
   while ((late = first_waiting(net, waiting, sequence, site)) >= 0) {
+    if (net->setup.mask && (over || !link_is_open(&net->peers[late].link))) {
+      network_gone(net, late);
+      continue;
+    }
     if (!link_is_open(&net->peers[late].link)) return accuse(net, late, status_set(STATUS_PEER, "node %d: the connection is closed", late));
     if (over)
       return accuse(net, late,
@@ -186,7 +202,7 @@ static Status fill_message(Network *net, int block, int site, int64_t tokens, ui
 
 static Status send_to_all(Network *net, const uint8_t *message, size_t size) {
   for (int d = 0; d < net->setup.nodes; d++) {
-    if (d == net->setup.self || !net->peers[d].hears) continue;
+    if (d == net->setup.self || !net->peers[d].hears || net->peers[d].gone) continue;
     Status status = link_send(&net->peers[d].link, message, size);
     if (status != STATUS_OK) {
       net->accused = d;
@@ -238,21 +254,41 @@ static Status take_codes(Network *net, int node, int block, int site, int64_t of
   return STATUS_OK;
 }
 
+/* Of a peer that is gone and has not sent them: zeroes, which attention passes over. */
+static Status mask_tokens(Network *net, Tape *tape, int node, int64_t offset, Tensor *remote, uint8_t **lost) {
+  int64_t rows = remote->shape[1], tokens = net->peers[node].tokens, width = tensor_width(remote);
+  bool first = !*lost;
+  if (first && !(*lost = tape_alloc(tape, (size_t)(net->batch * rows)))) return tape_status(tape);
+  if (first) memset(*lost, 0, (size_t)(net->batch * rows));
+  for (int64_t b = 0; b < net->batch; b++) {
+    memset(*lost + b * rows + offset, 1, (size_t)tokens);
+    memset(remote->value + (b * rows + offset) * width, 0, (size_t)(tokens * width) * sizeof(real));
+  }
+  net->statistics.masked += (uint64_t)(net->batch * tokens);
+  return STATUS_OK;
+}
+
 static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
                              const uint8_t **lost) {
   Network *net = (Network *)self;
   int64_t shape[3] = {net->batch, layout->remote, book_at(net, block, site)->width}, offset = 0;
-  *lost = NULL;
+  uint64_t sequence = sequence_of(net, net->request, block);
+  uint8_t *marks = NULL;
   *remote = tape_tensor(tape, 3, shape);
   if (!*remote) return tape_status(tape);
   double start = clock_now();
-  TRY(wait_while(net, waits_for_codes, sequence_of(net, net->request, block), site));
+  TRY(wait_while(net, waits_for_codes, sequence, site));
   double arrived = clock_now();
   for (int d = 0; d < net->setup.nodes; d++) {
-    if (d == net->setup.self || !net->peers[d].sends) continue;
-    TRY(take_codes(net, d, block, site, offset, layout->remote, (*remote)->value));
-    offset += net->peers[d].tokens;
+    const NetworkPeer *peer = &net->peers[d];
+    if (d == net->setup.self || !peer->sends) continue;
+    if (peer->next[site] <= sequence)
+      TRY(mask_tokens(net, tape, d, offset, *remote, &marks));
+    else
+      TRY(take_codes(net, d, block, site, offset, layout->remote, (*remote)->value));
+    offset += peer->tokens;
   }
+  *lost = marks;
   net->statistics.wait += arrived - start;
   net->statistics.quantise += clock_now() - arrived;
   return STATUS_OK;

@@ -12,7 +12,7 @@
  * A message that is not the next one of its site, or whose length does not follow from the model and the layout, is refused. While a slot
  * is taken its sender is held back by the socket. Texts differ in length, and not every node takes part in every one: there a message of a
  * later request waits until this node begins it, and its length is checked in full when it is taken. Nothing is allocated after
- * network_init. */
+ * network_init, but on the tape the marks of tokens whose node is gone. */
 #ifndef INFER_NETWORK_H
 #define INFER_NETWORK_H
 #include "infer/link.h"
@@ -30,12 +30,14 @@ typedef struct NetworkSetup {
   bool keep_codes;     /* room to keep all packed codes of a request (see network_begin_request) */
   bool causal;         /* codes go to the nodes behind this one alone */
   int64_t tokens_most; /* of the longest sequence; 0: every request has the layout's tokens */
+  bool mask;           /* a peer that fails or falls silent is gone: the requests go on, its tokens masked; else that is a failure */
 } NetworkSetup;
 
 typedef struct NetworkPeer {
   Link link;
   int64_t tokens;       /* that it shares, of one sample; 0: it takes no part in the request */
   bool sends, hears;    /* in this request: codes come from it, go to it */
+  bool gone;            /* nobody waits for it any more */
   uint64_t *next;       /* [sites] sequence of the message expected next */
   uint64_t *taken;      /* [sites] sequence that finish takes next */
   uint8_t *slots;       /* [2][sites][slot_bytes] */
@@ -77,6 +79,9 @@ void network_release(Network *network);
  * of the request by now. */
 Status network_begin_request(Network *network, uint32_t request, int64_t batch, bool keep);
 size_t network_bytes(const Network *network); /* that network_init asked for; 0 of a zeroed one */
+
+/* The leader has given this peer up: nobody waits for it, and the tokens that it has not sent are masked from here on. */
+void network_gone(Network *network, int node);
 
 /* Sends what is still queued for peers (they may need it to finish the request). */
 Status network_flush(Network *network);

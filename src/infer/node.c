@@ -145,6 +145,9 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
 bool node_has_request(const Node *node) { return node->requests[(node->answered + 1) & 1].arrived; }
 int node_accused(const Node *node) { return node->networked ? node->network.accused : -1; }
 uint32_t node_answered(const Node *node) { return node->answered; }
+void node_gone(Node *node, int other) {
+  if (node->networked) network_gone(&node->network, other);
+}
 void node_cancel(Node *node) { node->cancelled = true; }
 size_t node_most_payload(const Node *node) { return request_most_bytes(node->setup, &node->most); }
 
@@ -182,6 +185,7 @@ static Status start_network(Node *node, Channel **peers) {
                           .timeout = setup->timeout,
                           .channels = peers,
                           .keep_codes = setup->keep_codes,
+                          .mask = setup->mask,
                           .causal = setup->split != NULL,
                           .tokens_most = setup->tokens_most};
   TRY(network_init(&node->network, &network));

@@ -29,6 +29,9 @@ Status node_answer(Node *node);
 int node_accused(const Node *node);
 uint32_t node_answered(const Node *node); /* number of the last request that it has answered; 0: none */
 
+/* Nobody waits for this one any more: its tokens are masked. */
+void node_gone(Node *node, int other);
+
 /* What is under way is not wanted any more; from within node_answer, too. */
 void node_cancel(Node *node);
 

@@ -29,7 +29,14 @@ static void raise_limit(void) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* A fault ends the child: a handler that it has from its parent would go on in the parent's place. */
+static void let_faults_end(void) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) signal(faults[i], SIG_DFL);
+}
+
 void processes_become_child(pid_t parent) {
+  let_faults_end();
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
   signal(SIGPIPE, SIG_IGN);

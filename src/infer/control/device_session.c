@@ -45,7 +45,9 @@ static Status place_setup(Session *s, const WireHeader *header, uint8_t **payloa
   return STATUS_OK;
 }
 
-static bool is_word(const WireHeader *header) { return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL; }
+static bool is_word(const WireHeader *header) {
+  return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE;
+}
 
 static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
   Session *s = context;
@@ -56,6 +58,13 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
+}
+
+/* Whoever is told of itself is given up, which the end of its connection says better. */
+static Status take_gone(Session *s, const WireHeader *header) {
+  if (header->count >= (uint32_t)s->setup.nodes) return status_set(STATUS_BAD_VALUE, "says that node %u is gone", header->count);
+  if (s->node) node_gone(s->node, (int)header->count);
+  return STATUS_OK;
 }
 
 static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
@@ -73,6 +82,7 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   bool for_session = is_word(header) || header->kind == WIRE_SETUP;
   /* A set-up between requests lets the one at work finish. */
   if (s->node && (s->over || s->cancelled)) node_cancel(s->node);
+  if (header->kind == WIRE_GONE) return take_gone(s, header);
   return for_session ? STATUS_OK : node_deliver(s->node, header);
 }
 
@@ -198,6 +208,7 @@ static NodeSetup node_setup_of(Session *s) {
                      .tokens_most = setup->tokens_most,
                      .timeout = setup->reliability.timeout,
                      .keep_codes = setup->keep_codes,
+                     .mask = setup->mask,
                      .class_token = setup->class_token};
 }
 

@@ -8,7 +8,7 @@ failed=0
 
 report() { # WHAT
   echo "FAILED: $1"
-  for file in out err; do [ ! -f "$work/$file" ] || sed "s/^/    $file: /" "$work/$file"; done
+  for file in out err; do [ ! -f "$work/$file" ] || cut -c -400 "$work/$file" | sed "s/^/    $file: /"; done
   failed=1
 }
 

@@ -90,7 +90,7 @@ for ((i = 0; i < 10; i++)); do exec {junk[$i]}>&-; done
 
 # ---- a leader that vanishes; one at a time
 hold() { # ARGUMENTS...: a leader that has the workers and waits for its prompt
-  rm -f "$work/pipe"
+  rm -f "$work/pipe" "$work/held.err"
   mkfifo "$work/pipe"
   "$program" -c "$work/text" --threads 1 --prompt-file - --peers "${address[t]}" "${key[@]}" -v "$@" <"$work/pipe" >"$work/held" 2>"$work/held.err" &
   holder=$!
@@ -152,7 +152,7 @@ no_orphans
 echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "a leader whose worker was stopped does not go on by itself"
-grep -q "node 1 (worker ${address[t]}): it is gone: left behind" "$work/held.err" || report "the worker that was stopped is not named"
+grep -q "node 1 (worker ${address[t]}): it is gone: left behind" "$work/held.err" || report "the worker that was stopped is not named: $(cat "$work/held.err")"
 start_worker o 127.0.0.1:0 -c "$work/model" --once
 lead "once" 0 -c "$work/model" --peers "${address[o]}" "${pictures[0]}"
 wait "${porter[o]}" || report "--once: exit code"

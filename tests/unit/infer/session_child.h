@@ -31,7 +31,7 @@ static inline bool session_child_send(int fd, WireHeader header, const void *pay
   uint8_t *message = malloc(WIRE_HEADER + header.bytes);
   header.sender = WIRE_LEADER;
   wire_pack(&header, message);
-  if (header.bytes) memcpy(message + WIRE_HEADER, payload, header.bytes);
+  if (payload) memcpy(message + WIRE_HEADER, payload, header.bytes);
   bool sent = write(fd, message, WIRE_HEADER + header.bytes) == (ssize_t)(WIRE_HEADER + header.bytes);
   free(message);
   return sent;

@@ -320,6 +320,40 @@ static void a_message_of_another_batch_is_refused(void **state) {
   close_hostile(&hostile);
 }
 
+/* Node 1 says its first block and no more, in three ways: from then on its tokens, and no others, are masked, and nothing fails. */
+static void tokens_of_one_that_is_gone_are_masked(void **state) {
+  (void)state;
+  enum { CLOSES, GIVEN_UP, SILENT, WAYS };
+  for (int way = 0; way < WAYS; way++) {
+    Hostile hostile;
+    uint8_t message[WIRE_HEADER + PAYLOAD];
+    size_t size = honest(message, 1, 0);
+    open_hostile(&hostile, 0.2);
+    Network *net = &hostile.side.network;
+    net->setup.mask = true;
+    assert_int_equal(write(hostile.wire, message, size), size);
+    for (int block = 0; block < BLOCKS; block++) {
+      Tensor *remote;
+      const uint8_t *lost;
+      Tensor *h = make_h(&hostile.side, 1, block, 1);
+      assert_int_equal(net->exchange.begin(&net->exchange, hostile.side.tape, &hostile.side.layout, block, 0, h), STATUS_OK);
+      assert_int_equal(net->exchange.finish(&net->exchange, hostile.side.tape, &hostile.side.layout, block, 0, &remote, &lost), STATUS_OK);
+      if (block == 0) {
+        assert_null(lost);
+        if (way == CLOSES) close(hostile.wire), hostile.wire = -1;
+        if (way == GIVEN_UP) network_gone(net, 1);
+        continue;
+      }
+      assert_non_null(lost);
+      for (int i = 0; i < 7; i++) assert_int_equal(lost[i], 1);
+      for (int i = 0; i < 7 * WIDTH; i++) assert_true(remote->value[i] == 0);
+    }
+    assert_int_equal(net->statistics.masked, 7 * (BLOCKS - 1));
+    assert_int_equal(network_flush(net), STATUS_OK);
+    close_hostile(&hostile);
+  }
+}
+
 static void silence_ends_at_the_deadline(void **state) {
   (void)state;
   Hostile hostile;
@@ -372,6 +406,7 @@ int main(void) {
                                      cmocka_unit_test(an_honest_peer_may_run_one_block_ahead),
                                      cmocka_unit_test(a_replayed_message_is_refused),
                                      cmocka_unit_test(a_message_of_another_batch_is_refused),
+                                     cmocka_unit_test(tokens_of_one_that_is_gone_are_masked),
                                      cmocka_unit_test(silence_ends_at_the_deadline),
                                      cmocka_unit_test(a_closed_peer_is_named),
                                      cmocka_unit_test(requests_come_in_order),

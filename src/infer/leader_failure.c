@@ -80,16 +80,18 @@ static bool interrupted(const Leader *leader) { return leader->options.stop && *
 /* An epoch whose beginning fails costs those that have failed, or the one that others cannot reach; so this comes to an end. */
 static Status begin_again(Leader *leader) {
   Status status = STATUS_OK;
+  char why[1024] = "";
   for (int tries = 0; tries < TRIES_MOST + leader->member_count; tries++) {
     status = leader_epoch_open(leader);
     if (status == STATUS_OK) status = leader_request_resend(leader);
     if (status == STATUS_OK || leader->nodes == 0 || interrupted(leader)) return status;
     int accused = leader->accused;
+    snprintf(why, sizeof why, "%s", status_message());
     give_up_epoch(leader, accused);
     bool still_there = accused >= 0 && leader->members[accused].state >= MEMBER_HERE;
     if (still_there && tries > 0) leave_behind(leader, accused, "others cannot reach it");
   }
-  return status;
+  return status_set(status, "%s", why);
 }
 
 static int most_reruns(const Leader *leader) {
@@ -152,8 +154,9 @@ static void tell_gone(Leader *leader, int node) {
   }
 }
 
-/* Those whose connection is broken are missing from all that is under way; false where that cannot be. */
+/* Those whose connection is broken are missing from all that is under way; false where that cannot be, or where there are none. */
 static bool mask_broken(Leader *leader) {
+  bool any = false;
   for (int d = 0; d < leader->nodes; d++) {
     LeaderMember *member = leader_member(leader, d);
     if (member->state < MEMBER_HERE || link_is_open(&member->link)) continue;
@@ -166,8 +169,9 @@ static bool mask_broken(Leader *leader) {
     }
     tell_gone(leader, d);
     leave_behind(leader, leader->member_of[d], "its tokens are masked");
+    any = true;
   }
-  return true;
+  return any;
 }
 
 /* One that is silent, or whom others accuse, is as good as gone. */
@@ -201,6 +205,7 @@ static bool any_lost(const Leader *leader) {
 }
 
 Status leader_failure_rejoin(Leader *leader) {
+  if (leader->cluster.on_failure == ON_FAILURE_ABORT) return STATUS_OK;
   leader_members_poll(leader);
   int back = leader_members_waiting(leader);
   if (back == 0 && !any_lost(leader)) return STATUS_OK;

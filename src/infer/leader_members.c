@@ -69,6 +69,7 @@ void leader_members_drop(Leader *leader, int m) {
   if (member->calling >= 0) close(member->calling);
   member->channel = NULL;
   member->calling = -1;
+  member->node = -1;
   if (member->forked) processes_end(&leader->processes, m);
   become(member, MEMBER_LOST);
   member->next = clock_now() + again_seconds;

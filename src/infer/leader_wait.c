@@ -31,15 +31,13 @@ static int broken_worker(const Leader *leader) {
 /* The cause is a dead child, if there is one; else a worker that is gone; else what a node has said; else what the links say. A child's end
  * may show a moment after its sockets have closed. */
 Status leader_wait_explain(Leader *leader, Status status) {
-  char text[128], name[LEADER_NAME];
-  if (leader->processes.count > 0) {
-    char kept[WIRE_TEXT];
-    snprintf(kept, sizeof kept, "%s", status_message());
-    int dead = processes_find_dead(&leader->processes, status == STATUS_PEER ? explain_seconds : 0, text, sizeof text);
-    if (dead >= 0) return status_set(STATUS_PEER, "node %d (pid %d) %s", dead, (int)leader_pid(leader, dead), text);
-    status_set(status, "%s", kept);
-  }
+  char text[128], name[LEADER_NAME], said[WIRE_TEXT];
   int broken = broken_worker(leader);
+  bool may_show = status == STATUS_PEER && broken < 0;
+  snprintf(said, sizeof said, "%s", status_message());
+  int dead = leader->processes.count ? processes_find_dead(&leader->processes, may_show ? explain_seconds : 0, text, sizeof text) : -1;
+  if (dead >= 0) return status_set(STATUS_PEER, "node %d (pid %d) %s", dead, (int)leader_pid(leader, dead), text);
+  status_set(status, "%s", said);
   if (broken >= 0 && leader->complainer < 0) return status_wrap(status, "%s", leader_name(leader, broken, name));
   if (broken >= 0) return status_set(STATUS_PEER, "%s is gone", leader_name(leader, broken, name));
   return leader->complainer < 0 ? status : explain_complaint(leader);

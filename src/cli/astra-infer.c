@@ -7,6 +7,7 @@
 #include "cli/infer_run.h"
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
+#include "cli/infer_worker.h"
 #include "data/text_labels.h"
 #include "infer/report.h"
 #include <stdlib.h>
@@ -137,6 +138,7 @@ static const CliCommand commands[] = {
     {"eval", "accuracy over a data set, perplexity over a text", run_eval},
     {"selftest", "compare the processes with what training emulated", run_selftest},
     {"links", "list the options of how codes travel between nodes: datagrams, loss, slow links", show_links},
+    {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
     {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
     {0}};
 

@@ -19,18 +19,21 @@ void infer_run_catch_signals(void) {
 
 bool infer_run_interrupted(void) { return stop != 0; }
 
-static Status find_checkpoint(const InferSettings *s, InferRun *run) {
-  bool installed = !strchr(s->checkpoint, '/');
-  if (!files_is_dir(s->checkpoint) && installed) return data_paths_find("checkpoints", s->checkpoint, NULL, &run->directory);
-  if (!files_is_dir(s->checkpoint))
+const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }
+
+Status infer_run_find(const char *checkpoint, char **directory) {
+  bool installed = !strchr(checkpoint, '/');
+  if (!files_is_dir(checkpoint) && installed) return data_paths_find("checkpoints", checkpoint, NULL, directory);
+  if (!files_is_dir(checkpoint))
     return status_set(STATUS_NOT_FOUND,
-                      "--checkpoint %s: there is no such directory; give that of a model, or the name of an installed one", s->checkpoint);
-  run->directory = strdup(s->checkpoint);
-  return run->directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
+                      "--checkpoint %s: there is no such directory; give that of a model, or the name of an installed one", checkpoint);
+  *directory = strdup(checkpoint);
+  return *directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
 }
 
 static int choose_nodes(const InferSettings *s, const InferRun *run) {
   int named = s->split ? partition_split_length(s->split) : 0;
+  if (s->peers) return run->cluster.options.local + run->cluster.options.peer_count;
   if (s->nodes > 0) return (int)s->nodes;
   if (named > 0) return named;
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
@@ -48,11 +51,19 @@ LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int
   return (LeaderOptions){.batch_most = s->batch, .timeout = s->timeout, .threads = threads, .network = &run->network, .stop = &stop};
 }
 
+/* A device of its own computes on all its cores; nodes of one machine share them. */
+static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions *options, int nodes) {
+  options->cluster = &run->cluster.options;
+  if (s->peers && s->threads == 0) options->threads = 0;
+  if (!s->peers) run->cluster.options.local = nodes;
+}
+
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   TRY(token_split_init(&run->split, choose_nodes(s, run), s->split));
   LeaderOptions all = infer_run_options(s, run, run->split.nodes);
   all.batch_most = options->batch_most;
   all.tokens_most = options->tokens_most;
+  choose_cluster(s, run, &all, run->split.nodes);
   return leader_start_text(&run->leader, &run->weights, &run->split, &all);
 }
 
@@ -60,19 +71,29 @@ static Status start_pictures(const InferSettings *s, InferRun *run, const Leader
   TRY(choose_partition(s, run));
   LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
   all.batch_most = options->batch_most;
+  choose_cluster(s, run, &all, run->partition.nodes);
   return leader_start(&run->leader, &run->weights, &run->partition, &all);
+}
+
+static void print_node(const Leader *leader, int node) {
+  char text[ADDRESS_TEXT];
+  const Address *address = leader_address(leader, node);
+  if (address)
+    fprintf(stderr, "node %d is worker %s\n", node, address_text(address, text));
+  else
+    fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
 }
 
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
+  TRY(infer_cluster_open(&run->cluster, s));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
-  for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++)
-    fprintf(stderr, "node %d is pid %d\n", d, (int)leader_pid(run->leader, d));
+  for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
 }
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
-  TRY(find_checkpoint(s, run));
+  TRY(infer_run_find(s->checkpoint, &run->directory));
   return weights_load(&run->weights, run->directory);
 }
 
@@ -93,6 +114,10 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
 
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
+  if (value && run->leader) {
+    json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
+    json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+  }
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(value);
   if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");

@@ -1,6 +1,7 @@
 /* What all commands of astra-infer do: find and load the checkpoint, start the nodes, print JSON, and clean up however it ends. */
 #ifndef CLI_INFER_RUN_H
 #define CLI_INFER_RUN_H
+#include "cli/infer_cluster.h"
 #include "cli/infer_settings.h"
 #include "data/dataset.h"
 #include "infer/leader.h"
@@ -12,12 +13,16 @@ typedef struct InferRun {
   Weights weights;
   Partition partition;
   TokenSplit split;
+  InferCluster cluster;
   Leader *leader;
   Dataset *set;
   ClusterSetup network; /* how codes travel */
 } InferRun;
 
 typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);
+
+/* The directory of a checkpoint that is a path, or the name of an installed one; to be freed. */
+Status infer_run_find(const char *checkpoint, char **directory);
 
 /* Parses, runs `body`, cleans up. */
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body);
@@ -36,6 +41,7 @@ Status infer_run_start(const InferSettings *settings, InferRun *run, const Leade
 LeaderOptions infer_run_options(const InferSettings *settings, const InferRun *run, int nodes);
 void infer_run_catch_signals(void);
 bool infer_run_interrupted(void); /* a signal has come */
+const volatile sig_atomic_t *infer_run_stop_flag(void);
 
 Status infer_run_print_json(json_t *value, const InferRun *run); /* takes value over; with the checkpoint's directory */
 

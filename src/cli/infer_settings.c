@@ -73,6 +73,20 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {ALL,
        {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .least = 0.1, .most = 86400,
         .help = "silence of a node after which the run fails"}},
+      {RUNS, {OPTION_GROUP, .help = "Other devices:"}},
+      {RUNS,
+       {OPTION_TEXT, "peers", 0, &s->peers, "LIST", .help = "HOST:PORT,... where `astra-infer worker` runs; this process is a device too"}},
+      {RUNS, {OPTION_FLAG, "local", 0, &s->local, .help = "--no-local: the peers alone compute"}},
+      {RUNS, {OPTION_TEXT, "key-file", 0, &s->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"}},
+      {RUNS,
+       {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .least = 0, .most = 86400,
+        .help = "in the queue of a peer that serves somebody else"}},
+      {RUNS,
+       {OPTION_CHOICE, "on-failure", 0, &s->on_failure, .choices = "abort|rerun|mask|auto",
+        .help = "of a device; auto: rerun with --peers, else abort"}},
+      {RUNS,
+       {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .least = 0, .most = 86400,
+        .help = "for a request with its reruns; 0: any"}},
       {PICTURES | OF_PICTURES,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
       {INFER_EVAL,
@@ -96,8 +110,16 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
 }
 
 static void set_defaults(InferSettings *s, InferCommand command) {
-  *s = (InferSettings){
-      .batch = command == INFER_EVAL ? 0 : 8, .part = INFER_PART_AUTO, .top = 5, .timeout = 30, .new_tokens = 64, .top_p = 1, .seed = 42};
+  *s = (InferSettings){.batch = command == INFER_EVAL ? 0 : 8,
+                       .part = INFER_PART_AUTO,
+                       .top = 5,
+                       .timeout = 30,
+                       .new_tokens = 64,
+                       .top_p = 1,
+                       .seed = 42,
+                       .local = true,
+                       .wait = 30,
+                       .on_failure = INFER_ON_FAILURE_AUTO};
 }
 
 /* Those of all commands that have a page of help to themselves: behind the others. */
@@ -168,6 +190,15 @@ static Status check_inputs(const InferSettings *s, InferCommand command, const c
   return STATUS_OK;
 }
 
+/* One machine, or several. */
+static Status check_devices(const InferSettings *s) {
+  if (!s->peers && !s->local) return status_set(STATUS_BAD_USAGE, "--no-local: without --peers nobody would compute");
+  if (!s->peers && s->key_file) return status_set(STATUS_BAD_USAGE, "--key-file: the key is for --peers, of which none are given");
+  if (s->peers && s->nodes > 0)
+    return status_set(STATUS_BAD_USAGE, "--nodes and --peers: processes of this machine, or devices with a worker each, not both");
+  return STATUS_OK;
+}
+
 /* Which kind of model the command line is for, as far as its options say. */
 static void note_kinds(InferSettings *s, const Option *options, const int *of) {
   for (; options->kind != OPTION_GROUP || options->help; options++, of++) {
@@ -186,6 +217,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(options_parse(options, argc, argv, positional, count));
   TRY(check_inputs(s, command, argv[0], positional, *count));
   TRY(check_drawing(s, options));
+  if (command != INFER_SELFTEST) TRY(check_devices(s));
   note_kinds(s, options, of);
   if (command == INFER_MAIN && *count > 0 && s->batch > *count) s->batch = *count;
   log_quiet(s->quiet);

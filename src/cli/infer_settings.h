@@ -4,7 +4,9 @@
 #include "base/options.h"
 #include "cli/infer_link_options.h"
 
-enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 72 };
+enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
+
+typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAILURE_AUTO } InferOnFailure;
 
 typedef struct InferSettings {
   const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
@@ -14,6 +16,10 @@ typedef struct InferSettings {
   OptionTexts prompts, stops;
   InferLinkOptions links;
   bool json, quiet, verbose, echo, special;
+  const char *peers, *key_file;
+  bool local;
+  double wait, request_timeout;
+  int on_failure;                     /* InferOnFailure */
   const char *of_pictures, *of_texts; /* names of options that were given and are for one kind of model alone; NULL: none was */
 } InferSettings;
 

@@ -253,6 +253,12 @@ void loader_free(Loader *loader) {
   free(loader);
 }
 
+void loader_levels(const LoaderOptions *options, float values[3][256]) {
+  PixelTable table;
+  augment_table(&table, options->mean, options->std);
+  memcpy(values, table.values, sizeof table.values);
+}
+
 Status loader_prepare(const Image *image, const LoaderOptions *options, float *out) {
   PixelTable table;
   LoaderHand hand = {0};

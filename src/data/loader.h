@@ -46,6 +46,7 @@ double loader_waited(const Loader *loader);   /* seconds that loader_next spent 
 /* For single pictures (inference): resize to image x image, the whole picture, as Hugging Face's ViT does (no crop), and normalise:
  * out [3, image, image]. */
 Status loader_prepare(const Image *image, const LoaderOptions *options, float *out);
+void loader_levels(const LoaderOptions *options, float values[3][256]); /* every number that can stand there, of each channel */
 
 /* A PNG sheet of a batch (undoing the normalisation), at most 64 pictures, 8 to a row, small ones magnified by whole factors. */
 Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char *path);

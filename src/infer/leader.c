@@ -1,18 +1,23 @@
-/* Beginning and end of a cluster. Leaves out: requests (leader_request.c), what nodes say (leader_messages.c), waiting (leader_wait.c), how
- * processes are made (processes.c), what a node does (node.c). */
+/* Beginning and end of a cluster. Leaves out: who belongs to it (leader_members.c) and takes part (leader_epoch.c), requests
+ * (leader_request.c), what nodes say (leader_messages.c), waiting (leader_wait.c), what a node does (node.c). */
 #include "infer/leader_parts.h"
-#include "infer/node.h"
 #include <math.h>
+#include <openssl/rand.h>
 #include <stdlib.h>
 
 static const size_t arena_bytes = (size_t)1 << 32;
-static const double stop_seconds = 2; /* for nodes to leave by themselves */
 
-int leader_nodes(const Leader *leader) { return leader->nodes; }
-pid_t leader_pid(const Leader *leader, int node) { return leader->processes.pid[node]; }
+int leader_nodes(const Leader *leader) { return leader->member_count; }
+int leader_nodes_here(const Leader *leader) { return leader->nodes; }
+pid_t leader_pid(const Leader *leader, int node) { return leader->members[node].forked ? leader->processes.pid[node] : 0; }
+const Address *leader_address(const Leader *leader, int node) {
+  return leader->members[node].forked ? NULL : &leader->members[node].address;
+}
 const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
+int leader_reruns(const Leader *leader) { return leader->reruns; }
+int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
-const Partition *leader_partition(const Leader *leader) { return leader->setup.partition; }
+const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_most(const Leader *leader) { return leader->setup.tokens_most; }
 
@@ -42,38 +47,32 @@ static Status check_setup(const NodeSetup *setup) {
 
 /* ---- memory ---- */
 
-/* The largest share of a node. */
-static RequestShare most_of(const Leader *leader, int node) {
-  if (leader->setup.split) return (RequestShare){.sent_rows = leader->setup.tokens_most, .last = true};
-  return request_share(&leader->layout[node]);
-}
-
+/* What holds for any number of members that take part. */
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
-  size_t nodes = (size_t)leader->nodes;
-  bool memory = (request->message = malloc(WIRE_HEADER + request_most_bytes(&leader->setup))) &&
-                (request->results = calloc(nodes, sizeof(uint8_t *))) && (request->arrived = calloc(nodes, sizeof(bool))) &&
-                (request->nodes = calloc(nodes, sizeof(NodeStatistics))) && (request->counts = calloc(nodes, sizeof(int64_t))) &&
-                (request->shares = calloc(nodes, sizeof(RequestShare)));
-  for (int d = 0; memory && d < leader->nodes; d++) {
-    RequestShare most = most_of(leader, d);
-    memory = (request->results[d] = malloc(request_most_answer_bytes(&leader->setup, &most)));
-  }
+  const NodeSetup *setup = &leader->setup;
+  const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
+  size_t members = (size_t)leader->member_count, pixels = (size_t)(setup->batch_most * weights_pixels(setup->weights));
+  bool memory = (request->message = malloc(members * (WIRE_HEADER + PATCHES_HEAD) + request_most_bytes(setup, &all))) &&
+                (request->offset = calloc(members, sizeof(size_t))) && (request->size = calloc(members, sizeof(size_t))) &&
+                (request->results = calloc(members, sizeof(uint8_t *))) && (request->arrived = calloc(members, sizeof(bool))) &&
+                (request->nodes = calloc(members, sizeof(NodeStatistics))) && (request->counts = calloc(members, sizeof(int64_t))) &&
+                (request->shares = calloc(members, sizeof(RequestShare)));
+  if (leader->given) memory = memory && (request->pixels = malloc(pixels * sizeof *request->pixels)) && (request->levels = malloc(pixels));
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for requests; use a smaller --batch");
 }
 
 static Status allocate_answer(Leader *leader) {
   const NodeSetup *setup = &leader->setup;
   const ModelConfig *config = setup->weights->config;
-  int64_t tokens = setup->split ? setup->tokens_most : setup->partition->tokens,
-          width = setup->split ? config->vocabulary : config->classes;
+  int64_t tokens = setup->split ? setup->tokens_most : leader->given->tokens, width = setup->split ? config->vocabulary : config->classes;
   size_t batch = (size_t)setup->batch_most;
   bool memory = (leader->arena = arena_new(arena_bytes)) && (leader->tape = tape_new(leader->arena)) &&
                 (leader->logits = malloc(batch * (size_t)width * sizeof(real)));
   if (setup->split)
     memory = memory && (leader->made = malloc((size_t)tokens * sizeof *leader->made)) &&
-             (leader->decoding = calloc((size_t)leader->nodes, sizeof *leader->decoding));
+             (leader->decoding = calloc((size_t)leader->member_count, sizeof *leader->decoding));
   else
-    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->class_rows * config->width) * sizeof(real)));
+    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->member_count * config->width) * sizeof(real)));
   if (setup->keep_codes) {
     size_t codes = batch * (size_t)((tokens + 1) * setup->weights->books[0].groups) * sizeof(int32_t);
     memory = memory && (leader->codes = malloc((size_t)setup->weights->book_count * codes)) && (leader->node_codes = malloc(codes));
@@ -83,59 +82,54 @@ static Status allocate_answer(Leader *leader) {
   return STATUS_OK;
 }
 
-static Status build_layouts(Leader *leader) {
-  const NodeSetup *setup = &leader->setup;
-  for (int d = 0; setup->partition && d < leader->nodes; d++) {
-    TRY(partition_layout(setup->partition, setup->weights->config->astra.class_token, d, &leader->layout[d]));
-    leader->class_rows += leader->layout[d].class_rows;
-    leader->tokens[d] = setup->partition->counts[d];
+static Status allocate_members(Leader *leader) {
+  size_t members = (size_t)leader->member_count;
+  bool memory = (leader->members = calloc(members, sizeof *leader->members)) && (leader->member_of = calloc(members, sizeof(int))) &&
+                (leader->links = calloc(members, sizeof(Link *))) && (leader->layout = calloc(members, sizeof(TokenLayout))) &&
+                (leader->setups = calloc(members, sizeof(uint8_t *))) && (leader->progress = calloc(members, sizeof(uint64_t))) &&
+                (leader->complaints = calloc(members, sizeof *leader->complaints)) &&
+                (leader->totals = calloc(members, sizeof(NodeStatistics))) && (leader->last = calloc(members, sizeof(NodeStatistics))) &&
+                (leader->tokens = calloc(members, sizeof(int64_t))) && (leader->gone = calloc(members, sizeof *leader->gone));
+  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->member_count);
+  for (int m = 0; m < leader->member_count; m++) {
+    LeaderMember *member = &leader->members[m];
+    *member = (LeaderMember){.forked = m < leader->cluster.local, .node = -1, .calling = -1};
+    if (!member->forked) member->address = leader->cluster.peers[m - leader->cluster.local];
+    link_clear(&member->link);
   }
   return STATUS_OK;
 }
 
 static Status allocate(Leader *leader) {
-  size_t nodes = (size_t)leader->nodes;
-  bool memory = (leader->control = calloc(nodes, sizeof(Link))) && (leader->links = calloc(nodes, sizeof(Link *))) &&
-                (leader->layout = calloc(nodes, sizeof(TokenLayout))) && (leader->ready = calloc(nodes, sizeof(bool))) &&
-                (leader->progress = calloc(nodes, sizeof(uint64_t))) && (leader->complaints = calloc(nodes, sizeof *leader->complaints)) &&
-                (leader->totals = calloc(nodes, sizeof(NodeStatistics))) && (leader->tokens = calloc(nodes, sizeof(int64_t)));
-  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->nodes);
-  for (int d = 0; d < leader->nodes; d++) {
-    link_clear(&leader->control[d]);
-    leader->links[d] = &leader->control[d];
-  }
-  TRY(build_layouts(leader));
+  TRY(allocate_members(leader));
   for (int i = 0; i < LEADER_DEPTH; i++) TRY(allocate_request(leader, &leader->requests[i]));
   return allocate_answer(leader);
 }
 
 /* ---- beginning ---- */
 
-static int child(void *context, int node, int control, const int *sockets) { return node_run(context, node, control, sockets); }
-
-static Status start_nodes(Leader *leader) {
-  LinkSink sink = leader_messages_sink;
-  sink.context = leader;
-  TRY(processes_start(&leader->processes, leader->nodes, child, &leader->setup));
-  for (int d = 0; d < leader->nodes; d++) {
-    RequestShare most = most_of(leader, d);
-    sink.most_payload = request_most_answer_bytes(&leader->setup, &most);
-    if (sink.most_payload < WIRE_TEXT) sink.most_payload = WIRE_TEXT;
-    int control = leader->processes.control[d];
-    leader->processes.control[d] = -1;
-    TRY(link_open(&leader->control[d], control, d, &sink));
-  }
-  return leader_wait(leader, leader_wait_all, leader->ready);
+/* The first epoch; one that fails at its beginning is begun again where that is allowed. */
+static Status begin(Leader *leader) {
+  const Weights *weights = leader->setup.weights;
+  TRY(fingerprint_weights(weights, &leader->fingerprints));
+  if (leader->given) patches_levels(&leader->levels, weights->config);
+  if (RAND_bytes(leader->session, sizeof leader->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
+  TRY(leader_members_open(leader));
+  Status status = leader_epoch_open(leader);
+  return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, status);
 }
 
-static Status start(Leader **out, const NodeSetup *setup, const LeaderOptions *options) {
+static Status start(Leader **out, Leader wanted) {
   *out = NULL;
-  TRY(check_setup(setup));
+  TRY(check_setup(&wanted.setup));
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
-  *leader = (Leader){.options = *options, .setup = *setup, .nodes = node_setup_count(setup), .complainer = -1, .accused = -1};
+  *leader = wanted;
+  leader->complainer = leader->accused = -1;
+  leader->member_count = node_setup_count(&wanted.setup);
+  leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->member_count};
   Status status = allocate(leader);
-  if (status == STATUS_OK) status = start_nodes(leader);
+  if (status == STATUS_OK) status = begin(leader);
   if (status == STATUS_OK)
     *out = leader;
   else
@@ -144,67 +138,67 @@ static Status start(Leader **out, const NodeSetup *setup, const LeaderOptions *o
 }
 
 Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options) {
-  NodeSetup setup = {.weights = weights,
-                     .partition = partition,
-                     .batch_most = options->batch_most,
-                     .timeout = options->timeout,
-                     .threads = options->threads,
-                     .keep_codes = options->codes,
-                     .network = options->network};
-  return start(leader, &setup, options);
+  return start(leader, (Leader){.options = *options,
+                                .given = partition,
+                                .setup = {.weights = weights,
+                                          .partition = partition,
+                                          .batch_most = options->batch_most,
+                                          .timeout = options->timeout,
+                                          .keep_codes = options->codes,
+                                          .class_token = weights->config->astra.class_token}});
 }
 
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options) {
-  NodeSetup setup = {.weights = weights,
-                     .batch_most = options->batch_most,
-                     .timeout = options->timeout,
-                     .threads = options->threads,
-                     .keep_codes = options->codes,
-                     .network = options->network,
-                     .split = split,
-                     .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context};
-  return start(leader, &setup, options);
+  return start(leader, (Leader){.options = *options,
+                                .given_split = split,
+                                .setup = {.weights = weights,
+                                          .batch_most = options->batch_most,
+                                          .timeout = options->timeout,
+                                          .keep_codes = options->codes,
+                                          .split = split,
+                                          .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context,
+                                          .class_token = CLASS_NONE}});
 }
 
 /* ---- end ---- */
 
-/* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment. */
-static void dismiss(Leader *leader) {
-  wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->bye);
-  bool idle = leader_under_way(leader) == 0;
-  for (int d = 0; leader->control && d < leader->nodes; d++) {
-    Link *link = &leader->control[d];
-    bool told = idle && link_is_open(link) && link_send(link, leader->bye, WIRE_HEADER) == STATUS_OK;
-    if (told) links_step(&link, 1, 0);
-    link_close(link);
-  }
-  processes_stop(&leader->processes, idle ? stop_seconds : 0);
+static void release_request(LeaderRequest *request) {
+  free(request->message);
+  free(request->offset);
+  free(request->size);
+  free(request->pixels);
+  free(request->levels);
+  free(request->results);
+  free(request->arrived);
+  free(request->nodes);
+  free(request->counts);
+  free(request->shares);
+}
+
+static void release_members(Leader *leader) {
+  for (int d = 0; leader->layout && d < leader->member_count; d++) layout_release(&leader->layout[d]);
+  free(leader->members);
+  free(leader->member_of);
+  free(leader->links);
+  free(leader->layout);
+  free(leader->setups);
+  free(leader->progress);
+  free(leader->complaints);
+  free(leader->totals);
+  free(leader->last);
+  free(leader->tokens);
+  free(leader->gone);
 }
 
 void leader_stop(Leader *leader) {
   if (!leader) return;
-  dismiss(leader);
-  for (int i = 0; i < LEADER_DEPTH; i++) {
-    LeaderRequest *request = &leader->requests[i];
-    for (int d = 0; request->results && d < leader->nodes; d++) free(request->results[d]);
-    free(request->message);
-    free(request->results);
-    free(request->arrived);
-    free(request->nodes);
-    free(request->counts);
-    free(request->shares);
-  }
-  for (int d = 0; leader->layout && d < leader->nodes; d++) layout_release(&leader->layout[d]);
+  leader_members_close(leader);
+  leader_epoch_close(leader);
+  for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->requests[i]);
+  release_members(leader);
+  partition_release(&leader->partition);
   tape_free(leader->tape);
   arena_free(leader->arena);
-  free(leader->control);
-  free(leader->links);
-  free(leader->layout);
-  free(leader->ready);
-  free(leader->progress);
-  free(leader->complaints);
-  free(leader->totals);
-  free(leader->tokens);
   free(leader->decoding);
   free(leader->made);
   free(leader->replicas);

@@ -1,11 +1,15 @@
-/* The leader of a cluster on this machine: starts the nodes, hands them requests and gathers their answers: of pictures class-token
- * replicas, to which it applies the head; of texts what leader_text.h asks for.
+/* The leader of a cluster: starts the nodes that are processes of this machine, calls the workers that are others, hands them requests and
+ * gathers their answers: of pictures class-token replicas, to which it applies the head; of texts what leader_text.h asks for.
  *
  * Two requests can be under way (LEADER_DEPTH): submit the next one before collecting the last, and the nodes never wait for input.
- * A node that dies or falls silent fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT); the leader is then of no
- * more use but for leader_stop, which leaves no process behind. */
+ *
+ * A node that dies or falls silent fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT), or is left behind, as
+ * ClusterOptions.on_failure says: then the tokens are shared out anew over those that remain, and a worker that answers again takes part
+ * again from the next request on. After a failure that comes back the leader is of no more use but for leader_stop, which leaves no process
+ * behind. Nodes keep their numbers all the time. */
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
+#include "infer/cluster_options.h"
 #include "infer/control/setup_message.h"
 #include "infer/partition.h"
 #include "infer/request.h"
@@ -25,6 +29,8 @@ typedef struct LeaderOptions {
   bool codes;                        /* every answer carries the nodes' codes */
   const ClusterSetup *network;       /* how codes travel (node_setup.h); outlives the leader; NULL: over streams */
   const volatile sig_atomic_t *stop; /* set by a signal handler: give up with STATUS_INTERRUPTED; NULL: never */
+  const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
+                                      * processes of this machine, and a failure ends it */
 } LeaderOptions;
 
 typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next leader_collect */
@@ -36,26 +42,33 @@ typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next 
   const NodeStatistics *nodes; /* [nodes] */
   RequestScore score;          /* of leader_text_score: sums over all nodes */
   const RequestDecoding *decoding; /* [nodes] of leader_text_prompt; else NULL */
+  uint64_t missing;                /* nodes, as bits, whose tokens were masked since they failed; 0: the answer is complete */
+  int reruns;                      /* how often it was computed anew */
+  double input_seconds;            /* until the input of the request had left */
 } LeaderAnswer;
 
-/* Forks the nodes and waits until all are ready. Call before any thread is started. weights and partition or split outlive the leader. A
- * plain model on more than one node is BAD_VALUE. */
+/* Forks the nodes, calls the workers, and waits until all are ready. Call before any thread is started. weights and partition or split
+ * outlive the leader. A plain model on more than one node, or a worker with another one, is BAD_VALUE. */
 Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options); /* pictures */
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options);
 void leader_stop(Leader *leader); /* accepts NULL */
 
-/* Sends pixels [batch, C, H, W] (copied) to all nodes; at most LEADER_DEPTH requests may be under way. */
+/* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be under way. */
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
 int leader_under_way(const Leader *leader);
 
 /* Waits for the oldest request under way. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
-int leader_nodes(const Leader *leader);
-pid_t leader_pid(const Leader *leader, int node);
-const NodeStatistics *leader_totals(const Leader *leader); /* [nodes] sums over all answers */
+int leader_nodes(const Leader *leader);                        /* of the whole cluster */
+int leader_nodes_here(const Leader *leader);                   /* that take part at present */
+pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
+const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
+const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
+int leader_reruns(const Leader *leader);                       /* of all answers */
+int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
 const Weights *leader_weights(const Leader *leader);
-const Partition *leader_partition(const Leader *leader); /* NULL for texts */
+const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
 const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */
 int64_t leader_tokens_most(const Leader *leader);        /* of a text */
 

@@ -44,7 +44,8 @@ Status leader_codes_gather(Leader *leader, const LeaderRequest *request, const i
   for (int d = 0; d < leader->nodes; node.first += request->counts[d++]) {
     node.sent = request->shares[d].sent_rows;
     node.count = request->counts[d];
-    if (node.sent > 0) TRY(unpack_node(leader, request, d, &node));
+    bool missing = request->missing >> leader->member_of[d] & 1;
+    if (node.sent > 0 && !missing) TRY(unpack_node(leader, request, d, &node));
   }
   return STATUS_OK;
 }

@@ -2,9 +2,13 @@
 #include "infer/leader_parts.h"
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
-  LeaderRequest *request = &leader->requests[number & 1];
-  return number && request->number == number ? request : NULL;
+  for (int i = 0; number && i < LEADER_DEPTH; i++) {
+    if (leader->requests[i].number == number) return &leader->requests[i];
+  }
+  return NULL;
 }
+
+/* ---- results and tokens */
 
 static Status place_result(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
   LeaderRequest *slot = leader_messages_request(leader, header->request);
@@ -34,44 +38,28 @@ static Status take_token(Leader *leader, const uint8_t *payload) {
   return STATUS_OK;
 }
 
-static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
-  Leader *leader = context;
-  int node = link->peer;
-  if (header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
-  if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
-  if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
-  if (header->kind == WIRE_ERROR && header->bytes <= WIRE_TEXT && header->count <= (uint32_t)leader->nodes) {
-    *payload = (uint8_t *)leader->complaints[node];
-    return STATUS_OK;
-  }
-  bool known = header->kind == WIRE_HELLO || (header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks);
-  if (!known || header->bytes) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
-  *payload = leader->bye;
-  return STATUS_OK;
-}
-
 static void note_progress(Leader *leader, int node, uint32_t request, uint64_t step) {
   leader->progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
-/* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */
-static void take_complaint(Leader *leader, int node, const WireHeader *header) {
-  if (leader->complainer < 0) {
-    leader->complainer = node;
-    leader->accused = (int)header->count - 1;
-  }
-  char *complaint = leader->complaints[node];
-  complaint[header->bytes] = 0;
-  for (char *c = complaint; *c; c++) {
-    if ((unsigned char)*c < ' ') *c = ' '; /* no control characters from a socket to a terminal */
-  }
+/* ---- what a node of the epoch says */
+
+static Status place_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t **payload) {
+  int node = member->node;
+  if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
+  if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
+  if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
+  bool ready = header->kind == WIRE_READY && header->count == leader->epoch && member->state == MEMBER_HERE;
+  bool progress = header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks;
+  if (!(ready || progress) || header->bytes)
+    return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
+  *payload = leader->word;
+  return STATUS_OK;
 }
 
-static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
-  Leader *leader = context;
-  int node = link->peer;
-  if (header->kind == WIRE_ERROR) take_complaint(leader, node, header);
-  if (header->kind == WIRE_HELLO) leader->ready[node] = true;
+static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t *payload) {
+  int node = member->node;
+  if (header->kind == WIRE_READY) member->state = MEMBER_READY;
   if (header->kind == WIRE_PROGRESS) note_progress(leader, node, header->request, header->block + 1U);
   if (header->kind == WIRE_TOKEN) return take_token(leader, payload);
   if (header->kind != WIRE_RESULT) return STATUS_OK;
@@ -80,6 +68,69 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   request->arrived[node] = true;
   note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 2);
   return STATUS_OK;
+}
+
+/* ---- what a device says that may be none yet */
+
+static bool is_complaint(const WireHeader *header) {
+  return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
+}
+
+/* The length of a complaint; whom it is about, of those that may be. */
+static bool is_sound(const Leader *leader, const WireHeader *header) {
+  return header->bytes <= WIRE_TEXT && (header->kind == WIRE_BUSY || header->count <= (uint32_t)leader->nodes);
+}
+
+static void store_complaint(Leader *leader, int m, const WireHeader *header) {
+  char *complaint = leader->complaints[m];
+  complaint[header->bytes] = 0;
+  for (char *c = complaint; *c; c++) {
+    if ((unsigned char)*c < ' ') *c = ' '; /* no control characters from a socket to a terminal */
+  }
+}
+
+/* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */
+static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
+  store_complaint(leader, m, header);
+  leader->members[m].failed = true;
+  if (leader->complainer >= 0) return STATUS_OK;
+  leader->complainer = m;
+  leader->accused = header->count > 0 ? leader->member_of[header->count - 1] : -1;
+  return STATUS_OK;
+}
+
+/* A worker that takes no part yet is no concern of the others. */
+static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
+  LeaderMember *member = &leader->members[m];
+  store_complaint(leader, m, header);
+  member->place = header->kind == WIRE_BUSY ? header->count : 0;
+  member->refused = header->kind == WIRE_REFUSE;
+  return member->place > 0 ? STATUS_OK : status_set(STATUS_PEER, "%s", leader->complaints[m]);
+}
+
+static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
+  Leader *leader = context;
+  LeaderMember *member = &leader->members[link->peer];
+  bool greeted = member->state == MEMBER_GREETED;
+  *payload = member->hello_bytes;
+  if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
+  if (header->kind == WIRE_CANCELLED && header->bytes == 0 && !greeted) return STATUS_OK;
+  if (is_complaint(header) && is_sound(leader, header)) {
+    *payload = (uint8_t *)leader->complaints[link->peer];
+    return STATUS_OK;
+  }
+  return place_of_node(leader, member, header, payload);
+}
+
+static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
+  Leader *leader = context;
+  LeaderMember *member = &leader->members[link->peer];
+  if (header->kind == WIRE_HELLO) return leader_members_take_hello(leader, link->peer);
+  if (header->kind == WIRE_CANCELLED) member->cancelled = true;
+  if (header->kind == WIRE_CANCELLED) return STATUS_OK;
+  if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);
+  bool apart = member->state == MEMBER_GREETED || member->node < 0;
+  return apart ? take_refusal(leader, link->peer, header) : take_complaint(leader, link->peer, header);
 }
 
 const LinkSink leader_messages_sink = {.place = place_message, .deliver = deliver_message};

@@ -1,54 +1,83 @@
-/* The inside of a leader, private to the files called leader*.c. */
+/* The inside of a leader, private to the files called leader*.c. A member is a device by its place in the cluster, as users number nodes; a
+ * node here is a member's number among those that take part in the present epoch. */
 #ifndef INFER_LEADER_PARTS_H
 #define INFER_LEADER_PARTS_H
 #include "autograd/tape.h"
+#include "infer/control/greeting.h"
 #include "infer/leader.h"
+#include "infer/leader_members.h"
 #include "infer/link.h"
+#include "infer/patches.h"
 #include "infer/processes.h"
 
-/* A request under way. Slot request & 1. */
+/* A request under way. */
 typedef struct LeaderRequest {
-  uint8_t *message;      /* header | payload: one copy, read by all links */
+  uint8_t *message;      /* header | payload, of pictures one after another for each node; of texts once, read by all links */
+  size_t *offset, *size; /* [nodes] of each node's message */
+  real *pixels;          /* [batch, C, H, W] of pictures that are no levels */
+  uint8_t *levels;       /* the same of those that are */
   uint8_t **results;     /* [nodes] payloads */
   bool *arrived;         /* [nodes] */
   NodeStatistics *nodes; /* [nodes] */
   int64_t *counts;       /* [nodes] tokens of each */
   RequestShare *shares;  /* [nodes] */
-  uint32_t number;       /* 0: free */
+  uint32_t number;       /* in the epoch; 0: free */
   Request request;
+  uint64_t missing; /* members whose part is not waited for, as bits */
+  int reruns;
+  double began, sent; /* clock_now of its submission; when its input had left, 0: not yet */
 } LeaderRequest;
 
 struct Leader {
   LeaderOptions options;
-  NodeSetup setup; /* what the children run on */
+  ClusterOptions cluster;
+  const Partition *given; /* over all members; NULL for texts */
+  const TokenSplit *given_split;
+  NodeSetup setup;     /* of the epoch: what the nodes run on */
+  Partition partition; /* of the epoch */
+  TokenSplit split;
+  Fingerprints fingerprints;
+  uint8_t session[GREETING_SESSION];
+  PatchLevels levels;
   Processes processes;
-  int nodes;
-  Link *control;       /* [nodes] */
-  Link **links;        /* [nodes] */
-  TokenLayout *layout; /* [nodes] of a picture */
-  LeaderRequest requests[LEADER_DEPTH];
-  uint32_t submitted, collected;
-  bool *ready; /* [nodes] has said hello */
-  uint64_t
-      *progress; /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the answer */
-  int complainer, accused;
-  char (*complaints)[WIRE_TEXT + 1]; /* [nodes] */
-  NodeStatistics *totals;            /* [nodes] */
-  int64_t *tokens;                   /* [nodes] of the last answer */
+  LeaderMember *members; /* [member_count] */
+  int member_count, nodes;
+  int *member_of;                       /* [nodes] */
+  Link **links;                         /* [nodes] */
+  TokenLayout *layout;                  /* [nodes] of a picture */
+  uint8_t **setups;                     /* [nodes] SETUP messages */
+  LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
+  uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
+  uint16_t epoch;
+  bool setting_up;
+  uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
+                            * answer */
+  int complainer, accused; /* members; -1: none */
+  char (*complaints)[WIRE_TEXT + 1]; /* [member_count] */
+  NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
+  int64_t *tokens;                   /* [member_count] of the last answer */
+  int reruns, masked;                /* of all answers */
   int64_t class_rows;                /* of all nodes */
   real *replicas, *logits;
   int32_t *codes, *node_codes;
-  RequestDecoding *decoding; /* [nodes] */
+  RequestDecoding *decoding; /* [member_count] */
   /* New tokens of the prompt under way: made by the nodes [made], of which `taken` were handed on. */
   int32_t *made;
   int64_t made_count, taken;
   uint8_t token[WIRE_TOKEN_BYTES];
   Arena *arena;
   Tape *tape;
-  uint8_t bye[WIRE_HEADER], stop[WIRE_HEADER];
+  uint8_t word[WIRE_HEADER], stop[WIRE_HEADER]; /* CANCEL or BYE; STOP */
+  uint8_t (*gone)[WIRE_HEADER];                 /* [member_count] */
 };
 
-/* ---- leader_messages.c: what nodes say */
+static inline LeaderMember *leader_member(const Leader *leader, int node) { return &leader->members[leader->member_of[node]]; }
+
+/* "node 2 (pid 123)", "node 2 (worker 10.0.0.2:7433)": of a member. Returns text. */
+enum { LEADER_NAME = ADDRESS_TEXT + 40 };
+const char *leader_name(const Leader *leader, int member, char text[LEADER_NAME]);
+
+/* ---- leader_messages.c: what nodes say; the context of links is the leader, their peer the member */
 extern const LinkSink leader_messages_sink;
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number); /* under way, or NULL */
 
@@ -60,19 +89,38 @@ LeaderDone leader_wait_all; /* every node has set its flag */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived);
 Status leader_wait_explain(Leader *leader, Status status); /* names the cause of a failure of the links */
 
+/* ---- leader_epoch.c: who takes part, and with which tokens */
+
+/* All members that are there (MEMBER_HERE or more) become nodes: shares the tokens out, makes memory, sends SETUP, waits for READY. */
+Status leader_epoch_open(Leader *leader);
+void leader_epoch_close(Leader *leader); /* frees what belongs to it */
+
+/* ---- leader_failure.c: what happens when a member fails */
+
+/* leader_wait that goes on after a failure where the cluster's options allow it: request->arrived may have begun anew meanwhile. */
+Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *request);
+
+/* After a failure `cause`, explained: leaves behind who has failed, begins a new epoch and sends what is under way once more. Else the
+ * failure, with its message. */
+Status leader_failure_recover(Leader *leader, Status cause);
+
+/* Before a request: members that have come back take part again. */
+Status leader_failure_rejoin(Leader *leader);
+
 /* ---- leader_request.c: beginning and end of any request */
 
-/* Takes a free slot for a request of this shape. What belongs to its kind is then to be filled in: the payload (leader_request_payload),
- * and each node's tokens and share (counts, shares). */
+/* Takes a free slot for a request of this shape. What belongs to its kind is then to be filled in: pixels, or the payload
+ * (leader_request_payload). */
 Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot);
 static inline uint8_t *leader_request_payload(LeaderRequest *slot) { return slot->message + WIRE_HEADER; }
 Status leader_request_send(Leader *leader, LeaderRequest *slot); /* to all nodes */
+Status leader_request_resend(Leader *leader);                    /* all that are under way, in a new epoch */
 LeaderRequest *leader_request_oldest(Leader *leader);
 
-/* ---- what the answers to each kind mean: fill in their part of the answer */
-Status leader_picture_take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
-Status leader_text_take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
-Status leader_text_take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
-Status leader_text_take_last(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
+/* ---- what belongs to each kind: the nodes' shares and messages, and what their answers mean */
+typedef Status LeaderTake(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
+void leader_picture_share(Leader *leader, LeaderRequest *request);
+void leader_text_share(Leader *leader, LeaderRequest *request);
+LeaderTake leader_picture_take, leader_text_take_prompt, leader_text_take_score, leader_text_take_last;
 
 #endif

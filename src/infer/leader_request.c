@@ -1,6 +1,28 @@
 /* Beginning and end of a request of any kind. What its payload and the answers mean is leader_picture.c's and leader_text.c's. */
+#include "base/clock.h"
 #include "infer/leader_parts.h"
 #include <string.h>
+
+/* ---- kinds */
+
+typedef struct Kind {
+  uint8_t kind;
+  void (*share)(Leader *leader, LeaderRequest *request);
+  LeaderTake *take;
+} Kind;
+
+static const Kind *kind_of(uint8_t kind) {
+  static const Kind rows[] = {{WIRE_REQUEST, leader_picture_share, leader_picture_take},
+                              {WIRE_PROMPT, leader_text_share, leader_text_take_prompt},
+                              {WIRE_SCORE, leader_text_share, leader_text_take_score},
+                              {WIRE_LAST, leader_text_share, leader_text_take_last}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (rows[i].kind == kind) return &rows[i];
+  }
+  return NULL;
+}
+
+/* ---- beginning */
 
 int leader_under_way(const Leader *leader) { return (int)(leader->submitted - leader->collected); }
 
@@ -9,60 +31,85 @@ Status leader_request_open(Leader *leader, const Request *request, LeaderRequest
   if (request->batch < 1 || request->batch > leader->options.batch_most)
     return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch, request_unit(request),
                       (long long)leader->options.batch_most);
+  TRY(leader_failure_rejoin(leader));
   *slot = &leader->requests[(leader->submitted + 1) & 1];
   (*slot)->request = *request;
   return STATUS_OK;
 }
 
-Status leader_request_send(Leader *leader, LeaderRequest *slot) {
-  slot->number = ++leader->submitted;
+/* Numbers begin anew with each epoch. */
+static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
+  slot->number = number;
+  slot->sent = 0;
   memset(slot->arrived, 0, (size_t)leader->nodes * sizeof *slot->arrived);
-  size_t bytes = request_bytes(&leader->setup, &slot->request);
-  WireHeader header = {.kind = slot->request.kind,
-                       .sender = WIRE_LEADER,
-                       .flags = slot->request.codes ? WIRE_WANT_CODES : 0,
-                       .request = slot->number,
-                       .count = (uint32_t)slot->request.batch,
-                       .bytes = (uint32_t)bytes};
-  wire_pack(&header, slot->message);
-  Status status = STATUS_OK;
-  for (int d = 0; d < leader->nodes && status == STATUS_OK; d++)
-    status = link_send(&leader->control[d], slot->message, WIRE_HEADER + bytes);
-  if (status == STATUS_OK) status = links_step(leader->links, leader->nodes, 0);
-  return status == STATUS_OK ? STATUS_OK : leader_wait_explain(leader, status);
+  kind_of(slot->request.kind)->share(leader, slot);
+  for (int d = 0; d < leader->nodes; d++) {
+    WireHeader header = {.kind = slot->request.kind,
+                         .sender = WIRE_LEADER,
+                         .flags = slot->request.codes ? WIRE_WANT_CODES : 0,
+                         .request = number,
+                         .count = (uint32_t)slot->request.batch,
+                         .bytes = (uint32_t)(slot->size[d] - WIRE_HEADER)};
+    wire_pack(&header, slot->message + slot->offset[d]);
+    TRY(link_send(leader->links[d], slot->message + slot->offset[d], slot->size[d]));
+  }
+  return links_step(leader->links, leader->nodes, 0);
 }
+
+Status leader_request_send(Leader *leader, LeaderRequest *slot) {
+  slot->missing = 0;
+  slot->reruns = 0;
+  slot->began = clock_now();
+  leader->submitted++;
+  Status status = send(leader, slot, leader->submitted - leader->base);
+  return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, leader_wait_explain(leader, status));
+}
+
+Status leader_request_resend(Leader *leader) {
+  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
+    LeaderRequest *slot = &leader->requests[i & 1];
+    slot->request.codes = leader->setup.keep_codes;
+    slot->missing = 0;
+    slot->reruns++;
+    if (slot->request.kind == WIRE_PROMPT) leader->made_count = 0;
+    Status status = send(leader, slot, i - leader->base);
+    if (status != STATUS_OK) return leader_wait_explain(leader, status);
+  }
+  return STATUS_OK;
+}
+
+/* ---- end */
 
 LeaderRequest *leader_request_oldest(Leader *leader) { return &leader->requests[(leader->collected + 1) & 1]; }
 
-static void add_totals(Leader *leader, const NodeStatistics *nodes) {
-  for (int d = 0; d < leader->nodes; d++) wire_add_statistics(&leader->totals[d], &nodes[d]);
-}
-
-typedef Status Take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
-
-static Take *take_of(uint8_t kind) {
-  static const struct {
-    uint8_t kind;
-    Take *take;
-  } rows[] = {{WIRE_REQUEST, leader_picture_take},
-              {WIRE_PROMPT, leader_text_take_prompt},
-              {WIRE_SCORE, leader_text_take_score},
-              {WIRE_LAST, leader_text_take_last}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].kind == kind) return rows[i].take;
+/* What nodes have said, by members. */
+static void sum_up(Leader *leader, const LeaderRequest *slot) {
+  memset(leader->tokens, 0, (size_t)leader->member_count * sizeof *leader->tokens);
+  memset(leader->last, 0, (size_t)leader->member_count * sizeof *leader->last);
+  for (int d = 0; d < leader->nodes; d++) {
+    int m = leader->member_of[d];
+    if (slot->missing >> m & 1) continue;
+    leader->tokens[m] = slot->counts[d];
+    leader->last[m] = slot->nodes[d];
+    wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
   }
-  return NULL;
 }
 
 Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
   LeaderRequest *slot = leader_request_oldest(leader);
-  TRY(leader_wait(leader, leader_wait_all, slot->arrived));
+  TRY(leader_failure_wait(leader, leader_wait_all, slot));
   leader->collected++;
   slot->number = 0;
-  *answer = (LeaderAnswer){.batch = slot->request.batch, .tokens = slot->request.tokens, .counts = slot->counts, .nodes = slot->nodes};
-  TRY(take_of(slot->request.kind)(leader, slot, answer));
-  add_totals(leader, slot->nodes);
-  memcpy(leader->tokens, slot->counts, (size_t)leader->nodes * sizeof *leader->tokens);
-  return STATUS_OK;
+  sum_up(leader, slot);
+  leader->reruns += slot->reruns;
+  leader->masked += slot->missing != 0;
+  *answer = (LeaderAnswer){.batch = slot->request.batch,
+                           .tokens = slot->request.tokens,
+                           .counts = leader->tokens,
+                           .nodes = leader->last,
+                           .missing = slot->missing,
+                           .reruns = slot->reruns,
+                           .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
+  return kind_of(slot->request.kind)->take(leader, slot, answer);
 }

@@ -15,24 +15,24 @@ static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count,
   return STATUS_OK;
 }
 
-/* Each node's part: the same computation as the node's own (node_text.c). */
-static void share_out(Leader *leader, LeaderRequest *slot) {
+/* Each node's part: the same computation as the node's own (node_text.c). One message is for all. */
+void leader_text_share(Leader *leader, LeaderRequest *slot) {
   int nodes = token_split_counts(leader->setup.split, slot->request.tokens, slot->counts);
   for (int d = 0; d < leader->nodes; d++) {
     bool last = d == nodes - 1;
     slot->shares[d] = (RequestShare){.sent_rows = last ? 0 : slot->counts[d], .last = last};
+    slot->offset[d] = 0;
+    slot->size[d] = WIRE_HEADER + request_bytes(&leader->setup, &slot->request, &slot->shares[d]);
   }
 }
 
 static Status open_request(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
-  if (!leader->setup.split) return status_set(STATUS_BAD_VALUE, "a model of pictures takes no text");
+  if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of pictures takes no text");
   if (request->tokens < 1 || request->tokens > leader->setup.tokens_most)
     return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
                       (long long)leader->setup.tokens_most);
   TRY(check_ids(leader, ids, request->batch * request->tokens, 0));
-  TRY(leader_request_open(leader, request, slot));
-  share_out(leader, *slot);
-  return STATUS_OK;
+  return leader_request_open(leader, request, slot);
 }
 
 static bool prompt_under_way(Leader *leader) {
@@ -74,7 +74,7 @@ static bool token_or_end(const Leader *leader, const bool *arrived) {
 Status leader_text_next(Leader *leader, int32_t *id, bool *more) {
   *more = false;
   if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
-  TRY(leader_wait(leader, token_or_end, leader_request_oldest(leader)->arrived));
+  TRY(leader_failure_wait(leader, token_or_end, leader_request_oldest(leader)));
   *more = leader->taken < leader->made_count;
   if (*more) *id = leader->made[leader->taken++];
   return STATUS_OK;
@@ -86,17 +86,21 @@ Status leader_text_stop(Leader *leader) {
   Status status = STATUS_OK;
   wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->stop);
   for (int d = 0; d < leader->nodes && status == STATUS_OK; d++) {
-    if (slot->shares[d].last && !slot->arrived[d]) status = link_send(&leader->control[d], leader->stop, WIRE_HEADER);
+    if (slot->shares[d].last && !slot->arrived[d]) status = link_send(leader->links[d], leader->stop, WIRE_HEADER);
   }
   if (status == STATUS_OK) status = links_step(leader->links, leader->nodes, 0);
-  return status == STATUS_OK ? STATUS_OK : leader_wait_explain(leader, status);
+  return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, leader_wait_explain(leader, status));
 }
 
 /* ---- answers ---- */
 
+static bool is_missing(const Leader *leader, const LeaderRequest *request, int node) {
+  return request->missing >> leader->member_of[node] & 1;
+}
+
 /* The node with the last token has made the tokens that it sent; the others have made none. */
 static Status take_decoding(const Leader *leader, const LeaderRequest *request, int node) {
-  RequestDecoding *decoding = &leader->decoding[node];
+  RequestDecoding *decoding = &leader->decoding[leader->member_of[node]];
   TRY(request_parse_decoding(request->results[node] + WIRE_STATISTICS, decoding));
   uint64_t made = request->shares[node].last ? (uint64_t)leader->made_count : 0;
   if (decoding->tokens == made) return STATUS_OK;
@@ -105,11 +109,15 @@ static Status take_decoding(const Leader *leader, const LeaderRequest *request, 
 }
 
 static Status blame(const Leader *leader, int node, Status status) {
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "node %d (pid %d)", node, (int)leader_pid(leader, node));
+  char name[LEADER_NAME];
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", leader_name(leader, leader->member_of[node], name));
 }
 
 Status leader_text_take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  for (int d = 0; d < leader->nodes; d++) TRY(blame(leader, d, take_decoding(leader, request, d)));
+  memset(leader->decoding, 0, (size_t)leader->member_count * sizeof *leader->decoding);
+  for (int d = 0; d < leader->nodes; d++) {
+    if (!is_missing(leader, request, d)) TRY(blame(leader, d, take_decoding(leader, request, d)));
+  }
   answer->decoding = leader->decoding;
   return STATUS_OK;
 }
@@ -125,13 +133,14 @@ static Status take_score(const LeaderRequest *request, int node, RequestScore *s
 Status leader_text_take_score(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   for (int d = 0; d < leader->nodes; d++) {
     RequestScore score;
+    if (is_missing(leader, request, d)) continue;
     TRY(blame(leader, d, take_score(request, d, &score)));
     answer->score.loss += score.loss;
     answer->score.counted += score.counted;
     answer->score.correct += score.correct;
   }
   uint64_t sent = request_labels(&request->request, request->message + WIRE_HEADER);
-  if (answer->score.counted == sent) return STATUS_OK;
+  if (answer->score.counted == sent || (request->missing && answer->score.counted < sent)) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "the nodes counted %llu labels together; %llu were sent", (unsigned long long)answer->score.counted,
                     (unsigned long long)sent);
 }

@@ -2,36 +2,64 @@
 #include "base/clock.h"
 #include "infer/leader_parts.h"
 #include "infer/patience.h"
+#include <math.h>
+#include <stdio.h>
 
-static const double explain_seconds = 0.5; /* for the system to tell which child has died */
+static const double explain_seconds = 0.5;   /* for the system to tell which child has died */
+static const double setting_up_seconds = 15; /* devices call each other, which their own patience ends before */
+static const double calling_slice = 0.02;
 
-/* The cause is a dead child, if there is one; else what a node has said; else what the links say. A child's end may show a moment after
- * its sockets have closed. */
-Status leader_wait_explain(Leader *leader, Status status) {
-  char text[128];
-  int dead = processes_find_dead(&leader->processes, status == STATUS_PEER ? explain_seconds : 0, text, sizeof text);
-  if (dead >= 0) return status_set(STATUS_PEER, "node %d (pid %d) %s", dead, (int)leader_pid(leader, dead), text);
+static Status explain_complaint(const Leader *leader) {
   int from = leader->complainer, about = leader->accused;
-  if (from < 0) return status;
+  char name[LEADER_NAME];
   const char *complaint = leader->complaints[from];
-  if (about < 0) return status_set(STATUS_PEER, "node %d (pid %d): %s", from, (int)leader_pid(leader, from), complaint);
+  if (about < 0) return status_set(STATUS_PEER, "%s: %s", leader_name(leader, from, name), complaint);
+  if (!leader->members[about].forked)
+    return status_set(STATUS_PEER, "%s (about %s; reported by node %d)", complaint, leader_name(leader, about, name), from);
   return status_set(STATUS_PEER, "%s (node %d is pid %d; reported by node %d)", complaint, about, (int)leader_pid(leader, about), from);
+}
+
+/* A worker whose connection has failed; its link has said how. */
+static int broken_worker(const Leader *leader) {
+  for (int d = 0; d < leader->nodes; d++) {
+    const LeaderMember *member = leader_member(leader, d);
+    if (!member->forked && member->state >= MEMBER_HERE && !link_is_open(&member->link)) return leader->member_of[d];
+  }
+  return -1;
+}
+
+/* The cause is a dead child, if there is one; else a worker that is gone; else what a node has said; else what the links say. A child's end
+ * may show a moment after its sockets have closed. */
+Status leader_wait_explain(Leader *leader, Status status) {
+  char text[128], name[LEADER_NAME], said[WIRE_TEXT];
+  int broken = broken_worker(leader);
+  bool may_show = status == STATUS_PEER && broken < 0;
+  snprintf(said, sizeof said, "%s", status_message());
+  int dead = leader->processes.count ? processes_find_dead(&leader->processes, may_show ? explain_seconds : 0, text, sizeof text) : -1;
+  if (dead >= 0) return status_set(STATUS_PEER, "node %d (pid %d) %s", dead, (int)leader_pid(leader, dead), text);
+  status_set(status, "%s", said);
+  if (broken >= 0 && leader->complainer < 0) return status_wrap(status, "%s", leader_name(leader, broken, name));
+  if (broken >= 0) return status_set(STATUS_PEER, "%s is gone", leader_name(leader, broken, name));
+  return leader->complainer < 0 ? status : explain_complaint(leader);
 }
 
 static uint64_t bytes_moved(const Leader *leader) {
   uint64_t bytes = 0;
-  for (int d = 0; d < leader->nodes; d++) bytes += leader->control[d].sent.bytes + leader->control[d].received.bytes;
+  for (int d = 0; d < leader->nodes; d++) bytes += leader->links[d]->sent.bytes + leader->links[d]->received.bytes;
   return bytes;
 }
 
 /* The node that is waited for and has come least far. */
-static Status report_silence(const Leader *leader, const bool *arrived) {
+static Status report_silence(Leader *leader, const bool *arrived) {
+  char name[LEADER_NAME];
   int late = -1;
   for (int d = 0; d < leader->nodes; d++) {
-    if (!arrived[d] && (late < 0 || leader->progress[d] < leader->progress[late])) late = d;
+    bool there = arrived ? arrived[d] : leader_member(leader, d)->state == MEMBER_READY;
+    if (!there && (late < 0 || leader->progress[d] < leader->progress[late])) late = d;
   }
-  return status_set(STATUS_TIMEOUT, "node %d (pid %d) did not answer within %g s; --timeout gives it longer", late,
-                    (int)leader_pid(leader, late), leader->options.timeout);
+  leader->accused = leader->member_of[late];
+  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
+                    leader_name(leader, leader->member_of[late], name), leader->options.timeout);
 }
 
 bool leader_wait_all(const Leader *leader, const bool *arrived) {
@@ -41,16 +69,45 @@ bool leader_wait_all(const Leader *leader, const bool *arrived) {
   return true;
 }
 
+/* Those who have not been heard of for long get a call meanwhile. */
+static double slice(Leader *leader, const Patience *patience) {
+  leader_members_poll(leader);
+  return leader_members_calling(leader) ? fmin(calling_slice, patience_slice(patience)) : patience_slice(patience);
+}
+
+/* When the input of a request has left. */
+static void note_sent(Leader *leader) {
+  for (int i = 0; i < LEADER_DEPTH; i++) {
+    LeaderRequest *request = &leader->requests[i];
+    bool left = request->number && request->sent <= 0;
+    for (int d = 0; left && d < leader->nodes; d++) left = link_pending(leader->links[d]) == 0;
+    if (left) request->sent = clock_now();
+  }
+}
+
+static Status check_time(const Leader *leader) {
+  double most = leader->cluster.request_timeout;
+  for (int i = 0; i < LEADER_DEPTH && most > 0; i++) {
+    const LeaderRequest *request = &leader->requests[i];
+    if (request->number && clock_now() - request->began > most)
+      return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g", most);
+  }
+  return STATUS_OK;
+}
+
 /* Silence is judged over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so they
  * are given a moment to say it first. */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived) {
   Patience patience;
-  patience_start(&patience, leader->options.timeout + 1, bytes_moved(leader), clock_now());
+  double most = leader->setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
+  patience_start(&patience, most + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
-    Status status = links_step(leader->links, leader->nodes, patience_slice(&patience));
+    Status status = links_step(leader->links, leader->nodes, slice(leader, &patience));
     if (status == STATUS_OK && leader->complainer >= 0) status = STATUS_PEER;
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
+    note_sent(leader);
+    TRY(check_time(leader));
     if (patience_ends(&patience, bytes_moved(leader), clock_now())) return report_silence(leader, arrived);
   }
   return STATUS_OK;

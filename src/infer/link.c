@@ -170,7 +170,7 @@ Status links_step(Link *const *links, int count, double seconds) {
   int ready = poll(waiting, (nfds_t)count, moved || seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000));
   if (ready < 0 && errno != EINTR) return status_set(STATUS_IO, "cannot wait for messages: %s", strerror(errno));
   for (int i = 0; i < count && ready > 0; i++) {
-    if (waiting[i].revents) TRY(move(links[i], waiting[i].revents));
+    if (waiting[i].revents && link_is_open(links[i])) TRY(move(links[i], waiting[i].revents));
   }
   return STATUS_OK;
 }

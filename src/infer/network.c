@@ -55,6 +55,21 @@ static Status blame(Network *net, Status status) {
   return status;
 }
 
+static Status check_cancelled(const Network *net) {
+  return net->cancelled && *net->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
+}
+
+/* While the courier is waited for. */
+static Status look_around(void *context) {
+  const Network *net = context;
+  if (net->check) TRY(net->check(net->check_context));
+  return check_cancelled(net);
+}
+
+void network_gone(Network *net, int node) {
+  if (net->setup.courier && node != net->setup.self) courier_gone(net->setup.courier, node);
+}
+
 uint64_t network_part_senders(const Network *net, int part) {
   const PacketRules *rules = &net->rules[net->request.number & 1];
   uint64_t senders = 0;
@@ -70,10 +85,11 @@ static Status begin_part(Network *net, const TokenLayout *layout, int block, int
   if (h->shape[0] != net->request.batch)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->request.batch);
   if (net->progress && site == 0 && part == 0) net->progress(net->progress_context, block);
+  TRY(check_cancelled(net));
   if (!net->hearers) return STATUS_OK;
   GroupKey key = key_of(net, block, site, part);
   double start = clock_now();
-  TRY(blame(net, courier_reserve(net->setup.courier, key, net->check, net->check_context)));
+  TRY(blame(net, courier_reserve(net->setup.courier, key, look_around, net)));
   double reserved = clock_now();
   TRY(network_encode_part(net, layout, block, site, part, first, h, &packets, &count));
   double encoded = clock_now();
@@ -88,7 +104,7 @@ static Status finish_part(Network *net, Tape *tape, const TokenLayout *layout, i
   GroupKey key = key_of(net, block, site, part);
   uint64_t senders = network_part_senders(net, part);
   double start = clock_now();
-  TRY(blame(net, courier_wait(net->setup.courier, key, senders, net->arrivals, net->check, net->check_context)));
+  TRY(blame(net, courier_wait(net->setup.courier, key, senders, net->arrivals, look_around, net)));
   double arrived = clock_now();
   TRY(network_decode_part(net, tape, layout, block, site, part, net->arrivals, rows));
   courier_done(net->setup.courier, key, senders);

@@ -53,6 +53,7 @@ typedef struct Network {
   void *progress_context;
   CourierCheck *check; /* called while finish waits (courier.h); may be NULL */
   void *check_context;
+  const bool *cancelled; /* true: the request is not wanted any more, and ends as INTERRUPTED; may be NULL */
   /* Called with the codes of `tokens` remote rows from `first` on as finish takes them, each token's packed by itself (pack_codes), of one
    * sample; NULL: nobody keeps them. */
   void (*heard)(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed);
@@ -84,6 +85,9 @@ void network_release(Network *network); /* after courier_stop */
 
 /* Before model_encode. setup.layout is that of the request by now. */
 Status network_begin_request(Network *network, const NetworkRequest *request);
+
+/* The leader has given this peer up: nobody waits for it, and the tokens that it has not sent are masked from here on. */
+void network_gone(Network *network, int node);
 
 /* Bytes that passed since the last call go to the statistics of this request. */
 void network_finish_statistics(Network *network);

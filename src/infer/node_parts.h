@@ -2,8 +2,8 @@
 #ifndef INFER_NODE_PARTS_H
 #define INFER_NODE_PARTS_H
 #include "autograd/tape.h"
-#include "infer/link.h"
 #include "infer/network.h"
+#include "infer/node.h"
 #include "infer/request.h"
 #include "nn/decode.h"
 
@@ -23,27 +23,28 @@ typedef struct NodeText {
   uint8_t tokens[LINK_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
 } NodeText;
 
-typedef struct Node {
+struct Node {
   const NodeSetup *setup;
   int self, nodes;
+  RequestShare most;  /* of the largest request */
   TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
   Network network;
   Courier *courier; /* of the network */
   bool networked;
   Exchange pulse; /* tells the leader that a node by itself gets on with a long text */
-  Link control;
-  bool stop;
+  Link *control;
+  bool cancelled;
   Arena *arena;
   Tape *tape;
   NodeRequest requests[2];
   uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */
   uint8_t *results[2];          /* header | statistics | answer | codes */
   size_t message_bytes;         /* of all four: two requests, two results */
-  uint8_t hello[WIRE_HEADER], progress[WIRE_HEADER], error[WIRE_HEADER + WIRE_TEXT];
+  uint8_t progress[WIRE_HEADER];
   double began; /* the request at work */
   bool counted; /* its statistics are complete */
   NodeText text;
-} Node;
+};
 
 /* An answer to a request: writes what stands behind the statistics at `out`, of the length request.c says, codes not counted. */
 typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);

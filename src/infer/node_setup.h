@@ -11,10 +11,11 @@ typedef struct NodeSetup {
   const Partition *partition;  /* of a picture's tokens; NULL for a language model */
   int64_t batch_most;          /* pictures, or sequences, of the largest request */
   double timeout;              /* seconds without a sign of life from another node */
-  int threads;                 /* compute threads; 0: one for each core */
   bool keep_codes;             /* requests may ask for the codes */
+  bool mask;                   /* goes on without a node that is gone, its tokens masked */
   const TokenSplit *split;     /* of a text's tokens; NULL for a model of pictures */
   int64_t tokens_most;         /* of the longest sequence, new tokens included; likewise 0 */
+  ClassToken class_token;      /* of pictures: who has one */
   const ClusterSetup *network; /* transport, reliability, parts, MTU and links of codes; the rest of it is not looked at. NULL: streams */
 } NodeSetup;
 

@@ -51,7 +51,7 @@ Status partition_split_weights(const char *split, int nodes, double weights[WIRE
   int count = read_weights(split, weights);
   if (count == 0)
     return status_set(STATUS_BAD_USAGE, "--split %s: a list of positive numbers is accepted, one for each node, such as 3,1,1,1", split);
-  if (count != nodes) return status_set(STATUS_BAD_USAGE, "--split %s names %d nodes, --nodes says %d", split, count, nodes);
+  if (count != nodes) return status_set(STATUS_BAD_USAGE, "--split %s names %d nodes, but there are %d", split, count, nodes);
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 /* fork, sockets and wait: what the nodes say to each other is elsewhere. */
 #include "infer/processes.h"
 #include "base/clock.h"
+#include "infer/control/handed.h"
 #include "infer/link.h"
 #include <errno.h>
 #include <signal.h>
@@ -15,26 +16,12 @@
 #include <sys/prctl.h>
 #endif
 
-/* mesh[i * count + j]: i's end of the stream to j; child_control[i]: i's end of its control stream. */
-typedef struct Sockets {
-  int count;
-  int *mesh, *child_control;
-} Sockets;
-
 static void close_at(int *fd) {
   if (*fd >= 0) close(*fd);
   *fd = -1;
 }
 
-static void close_sockets(Sockets *sockets) {
-  for (int i = 0; sockets->mesh && i < sockets->count * sockets->count; i++) close_at(&sockets->mesh[i]);
-  for (int i = 0; sockets->child_control && i < sockets->count; i++) close_at(&sockets->child_control[i]);
-  free(sockets->mesh);
-  free(sockets->child_control);
-  *sockets = (Sockets){0};
-}
-
-/* The mesh of many nodes needs more descriptors than the usual soft limit: the hard limit is ours to use. */
+/* Many nodes need more descriptors than the usual soft limit: the hard limit is ours to use. */
 static void raise_limit(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -42,28 +29,14 @@ static void raise_limit(void) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static Status make_sockets(Sockets *sockets, int count, int *parent_control) {
-  *sockets = (Sockets){count, malloc((size_t)(count * count) * sizeof(int)), malloc((size_t)count * sizeof(int))};
-  if (!sockets->mesh || !sockets->child_control) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", count);
-  for (int i = 0; i < count * count; i++) sockets->mesh[i] = -1;
-  for (int i = 0; i < count; i++) sockets->child_control[i] = -1;
-  raise_limit();
-  for (int i = 0; i < count; i++) {
-    int pair[2];
-    TRY(link_pair(pair));
-    parent_control[i] = pair[0];
-    sockets->child_control[i] = pair[1];
-    for (int j = 0; j < i; j++) {
-      TRY(link_pair(pair));
-      sockets->mesh[i * count + j] = pair[0];
-      sockets->mesh[j * count + i] = pair[1];
-    }
-  }
-  return STATUS_OK;
+/* A fault ends the child: a handler that it has from its parent would go on in the parent's place. */
+static void let_faults_end(void) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) signal(faults[i], SIG_DFL);
 }
 
-/* A terminal's Ctrl-C reaches children too: the parent decides what it means. */
-static void become_child(pid_t parent) {
+void processes_become_child(pid_t parent) {
+  let_faults_end();
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
   signal(SIGPIPE, SIG_IGN);
@@ -73,26 +46,36 @@ static void become_child(pid_t parent) {
   if (getppid() != parent) _exit(1); /* it died before we asked to be told */
 }
 
-static void run_child(Processes *processes, Sockets *sockets, int node, ProcessesMain *child, void *context, pid_t parent) {
-  become_child(parent);
-  int count = sockets->count;
-  for (int i = 0; i < count; i++) {
+static void run_child(Processes *processes, int number, int control, int handed, ProcessesMain *child, void *context, pid_t parent) {
+  processes_become_child(parent);
+  for (int i = 0; i <= number; i++) {
     close_at(&processes->control[i]);
-    if (i != node) close_at(&sockets->child_control[i]);
-    for (int j = 0; j < count && i != node; j++) close_at(&sockets->mesh[i * count + j]);
+    close_at(&processes->handed[i]);
   }
-  _exit(child(context, node, sockets->child_control[node], sockets->mesh + node * count));
+  _exit(child(context, number, control, handed));
 }
 
-static Status fork_all(Processes *processes, Sockets *sockets, ProcessesMain *child, void *context) {
+static Status fork_one(Processes *processes, int number, ProcessesMain *child, void *context, pid_t parent) {
+  int control[2] = {-1, -1}, handed[2] = {-1, -1};
+  Status status = link_pair(control);
+  if (status == STATUS_OK) status = handed_pair(handed);
+  processes->control[number] = control[0];
+  processes->handed[number] = handed[0];
+  pid_t pid = status == STATUS_OK ? fork() : -1;
+  if (pid == 0) run_child(processes, number, control[1], handed[1], child, context, parent);
+  if (pid < 0 && status == STATUS_OK)
+    status = status_set(STATUS_IO, "cannot start process %d of %d: %s", number + 1, processes->count, strerror(errno));
+  if (pid > 0) processes->pid[number] = pid;
+  close_at(&control[1]);
+  close_at(&handed[1]);
+  return status;
+}
+
+static Status fork_all(Processes *processes, ProcessesMain *child, void *context) {
   pid_t parent = getpid();
   fflush(NULL); /* or each child would print what is still buffered */
-  for (int node = 0; node < processes->count; node++) {
-    pid_t pid = fork();
-    if (pid < 0) return status_set(STATUS_IO, "cannot start process %d of %d: %s", node + 1, processes->count, strerror(errno));
-    if (pid == 0) run_child(processes, sockets, node, child, context, parent);
-    processes->pid[node] = pid;
-  }
+  raise_limit();
+  for (int i = 0; i < processes->count; i++) TRY(fork_one(processes, i, child, context, parent));
   return STATUS_OK;
 }
 
@@ -101,17 +84,28 @@ Status processes_start(Processes *processes, int count, ProcessesMain *child, vo
   *processes = (Processes){.count = count,
                            .pid = calloc(n, sizeof(pid_t)),
                            .control = malloc(n * sizeof(int)),
+                           .handed = malloc(n * sizeof(int)),
                            .reaped = calloc(n, sizeof(bool)),
                            .ended = calloc(n, sizeof(int))};
-  Sockets sockets = {0};
-  bool memory = processes->pid && processes->control && processes->reaped && processes->ended;
-  for (int i = 0; memory && i < count; i++) processes->control[i] = -1;
-  Status status =
-      memory ? make_sockets(&sockets, count, processes->control) : status_set(STATUS_NO_MEMORY, "no memory for %d nodes", count);
-  if (status == STATUS_OK) status = fork_all(processes, &sockets, child, context);
-  close_sockets(&sockets);
+  bool memory = processes->pid && processes->control && processes->handed && processes->reaped && processes->ended;
+  for (int i = 0; memory && i < count; i++) processes->control[i] = processes->handed[i] = -1;
+  Status status = memory ? fork_all(processes, child, context) : status_set(STATUS_NO_MEMORY, "no memory for %d nodes", count);
   if (status == STATUS_OK) return STATUS_OK;
   processes_stop(processes, 0);
+  return status;
+}
+
+static Status hand_stream(const Processes *processes, int to, int fd, int node, uint16_t epoch) {
+  return handed_send(processes->handed[to], &(Handed){.kind = HANDED_STREAM, .epoch = epoch, .number = (uint16_t)node, .fd = fd});
+}
+
+Status processes_join(Processes *processes, int a, int to_b, int b, int to_a, uint16_t epoch) {
+  int pair[2];
+  TRY(link_pair(pair));
+  Status status = hand_stream(processes, a, pair[0], to_b, epoch);
+  if (status == STATUS_OK) status = hand_stream(processes, b, pair[1], to_a, epoch);
+  close(pair[0]);
+  close(pair[1]);
   return status;
 }
 
@@ -149,6 +143,13 @@ int processes_find_dead(Processes *processes, double wait, char *text, size_t ro
   return found;
 }
 
+void processes_end(Processes *processes, int number) {
+  if (processes->pid[number] && !processes->reaped[number]) kill(processes->pid[number], SIGKILL);
+  reap(processes, number, 0);
+  processes->pid[number] = 0;
+  close_at(&processes->handed[number]);
+}
+
 static bool all_reaped(Processes *processes) {
   bool all = true;
   for (int i = 0; i < processes->count; i++) all &= reap(processes, i, WNOHANG);
@@ -164,8 +165,10 @@ void processes_stop(Processes *processes, double grace) {
     reap(processes, i, 0);
   }
   for (int i = 0; processes->control && i < processes->count; i++) close_at(&processes->control[i]);
+  for (int i = 0; processes->handed && i < processes->count; i++) close_at(&processes->handed[i]);
   free(processes->pid);
   free(processes->control);
+  free(processes->handed);
   free(processes->reaped);
   free(processes->ended);
   *processes = (Processes){0};

@@ -1,5 +1,6 @@
 /* Sizes, packing and checks of requests and their answers: see request.h. */
 #include "infer/request.h"
+#include "infer/patches.h"
 #include "vq/pack.h"
 #include <math.h>
 
@@ -56,12 +57,15 @@ const char *request_unit(const Request *request) { return form_of(request->kind)
 
 RequestShare request_share(const TokenLayout *layout) {
   bool causal = layout->class_token == CLASS_NONE;
-  return (RequestShare){layout->class_rows, causal && layout->last_rows ? 0 : layout->shared_rows, causal && layout->last_rows > 0};
+  return (RequestShare){.class_rows = layout->class_rows,
+                        .sent_rows = causal && layout->last_rows ? 0 : layout->shared_rows,
+                        .last = causal && layout->last_rows > 0,
+                        .tokens = layout->rows - layout->class_rows};
 }
 
-size_t request_bytes(const NodeSetup *setup, const Request *request) {
+size_t request_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   const RequestForm *form = form_of(request->kind);
-  if (!form->text) return (size_t)(request->batch * weights_pixels(setup->weights)) * 4;
+  if (!form->text) return patches_bytes(setup->weights->config, request->batch, share->tokens, request->levels);
   return form->fixed + (size_t)(request->batch * request->tokens) * form->token_bytes;
 }
 
@@ -79,14 +83,17 @@ size_t request_answer_bytes(const NodeSetup *setup, const Request *request, cons
 static bool serves(const NodeSetup *setup, const RequestForm *form) { return form->text == (setup->split != NULL); }
 
 static Request largest(const NodeSetup *setup, const RequestForm *form) {
-  return (Request){form->kind, setup->keep_codes, form->kind == WIRE_PROMPT ? 1 : setup->batch_most, setup->tokens_most};
+  return (Request){.kind = form->kind,
+                   .codes = setup->keep_codes,
+                   .batch = form->kind == WIRE_PROMPT ? 1 : setup->batch_most,
+                   .tokens = setup->tokens_most};
 }
 
-size_t request_most_bytes(const NodeSetup *setup) {
+size_t request_most_bytes(const NodeSetup *setup, const RequestShare *share) {
   size_t most = 0;
   for (int i = 0; i < FORMS; i++) {
     Request request = largest(setup, &forms[i]);
-    size_t bytes = serves(setup, &forms[i]) ? request_bytes(setup, &request) : 0;
+    size_t bytes = serves(setup, &forms[i]) ? request_bytes(setup, &request, share) : 0;
     if (bytes > most) most = bytes;
   }
   return most;
@@ -115,16 +122,23 @@ static Status read_tokens(Request *request, const NodeSetup *setup, const Reques
                     (long long)setup->tokens_most);
 }
 
-Status request_read(Request *request, const NodeSetup *setup, const WireHeader *header) {
+/* Either of two lengths: which form they have follows from it. */
+static Status read_patches(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
+  for (int levels = 0; levels < 2; levels++) {
+    request->levels = levels;
+    if (header->bytes == request_bytes(setup, request, share)) return STATUS_OK;
+  }
+  return status_set(STATUS_BAD_VALUE, "sent %u bytes of patches for %u pictures", header->bytes, header->count);
+}
+
+Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
   const RequestForm *form = form_of(header->kind);
   if (!form || !serves(setup, form)) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
   int64_t most = form->kind == WIRE_PROMPT ? 1 : setup->batch_most;
   *request = (Request){.kind = header->kind, .codes = header->flags & WIRE_WANT_CODES, .batch = header->count};
   if (header->count < 1 || header->count > most)
     return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, form->unit, (long long)most);
-  if (form->text) return read_tokens(request, setup, form, header);
-  if (header->bytes == request_bytes(setup, request)) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "sent %u bytes of pixels for %u pictures", header->bytes, header->count);
+  return form->text ? read_tokens(request, setup, form, header) : read_patches(request, setup, share, header);
 }
 
 /* ---- fixed parts ---- */

@@ -11,6 +11,7 @@ typedef struct Request {
   bool codes;     /* the answer carries the nodes' codes */
   int64_t batch;  /* pictures or sequences */
   int64_t tokens; /* T of each */
+  bool levels;    /* of pictures: 8 bits a number instead of 32 (patches.h) */
 } Request;
 
 /* What concerns one node: the sizes of its part of the answer. */
@@ -18,18 +19,20 @@ typedef struct RequestShare {
   int64_t class_rows; /* class-token replicas */
   int64_t sent_rows;  /* tokens whose codes it sends, of one sample */
   bool last;          /* it has the last token of a text */
+  int64_t tokens;     /* content tokens of a picture whose patches it is sent */
 } RequestShare;
 
 RequestShare request_share(const TokenLayout *layout); /* an empty layout: of a node that does not take part */
 
-/* Of a header from the wire: kind, count and length must go together and fit the setup. BAD_VALUE says what does not. */
-Status request_read(Request *request, const NodeSetup *setup, const WireHeader *header);
+/* Of a header from the wire to a node: kind, count and length must go together and fit the setup and the node's share. BAD_VALUE says what
+ * does not. */
+Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header);
 
-size_t request_bytes(const NodeSetup *setup, const Request *request);
+size_t request_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 
 /* The most that any request of this setup needs. */
-size_t request_most_bytes(const NodeSetup *setup);
+size_t request_most_bytes(const NodeSetup *setup, const RequestShare *most);
 size_t request_most_answer_bytes(const NodeSetup *setup, const RequestShare *most);
 
 size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share); /* of all sites, 0 unless wanted */

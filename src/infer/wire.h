@@ -16,18 +16,27 @@ enum { WIRE_STATISTICS = 160, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES 
 enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
 
 #define WIRE_KINDS(X)                                                                                                                      \
-  X(HELLO, 1)    /* node to leader: ready; no payload */                                                                                   \
-  X(REQUEST, 2)  /* leader to node: count pictures, float32 pixels */                                                                      \
-  X(CODES, 3)    /* node to node: packed codes of count tokens */                                                                          \
-  X(RESULT, 4)   /* node to leader: statistics, class-token replicas, codes if wanted */                                                   \
-  X(ERROR, 5)    /* node to leader: text; count: 1 + the node that is to blame, 0: the sender */                                           \
-  X(BYE, 6)      /* leader to node: stop */                                                                                                \
-  X(PROGRESS, 7) /* node to leader: has reached this block; no payload */                                                                  \
-  X(PROMPT, 8)   /* leader to node: one sequence: how to go on, ids */                                                                     \
-  X(SCORE, 9)    /* leader to node: count sequences of ids, then their labels */                                                           \
-  X(LAST, 10)    /* leader to node: count sequences of ids */                                                                              \
-  X(TOKEN, 11)   /* node to leader: the count-th new token of a PROMPT: its id */                                                          \
-  X(STOP, 12)    /* leader to node: no more tokens of this PROMPT; no payload */
+  X(HELLO, 1)      /* device to leader: who it is (control/greeting.h) */                                                                  \
+  X(REQUEST, 2)    /* leader to node: count pictures, float32 pixels */                                                                    \
+  X(CODES, 3)      /* node to node: packed codes of count tokens */                                                                        \
+  X(RESULT, 4)     /* node to leader: statistics, class-token replicas, codes if wanted */                                                 \
+  X(ERROR, 5)      /* node to leader: text; count: 1 + the node that is to blame, 0: the sender */                                         \
+  X(BYE, 6)        /* leader to node: stop */                                                                                              \
+  X(PROGRESS, 7)   /* node to leader: has reached this block; no payload */                                                                \
+  X(PROMPT, 8)     /* leader to node: one sequence: how to go on, ids */                                                                   \
+  X(SCORE, 9)      /* leader to node: count sequences of ids, then their labels */                                                         \
+  X(LAST, 10)      /* leader to node: count sequences of ids */                                                                            \
+  X(TOKEN, 11)     /* node to leader: the count-th new token of a PROMPT: its id */                                                        \
+  X(STOP, 12)      /* leader to node: no more tokens of this PROMPT; no payload */                                                         \
+  X(GREET, 13)     /* leader to device: who it is */                                                                                       \
+  X(BUSY, 14)      /* device to leader: another leader is served; count: place in the queue, 0: there is none; text */                     \
+  X(REFUSE, 15)    /* device to leader: why not; count: 1 + the node that is to blame, 0: nobody; text */                                  \
+  X(SETUP, 16)     /* leader to device: the cluster (control/setup_message.h); count: nodes */                                             \
+  X(READY, 17)     /* device to leader: count: the epoch of the SETUP */                                                                   \
+  X(MEET, 18)      /* device to device, first: who it is (control/peer_meeting.h); count: the epoch */                                     \
+  X(CANCEL, 19)    /* leader to device: give the epoch up, whatever is under way; no payload */                                            \
+  X(CANCELLED, 20) /* device to leader: it has; no payload */                                                                              \
+  X(GONE, 21)      /* leader to device: count: the node that nobody waits for any more; no payload */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number) WIRE_##name = number,

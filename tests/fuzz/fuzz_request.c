@@ -2,6 +2,7 @@
  * cluster for texts and in one for pictures. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
  * its ids are in the vocabulary, its settings in range; no answer to it is longer than the most that was set aside; numbers of an answer
  * that are accepted are possible by themselves, and pack to the same bytes. */
+#include "infer/patches.h"
 #include "infer/request.h"
 #include <math.h>
 #include <stdlib.h>
@@ -43,20 +44,42 @@ static void check_payload(const Request *request, const NodeSetup *setup, const 
   free(copy);
 }
 
+/* Likewise: of a node with tokens 1 and 2 of the four of a picture. What is read packs to the same bytes. */
+static void check_patches(const Request *request, const NodeSetup *setup, const uint8_t *payload, size_t size) {
+  const ModelConfig *config = setup->weights->config;
+  int32_t tokens[] = {1, 2};
+  const TokenLayout layout = {.rows = 2, .row_token = tokens};
+  uint8_t *copy = malloc(size), *again = malloc(size);
+  real pixels[BATCH * PIXELS] = {0};
+  need(copy && again);
+  memcpy(copy, payload, size);
+  if (patches_parse(copy, config, &layout, request->batch, request->levels, pixels) == STATUS_OK && !request->levels && !REAL_IS_DOUBLE) {
+    patches_pack(config, &layout, request->batch, (const float *)pixels, NULL, again);
+    need(memcmp(again, copy, size) == 0);
+  }
+  free(copy);
+  free(again);
+}
+
 static void check_request(const NodeSetup *setup, const uint8_t *data, size_t size) {
+  const RequestShare own = {.class_rows = 1, .sent_rows = 4, .tokens = 2};
   WireHeader header;
   Request request;
-  if (size < WIRE_HEADER || wire_parse(data, request_most_bytes(setup), &header) != STATUS_OK) return;
-  if (request_read(&request, setup, &header) != STATUS_OK) return;
-  need(request.batch >= 1 && request.batch <= BATCH && header.bytes == request_bytes(setup, &request));
+  if (size < WIRE_HEADER || wire_parse(data, request_most_bytes(setup, &own), &header) != STATUS_OK) return;
+  if (request_read(&request, setup, &own, &header) != STATUS_OK) return;
+  need(request.batch >= 1 && request.batch <= BATCH && header.bytes == request_bytes(setup, &request, &own));
   for (int last = 0; last < 2; last++) {
     RequestShare most = {.sent_rows = TOKENS, .last = true}, share = {.sent_rows = last ? 0 : request.tokens, .last = last};
-    if (!setup->split) most = share = (RequestShare){.class_rows = 1, .sent_rows = 4};
+    if (!setup->split) most = share = own;
     need(request_answer_bytes(setup, &request, &share) <= request_most_answer_bytes(setup, &most));
   }
-  if (!setup->split) return;
+  if (size - WIRE_HEADER < header.bytes) return;
+  if (!setup->split) {
+    check_patches(&request, setup, data + WIRE_HEADER, header.bytes);
+    return;
+  }
   need(request.tokens >= 1 && request.tokens <= TOKENS);
-  if (size - WIRE_HEADER >= header.bytes) check_payload(&request, setup, data + WIRE_HEADER, header.bytes);
+  check_payload(&request, setup, data + WIRE_HEADER, header.bytes);
 }
 
 static void check_answers(const uint8_t *data, size_t size) {
@@ -78,7 +101,7 @@ static void check_answers(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ModelConfig text = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2},
-              picture = {.channels = 3, .image = 4, .width = 4, .blocks = 2};
+              picture = {.channels = 3, .image = 4, .patch = 2, .width = 4, .blocks = 2, .image_std = {1, 1, 1}};
   Codebook book = {.groups = 2, .entries = 5, .width = 4};
   TokenSplit split = {.nodes = NODES, .weights = {1, 1, 1}};
   Partition partition = {.nodes = NODES, .tokens = 4};

@@ -8,7 +8,7 @@ failed=0
 
 report() { # WHAT
   echo "FAILED: $1"
-  for file in out err; do [ ! -f "$work/$file" ] || sed "s/^/    $file: /" "$work/$file"; done
+  for file in out err; do [ ! -f "$work/$file" ] || cut -c -400 "$work/$file" | sed "s/^/    $file: /"; done
   failed=1
 }
 
@@ -48,3 +48,38 @@ no_orphans() {
     ! running "$pid" || report "process $pid is still there"
   done
 }
+
+# Workers: start_worker NAME ADDRESS ARGUMENTS... sets address[NAME] and porter[NAME]; ADDRESS may have port 0. Their lines go to NAME.log.
+declare -A porter address
+start_worker() {
+  local name=$1 where=$2
+  shift 2
+  : >"$work/$name.log"
+  "$program" worker --listen "$where" --threads 1 "$@" 2>"$work/$name.log" &
+  porter[$name]=$!
+  for ((i = 0; i < 300; i++)); do
+    address[$name]=$(sed -n 's/.*listening on //p' "$work/$name.log")
+    [ -z "${address[$name]}" ] || return 0
+    running "${porter[$name]}" || break
+    sleep 0.1
+  done
+  report "worker $name did not start: $(cat "$work/$name.log")"
+  exit 1
+}
+
+# Ends it in peace; its exit status is checked.
+stop_worker() { # NAME
+  kill -TERM "${porter[$1]}"
+  wait "${porter[$1]}" || report "worker $1: exit code $?"
+}
+
+# What a worker has forked.
+sessions_of() { cat "/proc/${porter[$1]}/task/${porter[$1]}/children"; } # NAME
+
+# A picture of noise: make_picture FILE SIDE
+make_picture() {
+  { printf 'P6\n%d %d\n255\n' "$2" "$2"; head -c $(($2 * $2 * 3)) /dev/urandom; } >"$1"
+}
+
+# The classes and probabilities of a JSON answer, or the new tokens: what must be equal bit for bit.
+answer_of() { grep -o '"pictures":.*,"nodes"\|"ids":\[[0-9,]*\]' "$1"; } # FILE

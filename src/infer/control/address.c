@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -209,13 +210,22 @@ static bool wait_connected(int fd, double until) {
   return fault == 0;
 }
 
-/* -1: errno says why. Codes are small and urgent: nothing waits to be sent together. */
+/* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
+void address_prepare(int fd) {
+  const int yes = 1, idle = 10, interval = 5, count = 3;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+/* -1: errno says why. */
 static int connect_to(const struct sockaddr *to, socklen_t bytes, double until) {
-  const int yes = 1;
   int fd = open_socket(to->sa_family);
   if (fd < 0) return -1;
-  if (to->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  if (connect(fd, to, bytes) == 0 || (errno == EINPROGRESS && wait_connected(fd, until))) return fd;
+  if (to->sa_family != AF_UNIX) address_prepare(fd);
+  if (connect(fd, to, bytes) == 0 || (errno == EINPROGRESS && (until <= 0 || wait_connected(fd, until)))) return fd;
   int fault = errno;
   close(fd);
   errno = fault;
@@ -244,4 +254,36 @@ Status address_dial(const Address *address, double seconds, int *fd) {
   Status status = *fd >= 0 ? STATUS_OK : cannot_dial(address, seconds);
   if (list) freeaddrinfo(list);
   return status;
+}
+
+Status address_call(const Address *address, int *fd) {
+  const struct sockaddr_un path = path_of(address);
+  struct addrinfo *list = NULL;
+  if (!address->on_disk) TRY(resolve(address, false, &list));
+  *fd = list ? connect_to(list->ai_addr, list->ai_addrlen, 0) : connect_to((const struct sockaddr *)&path, sizeof path, 0);
+  Status status = *fd >= 0 ? STATUS_OK : cannot_dial(address, 0);
+  if (list) freeaddrinfo(list);
+  return status;
+}
+
+Status address_called(const Address *address, int fd, bool *done) {
+  struct pollfd waiting = {.fd = fd, .events = POLLOUT};
+  *done = poll(&waiting, 1, 0) > 0;
+  if (!*done) return STATUS_OK;
+  return wait_connected(fd, clock_now()) ? STATUS_OK : cannot_dial(address, 0);
+}
+
+/* Into the form of a number, or of a path from the root. */
+Status address_of_peer(int fd, const Address *address, Address *reached) {
+  struct sockaddr_storage peer;
+  socklen_t bytes = sizeof peer;
+  char path[PATH_MAX];
+  *reached = *address;
+  if (address->on_disk) {
+    if (realpath(address->name, path) && strlen(path) < sizeof reached->name) memcpy(reached->name, path, strlen(path) + 1);
+    return STATUS_OK;
+  }
+  bool known = getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 &&
+               getnameinfo((struct sockaddr *)&peer, bytes, reached->name, sizeof reached->name, NULL, 0, NI_NUMERICHOST) == 0;
+  return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
 }

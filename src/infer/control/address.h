@@ -30,7 +30,17 @@ Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int 
 /* Closes them, and removes the path. */
 void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count);
 
+/* What every TCP connection between devices gets, on either side: no delay, and signs of life. */
+void address_prepare(int socket);
+
 uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
+
+/* The same without waiting, to the first number: a socket on its way. */
+Status address_call(const Address *address, int *socket);
+Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
+
+/* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
+Status address_of_peer(int socket, const Address *address, Address *reached);
 
 /* Connects to the first that answers. NOT_FOUND: no such name; PEER: nobody listens there; TIMEOUT; IO. */
 Status address_dial(const Address *address, double seconds, int *socket);

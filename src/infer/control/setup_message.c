@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FLAG_CODES = 1, FLAG_MULTICAST = 2, FLAG_LOSE_TOKENS = 4, FLAGS = 7 };
+enum { FLAG_CODES = 1, FLAG_MULTICAST = 2, FLAG_LOSE_TOKENS = 4, FLAG_MASK = 8, FLAG_SHAPED = 16, FLAGS = 31 };
 enum { FAMILY_NONE = 0, FAMILY_DISK = 1, FAMILY_V4 = 4, FAMILY_V6 = 6 };
 static const double most_seconds = 86400;
 
@@ -38,7 +38,7 @@ static void pack_head(const ClusterSetup *s, uint8_t **at) {
   byte_cursor_put_double(at, s->reliability.deadline);
   byte_cursor_put_u32(at, s->mtu);
   byte_cursor_put_u32(at, (s->keep_codes ? FLAG_CODES : 0U) | (s->multicast ? FLAG_MULTICAST : 0U) |
-                              (s->links.lose_tokens ? FLAG_LOSE_TOKENS : 0U));
+                              (s->links.lose_tokens ? FLAG_LOSE_TOKENS : 0U) | (s->mask ? FLAG_MASK : 0U) | (s->shaped ? FLAG_SHAPED : 0U));
   byte_cursor_put_u64(at, s->fingerprints.model);
   byte_cursor_put_u64(at, s->fingerprints.codebook);
   byte_cursor_put_u64(at, s->fingerprints.partition);
@@ -148,6 +148,8 @@ static Status parse_limits(const uint8_t **at, const ModelConfig *config, Cluste
   s->keep_codes = flags & FLAG_CODES;
   s->multicast = flags & FLAG_MULTICAST;
   s->links.lose_tokens = flags & FLAG_LOSE_TOKENS;
+  s->mask = flags & FLAG_MASK;
+  s->shaped = flags & FLAG_SHAPED;
   return STATUS_OK;
 }
 

@@ -30,6 +30,7 @@ typedef struct ClusterSetup {
   ClassToken class_token;
   EntropyChoice entropy;
   bool multicast, keep_codes;
+  bool mask;                       /* go on without a device that is gone, its tokens masked; else that is a failure */
   int64_t batch_most, tokens_most; /* tokens_most: of the longest text; 0 for pictures */
   uint32_t mtu;                    /* 0: ask the system */
   LinkOptions links;               /* trace.points are owned */

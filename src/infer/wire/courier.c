@@ -29,11 +29,19 @@ static void fail(Courier *c, Status status) {
   pthread_cond_broadcast(&c->changed);
 }
 
+void courier_leave(Courier *c, int peer) {
+  c->left |= (uint64_t)1 << peer;
+  c->gone |= c->left;
+  courier_wake(c);
+  pthread_cond_broadcast(&c->changed);
+}
+
 void courier_fail_peer(Courier *c, int peer, Status status, const char *why) {
   CourierPeer *p = &c->peers[peer];
   if (p->status != STATUS_OK) return;
   p->status = status;
   keep_text(p->why, why);
+  if (c->setup.mask) courier_leave(c, peer);
   pthread_cond_broadcast(&c->changed);
 }
 
@@ -337,6 +345,13 @@ static Status time_out(Courier *c, int peer) {
   return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", peer, c->setup.timeout);
 }
 
+/* Patience with a peer is at its end. */
+static Status run_out(Courier *c, int peer) {
+  if (!c->setup.mask) return time_out(c, peer);
+  courier_leave(c, peer);
+  return STATUS_OK;
+}
+
 /* ---- requests ---- */
 
 Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders, uint64_t hearers) {
@@ -346,7 +361,7 @@ Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const 
   c->rules = rules;
   c->senders = senders;
   c->hearers = hearers;
-  c->gone = 0;
+  c->gone = c->left;
   c->block_from = 0;
   for (int d = 0; d < c->setup.nodes; d++) {
     uint64_t first = courier_sequence(c, request + !courier_is_in(senders, d), 0);
@@ -377,7 +392,7 @@ Status courier_reserve(Courier *c, GroupKey key, CourierCheck *check, void *cont
   double from = clock_now(), shift;
   for (int waiting = g->waiting; status == STATUS_OK && g->waiting;) {
     status = check_failure(c);
-    if (status == STATUS_OK && clock_now() > from + c->setup.timeout && waits_for(c, g) >= 0) status = time_out(c, waits_for(c, g));
+    if (status == STATUS_OK && clock_now() > from + c->setup.timeout && waits_for(c, g) >= 0) status = run_out(c, waits_for(c, g));
     if (status == STATUS_OK) status = wait_slice(c, from + c->setup.timeout, check, context, &shift);
     from += shift;
     if (g->waiting != waiting) from = clock_now();
@@ -503,7 +518,7 @@ static bool may_mask(const Courier *c, int peer) {
 static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, CourierArrival *arrival) {
   CourierSlot *slot = claim_slot(c, peer, key);
   int missing = slot->count ? slot->count - slot->arrived : 1;
-  if (verdict != GROUP_COMPLETE && !may_mask(c, peer)) return time_out(c, peer);
+  if (verdict != GROUP_COMPLETE && !may_mask(c, peer)) TRY(run_out(c, peer));
   if (verdict == GROUP_PEER_GONE) c->gone |= (uint64_t)1 << peer;
   if (verdict == GROUP_LOST) c->counts.lost += (uint64_t)missing;
   if (verdict == GROUP_LATE || verdict == GROUP_PEER_GONE) c->counts.late += (uint64_t)missing;
@@ -603,8 +618,7 @@ Status courier_flush(Courier *c) {
 
 void courier_gone(Courier *c, int peer) {
   pthread_mutex_lock(&c->lock);
-  c->gone |= (uint64_t)1 << peer;
-  pthread_cond_broadcast(&c->changed);
+  courier_leave(c, peer);
   pthread_mutex_unlock(&c->lock);
 }
 

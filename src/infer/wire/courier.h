@@ -24,6 +24,7 @@ typedef struct CourierSetup {
   const Reliability *reliability; /* copied */
   const LinkOptions *links;       /* copied but for the trace; NULL: as they are */
   double timeout;
+  bool mask; /* a peer that fails or falls silent is gone: nobody waits for it any more; else that is a failure */
 } CourierSetup;
 
 /* Starts the thread and waits until it has opened the carrier, whose failure comes back. The thread runs where this one may run. */
@@ -83,7 +84,7 @@ void courier_done(Courier *courier, GroupKey key, uint64_t peers);
 /* Until nothing is queued any more. */
 Status courier_flush(Courier *courier);
 
-/* The peer is gone for the rest of the request: nobody waits for it. */
+/* The peer is gone for good: nobody waits for it, in this request and all others, and what was for it is dropped. */
 void courier_gone(Courier *courier, int peer);
 int courier_accused(const Courier *courier); /* whom a failure is about; -1: nobody */
 

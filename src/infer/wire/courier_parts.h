@@ -111,7 +111,7 @@ struct Courier {
   uint32_t request; /* 0: none yet */
   int64_t batch;
   const PacketRules *rules;
-  uint64_t senders, hearers, gone;
+  uint64_t senders, hearers, gone /* for this request */, left /* for good: in `gone` of every request */;
   /* what waits, moves and has come */
   CourierPeer *peers;   /* [nodes] */
   CourierGroup *groups; /* [slots] */
@@ -145,6 +145,9 @@ void courier_wake(Courier *c);
 
 /* The peer has broken the rules, or its stream is over: the status's message says how. */
 void courier_fail_peer(Courier *c, int peer, Status status, const char *why);
+
+/* Nobody waits for the peer from here on. */
+void courier_leave(Courier *c, int peer);
 
 /* ---- courier_send.c */
 bool courier_queue(Courier *c, CourierEntry entry); /* false: full */

@@ -185,7 +185,7 @@ static bool hand_over(Courier *c, int to, const CourierFlight *f) {
   size_t bytes = make_packet(c, to, f, c->buffer);
   bool taken = true;
   Status status = STATUS_OK;
-  if (!f->lost) {
+  if (!f->lost && !courier_is_in(c->left, to)) {
     pthread_mutex_unlock(&c->lock);
     status = c->carrier->send(c->carrier, to, c->buffer, bytes, &taken);
     pthread_mutex_lock(&c->lock);

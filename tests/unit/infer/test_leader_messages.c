@@ -12,7 +12,9 @@ typedef struct Fixture {
   Weights weights;
   TokenSplit split;
   Leader leader;
-  bool ready[NODES], arrived[NODES];
+  LeaderMember members[NODES];
+  int member_of[NODES];
+  bool arrived[NODES];
   uint64_t progress[NODES];
   char complaints[NODES][WIRE_TEXT + 1];
   NodeStatistics nodes[NODES];
@@ -29,7 +31,10 @@ static void open_fixture(Fixture *f, uint8_t kind) {
   f->leader = (Leader){.setup = {.weights = &f->weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS},
                        .nodes = NODES,
                        .submitted = 1,
-                       .ready = f->ready,
+                       .members = f->members,
+                       .member_of = f->member_of,
+                       .member_count = NODES,
+                       .epoch = 4,
                        .progress = f->progress,
                        .complainer = -1,
                        .accused = -1,
@@ -37,6 +42,8 @@ static void open_fixture(Fixture *f, uint8_t kind) {
                        .made = f->made};
   for (int d = 0; d < NODES; d++) {
     f->result_of[d] = f->results[d];
+    f->member_of[d] = d;
+    f->members[d] = (LeaderMember){.state = MEMBER_READY, .forked = true, .node = d};
     f->shares[d] = (RequestShare){.sent_rows = d < 2 ? 2 : 0, .last = d == 2};
   }
   f->leader.requests[1] = (LeaderRequest){.number = 1,
@@ -154,8 +161,58 @@ static void what_no_node_says(void **state) {
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 2, .request = 1}, NULL),
                    STATUS_OK); /* head */
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 1, .request = 1}, NULL), STATUS_OK);
-  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_HELLO, .sender = 1}, NULL), STATUS_OK);
-  assert_true(f.ready[1] && !f.ready[0]);
+}
+
+/* HELLO once, READY of this epoch once, CANCELLED of those who were asked. */
+static void what_a_device_says_of_itself(void **state) {
+  (void)state;
+  Fixture f;
+  const Hello right = {.version = WIRE_VERSION, .fingerprints = {7, 8, 0}, .name = "board"};
+  Hello other = right;
+  uint8_t bytes[HELLO_BYTES];
+  const WireHeader hello = {.kind = WIRE_HELLO, .bytes = HELLO_BYTES}, ready = {.kind = WIRE_READY, .sender = 1, .count = 4};
+  WireHeader early = ready;
+  open_fixture(&f, WIRE_PROMPT);
+  f.leader.fingerprints = right.fingerprints;
+  greeting_pack_hello(&right, bytes);
+  assert_int_equal(hand_over(&f, 1, hello, bytes), STATUS_BAD_VALUE); /* it is in the cluster already */
+  f.members[1].state = MEMBER_GREETED;
+  assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, hello, bytes), STATUS_OK);
+  assert_int_equal(f.members[1].state, MEMBER_HERE);
+  assert_string_equal(f.members[1].hello.name, "board");
+  early.count = 3;
+  assert_int_equal(hand_over(&f, 1, early, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_OK);
+  assert_int_equal(f.members[1].state, MEMBER_READY);
+  assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_OK);
+  assert_true(f.members[1].cancelled);
+  f.members[2].state = MEMBER_GREETED;
+  other.fingerprints.codebook = 9;
+  greeting_pack_hello(&other, bytes);
+  assert_int_equal(hand_over(&f, 2, hello, bytes), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "another codebook: 0000000000000009 there, 0000000000000008 here"));
+  assert_true(f.members[2].refused);
+}
+
+/* A worker that is not in the cluster yet concerns itself alone. */
+static void a_worker_that_is_busy_or_refuses(void **state) {
+  (void)state;
+  Fixture f;
+  const uint8_t text[] = "serves somebody else";
+  WireHeader busy = {.kind = WIRE_BUSY, .count = 2, .bytes = sizeof text - 1};
+  open_fixture(&f, WIRE_PROMPT);
+  f.members[1].state = MEMBER_GREETED;
+  assert_int_equal(hand_over(&f, 1, busy, text), STATUS_OK);
+  assert_int_equal(f.members[1].place, 2);
+  busy.count = 0;
+  assert_int_equal(hand_over(&f, 1, busy, text), STATUS_PEER);
+  assert_string_equal(status_message(), "serves somebody else");
+  assert_false(f.members[1].refused);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_PEER);
+  assert_true(f.members[1].refused);
+  assert_int_equal(f.leader.complainer, -1);
 }
 
 /* ---- numbers that cannot be */
@@ -236,6 +293,8 @@ int main(void) {
                                      cmocka_unit_test(results_have_the_length_of_their_request),
                                      cmocka_unit_test(a_complaint_shows_no_control_characters),
                                      cmocka_unit_test(what_no_node_says),
+                                     cmocka_unit_test(what_a_device_says_of_itself),
+                                     cmocka_unit_test(a_worker_that_is_busy_or_refuses),
                                      cmocka_unit_test(sums_of_labels_must_be_possible),
                                      cmocka_unit_test(tokens_made_are_tokens_that_came)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,7 +51,7 @@ typedef struct Side {
   Network network;
   Arena *arena;
   Tape *tape;
-  bool right;
+  bool right, mask;
   char problem[256];
 } Side;
 
@@ -66,7 +66,7 @@ static void open_side(Side *side, double timeout) {
                         .parts = side->parts,
                         .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
-  CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .open = carrier_peers_open};
+  CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .mask = side->mask, .open = carrier_peers_open};
   assert_int_equal(layout_build(&side->layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
   network_courier(&setup, &courier);
   Channel *channels[MOST] = {0};
@@ -315,14 +315,16 @@ static Status begin_request(Side *side, uint32_t number, int64_t batch, bool kee
   return network_begin_request(&side->network, &(NetworkRequest){.number = number, .batch = batch, .keep = keep});
 }
 
-static void open_hostile(Hostile *hostile, double timeout) {
+static void open_masking(Hostile *hostile, double timeout, bool mask) {
   int pair[2];
   assert_int_equal(link_pair(pair), STATUS_OK);
-  hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}};
+  hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .mask = mask};
   hostile->wire = pair[1];
   open_side(&hostile->side, timeout);
   assert_int_equal(begin_request(&hostile->side, 1, 1, false), STATUS_OK);
 }
+
+static void open_hostile(Hostile *hostile, double timeout) { open_masking(hostile, timeout, false); }
 
 static void close_hostile(Hostile *hostile) {
   if (hostile->wire >= 0) close(hostile->wire);
@@ -337,6 +339,11 @@ static void honest(uint8_t message[MESSAGE], uint32_t request, int block) {
   wire_put_u32(message, PACKET_HEADER + PAYLOAD);
   packet_pack(&(Packet){.request = request, .block = (uint8_t)block, .count = 1}, message + LENGTH);
   pack_dense(codes, 7, GROUPS, ENTRIES, message + LENGTH + PACKET_HEADER);
+}
+
+static Status cancel(void *cancelled) {
+  *(bool *)cancelled = true;
+  return STATUS_OK;
 }
 
 static Status receive_first_block(Hostile *hostile) {
@@ -439,6 +446,61 @@ static void a_packet_of_another_batch_is_refused(void **state) {
   close_hostile(&hostile);
 }
 
+/* Node 1 says its first block and no more, in three ways: from then on its tokens, and no others, are masked, and nothing fails. */
+static void tokens_of_one_that_is_gone_are_masked(void **state) {
+  (void)state;
+  enum { CLOSES, GIVEN_UP, SILENT, WAYS };
+  for (int way = 0; way < WAYS; way++) {
+    Hostile hostile;
+    uint8_t message[MESSAGE];
+    honest(message, 1, 0);
+    open_masking(&hostile, 0.2, true);
+    Network *net = &hostile.side.network;
+    assert_int_equal(write(hostile.wire, message, MESSAGE), MESSAGE);
+    for (uint32_t request = 1; request <= 2; request++) {
+      if (request > 1) assert_int_equal(begin_request(&hostile.side, request, 1, false), STATUS_OK);
+      for (int block = 0; block < BLOCKS; block++) {
+        Tensor *remote;
+        const uint8_t *lost;
+        Tensor *h = make_h(&hostile.side, 1, block, 1);
+        double start = clock_now();
+        assert_int_equal(net->exchange.begin(&net->exchange, hostile.side.tape, &hostile.side.layout, block, 0, h), STATUS_OK);
+        assert_int_equal(net->exchange.finish(&net->exchange, hostile.side.tape, &hostile.side.layout, block, 0, &remote, &lost),
+                         STATUS_OK);
+        if (request == 1 && block == 0) {
+          assert_null(lost);
+          if (way == CLOSES) close(hostile.wire), hostile.wire = -1;
+          if (way == GIVEN_UP) network_gone(net, 1);
+          continue;
+        }
+        assert_non_null(lost);
+        for (int i = 0; i < 7; i++) assert_int_equal(lost[i], 1);
+        if (request > 1 || block > 1) assert_true(clock_now() - start < 0.2); /* nobody waits for it again */
+      }
+    }
+    assert_int_equal(net->statistics.masked, 7 * BLOCKS);
+    assert_int_equal(net->accused, -1);
+    close_hostile(&hostile);
+  }
+}
+
+static void a_request_that_is_cancelled_ends(void **state) {
+  (void)state;
+  Hostile hostile;
+  bool cancelled = false;
+  open_hostile(&hostile, 20);
+  Network *net = &hostile.side.network;
+  net->cancelled = &cancelled;
+  net->check_context = &cancelled;
+  net->check = cancel;
+  double start = clock_now();
+  assert_int_equal(receive_first_block(&hostile), STATUS_INTERRUPTED);
+  assert_true(clock_now() - start < 10);
+  assert_int_equal(receive_first_block(&hostile), STATUS_INTERRUPTED);
+  assert_int_equal(net->accused, -1);
+  close_hostile(&hostile);
+}
+
 static void silence_ends_at_the_deadline(void **state) {
   (void)state;
   Hostile hostile;
@@ -493,6 +555,8 @@ int main(void) {
                                      cmocka_unit_test(an_honest_peer_may_run_one_block_ahead),
                                      cmocka_unit_test(a_replayed_message_is_refused),
                                      cmocka_unit_test(a_packet_of_another_batch_is_refused),
+                                     cmocka_unit_test(tokens_of_one_that_is_gone_are_masked),
+                                     cmocka_unit_test(a_request_that_is_cancelled_ends),
                                      cmocka_unit_test(silence_ends_at_the_deadline),
                                      cmocka_unit_test(a_closed_peer_is_named),
                                      cmocka_unit_test(requests_come_in_order),

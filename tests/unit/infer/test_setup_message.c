@@ -35,6 +35,7 @@ static void set_up(Fixture *f, bool text) {
                             .retained = 1,
                             .class_token = text ? CLASS_NONE : CLASS_DISTRIBUTED,
                             .entropy = ENTROPY_AUTO,
+                            .mask = true,
                             .multicast = true,
                             .keep_codes = true,
                             .batch_most = 8,
@@ -89,7 +90,8 @@ static void what_is_sent_arrives(void **state) {
     assert_int_equal(setup_message_bytes(&got), f.size);
     assert_int_equal(setup_message_pack(&got, again), STATUS_OK);
     assert_memory_equal(again, f.bytes, f.size);
-    assert_true(got.epoch == 7 && got.nodes == 3 && got.self == 1 && got.parts == 4 && got.mtu == 1500 && got.links.lose_tokens);
+    assert_true(got.epoch == 7 && got.nodes == 3 && got.self == 1 && got.parts == 4 && got.mtu == 1500 && got.mask &&
+                got.links.lose_tokens);
     assert_true(got.reliability.mode == RELIABILITY_FEC && got.reliability.fec == 4 && got.reliability.timeout == 30);
     assert_true(got.links.loss == 0.05 && got.links.trace.points[1].bits_per_second == 2e7 && got.fingerprints.partition == UINT64_MAX);
     assert_true(!got.member[0].reachable && got.member[2].address.on_disk && got.member[1].address.port == 7433);
@@ -144,7 +146,7 @@ static void every_field_is_checked(void **state) {
                 {31, 0xff, "time-out"},
                 {39, 0xbf, "deadline"},
                 {41, 1, "MTU"},
-                {44, 15, "flags"},
+                {44, 31, "flags"},
                 {72, 3, "link model"},
                 {73, 2, "loss model"},
                 {75, 1, "reserved byte"},

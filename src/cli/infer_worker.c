@@ -1,0 +1,88 @@
+/* See infer_worker.h. */
+#include "cli/infer_worker.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/infer_run.h"
+#include "infer/control/porter.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
+
+typedef struct Worker {
+  const char *checkpoint, *listen, *key_file, *name;
+  int64_t threads, queue;
+  int busy;
+  bool once, quiet;
+} Worker;
+
+static const char usage[] = "astra-infer worker --checkpoint DIR [OPTION...]",
+                  about[] = "Makes this machine a device of clusters: loads the model once, and computes for the leaders that call "
+                            "(astra-infer --peers), one at a time.";
+
+static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
+  const Option rows[] = {
+      {OPTION_GROUP, .help = "What to run:"},
+      {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
+      {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
+      {OPTION_GROUP, .help = "Who may call:"},
+      {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS", .help = "HOST:PORT, [IPV6]:PORT, unix:PATH, or PORT: of this machine alone"},
+      {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE",
+       .help = "the cluster's key (astra-infer keygen); on this machine alone none is needed"},
+      {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse", .help = "what becomes of a leader while another one is served"},
+      {OPTION_INT, "queue", 0, &w->queue, "N", .least = 1, .most = PORTER_QUEUE_MOST, .help = "leaders that may wait"},
+      {OPTION_FLAG, "once", 0, &w->once, .help = "ends after the first leader"},
+      {OPTION_GROUP, .help = "Output:"},
+      {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "of this device, for leaders; without it: the machine's"},
+      {OPTION_FLAG, "quiet", 'q', &w->quiet, .help = "no line for each leader"},
+      {OPTION_GROUP}};
+  memcpy(table, rows, sizeof rows);
+}
+
+static Status serve(const Worker *w, const Weights *weights) {
+  char host[HOST_NAME] = "";
+  KeyFile key = key_file_open();
+  PorterOptions options = {.weights = weights,
+                           .name = w->name,
+                           .key = &key,
+                           .threads = (int)w->threads,
+                           .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
+                           .once = w->once,
+                           .stop = infer_run_stop_flag()};
+  if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;
+  TRY(address_parse(w->listen, &options.listen));
+  if (w->key_file) TRY(key_file_read(&key, w->key_file));
+  infer_run_catch_signals();
+  return porter_run(&options);
+}
+
+static Status run(const Worker *w) {
+  char *directory = NULL;
+  Weights weights = {0};
+  if (!w->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
+  log_quiet(w->quiet);
+  Status status = infer_run_find(w->checkpoint, &directory);
+  if (status == STATUS_OK) status = weights_load(&weights, directory);
+  if (status == STATUS_OK) status = serve(w, &weights);
+  weights_release(&weights);
+  free(directory);
+  return status;
+}
+
+Status infer_worker_run(int argc, char **argv) {
+  Worker worker = {.listen = "127.0.0.1:7433", .queue = 8};
+  Option table[CLI_OPTIONS_MOST];
+  int count;
+  make_table(&worker, table);
+  if (cli_help_wanted(table, argc, argv)) {
+    options_help(table, usage, about, stdout);
+    return STATUS_OK;
+  }
+  const char **positional = malloc((size_t)argc * sizeof *positional);
+  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
+  Status status = options_parse(table, argc, argv, positional, &count);
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "%s: worker takes options only", positional[0]);
+  free(positional);
+  return status == STATUS_OK ? run(&worker) : status;
+}

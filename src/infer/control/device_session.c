@@ -1,0 +1,325 @@
+/* See device_session.h. Leaves out: what a request is (node.c), how channels to peers come about (peer_meeting.c). Messages are taken in
+ * wherever links move, also in the middle of a request: delivering only notes what is wanted, and the loop acts on it. */
+#include "infer/control/device_session.h"
+#include "base/threads.h"
+#include "infer/control/greeting.h"
+#include "infer/control/peer_meeting.h"
+#include "infer/node.h"
+#include <inttypes.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double meet_seconds = 10, idle_seconds = 3600;
+
+typedef struct Session {
+  const SessionPlace *place;
+  Link control;
+  Greeting greeting;
+  bool greeted, over, cancelled, setup_arrived;
+  bool stop; /* the epoch is not wanted any more: any of over, cancelled, setup_arrived */
+  bool failed;
+  bool threads_run;
+  uint8_t *setup_bytes; /* [setup_message_most] */
+  size_t setup_size;
+  uint8_t greet[GREETING_BYTES];
+  /* The epoch: */
+  ClusterSetup setup;
+  Partition partition;
+  TokenSplit split;
+  NodeSetup node_setup;
+  Node *node; /* NULL: none is open */
+  /* Messages on their way out: */
+  uint8_t hello[WIRE_HEADER + HELLO_BYTES], word[WIRE_HEADER], text[WIRE_HEADER + WIRE_TEXT];
+} Session;
+
+/* ---- what the leader says */
+
+static Status place_setup(Session *s, const WireHeader *header, uint8_t **payload) {
+  if (!s->greeted || header->bytes > setup_message_most(s->place->weights->config))
+    return status_set(STATUS_BAD_VALUE, "sent a set-up of %u bytes", header->bytes);
+  *payload = s->setup_arrived ? NULL : s->setup_bytes;
+  return STATUS_OK;
+}
+
+static bool is_word(const WireHeader *header) {
+  return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE;
+}
+
+static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
+  Session *s = context;
+  (void)link;
+  *payload = s->greet;
+  if (is_word(header) && header->bytes == 0) return STATUS_OK;
+  if (header->kind == WIRE_GREET && header->bytes == GREETING_BYTES && !s->greeted) return STATUS_OK;
+  if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
+  if (s->node && !s->stop) return node_place(s->node, header, payload);
+  return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
+}
+
+/* Whoever is told of itself is given up, which the end of its connection says better. */
+static Status take_gone(Session *s, const WireHeader *header) {
+  if (header->count >= (uint32_t)s->setup.nodes) return status_set(STATUS_BAD_VALUE, "says that node %u is gone", header->count);
+  if (s->node) node_gone(s->node, (int)header->count);
+  return STATUS_OK;
+}
+
+static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
+  Session *s = context;
+  (void)link, (void)payload;
+  if (header->kind == WIRE_GREET) {
+    s->greeted = true;
+    return greeting_parse(s->greet, &s->greeting);
+  }
+  if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
+  s->over |= header->kind == WIRE_BYE;
+  s->cancelled |= header->kind == WIRE_CANCEL;
+  s->setup_arrived |= header->kind == WIRE_SETUP;
+  s->stop = s->over || s->cancelled || s->setup_arrived;
+  bool for_session = is_word(header) || header->kind == WIRE_SETUP;
+  /* A set-up between requests lets the one at work finish. */
+  if (s->node && (s->over || s->cancelled)) node_cancel(s->node);
+  if (header->kind == WIRE_GONE) return take_gone(s, header);
+  return for_session ? STATUS_OK : node_deliver(s->node, header);
+}
+
+/* ---- what the session says */
+
+static Status send_message(Session *s, uint8_t *message, WireHeader header) {
+  header.sender = (uint8_t)s->setup.self;
+  wire_pack(&header, message);
+  TRY(link_send(&s->control, message, WIRE_HEADER + (size_t)header.bytes));
+  return links_step(&(Link *){&s->control}, 1, 0);
+}
+
+/* Until what was said is on its way: its place is needed again. */
+static Status send_word(Session *s, WireHeader header) {
+  while (link_pending(&s->control)) TRY(links_step(&(Link *){&s->control}, 1, 1));
+  return send_message(s, s->word, header);
+}
+
+/* The message of the failure that has just been, about `accused` or nobody (-1). */
+static Status send_failure(Session *s, uint8_t kind, uint32_t request, int accused) {
+  const char *why = status_message();
+  size_t length = strnlen(why, WIRE_TEXT);
+  if (!link_is_open(&s->control)) return STATUS_PEER;
+  while (link_pending(&s->control)) TRY(links_step(&(Link *){&s->control}, 1, 1));
+  memcpy(s->text + WIRE_HEADER, why, length);
+  return send_message(s, s->text,
+                      (WireHeader){.kind = kind, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
+}
+
+static uint64_t free_memory(void) {
+  long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+static Status say_hello(Session *s) {
+  cpu_set_t allowed;
+  Hello hello = {.version = WIRE_VERSION,
+                 .carriers = HELLO_STREAM | HELLO_UDP,
+                 .cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (uint16_t)CPU_COUNT(&allowed) : 0,
+                 .fingerprints = *s->place->fingerprints,
+                 .memory = free_memory()};
+  greeting_facts(s->place->weights->config, hello.facts);
+  snprintf(hello.name, sizeof hello.name, "%s", s->place->name ? s->place->name : "");
+  greeting_pack_hello(&hello, s->hello + WIRE_HEADER);
+  return send_message(s, s->hello, (WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_BYTES});
+}
+
+/* ---- threads: once, before the first epoch */
+
+/* A process of several threads gets cores of its own where there are enough for all: the pool binds its workers to what is allowed. */
+static void choose_cores(int number, int processes, int threads) {
+  cpu_set_t allowed, own;
+  if (threads < 2 || processes < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 || processes * threads > CPU_COUNT(&allowed))
+    return;
+  CPU_ZERO(&own);
+  for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {
+    if (!CPU_ISSET(core, &allowed)) continue;
+    if (seen / threads == number) CPU_SET(core, &own);
+    seen++;
+  }
+  sched_setaffinity(0, sizeof own, &own); /* a refusal costs speed only */
+}
+
+static Status start_threads(Session *s) {
+  const SessionPlace *place = s->place;
+  if (s->threads_run || place->threads == 1) return STATUS_OK;
+  choose_cores(place->number, place->siblings, place->threads);
+  TRY(threads_start(place->threads));
+  s->threads_run = true;
+  return STATUS_OK;
+}
+
+/* ---- epochs */
+
+static void stop_epoch(Session *s) {
+  node_free(s->node);
+  s->node = NULL;
+  s->failed = false;
+  partition_release(&s->partition);
+  setup_message_release(&s->setup);
+}
+
+/* What leader and device must agree on, the partition as it was understood here. */
+static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own) {
+  int64_t counts[WIRE_NODES];
+  double weights[WIRE_NODES];
+  Fingerprints here = *own;
+  for (int d = 0; d < setup->nodes; d++) {
+    counts[d] = setup->member[d].tokens;
+    weights[d] = setup->member[d].weight;
+  }
+  FingerprintShares shares = {.nodes = setup->nodes, .tokens = setup->tokens, .order = setup->order, .weights = weights};
+  if (setup->tokens > 0) shares.counts = counts;
+  TRY(fingerprint_shares(&shares, &here.partition));
+  return greeting_compare(WIRE_VERSION, &setup->fingerprints, &here, "the leader");
+}
+
+static Status check_possible(const ClusterSetup *setup) {
+  bool datagrams = setup->transport == TRANSPORT_UDP, streams = setup->transport == TRANSPORT_TCP;
+  if (setup->strategy != STRATEGY_ASTRA || setup->parts != 1)
+    return status_set(STATUS_UNSUPPORTED, "this device computes whole blocks by the strategy astra, and nothing else");
+  if (!(datagrams || streams) || setup->multicast || setup->entropy != ENTROPY_OFF)
+    return status_set(STATUS_UNSUPPORTED,
+                      "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");
+  if (datagrams == (setup->reliability.mode == RELIABILITY_STREAM))
+    return status_set(STATUS_BAD_VALUE, "sent a set-up whose transport and reliability do not go together");
+  if (setup->shaped && setup->links.topology == LINK_AIR)
+    return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
+  return STATUS_OK;
+}
+
+/* Who holds what, in the words of partition.h and token_split.h. */
+static Status take_shares(Session *s) {
+  const ClusterSetup *setup = &s->setup;
+  s->split = (TokenSplit){.nodes = setup->nodes};
+  for (int d = 0; d < setup->nodes; d++) s->split.weights[d] = setup->member[d].weight;
+  if (setup->tokens == 0) return STATUS_OK;
+  TRY(partition_even(&s->partition, setup->tokens, setup->nodes));
+  for (int d = 0; d < setup->nodes; d++) s->partition.counts[d] = setup->member[d].tokens;
+  memcpy(s->partition.order, setup->order, (size_t)setup->tokens * sizeof *setup->order);
+  return STATUS_OK;
+}
+
+static NodeSetup node_setup_of(Session *s) {
+  const ClusterSetup *setup = &s->setup;
+  bool text = setup->tokens == 0;
+  return (NodeSetup){.weights = s->place->weights,
+                     .partition = text ? NULL : &s->partition,
+                     .split = text ? &s->split : NULL,
+                     .batch_most = setup->batch_most,
+                     .tokens_most = setup->tokens_most,
+                     .timeout = setup->reliability.timeout,
+                     .keep_codes = setup->keep_codes,
+                     .mask = setup->mask,
+                     .class_token = setup->class_token,
+                     .network = setup};
+}
+
+static Status meet(Session *s, PeerMeeting *meeting) {
+  *meeting = (PeerMeeting){.setup = &s->setup,
+                           .own = {.epoch = s->setup.epoch, .node = (uint16_t)s->setup.self, .partition = s->setup.fingerprints.partition},
+                           .handed = s->place->handed,
+                           .together = s->place->together,
+                           .key = s->place->key,
+                           .control = &s->control,
+                           .stop = &s->stop,
+                           .seconds = meet_seconds,
+                           .accused = -1};
+  memcpy(meeting->own.session, s->greeting.session, GREETING_SESSION);
+  return s->setup.nodes > 1 ? peer_meeting_run(meeting) : STATUS_OK;
+}
+
+static Status open_epoch(Session *s, int *accused) {
+  PeerMeeting meeting;
+  TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
+  TRY(check_agreement(&s->setup, s->place->fingerprints));
+  TRY(check_possible(&s->setup));
+  TRY(take_shares(s));
+  TRY(start_threads(s));
+  s->node_setup = node_setup_of(s);
+  Status status = meet(s, &meeting);
+  *accused = meeting.accused;
+  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, &s->control, meeting.channel);
+  for (int d = 0; d < s->setup.nodes; d++) channel_free(meeting.channel[d]);
+  return status;
+}
+
+static Status start_epoch(Session *s) {
+  int accused = -1;
+  stop_epoch(s);
+  s->setup_arrived = s->stop = false;
+  Status status = open_epoch(s, &accused);
+  if (s->node)
+    s->control.sink.most_payload = fmax((double)node_most_payload(s->node), (double)setup_message_most(s->place->weights->config));
+  if (status == STATUS_OK) return send_word(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
+  if (!link_is_open(&s->control) || s->stop) return link_is_open(&s->control) ? STATUS_OK : status;
+  return send_failure(s, WIRE_REFUSE, 0, accused);
+}
+
+/* The leader may be gone, or may want none of it any more; else it is told. */
+static Status answer(Session *s) {
+  Status status = node_answer(s->node);
+  if (status == STATUS_OK || !link_is_open(&s->control)) return status;
+  s->failed = true;
+  if (s->over || s->cancelled) return STATUS_OK;
+  return send_failure(s, WIRE_ERROR, node_answered(s->node) + 1, node_accused(s->node));
+}
+
+static Status cancel_epoch(Session *s) {
+  stop_epoch(s);
+  s->cancelled = false;
+  s->stop = s->over || s->setup_arrived;
+  return send_word(s, (WireHeader){.kind = WIRE_CANCELLED});
+}
+
+/* One thing that is to be done, or a wait for it. */
+static Status serve(Session *s) {
+  bool open = s->node && !s->failed;
+  if (s->cancelled) return cancel_epoch(s);
+  if (open && node_has_request(s->node)) return answer(s);
+  if (s->setup_arrived) return start_epoch(s);
+  return links_step(&(Link *){&s->control}, 1, idle_seconds);
+}
+
+/* ---- beginning and end */
+
+static Status greet(Session *s) {
+  while (!s->greeted && !s->over) TRY(links_step(&(Link *){&s->control}, 1, idle_seconds));
+  if (s->over) return STATUS_OK;
+  TRY(say_hello(s));
+  /* Both sides look: whoever finds the difference first names it. */
+  if (greeting_compare(s->greeting.version, &s->greeting.fingerprints, s->place->fingerprints, "the leader") == STATUS_OK) return STATUS_OK;
+  return send_failure(s, WIRE_REFUSE, 0, -1);
+}
+
+static Status run(Session *s) {
+  size_t most = setup_message_most(s->place->weights->config);
+  LinkSink sink = {.context = s, .most_payload = most, .place = place_message, .deliver = deliver_message};
+  link_open_channel(&s->control, s->place->control, -1, &sink);
+  if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  TRY(greet(s));
+  while (!s->over) TRY(serve(s));
+  return STATUS_OK;
+}
+
+int session_run(const SessionPlace *place) {
+  Session *s = calloc(1, sizeof *s);
+  if (!s) return 1;
+  s->place = place;
+  Status status = run(s);
+  /* The leader is gone: so is the reason to be here. */
+  bool failed = status != STATUS_OK && link_is_open(&s->control);
+  threads_stop();
+  stop_epoch(s);
+  link_close(&s->control);
+  close(place->handed);
+  free(s->setup_bytes);
+  free(s);
+  return failed ? 1 : 0;
+}

@@ -1,0 +1,75 @@
+/* Descriptors in control messages (SCM_RIGHTS); what they are for is the business of porter.c, leader_members.c and peer_meeting.c. */
+#include "infer/control/handed.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Both ends run the same program: the struct is its own format. */
+typedef struct Note {
+  uint8_t kind;
+  uint16_t epoch, number;
+  uint8_t session[HANDED_SESSION];
+} Note;
+
+typedef union Rights {
+  struct cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+} Rights;
+
+Status handed_pair(int pair[2]) {
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) return STATUS_OK;
+  pair[0] = pair[1] = -1;
+  return status_set(STATUS_IO, "cannot make a pair of sockets: %s%s", strerror(errno),
+                    errno == EMFILE ? " (raise the limit with ulimit -n, or use fewer nodes)" : "");
+}
+
+static void attach(struct msghdr *message, Rights *rights, int fd) {
+  memset(rights, 0, sizeof *rights);
+  message->msg_control = rights->bytes;
+  message->msg_controllen = sizeof rights->bytes;
+  rights->header.cmsg_level = SOL_SOCKET;
+  rights->header.cmsg_type = SCM_RIGHTS;
+  rights->header.cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(&rights->header), &fd, sizeof fd);
+}
+
+Status handed_send(int socket, const Handed *handed) {
+  Note note = {.kind = (uint8_t)handed->kind, .epoch = handed->epoch, .number = handed->number};
+  struct iovec part = {.iov_base = &note, .iov_len = sizeof note};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+  Rights rights;
+  ssize_t sent;
+  memcpy(note.session, handed->session, sizeof note.session);
+  if (handed->fd >= 0) attach(&message, &rights, handed->fd);
+  do sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (sent < 0 && errno == EINTR);
+  if (sent == (ssize_t)sizeof note) return STATUS_OK;
+  return status_set(STATUS_PEER, "cannot hand over to another process: %s", strerror(errno));
+}
+
+static int attached(struct msghdr *message) {
+  struct cmsghdr *control = CMSG_FIRSTHDR(message);
+  int fd = -1;
+  if (control && control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS && control->cmsg_len == CMSG_LEN(sizeof fd))
+    memcpy(&fd, CMSG_DATA(control), sizeof fd);
+  return fd;
+}
+
+Status handed_receive(int socket, Handed *handed, bool *any) {
+  Note note;
+  Rights rights;
+  struct iovec part = {.iov_base = &note, .iov_len = sizeof note};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.bytes, .msg_controllen = sizeof rights.bytes};
+  ssize_t got;
+  *any = false;
+  do got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
+  if (got != (ssize_t)sizeof note || note.kind < HANDED_STREAM || note.kind >= HANDED_END)
+    return status_set(STATUS_PEER, "the process that hands over is gone");
+  *handed = (Handed){.kind = (HandedKind)note.kind, .epoch = note.epoch, .number = note.number, .fd = attached(&message)};
+  memcpy(handed->session, note.session, sizeof handed->session);
+  *any = true;
+  return STATUS_OK;
+}

@@ -1,0 +1,257 @@
+/* See peer_meeting.h. All channels move side by side: no device waits for another in a fixed order. */
+#include "infer/control/peer_meeting.h"
+#include "base/clock.h"
+#include "infer/control/byte_cursor.h"
+#include "infer/control/greeting.h"
+#include "infer/control/handed.h"
+#include "infer/control/preamble.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { MESSAGE = WIRE_HEADER + PEER_MEETING_BYTES, CALLERS = WIRE_NODES + 8 };
+static const double slice_seconds = 0.05; /* between two looks at the leader */
+
+/* ---- words */
+
+void peer_meeting_pack(const PeerWords *words, uint8_t bytes[PEER_MEETING_BYTES]) {
+  uint8_t *at = bytes;
+  byte_cursor_put_u16(&at, words->epoch);
+  byte_cursor_put_u16(&at, words->node);
+  byte_cursor_put_u16(&at, words->port);
+  byte_cursor_put_u16(&at, words->mtu);
+  byte_cursor_put(&at, words->session, GREETING_SESSION);
+  byte_cursor_put(&at, words->multicast, PEER_MEETING_KEY);
+  byte_cursor_put_u64(&at, words->partition);
+  byte_cursor_put_u64(&at, 0);
+}
+
+Status peer_meeting_parse(const uint8_t bytes[PEER_MEETING_BYTES], PeerWords *words) {
+  const uint8_t *at = bytes;
+  words->epoch = byte_cursor_get_u16(&at);
+  words->node = byte_cursor_get_u16(&at);
+  words->port = byte_cursor_get_u16(&at);
+  words->mtu = byte_cursor_get_u16(&at);
+  byte_cursor_get(&at, words->session, GREETING_SESSION);
+  byte_cursor_get(&at, words->multicast, PEER_MEETING_KEY);
+  words->partition = byte_cursor_get_u64(&at);
+  if (words->node >= WIRE_NODES || byte_cursor_get_u64(&at) != 0)
+    return status_set(STATUS_BAD_VALUE, "a meeting with node %d, or with reserved bytes set", words->node);
+  return STATUS_OK;
+}
+
+/* ---- one channel on its way */
+
+typedef struct Caller {
+  Channel *channel; /* NULL: free */
+  int node;         /* whom this device dialled or was handed; -1: whoever it says */
+  bool shaken;
+  size_t sent, got;
+  uint8_t theirs[MESSAGE];
+} Caller;
+
+typedef struct Meeting {
+  PeerMeeting *all;
+  uint8_t ours[MESSAGE];
+  Caller callers[CALLERS];
+} Meeting;
+
+static void drop(Caller *caller) {
+  channel_free(caller->channel);
+  *caller = (Caller){.node = -1};
+}
+
+static bool dials(const ClusterSetup *setup, int from, int to) {
+  if (!setup->member[from].reachable) return true;
+  return setup->member[to].reachable && from > to;
+}
+
+static const char *name_of(const ClusterSetup *setup, int node, char text[ADDRESS_TEXT + 16]) {
+  char address[ADDRESS_TEXT];
+  if (setup->member[node].reachable)
+    snprintf(text, ADDRESS_TEXT + 16, "worker %s", address_text(&setup->member[node].address, address));
+  else
+    snprintf(text, ADDRESS_TEXT + 16, "node %d", node);
+  return text;
+}
+
+static Status blame(PeerMeeting *all, int node, Status status) {
+  char text[ADDRESS_TEXT + 16];
+  all->accused = node;
+  return status_wrap(status, "%s", name_of(all->setup, node, text));
+}
+
+static bool would_wait(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
+
+/* As far as it goes without waiting: PEER when it goes no further. */
+static Status move(Meeting *m, Caller *caller) {
+  if (!caller->shaken) TRY(channel_step(caller->channel, &caller->shaken));
+  if (!caller->shaken) return STATUS_OK;
+  while (caller->sent < MESSAGE) {
+    ssize_t n = channel_write(caller->channel, m->ours + caller->sent, MESSAGE - caller->sent);
+    if (would_wait(n)) break;
+    if (n < 0) return status_set(STATUS_PEER, "closed the connection");
+    caller->sent += (size_t)n;
+  }
+  while (caller->got < MESSAGE) {
+    ssize_t n = channel_read(caller->channel, caller->theirs + caller->got, MESSAGE - caller->got);
+    if (would_wait(n)) break;
+    if (n <= 0) return status_set(STATUS_PEER, "closed the connection");
+    caller->got += (size_t)n;
+  }
+  return STATUS_OK;
+}
+
+/* Its words, if they are those of a device of this run and epoch; *stale: of another one. */
+static Status read_words(const PeerMeeting *all, const Caller *caller, PeerWords *words, bool *stale) {
+  WireHeader header;
+  TRY(wire_parse(caller->theirs, PEER_MEETING_BYTES, &header));
+  if (header.kind != WIRE_MEET || header.bytes != PEER_MEETING_BYTES)
+    return status_set(STATUS_BAD_VALUE, "sent a %s message where devices meet", wire_kind_name(header.kind));
+  TRY(peer_meeting_parse(caller->theirs + WIRE_HEADER, words));
+  *stale = words->epoch != all->own.epoch || memcmp(words->session, all->own.session, GREETING_SESSION) != 0;
+  return STATUS_OK;
+}
+
+/* Both have said who they are: the channel goes where it belongs. */
+static Status seat(Meeting *m, Caller *caller) {
+  PeerMeeting *all = m->all;
+  PeerWords words;
+  bool stale = false;
+  Status status = read_words(all, caller, &words, &stale);
+  bool expected = status == STATUS_OK && !stale && words.node < all->setup->nodes && words.node != all->setup->self &&
+                  (caller->node < 0 || caller->node == words.node) && !all->channel[words.node];
+  if (!expected) {
+    drop(caller);
+    return STATUS_OK; /* whoever is waited for is still missing */
+  }
+  if (words.partition != all->own.partition)
+    return blame(
+        all, words.node,
+        status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition, all->own.partition));
+  all->channel[words.node] = caller->channel;
+  all->words[words.node] = words;
+  *caller = (Caller){.node = -1};
+  return STATUS_OK;
+}
+
+/* One that was dialled must answer; of the others anything may have called. */
+static Status advance(Meeting *m, Caller *caller) {
+  Status status = move(m, caller);
+  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return seat(m, caller);
+  if (status == STATUS_OK) return STATUS_OK;
+  if (caller->node >= 0) return blame(m->all, caller->node, status);
+  drop(caller);
+  return STATUS_OK;
+}
+
+/* ---- all of them */
+
+static Caller *free_place(Meeting *m) {
+  for (int i = 0; i < CALLERS; i++) {
+    if (!m->callers[i].channel) return &m->callers[i];
+  }
+  return NULL;
+}
+
+static Status dial(Meeting *m, int node) {
+  PeerMeeting *all = m->all;
+  const Member *member = &all->setup->member[node];
+  Caller *caller = free_place(m);
+  int fd;
+  if (!member->reachable) return blame(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
+  Status status = address_dial(&member->address, all->seconds, &fd);
+  if (status == STATUS_OK) status = preamble_send(fd, PREAMBLE_PEER, all->own.session);
+  if (status != STATUS_OK && fd >= 0) close(fd);
+  if (status == STATUS_OK) status = channel_tls(&caller->channel, fd, CHANNEL_DIALS, all->key);
+  caller->node = node;
+  return status == STATUS_OK ? STATUS_OK : blame(all, node, status);
+}
+
+static Status dial_all(Meeting *m) {
+  const ClusterSetup *setup = m->all->setup;
+  for (int d = 0; d < setup->nodes; d++) {
+    if (d != setup->self && dials(setup, setup->self, d)) TRY(dial(m, d));
+  }
+  return STATUS_OK;
+}
+
+/* Of an earlier epoch, or when there are more callers than a cluster has devices: closed. */
+static Status take_handed(Meeting *m, const Handed *handed) {
+  PeerMeeting *all = m->all;
+  Caller *caller = free_place(m);
+  HandedKind kind = all->together ? HANDED_STREAM : HANDED_CALL;
+  bool due = handed->kind == kind && caller && (!all->together || (handed->epoch == all->own.epoch && handed->number < all->setup->nodes));
+  if (!due && handed->fd >= 0) close(handed->fd);
+  if (!due || handed->fd < 0) return STATUS_OK;
+  if (!all->together) return channel_tls(&caller->channel, handed->fd, CHANNEL_ANSWERS, all->key);
+  caller->node = handed->number;
+  return channel_plain(&caller->channel, handed->fd);
+}
+
+static Status take_all_handed(Meeting *m) {
+  Handed handed;
+  bool any;
+  for (;;) {
+    TRY(handed_receive(m->all->handed, &handed, &any));
+    if (!any) return STATUS_OK;
+    TRY(take_handed(m, &handed));
+  }
+}
+
+static int missing(const PeerMeeting *all) {
+  for (int d = 0; d < all->setup->nodes; d++) {
+    if (d != all->setup->self && !all->channel[d]) return d;
+  }
+  return -1;
+}
+
+static void wait_for_events(Meeting *m, double seconds) {
+  struct pollfd waiting[CALLERS + 2] = {{.fd = m->all->handed, .events = POLLIN},
+                                        {.fd = channel_fd(m->all->control->channel), .events = POLLIN}};
+  nfds_t count = 2;
+  for (int i = 0; i < CALLERS; i++) {
+    const Caller *caller = &m->callers[i];
+    if (!caller->channel) continue;
+    waiting[count++] = (struct pollfd){.fd = channel_fd(caller->channel),
+                                       .events = channel_events(caller->channel, caller->got < MESSAGE, caller->sent < MESSAGE)};
+  }
+  poll(waiting, count, (int)ceil(seconds * 1000));
+}
+
+static Status listen_to_leader(PeerMeeting *all) {
+  TRY(links_step(&(Link *){all->control}, 1, 0));
+  return *all->stop ? status_set(STATUS_INTERRUPTED, "the leader has changed its mind") : STATUS_OK;
+}
+
+static Status meet(Meeting *m) {
+  PeerMeeting *all = m->all;
+  double until = clock_now() + all->seconds;
+  if (!all->together) TRY(dial_all(m));
+  while (missing(all) >= 0) {
+    TRY(listen_to_leader(all));
+    TRY(take_all_handed(m));
+    for (int i = 0; i < CALLERS; i++) {
+      if (m->callers[i].channel) TRY(advance(m, &m->callers[i]));
+    }
+    if (missing(all) < 0) break;
+    if (clock_now() > until) return blame(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
+    wait_for_events(m, slice_seconds);
+  }
+  return STATUS_OK;
+}
+
+Status peer_meeting_run(PeerMeeting *all) {
+  Meeting m = {.all = all};
+  all->accused = -1;
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_MEETING_BYTES},
+            m.ours);
+  peer_meeting_pack(&all->own, m.ours + WIRE_HEADER);
+  for (int i = 0; i < CALLERS; i++) m.callers[i].node = -1;
+  Status status = meet(&m);
+  for (int i = 0; i < CALLERS; i++) drop(&m.callers[i]);
+  return status;
+}

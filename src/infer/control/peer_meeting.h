@@ -1,0 +1,42 @@
+/* How the devices of a cluster find each other at the beginning of an epoch: every two of them get a channel. Devices that were forked
+ * together are handed plain streams by whoever forked them; others dial each other, in TLS with the key that they share: of two, the one
+ * that nobody can reach dials, else the one with the higher number. On each channel both sides then say MEET, which names the run, the
+ * epoch, the node and the partition, so that a caller of an earlier epoch is known by its words. */
+#ifndef INFER_PEER_MEETING_H
+#define INFER_PEER_MEETING_H
+#include "infer/control/greeting.h"
+#include "infer/control/setup_message.h"
+#include "infer/link.h"
+
+enum { PEER_MEETING_BYTES = 72, PEER_MEETING_KEY = 32 };
+
+/* What MEET says. */
+typedef struct PeerWords {
+  uint16_t epoch, node, port /* of datagrams; 0: none */, mtu /* of the way there; 0: not known */;
+  uint8_t session[GREETING_SESSION];
+  uint8_t multicast[PEER_MEETING_KEY]; /* zeroes: none */
+  uint64_t partition;
+} PeerWords;
+
+void peer_meeting_pack(const PeerWords *words, uint8_t bytes[PEER_MEETING_BYTES]);
+Status peer_meeting_parse(const uint8_t bytes[PEER_MEETING_BYTES], PeerWords *words); /* BAD_VALUE: a node that no cluster has */
+
+typedef struct PeerMeeting {
+  const ClusterSetup *setup;
+  PeerWords own;
+  int handed;         /* where descriptors come from (control/handed.h) */
+  bool together;      /* they are streams, and all devices are forked by one process */
+  const KeyFile *key; /* NULL: the open one */
+  Link *control;      /* the leader is listened to meanwhile */
+  const bool *stop;   /* becomes true when it wants something else: INTERRUPTED */
+  double seconds;     /* for all to be there */
+  /* What comes of it: */
+  Channel *channel[WIRE_NODES]; /* [nodes], the caller's to free, also after a failure; [self] is NULL */
+  PeerWords words[WIRE_NODES];  /* [nodes] */
+  int accused;                  /* the node that a failure is about; -1: none */
+} PeerMeeting;
+
+/* TIMEOUT, PEER: the message names the node and its address; BAD_VALUE: another partition, with both values. */
+Status peer_meeting_run(PeerMeeting *meeting);
+
+#endif

@@ -1,0 +1,304 @@
+/* See porter.h. What a session does is device_session.c's; what a child says while it waits, porter_guest.c's. */
+#include "infer/control/porter.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "infer/control/handed.h"
+#include "infer/control/porter_guest.h"
+#include "infer/control/preamble.h"
+#include "infer/processes.h"
+#include "infer/wire.h"
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STRANGERS = 16, HANDSHAKES = 8, GUESTS = PORTER_QUEUE_MOST + HANDSHAKES + 2 };
+static const double preamble_seconds = 2; /* to say who one is */
+static const double slice_seconds = 0.5, reap_seconds = 0.01;
+
+/* A connection that has not said who it is. */
+typedef struct Stranger {
+  int fd; /* -1: free */
+  double since;
+} Stranger;
+
+typedef enum GuestState { GUEST_NONE, GUEST_SHAKING /* has not shown the key */, GUEST_WAITS, GUEST_SERVED, GUEST_LEAVES } GuestState;
+
+/* A child with a leader's connection. */
+typedef struct Guest {
+  GuestState state;
+  pid_t pid;
+  int socket; /* to the child; -1: it has closed */
+  uint64_t turn;
+  uint8_t session[HANDED_SESSION];
+} Guest;
+
+typedef struct Porter {
+  const PorterOptions *options;
+  Fingerprints fingerprints;
+  int sockets[ADDRESS_SOCKETS], socket_count;
+  Stranger strangers[STRANGERS];
+  Guest guests[GUESTS];
+  uint64_t turns; /* guests so far */
+  int served;     /* leaders that have been */
+} Porter;
+
+/* ---- guests */
+
+static int count(const Porter *porter, GuestState state) {
+  int n = 0;
+  for (int i = 0; i < GUESTS; i++) n += porter->guests[i].state == state;
+  return n;
+}
+
+static Guest *find(Porter *porter, GuestState state) {
+  Guest *first = NULL;
+  for (int i = 0; i < GUESTS; i++) {
+    Guest *guest = &porter->guests[i];
+    if (guest->state == state && (!first || guest->turn < first->turn)) first = guest;
+  }
+  return first;
+}
+
+static void tell(const Guest *guest, HandedKind kind, int number) {
+  if (guest->socket >= 0) handed_send(guest->socket, &(Handed){.kind = kind, .number = (uint16_t)number, .fd = -1});
+}
+
+/* Those that wait learn their places; the first is served when nobody is. */
+static void call_next(Porter *porter) {
+  Guest *next = find(porter, GUEST_WAITS);
+  if (next && count(porter, GUEST_SERVED) == 0) {
+    next->state = GUEST_SERVED;
+    tell(next, HANDED_START, 0);
+    log_info("serving a leader (session pid %d)", (int)next->pid);
+  }
+  for (int i = 0; i < GUESTS; i++) {
+    int place = 1;
+    for (int j = 0; j < GUESTS; j++) place += porter->guests[j].state == GUEST_WAITS && porter->guests[j].turn < porter->guests[i].turn;
+    if (porter->guests[i].state == GUEST_WAITS) tell(&porter->guests[i], HANDED_WAIT, place);
+  }
+}
+
+static void seat(Porter *porter, Guest *guest, const Handed *handed) {
+  memcpy(guest->session, handed->session, sizeof guest->session);
+  bool room = count(porter, GUEST_SERVED) == 0 || count(porter, GUEST_WAITS) < porter->options->queue;
+  guest->state = room ? GUEST_WAITS : GUEST_LEAVES;
+  if (!room) tell(guest, HANDED_REFUSE, 0);
+  call_next(porter);
+}
+
+static void hear_guest(Porter *porter, Guest *guest) {
+  Handed handed;
+  bool any;
+  if (handed_receive(guest->socket, &handed, &any) != STATUS_OK) {
+    close(guest->socket); /* its process ends */
+    guest->socket = -1;
+    return;
+  }
+  if (any && handed.fd >= 0) close(handed.fd);
+  if (any && handed.kind == HANDED_GREETED && guest->state == GUEST_SHAKING) seat(porter, guest, &handed);
+}
+
+static void describe_end(const Guest *guest, int ended) {
+  if (guest->state != GUEST_SERVED) return;
+  if (WIFSIGNALED(ended))
+    log_warning("session pid %d died: signal %d (%s)", (int)guest->pid, WTERMSIG(ended), strsignal(WTERMSIG(ended)));
+  else
+    log_info("session pid %d is over", (int)guest->pid);
+}
+
+static void reap(Porter *porter) {
+  for (int i = 0; i < GUESTS; i++) {
+    Guest *guest = &porter->guests[i];
+    int ended;
+    if (guest->state == GUEST_NONE || waitpid(guest->pid, &ended, WNOHANG) != guest->pid) continue;
+    describe_end(guest, ended);
+    porter->served += guest->state == GUEST_SERVED;
+    if (guest->socket >= 0) close(guest->socket);
+    *guest = (Guest){.socket = -1};
+    call_next(porter);
+  }
+}
+
+/* ---- leaders and peers */
+
+static void close_all_but(Porter *porter, int keep, int other) {
+  for (int i = 0; i < porter->socket_count; i++) close(porter->sockets[i]);
+  for (int i = 0; i < STRANGERS; i++) {
+    if (porter->strangers[i].fd >= 0 && porter->strangers[i].fd != keep) close(porter->strangers[i].fd);
+  }
+  for (int i = 0; i < GUESTS; i++) {
+    if (porter->guests[i].socket >= 0) close(porter->guests[i].socket);
+  }
+  close(other);
+}
+
+static void run_guest(Porter *porter, int fd, const int pair[2], const uint8_t session[HANDED_SESSION], pid_t parent) {
+  const PorterOptions *options = porter->options;
+  PorterGuest guest = {.place = {.weights = options->weights,
+                                 .fingerprints = &porter->fingerprints,
+                                 .handed = pair[1],
+                                 .key = options->key,
+                                 .name = options->name,
+                                 .threads = options->threads,
+                                 .siblings = 1},
+                       .fd = fd};
+  memcpy(guest.session, session, HANDED_SESSION);
+  processes_become_child(parent);
+  close_all_but(porter, fd, pair[0]);
+  _exit(porter_guest_run(&guest));
+}
+
+/* The descriptor goes to the child. */
+static void take_leader(Porter *porter, int fd, const Preamble *preamble) {
+  Guest *guest = find(porter, GUEST_NONE);
+  int pair[2];
+  if (!guest || handed_pair(pair) != STATUS_OK) return;
+  pid_t parent = getpid(), pid = fork();
+  if (pid == 0) run_guest(porter, fd, pair, preamble->session, parent);
+  close(pair[1]);
+  if (pid < 0) {
+    log_warning("cannot start a session: %s", strerror(errno));
+    close(pair[0]);
+    return;
+  }
+  *guest = (Guest){.state = GUEST_SHAKING, .pid = pid, .socket = pair[0], .turn = ++porter->turns};
+}
+
+static void take_peer(Porter *porter, int fd, const Preamble *preamble) {
+  Guest *guest = find(porter, GUEST_SERVED);
+  bool known = guest && guest->socket >= 0 && memcmp(guest->session, preamble->session, HANDED_SESSION) == 0;
+  if (known) handed_send(guest->socket, &(Handed){.kind = HANDED_CALL, .fd = fd});
+}
+
+/* A caller of another version is told this one's, to name both. */
+static void answer_other_version(int fd) {
+  const uint8_t nobody[GREETING_SESSION] = {0};
+  preamble_send(fd, PREAMBLE_LEADER, nobody);
+}
+
+/* ---- strangers */
+
+static void let_go(Stranger *stranger) {
+  close(stranger->fd);
+  stranger->fd = -1;
+}
+
+static void hear_stranger(Porter *porter, Stranger *stranger) {
+  Preamble preamble;
+  bool done;
+  Status status = preamble_take(stranger->fd, &preamble, &done);
+  if (status == STATUS_OK && !done) return;
+  if (status == STATUS_OK && preamble.version != WIRE_VERSION)
+    answer_other_version(stranger->fd);
+  else if (status == STATUS_OK && preamble.role == PREAMBLE_LEADER)
+    take_leader(porter, stranger->fd, &preamble);
+  else if (status == STATUS_OK && preamble.role == PREAMBLE_PEER)
+    take_peer(porter, stranger->fd, &preamble);
+  let_go(stranger);
+}
+
+static Stranger *free_stranger(Porter *porter) {
+  for (int i = 0; i < STRANGERS; i++) {
+    if (porter->strangers[i].fd < 0) return &porter->strangers[i];
+  }
+  return NULL;
+}
+
+/* While there is room; others wait in the backlog. */
+static void accept_at(Porter *porter, int socket) {
+  Stranger *stranger = free_stranger(porter);
+  int fd = stranger ? accept4(socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+  if (fd < 0) return;
+  if (!porter->options->listen.on_disk) address_prepare(fd);
+  *stranger = (Stranger){.fd = fd, .since = clock_now()};
+}
+
+static void dismiss_silent(Porter *porter) {
+  double now = clock_now();
+  for (int i = 0; i < STRANGERS; i++) {
+    if (porter->strangers[i].fd >= 0 && now - porter->strangers[i].since > preamble_seconds) let_go(&porter->strangers[i]);
+  }
+}
+
+/* ---- the loop */
+
+static bool takes_callers(Porter *porter) {
+  return free_stranger(porter) && count(porter, GUEST_SHAKING) < HANDSHAKES && find(porter, GUEST_NONE);
+}
+
+/* Whether a child has closed its socket and is about to be reaped. */
+static bool someone_ends(const Porter *porter) {
+  for (int i = 0; i < GUESTS; i++) {
+    if (porter->guests[i].state != GUEST_NONE && porter->guests[i].socket < 0) return true;
+  }
+  return false;
+}
+
+static void step(Porter *porter) {
+  struct pollfd waiting[ADDRESS_SOCKETS + STRANGERS + GUESTS];
+  nfds_t n = 0;
+  bool open = takes_callers(porter);
+  for (int i = 0; i < porter->socket_count; i++) waiting[n++] = (struct pollfd){.fd = open ? porter->sockets[i] : -1, .events = POLLIN};
+  for (int i = 0; i < STRANGERS; i++) waiting[n++] = (struct pollfd){.fd = porter->strangers[i].fd, .events = POLLIN};
+  for (int i = 0; i < GUESTS; i++) waiting[n++] = (struct pollfd){.fd = porter->guests[i].socket, .events = POLLIN};
+  if (poll(waiting, n, (int)((someone_ends(porter) ? reap_seconds : slice_seconds) * 1000)) > 0) {
+    const struct pollfd *at = waiting + porter->socket_count;
+    for (int i = 0; i < STRANGERS; i++, at++) {
+      if (at->revents) hear_stranger(porter, &porter->strangers[i]);
+    }
+    for (int i = 0; i < GUESTS; i++, at++) {
+      if (at->revents && at->fd == porter->guests[i].socket) hear_guest(porter, &porter->guests[i]);
+    }
+    for (int i = 0; i < porter->socket_count; i++) {
+      if (waiting[i].revents & POLLIN) accept_at(porter, porter->sockets[i]);
+    }
+  }
+  dismiss_silent(porter);
+  reap(porter);
+}
+
+/* ---- beginning and end */
+
+static Status check_address(const PorterOptions *options) {
+  char text[ADDRESS_TEXT];
+  if ((options->key && !options->key->open) || address_is_local(&options->listen)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--listen %s needs --key-file: without a key anybody could use this device",
+                    address_text(&options->listen, text));
+}
+
+static void say_where(const Porter *porter) {
+  Address address = porter->options->listen;
+  char text[ADDRESS_TEXT];
+  if (!address.on_disk) address.port = address_port(porter->sockets[0]);
+  log_info("listening on %s", address_text(&address, text));
+}
+
+static void dismiss_all(Porter *porter) {
+  for (int i = 0; i < STRANGERS; i++) {
+    if (porter->strangers[i].fd >= 0) let_go(&porter->strangers[i]);
+  }
+  for (int i = 0; i < GUESTS; i++) {
+    Guest *guest = &porter->guests[i];
+    if (guest->state == GUEST_NONE) continue;
+    kill(guest->pid, SIGKILL);
+    waitpid(guest->pid, NULL, 0);
+    if (guest->socket >= 0) close(guest->socket);
+  }
+}
+
+Status porter_run(const PorterOptions *options) {
+  Porter porter = {.options = options};
+  for (int i = 0; i < STRANGERS; i++) porter.strangers[i].fd = -1;
+  for (int i = 0; i < GUESTS; i++) porter.guests[i].socket = -1;
+  TRY(check_address(options));
+  TRY(fingerprint_weights(options->weights, &porter.fingerprints));
+  TRY(address_listen(&options->listen, porter.sockets, &porter.socket_count));
+  say_where(&porter);
+  while (!*options->stop && !(options->once && porter.served > 0)) step(&porter);
+  dismiss_all(&porter);
+  address_close(&options->listen, porter.sockets, porter.socket_count);
+  return STATUS_OK;
+}

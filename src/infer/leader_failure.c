@@ -1,0 +1,216 @@
+/* What happens when a device fails in the middle of its work. The only place that knows the policies (ClusterOptions.on_failure).
+ *
+ * Who has failed is not believed from others alone: everybody is asked to give the epoch up, and whoever does not say within a moment that
+ * it has, is lost. One that nobody could hear twice in a row is left out though it answers this leader. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "infer/leader_parts.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RERUNS_MOST = 3, TRIES_MOST = 4 };
+static const double cancel_seconds = 5, silent_seconds = 1; /* to give up a block that is being computed; of one that was silent already */
+static const double slice_seconds = 0.02;
+
+/* ---- leaving members behind */
+
+static void leave_behind(Leader *leader, int m, const char *why) {
+  char name[LEADER_NAME];
+  log_warning("%s%s%s: left behind", leader_name(leader, m, name), *why ? ": " : "", why);
+  leader_members_drop(leader, m);
+}
+
+static void drop_broken(Leader *leader) {
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state >= MEMBER_HERE && !link_is_open(&member->link)) leave_behind(leader, leader->member_of[d], "it is gone");
+  }
+}
+
+static void drop_dead(Leader *leader) {
+  char text[128];
+  int dead;
+  while (leader->processes.count > 0 && (dead = processes_find_dead(&leader->processes, 0, text, sizeof text)) >= 0)
+    leave_behind(leader, dead, text);
+}
+
+/* ---- giving an epoch up */
+
+static void send_cancel(Leader *leader) {
+  wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->word);
+  for (int d = 0; d < leader->nodes; d++) {
+    Link *link = leader->links[d];
+    if (link_is_open(link)) link_send(link, leader->word, WIRE_HEADER);
+  }
+}
+
+static bool is_asked(const LeaderMember *member) { return member->state >= MEMBER_HERE && !member->cancelled; }
+
+/* Until all have given it up, or their time is over; links that fail meanwhile close. */
+static void await_cancelled(Leader *leader, int silent) {
+  double start = clock_now();
+  for (bool waiting = true; waiting;) {
+    double waited = clock_now() - start;
+    waiting = false;
+    for (int d = 0; d < leader->nodes; d++) {
+      double most = leader->member_of[d] == silent ? silent_seconds : cancel_seconds;
+      const LeaderMember *member = leader_member(leader, d);
+      waiting |= is_asked(member) && link_is_open(&member->link) && waited < most;
+    }
+    if (waiting) links_step(leader->links, leader->nodes, slice_seconds);
+    waiting = waiting && !(leader->options.stop && *leader->options.stop);
+  }
+}
+
+static void give_up_epoch(Leader *leader, int silent) {
+  send_cancel(leader);
+  await_cancelled(leader, silent);
+  drop_broken(leader);
+  drop_dead(leader);
+  for (int d = 0; d < leader->nodes; d++) {
+    if (is_asked(leader_member(leader, d))) leave_behind(leader, leader->member_of[d], "it does not answer");
+  }
+}
+
+/* ---- beginning again */
+
+static bool interrupted(const Leader *leader) { return leader->options.stop && *leader->options.stop; }
+
+/* An epoch whose beginning fails costs those that have failed, or the one that others cannot reach; so this comes to an end. */
+static Status begin_again(Leader *leader) {
+  Status status = STATUS_OK;
+  char why[1024] = "";
+  for (int tries = 0; tries < TRIES_MOST + leader->member_count; tries++) {
+    status = leader_epoch_open(leader);
+    if (status == STATUS_OK) status = leader_request_resend(leader);
+    if (status == STATUS_OK || leader->nodes == 0 || interrupted(leader)) return status;
+    int accused = leader->accused;
+    snprintf(why, sizeof why, "%s", status_message());
+    give_up_epoch(leader, accused);
+    bool still_there = accused >= 0 && leader->members[accused].state >= MEMBER_HERE;
+    if (still_there && tries > 0) leave_behind(leader, accused, "others cannot reach it");
+  }
+  return status_set(status, "%s", why);
+}
+
+static int most_reruns(const Leader *leader) {
+  int most = 0;
+  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
+    int reruns = leader->requests[i & 1].reruns;
+    most = reruns > most ? reruns : most;
+  }
+  return most;
+}
+
+/* Tokens that were handed on already cannot be taken back, and others may come of another partition. */
+static bool text_has_begun(Leader *leader) {
+  return leader_under_way(leader) > 0 && leader_request_oldest(leader)->request.kind == WIRE_PROMPT && leader->taken > 0;
+}
+
+static bool can_recover(Leader *leader, Status cause) {
+  bool of_devices =
+      leader->nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
+}
+
+static bool out_of_time(const Leader *leader) {
+  double most = leader->cluster.request_timeout;
+  for (uint32_t i = leader->collected + 1; most > 0 && i <= leader->submitted; i++) {
+    if (clock_now() - leader->requests[i & 1].began > most) return true;
+  }
+  return false;
+}
+
+Status leader_failure_recover(Leader *leader, Status cause) {
+  char why[1024];
+  if (!can_recover(leader, cause) || out_of_time(leader)) return cause;
+  if (most_reruns(leader) >= RERUNS_MOST) return status_wrap(cause, "after %d reruns", RERUNS_MOST);
+  if (text_has_begun(leader)) return status_wrap(cause, "the text had begun");
+  snprintf(why, sizeof why, "%s", status_message());
+  log_warning("%s", why);
+  give_up_epoch(leader, cause == STATUS_TIMEOUT ? leader->accused : -1);
+  Status status = begin_again(leader);
+  if (status != STATUS_OK && leader->nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
+  if (status == STATUS_OK) log_info("%d of %d devices go on", leader->nodes, leader->member_count);
+  return status;
+}
+
+/* ---- the rest of a request without one of its nodes */
+
+/* Other nodes know what to do without its codes; what it alone could have said is missing from the answer. */
+static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
+  bool single = leader->setup.class_token == CLASS_SINGLE && node == 0;
+  return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && leader->nodes > 1;
+}
+
+static void tell_gone(Leader *leader, int node) {
+  const LeaderMember *gone = leader_member(leader, node);
+  uint8_t *message = leader->gone[leader->member_of[node]];
+  wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)node}, message);
+  for (int d = 0; d < leader->nodes; d++) {
+    Link *link = leader->links[d];
+    if (leader_member(leader, d) != gone && link_is_open(link)) link_send(link, message, WIRE_HEADER);
+  }
+}
+
+/* Those whose connection is broken are missing from all that is under way; false where that cannot be, or where there are none. */
+static bool mask_broken(Leader *leader) {
+  bool any = false;
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state < MEMBER_HERE || link_is_open(&member->link)) continue;
+    for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
+      LeaderRequest *request = &leader->requests[i & 1];
+      if (request->arrived[d]) continue;
+      if (!can_mask(leader, request, d)) return false;
+      request->arrived[d] = true;
+      request->missing |= (uint64_t)1 << leader->member_of[d];
+    }
+    tell_gone(leader, d);
+    leave_behind(leader, leader->member_of[d], "its tokens are masked");
+    any = true;
+  }
+  return any;
+}
+
+/* One that is silent, or whom others accuse, is as good as gone. */
+static Status try_mask(Leader *leader, Status cause) {
+  int accused = leader->accused;
+  if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->setting_up) return cause;
+  drop_dead(leader);
+  if (accused >= 0 && leader->members[accused].state >= MEMBER_HERE) link_close(&leader->members[accused].link);
+  bool by_others = leader->complainer >= 0 && leader->complainer != accused; /* whoever complains has given up */
+  if (by_others || !mask_broken(leader)) return cause;
+  leader->complainer = leader->accused = -1;
+  return STATUS_OK;
+}
+
+Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *request) {
+  for (;;) {
+    Status status = leader_wait(leader, done, request->arrived);
+    if (status == STATUS_OK) return STATUS_OK;
+    status = try_mask(leader, status);
+    if (status != STATUS_OK) TRY(leader_failure_recover(leader, status));
+  }
+}
+
+/* ---- coming back */
+
+static bool any_lost(const Leader *leader) {
+  for (int d = 0; d < leader->nodes; d++) {
+    if (leader_member(leader, d)->state != MEMBER_READY || !link_is_open(leader->links[d])) return true;
+  }
+  return false;
+}
+
+Status leader_failure_rejoin(Leader *leader) {
+  if (leader->cluster.on_failure == ON_FAILURE_ABORT) return STATUS_OK;
+  leader_members_poll(leader);
+  int back = leader_members_waiting(leader);
+  if (back == 0 && !any_lost(leader)) return STATUS_OK;
+  give_up_epoch(leader, -1);
+  TRY(begin_again(leader));
+  if (back > 0) log_info("%d of %d devices from here on", leader->nodes, leader->member_count);
+  return STATUS_OK;
+}

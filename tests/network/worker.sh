@@ -1,0 +1,161 @@
+#!/bin/bash
+# limit: 300
+# Workers and leaders: the same answers as --nodes, bit for bit, over IPv4, IPv6, names and UNIX sockets; a worker stays up between requests
+# and after a leader that vanished, serves one leader at a time and lets others wait or go; keys are asked for; SIGTERM leaves nothing.
+. tests/network/helpers.sh
+export XDG_CACHE_HOME=$work/cache
+make_checkpoint "$work/model" tiny 4 50 4
+make_checkpoint "$work/text" tiny-llama 2 64 3
+make_cifar "$work/data"
+make_checkpoint "$work/cifar" vit-cifar 8 256 4
+cp tests/golden/stories260K/tok512.bin "$work/text/"
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
+"$program" keygen "$work/other-key" 2>/dev/null
+for i in 1 2 3; do make_picture "$work/$i.ppm" 16; done
+pictures=("$work/1.ppm" "$work/2.ppm" "$work/3.ppm")
+
+# lead NAME EXIT-CODE ARGUMENTS...
+lead() {
+  name=$1 code=$2
+  shift 2
+  timeout 60 "$program" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
+}
+err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
+
+# The same command on the workers and on --nodes: equal NAME NODES PEER-ARGUMENTS -- ARGUMENTS...
+equal() {
+  local what=$1 nodes=$2 peers=()
+  shift 2
+  while [ "$1" != -- ]; do peers+=("$1"); shift; done
+  shift
+  lead "$what by --nodes" 0 --nodes "$nodes" --json "$@"
+  answer_of "$work/out" >"$work/expected"
+  lead "$what" 0 "${peers[@]}" --json "$@"
+  answer_of "$work/out" >"$work/answer"
+  [ -s "$work/answer" ] && cmp -s "$work/expected" "$work/answer" || report "$what: another answer than --nodes $nodes"
+}
+
+# ---- the same answers, on every kind of address
+key=(--key-file "$work/key")
+start_worker a 127.0.0.1:0 -c "$work/model" "${key[@]}"
+start_worker b "unix:$work/socket" -c "$work/model" "${key[@]}"
+start_worker c localhost:0 -c "$work/model" "${key[@]}" --name board
+third=${address[c]}
+v6=
+if grep -q ' lo$' /proc/net/if_inet6 2>/dev/null; then
+  start_worker d '[::1]:0' -c "$work/model" "${key[@]}"
+  v6=,${address[d]}
+else
+  echo "skipped: there is no IPv6 here"
+fi
+before=${porter[a]}
+all=${address[a]},${address[b]},$third
+equal "one worker and the caller" 2 --peers "${address[a]}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+equal "one worker alone" 1 --peers "${address[a]}" --no-local "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+equal "three workers and the caller" 4 --peers "$all" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+[ -z "$v6" ] || equal "IPv6" 2 --peers "${v6#,}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+equal "uneven" 3 --peers "${address[a]},$third" "${key[@]}" -- -c "$work/model" --split 5,2,1 "${pictures[@]}"
+equal "without the caller" 3 --peers "$all" --no-local "${key[@]}" -- -c "$work/model" --batch 2 "${pictures[@]}"
+for ((i = 0; i < 2; i++)); do lead "again" 0 -c "$work/model" --peers "$all" "${key[@]}" "${pictures[@]}"; done
+[ "${porter[a]}" = "$before" ] && running "$before" || report "worker a is another process"
+[ "$(grep -c 'listening on' "$work/a.log")" = 1 ] || report "worker a has begun more than once"
+lead "verbose" 0 -c "$work/model" --peers "$third" "${key[@]}" -v "${pictures[0]}"
+err "^node 1 is worker $third"
+
+start_worker t 127.0.0.1:0 -c "$work/text" "${key[@]}"
+start_worker u 127.0.0.1:0 -c "$work/text" "${key[@]}"
+equal "text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once upon a time there was a dog" -m 9
+equal "drawn text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$work/text" --prompt "Once" -m 9 --temperature 1 --seed 3
+
+# ---- who may call
+lead "another key" 1 -c "$work/model" --peers "${address[a]}" --key-file "$work/other-key" "${pictures[0]}"; err "key"
+lead "no key" 1 -c "$work/model" --peers "${address[a]}" "${pictures[0]}"; err "key"
+start_worker open 127.0.0.1:0 -c "$work/model"
+equal "without keys" 2 --peers "${address[open]}" -- -c "$work/model" "${pictures[@]}"
+lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[@]}" "${pictures[0]}"; err "key"
+lead "open to all" 2 worker -c "$work/model" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
+lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: nobody listens"
+lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" --no-local "${pictures[0]}"; err "no device is left"
+lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"
+lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is no address"
+
+# ---- strangers keep nobody waiting
+for ((i = 0; i < 10; i++)); do exec {junk[$i]}<>"/dev/tcp/127.0.0.1/${address[a]##*:}"; done
+head -c 100 /dev/urandom >&"${junk[0]}"
+printf 'STRA\2\1\0\0sixteen bytes...not TLS' >&"${junk[1]}"
+lead "among strangers" 0 -c "$work/model" --peers "${address[a]}" "${key[@]}" "${pictures[0]}"
+for ((i = 0; i < 10; i++)); do exec {junk[$i]}>&-; done
+
+# ---- a leader that vanishes; one at a time
+hold() { # ARGUMENTS...: a leader that has the workers and waits for its prompt
+  rm -f "$work/pipe" "$work/held.err"
+  mkfifo "$work/pipe"
+  "$program" -c "$work/text" --threads 1 --prompt-file - --peers "${address[t]}" "${key[@]}" -v "$@" <"$work/pipe" >"$work/held" 2>"$work/held.err" &
+  holder=$!
+  exec 3>"$work/pipe"
+  for ((i = 0; i < 100; i++)); do grep -q "^node 1" "$work/held.err" && return; sleep 0.1; done
+  report "the holder did not start"
+}
+hold
+served=$(sessions_of t)
+kill -KILL $holder
+wait $holder 2>/dev/null
+exec 3>&-
+pids=($served)
+no_orphans
+equal "after a leader that vanished" 2 --peers "${address[t]}" "${key[@]}" -- -c "$work/text" --prompt "Once" -m 3
+[ "$(grep -c 'listening on' "$work/t.log")" = 1 ] || report "worker t has begun more than once"
+
+"$program" eval --checkpoint "$work/cifar" --dataset cifar100 --data-dir "$work/data" --nodes 2 --samples 300 --threads 1 -q >"$work/expected" || report "eval"
+start_worker e 127.0.0.1:0 -c "$work/cifar" "${key[@]}"
+for how in KILL INT; do
+  "$program" eval -c "$work/cifar" -d cifar100 --data-dir "$work/data" --peers "${address[e]}" "${key[@]}" --batch 16 >"$work/out" 2>"$work/err" &
+  leader=$!
+  for ((i = 0; i < 100; i++)); do [ -n "$(sessions_of e)" ] && break; sleep 0.1; done
+  sleep 0.3
+  pids=($(sessions_of e))
+  kill -$how $leader
+  wait $leader 2>/dev/null
+  no_orphans
+done
+lead "eval" 0 eval -c "$work/cifar" -d cifar100 --data-dir "$work/data" --peers "${address[e]}" "${key[@]}" --samples 300 -q
+for row in top-1 sent; do
+  [ "$(grep "^$row" "$work/out")" = "$(grep "^$row" "$work/expected")" ] || report "eval: another $row than --nodes 2"
+done
+
+hold
+lead "in the queue" 1 -c "$work/text" --peers "${address[t]}" "${key[@]}" --wait 1 --prompt Once -m 2; err "number 1 in its queue; --wait"
+"$program" -c "$work/text" --threads 1 --peers "${address[t]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>&1 3>&- &
+second=$!
+sleep 1.5
+[ -s "$work/second" ] && report "the second leader did not wait"
+echo "Once upon" >&3
+exec 3>&-
+wait $holder || report "the holder failed"
+wait $second || report "the second leader failed: $(cat "$work/second")"
+start_worker r 127.0.0.1:0 -c "$work/text" "${key[@]}" --busy refuse
+swap=${address[t]} address[t]=${address[r]}
+hold
+lead "refused" 1 -c "$work/text" --peers "${address[r]}" "${key[@]}" --prompt Once -m 2; err "serves somebody else"
+echo "Once upon" >&3
+exec 3>&-
+wait $holder || report "the holder of r failed"
+address[t]=$swap
+
+# ---- the end
+hold
+pids=($(sessions_of t))
+stop_worker t
+no_orphans
+echo "Once upon" >&3
+exec 3>&-
+wait $holder || report "a leader whose worker was stopped does not go on by itself"
+grep -q "node 1 (worker ${address[t]}): it is gone: left behind" "$work/held.err" || report "the worker that was stopped is not named: $(cat "$work/held.err")"
+start_worker o 127.0.0.1:0 -c "$work/model" --once
+lead "once" 0 -c "$work/model" --peers "${address[o]}" "${pictures[0]}"
+wait "${porter[o]}" || report "--once: exit code"
+for one in a b c u open e r ${v6:+d}; do stop_worker $one; done
+[ ! -e "$work/socket" ] || report "the path of the UNIX socket is still there"
+exit $failed

@@ -1,0 +1,121 @@
+/* A session in a child process with the test as its leader: from a socket pair to READY. Include cmocka.h after it. */
+#ifndef TESTS_SESSION_CHILD_H
+#define TESTS_SESSION_CHILD_H
+#include "infer/control/device_session.h"
+#include "infer/control/greeting.h"
+#include "infer/control/handed.h"
+#include "infer/control/setup_message.h"
+#include "infer/link.h"
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct SessionChild {
+  pid_t pid;
+  int control, handed;
+} SessionChild;
+
+static inline bool session_child_read(int fd, void *to, size_t size) {
+  for (size_t got = 0; got < size;) {
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    if (poll(&waiting, 1, 20000) != 1) return false;
+    ssize_t n = read(fd, (char *)to + got, size - got);
+    if (n <= 0) return false;
+    got += (size_t)n;
+  }
+  return true;
+}
+
+static inline bool session_child_send(int fd, WireHeader header, const void *payload) {
+  uint8_t *message = malloc(WIRE_HEADER + header.bytes);
+  header.sender = WIRE_LEADER;
+  wire_pack(&header, message);
+  if (payload) memcpy(message + WIRE_HEADER, payload, header.bytes);
+  bool sent = write(fd, message, WIRE_HEADER + header.bytes) == (ssize_t)(WIRE_HEADER + header.bytes);
+  free(message);
+  return sent;
+}
+
+/* A header and its payload, of at most `room` bytes. */
+static inline bool session_child_receive(int fd, WireHeader *header, void *payload, size_t room) {
+  uint8_t bytes[WIRE_HEADER];
+  return session_child_read(fd, bytes, sizeof bytes) && wire_parse(bytes, room, header) == STATUS_OK &&
+         session_child_read(fd, payload, header->bytes);
+}
+
+/* Forks it; true when it has said HELLO with these fingerprints. */
+static inline bool session_child_greet(SessionChild *child, const Weights *weights, const Fingerprints *ours) {
+  Fingerprints own;
+  int control[2], handed[2];
+  uint8_t bytes[HELLO_BYTES];
+  WireHeader header;
+  Hello hello;
+  if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || handed_pair(handed) != STATUS_OK) return false;
+  child->pid = fork();
+  if (child->pid == 0) {
+    SessionPlace place = {.weights = weights, .fingerprints = &own, .handed = handed[1], .together = true, .threads = 1, .siblings = 1};
+    close(control[0]);
+    close(handed[0]);
+    _exit(channel_plain(&place.control, control[1]) == STATUS_OK ? session_run(&place) : 9);
+  }
+  close(control[1]);
+  close(handed[1]);
+  child->control = control[0];
+  child->handed = handed[0];
+  Greeting greeting = {.version = WIRE_VERSION, .fingerprints = ours ? *ours : own};
+  greeting_pack(&greeting, bytes);
+  return session_child_send(child->control, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES}, bytes) &&
+         session_child_receive(child->control, &header, bytes, sizeof bytes) && header.kind == WIRE_HELLO &&
+         greeting_parse_hello(bytes, &hello) == STATUS_OK && hello.fingerprints.model == own.model;
+}
+
+/* A cluster of one node: of pictures with all tokens, or of texts of `tokens_most` tokens. */
+static inline ClusterSetup session_child_setup(const Weights *weights, int64_t batch, int64_t tokens_most) {
+  ClusterSetup setup = {.epoch = 1,
+                        .nodes = 1,
+                        .reliability = {.mode = RELIABILITY_STREAM, .timeout = 5},
+                        .parts = 1,
+                        .class_token = weights->config->astra.class_token,
+                        .batch_most = batch,
+                        .tokens_most = tokens_most,
+                        .tokens = tokens_most ? 0 : config_tokens(weights->config)};
+  fingerprint_weights(weights, &setup.fingerprints);
+  setup.member[0] = (Member){.tokens = setup.tokens, .weight = tokens_most ? 1 : 0};
+  setup.order = malloc((size_t)(setup.tokens + 1) * sizeof(int32_t));
+  for (int32_t i = 0; i < setup.tokens; i++) setup.order[i] = i;
+  FingerprintShares shares = {.nodes = 1, .tokens = setup.tokens, .order = setup.order, .weights = (const double[]){1}};
+  if (setup.tokens) shares.counts = &setup.member[0].tokens;
+  fingerprint_shares(&shares, &setup.fingerprints.partition);
+  return setup;
+}
+
+/* Sends a SETUP; the answer is in *header and text [WIRE_TEXT]. */
+static inline bool session_child_agree(const SessionChild *child, const ClusterSetup *setup, WireHeader *header, char text[WIRE_TEXT + 1]) {
+  uint8_t *bytes = malloc(setup_message_bytes(setup));
+  memset(text, 0, WIRE_TEXT + 1);
+  bool right = setup_message_pack(setup, bytes) == STATUS_OK &&
+               session_child_send(child->control,
+                                  (WireHeader){.kind = WIRE_SETUP, .count = 1, .bytes = (uint32_t)setup_message_bytes(setup)}, bytes) &&
+               session_child_receive(child->control, header, text, WIRE_TEXT);
+  free(bytes);
+  return right;
+}
+
+/* All of it, for a node that takes requests from here on. */
+static inline bool session_child_open(SessionChild *child, const Weights *weights, int64_t batch, int64_t tokens_most) {
+  char text[WIRE_TEXT + 1];
+  WireHeader header;
+  if (!session_child_greet(child, weights, NULL)) return false;
+  ClusterSetup setup = session_child_setup(weights, batch, tokens_most);
+  bool right = session_child_agree(child, &setup, &header, text) && header.kind == WIRE_READY && header.count == 1;
+  free(setup.order);
+  return right;
+}
+
+static inline void session_child_close(SessionChild *child) {
+  close(child->control);
+  close(child->handed);
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* A session by itself, with this test as its leader: it refuses what does not fit with both values named and stays, serves epoch after
+ * epoch, gives one up when asked, and leaves a leader that breaks the rules. */
+#include "infer/patches.h"
+#include "sample_cluster.h"
+#include "session_child.h"
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { BATCH = 2, PIXELS = 3 * 16 * 16, MOST = 4096 };
+
+typedef struct Fixture {
+  char directory[64];
+  SampleCluster sample;
+  Weights weights;
+  SessionChild child;
+  WireHeader header;
+  char text[WIRE_TEXT + 1];
+} Fixture;
+
+static void open_weights(Fixture *f) {
+  ModelConfig config = {0};
+  strcpy(f->directory, "/tmp/astra-session-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(sample_config(&config, "tiny", 4, 16, 2, CLASS_DISTRIBUTED), STATUS_OK);
+  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
+  config_release(&config);
+}
+
+/* The process must end by itself within the time limit of the test. */
+static void close_fixture(Fixture *f) {
+  char command[128];
+  int ended;
+  session_child_close(&f->child);
+  assert_int_equal(waitpid(f->child.pid, &ended, 0), f->child.pid);
+  assert_true(WIFEXITED(ended));
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  snprintf(command, sizeof command, "rm -rf %s", f->directory);
+  assert_int_equal(system(command), 0);
+}
+
+static void ask(Fixture *f, ClusterSetup *setup) { assert_true(session_child_agree(&f->child, setup, &f->header, f->text)); }
+
+static void expect_refusal(Fixture *f, const char *what) {
+  assert_int_equal(f->header.kind, WIRE_REFUSE);
+  if (!strstr(f->text, what)) fail_msg("'%s' lacks '%s'", f->text, what);
+}
+
+/* One picture of noise through the plain model; the class-token replica is what comes back. */
+static void compute_one(Fixture *f, uint32_t number, float replica[32]) {
+  uint8_t payload[PATCHES_HEAD + PIXELS * 4], answer[MOST];
+  float pixels[PIXELS];
+  TokenLayout layout = {0};
+  sample_pixels(&f->sample.config, 5, 1, pixels);
+  assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
+  patches_pack(&f->sample.config, &layout, 1, pixels, NULL, payload);
+  layout_release(&layout);
+  WireHeader request = {.kind = WIRE_REQUEST, .request = number, .count = 1, .bytes = sizeof payload};
+  assert_true(session_child_send(f->child.control, request, payload));
+  assert_true(session_child_receive(f->child.control, &f->header, answer, sizeof answer));
+  assert_int_equal(f->header.kind, WIRE_RESULT);
+  assert_int_equal(f->header.request, number);
+  memcpy(replica, answer + WIRE_STATISTICS, 32 * sizeof(float));
+}
+
+static void epochs_follow_each_other(void **state) {
+  (void)state;
+  Fixture f;
+  float first[32], second[32];
+  open_weights(&f);
+  assert_true(session_child_greet(&f.child, &f.weights, NULL));
+  ClusterSetup setup = session_child_setup(&f.weights, BATCH, 0);
+  ask(&f, &setup);
+  assert_int_equal(f.header.kind, WIRE_READY);
+  compute_one(&f, 1, first);
+  compute_one(&f, 2, second);
+  assert_memory_equal(first, second, sizeof first);
+  setup.epoch = 2; /* without a word of warning */
+  ask(&f, &setup);
+  assert_int_equal(f.header.kind, WIRE_READY);
+  assert_int_equal(f.header.count, 2);
+  compute_one(&f, 1, second); /* numbers begin anew */
+  assert_memory_equal(first, second, sizeof first);
+  assert_true(session_child_send(f.child.control, (WireHeader){.kind = WIRE_CANCEL}, NULL));
+  assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
+  assert_int_equal(f.header.kind, WIRE_CANCELLED);
+  setup.epoch = 3;
+  ask(&f, &setup);
+  assert_int_equal(f.header.kind, WIRE_READY);
+  compute_one(&f, 1, second);
+  free(setup.order);
+  close_fixture(&f);
+}
+
+static void what_does_not_fit_is_refused_and_it_stays(void **state) {
+  (void)state;
+  Fixture f;
+  float replica[32];
+  open_weights(&f);
+  assert_true(session_child_greet(&f.child, &f.weights, NULL));
+  ClusterSetup setup = session_child_setup(&f.weights, BATCH, 0), other = setup;
+  other.fingerprints.partition ^= 1;
+  ask(&f, &other);
+  expect_refusal(&f, "the leader: another partition: ");
+  other = setup, other.fingerprints.codebook ^= 1;
+  ask(&f, &other);
+  expect_refusal(&f, "another codebook");
+  other = setup, other.transport = TRANSPORT_UDP, other.reliability.mode = RELIABILITY_DEADLINE;
+  ask(&f, &other);
+  expect_refusal(&f, "streams, and nothing else");
+  other = setup, other.parts = 0;
+  ask(&f, &other);
+  expect_refusal(&f, "parts");
+  ask(&f, &setup);
+  assert_int_equal(f.header.kind, WIRE_READY);
+  compute_one(&f, 1, replica);
+  free(setup.order);
+  close_fixture(&f);
+}
+
+/* A second device that never comes: the refusal names it, soon after the leader has given it up. */
+static void a_missing_peer_does_not_hold_it(void **state) {
+  (void)state;
+  Fixture f;
+  open_weights(&f);
+  assert_true(session_child_greet(&f.child, &f.weights, NULL));
+  ClusterSetup setup = session_child_setup(&f.weights, BATCH, 0);
+  setup.nodes = 2;
+  setup.member[0].tokens = setup.member[1].tokens = 8;
+  FingerprintShares shares = {.nodes = 2, .tokens = 16, .counts = (const int64_t[]){8, 8}, .order = setup.order};
+  assert_int_equal(fingerprint_shares(&shares, &setup.fingerprints.partition), STATUS_OK);
+  uint8_t *bytes = malloc(setup_message_bytes(&setup));
+  assert_int_equal(setup_message_pack(&setup, bytes), STATUS_OK);
+  WireHeader header = {.kind = WIRE_SETUP, .count = 2, .bytes = (uint32_t)setup_message_bytes(&setup)};
+  assert_true(session_child_send(f.child.control, header, bytes));
+  assert_true(session_child_send(f.child.control, (WireHeader){.kind = WIRE_CANCEL}, NULL));
+  assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
+  assert_int_equal(f.header.kind, WIRE_CANCELLED);
+  free(bytes);
+  free(setup.order);
+  close_fixture(&f);
+}
+
+static void another_model_is_refused(void **state) {
+  (void)state;
+  Fixture f;
+  Fingerprints other;
+  open_weights(&f);
+  assert_int_equal(fingerprint_weights(&f.weights, &other), STATUS_OK);
+  other.model ^= 1;
+  assert_true(session_child_greet(&f.child, &f.weights, &other));
+  memset(f.text, 0, sizeof f.text);
+  assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
+  expect_refusal(&f, "the leader: another model: ");
+  close_fixture(&f);
+}
+
+static void a_leader_that_breaks_the_rules_is_left(void **state) {
+  (void)state;
+  const WireHeader faults[] = {{.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 4},
+                               {.kind = WIRE_HELLO},
+                               {.kind = WIRE_STOP, .request = 1},
+                               {.kind = WIRE_CANCEL, .bytes = 1},
+                               {.kind = WIRE_SETUP, .count = 1, .bytes = 1 << 20},
+                               {.kind = WIRE_GREET, .bytes = GREETING_BYTES},
+                               {.kind = WIRE_GONE, .count = 64},
+                               {.kind = WIRE_CODES, .request = 1}};
+  static uint8_t nothing[1 << 20];
+  signal(SIGPIPE, SIG_IGN);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    Fixture f;
+    uint8_t end;
+    open_weights(&f);
+    assert_true(session_child_greet(&f.child, &f.weights, NULL));
+    session_child_send(f.child.control, faults[i], nothing);
+    struct pollfd waiting = {.fd = f.child.control, .events = POLLIN};
+    assert_int_equal(poll(&waiting, 1, 20000), 1);
+    if (read(f.child.control, &end, 1) > 0) fail_msg("fault %d was answered", (int)i);
+    close_fixture(&f);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(epochs_follow_each_other),
+                                     cmocka_unit_test(what_does_not_fit_is_refused_and_it_stays),
+                                     cmocka_unit_test(a_missing_peer_does_not_hold_it), cmocka_unit_test(another_model_is_refused),
+                                     cmocka_unit_test(a_leader_that_breaks_the_rules_is_left)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* How devices find each other: over streams that are handed to them and by calls in TLS, in threads of this process; callers of another
+ * epoch or key are no obstacle, another partition is named, and whoever does not come is named in time. */
+#include "base/clock.h"
+#include "infer/control/handed.h"
+#include "infer/control/peer_meeting.h"
+#include "infer/control/preamble.h"
+#include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MOST = 3 };
+
+typedef struct Side {
+  PeerMeeting meeting;
+  ClusterSetup setup;
+  Link control;
+  int leader, porter; /* this test's ends */
+  bool stop;
+  Status status;
+  char message[256];
+} Side;
+
+static Status refuse_all(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
+  (void)context, (void)link, (void)header, (void)payload;
+  return status_set(STATUS_BAD_VALUE, "nothing was due");
+}
+
+static void open_side(Side *side, int nodes, int self, bool together) {
+  int control[2], handed[2];
+  memset(side, 0, sizeof *side);
+  LinkSink sink = {.place = refuse_all};
+  assert_int_equal(link_pair(control), STATUS_OK);
+  assert_int_equal(handed_pair(handed), STATUS_OK);
+  assert_int_equal(link_open(&side->control, control[1], -1, &sink), STATUS_OK);
+  side->leader = control[0];
+  side->porter = handed[0];
+  side->setup = (ClusterSetup){.epoch = 3, .nodes = nodes, .self = self};
+  side->meeting = (PeerMeeting){.setup = &side->setup,
+                                .own = {.epoch = 3, .node = (uint16_t)self, .port = (uint16_t)(100 + self), .partition = 77},
+                                .handed = handed[1],
+                                .together = together,
+                                .control = &side->control,
+                                .stop = &side->stop,
+                                .seconds = 10};
+  memcpy(side->meeting.own.session, "0123456789abcdef", GREETING_SESSION);
+}
+
+static void close_side(Side *side) {
+  for (int d = 0; d < MOST; d++) channel_free(side->meeting.channel[d]);
+  link_close(&side->control);
+  close(side->meeting.handed);
+  close(side->leader);
+  close(side->porter);
+}
+
+static void *run(void *context) {
+  Side *side = context;
+  side->status = peer_meeting_run(&side->meeting);
+  if (side->status != STATUS_OK) snprintf(side->message, sizeof side->message, "%s", status_message());
+  return NULL;
+}
+
+static void run_all(Side *sides, int count) {
+  pthread_t threads[MOST];
+  for (int i = 0; i < count; i++) assert_int_equal(pthread_create(&threads[i], NULL, run, &sides[i]), 0);
+  for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+}
+
+static void hand(const Side *side, HandedKind kind, uint16_t epoch, int number, int fd) {
+  assert_int_equal(handed_send(side->porter, &(Handed){.kind = kind, .epoch = epoch, .number = (uint16_t)number, .fd = fd}), STATUS_OK);
+  close(fd);
+}
+
+static void join(const Side *sides, int a, int b, uint16_t epoch) {
+  int pair[2];
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  hand(&sides[a], HANDED_STREAM, epoch, b, pair[0]);
+  hand(&sides[b], HANDED_STREAM, epoch, a, pair[1]);
+}
+
+/* The channel from a to b is the one from b to a. */
+static void assert_joined(const Side *sides, int a, int b) {
+  char text[] = "from a to b", got[sizeof text] = "";
+  Channel *from = sides[a].meeting.channel[b], *to = sides[b].meeting.channel[a];
+  assert_non_null(from);
+  assert_non_null(to);
+  assert_int_equal(channel_write(from, text, sizeof text), sizeof text);
+  for (ssize_t n = -1; n < 0;) {
+    poll(&(struct pollfd){.fd = channel_fd(to), .events = POLLIN}, 1, 1000);
+    n = channel_read(to, got, sizeof got);
+  }
+  assert_string_equal(got, text);
+  assert_int_equal(sides[b].meeting.words[a].port, 100 + a);
+}
+
+static void handed_streams_join_all(void **state) {
+  (void)state;
+  static Side sides[3];
+  for (int i = 0; i < 3; i++) open_side(&sides[i], 3, i, true);
+  join(sides, 0, 1, 2); /* left over from the epoch before */
+  for (int a = 0; a < 3; a++) {
+    for (int b = a + 1; b < 3; b++) join(sides, a, b, 3);
+  }
+  run_all(sides, 3);
+  for (int i = 0; i < 3; i++) {
+    if (sides[i].status != STATUS_OK) fail_msg("%s", sides[i].message);
+    assert_null(sides[i].meeting.channel[i]);
+  }
+  for (int a = 0; a < 3; a++) {
+    for (int b = 0; b < 3; b++) {
+      if (a != b) assert_joined(sides, a, b);
+    }
+  }
+  for (int i = 0; i < 3; i++) close_side(&sides[i]);
+}
+
+/* ---- calls: a door for side 0, which hands on what comes */
+
+typedef struct Door {
+  Address address;
+  int sockets[ADDRESS_SOCKETS], count;
+  const Side *side;
+  int expected; /* callers */
+} Door;
+
+static void *keep_door(void *context) {
+  Door *door = context;
+  for (int i = 0; i < door->expected; i++) {
+    Preamble preamble;
+    bool done = false;
+    poll(&(struct pollfd){.fd = door->sockets[0], .events = POLLIN}, 1, 10000);
+    int fd = accept(door->sockets[0], NULL, NULL);
+    while (fd >= 0 && !done && preamble_take(fd, &preamble, &done) == STATUS_OK)
+      poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 1000);
+    if (fd >= 0) handed_send(door->side->porter, &(Handed){.kind = HANDED_CALL, .fd = fd});
+    if (fd >= 0) close(fd);
+  }
+  return NULL;
+}
+
+static void open_door(Door *door, Side *sides, int expected) {
+  *door = (Door){.side = &sides[0], .expected = expected};
+  assert_int_equal(address_parse("127.0.0.1:0", &door->address), STATUS_OK);
+  assert_int_equal(address_listen(&door->address, door->sockets, &door->count), STATUS_OK);
+  door->address.port = address_port(door->sockets[0]);
+  for (int i = 0; i < 2; i++) sides[i].setup.member[0] = (Member){.reachable = true, .address = door->address};
+}
+
+static void run_calls(Door *door, Side *sides) {
+  pthread_t keeper;
+  assert_int_equal(pthread_create(&keeper, NULL, keep_door, door), 0);
+  run_all(sides, 2);
+  pthread_join(keeper, NULL);
+  address_close(&door->address, door->sockets, door->count);
+}
+
+static void calls_join_in_tls(void **state) {
+  (void)state;
+  static Side sides[2];
+  static Door door;
+  KeyFile key, other;
+  assert_int_equal(key_file_random(&key), STATUS_OK);
+  assert_int_equal(key_file_random(&other), STATUS_OK);
+  for (int i = 0; i < 2; i++) {
+    open_side(&sides[i], 2, i, false);
+    sides[i].meeting.key = &key;
+  }
+  open_door(&door, sides, 1);
+  /* A caller with another key, one that says nothing, and one that goes away: none of them matters. */
+  int pair[2], silent[2], gone[2];
+  Channel *stranger;
+  bool done;
+  assert_true(link_pair(pair) == STATUS_OK && link_pair(silent) == STATUS_OK && link_pair(gone) == STATUS_OK);
+  assert_int_equal(channel_tls(&stranger, pair[0], CHANNEL_DIALS, &other), STATUS_OK);
+  assert_int_equal(channel_step(stranger, &done), STATUS_OK);
+  hand(&sides[0], HANDED_CALL, 0, 0, pair[1]);
+  hand(&sides[0], HANDED_CALL, 0, 0, silent[1]);
+  hand(&sides[0], HANDED_CALL, 0, 0, gone[1]);
+  close(gone[0]);
+  run_calls(&door, sides);
+  for (int i = 0; i < 2; i++) {
+    if (sides[i].status != STATUS_OK) fail_msg("%s", sides[i].message);
+  }
+  assert_joined(sides, 0, 1);
+  assert_joined(sides, 1, 0);
+  assert_true(channel_is_secret(sides[0].meeting.channel[1]));
+  channel_free(stranger);
+  close(silent[0]);
+  for (int i = 0; i < 2; i++) close_side(&sides[i]);
+}
+
+static void another_partition_is_named(void **state) {
+  (void)state;
+  static Side sides[2];
+  for (int i = 0; i < 2; i++) open_side(&sides[i], 2, i, true);
+  sides[1].meeting.own.partition = 78;
+  join(sides, 0, 1, 3);
+  run_all(sides, 2);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(sides[i].status, STATUS_BAD_VALUE);
+    assert_int_equal(sides[i].meeting.accused, 1 - i);
+  }
+  assert_non_null(strstr(sides[0].message, "node 1: another partition: 000000000000004e there, 000000000000004d here"));
+  for (int i = 0; i < 2; i++) close_side(&sides[i]);
+}
+
+static void who_does_not_come_is_named(void **state) {
+  (void)state;
+  static Side sides[2];
+  open_side(&sides[0], 2, 0, true);
+  sides[0].meeting.seconds = 0.3;
+  double start = clock_now();
+  run(&sides[0]);
+  assert_int_equal(sides[0].status, STATUS_TIMEOUT);
+  assert_true(clock_now() - start < 5);
+  assert_int_equal(sides[0].meeting.accused, 1);
+  assert_non_null(strstr(sides[0].message, "node 1: did not connect within 0.3 s"));
+  close_side(&sides[0]);
+  open_side(&sides[1], 2, 1, false); /* nobody listens where node 0 should be */
+  assert_int_equal(address_parse("unix:/nowhere/at/all", &sides[1].setup.member[0].address), STATUS_OK);
+  sides[1].setup.member[0].reachable = true;
+  run(&sides[1]);
+  assert_int_equal(sides[1].status, STATUS_PEER);
+  assert_int_equal(sides[1].meeting.accused, 0);
+  assert_non_null(strstr(sides[1].message, "worker unix:/nowhere/at/all"));
+  close_side(&sides[1]);
+}
+
+static void a_leader_that_changes_its_mind_ends_it(void **state) {
+  (void)state;
+  static Side side;
+  open_side(&side, 2, 0, true);
+  side.stop = true;
+  run(&side);
+  assert_int_equal(side.status, STATUS_INTERRUPTED);
+  close_side(&side);
+  open_side(&side, 2, 0, true);
+  shutdown(side.leader, SHUT_RDWR);
+  run(&side);
+  assert_int_equal(side.status, STATUS_PEER);
+  close_side(&side);
+}
+
+static void words_are_as_documented(void **state) {
+  (void)state;
+  uint8_t bytes[PEER_MEETING_BYTES], again[PEER_MEETING_BYTES];
+  PeerWords words = {.epoch = 0x0102, .node = 5, .port = 0x0304, .mtu = 1500, .partition = 0x1122334455667788}, got;
+  peer_meeting_pack(&words, bytes);
+  assert_true(bytes[0] == 2 && bytes[1] == 1 && bytes[2] == 5 && bytes[4] == 4 && bytes[56] == 0x88 && bytes[63] == 0x11);
+  assert_int_equal(peer_meeting_parse(bytes, &got), STATUS_OK);
+  peer_meeting_pack(&got, again);
+  assert_memory_equal(bytes, again, sizeof bytes);
+  bytes[2] = WIRE_NODES;
+  assert_int_equal(peer_meeting_parse(bytes, &got), STATUS_BAD_VALUE);
+  bytes[2] = 5, bytes[71] = 1;
+  assert_int_equal(peer_meeting_parse(bytes, &got), STATUS_BAD_VALUE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(handed_streams_join_all),
+                                     cmocka_unit_test(calls_join_in_tls),
+                                     cmocka_unit_test(another_partition_is_named),
+                                     cmocka_unit_test(who_does_not_come_is_named),
+                                     cmocka_unit_test(a_leader_that_changes_its_mind_ends_it),
+                                     cmocka_unit_test(words_are_as_documented)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

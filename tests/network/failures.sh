@@ -43,7 +43,7 @@ for policy in rerun mask; do
   kill -KILL "${porter[b]}"
   finish "$policy, killed" 0 60
   says "$policy, killed" "node 2 (worker ${address[b]}).*left behind"
-  gives "$policy, killed" '"pictures":300'
+  gives "$policy, killed" '"samples":300'
   [ $policy = mask ] || gives "$policy, killed" '"incomplete_answers":0'
   both_anew
 done
@@ -60,7 +60,7 @@ for policy in rerun mask; do
   kill -STOP $(sessions_of a) "${porter[a]}"
   finish "$policy, stopped" 0 60
   says "$policy, stopped" "left behind"
-  gives "$policy, stopped" '"pictures":120'
+  gives "$policy, stopped" '"samples":120'
   kill -CONT "${porter[a]}"
   both_anew
 done
@@ -73,7 +73,7 @@ restart b
 finish "back again" 0 120
 says "back again" "left behind"
 says "back again" "3 of 3 devices"
-gives "back again" '"pictures":400'
+gives "back again" '"samples":400'
 both_anew
 
 # Nobody is left.
@@ -98,7 +98,7 @@ for policy in rerun mask; do
   kill -KILL "${pids[1]}"
   finish "--nodes, $policy" 0 60
   says "--nodes, $policy" "node 1 (pid ${pids[1]}).*left behind"
-  gives "--nodes, $policy" '"pictures":200'
+  gives "--nodes, $policy" '"samples":200'
   no_orphans
 done
 exit $failed

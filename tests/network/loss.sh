@@ -79,6 +79,7 @@ run "a strict deadline" "${udp[@]}" --latency 20ms --deadline 2ms; holds "sum_of
 # ---- texts: codes go one way, and nobody waits
 for kind in tiny-gpt2 tiny-llama; do
   make_checkpoint "$work/$kind" "$kind" 4 50 4
+  cp tests/golden/stories260K/tok512.bin "$work/$kind/"
   text=(--checkpoint "$work/$kind" --nodes 4 --prompt "Once upon a time there was a dog" -m 6)
   run "$kind over streams" "${text[@]}"; whole=$(answer)
   run "$kind over datagrams" "${text[@]}" --transport udp

@@ -181,14 +181,11 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
 }
 
 static Status check_possible(const ClusterSetup *setup) {
-  bool datagrams = setup->transport == TRANSPORT_UDP, streams = setup->transport == TRANSPORT_TCP;
   if (setup->strategy != STRATEGY_ASTRA || setup->parts != 1)
     return status_set(STATUS_UNSUPPORTED, "this device computes whole blocks by the strategy astra, and nothing else");
-  if (!(datagrams || streams) || setup->multicast || setup->entropy != ENTROPY_OFF)
+  if (setup->transport == TRANSPORT_MPI || setup->multicast || setup->entropy != ENTROPY_OFF)
     return status_set(STATUS_UNSUPPORTED,
                       "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");
-  if (datagrams == (setup->reliability.mode == RELIABILITY_STREAM))
-    return status_set(STATUS_BAD_VALUE, "sent a set-up whose transport and reliability do not go together");
   if (setup->shaped && setup->links.topology == LINK_AIR)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;

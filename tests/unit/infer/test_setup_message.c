@@ -53,6 +53,7 @@ static void set_up(Fixture *f, bool text) {
                                       .seed = 99,
                                       .lose_tokens = true,
                                       .overhead = 42},
+                            .shaped = true,
                             .fingerprints = {1, 2, UINT64_MAX},
                             .tokens = text ? 0 : 16,
                             .order = text ? NULL : f->order};
@@ -90,7 +91,7 @@ static void what_is_sent_arrives(void **state) {
     assert_int_equal(setup_message_bytes(&got), f.size);
     assert_int_equal(setup_message_pack(&got, again), STATUS_OK);
     assert_memory_equal(again, f.bytes, f.size);
-    assert_true(got.epoch == 7 && got.nodes == 3 && got.self == 1 && got.parts == 4 && got.mtu == 1500 && got.mask &&
+    assert_true(got.epoch == 7 && got.nodes == 3 && got.self == 1 && got.parts == 4 && got.mtu == 1500 && got.mask && got.shaped &&
                 got.links.lose_tokens);
     assert_true(got.reliability.mode == RELIABILITY_FEC && got.reliability.fec == 4 && got.reliability.timeout == 30);
     assert_true(got.links.loss == 0.05 && got.links.trace.points[1].bits_per_second == 2e7 && got.fingerprints.partition == UINT64_MAX);
@@ -146,7 +147,7 @@ static void every_field_is_checked(void **state) {
                 {31, 0xff, "time-out"},
                 {39, 0xbf, "deadline"},
                 {41, 1, "MTU"},
-                {44, 31, "flags"},
+                {44, 32, "flags"},
                 {72, 3, "link model"},
                 {73, 2, "loss model"},
                 {75, 1, "reserved byte"},

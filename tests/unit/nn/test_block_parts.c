@@ -1,6 +1,7 @@
 /* Blocks in parts: with one part the bits of whole blocks, with several the same within rounding, and the same codes; pictures and texts,
  * both sites, lost tokens, parts without rows. */
 #include "nn/block_parts.h"
+#include "nn/model_parts.h"
 #include "unit/nn/loop_exchange.h"
 #include "unit/nn/small_decoder.h"
 #include <stdio.h>
@@ -235,6 +236,34 @@ static void the_cache_is_filled_alike(void **state) {
   close(&f);
 }
 
+/* Keys and values that are handed over ready are used as they are. */
+static void make_keys(LoopExchange *loop, Tape *tape, int block, ExchangeRows *rows) {
+  Model *model = loop->keys;
+  const Projection *side[2] = {&model->block[block].key, &model->block[block].value};
+  Tensor **to[2] = {&rows->k, &rows->v};
+  for (int i = 0; i < 2; i++)
+    *to[i] = op_linear_part(tape, rows->x, model_parts_param(model, side[i]->weight), model_parts_param(model, side[i]->bias),
+                            &side[i]->part, ACTIVATION_NONE, NULL);
+  rows->x = NULL;
+}
+
+static void keys_may_be_ready(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (cases[i].site == SITE_KV) continue;
+    Fixture f;
+    TokenLayout all = {0};
+    open(&f, &cases[i]);
+    f.loop.keys = f.model, f.loop.make_keys = make_keys;
+    real *want = kept(emulate(&f, &cases[i], &all));
+    for (int parts = 1; parts <= 4; parts += 3)
+      for (int self = 0; self < DEVICES; self++) check_node(&f, &cases[i], &all, want, self, parts);
+    free(want);
+    layout_release(&all);
+    close(&f);
+  }
+}
+
 /* Several parts of several samples, or of all devices at once, are refused. */
 static void what_is_refused(void **state) {
   (void)state;
@@ -312,6 +341,7 @@ int main(void) {
       cmocka_unit_test(one_part_is_the_whole_bit_by_bit),
       cmocka_unit_test(the_rows_that_are_wanted),
       cmocka_unit_test(the_cache_is_filled_alike),
+      cmocka_unit_test(keys_may_be_ready),
       cmocka_unit_test(what_is_refused),
       cmocka_unit_test(bad_rows_are_refused),
       cmocka_unit_test(rows_are_given),

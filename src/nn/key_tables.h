@@ -17,7 +17,8 @@ typedef struct KeyTablesSetup {
   bool measure;                 /* times both ways; with G > 1 none is built where the product is found faster */
 } KeyTablesSetup;
 
-/* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork. */
+/* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
+ * threads start: what is measured is the time of one. */
 Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *setup);
 void key_tables_free(KeyTables *tables); /* accepts NULL */
 

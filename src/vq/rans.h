@@ -11,12 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RANS_BITS = 16, RANS_TOTAL = 1 << RANS_BITS, RANS_STATE = 4 /* bytes before the first symbol */ };
+enum { RANS_BITS = 16, RANS_TOTAL = 1 << RANS_BITS, RANS_STATE = 4 /* bytes before the first symbol */, RANS_BUCKETS = 256 };
 
 /* Of one group: code k has the slots [start[k], start[k + 1]), at least one; start[entries] = RANS_TOTAL. */
 typedef struct RansTable {
-  int64_t entries;       /* K */
-  const uint32_t *start; /* [K + 1] */
+  int64_t entries;        /* K */
+  const uint32_t *start;  /* [K + 1] */
+  const uint16_t *bucket; /* [RANS_BUCKETS] the code of each 256th slot: where a search begins */
 } RansTable;
 
 /* Tables of frequencies [count, K] (code_frequencies.h), which must be right (code_frequencies_check): [count], in one block of memory. */

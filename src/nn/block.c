@@ -42,7 +42,8 @@ static bool fetch_remote(const BlockContext *context, Tape *tape, int index, Rem
     const uint8_t *lost = NULL;
     Status status = exchange->finish(exchange, tape, context->layout, index, site, &remote->x[site], &lost);
     if (!block_steps_went_well(tape, status) || remote->x[site] == NULL) return false;
-    remote->lost = block_steps_lost_of_either(tape, remote->lost, lost, remote->x[site]->shape[0] * context->layout->remote);
+    int64_t masks = remote->x[site]->shape[0] * (exchange->lost_of_spans ? context->layout->spans : 1);
+    remote->lost = block_steps_lost_of_either(tape, remote->lost, lost, masks * context->layout->remote);
   }
   return tape_status(tape) == STATUS_OK;
 }

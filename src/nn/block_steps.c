@@ -76,6 +76,8 @@ Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, B
                            const BlockWanted *wanted) {
   const ModelConfig *config = context->config;
   const TokenLayout *layout = context->layout;
+  if (q == NULL) return NULL;
+  bool each = lost != NULL && context->exchange != NULL && context->exchange->lost_of_spans;
   bool looks_ahead = wanted->of_span != NULL && !wanted->part; /* nothing comes after the last token */
   AttentionOptions options = {.heads = (int)config->heads,
                               .kv_heads = (int)config->kv_heads,
@@ -83,6 +85,7 @@ Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, B
                               .spans = layout->spans,
                               .span = layout->span,
                               .lost = lost,
+                              .lost_stride = each ? q->shape[0] * layout->remote : 0,
                               .queries = wanted->of_span,
                               .first_query = wanted->first};
   return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);

@@ -36,7 +36,7 @@ BlockKeys block_steps_keys(const BlockContext *context, const BlockParams *block
 /* Rotary positions, where the model has them; NULL for NULL. */
 Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions);
 
-/* Attention of the wanted rows' q over own and remote keys; remote may be {NULL, NULL}. lost [B, remote] or NULL. */
+/* Attention of the wanted rows' q over own and remote keys; remote may be {NULL, NULL}. lost as the exchange says it, or NULL. */
 Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                            const BlockWanted *wanted);
 

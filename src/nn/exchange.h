@@ -47,6 +47,8 @@ struct Exchange {
   Tensor **carried;
   /* NULL: whole blocks only (training). */
   const ExchangeParts *parts;
+  /* What finish says is lost is [spans, B, remote]: each device of this process has losses of its own. */
+  bool lost_of_spans;
   /* Rows after the first norm travel in full, whatever the model's site: sequence parallelism (strategy.h). There is one site then. */
   bool whole_rows;
 };

@@ -27,6 +27,7 @@ Status code_counts_run(Session *session, TaskPart part, int64_t samples) {
   if (samples <= 0 || samples > available) samples = available;
   tape_record(session->tape, false);
   emulate_clear_usage(&session->emulation);
+  emulate_begin_look(&session->emulation);
   TRY(session->task->seek(session, part, 0, 0));
   while (done < samples) {
     TaskBatch batch;

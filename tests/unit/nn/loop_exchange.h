@@ -18,6 +18,7 @@ struct LoopExchange {
   int64_t batch, width;
   int sites, parts;  /* parts: of a node */
   unsigned lose;     /* every so many-th token is lost, another one in each block and site; 0: none */
+  bool each;         /* and another one for each receiver */
   int64_t sent, off; /* numbers that a node sent, and those that were not what the emulation shared */
   int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS];
   /* What the remote rows of a part become, instead of x; NULL: x. For tables of keys and values. */
@@ -27,8 +28,8 @@ struct LoopExchange {
 
 static inline real loop_quantise(real x) { return (real)(round(4 * (double)x) / 4); }
 
-static inline bool loop_loses(const LoopExchange *loop, int block, int site, int64_t place) {
-  return loop->lose > 0 && (unsigned)(place * 7 + block * 3 + site) % loop->lose == 0;
+static inline bool loop_loses(const LoopExchange *loop, int block, int site, int64_t place, int receiver) {
+  return loop->lose > 0 && (unsigned)(place * 7 + block * 3 + site + (loop->each ? receiver * 5 : 0)) % loop->lose == 0;
 }
 
 /* ---- all devices in one process */
@@ -51,8 +52,9 @@ static inline Status loop_emulate_begin(Exchange *self, Tape *tape, const TokenL
 static inline Status loop_emulate_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
                                          const uint8_t **lost) {
   LoopExchange *loop = (LoopExchange *)self;
-  uint8_t *mask = tape_alloc(tape, (size_t)(loop->batch * layout->shared));
-  for (int64_t i = 0; i < loop->batch * layout->shared; i++) mask[i] = loop_loses(loop, block, site, i % layout->shared);
+  int64_t each = loop->batch * layout->shared, masks = loop->each ? layout->spans : 1;
+  uint8_t *mask = tape_alloc(tape, (size_t)(masks * each));
+  for (int64_t i = 0; i < masks * each; i++) mask[i] = loop_loses(loop, block, site, i % layout->shared, (int)(i / each));
   *lost = loop->lose ? mask : NULL;
   *remote = tape_constant(tape, 3, (int64_t[]){loop->batch, layout->shared, loop->width}, loop->shared[block][site]);
   return tape_status(tape);
@@ -90,7 +92,7 @@ static inline void loop_copy(const LoopExchange *loop, const TokenLayout *layout
     for (int64_t i = 0; i < count; i++) {
       memcpy(to + (b * stride + i) * loop->width, loop->shared[block][site] + (b * layout->shared + first + i) * loop->width,
              (size_t)loop->width * sizeof(real));
-      lost[b * stride + i] = loop_loses(loop, block, site, first + i);
+      lost[b * stride + i] = loop_loses(loop, block, site, first + i, layout->self);
     }
 }
 

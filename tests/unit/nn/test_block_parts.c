@@ -16,6 +16,7 @@ typedef struct Case {
   ClassToken class_token;
   unsigned lose;
   int64_t batch;
+  bool each; /* every device has losses of its own */
 } Case;
 
 typedef struct Fixture {
@@ -47,6 +48,7 @@ static void open(Fixture *f, const Case *c) {
   small_open(&f->run);
   small_ids(f->ids, 2 * TOKENS);
   loop_open(&f->loop, config_sites(&f->config), c->lose);
+  f->loop.each = f->loop.exchange.lost_of_spans = c->each;
   for (int i = 0; i < TOKENS; i++) f->order[i] = (int32_t)(i * 5 + 3) % TOKENS;
   int64_t numbers = 2 * 3 * 16 * 16;
   f->pixels = malloc((size_t)numbers * sizeof *f->pixels);
@@ -105,9 +107,12 @@ static Tensor *emulate(Fixture *f, const Case *c, TokenLayout *all) {
 }
 
 static const Case cases[] = {
-    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1},  {MODEL_VIT, SITE_X, CLASS_SINGLE, 0, 1},  {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1},
-    {MODEL_VIT, SITE_KV, CLASS_DISTRIBUTED, 0, 1}, {MODEL_VIT, SITE_KV, CLASS_SINGLE, 3, 1}, {MODEL_GPT2, SITE_X, CLASS_NONE, 0, 1},
-    {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1},       {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1},  {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1},
+    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false}, {MODEL_VIT, SITE_X, CLASS_SINGLE, 0, 1, false},
+    {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, false}, {MODEL_VIT, SITE_KV, CLASS_DISTRIBUTED, 0, 1, false},
+    {MODEL_VIT, SITE_KV, CLASS_SINGLE, 3, 1, false},     {MODEL_GPT2, SITE_X, CLASS_NONE, 0, 1, false},
+    {MODEL_GPT2, SITE_KV, CLASS_NONE, 4, 1, false},      {MODEL_LLAMA, SITE_X, CLASS_NONE, 4, 1, false},
+    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false},     {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 4, 1, true},
+    {MODEL_LLAMA, SITE_KV, CLASS_NONE, 3, 1, true},
 };
 
 static void several_parts_equal_the_emulation(void **state) {
@@ -131,7 +136,7 @@ static void losses_matter(void **state) {
   (void)state;
   real *with = NULL, *without = NULL;
   for (int lose = 0; lose < 2; lose++) {
-    Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, lose ? 4 : 0, 1};
+    Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, lose ? 4 : 0, 1, false};
     Fixture f;
     TokenLayout all = {0};
     open(&f, &c);
@@ -209,7 +214,7 @@ static void the_rows_that_are_wanted(void **state) {
 /* A decoder's last node keeps the same keys and values for the tokens to come. */
 static void the_cache_is_filled_alike(void **state) {
   (void)state;
-  const Case c = {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1};
+  const Case c = {MODEL_LLAMA, SITE_KV, CLASS_NONE, 0, 1, false};
   Fixture f;
   TokenLayout all = {0}, layout = {0};
   KvCache cache[2];
@@ -268,7 +273,7 @@ static void keys_may_be_ready(void **state) {
 static void what_is_refused(void **state) {
   (void)state;
   for (int kind = 0; kind < 2; kind++) {
-    const Case c = {MODEL_GPT2, SITE_X, CLASS_NONE, 0, kind == 0 ? 2 : 1};
+    const Case c = {MODEL_GPT2, SITE_X, CLASS_NONE, 0, kind == 0 ? 2 : 1, false};
     Fixture f;
     TokenLayout all = {0}, layout = {0};
     open(&f, &c);
@@ -299,7 +304,7 @@ static void bad_rows_are_refused(void **state) {
     const char *word;
   } bad[] = {{1000, 0, "rows from"}, {-1000, 0, "rows from"}, {INT64_MAX / 2, 0, "rows from"}, {0, 1, "no rows"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1};
+    const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false};
     Fixture f;
     TokenLayout all = {0}, layout = {0};
     open(&f, &c);
@@ -319,7 +324,7 @@ static void bad_rows_are_refused(void **state) {
 /* Rows in place of the embedding: any number of tokens, the same blocks. */
 static void rows_are_given(void **state) {
   (void)state;
-  const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1};
+  const Case c = {MODEL_VIT, SITE_X, CLASS_DISTRIBUTED, 0, 1, false};
   Fixture f;
   TokenLayout layout = {0};
   open(&f, &c);

@@ -130,7 +130,7 @@ Status codebook_report_counted(const ModelConfig *config, const char *directory,
     return print_json(object);
   }
   print_shape(config, directory);
-  printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%.1f%% less)\n",
-         directory, bits, packed, 100 * (1 - bits / packed));
+  printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%+.1f%%)\n", directory,
+         bits, packed, 100 * (bits / packed - 1));
   return STATUS_OK;
 }

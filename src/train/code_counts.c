@@ -55,6 +55,7 @@ static Status fit(const Session *session, bool averaged, uint16_t *frequencies) 
   Status status = counts ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to count %lld codes", (long long)entries);
   for (int64_t i = 0; status == STATUS_OK && i < sites_of(session) * groups; i++) {
     counted(&session->emulation.site[i / groups], averaged, i % groups, counts);
+    for (int64_t k = 0; !averaged && k < entries; k++) counts[k] += 1; /* Laplace: a code that was not seen is not impossible */
     status = code_frequencies_fit(counts, entries, frequencies + i * entries);
   }
   free(counts);

@@ -45,6 +45,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .least = 0, .most = 1, .help = "of the codebooks' moving averages"},
       {OPTION_REAL, "dead-below", 0, &t->dead_below, "SHARE", .least = 0, .most = 1,
        .help = "of the mean use: rarer codewords are revived"},
+      {OPTION_TEXT, "token-loss", 0, &t->token_loss, "P[,span:S]",
+       .help = "share of remote tokens that are lost, in runs of S on the mean (default none)"},
       {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "start from these instead of K-means"},
       {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .least = 0, .most = 1e9, .help = "embeddings for K-means; 0: 16 K"},
       {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .least = 1, .most = 1e6, .help = "most Lloyd iterations"},
@@ -80,6 +82,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "lora-targets", 0, &t->lora_targets, "LIST", .help = "all, attention, mlp, or of query,key,value,output,gate,up,down"},
       {OPTION_GROUP, .help = "Looking and keeping"},
       {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test samples an evaluation; 0: all"},
+      {OPTION_REAL, "eval-token-loss", 0, &t->eval_token_loss, "P", .least = 0, .most = 0.95,
+       .help = "share of remote tokens lost in evaluations"},
       {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .least = 1, .most = 1e6, .help = "between evaluations"},
       {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .least = 1, .most = 1e9, .help = "between lines"},
       {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .least = 1, .most = 1e9, .help = "between checkpoints"},
@@ -158,8 +162,9 @@ Status train_options_remember(const char *directory, int argc, char **argv, int6
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",  "epochs",           "max-steps", "data-dir", "eval-samples", "eval-every", "log-every",
-                                       "threads", "checkpoint-every", "workers",   "quiet",    "json",         "dtype",      "recompute"};
+static const char *const HARMLESS[] = {"resume",          "epochs",     "max-steps", "data-dir", "eval-samples",
+                                       "eval-token-loss", "eval-every", "log-every", "threads",  "checkpoint-every",
+                                       "workers",         "quiet",      "json",      "dtype",    "recompute"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {

@@ -87,10 +87,24 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   return tape_status(tape);
 }
 
+/* A mask [spans, B, remote] for the block; at site kv the two sites of a token arrive, or not, together. */
+static Status lose(const Emulation *emulation, Tape *tape, const TokenLayout *layout, int block, int64_t batch, const uint8_t **lost) {
+  const TokenLoss *loss = emulation->training ? &emulation->options.loss : &emulation->options.eval_loss;
+  if (loss->share == 0) return STATUS_OK;
+  uint8_t *mask = tape_alloc(tape, (size_t)(layout->spans * batch * layout->remote));
+  *lost = mask;
+  if (mask == NULL || tape_planning(tape)) return tape_status(tape);
+  uint64_t number = emulation->training ? emulation->step : emulation->look;
+  uint64_t stream = (number * (uint64_t)emulation->blocks + (uint64_t)block) * 2 + (uint64_t)emulation->training;
+  token_loss_draw(loss, emulation->options.seed, stream, layout->spans * batch, layout->remote, mask);
+  return STATUS_OK;
+}
+
 static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor **remote, const uint8_t **lost) {
-  (void)layout;
-  *remote = site_of((Emulation *)self, block, index)->remote;
+  Emulation *emulation = (Emulation *)self;
+  *remote = site_of(emulation, block, index)->remote;
   *lost = NULL;
+  if (index == 0 && *remote != NULL) TRY(lose(emulation, tape, layout, block, (*remote)->shape[0], lost));
   return tape_status(tape);
 }
 
@@ -105,7 +119,7 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
 }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
-  *emulation = (Emulation){.exchange = {begin, finish, &emulation->commitment},
+  *emulation = (Emulation){.exchange = {.begin = begin, .finish = finish, .carried = &emulation->commitment, .lost_of_spans = true},
                            .options = *options,
                            .blocks = (int)config->blocks,
                            .sites = config_sites(config)};
@@ -147,7 +161,10 @@ Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch) {
   return STATUS_OK;
 }
 
+void emulate_begin_look(Emulation *emulation) { emulation->look = 0; }
+
 void emulate_begin_step(Emulation *emulation, bool training) {
+  if (!training) emulation->look++;
   emulation->training = training;
   emulation->commitment = NULL;
 }

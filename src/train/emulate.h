@@ -1,10 +1,11 @@
 /* The training-time exchange: all N devices in one process. It quantises each site's shared tokens, adds NAVQ noise while training, sums
- * the commitment loss and, after the step, moves codebooks and noise moments (order in a step: assign with the old codebook, loss, EMA,
- * revive dead codes). */
+ * the commitment loss, loses tokens if asked to and, after the step, moves codebooks and noise moments (order in a step: assign with the
+ * old codebook, loss, EMA, revive dead codes). */
 #ifndef TRAIN_EMULATE_H
 #define TRAIN_EMULATE_H
 #include "nn/config.h"
 #include "nn/exchange.h"
+#include "train/token_loss.h"
 #include "vq/codebook.h"
 #include "vq/ema.h"
 #include "vq/navq.h"
@@ -15,7 +16,8 @@ typedef struct EmulateOptions {
   NoiseCovariance covariance;
   QuantiseGradient gradient;
   EmaOptions ema;
-  uint64_t seed; /* of the noise */
+  uint64_t seed;             /* of noise and losses */
+  TokenLoss loss, eval_loss; /* of remote tokens, for each device by itself: while training, and else */
 } EmulateOptions;
 
 /* One quantisation site of one block. */
@@ -36,7 +38,8 @@ typedef struct Emulation {
   int blocks, sites;
   EmulateSite *site;  /* [blocks * sites] */
   bool training;      /* noise on, statistics kept for emulate_update */
-  uint64_t step;      /* numbers the noise */
+  uint64_t step;      /* numbers noise and losses */
+  uint64_t look;      /* numbers the losses of an evaluation: batches since emulate_begin_look */
   Tensor *commitment; /* sum over sites of the step under way; NULL before the first site */
   int64_t revived;    /* codewords since the last emulate_clear_usage */
   real *codewords;    /* all codebooks in one block: [blocks * sites][G, K, W/G] */
@@ -45,6 +48,7 @@ typedef struct Emulation {
 /* An emulation must not be moved once it is initialised. */
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options); /* codebooks zeroed */
 void emulate_release(Emulation *emulation);
+void emulate_begin_look(Emulation *emulation); /* an evaluation begins: it loses the same tokens every time */
 void emulate_begin_step(Emulation *emulation, bool training);
 /* After backward, before tape_clear: noise moments, then EMA and revival, of every site. Scratch comes from the tape. */
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng);

@@ -109,6 +109,9 @@ static Status read_config(Session *session, ModelConfig *config) {
   config->astra.noise = options->noise;
   if (options->site != SESSION_SITE_AUTO) config->astra.site = (Site)options->site;
   TRY(check_sizes(session, config));
+  if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
+    return status_set(STATUS_BAD_USAGE,
+                      "--token-loss and --eval-token-loss are of tokens between devices: a plain model (--groups 0) has none");
   return config_check(config);
 }
 
@@ -142,7 +145,9 @@ static Status open_work(Session *session) {
                               .covariance = (NoiseCovariance)options->covariance,
                               .gradient = (QuantiseGradient)options->gradient,
                               .ema = {.decay = options->codebook_decay, .smoothing = 1e-5, .dead_below = options->dead_below},
-                              .seed = (uint64_t)options->seed};
+                              .seed = (uint64_t)options->seed,
+                              .eval_loss = {.share = options->eval_token_loss}};
+    TRY(token_loss_parse(&emulate.loss, options->token_loss));
     TRY(emulate_init(&session->emulation, config, &emulate));
   }
   if (session->use != SESSION_TRAIN) return STATUS_OK;

@@ -56,6 +56,8 @@ typedef struct TrainOptions {
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
+  const char *token_loss;                /* token_loss_parse; NULL: none */
+  double eval_token_loss;                /* share */
   /* K-means start */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
   int kmeans_start;

@@ -40,6 +40,7 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   const Task *task = session->task;
   int64_t available = task->count(session, TASK_TEST);
   if (samples <= 0 || samples > available) samples = available;
+  if (devices > 0) emulate_begin_look(&session->emulation);
   TRY(task->seek(session, TASK_TEST, 0, 0));
   while (sum->samples < samples) {
     TaskBatch batch;

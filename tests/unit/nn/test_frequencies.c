@@ -1,0 +1,104 @@
+/* Frequencies of codes beside a checkpoint: there and back, absent, removed, and files that are damaged or belong to another model. */
+#include "nn/checkpoint.h"
+#include "nn/safetensors.h"
+#include "unit/nn/scratch.h"
+#include <cmocka.h>
+
+enum { GROUPS = 2, ENTRIES = 5, BLOCKS = 2, MOST = BLOCKS * 2 * GROUPS * ENTRIES };
+
+static void make_config(ModelConfig *config, Site site) {
+  assert_int_equal(config_preset(config, "vit-cifar", 5), STATUS_OK);
+  config->blocks = BLOCKS;
+  config->astra.groups = GROUPS;
+  config->astra.codebook_size = ENTRIES;
+  config->astra.site = site;
+}
+
+static void fill(uint16_t *numbers, int count) {
+  for (int i = 0; i < count; i++) numbers[i] = (uint16_t)(i % ENTRIES == 0 ? 65536 - 4 * 100 : 100);
+}
+
+static void there_and_back(void **state) {
+  (void)state;
+  for (int site = SITE_X; site <= SITE_KV; site++) {
+    ModelConfig config;
+    uint16_t numbers[MOST], back[MOST];
+    int count = BLOCKS * (site == SITE_KV ? 2 : 1) * GROUPS * ENTRIES;
+    make_config(&config, (Site)site);
+    fill(numbers, count);
+    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_NOT_FOUND);
+    assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_OK);
+    assert_memory_equal(numbers, back, (size_t)count * sizeof *numbers);
+    assert_int_equal(checkpoint_save_frequencies(&config, scratch, NULL), STATUS_OK);
+    assert_int_equal(checkpoint_save_frequencies(&config, scratch, NULL), STATUS_OK); /* none is there to remove */
+    assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_NOT_FOUND);
+    config_release(&config);
+  }
+}
+
+static void check_refused(const ModelConfig *config, const char *word) {
+  uint16_t back[MOST];
+  assert_int_equal(checkpoint_load_frequencies(config, scratch, back), STATUS_BAD_FILE);
+  if (!strstr(status_message(), word)) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
+}
+
+static void wrong_numbers(void **state) {
+  (void)state;
+  ModelConfig config;
+  uint16_t numbers[MOST];
+  make_config(&config, SITE_X);
+  fill(numbers, MOST);
+  numbers[7]++;
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+  check_refused(&config, "sum to 65537");
+  numbers[7] = 0, numbers[5] = (uint16_t)(numbers[5] + 100);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+  check_refused(&config, "one is 0");
+  config_release(&config);
+}
+
+/* Another G, K or depth than the file's; a shallower model is whole. */
+static void another_model(void **state) {
+  (void)state;
+  ModelConfig config;
+  uint16_t numbers[MOST];
+  make_config(&config, SITE_X);
+  fill(numbers, MOST);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
+  config.astra.codebook_size = ENTRIES - 1;
+  check_refused(&config, "astra.layers.0.x.frequencies");
+  config.astra.codebook_size = ENTRIES, config.astra.groups = 1;
+  check_refused(&config, "[1, 5]");
+  config.astra.groups = GROUPS, config.blocks = BLOCKS + 1;
+  check_refused(&config, "astra.layers.2.x.frequencies");
+  config.blocks = BLOCKS, config.astra.site = SITE_KV;
+  check_refused(&config, "astra.layers.0.k.frequencies");
+  config.astra.groups = 0;
+  assert_int_equal(checkpoint_load_frequencies(&config, scratch, numbers), STATUS_NOT_FOUND);
+  assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_BAD_VALUE);
+  config_release(&config);
+}
+
+static void a_damaged_file(void **state) {
+  (void)state;
+  ModelConfig config;
+  make_config(&config, SITE_X);
+  FILE *file = fopen(scratch_path(CHECKPOINT_FREQUENCIES), "wb");
+  assert_non_null(file);
+  fputs("no tensors", file);
+  fclose(file);
+  uint16_t back[MOST];
+  assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_BAD_FILE);
+  config_release(&config);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(there_and_back),
+      cmocka_unit_test(wrong_numbers),
+      cmocka_unit_test(another_model),
+      cmocka_unit_test(a_damaged_file),
+  };
+  return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

@@ -57,6 +57,11 @@ equal "one worker alone" 1 --peers "${address[a]}" --no-local "${key[@]}" -- -c 
 equal "three workers and the caller" 4 --peers "$all" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 [ -z "$v6" ] || equal "IPv6" 2 --peers "${v6#,}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 equal "uneven" 3 --peers "${address[a]},$third" "${key[@]}" -- -c "$work/model" --split 5,2,1 "${pictures[@]}"
+for carrier in "--transport udp --reliability retransmit" "--transport udp --reliability retransmit --loss 10%"; do
+  # shellcheck disable=SC2086
+  equal "$carrier" 4 --peers "$all" "${key[@]}" $carrier -- -c "$work/model" "${pictures[@]}"
+done
+equal "blocks in parts" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --batch 1 --parts 3 "${pictures[@]}"
 equal "without the caller" 3 --peers "$all" --no-local "${key[@]}" -- -c "$work/model" --batch 2 "${pictures[@]}"
 for ((i = 0; i < 2; i++)); do lead "again" 0 -c "$work/model" --peers "$all" "${key[@]}" "${pictures[@]}"; done
 [ "${porter[a]}" = "$before" ] && running "$before" || report "worker a is another process"

@@ -181,8 +181,8 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
 }
 
 static Status check_possible(const ClusterSetup *setup) {
-  if (setup->strategy != STRATEGY_ASTRA || setup->parts != 1)
-    return status_set(STATUS_UNSUPPORTED, "this device computes whole blocks by the strategy astra, and nothing else");
+  if (setup->strategy != STRATEGY_ASTRA)
+    return status_set(STATUS_UNSUPPORTED, "this device computes by the strategy astra, and by no other");
   if (setup->transport == TRANSPORT_MPI || setup->multicast || setup->entropy != ENTROPY_OFF)
     return status_set(STATUS_UNSUPPORTED,
                       "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");

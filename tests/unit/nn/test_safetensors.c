@@ -100,14 +100,15 @@ static void test_float_dtypes(void **state) {
 
 static void test_whole_dtypes(void **state) {
   (void)state;
-  static const SafeDtype all[] = {SAFE_I32, SAFE_I64, SAFE_U8};
+  static const SafeDtype all[] = {SAFE_I32, SAFE_I64, SAFE_U8, SAFE_U16};
   int32_t narrow[N], back[N];
   int64_t wide[N];
   uint8_t byte[N];
-  const void *data[] = {narrow, wide, byte};
-  for (int i = 0; i < N; i++) wide[i] = narrow[i] = byte[i] = (uint8_t)(i * 7);
-  for (size_t s = 0; s < 3; s++)
-    for (size_t d = 0; d < 3; d++) {
+  uint16_t half[N];
+  const void *data[] = {narrow, wide, byte, half};
+  for (int i = 0; i < N; i++) wide[i] = narrow[i] = half[i] = byte[i] = (uint8_t)(i * 7);
+  for (size_t s = 0; s < 4; s++)
+    for (size_t d = 0; d < 4; d++) {
       const char *path = scratch_path("whole.safetensors");
       save_one(path, all[d], all[s], N, data[s]);
       SafeFile file;
@@ -276,8 +277,7 @@ static void test_dtypes_that_are_not_converted(void **state) {
   static const struct {
     const char *name;
     size_t bytes;
-  } kinds[] = {{"BOOL", 1}, {"I8", 1},  {"I16", 2},     {"U16", 2},     {"U32", 4},
-               {"U64", 8},  {"C64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
+  } kinds[] = {{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"U32", 4}, {"U64", 8}, {"C64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     char header[200];
     uint8_t image[400];

@@ -1,6 +1,7 @@
 /* The loop of one node process. Sockets between nodes are network.c's; who started the process is no matter here.
  * Two requests can be in its memory at once: the one that is computed and the next one, which the leader sends ahead. */
 #include "infer/node.h"
+#include "autograd/tape_segment.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/threads.h"
@@ -126,6 +127,7 @@ static Status begin(Node *node, const NodeRequest *request) {
   node->network.statistics = (NodeStatistics){0};
   tape_clear(node->tape);
   arena_watch(node->arena);
+  arena_watch(node->block_arena);
   return node->networked ? network_begin_request(&node->network, request->number, request->request.batch, request->request.codes)
                          : STATUS_OK;
 }
@@ -221,11 +223,13 @@ static Status allocate(Node *node) {
   RequestShare share = request_share(&node->layout);
   if (setup->split) share = (RequestShare){.sent_rows = setup->tokens_most, .last = true};
   size_t payload = request_most_bytes(setup), result = WIRE_HEADER + request_most_answer_bytes(setup, &share);
-  bool memory = (node->arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
+  bool memory =
+      (node->arena = arena_new(arena_bytes)) && (node->block_arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
   node->message_bytes = 2 * (payload + result);
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_most);
   tape_record(node->tape, false);
+  tape_segment_use(node->tape, node->block_arena);
   return STATUS_OK;
 }
 
@@ -263,6 +267,7 @@ static void release(Node *node) {
   link_close(&node->control);
   tape_free(node->tape);
   arena_free(node->arena);
+  arena_free(node->block_arena);
   layout_release(&node->layout);
   node_text_release(node);
   for (int i = 0; i < 2; i++) {

@@ -7,8 +7,8 @@
 #include "base/threads.h"
 #include "train/codebooks.h"
 #include "train/trainer.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,14 +81,9 @@ static inline int tiny_make(void **state) {
   return 0;
 }
 
-static inline int tiny_unlink(const char *path, const struct stat *info, int kind, struct FTW *walk) {
-  (void)info, (void)kind, (void)walk;
-  return remove(path);
-}
-
 static inline int tiny_remove(void **state) {
   (void)state;
-  return nftw(tiny_dir, tiny_unlink, 8, FTW_DEPTH | FTW_PHYS);
+  return remove_tree(tiny_dir);
 }
 
 /* Everything on: groups, noise, random maps over 2 to 4 devices, averages. 5 steps make an epoch. */

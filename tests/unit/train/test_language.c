@@ -221,18 +221,6 @@ static void a_grammar_is_learnt(void **state) {
   session_close(&session);
 }
 
-static void seek_to(Session *session) {
-  int64_t steps = session_epoch_steps(session);
-  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps));
-}
-
-static void steps_to(Session *session, int64_t last) {
-  while (session->step < last) {
-    tiny_step(session);
-    if (session->step % session_epoch_steps(session) == 0) seek_to(session);
-  }
-}
-
 static void going_on_gives_the_same_bits(void **state) {
   (void)state;
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
@@ -240,15 +228,15 @@ static void going_on_gives_the_same_bits(void **state) {
     Session whole, first, second;
     tiny_open(&whole, &options);
     int64_t epoch = session_epoch_steps(&whole), stop = epoch + 2, last = 2 * epoch + 3; /* across two epochs */
-    steps_to(&whole, last);
+    tiny_steps_to(&whole, last);
     tiny_open(&first, &options);
-    steps_to(&first, stop);
+    tiny_steps_to(&first, stop);
     tiny_check(state_save(&first, options.out));
     session_close(&first);
     tiny_check(session_open(&second, &options, SESSION_TRAIN));
     tiny_check(state_load(&second, options.out));
-    seek_to(&second);
-    steps_to(&second, last);
+    tiny_seek(&second);
+    tiny_steps_to(&second, last);
     tiny_assert_same(&whole, &second);
     session_close(&whole);
     session_close(&second);
@@ -297,15 +285,15 @@ static void adapters_are_folded_in_and_go_on(void **state) {
     char out[256];
     tiny_set_out(&options, out, kind == MODEL_GPT2 ? "folded-gpt2" : "folded-llama");
     tiny_open(&whole, &options);
-    steps_to(&whole, 6);
+    tiny_steps_to(&whole, 6);
     tiny_open(&first, &options);
-    steps_to(&first, 3);
+    tiny_steps_to(&first, 3);
     tiny_check(state_save(&first, out));
     session_close(&first);
     tiny_check(session_open(&second, &options, SESSION_TRAIN));
     tiny_check(state_load(&second, out));
-    seek_to(&second);
-    steps_to(&second, 6);
+    tiny_seek(&second);
+    tiny_steps_to(&second, 6);
     tiny_assert_same(&whole, &second);
     session_close(&second);
 

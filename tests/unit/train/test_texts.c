@@ -83,18 +83,6 @@ static void matthews_is_that_of_the_four_counts(void **state) {
 
 /* ---------------------------------------------------------------- learning */
 
-static void seek_to(Session *session) {
-  int64_t steps = session_epoch_steps(session);
-  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps));
-}
-
-static void steps_to(Session *session, int64_t last) {
-  while (session->step < last) {
-    tiny_step(session);
-    if (session->step % session_epoch_steps(session) == 0) seek_to(session);
-  }
-}
-
 static void a_cat_is_found(void **state) {
   (void)state;
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
@@ -105,7 +93,7 @@ static void a_cat_is_found(void **state) {
     options.max_steps = 150;
     options.optimizer.rate = 1e-2;
     tiny_open(&session, &options);
-    steps_to(&session, 150);
+    tiny_steps_to(&session, 150);
     tiny_check(validate_run(&session, 0, 0, &plain));
     tiny_check(validate_run(&session, 4, 0, &devices));
     session.task->measure(&devices.score, values);
@@ -122,15 +110,15 @@ static void going_on_gives_the_same_bits(void **state) {
   Session whole, first, second;
   tiny_open(&whole, &options);
   int64_t epoch = session_epoch_steps(&whole), last = epoch + 3;
-  steps_to(&whole, last);
+  tiny_steps_to(&whole, last);
   tiny_open(&first, &options);
-  steps_to(&first, 5);
+  tiny_steps_to(&first, 5);
   tiny_check(state_save(&first, options.out));
   session_close(&first);
   tiny_check(session_open(&second, &options, SESSION_TRAIN));
   tiny_check(state_load(&second, options.out));
-  seek_to(&second);
-  steps_to(&second, last);
+  tiny_seek(&second);
+  tiny_steps_to(&second, last);
   tiny_assert_same(&whole, &second);
   session_close(&whole);
   session_close(&second);

@@ -146,6 +146,20 @@ static inline void tiny_steps(Session *session, int count) {
   for (int i = 0; i < count; i++) tiny_step(session);
 }
 
+/* To the batch that the session's step begins with. */
+static inline void tiny_seek(Session *session) {
+  int64_t steps = session_epoch_steps(session);
+  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
+}
+
+/* Steps until there have been `last`. As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */
+static inline void tiny_steps_to(Session *session, int64_t last) {
+  while (session->step < last) {
+    tiny_step(session);
+    if (session->step % session_epoch_steps(session) == 0) tiny_seek(session);
+  }
+}
+
 static inline size_t tiny_codeword_count(const Session *session) {
   return (size_t)(session->emulation.blocks * session->emulation.sites) * (size_t)session->config->astra.codebook_size *
          (size_t)config_site_width(session->config);

@@ -86,29 +86,35 @@ static inline int tiny_remove(void **state) {
   return remove_tree(tiny_dir);
 }
 
-/* Everything on: groups, noise, random maps over 2 to 4 devices, averages. 5 steps make an epoch. */
-static inline TrainOptions tiny_options(void) {
+/* What runs on pictures and on texts share: groups, a few codewords, 2 devices at least. */
+static inline TrainOptions tiny_shared_options(void) {
   TrainOptions options;
-  static char model[256], out[256];
-  snprintf(model, sizeof model, "%s/model", tiny_dir);
-  snprintf(out, sizeof out, "%s/out", tiny_dir);
   session_defaults(&options);
-  options.model = model;
-  options.out = out;
-  options.data_dir = tiny_dir;
-  options.batch = 8;
-  options.max_steps = 12;
   options.warmup = 2;
   options.optimizer.rate = 1e-3;
   options.optimizer.decay = 0.05;
   options.groups = 4;
   options.entries = 8;
   options.devices[0] = 2;
+  options.log_every = 4;
+  options.quiet = true;
+  return options;
+}
+
+/* Everything on: groups, noise, random maps over 2 to 4 devices, averages. 5 steps make an epoch. */
+static inline TrainOptions tiny_options(void) {
+  TrainOptions options = tiny_shared_options();
+  static char model[256], out[256];
+  snprintf(model, sizeof model, "%s/model", tiny_dir);
+  snprintf(out, sizeof out, "%s/out", tiny_dir);
+  options.model = model;
+  options.out = out;
+  options.data_dir = tiny_dir;
+  options.batch = 8;
+  options.max_steps = 12;
   options.map = COUNTS_DIRICHLET;
   options.kmeans_samples = 256;
   options.eval_samples = 8;
-  options.log_every = 4;
-  options.quiet = true;
   return options;
 }
 

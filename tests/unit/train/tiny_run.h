@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "train/codebooks.h"
+#include "train/state.h"
 #include "train/trainer.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
@@ -189,6 +190,21 @@ static inline void tiny_assert_same(Session *a, Session *b) {
     assert_memory_equal(x->navq.mean, y->navq.mean, width * sizeof(real));
     assert_memory_equal(x->navq.factor, y->navq.factor, width * (width / (size_t)x->book.groups) * sizeof(real));
   }
+}
+
+/* Another run of `options` stops after `stop` steps, goes on from what it saved, and at the step of `whole` holds the same bits. */
+static inline void tiny_assert_goes_on(Session *whole, const TrainOptions *options, int64_t stop) {
+  Session first, second;
+  tiny_open(&first, options);
+  tiny_steps_to(&first, stop);
+  tiny_check(state_save(&first, options->out));
+  session_close(&first);
+  tiny_check(session_open(&second, options, SESSION_TRAIN));
+  tiny_check(state_load(&second, options->out));
+  tiny_seek(&second);
+  tiny_steps_to(&second, whole->step);
+  tiny_assert_same(whole, &second);
+  session_close(&second);
 }
 
 static inline char *tiny_read(const char *path, size_t *size) {

@@ -1,88 +1,44 @@
 /* A node process of a language model by itself, with this test as its leader: what it answers to the byte, what it says of ids and settings
  * that cannot be, and that a leader who breaks the protocol is left. */
-#include "infer/link.h"
-#include "infer/node.h"
 #include "infer/request.h"
-#include "sample_cluster.h"
-#include <cmocka.h>
-#include <poll.h>
+#include "lone_node.h"
+#include "sample_fixture.h"
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { VOCABULARY = 512, BATCH = 15, TOKENS = 20, MOST = 4096, SLICE_ROWS = 256 };
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
+  LoneNode node;
   TokenSplit split;
-  pid_t pid;
-  int control;
   int heads; /* signs of life from the head that receive has passed over */
 } Fixture;
-
-/* False where the stream ends. */
-static bool read_all(int fd, void *to, size_t size) {
-  for (size_t got = 0; got < size;) {
-    struct pollfd waiting = {.fd = fd, .events = POLLIN};
-    assert_int_equal(poll(&waiting, 1, 20000), 1);
-    ssize_t n = read(fd, (char *)to + got, size - got);
-    if (n <= 0) return false;
-    got += (size_t)n;
-  }
-  return true;
-}
 
 /* The next message that is no sign of life. */
 static bool receive(Fixture *f, WireHeader *header, uint8_t payload[MOST]) {
   uint8_t bytes[WIRE_HEADER];
   for (f->heads = 0;;) {
-    if (!read_all(f->control, bytes, sizeof bytes)) return false;
+    if (!lone_node_read(&f->node, bytes, sizeof bytes)) return false;
     assert_int_equal(wire_parse(bytes, MOST, header), STATUS_OK);
-    if (header->bytes && !read_all(f->control, payload, header->bytes)) return false;
+    if (header->bytes && !lone_node_read(&f->node, payload, header->bytes)) return false;
     if (header->kind != WIRE_PROGRESS) return true;
-    f->heads += header->block == f->weights.config->blocks;
+    f->heads += header->block == f->base.weights.config->blocks;
   }
 }
 
 static void open_fixture(Fixture *f) {
   ModelConfig config = {0};
-  int pair[2];
-  WireHeader header;
-  uint8_t payload[MOST];
-  strcpy(f->directory, "/tmp/astra-node-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, "tiny-gpt2", 0, 2, 1, CLASS_NONE), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
+  sample_fixture_open(&f->base, &config);
   assert_int_equal(token_split_init(&f->split, 1, NULL), STATUS_OK);
-  config_release(&config);
-  assert_int_equal(link_pair(pair), STATUS_OK);
-  NodeSetup setup = {.weights = &f->weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS, .timeout = 5, .threads = 1};
-  f->pid = fork();
-  if (f->pid == 0) {
-    close(pair[0]);
-    _exit(node_run(&setup, 0, pair[1], (int[]){-1}));
-  }
-  close(pair[1]);
-  f->control = pair[0];
-  assert_true(receive(f, &header, payload));
-  assert_int_equal(header.kind, WIRE_HELLO);
+  NodeSetup setup = {
+      .weights = &f->base.weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS, .timeout = 5, .threads = 1};
+  lone_node_start(&f->node, &setup);
 }
 
-/* The process must end by itself within the time limit of the test. */
 static void close_fixture(Fixture *f) {
-  char command[128];
-  int ended;
-  close(f->control);
-  assert_int_equal(waitpid(f->pid, &ended, 0), f->pid);
-  assert_true(WIFEXITED(ended));
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
+  lone_node_end(&f->node);
+  sample_fixture_close(&f->base);
 }
 
 /* A message of `bytes` of payload, of which at most MOST are sent. */
@@ -92,7 +48,7 @@ static void send_message(const Fixture *f, WireHeader header, const uint8_t *pay
   header.sender = WIRE_LEADER;
   wire_pack(&header, message);
   memcpy(message + WIRE_HEADER, payload, bytes);
-  (void)!write(f->control, message, WIRE_HEADER + bytes); /* it may have left: seen by what follows */
+  (void)!write(f->node.control, message, WIRE_HEADER + bytes); /* it may have left: seen by what follows */
 }
 
 static void put_ids(uint8_t *at, const int32_t *ids, int count) { request_pack_ids(ids, count, at); }
@@ -207,9 +163,7 @@ static void a_leader_that_breaks_the_protocol_is_left(void **state) {
     const uint8_t payload[MOST] = {0};
     open_fixture(&f);
     send_message(&f, faults[i], payload);
-    struct pollfd waiting = {.fd = f.control, .events = POLLIN};
-    assert_int_equal(poll(&waiting, 1, 20000), 1);
-    if (read(f.control, &end, 1) > 0) fail_msg("fault %d was answered", (int)i);
+    if (lone_node_read(&f.node, &end, 1)) fail_msg("fault %d was answered", (int)i);
     close_fixture(&f);
   }
 }

@@ -280,6 +280,9 @@ expect "resume of nothing" 1 --resume none; err "none"
 expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
 expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
 cp -r run broken; head -c 3000 run/training/state.safetensors >broken/training/state.safetensors
+cp -r run narrow
+expect "and its export in 16 bits" 0 --resume narrow --dtype f16 -q
+[ $(($(stat -c %s narrow/model.safetensors) * 10)) -lt $(($(stat -c %s run/model.safetensors) * 6)) ] || report "its weights are as large as before"
 expect "resume of a cut state" 1 --resume broken --max-steps 6; err "broken/training/state.safetensors"
 same run/model.safetensors broken/model.safetensors
 

@@ -24,7 +24,7 @@ picture_training=(--model vit-cifar --init "$pictures_from" --dataset cifar100-s
   --kmeans-samples 8192 --kmeans-iterations 6 --log-every 8 --eval-every 1000 --out "$out")
 text_training=(--model "$text_from" --dataset text:datasets/enwiki-sample --context 256
   --groups 8 --devices "$nodes" --max-steps 24 --batch 8 --learning-rate 3e-4 --warmup 4
-  --kmeans-samples 8192 --kmeans-iterations 6 --log-every 8 --eval-every 1000 --out "$text_out")
+  --kmeans-samples 8192 --kmeans-iterations 6 --eval-samples 16 --log-every 8 --eval-every 1000 --out "$text_out")
 prompt="The history of the city began"
 
 step="the preparation"

@@ -231,7 +231,7 @@ check-includes:
 
 # ---- Use -------------------------------------------------------------------------------------------------------------------------
 
-## demo: build, fine-tune a small model on the bundled pictures, run it on four processes
+## demo: build, fine-tune small models on bundled pictures and texts, run them on four processes
 .PHONY: demo
 demo: all
 	@BUILD=$(BUILD) tools/demo.sh

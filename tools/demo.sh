@@ -1,22 +1,31 @@
 #!/bin/bash
 # The whole path in about a minute: fine-tunes the bundled vit-cifar for four devices on the bundled pictures, classifies eight pictures on
-# four processes, and proves that the processes compute what training emulated. `make demo` builds first and calls this.
-#   tools/demo.sh [CHECKPOINT]     start from CHECKPOINT (a directory) instead of checkpoints/vit-cifar
-# BUILD names the build folder (build). The result lies in runs/demo; what an earlier demo left there is replaced. Needs no network.
+# four processes, and proves that the processes compute what training emulated; then the same with the bundled gpt2-mini, which goes on
+# from the beginning of a sentence. `make demo` builds first and calls this.
+#   tools/demo.sh [VIT [GPT2]]     start from these checkpoints (directories) instead of checkpoints/vit-cifar and checkpoints/gpt2-mini
+# BUILD names the build folder (build). The results lie in runs/demo and runs/demo-text; what an earlier demo left there is replaced. Needs
+# no network.
 set -Eeuo pipefail
-start=${1:+$(realpath -m "$1")}
-start=${start:-checkpoints/vit-cifar}
+pictures_from=${1:+$(realpath -m "$1")}
+pictures_from=${pictures_from:-checkpoints/vit-cifar}
+text_from=${2:+$(realpath -m "$2")}
+text_from=${text_from:-checkpoints/gpt2-mini}
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${BUILD:-build}")
 out=runs/demo
+text_out=runs/demo-text
 nodes=4
 
 # Small numbers: this only shows the way; docs/results has what an hour of fine-tuning gives. On a busy or slow machine training is
 # interrupted after seconds_most, as Ctrl-C would, and leaves its checkpoint all the same.
-seconds_most=75
-training=(--model vit-cifar --init "$start" --dataset cifar100-sample --data-dir datasets
+seconds_most=60
+picture_training=(--model vit-cifar --init "$pictures_from" --dataset cifar100-sample --data-dir datasets
   --groups 8 --devices "$nodes" --max-steps 48 --batch 64 --learning-rate 2e-4 --warmup 8
   --kmeans-samples 8192 --kmeans-iterations 6 --log-every 8 --eval-every 1000 --out "$out")
+text_training=(--model "$text_from" --dataset text:datasets/enwiki-sample --context 256
+  --groups 8 --devices "$nodes" --max-steps 24 --batch 8 --learning-rate 3e-4 --warmup 4
+  --kmeans-samples 8192 --kmeans-iterations 6 --eval-samples 16 --log-every 8 --eval-every 1000 --out "$text_out")
+prompt="The history of the city began"
 
 step="the preparation"
 fail() { echo "demo: $*" >&2; exit 1; }
@@ -26,7 +35,9 @@ heading() { # TEXT COMMAND...
   step=$1
   printf '\n==== %s\n' "$1"
   shift
-  printf '$ %s\n\n' "$*"
+  printf '$'
+  printf ' %q' "$@"
+  printf '\n\n'
 }
 
 run() { # TEXT PROGRAM ARGUMENTS...
@@ -36,11 +47,12 @@ run() { # TEXT PROGRAM ARGUMENTS...
   "$build/bin/$program" "$@"
 }
 
-train() { # TEXT
-  local status=0
-  heading "$1" astra-train "${training[@]}"
-  timeout --foreground --signal=INT --kill-after=30 "$seconds_most" "$build/bin/astra-train" "${training[@]}" || status=$?
-  if [ $status -eq 124 ] && [ -f "$out/training/state.safetensors" ]; then
+train() { # TEXT OUT OPTIONS...
+  local status=0 text=$1 made=$2
+  shift 2
+  heading "$text" astra-train "$@"
+  timeout --foreground --signal=INT --kill-after=30 "$seconds_most" "$build/bin/astra-train" "$@" || status=$?
+  if [ $status -eq 124 ] && [ -f "$made/training/state.safetensors" ]; then
     echo "demo: this machine is busy or slow: training was stopped after $seconds_most s, and what it has learnt is used"
   elif [ $status -eq 124 ]; then
     fail "training had not begun after $seconds_most s: this machine is too busy"
@@ -52,15 +64,19 @@ train() { # TEXT
 for program in astra-train astra-infer; do
   [ -x "$build/bin/$program" ] || fail "$build/bin/$program is not there; \`make demo\` builds it first"
 done
-[ -f "$start/model.safetensors" ] || fail "$start holds no model.safetensors: give a vit-cifar checkpoint as the argument"
+[ -f "$pictures_from/model.safetensors" ] || fail "$pictures_from holds no model.safetensors: give a vit-cifar checkpoint as the argument"
+[ -f "$text_from/model.safetensors" ] || fail "$text_from holds no model.safetensors: give a gpt2-mini checkpoint as the second argument"
 pictures=(datasets/pictures/*.png)
 [ -f "${pictures[0]}" ] || fail "there are no pictures in datasets/pictures"
 
 began=$SECONDS
-rm -rf "$out"
-train "1. Fine-tune for $nodes devices that exchange codes of 10 bits x 8 groups a token and block"
+rm -rf "$out" "$text_out"
+train "1. Fine-tune for $nodes devices that exchange codes of 10 bits x 8 groups a token and block" "$out" "${picture_training[@]}"
 run "2. Classify ${#pictures[@]} pictures on $nodes processes" astra-infer --nodes "$nodes" --checkpoint "$out" "${pictures[@]}"
 run "3. Prove that the processes compute what training emulated" astra-infer selftest --checkpoint "$out"
+train "4. The same with a language model" "$text_out" "${text_training[@]}"
+run "5. Go on from \"$prompt\" on $nodes processes" astra-infer --nodes "$nodes" --checkpoint "$text_out" \
+  --prompt "$prompt" --max-new-tokens 40 --echo --temperature 0.8 --top-k 40 --seed 1
 
 step="the list of files"
 list() { # FILE WHAT
@@ -71,6 +87,7 @@ list "$out/" "checkpoint: config.json, model.safetensors (weights, codebooks)"
 list "$out/selftest.safetensors" "sample pictures with codes and logits of the emulated devices"
 list "$out/curves.png" "loss, accuracy, codebook use over the steps"
 list "$out/metrics.csv" "the same as numbers"
+list "$text_out/" "checkpoint of the language model, with its tokenizer"
 for events in "$out"/events.out.tfevents.*; do list "$events" "the same for TensorBoard"; done
 list "$out/training/" "what astra-train --resume $out goes on from"
 printf '\nNext: astra-train --resume %s --max-steps 400, or astra-infer --help. Programs are in %s/bin.\n' "$out" "${BUILD:-build}"

@@ -5,7 +5,6 @@
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
-#include <stdlib.h>
 #include <sys/resource.h>
 
 static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--groups G] [options]";
@@ -52,16 +51,9 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]
 
 static Status parse(StepCommand *command, int argc, char **argv) {
   Option options[STEP_OPTIONS_MOST];
-  const char **positional = calloc((size_t)argc, sizeof *positional);
-  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  int count = 0;
   step_options(command, options);
-  Status status = options_parse(options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
-  free(positional);
-  if (status == STATUS_OK && command->shared.train.model == NULL)
-    status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-  return status;
+  TRY(cli_parse(options, argc, argv));
+  return train_options_need_model(&command->shared.train);
 }
 
 /* ---------------------------------------------------------------- the run */

@@ -104,31 +104,12 @@ static bool helped(Kmeans *kmeans, const Usage *usage, int argc, char **argv) {
 }
 
 static Status parse(Kmeans *kmeans, int argc, char **argv) {
-  const char **positional = calloc((size_t)argc, sizeof *positional);
-  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  int count = 0;
-  Status status = options_parse(kmeans->options, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
-  free(positional);
+  Status status = cli_parse(kmeans->options, argc, argv);
   log_quiet(kmeans->shared.train.quiet);
   return status;
 }
 
-static Status model_missing(void) {
-  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-}
-
 /* ---------------------------------------------------------------- init */
-
-static const char *default_out(const TrainOptions *train) {
-  static char path[512];
-  int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "codebooks-%s-%s-g%lld", train->model, train->dataset ? train->dataset : "cifar100",
-           (long long)train->groups);
-  for (char *c = path + at; *c; c++)
-    if (*c == '/' || *c == ':') *c = '-';
-  return path;
-}
 
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
@@ -170,9 +151,9 @@ static Status run_init(int argc, char **argv) {
   if (helped(&kmeans, &INIT, argc, argv)) return STATUS_OK;
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
-  if (train->model == NULL) return model_missing();
+  TRY(train_options_need_model(train));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
-  if (train->out == NULL) train->out = default_out(train);
+  if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
   return with_session(&kmeans, make_codebooks);
 }
 
@@ -195,7 +176,7 @@ static Status find_model(TrainOptions *train) {
   const char *weights = NULL;
   if (train->model == NULL) TRY(checkpoint_find_weights(train->codebooks, &weights));
   if (weights) train->model = train->codebooks;
-  return train->model ? STATUS_OK : model_missing();
+  return train_options_need_model(train);
 }
 
 static void take_codebooks(TrainOptions *train, const ModelConfig *config) {

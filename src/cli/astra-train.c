@@ -14,8 +14,6 @@
 #include "train/state.h"
 #include "train/trainer.h"
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
 static const char ABOUT[] =
@@ -26,17 +24,6 @@ static void help(FILE *stream) {
   Option table[TRAIN_OPTIONS_MOST];
   train_options_table(&command, table);
   options_help(table, USAGE, ABOUT, stream);
-}
-
-/* runs/vit-base-cifar100-g32; path characters in names become dashes. */
-static char *default_out(const TrainOptions *options) {
-  static char path[512];
-  int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "%s-%s-g%lld", options->model, options->dataset ? options->dataset : "cifar100",
-           (long long)options->groups);
-  for (char *c = path + at; *c; c++)
-    if (*c == '/' || *c == ':') *c = '-';
-  return path;
 }
 
 static void catch_signals(void) {
@@ -160,25 +147,18 @@ static Status check_use(const TrainCommand *command) {
 
 static Status parse(TrainCommand *command, int argc, char **argv) {
   Option table[TRAIN_OPTIONS_MOST];
-  const char **positional = calloc((size_t)argc, sizeof *positional);
-  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  int count = 0;
   train_options_table(command, table);
-  Status status = options_parse(table, argc, argv, positional, &count);
-  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
-  free(positional);
-  if (status == STATUS_OK && command->resume != NULL) status = train_options_resume(command, table, argc, argv);
-  if (status == STATUS_OK && command->train.model == NULL)
-    status = status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-  if (status == STATUS_OK) status = check_use(command);
-  if (status == STATUS_OK) status = train_options_inherit(command, table);
-  return status;
+  TRY(cli_parse(table, argc, argv));
+  if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
+  TRY(train_options_need_model(&command->train));
+  TRY(check_use(command));
+  return train_options_inherit(command, table);
 }
 
 static Status run(int argc, char **argv) {
   TrainCommand command;
   TRY(parse(&command, argc, argv));
-  if (command.train.out == NULL) command.train.out = default_out(&command.train);
+  if (command.train.out == NULL) command.train.out = train_options_usual_out(&command.train, "");
   log_quiet(command.train.quiet);
   TRY(threads_start((int)command.train.threads));
   Status status = run_session(&command, argc, argv);

@@ -2,6 +2,7 @@
  * option but those two; each program has its own table. */
 #include "cli/cli.h"
 #include "base/log.h"
+#include <stdlib.h>
 #include <string.h>
 
 static const char *cli_program; /* NULL in a main that does not go through cli_run */
@@ -17,6 +18,16 @@ int cli_finish(Status status) {
 }
 
 bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }
+
+Status cli_parse(Option *options, int argc, char **argv) {
+  const char **positional = calloc((size_t)argc, sizeof *positional);
+  if (positional == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  int count = 0;
+  Status status = options_parse(options, argc, argv, positional, &count);
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
+  free(positional);
+  return status;
+}
 
 void cli_commands_help(const CliCommand *commands, FILE *stream) {
   for (; commands->name; commands++) fprintf(stream, "  %-10s %s\n", commands->name, commands->about);

@@ -19,6 +19,9 @@ int cli_finish(Status status);
 /* -h or --help stands where an option may stand (options_asked). */
 bool cli_help_wanted(Option *options, int argc, char **argv);
 
+/* options_parse for a command line of options alone: BAD_USAGE where anything else stands in it. */
+Status cli_parse(Option *options, int argc, char **argv);
+
 /* A subcommand ("astra-data get"): run gets argv with argv[0] being the subcommand's name. */
 typedef struct CliCommand {
   const char *name;

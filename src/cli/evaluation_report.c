@@ -1,8 +1,8 @@
 /* Figures of an evaluation: see evaluation_report.h. */
 #include "cli/evaluation_report.h"
+#include "nn/json_build.h"
 #include "train/perplexity.h"
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,8 +46,6 @@ Status evaluation_report_text(const Session *session, const TrainResult *result)
 
 /* ---------------------------------------------------------------- for programs */
 
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 /* For each measure of the task "NAME_plain" and "NAME", on the devices. */
 static void add_measures(const Session *session, const Validation *best, const Validation *alone, json_t *object) {
   double devices[TASK_MEASURES], plain[TASK_MEASURES];
@@ -56,8 +54,8 @@ static void add_measures(const Session *session, const Validation *best, const V
   session->task->measure(&alone->score, plain);
   for (int m = 0; session->task->measures[m] != NULL; m++) {
     snprintf(name, sizeof name, "%s_plain", session->task->measures[m]);
-    json_object_set_new(object, name, number(plain[m]));
-    json_object_set_new(object, session->task->measures[m], number(devices[m]));
+    json_object_set_new(object, name, json_build_number(plain[m]));
+    json_object_set_new(object, session->task->measures[m], json_build_number(devices[m]));
   }
 }
 
@@ -66,12 +64,12 @@ static Status add_convention(const Session *session, const Validation *best, con
   Perplexity devices, plain;
   TRY(perplexity_of(session, &best->score, convention(session), &devices));
   TRY(perplexity_of(session, &alone->score, convention(session), &plain));
-  json_object_set_new(object, "perplexity_plain", number(plain.value));
-  json_object_set_new(object, "perplexity", number(devices.value));
+  json_object_set_new(object, "perplexity_plain", json_build_number(plain.value));
+  json_object_set_new(object, "perplexity", json_build_number(devices.value));
   json_object_set_new(object, "convention", json_string(perplexity_name(convention(session))));
   json_object_set_new(object, "divided_by", json_string(perplexity_counts(convention(session))));
-  json_object_set_new(object, "nats_plain", number(plain.nats));
-  json_object_set_new(object, "nats", number(devices.nats));
+  json_object_set_new(object, "nats_plain", json_build_number(plain.nats));
+  json_object_set_new(object, "nats", json_build_number(devices.nats));
   json_object_set_new(object, "units", json_integer((json_int_t)plain.units));
   json_object_set_new(object, "context", json_integer((json_int_t)session->tokens));
   json_object_set_new(object, "stride", json_integer(stride(session)));

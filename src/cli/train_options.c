@@ -112,6 +112,21 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
   return count;
 }
 
+Status train_options_need_model(const TrainOptions *options) {
+  if (options->model != NULL) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+}
+
+const char *train_options_usual_out(const TrainOptions *options, const char *prefix) {
+  static char path[512];
+  int at = snprintf(path, sizeof path, "runs/");
+  snprintf(path + at, sizeof path - (size_t)at, "%s%s-%s-g%lld", prefix, options->model, options->dataset ? options->dataset : "cifar100",
+           (long long)options->groups);
+  for (char *c = path + at; *c; c++)
+    if (*c == '/' || *c == ':') *c = '-';
+  return path;
+}
+
 /* ---------------------------------------------------------------- inheriting */
 
 static bool given(const Option *table, const char *name) { return options_find(table, name)->given; }

@@ -21,6 +21,12 @@ Status train_options_inherit(TrainCommand *command, const Option *table);
 /* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
 size_t train_options_select(const Option *table, const char *const *names, Option *to);
 
+/* BAD_USAGE, naming the presets, without --model. */
+Status train_options_need_model(const TrainOptions *options);
+
+/* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
+const char *train_options_usual_out(const TrainOptions *options, const char *prefix);
+
 /* Remembers the options given on this command line in DIRECTORY/training/options.txt, one to a line. */
 Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads);
 

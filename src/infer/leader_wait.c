@@ -103,8 +103,8 @@ Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived) {
   patience_start(&patience, most + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
-    Status status = links_step(leader->links, leader->nodes, slice(leader, &patience));
-    if (status == STATUS_OK && leader->complainer >= 0) status = STATUS_PEER;
+    /* A complaint counts once there is nothing else: what came before it, in the same step perhaps, is taken first. */
+    Status status = leader->complainer >= 0 ? STATUS_PEER : links_step(leader->links, leader->nodes, slice(leader, &patience));
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
     note_sent(leader);
     TRY(check_time(leader));

@@ -1,6 +1,7 @@
 /* Requests of one node. Channels between nodes are network.c's; what is agreed on before is device_session.c's.
  * Two requests can be in its memory at once: the one that is computed and the next one, which the leader sends ahead. */
 #include "infer/node.h"
+#include "autograd/tape_segment.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "infer/node_parts.h"
@@ -107,6 +108,7 @@ static Status begin(Node *node, const NodeRequest *request) {
   node->network.statistics = (NodeStatistics){0};
   tape_clear(node->tape);
   arena_watch(node->arena);
+  arena_watch(node->block_arena);
   if (!node->networked) return STATUS_OK;
   NetworkRequest network = {.number = request->number,
                             .batch = request->request.batch,
@@ -218,11 +220,13 @@ static Status allocate(Node *node) {
   node->most = request_share(&node->layout);
   if (setup->split) node->most = (RequestShare){.sent_rows = setup->tokens_most, .last = true};
   size_t payload = request_most_bytes(setup, &node->most), result = WIRE_HEADER + request_most_answer_bytes(setup, &node->most);
-  bool memory = (node->arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
+  bool memory =
+      (node->arena = arena_new(arena_bytes)) && (node->block_arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
   node->message_bytes = 2 * (payload + result);
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_most);
   tape_record(node->tape, false);
+  tape_segment_use(node->tape, node->block_arena);
   return STATUS_OK;
 }
 
@@ -269,6 +273,7 @@ void node_free(Node *node) {
   if (node->networked) network_release(&node->network);
   tape_free(node->tape);
   arena_free(node->arena);
+  arena_free(node->block_arena);
   layout_release(&node->layout);
   node_text_release(node);
   for (int i = 0; i < 2; i++) {

@@ -34,7 +34,7 @@ struct Node {
   Exchange pulse; /* tells the leader that a node by itself gets on with a long text */
   Link *control;
   bool cancelled;
-  Arena *arena;
+  Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */
   Tape *tape;
   NodeRequest requests[2];
   uint32_t announced, answered; /* numbers of the last request that began to arrive, and that was answered */

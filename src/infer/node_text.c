@@ -221,8 +221,8 @@ static size_t buffer_bytes(const Node *node) {
   const KvCacheSetup *cache = &node->text.cache.setup;
   size_t most = (size_t)cache->most, unpacked = (size_t)(cache->sites * cache->groups) * most * sizeof(int32_t),
          marks = (size_t)cache->blocks * most + most * sizeof(int32_t); /* which are lost; positions */
-  return arena_watched(node->arena) + sampler_bytes(&node->text.sampler) + unpacked + marks + network_bytes(&node->network) +
-         node->message_bytes;
+  return arena_watched(node->arena) + arena_watched(node->block_arena) + sampler_bytes(&node->text.sampler) + unpacked + marks +
+         network_bytes(&node->network) + node->message_bytes;
 }
 
 Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {

@@ -1,7 +1,7 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
 #include "data/bpe_utf8.h"
-#include <math.h>
+#include "nn/json_build.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,9 +131,6 @@ void report_generation(FILE *out, const Leader *leader, const Generation *g) {
 
 /* ---- JSON ---- */
 
-/* JSON has no infinity. */
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 /* Well-formed UTF-8: each byte that belongs to no character becomes U+FFFD. */
 static json_t *json_text(const char *text, size_t bytes) {
   char *clean = malloc(3 * bytes + 1), *out = clean;
@@ -173,7 +170,7 @@ json_t *report_pictures_json(const Weights *weights, const PictureResult *result
     json_t *top = json_array();
     for (int k = 0; results[i].read && k < results[i].count; k++)
       json_array_append_new(top, json_pack("{s:s, s:i, s:o}", "label", weights->config->labels[results[i].index[k]], "class",
-                                           (int)results[i].index[k], "probability", number(results[i].probability[k])));
+                                           (int)results[i].index[k], "probability", json_build_number(results[i].probability[k])));
     json_t *picture = json_pack("{s:s, s:o}", "file", results[i].path, "top", top);
     if (picture && !results[i].read) json_object_set_new(picture, "error", json_string(results[i].message));
     json_array_append_new(list, picture);
@@ -206,8 +203,8 @@ json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {
   return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:f, s:f, s:I, s:f, s:o}", "windows", (json_int_t)e->windows, "context",
                    (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats",
-                   number(e->score.loss), "perplexity", number(evaluate_text_perplexity(e)), "bits_per_byte",
-                   number(evaluate_text_bits_per_byte(e)), "bytes", (json_int_t)e->bytes, "accuracy",
+                   json_build_number(e->score.loss), "perplexity", json_build_number(evaluate_text_perplexity(e)), "bits_per_byte",
+                   json_build_number(evaluate_text_bits_per_byte(e)), "bytes", (json_int_t)e->bytes, "accuracy",
                    share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds, "tokens_per_second",
                    tokens_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "bytes_per_token_block_receiver",
                    report_token_bytes(leader, e->windows), "nodes", report_nodes_json(leader));
@@ -216,7 +213,7 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 json_t *report_selftest_json(const SelftestReport *r) {
   return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
                    (json_int_t)r->pictures, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
-                   "wrong", (json_int_t)r->wrong, "worst_logit_difference", number(r->worst_absolute), "worst_logit_of_allowed",
-                   number(r->worst_same), "worst_replayed_of_allowed", number(r->worst_replayed), "loss_of_allowed", number(r->worst_loss),
-                   "reason", r->reason);
+                   "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute), "worst_logit_of_allowed",
+                   json_build_number(r->worst_same), "worst_replayed_of_allowed", json_build_number(r->worst_replayed), "loss_of_allowed",
+                   json_build_number(r->worst_loss), "reason", r->reason);
 }

@@ -1,6 +1,7 @@
 /* See json_build.h. Text goes straight to the stream: json_dumps forgets some of its own failures to allocate. */
 #include "nn/json_build.h"
 #include "base/files.h"
+#include <math.h>
 #include <stdlib.h>
 
 static void settle(json_t **whole, int failed) {
@@ -12,6 +13,8 @@ static void settle(json_t **whole, int failed) {
 void json_build_put(json_t **object, const char *key, json_t *value) { settle(object, json_object_set_new(*object, key, value)); }
 
 void json_build_append(json_t **list, json_t *value) { settle(list, json_array_append_new(*list, value)); }
+
+json_t *json_build_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static Status no_memory(const char *directory, const char *name) {
   return status_set(STATUS_NO_MEMORY, "%s: no memory to write %s", directory, name);

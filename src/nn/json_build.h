@@ -9,6 +9,9 @@
 void json_build_put(json_t **object, const char *key, json_t *value);
 void json_build_append(json_t **list, json_t *value);
 
+/* Null for what is not finite, which JSON has no number for; NULL when out of memory. */
+json_t *json_build_number(double value);
+
 /* Writes the file DIRECTORY/name, in lines and with numbers to their last digit. root is taken; NULL is NO_MEMORY. */
 Status json_build_save(json_t *root, const char *directory, const char *name);
 

@@ -3,7 +3,7 @@
 #define NN_RECOMPUTE_H
 #include "nn/block.h"
 
-/* As block_forward; on a tape that uses segments, a block of a recorded pass is one. */
+/* As block_forward; on a tape that uses segments, a block is one. */
 Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
 
 #endif

@@ -1,6 +1,7 @@
 /* Memory of a node: see plan_node.h. The prompt is planned on a tape (everything allocated, nothing computed), so that its memory is what
  * the same code takes on a node. */
 #include "train/plan_node.h"
+#include "autograd/tape_segment.h"
 #include "nn/kv_cache.h"
 #include "vq/pack.h"
 #include <stdlib.h>
@@ -39,12 +40,17 @@ static Status plan_prompt(Model *model, Tape *tape, const TokenLayout *layout, d
 }
 
 static Status plan_on_tape(Model *model, const TokenLayout *layout, double *bytes) {
-  Arena *arena = arena_new(ARENA_BYTES);
-  if (arena == NULL) return status_set(STATUS_NO_MEMORY, "no memory to plan a node");
-  arena_small_pages(arena);
-  Tape *tape = tape_new(arena);
-  Status status = tape != NULL ? plan_prompt(model, tape, layout, bytes) : status_set(STATUS_NO_MEMORY, "no memory to plan a node");
+  Arena *arena = arena_new(ARENA_BYTES), *block_arena = arena_new(ARENA_BYTES);
+  Tape *tape = arena && block_arena ? tape_new(arena) : NULL;
+  Status status = status_set(STATUS_NO_MEMORY, "no memory to plan a node");
+  if (tape != NULL) {
+    arena_small_pages(arena);
+    arena_small_pages(block_arena);
+    tape_segment_use(tape, block_arena);
+    status = plan_prompt(model, tape, layout, bytes);
+  }
   tape_free(tape);
+  arena_free(block_arena);
   arena_free(arena);
   return status;
 }

@@ -146,11 +146,12 @@ static Status after_step(RunReport *run) {
   return status == STATUS_INTERRUPTED ? say_interrupted(session) : status;
 }
 
-/* A run that is resumed when there is nothing left to do still says how good it is. */
+/* A run that is resumed when there is nothing left to do still says how good it is, and is exported as it is now asked for (--dtype). */
 static Status evaluate_finished(RunReport *run) {
   Session *session = run->session;
   log_info("step %lld of %lld is done already: a larger --max-steps or --epochs would go on", (long long)session->step,
            (long long)session->total_steps);
+  TRY(trainer_save(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
   if (session_astra(session))
     TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &run->result->emulated));

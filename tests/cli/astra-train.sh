@@ -224,7 +224,7 @@ out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json
 last '"node":\{"tokens":1024,.*"work_bytes":[1-9][0-9.]+,"total_bytes":1[0-9.]{11,},.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'
 
-expect "no tokenizer" 1 --model gpt2-mini --init random --dataset text:text; err "no tokenizer beside gpt2-mini"; err "astra-data tokenizer"
+expect "no tokenizer" 1 --model gpt2 --init random --dataset text:text; err "no tokenizer beside gpt2"; err "astra-data tokenizer"
 expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
 expect "a text that is too short" 1 "${story[@]}" --eval-dataset text:table.tsv --context 512; err "--context 512"; err "shorten the context"
 expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--context 513"; err "at most 512 tokens"
@@ -280,6 +280,9 @@ expect "resume of nothing" 1 --resume none; err "none"
 expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
 expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
 cp -r run broken; head -c 3000 run/training/state.safetensors >broken/training/state.safetensors
+cp -r run narrow
+expect "and its export in 16 bits" 0 --resume narrow --dtype f16 -q
+[ $(($(stat -c %s narrow/model.safetensors) * 10)) -lt $(($(stat -c %s run/model.safetensors) * 6)) ] || report "its weights are as large as before"
 expect "resume of a cut state" 1 --resume broken --max-steps 6; err "broken/training/state.safetensors"
 same run/model.safetensors broken/model.safetensors
 

@@ -1,5 +1,6 @@
 /* Files: maps, whole reads, atomic writes, failing writes, directories, names. */
 #include "base/files.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -249,9 +250,7 @@ static int make_folder(void **state) {
 
 static int remove_folder(void **state) {
   (void)state;
-  char command[64];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
+  return remove_tree(folder);
 }
 
 int main(void) {

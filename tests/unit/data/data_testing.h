@@ -10,7 +10,7 @@
 
 #include "base/files.h"
 #include "data/image.h"
-#include <ftw.h>
+#include "unit/remove_tree.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +36,9 @@ static inline int testing_make_folder(void **state) {
   return mkdtemp(testing_folder) ? 0 : -1;
 }
 
-static inline int testing_remove_one(const char *path, const struct stat *file, int kind, struct FTW *walk) {
-  (void)file, (void)kind, (void)walk;
-  return remove(path);
-}
-
 static inline int testing_remove_folder(void **state) {
   (void)state;
-  return nftw(testing_folder, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  return remove_tree(testing_folder);
 }
 
 /* A path in the folder; valid until the fourth call after it. */

@@ -1,6 +1,7 @@
 /* Archives, good and hostile, made here entry by entry: what is unpacked, what is refused, and that a refusal leaves nothing behind. */
 #include "base/files.h"
 #include "data/download.h"
+#include "unit/remove_tree.h"
 #include <archive.h>
 #include <archive_entry.h>
 #include <cmocka.h>
@@ -39,10 +40,8 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-  char command[128];
   (void)state;
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
+  return remove_tree(folder);
 }
 
 static void write_entry(struct archive *archive, const Entry *item, size_t size) {

@@ -3,52 +3,31 @@
 #include "base/clock.h"
 #include "infer/leader.h"
 #include "infer/network.h"
-#include "sample_cluster.h"
+#include "sample_fixture.h"
 #include "unit/count_allocations.h"
-#include <errno.h>
 #include <math.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { GROUPS = 4, ENTRIES = 50, BLOCKS = 3, TOKENS = 16, CLASSES = 7, BATCH = 5 };
 
 /* ---- a checkpoint in a temporary directory ---- */
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
   float pixels[BATCH * 3 * 16 * 16];
 } Fixture;
 
 static void open_fixture(Fixture *f, int groups, ClassToken class_token) {
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-cluster-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, "tiny", groups, ENTRIES, 4, class_token), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
-  sample_pixels(&config, 5, BATCH, f->pixels);
-  config_release(&config);
+  sample_fixture_open(&f->base, &config);
+  sample_pixels(&f->base.sample.config, 5, BATCH, f->pixels);
 }
 
-static void close_fixture(Fixture *f) {
-  char command[128];
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
-}
-
-static void assert_no_children(void) {
-  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-  assert_int_equal(errno, ECHILD);
-}
+static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
 static void compare(const Fixture *f, const Partition *p, const LeaderAnswer *answer, int64_t first) {
   SampleAnswer expected;
-  SampleCluster *sample = (SampleCluster *)&f->sample;
+  SampleCluster *sample = (SampleCluster *)&f->base.sample;
   int64_t batch = answer->batch;
   assert_int_equal(sample_answer(sample, p->nodes, p->counts, p->order, f->pixels + first * 3 * 16 * 16, batch, &expected), STATUS_OK);
   if (answer->codes) assert_memory_equal(answer->codes, expected.codes, (size_t)(BLOCKS * batch * TOKENS * GROUPS) * sizeof(int32_t));
@@ -66,7 +45,7 @@ static void compare(const Fixture *f, const Partition *p, const LeaderAnswer *an
 static Leader *start(const Fixture *f, const Partition *p, bool codes, double timeout) {
   LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
   Leader *leader;
-  if (leader_start(&leader, &f->weights, p, &options) != STATUS_OK) fail_msg("%s", status_message());
+  if (leader_start(&leader, &f->base.weights, p, &options) != STATUS_OK) fail_msg("%s", status_message());
   return leader;
 }
 
@@ -80,7 +59,7 @@ static void run_and_compare(const Fixture *f, const Partition *p) {
     compare(f, p, &answer, 0);
   }
   leader_stop(leader);
-  assert_no_children();
+  sample_fixture_no_children();
 }
 
 static void four_processes_equal_the_emulation(void **state) {
@@ -144,10 +123,10 @@ static void a_plain_model_does_not_run_on_more(void **state) {
   LeaderOptions options = {.batch_most = 1, .timeout = 1, .threads = 1};
   open_fixture(&f, 0, CLASS_DISTRIBUTED);
   assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
-  assert_int_equal(leader_start(&leader, &f.weights, &p, &options), STATUS_BAD_VALUE);
+  assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "--nodes 1"));
   assert_null(leader);
-  assert_no_children();
+  sample_fixture_no_children();
   partition_release(&p);
   close_fixture(&f);
 }
@@ -266,7 +245,7 @@ static void fail_a_node(int node, int signal_number, double timeout, Status expe
   snprintf(message, sizeof message, "%s", status_message());
   assert_true(clock_now() - begin < timeout + 10);
   leader_stop(leader);
-  assert_no_children();
+  sample_fixture_no_children();
   assert_true(status == expected || status == STATUS_PEER);
   snprintf(who, sizeof who, "node %d", node);
   if (!strstr(message, who) || !strstr(message, how)) fail_msg("'%s' does not name '%s' and '%s'", message, who, how);
@@ -300,7 +279,7 @@ static void a_node_that_hangs_alone_is_named(void **state) {
   assert_int_equal(leader_collect(leader, &answer), STATUS_TIMEOUT);
   assert_non_null(strstr(status_message(), "node 0 (pid "));
   leader_stop(leader);
-  assert_no_children();
+  sample_fixture_no_children();
   partition_release(&p);
   close_fixture(&f);
 }
@@ -315,7 +294,7 @@ static void a_stop_flag_interrupts(void **state) {
   Leader *leader;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
   assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
-  assert_int_equal(leader_start(&leader, &f.weights, &p, &options), STATUS_OK);
+  assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_OK);
   kill(leader_pid(leader, 1), SIGSTOP);
   assert_int_equal(leader_submit(leader, f.pixels, 1), STATUS_OK);
   stop = SIGINT;
@@ -323,7 +302,7 @@ static void a_stop_flag_interrupts(void **state) {
   assert_int_equal(leader_collect(leader, &answer), STATUS_INTERRUPTED);
   leader_stop(leader);
   assert_true(clock_now() - begin < 10);
-  assert_no_children();
+  sample_fixture_no_children();
   partition_release(&p);
   close_fixture(&f);
 }

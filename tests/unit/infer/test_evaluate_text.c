@@ -1,20 +1,14 @@
 /* Perplexity through real processes: the sum of what an emulation of the same devices finds in each window by itself, whatever the batch;
  * and of a model that knows its text by heart. */
 #include "infer/evaluate_text.h"
+#include "sample_fixture.h"
 #include "sample_text.h"
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { CONTEXT = 16, TOKENS = 100 };
 static const char stories[] = "tests/golden/stories260K";
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
   TokenSplit split;
   Vocabulary vocabulary;
   TokenCache *cache;
@@ -34,35 +28,26 @@ static int32_t space_piece(const Tokenizer *tokenizer) {
 
 static void open_fixture(Fixture *f) {
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-evaluate-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, "tiny-gpt2", 4, 50, 4, CLASS_NONE), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
-  assert_int_equal(vocabulary_open(&f->vocabulary, stories, &config), STATUS_OK);
-  sample_ids(&config, 8, TOKENS, f->ids);
+  sample_fixture_open(&f->base, &config);
+  assert_int_equal(vocabulary_open(&f->vocabulary, stories, &f->base.sample.config), STATUS_OK);
+  sample_ids(&f->base.sample.config, 8, TOKENS, f->ids);
   f->ids[40] = 1; /* a document begins, with the space that this vocabulary puts in front */
   f->ids[41] = space_piece(f->vocabulary.tokenizer);
-  assert_int_equal(token_cache_of(&f->cache, f->ids, TOKENS, config.vocabulary), STATUS_OK);
-  config_release(&config);
+  assert_int_equal(token_cache_of(&f->cache, f->ids, TOKENS, f->base.sample.config.vocabulary), STATUS_OK);
 }
 
 static void close_fixture(Fixture *f) {
-  char command[128];
   token_cache_close(f->cache);
   vocabulary_close(&f->vocabulary);
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
+  sample_fixture_close(&f->base);
 }
 
 static Leader *start(Fixture *f, int nodes, int64_t batch) {
   LeaderOptions options = {.batch_most = batch, .tokens_most = CONTEXT, .timeout = 20, .threads = 1};
   Leader *leader;
   assert_int_equal(token_split_init(&f->split, nodes, NULL), STATUS_OK);
-  if (leader_start_text(&leader, &f->weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
+  if (leader_start_text(&leader, &f->base.weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
   return leader;
 }
 
@@ -80,7 +65,7 @@ static double emulate(Fixture *f, int nodes, int64_t stride, int64_t *counted) {
       labels[i] = next < TOKENS && next >= known ? f->ids[next] : -1;
       if (begin + i < TOKENS - 1) ids[i] = f->ids[begin + i];
     }
-    assert_int_equal(sample_text(&f->sample, nodes, counts, ids, labels, 1, CONTEXT, &text), STATUS_OK);
+    assert_int_equal(sample_text(&f->base.sample, nodes, counts, ids, labels, 1, CONTEXT, &text), STATUS_OK);
     loss += text.loss;
     *counted += text.counted;
     sample_text_release(&text);

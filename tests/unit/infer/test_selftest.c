@@ -1,17 +1,15 @@
 /* The self-test passes where it should, takes ties for ties, and fails on everything else that differs; of pictures and of texts. */
 #include "infer/selftest.h"
 #include "nn/safetensors.h"
+#include "sample_fixture.h"
 #include "sample_text.h"
-#include <cmocka.h>
-#include <unistd.h>
 
 enum { GROUPS = 4, ENTRIES = 50, PICTURES = 16, TWINS = 10, TEXTS = 12, TOKENS = 20, SENT = 15 };
 static int32_t twin_of(int32_t code) { return ENTRIES - 1 - code; }
 
 typedef struct Fixture {
-  char directory[64], path[96];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
+  char path[96];
 } Fixture;
 
 /* The last codewords of every group are almost the first ones, mirrored: distances to twins differ by less than the tolerance of a tie, but
@@ -31,33 +29,23 @@ static void make_near_ties(SampleCluster *sample) {
 static void open_kind(Fixture *f, const char *preset) {
   bool pictures = strcmp(preset, "tiny") == 0;
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-selftest-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
-  snprintf(f->path, sizeof f->path, "%s/%s", f->directory, SELFTEST_FILE);
   assert_int_equal(sample_config(&config, preset, GROUPS, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  make_near_ties(&f->sample);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(pictures ? sample_save_selftest(&f->sample, f->directory, PICTURES)
-                            : sample_save_text_selftest(&f->sample, f->directory, TEXTS, TOKENS),
+  sample_fixture_make(&f->base, &config);
+  make_near_ties(&f->base.sample);
+  sample_fixture_save(&f->base);
+  assert_int_equal(pictures ? sample_save_selftest(&f->base.sample, f->base.directory, PICTURES)
+                            : sample_save_text_selftest(&f->base.sample, f->base.directory, TEXTS, TOKENS),
                    STATUS_OK);
-  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
-  config_release(&config);
+  snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, SELFTEST_FILE);
 }
 
 static void open_fixture(Fixture *f) { open_kind(f, "tiny"); }
 
-static void close_fixture(Fixture *f) {
-  char command[128];
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
-}
+static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
 static Status run(const Fixture *f, SelftestReport *report) {
   LeaderOptions options = {.timeout = 20, .threads = 1};
-  return selftest_run(&f->weights, f->directory, NULL, &options, report);
+  return selftest_run(&f->base.weights, f->base.directory, NULL, &options, report);
 }
 
 /* Changes one number of a tensor in the file; numbers are 4 bytes. */
@@ -198,7 +186,7 @@ static void broken_files_are_refused(void **state) {
   assert_true(replace_code(&f, "codes.astra.layers.0.x", -1, ENTRIES)); /* no such codeword */
   assert_int_equal(run(&f, &report), STATUS_BAD_FILE);
   assert_non_null(strstr(status_message(), "codes.astra.layers.0.x"));
-  assert_int_equal(sample_save_selftest(&f.sample, f.directory, 1), STATUS_OK);
+  assert_int_equal(sample_save_selftest(&f.base.sample, f.base.directory, 1), STATUS_OK);
   assert_true(replace_code(&f, "device_of", -1, 1000));
   assert_int_equal(run(&f, &report), STATUS_BAD_VALUE);
   float pixels[3 * 16 * 16] = {0};

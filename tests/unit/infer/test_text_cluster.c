@@ -2,10 +2,9 @@
  * bit; codes to the nodes behind alone, counted to the byte; weights in memory once; every way for a node to fail. */
 #include "base/clock.h"
 #include "infer/leader_text.h"
+#include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/count_allocations.h"
-#include <errno.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { GROUPS = 4, ENTRIES = 50, BLOCKS = 3, VOCABULARY = 512, CONTEXT = 48, BATCH = 3, CODE_BYTES = 3 /* 4 groups of 6 bits */ };
@@ -14,52 +13,34 @@ static const double CLOSE = 1e-5;
 /* ---- a checkpoint in a temporary directory ---- */
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
   TokenSplit split;
   int32_t ids[BATCH * CONTEXT], labels[BATCH * CONTEXT];
 } Fixture;
 
 static void open_fixture(Fixture *f, const char *preset, int groups, Site site) {
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-text-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_NONE), STATUS_OK);
   config.astra.site = site;
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
-  sample_ids(&config, 5, BATCH * CONTEXT, f->ids);
-  sample_ids(&config, 6, BATCH * CONTEXT, f->labels);
+  sample_fixture_open(&f->base, &config);
+  sample_ids(&f->base.sample.config, 5, BATCH * CONTEXT, f->ids);
+  sample_ids(&f->base.sample.config, 6, BATCH * CONTEXT, f->labels);
   for (int i = 0; i < BATCH * CONTEXT; i += 5) f->labels[i] = -1;
-  config_release(&config);
 }
 
-static void close_fixture(Fixture *f) {
-  char command[128];
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
-}
-
-static void assert_no_children(void) {
-  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-  assert_int_equal(errno, ECHILD);
-}
+static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
 static Leader *start(Fixture *f, int nodes, const char *list, bool codes, double timeout) {
   LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
   Leader *leader;
   assert_int_equal(token_split_init(&f->split, nodes, list), STATUS_OK);
-  if (leader_start_text(&leader, &f->weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
+  if (leader_start_text(&leader, &f->base.weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
   return leader;
 }
 
 static void stop(Leader *leader) {
   leader_stop(leader);
-  assert_no_children();
+  sample_fixture_no_children();
 }
 
 /* Each kind of model at each site. */
@@ -88,7 +69,7 @@ static void assert_close(const real *actual, const real *expected, int64_t count
 
 /* The last node sends no codes: nobody comes behind it. */
 static void assert_same_codes(const Fixture *f, const LeaderAnswer *answer, const SampleText *expected, int64_t sent) {
-  int sets = BLOCKS * config_sites(f->weights.config);
+  int sets = BLOCKS * config_sites(f->base.weights.config);
   for (int64_t i = 0; i < sets * answer->batch * answer->tokens * GROUPS; i++) {
     int64_t token = i / GROUPS % answer->tokens;
     assert_int_equal(answer->codes[i], token < sent ? expected->answer.codes[i] : -1);
@@ -102,7 +83,7 @@ static void compare_last(Fixture *f, Leader *leader, int64_t batch, int64_t toke
   int nodes = token_split_counts(&f->split, tokens, counts);
   assert_int_equal(leader_text_last(leader, f->ids, batch, tokens), STATUS_OK);
   if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
-  assert_int_equal(sample_text(&f->sample, nodes, counts, f->ids, NULL, batch, tokens, &expected), STATUS_OK);
+  assert_int_equal(sample_text(&f->base.sample, nodes, counts, f->ids, NULL, batch, tokens, &expected), STATUS_OK);
   assert_close(answer.logits, expected.answer.logits, batch * VOCABULARY);
   if (answer.codes) assert_same_codes(f, &answer, &expected, tokens - counts[nodes - 1]);
   sample_text_release(&expected);
@@ -132,7 +113,7 @@ static void compare_scores(Fixture *f) {
     int nodes = token_split_counts(&f->split, tokens, counts);
     assert_int_equal(leader_text_score(leader, f->ids, f->labels, BATCH, tokens), STATUS_OK);
     if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
-    assert_int_equal(sample_text(&f->sample, nodes, counts, f->ids, f->labels, BATCH, tokens, &expected), STATUS_OK);
+    assert_int_equal(sample_text(&f->base.sample, nodes, counts, f->ids, f->labels, BATCH, tokens, &expected), STATUS_OK);
     assert_int_equal(answer.score.counted, expected.counted);
     assert_int_equal(answer.score.correct, expected.correct);
     assert_true(fabs(answer.score.loss - expected.loss) <= CLOSE * (double)expected.counted);
@@ -169,7 +150,7 @@ static void compare_prompt(Fixture *f, Leader *leader, int64_t prompt, int64_t m
   int64_t counts[SAMPLE_NODES], made = prompt + most <= CONTEXT + 1 ? most : CONTEXT + 1 - prompt;
   int nodes = token_split_counts(&f->split, prompt, counts);
   memcpy(expected, f->ids, (size_t)prompt * sizeof *expected);
-  assert_int_equal(sample_go_on(&f->sample, nodes, counts, expected, prompt, made), STATUS_OK);
+  assert_int_equal(sample_go_on(&f->base.sample, nodes, counts, expected, prompt, made), STATUS_OK);
   assert_int_equal(leader_text_prompt(leader, f->ids, prompt, &sampling), STATUS_OK);
   assert_int_equal(take_all(leader, ids), made);
   assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
@@ -260,7 +241,7 @@ static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
     for (int64_t tokens = 1; tokens <= CONTEXT; tokens += 11) {
       LeaderAnswer answer;
       SampleText expected;
-      assert_int_equal(sample_text(&f.sample, 1, NULL, f.ids, f.labels, BATCH, tokens, &expected), STATUS_OK);
+      assert_int_equal(sample_text(&f.base.sample, 1, NULL, f.ids, f.labels, BATCH, tokens, &expected), STATUS_OK);
       assert_int_equal(leader_text_last(leader, f.ids, BATCH, tokens), STATUS_OK);
       assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
       assert_memory_equal(answer.logits, expected.answer.logits, BATCH * VOCABULARY * sizeof(real));
@@ -272,7 +253,7 @@ static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
     compare_prompt(&f, leader, 7, 20);
     stop(leader);
     assert_int_equal(token_split_init(&f.split, 2, NULL), STATUS_OK);
-    assert_int_equal(leader_start_text(&leader, &f.weights, &f.split, &(LeaderOptions){.batch_most = 1, .timeout = 1, .threads = 1}),
+    assert_int_equal(leader_start_text(&leader, &f.base.weights, &f.split, &(LeaderOptions){.batch_most = 1, .timeout = 1, .threads = 1}),
                      STATUS_BAD_VALUE);
     assert_non_null(strstr(status_message(), "--nodes 1"));
     close_fixture(&f);
@@ -283,7 +264,7 @@ static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
 
 /* ceil(n_t G log2 K / 8) for each block, site and receiver, which are the nodes behind, and 16 bytes around each packet. */
 static void assert_bytes(const Fixture *f, const LeaderAnswer *answer, const int64_t *counts, int nodes) {
-  uint64_t sites = (uint64_t)config_sites(f->weights.config), received = 0;
+  uint64_t sites = (uint64_t)config_sites(f->base.weights.config), received = 0;
   for (int d = 0; d < nodes; d++) {
     uint64_t one = BLOCKS * sites * (16 + (uint64_t)(answer->batch * counts[d]) * CODE_BYTES), behind = (uint64_t)(nodes - 1 - d);
     assert_int_equal(answer->nodes[d].bytes_sent, one * behind);
@@ -329,7 +310,7 @@ static void compare_cache(Fixture *f) {
   LeaderAnswer answer;
   Sampling sampling = greedy(11);
   int32_t ids[2 * CONTEXT];
-  const ModelConfig *config = f->weights.config;
+  const ModelConfig *config = f->base.weights.config;
   int64_t head = config->width / config->heads;
   Leader *leader = start(f, 4, NULL, false, 20);
   assert_int_equal(leader_text_prompt(leader, f->ids, 20, &sampling), STATUS_OK);
@@ -364,7 +345,7 @@ static int64_t buffers_of_a_prompt(Fixture *f, Leader *leader, int64_t tokens, i
  * entry of the vocabulary, two messages of codes of each site to send and from each of two peers, unpacked codes, logits. */
 static void compare_buffers(Fixture *f) {
   Leader *leader = start(f, 3, NULL, false, 20);
-  int64_t sites = config_sites(f->weights.config), small = buffers_of_a_prompt(f, leader, 6, 2);
+  int64_t sites = config_sites(f->base.weights.config), small = buffers_of_a_prompt(f, leader, 6, 2);
   int64_t large = buffers_of_a_prompt(f, leader, 36, 2);
   assert_true(large > small);
   assert_int_equal(buffers_of_a_prompt(f, leader, 6, 2), small);
@@ -430,13 +411,13 @@ static void weights_of_16_bits_stay_so(void **state) {
   for (int i = 0; i < 4; i++) {
     Fixture f;
     open_fixture(&f, i < 2 ? "tiny-gpt2" : "tiny-llama", GROUPS, i < 2 ? SITE_X : SITE_KV);
-    weights_release(&f.weights);
-    assert_int_equal(checkpoint_save(f.sample.model, f.directory, f.sample.codewords, NULL, kinds[i % 2]), STATUS_OK);
-    assert_int_equal(checkpoint_load_params(f.sample.model, f.directory, NULL, &(CheckpointReport){0}), STATUS_OK);
-    assert_int_equal(checkpoint_load_codebooks(&f.sample.config, f.directory, f.sample.codewords), STATUS_OK);
-    for (int set = 0; set < BLOCKS * config_sites(&f.sample.config); set++) codebook_refresh(&f.sample.books[set]);
-    assert_int_equal(weights_load(&f.weights, f.directory), STATUS_OK);
-    const ParamSet *set = model_params(f.weights.model);
+    weights_release(&f.base.weights);
+    assert_int_equal(checkpoint_save(f.base.sample.model, f.base.directory, f.base.sample.codewords, NULL, kinds[i % 2]), STATUS_OK);
+    assert_int_equal(checkpoint_load_params(f.base.sample.model, f.base.directory, NULL, &(CheckpointReport){0}), STATUS_OK);
+    assert_int_equal(checkpoint_load_codebooks(&f.base.sample.config, f.base.directory, f.base.sample.codewords), STATUS_OK);
+    for (int set = 0; set < BLOCKS * config_sites(&f.base.sample.config); set++) codebook_refresh(&f.base.sample.books[set]);
+    assert_int_equal(weights_load(&f.base.weights, f.base.directory), STATUS_OK);
+    const ParamSet *set = model_params(f.base.weights.model);
     for (size_t p = 0; p < set->count; p++) {
       const Tensor *tensor = &set->list[p].tensor;
       bool matrix = tensor->dims == 2 && !strstr(set->list[p].name, "wpe");
@@ -532,7 +513,7 @@ static void what_does_not_fit_is_refused(void **state) {
   compare_last(&f, leader, 1, 9); /* none of this has gone out */
   stop(leader);
   LeaderOptions options = {.batch_most = 1, .tokens_most = CONTEXT + 1, .timeout = 1, .threads = 1};
-  assert_int_equal(leader_start_text(&leader, &f.weights, &f.split, &options), STATUS_BAD_VALUE);
+  assert_int_equal(leader_start_text(&leader, &f.base.weights, &f.split, &options), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "1 to 48"));
   close_fixture(&f);
 }

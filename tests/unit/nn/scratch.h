@@ -2,7 +2,7 @@
 #ifndef TESTS_NN_SCRATCH_H
 #define TESTS_NN_SCRATCH_H
 #include "base/files.h"
-#include <ftw.h>
+#include "unit/remove_tree.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +16,9 @@ static int scratch_make(void **state) {
   return mkdtemp(scratch) ? 0 : -1;
 }
 
-static int scratch_unlink(const char *path, const struct stat *info, int kind, struct FTW *walk) {
-  (void)info, (void)kind, (void)walk;
-  return remove(path);
-}
-
 static int scratch_remove(void **state) {
   (void)state;
-  return nftw(scratch, scratch_unlink, 8, FTW_DEPTH | FTW_PHYS);
+  return remove_tree(scratch);
 }
 
 /* "SCRATCH/name"; valid until the fourth call after this one. */

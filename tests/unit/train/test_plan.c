@@ -1,5 +1,6 @@
 /* Plans without a model: what they say is what a session with weights says; nodes take what the paper's appendix computes; a model that
  * fits no memory is planned at once. */
+#include "autograd/tape_segment.h"
 #include "train/plan.h"
 #include "train/plan_node.h"
 #include "unit/train/tiny_text.h"
@@ -113,9 +114,10 @@ static void a_node_works_in_the_memory_of_its_plan(void **state) {
   tiny_check(session_open(&session, &options, SESSION_EVALUATE));
   tiny_check(plan_node_make(session.config, TEXT_CONTEXT, &node));
   tiny_check(layout_build(&layout, TEXT_CONTEXT, 3, counts, NULL, CLASS_NONE, 2));
-  Arena *arena = arena_new((size_t)1 << 30);
+  Arena *arena = arena_new((size_t)1 << 30), *block_arena = arena_new((size_t)1 << 30);
   Tape *tape = tape_new(arena);
   tape_record(tape, false);
+  tape_segment_use(tape, block_arena);
   int32_t *given = tape_alloc(tape, sizeof ids);
   assert_non_null(given);
   memcpy(given, ids, sizeof ids);
@@ -125,6 +127,7 @@ static void a_node_works_in_the_memory_of_its_plan(void **state) {
   tape_clear(tape);
   layout_release(&layout);
   tape_free(tape);
+  arena_free(block_arena);
   arena_free(arena);
   session_close(&session);
 }

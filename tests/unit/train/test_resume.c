@@ -42,19 +42,6 @@ static TrainOptions variant(int number) {
   return options;
 }
 
-static void seek(Session *session) {
-  int64_t steps = session_epoch_steps(session);
-  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
-}
-
-/* As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */
-static void steps_to(Session *session, int64_t last) {
-  while (session->step < last) {
-    tiny_step(session);
-    if (session->step % session_epoch_steps(session) == 0) seek(session);
-  }
-}
-
 static void going_on_gives_the_same_bits(void **state) {
   (void)state;
   Rng rng;
@@ -66,17 +53,17 @@ static void going_on_gives_the_same_bits(void **state) {
     print_message("variant %d is interrupted after step %lld (seed %llu)\n", number, (long long)stop, (unsigned long long)seed);
     Session whole, first, second;
     tiny_open(&whole, &options);
-    steps_to(&whole, STEPS);
+    tiny_steps_to(&whole, STEPS);
     if (number == 2) assert_true(whole.emulation.revived > 0);
     tiny_open(&first, &options);
-    steps_to(&first, stop);
+    tiny_steps_to(&first, stop);
     tiny_check(state_save(&first, options.out));
     session_close(&first);
     tiny_check(session_open(&second, &options, SESSION_TRAIN)); /* no K-means, other random states */
     tiny_check(state_load(&second, options.out));
     assert_int_equal(second.step, stop);
-    seek(&second);
-    steps_to(&second, STEPS);
+    tiny_seek(&second);
+    tiny_steps_to(&second, STEPS);
     tiny_assert_same(&whole, &second);
     assert_memory_equal(&whole.map_rng, &second.map_rng, sizeof(Rng));
     assert_memory_equal(&whole.revive_rng, &second.revive_rng, sizeof(Rng));
@@ -92,9 +79,9 @@ static void a_state_goes_there_and_back(void **state) {
   TrainOptions options = variant(2);
   Session session, other;
   tiny_open(&session, &options);
-  steps_to(&session, 3);
+  tiny_steps_to(&session, 3);
   tiny_check(state_save(&session, tiny_path("once")));
-  steps_to(&session, 5);
+  tiny_steps_to(&session, 5);
   tiny_check(session_open(&other, &options, SESSION_TRAIN));
   tiny_check(state_load(&other, tiny_path("once")));
   tiny_check(state_save(&other, tiny_path("twice")));
@@ -124,7 +111,7 @@ static void a_state_that_does_not_fit_is_refused_whole(void **state) {
   TrainOptions options = variant(0), other;
   Session session;
   tiny_open(&session, &options);
-  steps_to(&session, 1);
+  tiny_steps_to(&session, 1);
   tiny_check(state_save(&session, tiny_path("fits")));
   session_close(&session);
   other = options;
@@ -163,7 +150,7 @@ static void a_damaged_state_is_refused(void **state) {
   for (int damage = 0; damage < 5; damage++) {
     Session session;
     tiny_open(&session, &options);
-    steps_to(&session, 1);
+    tiny_steps_to(&session, 1);
     if (damage == 0) session.step = -1;
     if (damage == 1) session.optimizer.steps = 7;
     if (damage == 2) memset(&session.map_rng, 0, sizeof session.map_rng);
@@ -189,7 +176,7 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
   assert_int_equal(result.steps, 7);
   tiny_set_out(&options, out[1], "interrupted");
   tiny_open(&first, &options);
-  steps_to(&first, 3);
+  tiny_steps_to(&first, 3);
   interrupt_ask(15); /* from here on for the life of this program: this test comes last */
   assert_int_equal(trainer_run(&first, &result), STATUS_INTERRUPTED);
   assert_non_null(strstr(status_message(), "step 3 of 7"));
@@ -198,8 +185,8 @@ static void an_interrupted_run_leaves_all_it_needs(void **state) {
   Session second;
   tiny_check(session_open(&second, &options, SESSION_TRAIN));
   tiny_check(state_load(&second, options.out));
-  seek(&second);
-  steps_to(&second, 7);
+  tiny_seek(&second);
+  tiny_steps_to(&second, 7);
   tiny_assert_same(&whole, &second);
   assert_true(files_exists(tiny_path("interrupted/model.safetensors")));
   assert_true(files_exists(tiny_path("interrupted/selftest.safetensors")));

@@ -6,9 +6,10 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "train/codebooks.h"
+#include "train/state.h"
 #include "train/trainer.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,39 +82,40 @@ static inline int tiny_make(void **state) {
   return 0;
 }
 
-static inline int tiny_unlink(const char *path, const struct stat *info, int kind, struct FTW *walk) {
-  (void)info, (void)kind, (void)walk;
-  return remove(path);
-}
-
 static inline int tiny_remove(void **state) {
   (void)state;
-  return nftw(tiny_dir, tiny_unlink, 8, FTW_DEPTH | FTW_PHYS);
+  return remove_tree(tiny_dir);
 }
 
-/* Everything on: groups, noise, random maps over 2 to 4 devices, averages. 5 steps make an epoch. */
-static inline TrainOptions tiny_options(void) {
+/* What runs on pictures and on texts share: groups, a few codewords, 2 devices at least. */
+static inline TrainOptions tiny_shared_options(void) {
   TrainOptions options;
-  static char model[256], out[256];
-  snprintf(model, sizeof model, "%s/model", tiny_dir);
-  snprintf(out, sizeof out, "%s/out", tiny_dir);
   session_defaults(&options);
-  options.model = model;
-  options.out = out;
-  options.data_dir = tiny_dir;
-  options.batch = 8;
-  options.max_steps = 12;
   options.warmup = 2;
   options.optimizer.rate = 1e-3;
   options.optimizer.decay = 0.05;
   options.groups = 4;
   options.entries = 8;
   options.devices[0] = 2;
+  options.log_every = 4;
+  options.quiet = true;
+  return options;
+}
+
+/* Everything on: groups, noise, random maps over 2 to 4 devices, averages. 5 steps make an epoch. */
+static inline TrainOptions tiny_options(void) {
+  TrainOptions options = tiny_shared_options();
+  static char model[256], out[256];
+  snprintf(model, sizeof model, "%s/model", tiny_dir);
+  snprintf(out, sizeof out, "%s/out", tiny_dir);
+  options.model = model;
+  options.out = out;
+  options.data_dir = tiny_dir;
+  options.batch = 8;
+  options.max_steps = 12;
   options.map = COUNTS_DIRICHLET;
   options.kmeans_samples = 256;
   options.eval_samples = 8;
-  options.log_every = 4;
-  options.quiet = true;
   return options;
 }
 
@@ -151,6 +153,20 @@ static inline void tiny_steps(Session *session, int count) {
   for (int i = 0; i < count; i++) tiny_step(session);
 }
 
+/* To the batch that the session's step begins with. */
+static inline void tiny_seek(Session *session) {
+  int64_t steps = session_epoch_steps(session);
+  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
+}
+
+/* Steps until there have been `last`. As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */
+static inline void tiny_steps_to(Session *session, int64_t last) {
+  while (session->step < last) {
+    tiny_step(session);
+    if (session->step % session_epoch_steps(session) == 0) tiny_seek(session);
+  }
+}
+
 static inline size_t tiny_codeword_count(const Session *session) {
   return (size_t)(session->emulation.blocks * session->emulation.sites) * (size_t)session->config->astra.codebook_size *
          (size_t)config_site_width(session->config);
@@ -174,6 +190,21 @@ static inline void tiny_assert_same(Session *a, Session *b) {
     assert_memory_equal(x->navq.mean, y->navq.mean, width * sizeof(real));
     assert_memory_equal(x->navq.factor, y->navq.factor, width * (width / (size_t)x->book.groups) * sizeof(real));
   }
+}
+
+/* Another run of `options` stops after `stop` steps, goes on from what it saved, and at the step of `whole` holds the same bits. */
+static inline void tiny_assert_goes_on(Session *whole, const TrainOptions *options, int64_t stop) {
+  Session first, second;
+  tiny_open(&first, options);
+  tiny_steps_to(&first, stop);
+  tiny_check(state_save(&first, options->out));
+  session_close(&first);
+  tiny_check(session_open(&second, options, SESSION_TRAIN));
+  tiny_check(state_load(&second, options->out));
+  tiny_seek(&second);
+  tiny_steps_to(&second, whole->step);
+  tiny_assert_same(whole, &second);
+  session_close(&second);
 }
 
 static inline char *tiny_read(const char *path, size_t *size) {

@@ -85,11 +85,10 @@ static inline int tiny_text_make(void **state) {
 /* Everything on, as in tiny_options: groups, noise, spans of random lengths on 2 to 4 devices. */
 static inline TrainOptions tiny_text_options(ModelKind kind) {
   static char model[2][256], dataset[256], out[256];
-  TrainOptions options;
+  TrainOptions options = tiny_shared_options();
   snprintf(model[kind == MODEL_LLAMA], sizeof model[0], "%s/%s", tiny_dir, kind == MODEL_GPT2 ? "gpt2" : "llama");
   snprintf(dataset, sizeof dataset, "text:%s/text", tiny_dir);
   snprintf(out, sizeof out, "%s/text-out", tiny_dir);
-  session_defaults(&options);
   options.model = model[kind == MODEL_LLAMA];
   options.dataset = dataset;
   options.tokenizer = TEXT_TOKENIZER;
@@ -97,15 +96,7 @@ static inline TrainOptions tiny_text_options(ModelKind kind) {
   options.context = TEXT_CONTEXT;
   options.batch = 3;
   options.max_steps = 8;
-  options.warmup = 2;
-  options.optimizer.rate = 1e-3;
-  options.optimizer.decay = 0.05;
-  options.groups = 4;
-  options.entries = 8;
-  options.devices[0] = 2;
   options.kmeans_samples = 128;
-  options.log_every = 4;
-  options.quiet = true;
   return options;
 }
 

@@ -1,0 +1,49 @@
+/* The small random checkpoint of sample_cluster.h, saved in a temporary directory and loaded again as the nodes load it. */
+#ifndef TESTS_SAMPLE_FIXTURE_H
+#define TESTS_SAMPLE_FIXTURE_H
+#include "infer/weights.h"
+#include "sample_cluster.h"
+#include "unit/remove_tree.h"
+#include <cmocka.h>
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct SampleFixture {
+  char directory[64];
+  SampleCluster sample;
+  Weights weights;
+} SampleFixture;
+
+/* The directory and the model, which may still be changed before it is saved. `config` is taken: sample.config is a copy. */
+static inline void sample_fixture_make(SampleFixture *f, ModelConfig *config) {
+  strcpy(f->directory, "/tmp/astra-infer-XXXXXX");
+  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(sample_open(&f->sample, config, 3), STATUS_OK);
+  config_release(config);
+}
+
+static inline void sample_fixture_save(SampleFixture *f) {
+  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
+  if (weights_load(&f->weights, f->directory) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+/* Both. */
+static inline void sample_fixture_open(SampleFixture *f, ModelConfig *config) {
+  sample_fixture_make(f, config);
+  sample_fixture_save(f);
+}
+
+static inline void sample_fixture_close(SampleFixture *f) {
+  weights_release(&f->weights);
+  sample_close(&f->sample);
+  assert_int_equal(remove_tree(f->directory), 0);
+}
+
+/* All processes that this one has started are gone, and have been waited for. */
+static inline void sample_fixture_no_children(void) {
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+  assert_int_equal(errno, ECHILD);
+}
+
+#endif

@@ -1,5 +1,6 @@
 /* All combinations, predicted and sorted. */
 #include "infer/plan/planner.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,27 +31,39 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
 }
 
-/* One number of parts; better is kept. */
-static Status try_parts(const PlannerSetup *setup, PlanCase *plan, int parts, PlanRow *row) {
+/* The best number of parts for the split that a climb begins with. */
+static Status choose_parts(PlanCase *plan) {
+  bool in_parts = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
+  int64_t counts[WIRE_NODES];
+  double best = INFINITY;
+  int chosen = 1;
+  for (int i = 0; i < (in_parts ? PART_CHOICES_COUNT : 0); i++) {
+    SimResult result;
+    plan->parts = PART_CHOICES[i];
+    TRY(split_auto_start(plan, counts, &result));
+    if (result.latency < best) best = result.latency, chosen = plan->parts;
+  }
+  plan->parts = chosen;
+  return STATUS_OK;
+}
+
+static Status divide(const PlannerSetup *setup, PlanCase *plan, PlanRow *row) {
   int64_t counts[WIRE_NODES];
   int chosen[WIRE_NODES], used = plan->devices;
   DeviceProfile profiles[WIRE_NODES];
   SimResult result;
-  PlanCase tried = *plan;
-  tried.parts = parts;
-  tried.counts = counts;
   for (int d = 0; d < plan->devices; d++) chosen[d] = d;
   if (setup->even) {
     layout_even_counts(plan->tokens, plan->devices, counts);
-    TRY(predict_latency(&tried, &result));
+    plan->counts = counts;
+    TRY(predict_latency(plan, &result));
   } else
-    TRY(split_auto_devices(&tried, chosen, &used, counts, &result));
-  if (row->latency > 0 && result.latency >= row->latency) return STATUS_OK;
+    TRY(split_auto_devices(plan, chosen, &used, counts, &result));
   for (int d = 0; d < used; d++) profiles[d] = plan->profiles[chosen[d]];
-  tried.devices = used;
-  tried.profiles = profiles;
-  fill_row(row, &tried, &result);
-  for (int d = 0; d < WIRE_NODES; d++) row->counts[d] = 0;
+  plan->counts = counts;
+  plan->devices = used;
+  plan->profiles = profiles;
+  fill_row(row, plan, &result);
   for (int d = 0; d < used; d++) row->counts[chosen[d]] = counts[d];
   return STATUS_OK;
 }
@@ -76,8 +89,8 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .all_rows = setup->all_rows,
                     .multicast = setup->multicast,
                     .scale = setup->scale};
-  bool in_parts = strategy == STRATEGY_ASTRA && devices > 1 && !config_is_decoder(setup->config);
-  for (int i = 0; i < (in_parts ? PART_CHOICES_COUNT : 1); i++) TRY(try_parts(setup, &tried, PART_CHOICES[i], row));
+  TRY(choose_parts(&tried));
+  TRY(divide(setup, &tried, row));
   plan->count++;
   return STATUS_OK;
 }

@@ -60,24 +60,42 @@ static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult 
   return predict_latency(&tried, result);
 }
 
-/* The best move of `tokens` away from the device for which the others wait: the one that waits least itself. *moved false: none helps. */
+/* As good as each other: a move from or to either comes to the same, but for a decoder's order, which a climb may pass over. */
+static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
+  return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
+}
+
+/* An earlier one than `device`, and not `besides`, is like it. */
+static bool tried_before(const PlanCase *plan, const int64_t *counts, int device, int besides) {
+  for (int d = 0; d < device; d++)
+    if (d != besides && alike(plan, counts, d, device)) return true;
+  return false;
+}
+
+static Status try_move(const PlanCase *plan, int64_t *counts, int from, int to, int64_t tokens, SimResult *result) {
+  counts[from] -= tokens, counts[to] += tokens;
+  Status status = try_counts(plan, counts, result);
+  counts[from] += tokens, counts[to] -= tokens;
+  return status;
+}
+
+/* The best move of `tokens` from one device to another; *moved false: none helps. */
 static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, SimResult *best, bool *moved) {
-  int from = 0, to_best = 0;
+  int from_best = 0, to_best = 0;
   *moved = false;
-  for (int d = 1; d < plan->devices; d++) from = best->device[d].wait < best->device[from].wait ? d : from;
-  for (int to = 0; to < plan->devices && counts[from] > tokens; to++) {
-    SimResult result;
-    if (from == to) continue;
-    counts[from] -= tokens, counts[to] += tokens;
-    Status status = try_counts(plan, counts, &result);
-    counts[from] += tokens, counts[to] -= tokens;
-    TRY(status);
-    if (result.latency >= best->latency * (1 - 1e-9)) continue;
-    *best = result;
-    *moved = true;
-    to_best = to;
+  for (int from = 0; from < plan->devices; from++) {
+    if (counts[from] <= tokens || tried_before(plan, counts, from, -1)) continue;
+    for (int to = 0; to < plan->devices; to++) {
+      SimResult result;
+      if (from == to || tried_before(plan, counts, to, from)) continue;
+      TRY(try_move(plan, counts, from, to, tokens, &result));
+      if (result.latency >= best->latency * (1 - 1e-9)) continue;
+      *best = result;
+      *moved = true;
+      from_best = from, to_best = to;
+    }
   }
-  if (*moved) counts[from] -= tokens, counts[to_best] += tokens;
+  if (*moved) counts[from_best] -= tokens, counts[to_best] += tokens;
   return STATUS_OK;
 }
 
@@ -90,20 +108,24 @@ static Status climb(const PlanCase *plan, int64_t *counts, SimResult *best) {
   return STATUS_OK;
 }
 
-Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
+Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
   double weights[WIRE_NODES];
   if (plan->devices < 1 || plan->devices > WIRE_NODES)
     return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
-  if (!strategy_facts(plan->strategy)->divides_tokens) {
-    if (plan->tokens < plan->devices)
-      return status_set(STATUS_BAD_VALUE, "%lld tokens for %d devices", (long long)plan->tokens, plan->devices);
-    layout_even_counts(plan->tokens, plan->devices, counts);
-    return try_counts(plan, counts, result);
+  if (plan->tokens < plan->devices)
+    return status_set(STATUS_BAD_VALUE, "%lld tokens for %d devices: each needs one", (long long)plan->tokens, plan->devices);
+  layout_even_counts(plan->tokens, plan->devices, counts);
+  if (strategy_facts(plan->strategy)->divides_tokens) {
+    equal_time(plan, weights);
+    TRY(layout_weighted_counts(plan->tokens, plan->devices, weights, counts));
   }
-  equal_time(plan, weights);
-  TRY(layout_weighted_counts(plan->tokens, plan->devices, weights, counts));
-  TRY(try_counts(plan, counts, result));
-  return plan->devices > 1 ? climb(plan, counts, result) : STATUS_OK;
+  return try_counts(plan, counts, result);
+}
+
+Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
+  TRY(split_auto_start(plan, counts, result));
+  bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
+  return divided ? climb(plan, counts, result) : STATUS_OK;
 }
 
 /* ---- devices left out */

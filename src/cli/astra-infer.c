@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/infer_keygen.h"
+#include "cli/infer_plan.h"
 #include "cli/infer_run.h"
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
@@ -129,6 +130,7 @@ static Status run_selftest(int argc, char **argv) { return run_or_help(INFER_SEL
 static const CliCommand commands[] = {{"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
                                       {"eval", "accuracy over a data set, perplexity over a text", run_eval},
                                       {"selftest", "compare the processes with what training emulated", run_selftest},
+                                      {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
                                       {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
                                       {0}};
 

@@ -25,7 +25,6 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->compute = result->device[last].compute;
   row->wait = result->device[last].wait;
   row->hidden = net_sim_hidden(&result->device[last]);
-  row->devices = plan->devices;
   row->parts = plan->parts;
   row->bytes_per_token = cost.sent_bits / 8 * (double)plan->config->blocks / (double)(divided ? plan->counts[0] : plan->tokens);
   row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
@@ -48,23 +47,14 @@ static Status choose_parts(PlanCase *plan) {
 }
 
 static Status divide(const PlannerSetup *setup, PlanCase *plan, PlanRow *row) {
-  int64_t counts[WIRE_NODES];
-  int chosen[WIRE_NODES], used = plan->devices;
-  DeviceProfile profiles[WIRE_NODES];
   SimResult result;
-  for (int d = 0; d < plan->devices; d++) chosen[d] = d;
+  plan->counts = row->counts;
   if (setup->even) {
-    layout_even_counts(plan->tokens, plan->devices, counts);
-    plan->counts = counts;
+    layout_even_counts(plan->tokens, plan->devices, row->counts);
     TRY(predict_latency(plan, &result));
   } else
-    TRY(split_auto_devices(plan, chosen, &used, counts, &result));
-  for (int d = 0; d < used; d++) profiles[d] = plan->profiles[chosen[d]];
-  plan->counts = counts;
-  plan->devices = used;
-  plan->profiles = profiles;
+    TRY(split_auto_counts(plan, row->counts, &result));
   fill_row(row, plan, &result);
-  for (int d = 0; d < used; d++) row->counts[chosen[d]] = counts[d];
   return STATUS_OK;
 }
 
@@ -73,7 +63,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   ModelConfig config = *setup->config; /* labels are shared, not owned */
   config.astra.groups = groups;
   if (config.astra.codebook_size == 0) config.astra.codebook_size = 1024;
-  *row = (PlanRow){.strategy = strategy, .groups = groups, .offered = devices};
+  *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};
   row->tables = strategy == STRATEGY_ASTRA && tables_fit(setup, groups);
   row->other_groups = strategy == STRATEGY_ASTRA && groups != setup->config->astra.groups;
   PlanCase tried = {.config = &config,
@@ -110,11 +100,10 @@ static Status add_rows(const PlannerSetup *setup, Strategy strategy, int devices
   return STATUS_OK;
 }
 
-/* Of equal ones that of fewer devices: what was divided over several and left with one is no better than one. */
 static int by_latency(const void *a, const void *b) {
   const PlanRow *x = a, *y = b;
   if (x->latency != y->latency) return x->latency > y->latency ? 1 : -1;
-  return (x->offered > y->offered) - (x->offered < y->offered);
+  return (x->devices > y->devices) - (x->devices < y->devices);
 }
 
 static Status check(const PlannerSetup *setup) {

@@ -25,12 +25,11 @@ typedef struct PlannerSetup {
 typedef struct PlanRow {
   Strategy strategy;
   int groups;  /* of ASTRA; 0 otherwise */
-  int devices; /* that have tokens: the fastest ones but for those left out */
-  int offered; /* of how many */
+  int devices; /* the fastest ones */
   int parts;
   bool tables;
-  bool other_groups; /* the checkpoint has another number: needs training */
-  int64_t counts[WIRE_NODES];
+  bool other_groups;                     /* the checkpoint has another number: needs training */
+  int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */

@@ -226,7 +226,7 @@ static void a_device_that_slows_all_is_left_out(void **state) {
 
 static const PlanRow *row_of(const Plan *plan, Strategy strategy, int groups, int devices) {
   for (int i = 0; i < plan->count; i++)
-    if (plan->rows[i].strategy == strategy && plan->rows[i].groups == groups && plan->rows[i].offered == devices) return &plan->rows[i];
+    if (plan->rows[i].strategy == strategy && plan->rows[i].groups == groups && plan->rows[i].devices == devices) return &plan->rows[i];
   return NULL;
 }
 

@@ -12,7 +12,7 @@ GroupSize group_size_codes(int64_t tokens, double token_bits, size_t packet_most
 }
 
 GroupSize group_size_stream(double bytes) {
-  double segments = fmax(1, ceil((bytes + PACKET_HEADER) / GROUP_SEGMENT_MOST)), packets = fmin(segments, PACKETS_MOST);
+  double segments = fmax(1, ceil((bytes + PACKET_HEADER) / GROUP_SEGMENT_MOST)), packets = fmin(segments, GROUP_STREAM_PACKETS);
   bytes += PACKET_HEADER + (segments - packets) * GROUP_SEGMENT_OVERHEAD;
   return bytes < UINT32_MAX ? (GroupSize){(uint32_t)packets, (uint32_t)bytes} : (GroupSize){0};
 }

@@ -17,17 +17,18 @@ typedef struct ExchangeRun {
  * longer. R: the sum of the runs' counts. */
 typedef struct ExchangeRows {
   int64_t runs;
-  const ExchangeRun *run; /* [runs], one for each peer, the same for every sample */
+  const ExchangeRun *run; /* [runs], one for each peer, the same for every sample and for both sites of a part */
   Tensor *x;              /* [B, R, W], still to be projected (site kv: the keys or values themselves); NULL with k and v */
   Tensor *k, *v;          /* [B, R, kv width], ready (key_tables.h); NULL with x */
   const uint8_t *lost;    /* [B, R], 1: masked; NULL: none */
 } ExchangeRows;
 
 /* The same exchange in parts, so that codes of a part leave while the next one is computed. The rows of a process are cut by layout_part;
- * part p of a block is begun as soon as its rows are known, and the parts of a block are finished in order, each site of a part together.
- * All processes cut alike. With one part the rows, and the order of computation, are those of begin and finish above. */
+ * part p of a block is begun as soon as its rows are known (one without rows is not), and the parts of a block are finished in order, each
+ * site of a part together, also those in which nobody has rows. All processes cut alike. With one part the rows, and the order of
+ * computation, are those of begin and finish above. */
 typedef struct ExchangeParts {
-  /* How many parts for this layout and batch: at least 1. */
+  /* How many parts for this layout and batch: at least 1, and 1 for several samples. */
   int (*count)(Exchange *self, const TokenLayout *layout, int64_t batch);
   /* h[site] [B, rows, W]: the activations of rows [first, first + rows) of this process; NULL beyond the sites of the model. */
   Status (*begin)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, int64_t first, int64_t rows,

@@ -14,20 +14,21 @@ typedef struct KeyTablesSetup {
   const real *const *codewords; /* [blocks] -> [G, K, D / G] */
   int64_t groups, entries;      /* G, K */
   size_t memory;                /* bytes at most: blocks from 0 on get tables while it lasts; 0: none does */
-  bool measure;                 /* with G > 1: build none where the product is found faster */
+  bool measure;                 /* times both ways; with G > 1 none is built where the product is found faster */
 } KeyTablesSetup;
 
-/* Site x alone; UNSUPPORTED otherwise. Before any thread or fork. */
+/* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
+ * threads start: what is measured is the time of one. */
 Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *setup);
 void key_tables_free(KeyTables *tables); /* accepts NULL */
 
 bool key_tables_has(const KeyTables *tables, int block);
 size_t key_tables_bytes(const KeyTables *tables);
 
-/* codes [rows, G], each below K -> k, v [rows, kv width], rows ldk and ldv numbers apart. */
+/* codes [rows, G], each below K -> k, v [rows, kv width], rows ldk and ldv numbers apart. Of a block that has a table. Over the pool. */
 void key_tables_sum(const KeyTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv);
 
-/* Seconds that so many rows took when it was measured, as a product or from the tables; 0: it was not measured. */
+/* Seconds for so many rows, by what was measured: codewords gathered and multiplied, or rows of the tables added up. 0: not measured. */
 double key_tables_seconds(const KeyTables *tables, bool product, int64_t rows);
 
 #endif

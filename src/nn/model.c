@@ -1,5 +1,6 @@
 /* A model of any kind: see model.h. What the kinds do not share is in vit.c, gpt2.c, llama.c and decoder.c. */
 #include "autograd/ops/ops.h"
+#include "nn/block_parts.h"
 #include "nn/model_parts.h"
 #include "nn/recompute.h"
 #include <math.h>
@@ -67,10 +68,31 @@ void model_initialise(Model *model, Rng *rng) {
 
 /* ---- the forward pass */
 
+static Tensor *given_rows(const Model *model, Tape *tape, Tensor *rows, const TokenLayout *layout) {
+  if (rows->dims == 3 && rows->shape[1] == layout->rows && rows->shape[2] == model->config.width) return rows;
+  return tape_fail(tape, STATUS_BAD_VALUE, "rows of %lld numbers are given; the model takes %lld rows of %lld",
+                   (long long)tensor_width(rows), (long long)layout->rows, (long long)model->config.width),
+         NULL;
+}
+
 static Tensor *embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
+  if (input->rows != NULL) return given_rows(model, tape, input->rows, layout);
   if (config_is_decoder(&model->config)) return decoder_embed(model, tape, input, layout);
   if (input->pixels == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "a vision transformer takes pixels"), NULL;
   return vit_embed(model, tape, input->pixels, layout);
+}
+
+/* Parts are a matter of waiting for others: not of training, nor of a step of decoding. */
+static bool in_parts(const BlockContext *context, const Tape *tape) {
+  bool decoding = context->cache != NULL && context->cache->rows > 0;
+  return context->exchange != NULL && context->exchange->parts != NULL && !tape_recording(tape) && context->watch == NULL && !decoding;
+}
+
+static Tensor *whole_blocks(const Model *model, const BlockContext *context, ModelRows rows, Tape *tape, Tensor *x) {
+  int blocks = (int)model->config.blocks;
+  for (int index = 0; index < blocks && x != NULL; index++)
+    x = recompute_block(context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
+  return x;
 }
 
 Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, Exchange *exchange, ModelRows rows) {
@@ -87,9 +109,8 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .watch = model->watch,
                           .cache = input->cache};
   Tensor *x = embed(model, tape, input, layout);
-  int blocks = (int)model->config.blocks;
-  for (int index = 0; index < blocks && x != NULL; index++)
-    x = recompute_block(&context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
+  x = in_parts(&context, tape) ? block_parts_encode(&context, model->block, (int)model->config.blocks, rows, tape, x)
+                               : whole_blocks(model, &context, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
 }

@@ -39,8 +39,9 @@ void model_initialise_adapters(Model *model, Rng *rng);
 /* Folds the adapters into the weights in memory and sets B to 0: the same function as before. BAD_VALUE when the weights are mapped. */
 Status model_merge_adapters(Model *model);
 
-/* What a forward pass begins with: pixels of a ViT, ids of a decoder. */
+/* What a forward pass begins with: pixels of a ViT, ids of a decoder, or the rows themselves. */
 typedef struct ModelInput {
+  Tensor *rows;       /* [B, S, D] in place of the embedding: for measurements, with any number of tokens; NULL: pixels or ids */
   Tensor *pixels;     /* [B, C, H, W]; NULL for a decoder */
   const int32_t *ids; /* [B, T] of the whole sequences, T = layout->tokens, also on a node, which takes those of its own rows; they outlive
                        * the step. NULL for a ViT */

@@ -31,6 +31,7 @@ typedef struct Tile {
   int64_t sample, head, kv_head;
   int64_t query;        /* the tile's first row of q */
   int64_t first, count; /* its query rows, counted in the span */
+  const uint8_t *lost;  /* [R] of this span and sample; NULL: none */
   int64_t keys;
   Piece piece[PIECES];
 } Tile;
@@ -65,11 +66,13 @@ static int64_t span_queries(const AttentionOptions *options, int s) {
 static void tile_init(Tile *tile, const Attention *job, int64_t sample, int64_t head, int s, int64_t query, int64_t first) {
   const AttentionSpan *span = &job->options.span[s];
   int64_t left = span_queries(&job->options, s) - first;
-  *tile = (Tile){.job = job, .span = span, .sample = sample, .head = head, .query = query + first, .first = first};
+  *tile = (Tile){.job = job, .span = span, .sample = sample, .head = head, .query = query + first};
+  tile->first = job->options.first_query + first;
+  tile->lost = job->options.lost ? job->options.lost + s * job->options.lost_stride + sample * job->remote : NULL;
   tile->count = left < TILE ? left : TILE;
   tile->kv_head = head / (job->options.heads / job->options.kv_heads);
   int64_t after = span->own + span->own_count;
-  int64_t local = job->options.causal ? first + tile->count : span->count;
+  int64_t local = job->options.causal ? tile->first + tile->count : span->count;
   add_piece(tile, 0, true, 0, job->remote ? span->own : 0);
   add_piece(tile, 1, false, span->begin, local);
   add_piece(tile, 2, true, after, job->options.causal ? 0 : job->remote - after);
@@ -81,10 +84,8 @@ static void mask_scores(const Tile *tile, real *scores) {
   if (job->options.causal)
     for (int64_t i = 0; i < tile->count; i++)
       for (int64_t j = tile->piece[1].column + tile->first + i + 1; j < tile->keys; j++) scores[i * tile->keys + j] = (real)-INFINITY;
-  if (job->options.lost == NULL) return;
-  const uint8_t *lost = job->options.lost + tile->sample * job->remote;
-  for (int p = 0; p < PIECES; p += 2) {
-    const uint8_t *row = p == 0 ? lost : lost + tile->span->own + tile->span->own_count;
+  for (int p = 0; tile->lost != NULL && p < PIECES; p += 2) {
+    const uint8_t *row = p == 0 ? tile->lost : tile->lost + tile->span->own + tile->span->own_count;
     for (int64_t j = 0; j < tile->piece[p].count; j++)
       for (int64_t i = 0; row[j] && i < tile->count; i++) scores[i * tile->keys + tile->piece[p].column + j] = (real)-INFINITY;
   }
@@ -188,7 +189,8 @@ static void backward_body(void *context, int64_t begin, int64_t end, int thread)
 static void count_products(const Attention *job, int products) {
   for (int s = 0; s < job->options.spans; s++) {
     const AttentionSpan *span = &job->options.span[s];
-    int64_t keys = span->count + (job->options.causal ? span->own : job->remote - span->own_count);
+    int64_t own = job->options.causal ? job->options.first_query + span_queries(&job->options, s) : span->count;
+    int64_t keys = own + (job->options.causal ? span->own : job->remote - span->own_count);
     for (int p = 0; p < products; p++)
       matmul_count_only(job->batch * job->options.heads * span_queries(&job->options, s), keys, job->head_width);
   }
@@ -229,16 +231,23 @@ static bool spans_fit(const AttentionOptions *options, int64_t rows, int64_t rem
   return next == rows;
 }
 
-static int64_t longest_row(const AttentionOptions *options, int64_t remote) {
-  int64_t most = 0;
-  for (int s = 0; s < options->spans; s++) most = options->span[s].count > most ? options->span[s].count : most;
-  return most + remote;
-}
-
 static int64_t count_queries(const AttentionOptions *options) {
   int64_t sum = 0;
   for (int s = 0; s < options->spans; s++) sum += span_queries(options, s);
   return sum;
+}
+
+/* Of several spans, `queries` does not say where in a span they stand. */
+static bool queries_fit(const AttentionOptions *options, int64_t queries) {
+  if (count_queries(options) != queries || options->first_query < 0) return false;
+  if (options->queries == NULL || options->spans != 1) return options->first_query == 0 && !(options->causal && options->queries);
+  return options->queries[0] > 0 && options->first_query <= options->span[0].count - options->queries[0];
+}
+
+static int64_t longest_row(const AttentionOptions *options, int64_t remote) {
+  int64_t most = 0;
+  for (int s = 0; s < options->spans; s++) most = options->span[s].count > most ? options->span[s].count : most;
+  return most + remote;
 }
 
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options) {
@@ -255,8 +264,9 @@ Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote
                 (remote_k->shape[0] == batch && remote_k->shape[2] == k->shape[2] && tensor_count(remote_v) == tensor_count(remote_k))),
            "attention: the shapes of keys and values do not follow from the queries'");
   OP_CHECK(spans_fit(options, rows, remote), "attention: the spans do not cover the %lld rows", (long long)rows);
-  OP_CHECK(!(options->causal && options->queries) && count_queries(options) == queries,
-           "attention: the spans do not cover the %lld queries", (long long)queries);
+  OP_CHECK(queries_fit(options, queries), "attention: the spans do not cover the %lld queries", (long long)queries);
+  OP_CHECK(options->lost_stride == 0 || options->lost_stride == batch * remote,
+           "attention: masks of the spans %lld numbers apart, not %lld", (long long)options->lost_stride, (long long)(batch * remote));
   Tensor *y = op_like(tape, q, q->shape[2]);
   Attention *job = tape_alloc(tape, sizeof *job);
   real *lse = tape_alloc(tape, (size_t)(batch * heads * queries) * sizeof(real));

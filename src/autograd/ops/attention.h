@@ -21,14 +21,16 @@ typedef struct AttentionOptions {
   int spans;
   const AttentionSpan *span; /* [spans], disjoint, covering all rows of q in order */
   const uint8_t *lost;       /* [B, R], 1: this remote row never arrived and is masked out; NULL: none lost */
-  const int64_t
-      *queries; /* [spans] how many queries each span has, when q holds other rows than k and v: q is [B, their sum, ...], sorted by
-                 * span (a last block, where only class tokens are still wanted). NULL: q has the rows of k. Not with causal. */
+  int64_t lost_stride;       /* 0: one mask for all spans; B R: `lost` is [spans, B, R], each device has losses of its own */
+  /* [spans] how many queries each span has, when q holds other rows than k and v: q is [B, their sum, ...], sorted by span (a last block,
+   * where only class tokens are still wanted; a part of the rows). NULL: q has the rows of k. */
+  const int64_t *queries;
+  int64_t first_query; /* with `queries` and one span: they are its rows from this one on, which `causal` has to know */
 } AttentionOptions;
 
 /* softmax(q [k | remote_k]^T / sqrt(d)) [v | remote_v], with the rows each query may see.
  * q [B, Q, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, Q, heads d];
- * Q = S but for `queries`.
+ * Q = S but for `queries`, which go with `causal` where there is one span alone.
  * Options are copied but for the arrays, which outlive the step. */
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options);
 

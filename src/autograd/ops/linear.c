@@ -1,4 +1,4 @@
-/* act(x W^T + b) + residual, of all outputs or a part of them, with W stored [out, in] or [in, out],
+/* act(x W^T + b) + residual, of all outputs or a part of them, and of all inputs or a part, with W stored [out, in] or [in, out],
  * in full or, frozen, in 16 bits.
  * The bias (and the residual) is written into the output first and the product added to it, which costs no more than the zeroing that BLAS
  * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z. */
@@ -8,7 +8,7 @@ typedef struct Linear {
   Tensor *x, *weight, *bias, *residual, *y;
   real *z; /* [rows, out] before the activation; y's own values when there is none or nothing is recorded */
   Activation activation;
-  int64_t rows, in, out; /* out: of the part */
+  int64_t rows, in, out; /* of the part */
   bool transposed;
   int64_t stride, start; /* of the weight: numbers from row to row, and where the part begins */
   int64_t first;         /* the part's first output: where its bias begins */
@@ -128,40 +128,59 @@ static void linear_backward(Tape *tape, void *record) {
 
 static const OpKind LINEAR = {"linear", linear_forward, linear_backward};
 
-Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
-                       Tensor *residual) {
-  OP_REQUIRE(x, weight, part);
-  int64_t in = tensor_width(x), out = part->count, outputs = weight->shape[part->transposed ? 1 : 0];
-  OP_CHECK(weight->dims == 2 && weight->shape[part->transposed ? 0 : 1] == in, "linear: x has %lld columns, the weight is [%lld, %lld]%s",
-           (long long)in, (long long)weight->shape[0], (long long)weight->shape[1], part->transposed ? ", transposed" : "");
-  OP_CHECK(part->first >= 0 && out > 0 && out <= outputs - part->first, "linear: the weight has %lld outputs, not %lld from %lld on",
-           (long long)outputs, (long long)out, (long long)part->first);
-  OP_CHECK(!bias || tensor_count(bias) == outputs, "linear: the bias has %lld numbers, the weight %lld outputs",
-           (long long)tensor_count(bias), (long long)outputs);
-  OP_CHECK(!residual || activation == ACTIVATION_NONE, "linear: a residual goes with no activation only");
-  Tensor *y = op_like(tape, x, out);
+/* x against the part's outputs and the inputs [first_in, first_in + x's width) of the weight. The shapes have been checked. */
+static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in) {
+  Tensor *y = op_like(tape, what->x, part->count);
   Linear *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
-  OP_CHECK(!residual || tensor_count(residual) == tensor_count(y), "linear: the residual's shape is not the output's");
-  *job = (Linear){.x = x,
-                  .weight = weight,
-                  .bias = bias,
-                  .residual = residual,
-                  .y = y,
-                  .z = y->value,
-                  .activation = activation,
-                  .rows = tensor_rows(x),
-                  .in = in,
-                  .out = out,
-                  .transposed = part->transposed,
-                  .stride = weight->shape[1],
-                  .start = part->transposed ? part->first : part->first * in,
-                  .first = part->first};
-  y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(weight) || op_wants(bias) || op_wants(residual));
-  if (y->needs_grad && activation != ACTIVATION_NONE) job->z = tape_alloc(tape, (size_t)tensor_count(y) * sizeof(real));
+  OP_CHECK(!what->residual || tensor_count(what->residual) == tensor_count(y), "linear: the residual's shape is not the output's");
+  *job = *what;
+  job->y = y;
+  job->z = y->value;
+  job->rows = tensor_rows(what->x);
+  job->in = tensor_width(what->x);
+  job->out = part->count;
+  job->transposed = part->transposed;
+  job->stride = what->weight->shape[1];
+  job->start = part->transposed ? first_in * job->stride + part->first : part->first * job->stride + first_in;
+  job->first = part->first;
+  y->needs_grad = tape_recording(tape) && (op_wants(what->x) || op_wants(what->weight) || op_wants(what->bias) || op_wants(what->residual));
+  if (y->needs_grad && what->activation != ACTIVATION_NONE) job->z = tape_alloc(tape, (size_t)tensor_count(y) * sizeof(real));
   if (job->z == NULL) return NULL;
   tape_apply(tape, &LINEAR, job, y);
   return y;
+}
+
+/* What both forms ask of the outputs. */
+static bool outputs_fit(Tape *tape, const Tensor *weight, const Tensor *bias, const LinearPart *part) {
+  int64_t outputs = weight->shape[part->transposed ? 1 : 0];
+  if (part->first < 0 || part->count <= 0 || part->count > outputs - part->first)
+    return tape_fail(tape, STATUS_BAD_VALUE, "linear: the weight has %lld outputs, not %lld from %lld on", (long long)outputs,
+                     (long long)part->count, (long long)part->first) == STATUS_OK;
+  if (bias && tensor_count(bias) != outputs)
+    return tape_fail(tape, STATUS_BAD_VALUE, "linear: the bias has %lld numbers, the weight %lld outputs", (long long)tensor_count(bias),
+                     (long long)outputs) == STATUS_OK;
+  return true;
+}
+
+Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
+                       Tensor *residual) {
+  OP_REQUIRE(x, weight, part);
+  int64_t in = tensor_width(x);
+  OP_CHECK(weight->dims == 2 && weight->shape[part->transposed ? 0 : 1] == in, "linear: x has %lld columns, the weight is [%lld, %lld]%s",
+           (long long)in, (long long)weight->shape[0], (long long)weight->shape[1], part->transposed ? ", transposed" : "");
+  OP_CHECK(!residual || activation == ACTIVATION_NONE, "linear: a residual goes with no activation only");
+  if (!outputs_fit(tape, weight, bias, part)) return NULL;
+  return linear(tape, &(Linear){.x = x, .weight = weight, .bias = bias, .residual = residual, .activation = activation}, part, 0);
+}
+
+Tensor *op_linear_columns(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, int64_t first_in, Tensor *residual) {
+  OP_REQUIRE(x, weight, part);
+  int64_t in = tensor_width(x), inputs = weight->shape[part->transposed ? 0 : 1];
+  OP_CHECK(weight->dims == 2 && first_in >= 0 && in <= inputs - first_in, "linear: x has %lld columns, the weight %lld inputs from %lld on",
+           (long long)in, (long long)(inputs - first_in), (long long)first_in);
+  if (!outputs_fit(tape, weight, bias, part)) return NULL;
+  return linear(tape, &(Linear){.x = x, .weight = weight, .bias = bias, .residual = residual}, part, first_in);
 }
 
 Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual) {

@@ -19,6 +19,10 @@ typedef struct LinearPart {
 Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
                        Tensor *residual);
 
+/* x W^T + b + residual with the inputs [first_in, first_in + n) of W alone, n the width of x: one device's share of a sum over devices, of
+ * which one has the bias and the residual. x [..., n], the others as above -> [..., count]. */
+Tensor *op_linear_columns(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, int64_t first_in, Tensor *residual);
+
 /* The whole matrix: x [..., I], weight [O, I], bias [O] or NULL, residual [..., O] or NULL -> [..., O]. */
 Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual);
 

@@ -102,9 +102,9 @@ static Status measure(Probe *probe, Work work, int64_t rows, double *seconds) {
   double units = work.prepare(probe, inputs);
   for (int run = 0; run <= RUNS && (run < 2 || spent < ENOUGH) && tape_status(probe->tape) == STATUS_OK; run++) {
     size_t mark = tape_scratch_begin(probe->tape);
-    double begun = threads_count() == 1 ? clock_thread() : clock_now();
+    double begun = threads_count() == 1 ? clock_spent() : clock_now();
     work.run(probe, inputs);
-    double took = (threads_count() == 1 ? clock_thread() : clock_now()) - begun;
+    double took = (threads_count() == 1 ? clock_spent() : clock_now()) - begun;
     tape_scratch_end(probe->tape, mark);
     spent += took;
     if (run > 0) best = fmin(best, took);

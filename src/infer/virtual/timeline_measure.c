@@ -84,9 +84,9 @@ static Status encode(Measurement *m) {
 }
 
 static Status run_alone(Measurement *m, Timeline *timeline) {
-  double begun = clock_thread();
+  double begun = clock_spent();
   TRY(encode(m));
-  return timeline_add(timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = clock_thread() - begun});
+  return timeline_add(timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = clock_spent() - begun});
 }
 
 static Status run_together(Measurement *m, Timeline *timeline) {
@@ -96,9 +96,9 @@ static Status run_together(Measurement *m, Timeline *timeline) {
 }
 
 static Status run(Measurement *m, Timeline *timeline, double *share) {
-  double wall = clock_now(), processor = clock_thread();
+  double wall = clock_now(), processor = clock_spent();
   Status status = m->alone ? run_alone(m, timeline) : run_together(m, timeline);
-  *share = (clock_thread() - processor) / (clock_now() - wall);
+  *share = (clock_spent() - processor) / (clock_now() - wall);
   tape_clear(m->tape);
   return status;
 }

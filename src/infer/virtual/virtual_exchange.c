@@ -11,7 +11,7 @@ static int parts_of(const VirtualExchange *virtual) { return virtual->setup.netw
 
 /* The stretch since the last event. */
 static Status note_compute(VirtualExchange *virtual) {
-  return timeline_add(virtual->timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = clock_thread() - virtual->since});
+  return timeline_add(virtual->timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = clock_spent() - virtual->since});
 }
 
 static uint64_t partners(const VirtualExchange *virtual, bool to) {
@@ -136,7 +136,7 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
                            : send_codes(virtual, layout, block, site, part, first, h[site], &size));
     TRY(note_compute(virtual));
     if (size.packets > 0) TRY(strategy_events_send(virtual->timeline, block, site, part, size, to));
-    virtual->since = clock_thread();
+    virtual->since = clock_spent();
   }
   return STATUS_OK;
 }
@@ -158,7 +158,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   TRY(note_compute(virtual));
   for (int site = 0; from != 0 && site < virtual->setup.network.sites; site++)
     TRY(strategy_events_wait(virtual->timeline, block, site, part, from));
-  virtual->since = clock_thread();
+  virtual->since = clock_spent();
   for (int site = 0; site < virtual->setup.network.sites; site++)
     TRY(virtual->setup.raw ? take_rows(virtual, tape, layout, &rows[site])
                            : take_codes(virtual, tape, layout, block, site, part, &rows[site]));
@@ -173,7 +173,7 @@ Status virtual_exchange_start(VirtualExchange *virtual, Timeline *timeline) {
   virtual->timeline = timeline;
   if (!virtual->setup.raw)
     TRY(network_begin_request(&virtual->network, &(NetworkRequest){.number = virtual->network.request.number + 1, .batch = 1}));
-  virtual->since = clock_thread();
+  virtual->since = clock_spent();
   return STATUS_OK;
 }
 

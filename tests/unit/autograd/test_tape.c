@@ -69,6 +69,7 @@ static Tensor *decoder_loss(Net *net, Tape *tape, Tensor *x) {
   x = op_rope(tape, op_linear_part(tape, x, &net->narrow, NULL, &turned, ACTIVATION_NONE, x), &rope, net->positions);
   x = op_swiglu(tape, op_linear_part(tape, x, &p[5], &p[6], &gate, ACTIVATION_NONE, NULL),
                 op_linear_part(tape, x, &p[5], &p[6], &up, ACTIVATION_NONE, NULL));
+  x = op_linear_columns(tape, x, &p[7], NULL, &(LinearPart){.count = WIDTH}, WIDTH, NULL);
   return op_vocab_loss(tape, op_scale(tape, x, 0.5), &p[8], &(VocabLoss){.labels = net->labels, .smoothing = 0.1});
 }
 

@@ -1,0 +1,108 @@
+/* The steps of a block: see block_steps.h. */
+#include "nn/block_steps.h"
+
+Tensor *block_steps_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
+
+/* ---- linear maps */
+
+/* base + scale B A x; no base: 0. */
+static Tensor *adapter(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Tensor *base) {
+  Tensor *inner = op_linear(tape, x, block_steps_param(context, projection->lora_a), NULL, ACTIVATION_NONE, NULL);
+  Tensor *outer = op_linear(tape, inner, block_steps_param(context, projection->lora_b), NULL, ACTIVATION_NONE, NULL);
+  return base ? op_add_scaled(tape, base, outer, context->adapter_scale) : op_scale(tape, outer, context->adapter_scale);
+}
+
+Tensor *block_steps_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
+                            Tensor *residual) {
+  Tensor *weight = block_steps_param(context, projection->weight), *bias = block_steps_param(context, projection->bias);
+  if (projection->lora_a < 0) return op_linear_part(tape, x, weight, bias, &projection->part, activation, residual);
+  residual = adapter(context, tape, x, projection, residual);
+  if (residual == NULL) return NULL;
+  return op_activate(tape, op_linear_part(tape, x, weight, bias, &projection->part, ACTIVATION_NONE, residual), activation);
+}
+
+Tensor *block_steps_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection) {
+  return block_steps_project(context, tape, x, projection, ACTIVATION_NONE, NULL);
+}
+
+BlockKeys block_steps_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x) {
+  Tensor *k = block_steps_map(context, tape, x, &block->key);
+  return (BlockKeys){k, block_steps_map(context, tape, x, &block->value)};
+}
+
+Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions) {
+  const RopeTable *table = context->rope;
+  if (table == NULL || x == NULL) return x;
+  return op_rope(tape, x, &(Rope){table->cosine, table->sine, table->count, (int)heads}, positions);
+}
+
+/* ---- the rows that are wanted */
+
+void block_steps_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted) {
+  *wanted = (BlockWanted){.token = layout->row_token, .count = layout->rows};
+  if (rows == MODEL_ROWS_CLASS) *wanted = (BlockWanted){layout->class_row, layout->class_of_span, NULL, layout->class_rows, false, 0};
+  if (rows == MODEL_ROWS_LAST)
+    *wanted = (BlockWanted){layout->last_row, layout->last_of_span, layout->last_token, layout->last_rows, false, 0};
+}
+
+Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
+  if (wanted->row == NULL) return x;
+  return wanted->count > 0 ? op_gather_rows(tape, x, wanted->row, wanted->count) : NULL;
+}
+
+/* ---- the other devices' tokens */
+
+bool block_steps_went_well(Tape *tape, Status status) {
+  if (status != STATUS_OK) tape_fail(tape, status, "%s", status_message());
+  return status == STATUS_OK;
+}
+
+const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const uint8_t *b, int64_t count) {
+  if (a == NULL || b == NULL) return a == NULL ? b : a;
+  uint8_t *either = tape_alloc(tape, (size_t)count);
+  for (int64_t i = 0; either != NULL && i < count; i++) either[i] = a[i] | b[i];
+  return either;
+}
+
+bool block_steps_alone(const BlockContext *context) { return context->layout->devices == 1 && context->layout->self >= 0; }
+
+/* ---- attention and what follows */
+
+Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
+                           const BlockWanted *wanted) {
+  const ModelConfig *config = context->config;
+  const TokenLayout *layout = context->layout;
+  bool looks_ahead = wanted->of_span != NULL && !wanted->part; /* nothing comes after the last token */
+  AttentionOptions options = {.heads = (int)config->heads,
+                              .kv_heads = (int)config->kv_heads,
+                              .causal = context->causal && !looks_ahead,
+                              .spans = layout->spans,
+                              .span = layout->span,
+                              .lost = lost,
+                              .queries = wanted->of_span,
+                              .first_query = wanted->first};
+  return op_attention(tape, q, own.k, own.v, remote.k, remote.v, &options);
+}
+
+bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockKeys own, const uint8_t *lost) {
+  if (context->cache == NULL || tape_planning(tape)) return true;
+  if (own.k == NULL || own.v == NULL) return false;
+  if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
+  return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], own.k->value, own.v->value, lost));
+}
+
+static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *h, Tensor *residual) {
+  Tensor *hidden;
+  if (block->gate.weight >= 0)
+    hidden = op_swiglu(tape, block_steps_map(context, tape, h, &block->gate), block_steps_map(context, tape, h, &block->up));
+  else
+    hidden = block_steps_project(context, tape, h, &block->up, context->config->activation, NULL);
+  return hidden == NULL ? NULL : block_steps_project(context, tape, hidden, &block->down, ACTIVATION_NONE, residual);
+}
+
+Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *mixed, Tensor *residual) {
+  if (mixed == NULL) return NULL;
+  Tensor *x = block_steps_project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual);
+  if (x == NULL) return NULL;
+  return mlp(context, block, tape, block_norm(context, tape, x, block->norm2_weight, block->norm2_bias), x);
+}

@@ -1,0 +1,58 @@
+/* What a transformer block is put together from, private to src/nn: block.c does it whole, block_parts.c part by part, tensor_parallel.c
+ * by heads and columns. */
+#ifndef NN_BLOCK_STEPS_H
+#define NN_BLOCK_STEPS_H
+#include "nn/block.h"
+
+enum { BLOCK_SITES = 2 }; /* at most */
+
+typedef struct BlockKeys {
+  Tensor *k, *v; /* [B, rows, kv width] */
+} BlockKeys;
+
+/* The rows that ask. */
+typedef struct BlockWanted {
+  const int32_t *row;     /* [count]; NULL: all rows, or a part of them */
+  const int64_t *of_span; /* [spans] how many of them are in each span; NULL: all rows */
+  const int32_t *token;   /* [rows or count] their positions */
+  int64_t count;
+  bool part; /* rows [first, first + count) of the one span: what comes after them is not theirs to see in a causal model */
+  int64_t first;
+} BlockWanted;
+
+void block_steps_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *wanted);
+
+/* x's wanted rows; NULL, without a failure, where there are none. */
+Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
+
+Tensor *block_steps_param(const BlockContext *context, int index); /* NULL for -1 */
+
+/* act(W x + b) + residual; not both an activation and a residual. */
+Tensor *block_steps_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
+                            Tensor *residual);
+Tensor *block_steps_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b */
+BlockKeys block_steps_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x);
+
+/* Rotary positions, where the model has them; NULL for NULL. */
+Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, int64_t heads, const int32_t *positions);
+
+/* Attention of the wanted rows' q over own and remote keys; remote may be {NULL, NULL}. lost [B, remote] or NULL. */
+Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
+                           const BlockWanted *wanted);
+
+/* What follows attention: output projection + residual, then + mlp(norm). NULL for mixed NULL. */
+Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *mixed, Tensor *residual);
+
+/* An exchange's failure becomes the tape's. */
+bool block_steps_went_well(Tape *tape, Status status);
+
+/* Into the cache, for later tokens, where there is one. */
+bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockKeys own, const uint8_t *lost);
+
+/* A token of which either site was lost cannot be used. NULL: none lost. */
+const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const uint8_t *b, int64_t count);
+
+/* A node without others has nobody to exchange with. */
+bool block_steps_alone(const BlockContext *context);
+
+#endif

@@ -1,0 +1,192 @@
+/* Two exchanges for tests, without processes: one that emulates all devices in one pass and remembers what was shared, and one for a node,
+ * whole or in parts, that delivers it and compares what the node would have sent. Numbers are quantised by rounding to quarters. */
+#ifndef TESTS_NN_LOOP_EXCHANGE_H
+#define TESTS_NN_LOOP_EXCHANGE_H
+#include "nn/exchange.h"
+#include <cmocka.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOP_BLOCKS = 8, LOOP_SITES = 2, LOOP_DEVICES = 8 };
+
+typedef struct LoopExchange LoopExchange;
+struct LoopExchange {
+  Exchange exchange;                     /* first */
+  real *shared[LOOP_BLOCKS][LOOP_SITES]; /* [B, shared, W] */
+  int64_t batch, width;
+  int sites, parts;  /* parts: of a node */
+  unsigned lose;     /* every so many-th token is lost, another one in each block and site; 0: none */
+  int64_t sent, off; /* numbers that a node sent, and those that were not what the emulation shared */
+  int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS];
+  /* What the remote rows of a part become, instead of x; NULL: x. For tables of keys and values. */
+  void (*make_keys)(LoopExchange *loop, Tape *tape, int block, ExchangeRows *rows);
+  void *keys;
+};
+
+static inline real loop_quantise(real x) { return (real)(round(4 * (double)x) / 4); }
+
+static inline bool loop_loses(const LoopExchange *loop, int block, int site, int64_t place) {
+  return loop->lose > 0 && (unsigned)(place * 7 + block * 3 + site) % loop->lose == 0;
+}
+
+/* ---- all devices in one process */
+
+static inline Status loop_emulate_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  (void)tape;
+  LoopExchange *loop = (LoopExchange *)self;
+  int64_t width = tensor_width(h), batch = h->shape[0];
+  real *to = realloc(loop->shared[block][site], (size_t)(batch * layout->shared * width) * sizeof *to);
+  assert_non_null(to);
+  loop->shared[block][site] = to;
+  loop->width = width, loop->batch = batch;
+  for (int64_t b = 0; b < batch; b++)
+    for (int64_t i = 0; i < layout->shared; i++)
+      for (int64_t e = 0; e < width; e++)
+        to[(b * layout->shared + i) * width + e] = loop_quantise(h->value[(b * layout->rows + layout->shared_row[i]) * width + e]);
+  return STATUS_OK;
+}
+
+static inline Status loop_emulate_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                                         const uint8_t **lost) {
+  LoopExchange *loop = (LoopExchange *)self;
+  uint8_t *mask = tape_alloc(tape, (size_t)(loop->batch * layout->shared));
+  for (int64_t i = 0; i < loop->batch * layout->shared; i++) mask[i] = loop_loses(loop, block, site, i % layout->shared);
+  *lost = loop->lose ? mask : NULL;
+  *remote = tape_constant(tape, 3, (int64_t[]){loop->batch, layout->shared, loop->width}, loop->shared[block][site]);
+  return tape_status(tape);
+}
+
+/* ---- a node */
+
+/* Place of a device's first shared row among node `self`'s remote rows. */
+static inline int64_t loop_place(const TokenLayout *layout, int device) {
+  int64_t own = layout->device_shared[layout->self + 1] - layout->device_shared[layout->self];
+  return layout->device_shared[device] - (device > layout->self ? own : 0);
+}
+
+static inline bool loop_hears(const TokenLayout *layout, int device) {
+  return device < layout->self || (device > layout->self && layout->class_token != CLASS_NONE);
+}
+
+/* h [B, ...] holds rows from `first` on; the shared ones among them are [from, from + count) of shared_row. */
+static inline void loop_compare(LoopExchange *loop, const TokenLayout *layout, int block, int site, const Tensor *h, int64_t first,
+                                int64_t from, int64_t count) {
+  int64_t width = tensor_width(h);
+  for (int64_t b = 0; b < h->shape[0]; b++)
+    for (int64_t i = from; i < from + count; i++)
+      for (int64_t e = 0; e < width; e++) {
+        real sent = loop_quantise(h->value[(b * h->shape[1] + layout->shared_row[i] - first) * width + e]);
+        loop->sent++;
+        loop->off += sent != loop->shared[block][site][(b * layout->shared + layout->shared_begin + i) * width + e];
+      }
+}
+
+/* Shared rows [first, first + count) of a device, all samples, to `to` and their fates to `lost`, `stride` rows apart. */
+static inline void loop_copy(const LoopExchange *loop, const TokenLayout *layout, int block, int site, int64_t first, int64_t count,
+                             int64_t stride, real *to, uint8_t *lost) {
+  for (int64_t b = 0; b < loop->batch; b++)
+    for (int64_t i = 0; i < count; i++) {
+      memcpy(to + (b * stride + i) * loop->width, loop->shared[block][site] + (b * layout->shared + first + i) * loop->width,
+             (size_t)loop->width * sizeof(real));
+      lost[b * stride + i] = loop_loses(loop, block, site, first + i);
+    }
+}
+
+static inline Status loop_node_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  (void)tape;
+  loop_compare((LoopExchange *)self, layout, block, site, h, 0, 0, layout->shared_rows);
+  return STATUS_OK;
+}
+
+static inline Status loop_node_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                                      const uint8_t **lost) {
+  LoopExchange *loop = (LoopExchange *)self;
+  uint8_t *mask = tape_alloc(tape, (size_t)(loop->batch * layout->remote));
+  *remote = tape_tensor(tape, 3, (int64_t[]){loop->batch, layout->remote, loop->width});
+  for (int d = 0; d < layout->devices; d++) {
+    int64_t place = loop_place(layout, d), first = layout->device_shared[d];
+    if (loop_hears(layout, d))
+      loop_copy(loop, layout, block, site, first, layout->device_shared[d + 1] - first, layout->remote,
+                (*remote)->value + place * loop->width, mask + place);
+  }
+  *lost = loop->lose ? mask : NULL;
+  return tape_status(tape);
+}
+
+static inline int loop_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
+  (void)layout, (void)batch;
+  return ((LoopExchange *)self)->parts;
+}
+
+static inline Status loop_part_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, int64_t first,
+                                     int64_t rows, Tensor *const h[2]) {
+  (void)tape;
+  LoopExchange *loop = (LoopExchange *)self;
+  int64_t expected_first, expected_rows, first_shared, shared;
+  layout_part(layout, loop->parts, part, &expected_first, &expected_rows, &first_shared, &shared);
+  assert_true(first == expected_first && rows == expected_rows && rows > 0);
+  assert_true(loop->begun[block] <= part && loop->finished[block] == 0); /* in order, before any is awaited */
+  loop->begun[block] = part + 1;
+  for (int site = 0; site < 2; site++) {
+    assert_int_equal(h[site] != NULL, site < loop->sites);
+    if (h[site] == NULL) continue;
+    assert_int_equal(h[site]->shape[1], rows);
+    loop_compare(loop, layout, block, site, h[site], first, first_shared, shared);
+  }
+  return STATUS_OK;
+}
+
+static inline Status loop_part_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[2]) {
+  LoopExchange *loop = (LoopExchange *)self;
+  assert_int_equal(loop->finished[block], part);
+  loop->finished[block]++;
+  ExchangeRun *run = tape_alloc(tape, LOOP_DEVICES * sizeof *run);
+  int64_t runs = 0, total = 0, from[LOOP_DEVICES];
+  for (int d = 0; d < layout->devices; d++) {
+    int64_t first, count;
+    layout_part_shared(layout, d, loop->parts, part, &first, &count);
+    if (!loop_hears(layout, d)) continue;
+    run[runs] = (ExchangeRun){loop_place(layout, d) + first, count};
+    from[runs++] = layout->device_shared[d] + first;
+    total += count;
+  }
+  for (int site = 0; site < loop->sites; site++) {
+    rows[site] = (ExchangeRows){.runs = runs, .run = run};
+    if (total == 0) continue;
+    uint8_t *mask = tape_alloc(tape, (size_t)(loop->batch * total));
+    rows[site].x = tape_tensor(tape, 3, (int64_t[]){loop->batch, total, loop->width});
+    for (int64_t r = 0, at = 0; r < runs; at += run[r++].count)
+      loop_copy(loop, layout, block, site, from[r], run[r].count, total, rows[site].x->value + at * loop->width, mask + at);
+    rows[site].lost = loop->lose ? mask : NULL;
+    if (loop->make_keys) loop->make_keys(loop, tape, block, &rows[site]);
+  }
+  return tape_status(tape);
+}
+
+static const ExchangeParts LOOP_PARTS = {loop_count, loop_part_begin, loop_part_finish};
+
+/* ---- life */
+
+/* For the emulation. sites: of the model. */
+static inline void loop_open(LoopExchange *loop, int sites, unsigned lose) {
+  *loop = (LoopExchange){.exchange = {loop_emulate_begin, loop_emulate_finish, NULL, NULL}, .sites = sites, .lose = lose};
+}
+
+/* From now on for a node; parts 0: whole blocks. */
+static inline Exchange *loop_as_node(LoopExchange *loop, int parts) {
+  loop->exchange = (Exchange){loop_node_begin, loop_node_finish, NULL, parts > 0 ? &LOOP_PARTS : NULL};
+  loop->parts = parts;
+  loop->sent = loop->off = 0;
+  memset(loop->begun, 0, sizeof loop->begun);
+  memset(loop->finished, 0, sizeof loop->finished);
+  return &loop->exchange;
+}
+
+static inline void loop_close(LoopExchange *loop) {
+  for (int block = 0; block < LOOP_BLOCKS; block++)
+    for (int site = 0; site < LOOP_SITES; site++) free(loop->shared[block][site]);
+}
+
+#endif

@@ -1,288 +1,219 @@
-/* Codes between nodes. Leaves out: what a request is (node.c) and lost messages: a stream delivers all of them or fails. */
+/* Codes between nodes: requests, waiting and memory. What is in a packet is network_codec.c's; how it travels the courier's. */
 #include "infer/network.h"
 #include "base/clock.h"
-#include "infer/patience.h"
+#include "infer/wire/interleave.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const Codebook *book_at(const Network *net, int block, int site) { return &net->setup.books[block * net->setup.sites + site]; }
-static uint64_t sequence_of(const Network *net, uint32_t request, int block) {
-  return (uint64_t)(request - 1) * (uint64_t)net->setup.blocks + (uint64_t)block;
-}
-static size_t slot_index(const Network *net, uint64_t sequence, int site) {
-  return (size_t)(sequence & 1) * (size_t)net->setup.sites + (size_t)site;
-}
+static int parts_of(const NetworkSetup *setup) { return setup->parts > 1 ? setup->parts : 1; }
 static int64_t shared_of(const TokenLayout *layout, int node) {
   return node < layout->devices ? layout->device_shared[node + 1] - layout->device_shared[node] : 0;
 }
 static int64_t most_of(const NetworkSetup *setup, int node) {
   return setup->batch_most * (setup->tokens_most ? setup->tokens_most : shared_of(setup->layout, node));
 }
-
-size_t network_message_bytes(int64_t groups, int64_t entries, int64_t tokens) {
-  return WIRE_HEADER + (size_t)tokens * pack_bytes_per_token(groups, entries);
+static int64_t most_of_any(const NetworkSetup *setup) {
+  int64_t most = 0;
+  for (int d = 0; d < setup->nodes; d++) most = most_of(setup, d) > most ? most_of(setup, d) : most;
+  return most;
 }
+static bool has(uint64_t peers, int peer) { return peers >> peer & 1; }
 
-/* ---- receiving ---- */
-
-static Status refuse(const WireHeader *header, const Network *net, uint64_t expected) {
-  unsigned blocks = (unsigned)net->setup.blocks;
-  return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", header->request,
-                    header->block, (unsigned)(expected / blocks) + 1, (unsigned)(expected % blocks));
-}
-
-/* The place in the sequence is right, or it will be once this node begins the request (*early). */
-static Status check_turn(const Network *net, const NetworkPeer *peer, const WireHeader *header, bool *early) {
-  uint64_t sequence = sequence_of(net, header->request, header->block), expected = peer->next[header->site];
-  bool between = header->block == 0 && expected % (uint64_t)net->setup.blocks == 0;
-  *early = net->setup.tokens_most && between && sequence > expected;
-  return sequence == expected || *early ? STATUS_OK : refuse(header, net, expected);
-}
-
-/* With the layouts of texts the exact number is known when the codes are taken (take_codes). */
-static Status check_length(const Network *net, const NetworkPeer *peer, const WireHeader *header) {
-  bool fixed = net->setup.tokens_most == 0;
-  int64_t most = most_of(&net->setup, peer->link.peer);
-  if (header->count > 0 && header->count <= most && !(fixed && header->count % peer->tokens) &&
-      header->bytes == header->count * net->token_bytes)
-    return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u tokens; at most %lld are possible, %zu bytes each", header->bytes,
-                    header->count, (long long)most, net->token_bytes);
-}
-
-static Status place_codes(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
-  Network *net = context;
-  NetworkPeer *peer = &net->peers[link->peer];
-  if (header->kind != WIRE_CODES)
-    return status_set(STATUS_BAD_VALUE, "sent a %s message, only codes are expected", wire_kind_name(header->kind));
-  if (header->sender != link->peer) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
-  if (header->block >= net->setup.blocks || header->site >= net->setup.sites || header->request == 0)
-    return status_set(STATUS_BAD_VALUE, "sent codes of block %d, site %d; the model has %d blocks of %d", header->block, header->site,
-                      net->setup.blocks, net->setup.sites);
-  if (net->setup.causal && link->peer > net->setup.self) return status_set(STATUS_BAD_VALUE, "sent codes to a node before it");
-  uint64_t sequence = sequence_of(net, header->request, header->block);
-  bool early;
-  TRY(check_turn(net, peer, header, &early));
-  TRY(check_length(net, peer, header));
-  *payload = NULL;
-  if (early) return STATUS_OK;
-  bool free_slot = sequence < peer->taken[header->site] + 2;
-  *payload = free_slot ? peer->slots + slot_index(net, sequence, header->site) * peer->slot_bytes : NULL;
-  return STATUS_OK;
-}
-
-static Status deliver_codes(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
-  Network *net = context;
-  NetworkPeer *peer = &net->peers[link->peer];
-  (void)payload;
-  peer->slot_count[slot_index(net, peer->next[header->site]++, header->site)] = header->count;
-  return STATUS_OK;
-}
-
-/* ---- moving messages ---- */
-
-static Status step(Network *net, double seconds) {
-  Status status = links_step(net->links, net->setup.nodes + 1, seconds);
-  if (status == STATUS_OK) return STATUS_OK;
-  for (int d = 0; d < net->setup.nodes; d++) {
-    if (d != net->setup.self && net->peers[d].link.status != STATUS_OK) net->accused = d;
-  }
-  return status;
-}
-
-/* A peer whose messages satisfy `waiting`, or -1. */
-typedef bool Waiting(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site);
-static bool waits_for_codes(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
-  (void)net;
-  return peer->sends && peer->next[site] <= sequence;
-}
-static bool waits_to_send(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
-  (void)sequence, (void)site;
-  return link_pending(&peer->link) > 2 * net->setup.sites - 1;
-}
-static bool waits_to_flush(const Network *net, const NetworkPeer *peer, uint64_t sequence, int site) {
-  (void)net, (void)sequence, (void)site;
-  return link_pending(&peer->link) > 0;
-}
-
-static int first_waiting(const Network *net, Waiting *waiting, uint64_t sequence, int site) {
-  for (int d = 0; d < net->setup.nodes; d++) {
-    if (d != net->setup.self && waiting(net, &net->peers[d], sequence, site)) return d;
-  }
-  return -1;
-}
-
-static uint64_t bytes_moved(const Network *net) {
-  uint64_t bytes = 0;
-  for (int d = 0; d < net->setup.nodes; d++) bytes += net->peers[d].link.sent.bytes + net->peers[d].link.received.bytes;
+size_t network_group_bytes(int64_t groups, int64_t entries, int64_t tokens, int packets) {
+  size_t bytes = 0;
+  for (int f = 0; f < packets; f++) bytes += PACKET_HEADER + pack_dense_bytes(interleave_count(tokens, packets, f), groups, entries);
   return bytes;
 }
 
-static Status accuse(Network *net, int node, Status status) {
-  net->accused = node;
-  return status;
+/* Packets of a group end in whole bytes each. */
+static size_t payload_most(const NetworkSetup *setup, int64_t tokens) {
+  return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) +
+         (size_t)(tokens < PACKETS_MOST ? tokens : PACKETS_MOST);
 }
 
-/* Until nobody is waited for any more. */
-static Status wait_while(Network *net, Waiting *waiting, uint64_t sequence, int site) {
-  Patience patience;
-  bool over = false;
-  int late;
-  patience_start(&patience, net->setup.timeout, bytes_moved(net), clock_now());
-  while ((late = first_waiting(net, waiting, sequence, site)) >= 0) {
-    if (!link_is_open(&net->peers[late].link)) return accuse(net, late, status_set(STATUS_PEER, "node %d: the connection is closed", late));
-    if (over)
-      return accuse(net, late,
-                    status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", late, net->setup.timeout));
-    TRY(step(net, patience_slice(&patience)));
-    over = patience_ends(&patience, bytes_moved(net), clock_now());
-  }
-  return STATUS_OK;
+void network_courier(const NetworkSetup *setup, CourierSetup *courier) {
+  int64_t most = most_of_any(setup);
+  courier->self = setup->self;
+  courier->nodes = setup->nodes;
+  courier->blocks = setup->blocks;
+  courier->sites = setup->sites;
+  courier->parts = parts_of(setup);
+  courier->slot_bytes = payload_most(setup, most);
+  courier->packets_most = (int)(most < PACKETS_MOST ? most : PACKETS_MOST);
+  courier->ahead = setup->tokens_most > 0;
 }
-
-Status network_flush(Network *net) { return wait_while(net, waits_to_flush, 0, 0); }
 
 /* ---- the exchange ---- */
 
-/* This node's shared rows of every sample, together: [B, own, W]. */
-static void gather(Network *net, const TokenLayout *layout, const Tensor *h) {
-  int64_t width = tensor_width(h), own = layout->shared_rows;
-  for (int64_t b = 0; b < h->shape[0]; b++) {
-    for (int64_t i = 0; i < own; i++) {
-      memcpy(net->gathered + (b * own + i) * width, h->value + (b * layout->rows + layout->shared_row[i]) * width,
-             (size_t)width * sizeof(real));
-    }
-  }
+static GroupKey key_of(const Network *net, int block, int site, int part) {
+  return (GroupKey){.request = net->request.number, .block = (uint8_t)block, .site = (uint8_t)site, .part = (uint8_t)part};
 }
 
-/* The slot is free: every peer has taken its last content, or it could not have let this node come here; wait_while proves it. */
-static Status fill_message(Network *net, int block, int site, int64_t tokens, uint8_t **message, size_t *size) {
-  const Codebook *book = book_at(net, block, site);
-  uint64_t sequence = sequence_of(net, net->request, block);
-  TRY(wait_while(net, waits_to_send, sequence, site));
-  *message = net->outgoing + slot_index(net, sequence, site) * net->outgoing_bytes;
-  *size = network_message_bytes(book->groups, book->entries, tokens);
-  WireHeader header = {.kind = WIRE_CODES,
-                       .sender = (uint8_t)net->setup.self,
-                       .block = (uint8_t)block,
-                       .site = (uint8_t)site,
-                       .request = net->request,
-                       .count = (uint32_t)tokens,
-                       .bytes = (uint32_t)(*size - WIRE_HEADER)};
-  wire_pack(&header, *message);
-  pack_codes(net->codes, tokens, book->groups, book->entries, *message + WIRE_HEADER);
-  if (net->keep) {
-    size_t bytes = *size - WIRE_HEADER;
-    memcpy(net->kept + (size_t)(block * net->setup.sites + site) * bytes, *message + WIRE_HEADER, bytes);
-  }
-  return STATUS_OK;
+static Status blame(Network *net, Status status) {
+  if (status != STATUS_OK && net->setup.courier) net->accused = courier_accused(net->setup.courier);
+  return status;
 }
 
-static Status send_to_all(Network *net, const uint8_t *message, size_t size) {
+uint64_t network_part_senders(const Network *net, int part) {
+  const PacketRules *rules = &net->rules[net->request.number & 1];
+  uint64_t senders = 0;
   for (int d = 0; d < net->setup.nodes; d++) {
-    if (d == net->setup.self || !net->peers[d].hears) continue;
-    Status status = link_send(&net->peers[d].link, message, size);
-    if (status != STATUS_OK) {
-      net->accused = d;
-      return status;
-    }
+    if (has(net->senders, d) && rules->part_rows[d * rules->parts + part] > 0) senders |= (uint64_t)1 << d;
   }
-  return step(net, 0);
+  return senders;
 }
 
-static Status network_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
-  Network *net = (Network *)self;
-  (void)tape;
-  if (h->shape[0] != net->batch)
-    return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->batch);
-  if (net->progress && site == 0) net->progress(net->progress_context, block);
-  if (!net->heard_by_any) return STATUS_OK;
+static Status begin_part(Network *net, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h) {
+  const CourierPacket *packets;
+  int count;
+  if (h->shape[0] != net->request.batch)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->request.batch);
+  if (net->progress && site == 0 && part == 0) net->progress(net->progress_context, block);
+  if (!net->hearers) return STATUS_OK;
+  GroupKey key = key_of(net, block, site, part);
   double start = clock_now();
-  int64_t tokens = net->batch * layout->shared_rows;
-  uint8_t *message;
-  size_t size;
-  gather(net, layout, h);
-  codebook_assign(book_at(net, block, site), net->gathered, tokens, net->codes, NULL, net->scratch);
-  TRY(fill_message(net, block, site, tokens, &message, &size));
-  double filled = clock_now();
-  TRY(send_to_all(net, message, size));
-  net->statistics.quantise += filled - start;
-  net->statistics.send += clock_now() - filled;
+  TRY(blame(net, courier_reserve(net->setup.courier, key, net->check, net->check_context)));
+  double reserved = clock_now();
+  TRY(network_encode_part(net, layout, block, site, part, first, h, &packets, &count));
+  double encoded = clock_now();
+  if (count) TRY(blame(net, courier_send(net->setup.courier, key, packets, count, net->hearers)));
+  net->statistics.wait += reserved - start;
+  net->statistics.quantise += encoded - reserved;
+  net->statistics.send += clock_now() - encoded;
   return STATUS_OK;
 }
 
-/* One peer's codes -> its rows of `out` [B, remote, W], which start at `offset` in every sample. */
-static Status take_codes(Network *net, int node, int block, int site, int64_t offset, int64_t remote, real *out) {
-  NetworkPeer *peer = &net->peers[node];
-  const Codebook *book = book_at(net, block, site);
-  uint64_t sequence = sequence_of(net, net->request, block);
-  size_t slot = slot_index(net, sequence, site);
-  net->accused = node;
-  if (peer->slot_count[slot] != net->batch * peer->tokens)
-    return status_set(STATUS_BAD_VALUE, "node %d: sent codes of %u tokens, %lld were expected", node, peer->slot_count[slot],
-                      (long long)(net->batch * peer->tokens));
-  if (pack_unpack(peer->slots + slot * peer->slot_bytes, net->batch * peer->tokens, book->groups, book->entries, net->codes) != STATUS_OK)
-    return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", node, block);
-  for (int64_t b = 0; b < net->batch; b++)
-    codebook_lookup(book, net->codes + b * peer->tokens * book->groups, peer->tokens, out + (b * remote + offset) * book->width);
-  if (net->heard) net->heard(net->heard_context, block, site, offset, peer->tokens, peer->slots + slot * peer->slot_bytes);
-  peer->taken[site] = sequence + 1;
-  net->accused = -1;
-  return STATUS_OK;
-}
-
-static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
-                             const uint8_t **lost) {
-  Network *net = (Network *)self;
-  int64_t shape[3] = {net->batch, layout->remote, book_at(net, block, site)->width}, offset = 0;
-  *lost = NULL;
-  *remote = tape_tensor(tape, 3, shape);
-  if (!*remote) return tape_status(tape);
+static Status finish_part(Network *net, Tape *tape, const TokenLayout *layout, int block, int site, int part, ExchangeRows *rows) {
+  GroupKey key = key_of(net, block, site, part);
+  uint64_t senders = network_part_senders(net, part);
   double start = clock_now();
-  TRY(wait_while(net, waits_for_codes, sequence_of(net, net->request, block), site));
+  TRY(blame(net, courier_wait(net->setup.courier, key, senders, net->arrivals, net->check, net->check_context)));
   double arrived = clock_now();
-  for (int d = 0; d < net->setup.nodes; d++) {
-    if (d == net->setup.self || !net->peers[d].sends) continue;
-    TRY(take_codes(net, d, block, site, offset, layout->remote, (*remote)->value));
-    offset += net->peers[d].tokens;
-  }
+  TRY(network_decode_part(net, tape, layout, block, site, part, net->arrivals, rows));
+  courier_done(net->setup.courier, key, senders);
   net->statistics.wait += arrived - start;
   net->statistics.quantise += clock_now() - arrived;
   return STATUS_OK;
 }
 
-/* Which peers are heard and hear in this request, and where their messages begin. */
+static Status in_parts(const Network *net) {
+  if (net->parts == 1) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "a request whose blocks are cut into %d parts was computed by whole blocks", net->parts);
+}
+
+static Status network_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
+  Network *net = (Network *)self;
+  (void)tape;
+  TRY(in_parts(net));
+  if (site == 0) net->statistics.parts++;
+  return begin_part(net, layout, block, site, 0, 0, h);
+}
+
+static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,
+                             const uint8_t **lost) {
+  Network *net = (Network *)self;
+  ExchangeRows rows;
+  TRY(in_parts(net));
+  TRY(finish_part(net, tape, layout, block, site, 0, &rows));
+  *remote = rows.x;
+  *lost = rows.lost;
+  return STATUS_OK;
+}
+
+static int parts_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
+  (void)layout, (void)batch;
+  return ((Network *)self)->parts;
+}
+
+static Status parts_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, int64_t first, int64_t rows,
+                          Tensor *const h[2]) {
+  Network *net = (Network *)self;
+  (void)tape, (void)rows;
+  net->statistics.parts++;
+  for (int site = 0; site < net->setup.sites; site++) TRY(begin_part(net, layout, block, site, part, first, h[site]));
+  return STATUS_OK;
+}
+
+static Status parts_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int part, ExchangeRows rows[2]) {
+  Network *net = (Network *)self;
+  for (int site = 0; site < net->setup.sites; site++) TRY(finish_part(net, tape, layout, block, site, part, &rows[site]));
+  return STATUS_OK;
+}
+
+static const ExchangeParts exchange_parts = {.count = parts_count, .begin = parts_begin, .finish = parts_finish};
+
+/* ---- requests ---- */
+
 static void meet_peers(Network *net) {
   const NetworkSetup *setup = &net->setup;
-  net->heard_by_any = false;
+  net->senders = net->hearers = 0;
   for (int d = 0; d < setup->nodes; d++) {
-    NetworkPeer *peer = &net->peers[d];
-    if (d == setup->self) continue;
-    peer->tokens = shared_of(setup->layout, d);
-    bool takes_part = peer->tokens > 0 && setup->layout->rows > 0;
-    peer->sends = takes_part && !(setup->causal && d > setup->self);
-    peer->hears = takes_part && !(setup->causal && d < setup->self);
-    net->heard_by_any |= peer->hears;
-    uint64_t first = sequence_of(net, net->request, 0);
-    for (int site = 0; peer->sends && site < setup->sites; site++) {
-      if (peer->next[site] < first) peer->next[site] = peer->taken[site] = first;
-    }
+    if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
+    if (!(setup->causal && d > setup->self)) net->senders |= (uint64_t)1 << d;
+    if (!(setup->causal && d < setup->self)) net->hearers |= (uint64_t)1 << d;
   }
 }
 
-Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool keep) {
-  if (request != net->request + 1) return status_set(STATUS_BAD_VALUE, "request %u after request %u", request, net->request);
-  if (batch < 1 || batch > net->setup.batch_most)
-    return status_set(STATUS_BAD_VALUE, "a request of %lld samples; 1 to %lld are possible", (long long)batch,
+/* The courier reads the rules of the last request until it has these: they have memory of their own. */
+static void make_rules(Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  const Codebook *book = &setup->books[0];
+  int64_t *rows = net->part_rows + (net->request.number & 1) * (unsigned)(setup->nodes * parts_of(setup));
+  for (int d = 0; d < setup->nodes; d++) {
+    for (int p = 0; p < net->parts; p++) {
+      int64_t first, count = 0;
+      if (d < setup->layout->devices) layout_part_shared(setup->layout, d, net->parts, p, &first, &count);
+      rows[d * net->parts + p] = count;
+    }
+  }
+  net->rules[net->request.number & 1] = (PacketRules){.nodes = setup->nodes,
+                                                      .blocks = setup->blocks,
+                                                      .sites = setup->sites,
+                                                      .parts = net->parts,
+                                                      .groups = book->groups,
+                                                      .entries = book->entries,
+                                                      .width = book->width,
+                                                      .part_rows = rows};
+}
+
+static Status check_request(const Network *net, const NetworkRequest *request) {
+  if (request->number != net->request.number + 1)
+    return status_set(STATUS_BAD_VALUE, "request %u after request %u", request->number, net->request.number);
+  if (request->batch < 1 || request->batch > net->setup.batch_most)
+    return status_set(STATUS_BAD_VALUE, "a request of %lld samples; 1 to %lld are possible", (long long)request->batch,
                       (long long)net->setup.batch_most);
-  if (keep && !net->kept) return status_set(STATUS_BAD_VALUE, "codes were asked for, but no room was made for them");
-  net->request = request;
-  net->batch = batch;
-  net->keep = keep;
+  if (request->keep && !net->kept) return status_set(STATUS_BAD_VALUE, "codes were asked for, but no room was made for them");
+  return STATUS_OK;
+}
+
+Status network_begin_request(Network *net, const NetworkRequest *request) {
+  TRY(check_request(net, request));
+  net->request = *request;
+  net->parts = request->batch > 1 || request->whole ? 1 : parts_of(&net->setup);
   net->statistics = (NodeStatistics){0};
   meet_peers(net);
-  return STATUS_OK;
+  make_rules(net);
+  if (!net->setup.courier) return STATUS_OK;
+  return blame(net, courier_begin_request(net->setup.courier, request->number, request->batch, &net->rules[request->number & 1],
+                                          net->senders, net->hearers));
+}
+
+void network_finish_statistics(Network *net) {
+  NodeStatistics *s = &net->statistics;
+  if (!net->setup.courier) return;
+  const CourierCounts now = courier_counts(net->setup.courier), *before = &net->before;
+  s->bytes_sent = now.bytes_sent - before->bytes_sent;
+  s->bytes_received = now.bytes_received - before->bytes_received;
+  s->payload_sent = now.payload_sent - before->payload_sent;
+  s->messages_sent = now.packets_sent - before->packets_sent;
+  s->messages_received = now.packets_received - before->packets_received;
+  s->lost = now.lost - before->lost;
+  s->late = now.late - before->late;
+  s->resent = now.resent - before->resent;
+  s->recovered = now.recovered - before->recovered;
+  s->span = now.span - before->span;
+  net->before = now;
 }
 
 /* ---- memory ---- */
@@ -290,98 +221,98 @@ Status network_begin_request(Network *net, uint32_t request, int64_t batch, bool
 static size_t kept_bytes(const NetworkSetup *setup, size_t token_bytes) {
   return setup->keep_codes ? (size_t)(setup->blocks * setup->sites) * (size_t)most_of(setup, setup->self) * token_bytes : 0;
 }
+static size_t group_count(const Network *net) { return (size_t)(net->ring * net->setup.sites * parts_of(&net->setup)); }
 
-/* Codes of the largest message of any node. */
-static size_t most_codes(const NetworkSetup *setup) {
-  int64_t most = 0;
-  for (int d = 0; d < setup->nodes; d++) most = most_of(setup, d) > most ? most_of(setup, d) : most;
-  return (size_t)(most * setup->books[0].groups);
-}
-
-/* Numbered messages (slots) of each peer, and what is needed to make one. A few words for each peer are not counted. */
 size_t network_bytes(const Network *net) {
   const NetworkSetup *setup = &net->setup;
-  if (!net->peers) return 0;
-  size_t bytes = 2 * (size_t)setup->sites * net->outgoing_bytes + kept_bytes(setup, net->token_bytes) + most_codes(setup) * sizeof(int32_t);
-  bytes += (size_t)(most_of(setup, setup->self) * setup->books[0].width) * sizeof(real) + codebook_assign_scratch(&setup->books[0]);
-  for (int d = 0; d < setup->nodes; d++) bytes += d == setup->self ? 0 : 2 * (size_t)setup->sites * net->peers[d].slot_bytes;
-  return bytes;
+  if (!net->groups) return 0;
+  size_t most = (size_t)most_of_any(setup), own = (size_t)most_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
+  size_t bytes = group_count(net) * (net->group_bytes + (size_t)net->packets_most * sizeof(CourierPacket));
+  bytes += 2 * most * groups * sizeof(int32_t) + most * net->token_bytes + kept_bytes(setup, net->token_bytes);
+  bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0]);
+  return bytes + courier_bytes(setup->courier);
 }
 
-static Status allocate_peer(Network *net, int node) {
-  NetworkPeer *peer = &net->peers[node];
-  size_t slots = 2 * (size_t)net->setup.sites;
-  peer->tokens = shared_of(net->setup.layout, node);
-  peer->slot_bytes = (size_t)most_of(&net->setup, node) * net->token_bytes;
-  peer->next = calloc((size_t)net->setup.sites, sizeof *peer->next);
-  peer->taken = calloc((size_t)net->setup.sites, sizeof *peer->taken);
-  peer->slots = malloc(slots * peer->slot_bytes);
-  peer->slot_count = calloc(slots, sizeof *peer->slot_count);
-  if (!peer->next || !peer->taken || !peer->slots || !peer->slot_count)
-    return status_set(STATUS_NO_MEMORY, "no memory for the codes of node %d", node);
-  LinkSink sink = {.context = net, .most_payload = peer->slot_bytes, .place = place_codes, .deliver = deliver_codes};
-  TRY(link_open(&peer->link, net->setup.sockets[node], node, &sink));
-  net->links[node] = &peer->link;
+static Status allocate_groups(Network *net) {
+  bool memory = (net->groups = calloc(group_count(net), sizeof *net->groups)) != NULL;
+  for (size_t i = 0; memory && i < group_count(net); i++) {
+    memory = (net->groups[i].bytes = malloc(net->group_bytes)) &&
+             (net->groups[i].packets = calloc((size_t)net->packets_most, sizeof(CourierPacket)));
+  }
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
+}
+
+static Status allocate_losers(Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  if (!setup->lose) return STATUS_OK;
+  net->loss = *setup->lose;
+  net->loss.lose_tokens = false; /* here a token is what is lost */
+  net->losers = calloc((size_t)setup->nodes, sizeof *net->losers);
+  if (!net->losers) return status_set(STATUS_NO_MEMORY, "no memory for %d links", setup->nodes);
+  for (int d = 0; d < setup->nodes; d++) link_model_init(&net->losers[d], &net->loss, d, setup->self);
   return STATUS_OK;
 }
 
-static Status allocate_own(Network *net) {
+static Status allocate(Network *net) {
   const NetworkSetup *setup = &net->setup;
   const Codebook *book = &setup->books[0];
-  size_t own = (size_t)most_of(setup, setup->self), sites = (size_t)setup->sites;
-  net->outgoing_bytes = WIRE_HEADER + own * net->token_bytes;
-  net->outgoing = malloc(2 * sites * net->outgoing_bytes);
-  net->gathered = malloc(own * (size_t)book->width * sizeof(real));
-  net->codes = malloc(most_codes(setup) * sizeof(int32_t));
-  net->scratch = malloc(codebook_assign_scratch(book));
-  if (setup->keep_codes) net->kept = malloc(kept_bytes(setup, net->token_bytes));
-  if (!net->outgoing || !net->gathered || !net->codes || !net->scratch || (setup->keep_codes && !net->kept))
+  size_t own = (size_t)most_of(setup, setup->self), most = (size_t)most_of_any(setup), nodes = (size_t)setup->nodes;
+  bool memory = (net->part_rows = calloc(2 * nodes * (size_t)parts_of(setup), sizeof *net->part_rows)) &&
+                (net->arrivals = calloc(nodes, sizeof *net->arrivals)) &&
+                (net->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
+                (net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
+                (net->ordered = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
+                (net->aligned = malloc(most * net->token_bytes)) && (net->scratch = malloc(codebook_assign_scratch(book))) &&
+                (!setup->keep_codes || (net->kept = malloc(kept_bytes(setup, net->token_bytes))));
+  if (!memory)
     return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_most);
-  return STATUS_OK;
+  TRY(allocate_losers(net));
+  return allocate_groups(net);
 }
 
-static Status network_allocate(Network *net) {
+/* Room for twice the packets that are needed now, should routes turn out to be narrower. */
+static Status choose_packets(Network *net) {
   const NetworkSetup *setup = &net->setup;
-  net->peers = calloc((size_t)setup->nodes, sizeof *net->peers);
-  for (int d = 0; net->peers && d < setup->nodes; d++) link_clear(&net->peers[d].link);
-  net->links = calloc((size_t)setup->nodes + 1, sizeof(Link *));
-  if (!net->peers || !net->links) return status_set(STATUS_NO_MEMORY, "no memory for %d peers", setup->nodes);
-  TRY(allocate_own(net));
-  for (int d = 0; d < setup->nodes; d++) {
-    if (d != setup->self) TRY(allocate_peer(net, d));
-  }
+  int64_t own = most_of(setup, setup->self);
+  size_t most = setup->courier ? courier_packet_most(setup->courier) : setup->packet_most;
+  double bits = (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
+  int packets = own ? interleave_packets(own, bits, most, setup->least_packets) : 1;
+  if (!packets)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
+                      (long long)setup->batch_most, PACKETS_MOST, most);
+  net->packets_most = 2 * packets + 8 < PACKETS_MOST ? 2 * packets + 8 : PACKETS_MOST;
   return STATUS_OK;
 }
 
 Status network_init(Network *net, const NetworkSetup *setup) {
-  *net = (Network){.exchange = {.begin = network_begin, .finish = network_finish}, .setup = *setup, .accused = -1};
-  if (setup->blocks > 255 || 2 * setup->sites > LINK_QUEUE)
-    return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites: the wire format numbers at most 255 blocks", setup->blocks, setup->sites);
+  *net = (Network){.exchange = {.begin = network_begin, .finish = network_finish}, .setup = *setup, .accused = -1, .parts = 1};
+  if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > PARTS_MOST)
+    return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
+                      setup->sites, parts_of(setup), PACKET_SITES, PARTS_MOST);
+  if (parts_of(setup) > 1) net->exchange.parts = &exchange_parts;
   net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
-  int64_t longest = setup->tokens_most ? setup->tokens_most : setup->layout->shared;
-  if ((double)setup->batch_most * (double)longest * (double)net->token_bytes > (double)INT32_MAX)
-    return status_set(STATUS_BAD_VALUE, "a batch of %lld makes messages that are too long; use a smaller --batch",
-                      (long long)setup->batch_most);
-  Status status = network_allocate(net);
+  net->ring = setup->courier ? courier_ring(setup->courier) : 2;
+  net->group_bytes = payload_most(setup, most_of(setup, setup->self));
+  Status status = choose_packets(net);
+  if (status == STATUS_OK) status = allocate(net);
   if (status != STATUS_OK) network_release(net);
   return status;
 }
 
 void network_release(Network *net) {
-  for (int d = 0; net->peers && d < net->setup.nodes; d++) {
-    NetworkPeer *peer = &net->peers[d];
-    link_close(&peer->link);
-    free(peer->next);
-    free(peer->taken);
-    free(peer->slots);
-    free(peer->slot_count);
+  for (size_t i = 0; net->groups && i < group_count(net); i++) {
+    free(net->groups[i].bytes);
+    free(net->groups[i].packets);
   }
-  free(net->peers);
-  free(net->links);
-  free(net->outgoing);
+  free(net->groups);
+  free(net->part_rows);
+  free(net->arrivals);
   free(net->gathered);
   free(net->codes);
+  free(net->ordered);
+  free(net->aligned);
   free(net->scratch);
   free(net->kept);
+  free(net->losers);
   *net = (Network){.accused = -1};
 }

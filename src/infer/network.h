@@ -1,21 +1,17 @@
-/* The exchange of a node in a cluster (nn/exchange.h over sockets; paper section 3.1): begin quantises the node's shared tokens and sends
- * their codes to every peer, finish waits for the peers' codes and looks their codewords up. Between nodes of a language model codes go one
- * way: a node sends to those behind it and hears those before it, since no token may see a later one.
+/* The exchange of a node in a cluster (nn/exchange.h over a courier; paper section 3.1): begin quantises the node's shared tokens and hands
+ * their codes, cut into packets, to the courier, finish waits for the peers' codes and looks their codewords up. Between nodes of a
+ * language model codes go one way: a node sends to those behind it and hears those before it, since no token may see a later one.
  *
- * Buffers. Messages are numbered by sequence = (request - 1) blocks + block. A picture's peer can be at most one sequence ahead (to begin
- * the next block it needs this node's codes of the present one), one of a text as far as the sockets take it. Two slots a site are enough
- * both ways:
+ * A group of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
+ * (interleave.h), their codes packed without gaps (pack_dense). Tokens of packets that did not come are masked: their rows hold some
+ * codeword, and their marks in `lost` are 1.
  *
- *   outgoing  [2][sites]          header | packed codes of this node's tokens     read by all links, never copied
- *   incoming  [nodes][2][sites]   packed codes of that node's tokens              the sockets write into them
- *
- * A message that is not the next one of its site, or whose length does not follow from the model and the layout, is refused. While a slot
- * is taken its sender is held back by the socket. Texts differ in length, and not every node takes part in every one: there a message of a
- * later request waits until this node begins it, and its length is checked in full when it is taken. Nothing is allocated after
- * network_init. */
+ * Slots for what comes are the courier's, those for what leaves the network's: as many blocks as the courier keeps. Nothing is allocated
+ * after network_init. */
 #ifndef INFER_NETWORK_H
 #define INFER_NETWORK_H
-#include "infer/link.h"
+#include "infer/wire.h"
+#include "infer/wire/courier.h"
 #include "nn/exchange.h"
 #include "vq/codebook.h"
 
@@ -24,63 +20,91 @@ typedef struct NetworkSetup {
   const TokenLayout *layout; /* of this node; outlives the network; with tokens_most it may be another one for each request */
   const Codebook *books;     /* [blocks * sites], likewise */
   int blocks, sites;
-  int64_t batch_most;  /* pictures of the largest request */
-  double timeout;      /* seconds that finish waits without hearing from a peer */
-  const int *sockets;  /* [nodes] connected streams, taken over; [self] is ignored */
-  bool keep_codes;     /* room to keep all packed codes of a request (see network_begin_request) */
-  bool causal;         /* codes go to the nodes behind this one alone */
-  int64_t tokens_most; /* of the longest sequence; 0: every request has the layout's tokens */
+  int parts;               /* that a block is cut into; 0 as 1 */
+  int64_t batch_most;      /* samples of the largest request */
+  int least_packets;       /* of a block and receiver, where there are tokens enough; 0 as 1 */
+  bool keep_codes;         /* room to keep all packed codes of a request (NetworkRequest.keep) */
+  bool causal;             /* codes go to the nodes behind this one alone */
+  int64_t tokens_most;     /* of the longest sequence; 0: every request has the layout's tokens */
+  Courier *courier;        /* outlives the network's use, not the network; NULL: only encode and decode are called */
+  size_t packet_most;      /* without a courier: payload of a packet */
+  const LinkOptions *lose; /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } NetworkSetup;
 
-typedef struct NetworkPeer {
-  Link link;
-  int64_t tokens;       /* that it shares, of one sample; 0: it takes no part in the request */
-  bool sends, hears;    /* in this request: codes come from it, go to it */
-  uint64_t *next;       /* [sites] sequence of the message expected next */
-  uint64_t *taken;      /* [sites] sequence that finish takes next */
-  uint8_t *slots;       /* [2][sites][slot_bytes] */
-  uint32_t *slot_count; /* [2][sites] tokens received */
-  size_t slot_bytes;
-} NetworkPeer;
+/* A courier for this network: what of its setup follows from the network's. The layout is there by then, the courier not yet. */
+void network_courier(const NetworkSetup *setup, CourierSetup *courier);
+
+typedef struct NetworkRequest {
+  uint32_t number; /* 1, 2, 3... */
+  int64_t batch;
+  bool keep;  /* keep its packed codes */
+  bool whole; /* blocks are not cut into parts */
+} NetworkRequest;
+
+typedef struct NetworkGroup { /* what leaves */
+  uint8_t *bytes;
+  CourierPacket *packets;
+} NetworkGroup;
 
 typedef struct Network {
   Exchange exchange; /* first: give its address to model_encode */
   NetworkSetup setup;
-  NetworkPeer *peers;                         /* [nodes]; [self] has no link */
-  Link **links;                               /* [nodes + 1]: peers, then the control link or NULL */
   void (*progress)(void *context, int block); /* called as begin sends a block's first codes; may be NULL */
   void *progress_context;
-  /* Called with the packed codes of `tokens` remote rows from `first` on as finish takes them, of one sample; NULL: nobody keeps them. */
+  CourierCheck *check; /* called while finish waits (courier.h); may be NULL */
+  void *check_context;
+  /* Called with the codes of `tokens` remote rows from `first` on as finish takes them, each token's packed by itself (pack_codes), of one
+   * sample; NULL: nobody keeps them. */
   void (*heard)(void *context, int block, int site, int64_t first, int64_t tokens, const uint8_t *packed);
   void *heard_context;
-  size_t token_bytes; /* of a token's packed codes */
-  uint32_t request;   /* the one under way; 0 before the first */
-  int64_t batch;
-  bool keep;         /* codes of this request */
-  bool heard_by_any; /* some peer hears this node in this request */
-  uint8_t *outgoing;
-  size_t outgoing_bytes;     /* of one slot, header included */
-  real *gathered;            /* [batch_most, own tokens, W] */
-  int32_t *codes;            /* [batch_most, most tokens of any node, G] */
+  size_t token_bytes;     /* of a token's codes packed by themselves */
+  NetworkRequest request; /* the one under way; number 0 before the first */
+  int parts;              /* its blocks are cut into */
+  uint64_t senders, hearers;
+  PacketRules rules[2]; /* of it: [number & 1] */
+  int64_t *part_rows;   /* [2][nodes][parts] */
+  NetworkGroup *groups; /* [ring][sites][parts] */
+  int ring, packets_most /* of a group that leaves */;
+  size_t group_bytes;
+  CourierArrival *arrivals;  /* [nodes] */
+  real *gathered;            /* [tokens of this node, W] */
+  int32_t *codes, *ordered;  /* [most tokens of any node, G]: in the order of tokens, and of packets */
+  uint8_t *aligned;          /* [most tokens of any node][token_bytes] */
   void *scratch;             /* of codebook_assign */
   uint8_t *kept;             /* [blocks * sites][batch, own tokens][token_bytes] */
+  LinkModel *losers;         /* [nodes] of tokens that come; NULL: none is lost */
+  LinkOptions loss;          /* theirs */
   int accused;               /* the peer that a failure is about; -1: none */
-  NodeStatistics statistics; /* of the request under way; compute is the owner's to fill in */
+  CourierCounts before;      /* at the end of the last request */
+  NodeStatistics statistics; /* of the request under way; compute and elapsed are the owner's to fill in */
 } Network;
 
-/* links[nodes] is the owner's to set. Sockets are closed by network_release. */
 Status network_init(Network *network, const NetworkSetup *setup);
-void network_release(Network *network);
+void network_release(Network *network); /* after courier_stop */
 
-/* Before model_encode: the next request (numbers run 1, 2, 3...), its samples, and whether to keep its packed codes. setup.layout is that
- * of the request by now. */
-Status network_begin_request(Network *network, uint32_t request, int64_t batch, bool keep);
-size_t network_bytes(const Network *network); /* that network_init asked for; 0 of a zeroed one */
+/* Before model_encode. setup.layout is that of the request by now. */
+Status network_begin_request(Network *network, const NetworkRequest *request);
 
-/* Sends what is still queued for peers (they may need it to finish the request). */
-Status network_flush(Network *network);
+/* Bytes that passed since the last call go to the statistics of this request. */
+void network_finish_statistics(Network *network);
 
-/* Bytes of a CODES message of `tokens` tokens, header included: WIRE_HEADER + tokens ceil(G log2 K / 8). */
-size_t network_message_bytes(int64_t groups, int64_t entries, int64_t tokens);
+size_t network_bytes(const Network *network); /* of memory, the courier's included; 0 of a zeroed one */
+
+/* One part of a block's site, for whoever carries the packets himself. h [B, rows of the part, W], row 0 is row `first` of the process;
+ * packets are the network's until the group of the same site and part `ring` blocks later is encoded. *count 0: nothing to send. */
+Status network_encode_part(Network *network, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h,
+                           const CourierPacket **packets, int *count);
+
+/* What came of it from each node that sends [nodes] -> x and marks on the tape (exchange.h). BAD_VALUE names the node whose bytes are no
+ * codes. */
+Status network_decode_part(Network *network, Tape *tape, const TokenLayout *layout, int block, int site, int part,
+                           const CourierArrival *arrivals, ExchangeRows *rows);
+
+/* Nodes that send something of this part (bits). */
+uint64_t network_part_senders(const Network *network, int part);
+
+/* Bytes of a group of `tokens` tokens in so many packets, their headers included: sum of PACKET_HEADER + ceil(n G ceil(log2 K) / 8) over
+ * the packets, n tokens each. */
+size_t network_group_bytes(int64_t groups, int64_t entries, int64_t tokens, int packets);
 
 #endif

@@ -80,27 +80,10 @@ static Status report_pulse(Exchange *self, Tape *tape, const TokenLayout *layout
 
 /* ---- what a request costs ---- */
 
-static Traffic count_traffic(const Node *node) {
-  Traffic sum = {0};
-  for (int d = 0; node->networked && d < node->nodes; d++) {
-    const Link *link = &node->network.peers[d].link;
-    sum.sent.bytes += link->sent.bytes, sum.sent.messages += link->sent.messages;
-    sum.received.bytes += link->received.bytes, sum.received.messages += link->received.messages;
-  }
-  return sum;
-}
-
 void node_finish_statistics(Node *node) {
   NodeStatistics *s = &node->network.statistics;
-  Traffic after = count_traffic(node), before = node->before;
   if (node->counted) return;
-  s->bytes_sent = after.sent.bytes - before.sent.bytes;
-  s->bytes_received = after.received.bytes - before.received.bytes;
-  s->messages_sent = after.sent.messages - before.sent.messages;
-  s->messages_received = after.received.messages - before.received.messages;
-  s->payload_sent = s->bytes_sent - WIRE_HEADER * s->messages_sent;
-  s->coded_bits = s->packed_bits = 8 * s->payload_sent;
-  s->parts = node->networked ? (uint64_t)node->network.setup.blocks : 0;
+  network_finish_statistics(&node->network);
   s->elapsed = clock_now() - node->began;
   s->compute = fmax(0, s->elapsed - s->quantise - s->send - s->wait);
   node->counted = true;
@@ -126,12 +109,15 @@ static Status begin(Node *node, const NodeRequest *request) {
   if (node->setup->split) TRY(node_text_layout(node, &request->request));
   node->began = clock_now();
   node->counted = false;
-  node->before = count_traffic(node);
   node->network.statistics = (NodeStatistics){0};
   tape_clear(node->tape);
   arena_watch(node->arena);
-  return node->networked ? network_begin_request(&node->network, request->number, request->request.batch, request->request.codes)
-                         : STATUS_OK;
+  if (!node->networked) return STATUS_OK;
+  NetworkRequest network = {.number = request->number,
+                            .batch = request->request.batch,
+                            .keep = request->request.codes,
+                            .whole = request->request.kind == WIRE_PROMPT}; /* rows that go to a cache */
+  return network_begin_request(&node->network, &network);
 }
 
 /* Bytes that a peer sends ahead count where they arrive. */
@@ -140,7 +126,6 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   RequestShare share = request_share(&node->layout);
   size_t codes = request_code_bytes(setup, &request->request, &share);
   TRY(answer_of(request->request.kind)(node, request, result + WIRE_STATISTICS));
-  if (node->networked) TRY(network_flush(&node->network));
   node_finish_statistics(node);
   wire_pack_statistics(&node->network.statistics, result);
   if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->network.kept, codes);
@@ -196,26 +181,46 @@ static Status start_threads(const Node *node) {
   return threads_start(node->setup->threads);
 }
 
-static Status start_network(Node *node, const int *sockets) {
+static NetworkSetup network_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   const ModelConfig *config = setup->weights->config;
+  return (NetworkSetup){.self = node->self,
+                        .nodes = node->nodes,
+                        .layout = &node->layout,
+                        .books = setup->weights->books,
+                        .blocks = (int)config->blocks,
+                        .sites = config_sites(config),
+                        .batch_most = setup->batch_most,
+                        .keep_codes = setup->keep_codes,
+                        .causal = setup->split != NULL,
+                        .tokens_most = setup->tokens_most,
+                        .courier = node->courier};
+}
+
+/* The leader may have orders, or may be gone, while codes are waited for. */
+static Status look_at_leader(void *context) { return links_step(&(Link *){&((Node *)context)->control}, 1, 0); }
+
+/* Its thread is there before the pool binds threads to cores. */
+static Status start_courier(Node *node, const int *sockets) {
+  NetworkSetup network = network_setup(node);
+  Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = node->setup->timeout};
+  CourierSetup courier = {.reliability = &reliability, .timeout = node->setup->timeout};
+  CarrierSockets open = {.nodes = node->nodes, .sockets = sockets};
   if (node->nodes == 1) return STATUS_OK;
-  NetworkSetup network = {.self = node->self,
-                          .nodes = node->nodes,
-                          .layout = &node->layout,
-                          .books = setup->weights->books,
-                          .blocks = (int)config->blocks,
-                          .sites = config_sites(config),
-                          .batch_most = setup->batch_most,
-                          .timeout = setup->timeout,
-                          .sockets = sockets,
-                          .keep_codes = setup->keep_codes,
-                          .causal = setup->split != NULL,
-                          .tokens_most = setup->tokens_most};
+  network_courier(&network, &courier);
+  open.packet_most = PACKET_HEADER + courier.slot_bytes;
+  courier.open = carrier_stream_open;
+  courier.open_context = &open;
+  return courier_start(&node->courier, &courier);
+}
+
+static Status start_network(Node *node) {
+  NetworkSetup network = network_setup(node);
+  if (node->nodes == 1) return STATUS_OK;
   TRY(network_init(&node->network, &network));
-  node->network.links[node->nodes] = &node->control;
   node->network.progress = node_report_progress;
-  node->network.progress_context = node;
+  node->network.progress_context = node->network.check_context = node;
+  node->network.check = look_at_leader;
   node->networked = true;
   return STATUS_OK;
 }
@@ -240,9 +245,10 @@ static Status start_layout(Node *node) {
 }
 
 static Status start(Node *node, const int *sockets) {
-  TRY(start_threads(node));
   TRY(start_layout(node));
-  TRY(start_network(node, sockets));
+  TRY(start_courier(node, sockets));
+  TRY(start_threads(node));
+  TRY(start_network(node));
   TRY(allocate(node));
   if (!node->networked && node->setup->split) model_watch(node->setup->weights->model, &node->pulse);
   return node_send(node, node->hello, (WireHeader){.kind = WIRE_HELLO});
@@ -263,6 +269,7 @@ static void confess(Node *node) {
 
 static void release(Node *node) {
   threads_stop();
+  courier_stop(node->courier);
   if (node->networked) network_release(&node->network);
   link_close(&node->control);
   tape_free(node->tape);

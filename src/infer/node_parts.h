@@ -2,6 +2,7 @@
 #ifndef INFER_NODE_PARTS_H
 #define INFER_NODE_PARTS_H
 #include "autograd/tape.h"
+#include "infer/link.h"
 #include "infer/network.h"
 #include "infer/request.h"
 #include "nn/decode.h"
@@ -12,11 +13,6 @@ typedef struct NodeRequest {
   uint32_t number;
   bool arrived;
 } NodeRequest;
-
-/* What has passed the sockets between nodes. */
-typedef struct Traffic {
-  LinkCount sent, received;
-} Traffic;
 
 /* What a language model has besides. */
 typedef struct NodeText {
@@ -32,6 +28,7 @@ typedef struct Node {
   int self, nodes;
   TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
   Network network;
+  Courier *courier; /* of the network */
   bool networked;
   Exchange pulse; /* tells the leader that a node by itself gets on with a long text */
   Link control;
@@ -43,9 +40,8 @@ typedef struct Node {
   uint8_t *results[2];          /* header | statistics | answer | codes */
   size_t message_bytes;         /* of all four: two requests, two results */
   uint8_t hello[WIRE_HEADER], progress[WIRE_HEADER], error[WIRE_HEADER + WIRE_TEXT];
-  double began;   /* the request at work */
-  Traffic before; /* it */
-  bool counted;   /* its statistics are complete */
+  double began; /* the request at work */
+  bool counted; /* its statistics are complete */
   NodeText text;
 } Node;
 

@@ -232,7 +232,6 @@ Status node_text_prompt(Node *node, const NodeRequest *request, uint8_t *out) {
   TRY(request_parse_sampling(request->payload, node->setup, &sampling));
   sampler_start(&node->text.sampler, &sampling);
   TRY(prefill(node, request, &last));
-  if (node->networked) TRY(network_flush(&node->network));
   node_finish_statistics(node);
   if (last) TRY(decode(node, request, last, &decoding));
   decoding.buffer_bytes = (uint64_t)buffer_bytes(node);

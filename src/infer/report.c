@@ -9,7 +9,7 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   NodeStatistics sum = {0};
   for (int d = 0; d < leader_nodes(leader); d++) {
     sum.bytes_sent += leader_totals(leader)[d].bytes_sent;
-    sum.messages_sent += leader_totals(leader)[d].messages_sent;
+    sum.payload_sent += leader_totals(leader)[d].payload_sent;
   }
   return sum;
 }
@@ -33,7 +33,7 @@ double report_token_bytes(const Leader *leader, int64_t samples) {
   NodeStatistics sum = sum_of_nodes(leader);
   if (leader_nodes(leader) < 2 || samples < 1) return 0;
   double copies = (double)weights->book_count * (double)samples * token_copies(leader);
-  return copies > 0 ? ((double)sum.bytes_sent - (double)WIRE_HEADER * (double)sum.messages_sent) / copies : 0;
+  return copies > 0 ? (double)sum.payload_sent / copies : 0;
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }

@@ -12,4 +12,10 @@ void pack_codes(const int32_t *codes, int64_t tokens, int64_t groups, int64_t en
 /* Hostile bytes: a code >= K or a padding bit that is set is BAD_VALUE. */
 Status pack_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
 
+/* The same without padding between tokens: all codes of a packet are one stream of bits, ceil(tokens G bits / 8) bytes, padding behind the
+ * last one. Where G bits is a multiple of 8 both forms are equal. */
+size_t pack_dense_bytes(int64_t tokens, int64_t groups, int64_t entries);
+void pack_dense(const int32_t *codes, int64_t tokens, int64_t groups, int64_t entries, uint8_t *bytes);
+Status pack_dense_unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
+
 #endif

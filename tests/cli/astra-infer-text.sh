@@ -49,10 +49,10 @@ for kind in gpt2 llama; do
 done
 if have_python; then
   expect "json" 0 -c llama -n 4 -p "$long" -m 12 --json
-  # T tokens; 3 blocks, 2 sites, ceil(4 * 6 / 8) bytes; nodes send to those behind them
+  # T tokens; 3 blocks, 2 sites, 4 * 6 bits; nodes send to those behind them
   [ "$(field '(lambda p, n: len(p["ids"]) == 12 and p["nodes_used"] == 4 and p["decoder"] == 3 and p["end"] == "length"
     and p["tokens_per_second"] > 0 and p["first_token_ms"] > 0
-    and [x["bytes_sent"] for x in n] == [3 * 2 * (3 - d) * (24 + 3 * n[d]["tokens"]) for d in range(4)]
+    and [x["bytes_sent"] for x in n] == [3 * 2 * (3 - d) * (16 + 3 * n[d]["tokens"]) for d in range(4)]
     and sum(x["tokens"] for x in n) == p["prompt_tokens"] and p["bytes_sent"] == sum(x["bytes_sent"] for x in n)
     and p["memory"]["cache_rows"] == 2 * 4 * 3 * 16 * (n[3]["tokens"] + 11)
     and p["memory"]["cache_codes"] == 2 * 3 * 3 * (p["prompt_tokens"] - n[3]["tokens"])

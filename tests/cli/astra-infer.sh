@@ -78,8 +78,8 @@ assert r["pictures"][0]["file"] == "red.png" and 0 < r["pictures"][0]["top"][0][
 same = [[(t["class"], round(t["probability"], 4)) for t in p["top"]] for p in r["pictures"]]
 assert same[0] == same[1]
 assert [n["tokens"] for n in r["nodes"]] == [4, 4, 4, 4]
-# 3 blocks, 3 receivers; a message holds 2 pictures of 4 tokens of ceil(4 * 6 / 8) bytes and a header of 24
-assert all(n["bytes_sent"] == 3 * 3 * (24 + 2 * 4 * 3) for n in r["nodes"]), r["nodes"]' 2>>"$work/err" || report "$name: content"
+# 3 blocks, 3 receivers; a packet holds 2 pictures of 4 tokens of 4 * 6 bits, behind 4 bytes of length and 12 of header
+assert all(n["bytes_sent"] == 3 * 3 * (16 + 2 * 4 * 3) for n in r["nodes"]), r["nodes"]' 2>>"$work/err" || report "$name: content"
 fi
 
 mkdir -p "$work/pictures"

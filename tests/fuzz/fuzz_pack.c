@@ -22,6 +22,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     pack_codes(codes, tokens, groups, entries, again);
     if (memcmp(bytes, again, used) != 0) abort();
   }
+  size_t dense = pack_dense_bytes(tokens, groups, entries); /* never more than `used` */
+  if (pack_dense_unpack(bytes, tokens, groups, entries, codes) == STATUS_OK) {
+    for (size_t i = 0; i < count; i++)
+      if (codes[i] < 0 || codes[i] >= entries) abort();
+    pack_dense(codes, tokens, groups, entries, again);
+    if (memcmp(bytes, again, dense) != 0) abort();
+  }
   free(bytes);
   free(again);
   free(codes);

@@ -1,6 +1,7 @@
 /* Fuzz target: what a hostile peer may send. The input is the byte stream of node 1 as node 0 of two reads it: headers, then a network
  * that takes part in two requests of a small model; and the statistics of a result.
  * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
+#include "infer/link.h"
 #include "infer/network.h"
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static Status exchange(Network *network, Tape *tape, const TokenLayout *layout, 
 
 static Status serve(Network *network, Tape *tape, const TokenLayout *layout) {
   for (uint32_t request = 1; request <= 2; request++) {
-    TRY(network_begin_request(network, request, 3 - request, true));
+    TRY(network_begin_request(network, &(NetworkRequest){.number = request, .batch = 3 - request, .keep = true}));
     for (int block = 0; block < BLOCKS; block++) TRY(exchange(network, tape, layout, 3 - request, block));
   }
   return STATUS_OK;
@@ -47,18 +48,16 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
   int pair[2], sockets[2] = {-1, -1};
   if (link_pair(pair) != STATUS_OK) abort();
   sockets[1] = pair[0];
-  NetworkSetup setup = {.nodes = 2,
-                        .layout = layout,
-                        .books = books,
-                        .blocks = BLOCKS,
-                        .sites = 1,
-                        .batch_most = BATCH,
-                        .timeout = 1e-6,
-                        .sockets = sockets,
-                        .keep_codes = true};
-  if (network_init(network, &setup) != STATUS_OK) abort();
+  NetworkSetup setup = {
+      .nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_most = BATCH, .keep_codes = true};
+  Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
+  CourierSetup courier = {.reliability = &reliability, .timeout = 1e-3, .open = carrier_stream_open};
+  network_courier(&setup, &courier);
+  courier.open_context = &(CarrierSockets){2, sockets, PACKET_HEADER + courier.slot_bytes};
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
+  if (courier_start(&setup.courier, &courier) != STATUS_OK || network_init(network, &setup) != STATUS_OK) abort();
   serve(network, tape, layout);
+  courier_stop(setup.courier);
   network_release(network);
   close(pair[1]);
   tape_clear(tape);

@@ -1,6 +1,7 @@
 /* Fuzz target: what a hostile node may send to the one behind it while texts of different lengths are read. The input is the byte stream of
  * node 0 as node 1 of two reads it, in four requests; in the third node 1 takes no part.
  * Holds: no input is read or written past its buffers; codes that are handed on are codes; the node ends with a status. */
+#include "infer/link.h"
 #include "infer/network.h"
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
   const int64_t tokens[REQUESTS] = {TOKENS, 3, 1, 4}, batch[REQUESTS] = {1, BATCH, 1, 1};
   for (uint32_t request = 1; request <= REQUESTS; request++) {
     need(build(layout, tokens[request - 1]) == STATUS_OK);
-    TRY(network_begin_request(network, request, batch[request - 1], false));
+    TRY(network_begin_request(network, &(NetworkRequest){.number = request, .batch = batch[request - 1]}));
     network->heard = batch[request - 1] == 1 ? hear : NULL; /* of one sample, as a cache wants them */
     for (int block = 0; block < BLOCKS && layout->rows > 0; block++) TRY(exchange(network, tape, layout, batch[request - 1], block));
   }
@@ -66,13 +67,16 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .blocks = BLOCKS,
                         .sites = SITES,
                         .batch_most = BATCH,
-                        .timeout = 1e-3,
-                        .sockets = sockets,
                         .causal = true,
                         .tokens_most = TOKENS};
-  need(network_init(network, &setup) == STATUS_OK);
+  Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
+  CourierSetup courier = {.reliability = &reliability, .timeout = 1e-3, .open = carrier_stream_open};
+  network_courier(&setup, &courier);
+  courier.open_context = &(CarrierSockets){2, sockets, PACKET_HEADER + courier.slot_bytes};
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
+  need(courier_start(&setup.courier, &courier) == STATUS_OK && network_init(network, &setup) == STATUS_OK);
   serve(network, tape, layout);
+  courier_stop(setup.courier);
   network_release(network);
   close(pair[1]);
   tape_clear(tape);

@@ -18,19 +18,23 @@ typedef struct CourierSetup {
   Status (*open)(void *context, Carrier **carrier); /* called in the courier's thread, which frees the carrier in the end */
   void *open_context;
   int blocks, sites, parts;
-  size_t slot_bytes; /* payloads of the largest group */
+  size_t slot_bytes; /* payloads of the largest group, in any number of packets */
+  int packets_most;  /* of a group: PACKETS_MOST, or the tokens of the largest one */
   bool ahead;        /* senders wait for nobody (decoders): slots for two whole requests where the carrier cannot hold them back */
   const Reliability *reliability; /* copied */
   const LinkOptions *links;       /* copied but for the trace; NULL: as they are */
   double timeout;
 } CourierSetup;
 
-/* Starts the thread. Before it no thread of the pool may have been bound to fewer cores than there are. */
+/* Starts the thread and waits until it has opened the carrier, whose failure comes back. The thread runs where this one may run. */
 Status courier_start(Courier **courier, const CourierSetup *setup);
 
 /* Sends what is queued for at most a second, ends the thread, frees. Accepts NULL. */
 void courier_stop(Courier *courier);
-size_t courier_bytes(const Courier *courier); /* of memory */
+size_t courier_bytes(const Courier *courier); /* of memory; 0 of NULL */
+
+size_t courier_packet_most(Courier *courier); /* payload of a packet; may fall as routes are learnt */
+int courier_ring(const Courier *courier);     /* groups of the same site and part that are kept, both ways: the others' memory too */
 
 typedef struct GroupKey {
   uint32_t request;
@@ -57,15 +61,21 @@ typedef struct CourierArrival {
 Status courier_begin_request(Courier *courier, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
                              uint64_t hearers);
 
-/* Queues a group for these peers (bits). Nothing is copied: packets [count] and payloads stay as they are until the group of the same block
- * and site, two requests later on a decoder or two blocks later otherwise, is sent. */
+/* While one waits: called every 20 ms at least, by the thread that waits; a failure ends the waiting. */
+typedef Status CourierCheck(void *context);
+
+/* Waits until the memory of the group that was sent courier_ring blocks before this one may be used again. TIMEOUT: a peer does not take
+ * it.
+ */
+Status courier_reserve(Courier *courier, GroupKey key, CourierCheck *check, void *context);
+
+/* Queues a group for these peers (bits). Nothing is copied: packets [count] and payloads stay as they are until courier_reserve gives their
+ * memory back. Parity packets are made as they are sent. */
 Status courier_send(Courier *courier, GroupKey key, const CourierPacket *packets, int count, uint64_t peers);
 
-/* Waits until this group is decided for each of the peers (bits): complete, or given up. arrivals [nodes], valid until courier_done. check,
- * if not NULL, is called every 20 ms at least, by the thread that waits; a failure of it ends the waiting. TIMEOUT, PEER: as reliability
- * says. */
-Status courier_wait(Courier *courier, GroupKey key, uint64_t peers, CourierArrival *arrivals, Status (*check)(void *context),
-                    void *context);
+/* Waits until this group is decided for each of the peers (bits): complete, or given up. arrivals [nodes], valid until the next wait; their
+ * payloads until courier_done. TIMEOUT, PEER: as reliability says. check may be NULL. */
+Status courier_wait(Courier *courier, GroupKey key, uint64_t peers, CourierArrival *arrivals, CourierCheck *check, void *context);
 
 /* The group has been read: its slots are free for another one. */
 void courier_done(Courier *courier, GroupKey key, uint64_t peers);
@@ -77,13 +87,14 @@ Status courier_flush(Courier *courier);
 void courier_gone(Courier *courier, int peer);
 int courier_accused(const Courier *courier); /* whom a failure is about; -1: nobody */
 
-/* Since courier_begin_request. */
+/* Since the start. Groups and parity count when they are queued, once for each receiver. */
 typedef struct CourierCounts {
   uint64_t bytes_sent, bytes_received;     /* with all headers that this program writes */
-  uint64_t payload_sent;                   /* of CODES and RAW, once for each receiver */
+  uint64_t payload_sent;                   /* of CODES and RAW */
   uint64_t packets_sent, packets_received; /* of any type */
   uint64_t lost, late;                     /* packets: never came; were given up and may have come afterwards */
-  uint64_t resent, recovered, dropped;     /* sent again; repaired; refused, since nobody knows who sent them */
+  uint64_t resent, recovered;              /* sent again; repaired */
+  uint64_t dropped;                        /* came and were of no use: nobody knows from whom, or there was no place for them */
   double span;                             /* seconds from a block's first send to its last arrival, summed over blocks */
 } CourierCounts;
 CourierCounts courier_counts(Courier *courier);

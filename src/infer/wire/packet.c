@@ -20,6 +20,24 @@ void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]) {
   put_u16(bytes + 10, packet->count);
 }
 
+void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet) {
+  *packet = (Packet){.request = wire_get_u32(bytes),
+                     .block = bytes[4],
+                     .site = bytes[5] & 15,
+                     .part = bytes[6],
+                     .flags = bytes[7],
+                     .type = (PacketType)(bytes[5] >> 4),
+                     .index = get_u16(bytes + 8),
+                     .count = get_u16(bytes + 10)};
+}
+
+/* The first tokens % count packets have a token more than the others. */
+size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index) {
+  int longer = (int)(tokens % count), before = index < longer ? index : longer;
+  size_t less = packet_payload(rules, tokens / count, rules->raw);
+  return (size_t)before * packet_payload(rules, tokens / count + 1, rules->raw) + (size_t)(index - before) * less;
+}
+
 size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw) {
   if (raw) return (size_t)tokens * (size_t)rules->width * 4;
   return ((size_t)tokens * (size_t)rules->groups * (size_t)pack_bits(rules->entries) + 7) / 8;
@@ -46,9 +64,8 @@ static Status check_kind(const Packet *p, const PacketRules *rules) {
 /* A group has at least as many tokens as packets. Nobody asks for a certain packet; nor does a probe belong to a group. */
 static Status check_number(const Packet *p, int64_t tokens) {
   bool numbered = p->type != PACKET_QUERY && p->type != PACKET_STATUS && p->type != PACKET_PROBE;
-  bool uncounted = p->type == PACKET_QUERY || p->type == PACKET_PROBE;
   bool right =
-      p->count <= PACKETS_MOST && p->count <= tokens && (p->count > 0 || uncounted) && (numbered ? p->index < p->count : p->index == 0);
+      p->count <= PACKETS_MOST && p->count <= tokens && (p->count > 0 || !numbered) && (numbered ? p->index < p->count : p->index == 0);
   if (right) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent packet %d of %d, of %lld tokens", p->index, p->count, (long long)tokens);
 }
@@ -83,14 +100,8 @@ static Range length_range(const Packet *p, const PacketRules *rules, int64_t tok
 
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet) {
   if (size < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", size);
-  Packet p = {.request = wire_get_u32(bytes),
-              .block = bytes[4],
-              .site = bytes[5] & 15,
-              .part = bytes[6],
-              .flags = bytes[7],
-              .type = (PacketType)(bytes[5] >> 4),
-              .index = get_u16(bytes + 8),
-              .count = get_u16(bytes + 10)};
+  Packet p;
+  packet_read(bytes, &p);
   TRY(check_place(&p, rules));
   TRY(check_kind(&p, rules));
   int64_t tokens = batch * rules->part_rows[sender * rules->parts + p.part];

@@ -19,7 +19,7 @@ typedef enum PacketType {
   PACKET_RAW,    /* the rows of its tokens, float32 */
   PACKET_PARITY, /* u16 xor of the payload lengths of the packets that it covers, then the xor of their payloads; index: the first one */
   PACKET_QUERY,  /* bits of the packets that are missing; count 0, no bits: it is not known how many there are */
-  PACKET_STATUS, /* u8 state (0 not yet, 1 sent, 2 gone), 3 zero bytes, bits of the packets that were sent */
+  PACKET_STATUS, /* u8 state (0 not yet, 1 sent, 2 gone), 3 zero bytes, bits of the packets that were sent; count 0, no bits: none were */
   PACKET_PROBE,  /* to measure a link: anything */
   PACKET_TYPES
 } PacketType;
@@ -35,6 +35,7 @@ typedef struct Packet {
 } Packet;
 
 void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]);
+void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet); /* the fields as they stand there, unchecked */
 
 /* What was agreed on, from which every length follows. */
 typedef struct PacketRules {
@@ -49,6 +50,11 @@ typedef struct PacketRules {
  * rules: block, site, part, type, flags, index, count, length. Whether its request is due is the courier's to know, and codes are looked at
  * as they are unpacked. */
 Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet);
+
+/* Where the payload of a packet begins when those of its group stand one behind the other, none of them entropy-coded. tokens: of the
+ * group.
+ */
+size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index);
 
 /* Bytes of so many tokens' packed codes, ceil(tokens G ceil(log2 K) / 8), or rows, 4 W tokens. */
 size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw);

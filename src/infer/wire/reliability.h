@@ -16,8 +16,8 @@ typedef enum ReliabilityMode {
 
 typedef struct Reliability {
   ReliabilityMode mode;
-  double deadline; /* seconds that a block's codes are waited for; 0: auto, max(50 ms, 4 mean block times), renewed while the peer lives */
-  int fec;         /* data packets to a parity packet */
+  double deadline;   /* seconds that a block's codes are waited for; 0: as long as the peer lives */
+  int fec;           /* data packets to a parity packet */
   int least_packets; /* of a block and receiver */
   double timeout;    /* seconds without a sign of life after which the request fails */
 } Reliability;
@@ -40,11 +40,19 @@ typedef enum GroupVerdict {
   GROUP_WAIT,
   GROUP_COMPLETE,
   GROUP_LOST, /* what is missing was sent and is not coming */
-  GROUP_LATE, /* the deadline is over */
+  GROUP_LATE, /* the time is over, though the peer is alive */
   GROUP_PEER_GONE
 } GroupVerdict;
 
-/* *ask: send a QUERY now. *again: when to look next, if nothing comes before; set with GROUP_WAIT. */
+/* *ask: send a QUERY now. *again: when to look next, if nothing comes before; set with GROUP_WAIT.
+ *
+ * A QUERY goes after a grace of max(1 ms, 2 jitter) and then every max(2 round trips, 2 ms) in which nothing comes. What the sender says
+ * it has sent, and what is not there a grace after it said so, is lost (never with retransmit). A peer that has sent nothing at all for
+ * `timeout` is gone; with a deadline, or fec, already after max(250 ms, 4 mean block times, the deadline). A group that has not been sent
+ * is late after the deadline, or, when that is automatic, after `timeout`, as it is with retransmit and on streams. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
+
+/* A round trip or a block as measured, into the running estimates. 0: none yet. */
+double reliability_smooth(double estimate, double measured);
 
 #endif

@@ -177,29 +177,39 @@ static void two_requests_under_way(void **state) {
   close_fixture(&f);
 }
 
-/* n_t ceil(G log2 K / 8) a sample, block and receiver, and a header of 24 bytes: 4 groups of 6 bits are 3 bytes. */
-static void bytes_on_the_wire_are_exact(void **state) {
-  (void)state;
+/* A packet of n tokens: its length, a header of 12 bytes, ceil(n G log2 K / 8) bytes of codes without gaps. One packet a block and receiver
+ * here. 50 entries are 6 bits. */
+static uint64_t packet_bytes(int64_t tokens, int groups) { return 4 + 12 + (uint64_t)(tokens * groups * 6 + 7) / 8; }
+
+static void count_bytes(int groups) {
   Fixture f;
   Partition p;
   LeaderAnswer answer;
-  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  open_fixture(&f, groups, CLASS_DISTRIBUTED);
   assert_int_equal(partition_split(&p, TOKENS, 4, "3,1,1,1"), STATUS_OK);
   Leader *leader = start(&f, &p, false, 20);
   assert_int_equal(leader_submit(leader, f.pixels, BATCH), STATUS_OK);
   assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
   for (int d = 0; d < 4; d++) {
     uint64_t received = 0;
-    for (int other = 0; other < 4; other++) received += other == d ? 0 : (uint64_t)(BLOCKS * (24 + BATCH * p.counts[other] * 3));
-    assert_int_equal(answer.nodes[d].bytes_sent, BLOCKS * 3 * (24 + BATCH * p.counts[d] * 3));
+    for (int other = 0; other < 4; other++) received += other == d ? 0 : BLOCKS * packet_bytes(BATCH * p.counts[other], groups);
+    assert_int_equal(answer.nodes[d].bytes_sent, BLOCKS * 3 * packet_bytes(BATCH * p.counts[d], groups));
+    assert_int_equal(answer.nodes[d].payload_sent, BLOCKS * 3 * (packet_bytes(BATCH * p.counts[d], groups) - 16));
     assert_int_equal(answer.nodes[d].bytes_received, received);
     assert_int_equal(answer.nodes[d].messages_sent, BLOCKS * 3);
     assert_int_equal(answer.nodes[d].messages_received, BLOCKS * 3);
+    assert_int_equal(answer.nodes[d].lost + answer.nodes[d].late + answer.nodes[d].masked, 0);
     assert_true(answer.nodes[d].compute > 0 && answer.nodes[d].quantise > 0);
   }
   leader_stop(leader);
   partition_release(&p);
   close_fixture(&f);
+}
+
+static void bytes_on_the_wire_are_exact(void **state) {
+  (void)state;
+  count_bytes(GROUPS); /* three bytes a token */
+  count_bytes(1);      /* tokens share bytes */
 }
 
 static void nothing_is_allocated_after_the_first_request(void **state) {

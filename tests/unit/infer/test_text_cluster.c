@@ -281,11 +281,11 @@ static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
 
 /* ---- bytes ---- */
 
-/* n_t ceil(G log2 K / 8) for each block, site and receiver, which are the nodes behind, and a header of 24 bytes. */
+/* ceil(n_t G log2 K / 8) for each block, site and receiver, which are the nodes behind, and 16 bytes around each packet. */
 static void assert_bytes(const Fixture *f, const LeaderAnswer *answer, const int64_t *counts, int nodes) {
   uint64_t sites = (uint64_t)config_sites(f->weights.config), received = 0;
   for (int d = 0; d < nodes; d++) {
-    uint64_t one = BLOCKS * sites * (24 + (uint64_t)(answer->batch * counts[d]) * CODE_BYTES), behind = (uint64_t)(nodes - 1 - d);
+    uint64_t one = BLOCKS * sites * (16 + (uint64_t)(answer->batch * counts[d]) * CODE_BYTES), behind = (uint64_t)(nodes - 1 - d);
     assert_int_equal(answer->nodes[d].bytes_sent, one * behind);
     assert_int_equal(answer->nodes[d].messages_sent, BLOCKS * sites * behind);
     assert_int_equal(answer->nodes[d].bytes_received, received);

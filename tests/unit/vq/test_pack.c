@@ -113,11 +113,48 @@ static void any_bytes(void **state) {
   }
 }
 
+/* The definition again: code i of the packet begins at bit i bits, whatever token it belongs to. */
+static void dense_codes_leave_no_gaps(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 4, 1);
+  for (int n = 0; n < 400; n++) {
+    int64_t tokens = 1 + (int64_t)rng_below(&rng, 20), groups = 1 + (int64_t)rng_below(&rng, 5), entries = 2 + (int64_t)rng_below(&rng, 2000);
+    int bits = pack_bits(entries);
+    int32_t codes[100], back[100];
+    uint8_t bytes[220];
+    size_t size = pack_dense_bytes(tokens, groups, entries);
+    assert_int_equal(size, (size_t)(tokens * groups * bits + 7) / 8);
+    for (int64_t i = 0; i < tokens * groups; i++) codes[i] = (int32_t)rng_below(&rng, (uint64_t)entries);
+    bytes[size] = 0x5a;
+    pack_dense(codes, tokens, groups, entries, bytes);
+    assert_int_equal(bytes[size], 0x5a);
+    for (int64_t i = 0; i < tokens * groups * bits; i++)
+      assert_int_equal(bytes[i / 8] >> i % 8 & 1, codes[i / bits] >> i % bits & 1);
+    assert_int_equal(pack_dense_unpack(bytes, tokens, groups, entries, back), STATUS_OK);
+    assert_memory_equal(codes, back, (size_t)(tokens * groups) * sizeof *codes);
+  }
+  assert_int_equal(pack_dense_unpack(NULL, 0, 3, 5, NULL), STATUS_OK);
+}
+
+static void dense_faults_are_named(void **state) {
+  (void)state;
+  int32_t back[6];
+  uint8_t bytes[3] = {0}; /* 3 tokens of 2 codes of 3 bits: 18 bits */
+  bytes[1] = 0x70;        /* bits 12 to 14: the first code of token 2 */
+  assert_int_equal(pack_dense_unpack(bytes, 3, 2, 5, back), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "token 2, group 0 holds code 7"));
+  bytes[1] = 0;
+  bytes[2] = 0x04; /* bit 18 */
+  assert_int_equal(pack_dense_unpack(bytes, 3, 2, 5, back), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "token 2 ends in padding"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bits_and_sizes), cmocka_unit_test(known_bytes),      cmocka_unit_test(every_bit_in_place),
       cmocka_unit_test(round_trips),    cmocka_unit_test(too_large_a_code), cmocka_unit_test(padding_that_is_set),
-      cmocka_unit_test(any_bytes),
+      cmocka_unit_test(any_bytes),      cmocka_unit_test(dense_codes_leave_no_gaps), cmocka_unit_test(dense_faults_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

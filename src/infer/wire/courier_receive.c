@@ -1,0 +1,349 @@
+/* What comes: payloads into the slot of their group, questions into answers. Hostile bytes: everything is checked against the rules of the
+ * request, and a peer that breaks them is not listened to any more. */
+#include "infer/wire/courier_parts.h"
+#include "infer/wire/interleave.h"
+#include "infer/wire/parity.h"
+#include <math.h>
+#include <string.h>
+
+enum { EARLY_PREFIX = 4 };
+
+/* ---- bits ---- */
+
+void courier_pack_bits(const uint64_t *bits, int count, bool inverted, uint8_t *bytes) {
+  memset(bytes, 0, packet_bits_bytes(count));
+  for (int i = 0; i < count; i++) {
+    if (courier_has(bits, i) != inverted) bytes[i / 8] |= (uint8_t)(1 << i % 8);
+  }
+}
+
+static bool byte_bit(const uint8_t *bytes, int i) { return bytes[i / 8] >> i % 8 & 1; }
+
+int courier_missing_said(const Courier *c, const CourierSlot *slot) {
+  int missing = 0;
+  for (int i = 0; i < c->words; i++) missing += __builtin_popcountll(slot->said[i] & ~slot->there[i]);
+  return missing;
+}
+
+/* ---- slots ---- */
+
+static void open_slot(const Courier *c, CourierSlot *slot, uint64_t sequence) {
+  size_t bits = (size_t)c->words * sizeof(uint64_t);
+  slot->used = true;
+  slot->decided = false;
+  slot->sequence = sequence;
+  slot->count = slot->arrived = 0;
+  slot->early = 0;
+  slot->asked = slot->told = slot->last = 0;
+  slot->sender = GROUP_SENDER_SILENT;
+  memset(slot->there, 0, bits);
+  memset(slot->parities, 0, bits);
+  memset(slot->said, 0, bits);
+}
+
+CourierSlot *courier_receive_open(Courier *c, int peer, uint64_t sequence, int lane) {
+  CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, lane)];
+  if (!slot->used || slot->sequence != sequence) open_slot(c, slot, sequence);
+  return slot;
+}
+
+/* The length of the group is what its first packet said. */
+static Status check_count(const Courier *c, CourierSlot *slot, int count) {
+  if (slot->count == 0 && count <= c->setup.packets_most) slot->count = count;
+  if (slot->count == count) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a packet of %d of a group of %d; %d are possible", count, slot->count, c->setup.packets_most);
+}
+
+static int64_t tokens_of(const Courier *c, int peer, int part) { return c->batch * c->rules->part_rows[peer * c->rules->parts + part]; }
+
+static void arrive(Courier *c, CourierSlot *slot, int index, double at) {
+  if (slot->decided || courier_has(slot->there, index)) return;
+  courier_set(slot->there, index);
+  slot->arrived++;
+  slot->last = fmax(slot->last, at);
+  if (slot->arrived == slot->count && c->watched) pthread_cond_broadcast(&c->changed);
+}
+
+/* ---- parity ---- */
+
+/* Bytes from one parity packet to the next: the first packet of a group is a longest one. */
+static size_t parity_stride(const Courier *c, int peer, const CourierSlot *slot, int part) {
+  int64_t longest = interleave_count(tokens_of(c, peer, part), slot->count, 0);
+  return PARITY_HEAD + packet_payload(c->rules, longest, c->rules->raw);
+}
+
+/* If all but one of the packets that this parity covers are there, that one is made from the others. */
+static Status repair(Courier *c, int peer, CourierSlot *slot, int part, int which, double now) {
+  int covers = c->reliability.fec, first = which * covers, missing = -1;
+  int64_t tokens = tokens_of(c, peer, part);
+  if (slot->decided || !courier_has(slot->parities, which)) return STATUS_OK;
+  for (int i = first; i < first + covers && i < slot->count; i++) {
+    if (courier_has(slot->there, i)) continue;
+    if (missing >= 0) return STATUS_OK;
+    missing = i;
+  }
+  if (missing < 0) return STATUS_OK;
+  uint8_t *parity = slot->parity + (size_t)which * parity_stride(c, peer, slot, part);
+  for (int i = first; i < first + covers && i < slot->count; i++) {
+    if (i != missing) parity_add(parity, slot->bytes + packet_offset(c->rules, tokens, slot->count, i), slot->length[i]);
+  }
+  size_t whole = packet_payload(c->rules, interleave_count(tokens, slot->count, missing), c->rules->raw), bytes = parity_length(parity);
+  if (bytes > whole || (bytes < whole && !c->rules->coded) || bytes == 0)
+    return status_set(STATUS_BAD_VALUE, "sent parity that makes a packet of %zu bytes where %zu are right", bytes, whole);
+  memcpy(slot->bytes + packet_offset(c->rules, tokens, slot->count, missing), parity + PARITY_HEAD, bytes);
+  slot->length[missing] = (uint32_t)bytes;
+  slot->flags[missing] = bytes < whole ? PACKET_CODED : 0;
+  c->counts.recovered++;
+  arrive(c, slot, missing, now);
+  return STATUS_OK;
+}
+
+/* The same around a data packet that has come. */
+static Status repair_with(Courier *c, int peer, CourierSlot *slot, int part, int index, double now) {
+  return c->reliability.mode == RELIABILITY_FEC ? repair(c, peer, slot, part, index / c->reliability.fec, now) : STATUS_OK;
+}
+
+static Status take_parity(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
+  int covers = c->reliability.fec, which = covers ? p->index / covers : 0;
+  if (c->reliability.mode != RELIABILITY_FEC || p->index % covers)
+    return status_set(STATUS_BAD_VALUE, "sent a parity packet where none is expected");
+  TRY(check_count(c, slot, p->count));
+  size_t stride = parity_stride(c, peer, slot, p->part), offset = (size_t)which * stride;
+  if (slot->decided || courier_has(slot->parities, which) || offset + stride > c->parity_bytes) return STATUS_OK;
+  memset(slot->parity + offset, 0, stride);
+  memcpy(slot->parity + offset, payload, bytes);
+  courier_set(slot->parities, which);
+  return repair(c, peer, slot, p->part, which, now);
+}
+
+/* ---- data ---- */
+
+static void wait_to_land(Courier *c, int peer, const CourierSlot *slot, int index, double at) {
+  if (c->landing == COURIER_FLIGHTS) return; /* the port has no room: lost */
+  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] =
+      (CourierLanding){.peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
+}
+
+double courier_land(Courier *c, double now) {
+  while (c->landing && c->landings[c->landing_first].at <= now) {
+    const CourierLanding *l = &c->landings[c->landing_first];
+    CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
+    if (slot->used && slot->sequence == l->sequence) {
+      arrive(c, slot, l->index, l->at);
+      Status status = repair_with(c, l->peer, slot, l->slot % c->setup.parts, l->index, now);
+      if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
+    }
+    c->landing_first = (c->landing_first + 1) % COURIER_FLIGHTS;
+    c->landing--;
+  }
+  return c->landing ? c->landings[c->landing_first].at : INFINITY;
+}
+
+static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
+  TRY(check_count(c, slot, p->count));
+  size_t offset = packet_offset(c->rules, tokens_of(c, peer, p->part), p->count, p->index);
+  if (slot->decided) {
+    c->counts.late++;
+    return STATUS_OK;
+  }
+  if (courier_has(slot->there, p->index)) return STATUS_OK;
+  if (offset + bytes > c->setup.slot_bytes) return status_set(STATUS_BAD_VALUE, "sent a group that is too long");
+  memcpy(slot->bytes + offset, payload, bytes);
+  slot->length[p->index] = (uint32_t)bytes;
+  slot->flags[p->index] = p->flags;
+  double in = shaper_receive(&c->shaper, now, PACKET_HEADER + bytes + c->carrier->overhead);
+  if (in > now) {
+    wait_to_land(c, peer, slot, p->index, in);
+    return STATUS_OK;
+  }
+  arrive(c, slot, p->index, now);
+  return repair_with(c, peer, slot, p->part, p->index, now);
+}
+
+/* A packet of the request at work, whose place in the sequence is right. */
+static Status take_now(Courier *c, int peer, const uint8_t *packet, size_t bytes, double now) {
+  Packet p;
+  TRY(packet_parse(packet, bytes, peer, c->batch, c->rules, &p));
+  CourierSlot *slot = courier_receive_open(c, peer, courier_sequence(c, p.request, p.block), courier_lane(c, p.site, p.part));
+  const uint8_t *payload = packet + PACKET_HEADER;
+  if (p.type == PACKET_PARITY) return take_parity(c, peer, slot, &p, payload, bytes - PACKET_HEADER, now);
+  return take_data(c, peer, slot, &p, payload, bytes - PACKET_HEADER, now);
+}
+
+/* ---- turns ---- */
+
+static Status refuse_turn(const Courier *c, const Packet *p, uint64_t expected) {
+  unsigned blocks = (unsigned)c->setup.blocks;
+  return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", p->request, p->block,
+                    (unsigned)(expected / blocks) + 1, (unsigned)(expected % blocks));
+}
+
+/* On a stream every packet has its turn. Only a whole request may be passed over, by texts that a device takes no part in. */
+static Status take_in_order(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+  CourierPeer *from = &c->peers[peer];
+  int lane = courier_lane(c, p->site, p->part);
+  uint64_t sequence = courier_sequence(c, p->request, p->block), *next = &from->next[lane];
+  bool between = c->setup.ahead && p->block == 0 && *next % (uint64_t)c->setup.blocks == 0 && from->seen[lane] == 0;
+  if (sequence != *next && !(between && sequence > *next)) return refuse_turn(c, p, *next);
+  *taken = p->request <= c->request && sequence < from->taken[lane] + (uint64_t)c->ring;
+  c->held |= !*taken;
+  if (!*taken) return STATUS_OK;
+  if (p->index != from->seen[lane])
+    return status_set(STATUS_BAD_VALUE, "sent packet %d of %d where packet %d was expected", p->index, p->count, from->seen[lane]);
+  if (sequence >= from->taken[lane]) {
+    TRY(take_now(c, peer, packet, bytes, now));
+  } else {
+    c->counts.late++; /* the deadline was over before it came */
+  }
+  if (++from->seen[lane] < p->count) return STATUS_OK;
+  from->seen[lane] = 0;
+  *next = sequence + 1;
+  return STATUS_OK;
+}
+
+static void keep_early(Courier *c, CourierSlot *slot, const uint8_t *packet, size_t bytes) {
+  if (slot->early + EARLY_PREFIX + bytes > c->slot_room) return; /* an honest sender's have room */
+  wire_put_u32(slot->bytes + slot->early, (uint32_t)bytes);
+  memcpy(slot->bytes + slot->early + EARLY_PREFIX, packet, bytes);
+  slot->early += EARLY_PREFIX + bytes;
+}
+
+/* Datagrams come when they come: what is behind the time, or too far ahead of it, is left out. */
+static Status take_in_any_order(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
+  int lane = courier_lane(c, p->site, p->part);
+  uint64_t sequence = courier_sequence(c, p->request, p->block), first = c->peers[peer].taken[lane];
+  if (sequence < first || p->request < c->request) {
+    c->counts.late++;
+    return STATUS_OK;
+  }
+  if (sequence >= first + (uint64_t)c->ring) {
+    c->counts.dropped++;
+    return STATUS_OK;
+  }
+  if (p->request == c->request) return take_now(c, peer, packet, bytes, now);
+  keep_early(c, courier_receive_open(c, peer, sequence, lane), packet, bytes);
+  return STATUS_OK;
+}
+
+void courier_receive_early(Courier *c) {
+  for (int i = 0; i < c->setup.nodes * c->slots; i++) {
+    int peer = i / c->slots;
+    if (peer == c->setup.self) continue;
+    CourierSlot *slot = &c->peers[peer].slots[i % c->slots];
+    size_t early = slot->used ? slot->early : 0;
+    if (!early || slot->sequence / (uint64_t)c->setup.blocks + 1 != c->request) continue;
+    memcpy(c->scratch, slot->bytes, early);
+    open_slot(c, slot, slot->sequence);
+    for (size_t at = 0; at < early && c->peers[peer].status == STATUS_OK;) {
+      size_t bytes = wire_get_u32(c->scratch + at);
+      Status status = take_now(c, peer, c->scratch + at + EARLY_PREFIX, bytes, c->peers[peer].heard);
+      if (status != STATUS_OK) courier_fail_peer(c, peer, status, status_message());
+      at += EARLY_PREFIX + bytes;
+    }
+  }
+}
+
+/* ---- questions and answers ---- */
+
+static Status check_bits(const Packet *p, size_t bytes, size_t head) {
+  if (p->count <= PACKETS_MOST && p->index == 0 && p->flags == 0 && bytes == PACKET_HEADER + head + packet_bits_bytes(p->count))
+    return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a question or an answer of %zu bytes about %d packets", bytes, p->count);
+}
+
+/* What left less than a round trip ago was still on its way when the question was asked. */
+static void send_again(Courier *c, int peer, const Packet *p, const uint8_t *missing, double now) {
+  uint64_t sequence = courier_sequence(c, p->request, p->block);
+  int place = courier_place(c, sequence, courier_lane(c, p->site, p->part));
+  CourierGroup *g = &c->groups[place];
+  uint64_t *wanted = g->resend + (size_t)peer * (size_t)c->words;
+  bool any = false;
+  if (!g->used || g->sequence != sequence || !courier_is_in(g->peers, peer)) return;
+  if (now - g->left_at[peer] < c->peers[peer].round_trip) return;
+  for (int i = 0; i < g->left[peer]; i++) {
+    if (p->count && (i >= p->count || !byte_bit(missing, i))) continue;
+    courier_set(wanted, i);
+    any = true;
+  }
+  CourierEntry entry = {.kind = COURIER_RESEND, .ready = now, .peers = (uint64_t)1 << peer, .group = place};
+  if (any && courier_queue(c, entry)) g->waiting++;
+}
+
+static Status take_query(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
+  CourierPeer *from = &c->peers[peer];
+  TRY(check_bits(p, bytes, 0));
+  if (from->asked >= COURIER_ASKED) return STATUS_OK; /* it will ask again */
+  CourierEntry entry = {.kind = COURIER_STATUS,
+                        .ready = now,
+                        .peers = (uint64_t)1 << peer,
+                        .key = {.request = p->request, .block = p->block, .site = p->site, .part = p->part}};
+  if (!courier_queue(c, entry)) return STATUS_OK;
+  from->asked++;
+  if (c->reliability.mode == RELIABILITY_RETRANSMIT) send_again(c, peer, p, packet + PACKET_HEADER, now);
+  return STATUS_OK;
+}
+
+static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
+  CourierPeer *from = &c->peers[peer];
+  const uint8_t *head = packet + PACKET_HEADER;
+  TRY(check_bits(p, bytes, PACKET_STATUS_HEAD));
+  if (p->request != c->request) return STATUS_OK;
+  Packet parsed;
+  TRY(packet_parse(packet, bytes, peer, c->batch, c->rules, &parsed));
+  int lane = courier_lane(c, p->site, p->part);
+  uint64_t sequence = courier_sequence(c, p->request, p->block);
+  if (sequence < from->taken[lane] || sequence >= from->taken[lane] + (uint64_t)c->ring) return STATUS_OK;
+  CourierSlot *slot = courier_receive_open(c, peer, sequence, lane);
+  if (slot->decided || slot->early) return STATUS_OK;
+  slot->sender = head[0] == 0 ? GROUP_SENDER_NOT_YET : head[0] == 1 ? GROUP_SENDER_SENT : GROUP_SENDER_GONE;
+  slot->told = now;
+  if (p->count) TRY(check_count(c, slot, p->count));
+  for (int i = 0; i < p->count; i++) {
+    if (byte_bit(head + PACKET_STATUS_HEAD, i)) courier_set(slot->said, i);
+  }
+  if (slot->asked > 0) {
+    double took = now - slot->asked;
+    from->jitter = reliability_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
+    from->round_trip = reliability_smooth(from->round_trip, took);
+  }
+  if (c->watched) pthread_cond_broadcast(&c->changed);
+  return STATUS_OK;
+}
+
+/* ---- every packet ---- */
+
+static Status check_place(const Courier *c, const Packet *p) {
+  if (p->request > 0 && p->block < c->setup.blocks && p->site < c->setup.sites && p->part < c->setup.parts) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a packet of request %u, block %d, site %d, part %d; the model has %d blocks of %d, %d parts",
+                    p->request, p->block, p->site, p->part, c->setup.blocks, c->setup.sites, c->setup.parts);
+}
+
+static Status take_packet(Courier *c, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+  Packet p;
+  if (bytes < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", bytes);
+  packet_read(packet, &p);
+  TRY(check_place(c, &p));
+  if (p.type == PACKET_QUERY) return take_query(c, peer, &p, packet, bytes, now);
+  if (p.type == PACKET_STATUS) return take_status(c, peer, &p, packet, bytes, now);
+  if (p.type == PACKET_PROBE) return STATUS_OK; /* what it measures has been measured */
+  if (p.request == c->request && !courier_is_in(c->senders, peer))
+    return status_set(STATUS_BAD_VALUE, "sent codes, though this device does not hear it in this request");
+  if (c->carrier->ordered) return take_in_order(c, peer, &p, packet, bytes, now, taken);
+  return take_in_any_order(c, peer, &p, packet, bytes, now);
+}
+
+Status courier_receive_take(void *context, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+  Courier *c = context;
+  CourierPeer *from = &c->peers[peer];
+  *taken = true;
+  pthread_mutex_lock(&c->lock);
+  if (from->status == STATUS_OK) {
+    Status status = take_packet(c, peer, packet, bytes, now, taken);
+    if (status != STATUS_OK) courier_fail_peer(c, peer, status, status_message());
+    if (*taken) from->heard = now;
+    c->counts.packets_received += *taken;
+    c->counts.bytes_received += *taken ? bytes + c->carrier->overhead : 0;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return STATUS_OK;
+}

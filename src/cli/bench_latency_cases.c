@@ -113,7 +113,7 @@ static Status share_out(LatencyBench *bench, const LatencyCase *wanted, int devi
 }
 
 static Status find(LatencyBench *bench, const LatencyCase *wanted, int *found) {
-  LatencyMeasured *measured;
+  LatencyMeasured *measured = NULL;
   bool tokens_divided = strategy_facts(wanted->strategy)->divides_tokens || wanted->strategy == STRATEGY_SINGLE;
   for (*found = 0; *found < bench->count; ++*found)
     if (same(&bench->list[*found].of, wanted)) return STATUS_OK;

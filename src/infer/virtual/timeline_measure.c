@@ -45,6 +45,7 @@ static Status open_exchange(Measurement *m) {
                                  .parts = device->parts,
                                  .batch_most = 1,
                                  .least_packets = device->least_packets,
+                                 .keys = device->tables,
                                  .causal = config_is_decoder(config),
                                  .packet_most = GROUP_PACKET_MOST - PACKET_HEADER};
   return virtual_exchange_init(&m->exchange, &setup);

@@ -11,8 +11,10 @@ Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weigh
 
 /* ---- the other devices' tokens */
 
+static int sites(const BlockContext *context) { return block_steps_shares_keys(context) ? BLOCK_SITES : 1; }
+
 static bool begin_sites(const BlockContext *context, Exchange *exchange, Tape *tape, int index, Tensor *const *activations) {
-  for (int site = 0; exchange != NULL && site < config_sites(context->config); site++) {
+  for (int site = 0; exchange != NULL && site < sites(context); site++) {
     if (activations[site] == NULL) return false;
     if (!block_steps_went_well(tape, exchange->begin(exchange, tape, context->layout, index, site, activations[site]))) return false;
   }
@@ -36,7 +38,7 @@ static bool fetch_remote(const BlockContext *context, Tape *tape, int index, Rem
   *remote = (Remote){{NULL, NULL}, NULL};
   if (context->layout->remote == 0) return true;
   if (exchange == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
-  for (int site = 0; site < config_sites(context->config); site++) {
+  for (int site = 0; site < sites(context); site++) {
     const uint8_t *lost = NULL;
     Status status = exchange->finish(exchange, tape, context->layout, index, site, &remote->x[site], &lost);
     if (!block_steps_went_well(tape, status) || remote->x[site] == NULL) return false;
@@ -55,7 +57,7 @@ static bool sees_cache(const BlockContext *context) { return context->cache != N
  */
 static Tensor *attention(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *h, const BlockWanted *wanted,
                          bool any) {
-  bool kv = context->config->astra.site == SITE_KV;
+  bool kv = block_steps_shares_keys(context);
   BlockKeys own = {NULL, NULL}, remote = {NULL, NULL};
   Remote fetched;
   Tensor *q = NULL;

@@ -275,7 +275,7 @@ static bool cut(Parts *parts, Tensor *x) {
 
 static bool start(Parts *parts, const BlockContext *context, Tape *tape, Tensor *x) {
   Exchange *exchange = block_steps_alone(context) ? NULL : context->exchange;
-  *parts = (Parts){.context = context, .tape = tape, .exchange = exchange, .kv = context->config->astra.site == SITE_KV, .count = 1};
+  *parts = (Parts){.context = context, .tape = tape, .exchange = exchange, .kv = block_steps_shares_keys(context), .count = 1};
   if (exchange != NULL) parts->count = exchange->parts->count(exchange, context->layout, x->shape[0]);
   return cut(parts, x);
 }

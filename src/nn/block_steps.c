@@ -64,6 +64,10 @@ const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const ui
   return either;
 }
 
+bool block_steps_shares_keys(const BlockContext *context) {
+  return context->config->astra.site == SITE_KV && !(context->exchange != NULL && context->exchange->whole_rows);
+}
+
 bool block_steps_alone(const BlockContext *context) { return context->layout->devices == 1 && context->layout->self >= 0; }
 
 /* ---- attention and what follows */
@@ -87,6 +91,8 @@ Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, B
 bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockKeys own, const uint8_t *lost) {
   if (context->cache == NULL || tape_planning(tape)) return true;
   if (own.k == NULL || own.v == NULL) return false;
+  if (context->layout->remote > 0 && context->exchange != NULL && context->exchange->whole_rows)
+    return tape_fail(tape, STATUS_UNSUPPORTED, "rows of other devices in full have no place in the cache that decoding needs") == STATUS_OK;
   if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
   return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], own.k->value, own.v->value, lost));
 }

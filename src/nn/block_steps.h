@@ -46,11 +46,15 @@ Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, 
 /* An exchange's failure becomes the tape's. */
 bool block_steps_went_well(Tape *tape, Status status);
 
-/* Into the cache, for later tokens, where there is one. */
+/* Into the cache, for later tokens, where there is one. Of the others' tokens a cache keeps codes: rows that came in full are UNSUPPORTED.
+ */
 bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockKeys own, const uint8_t *lost);
 
 /* A token of which either site was lost cannot be used. NULL: none lost. */
 const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const uint8_t *b, int64_t count);
+
+/* Keys and values are what is exchanged; else rows after the first norm. */
+bool block_steps_shares_keys(const BlockContext *context);
 
 /* A node without others has nobody to exchange with. */
 bool block_steps_alone(const BlockContext *context);

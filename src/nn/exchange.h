@@ -47,6 +47,8 @@ struct Exchange {
   Tensor **carried;
   /* NULL: whole blocks only (training). */
   const ExchangeParts *parts;
+  /* Rows after the first norm travel in full, whatever the model's site: sequence parallelism (strategy.h). There is one site then. */
+  bool whole_rows;
 };
 
 #endif

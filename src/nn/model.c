@@ -75,7 +75,7 @@ static Tensor *given_rows(const Model *model, Tape *tape, Tensor *rows, const To
          NULL;
 }
 
-static Tensor *embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
+Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout) {
   if (input->rows != NULL) return given_rows(model, tape, input->rows, layout);
   if (config_is_decoder(&model->config)) return decoder_embed(model, tape, input, layout);
   if (input->pixels == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "a vision transformer takes pixels"), NULL;
@@ -108,7 +108,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .exchange = exchange,
                           .watch = model->watch,
                           .cache = input->cache};
-  Tensor *x = embed(model, tape, input, layout);
+  Tensor *x = model_embed(model, tape, input, layout);
   x = in_parts(&context, tape) ? block_parts_encode(&context, model->block, (int)model->config.blocks, rows, tape, x)
                                : whole_blocks(model, &context, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);

@@ -38,6 +38,9 @@ Projection model_parts_no_projection(void); /* absent */
 
 Tensor *model_parts_param(Model *model, int index); /* NULL for -1 */
 
+/* The first rows [B, S, D], as the input says. */
+Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);
+
 /* What each kind has of its own: the table, in the order of the checkpoint, and the first rows [B, S, D]. */
 void vit_describe(Model *model);
 void gpt2_describe(Model *model);

@@ -6,11 +6,13 @@
 
 typedef struct Reduce Reduce;
 struct Reduce {
+  int self, devices;
   /* partial [B, rows, W] becomes the sum of all devices' partial tensors, added in the order of the devices: equal bits everywhere. which:
    * a number that tells the sums of one block apart, from 0. */
   Status (*sum)(Reduce *self, Tape *tape, int block, int which, Tensor *partial);
-  /* own [B, rows of this device, W] -> *all [B, rows of all, W], in the order of the devices, on the tape. */
-  Status (*gather)(Reduce *self, Tape *tape, int block, int which, const Tensor *own, Tensor **all);
+  /* own [B, this device's share of `rows`, W] -> *all [B, rows, W], in the order of the devices, on the tape. The shares are those of
+   * layout_even_counts(rows, devices). which: a number that tells the joins of one block apart, from 0. */
+  Status (*gather)(Reduce *self, Tape *tape, int block, int which, const Tensor *own, int64_t rows, Tensor **all);
 };
 
 #endif

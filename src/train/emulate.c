@@ -105,7 +105,7 @@ static Status init_site(Emulation *emulation, const ModelConfig *config, int ind
 }
 
 Status emulate_init(Emulation *emulation, const ModelConfig *config, const EmulateOptions *options) {
-  *emulation = (Emulation){.exchange = {begin, finish, &emulation->commitment},
+  *emulation = (Emulation){.exchange = {.begin = begin, .finish = finish, .carried = &emulation->commitment},
                            .options = *options,
                            .blocks = (int)config->blocks,
                            .sites = config_sites(config)};

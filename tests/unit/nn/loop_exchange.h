@@ -171,12 +171,12 @@ static const ExchangeParts LOOP_PARTS = {loop_count, loop_part_begin, loop_part_
 
 /* For the emulation. sites: of the model. */
 static inline void loop_open(LoopExchange *loop, int sites, unsigned lose) {
-  *loop = (LoopExchange){.exchange = {loop_emulate_begin, loop_emulate_finish, NULL, NULL}, .sites = sites, .lose = lose};
+  *loop = (LoopExchange){.exchange = {.begin = loop_emulate_begin, .finish = loop_emulate_finish}, .sites = sites, .lose = lose};
 }
 
 /* From now on for a node; parts 0: whole blocks. */
 static inline Exchange *loop_as_node(LoopExchange *loop, int parts) {
-  loop->exchange = (Exchange){loop_node_begin, loop_node_finish, NULL, parts > 0 ? &LOOP_PARTS : NULL};
+  loop->exchange = (Exchange){.begin = loop_node_begin, .finish = loop_node_finish, .parts = parts > 0 ? &LOOP_PARTS : NULL};
   loop->parts = parts;
   loop->sent = loop->off = 0;
   memset(loop->begun, 0, sizeof loop->begun);

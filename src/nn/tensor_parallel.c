@@ -1,0 +1,199 @@
+/* Blocks divided by heads and columns: see tensor_parallel.h. The bias of a matrix whose inputs are divided, and the residual, belong into
+ * the sum once: the first device starts its share with them. */
+#include "nn/tensor_parallel.h"
+#include "nn/block_steps.h"
+#include "nn/model_parts.h"
+
+/* ---- shares */
+
+static void even_share(int64_t count, int device, int devices, int64_t *first, int64_t *own) {
+  int64_t rest = count % devices;
+  *own = count / devices + (device < rest);
+  *first = count / devices * device + (device < rest ? device : rest);
+}
+
+Status tensor_parallel_share(const ModelConfig *config, int device, int devices, HeadShare *share) {
+  if (devices < 1 || device < 0 || device >= devices) return status_set(STATUS_BAD_VALUE, "device %d of %d", device, devices);
+  if (devices > config->kv_heads || devices > config->mlp)
+    return status_set(STATUS_BAD_VALUE, "%d devices for %lld key and value heads: each needs at least one, so up to %lld are accepted",
+                      devices, (long long)config->kv_heads, (long long)config->kv_heads);
+  even_share(config->kv_heads, device, devices, &share->first_kv, &share->kv_heads);
+  even_share(config->mlp, device, devices, &share->first_mlp, &share->mlp);
+  even_share(config->width, device, devices, &share->first_column, &share->width);
+  return STATUS_OK;
+}
+
+/* ---- one block, shared out */
+
+typedef struct Division {
+  BlockContext context;
+  const BlockParams *block;
+  int index;
+  HeadShare share;
+  Reduce *reduce;
+  bool summed; /* shares are summed; else this device goes on with its own */
+  Tape *tape;
+} Division;
+
+static int64_t head_width(const Division *d) { return d->context.config->width / d->context.config->heads; }
+static int64_t queries_per_key(const Division *d) { return d->context.config->heads / d->context.config->kv_heads; }
+
+/* Some outputs of a projection. */
+static Tensor *outputs_of(const Division *d, Tensor *x, const Projection *p, int64_t first, int64_t count, Activation activation) {
+  LinearPart part = {p->part.first + first, count, p->part.transposed};
+  return op_linear_part(d->tape, x, block_steps_param(&d->context, p->weight), block_steps_param(&d->context, p->bias), &part, activation,
+                        NULL);
+}
+
+/* Some inputs of a projection, and the sum over all devices: + bias + residual. which: 0 attention, 1 MLP. */
+static Tensor *inputs_of(const Division *d, Tensor *x, const Projection *p, int64_t first, Tensor *residual, int which) {
+  bool starts = !d->summed || d->reduce->self == 0;
+  Tensor *bias = starts ? block_steps_param(&d->context, p->bias) : NULL;
+  Tensor *y = op_linear_columns(d->tape, x, block_steps_param(&d->context, p->weight), bias, &p->part, first, starts ? residual : NULL);
+  if (y == NULL || !d->summed) return y;
+  return block_steps_went_well(d->tape, d->reduce->sum(d->reduce, d->tape, d->index, which, y)) ? y : NULL;
+}
+
+static Tensor *attention(const Division *d, Tensor *h, const BlockWanted *wanted, Tensor *residual) {
+  const ModelConfig *config = d->context.config;
+  const TokenLayout *layout = d->context.layout;
+  int64_t width = head_width(d), kv = d->share.kv_heads, heads = kv * queries_per_key(d), first = d->share.first_kv * queries_per_key(d);
+  Tensor *asking = block_steps_wanted_of(wanted, d->tape, h);
+  Tensor *q = outputs_of(d, asking, &d->block->query, first * width, heads * width, ACTIVATION_NONE);
+  Tensor *k = outputs_of(d, h, &d->block->key, d->share.first_kv * width, kv * width, ACTIVATION_NONE);
+  Tensor *v = outputs_of(d, h, &d->block->value, d->share.first_kv * width, kv * width, ACTIVATION_NONE);
+  ModelConfig mine = *config;
+  mine.heads = heads, mine.kv_heads = kv;
+  BlockContext context = d->context;
+  context.config = &mine;
+  q = block_steps_rotate(&context, d->tape, q, heads, wanted->token);
+  k = block_steps_rotate(&context, d->tape, k, kv, layout->row_token);
+  Tensor *mixed = block_steps_attend(&context, d->tape, q, (BlockKeys){k, v}, (BlockKeys){NULL, NULL}, NULL, wanted);
+  return inputs_of(d, mixed, &d->block->output, first * width, residual, 0);
+}
+
+static Tensor *mlp(const Division *d, Tensor *h, Tensor *residual) {
+  int64_t first = d->share.first_mlp, count = d->share.mlp;
+  bool gated = d->block->gate.weight >= 0;
+  Tensor *hidden = outputs_of(d, h, &d->block->up, first, count, gated ? ACTIVATION_NONE : d->context.config->activation);
+  if (gated) hidden = op_swiglu(d->tape, outputs_of(d, h, &d->block->gate, first, count, ACTIVATION_NONE), hidden);
+  return inputs_of(d, hidden, &d->block->down, first, residual, 1);
+}
+
+static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
+  BlockWanted wanted;
+  block_steps_wanted(d->context.layout, rows, &wanted);
+  Tensor *h = block_norm(&d->context, d->tape, x, d->block->norm1_weight, d->block->norm1_bias);
+  if (h == NULL) return NULL;
+  x = attention(d, h, &wanted, block_steps_wanted_of(&wanted, d->tape, x));
+  if (x == NULL) return NULL;
+  return mlp(d, block_norm(&d->context, d->tape, x, d->block->norm2_weight, d->block->norm2_bias), x);
+}
+
+/* ---- a retained block */
+
+static Tensor *gather(const Division *d, int which, const Tensor *own, int64_t rows) {
+  Tensor *all = NULL;
+  if (own == NULL || tape_status(d->tape) != STATUS_OK) return NULL;
+  return block_steps_went_well(d->tape, d->reduce->gather(d->reduce, d->tape, d->index, which, own, rows, &all)) ? all : NULL;
+}
+
+/* to [B, columns, rows] = columns [first, first + columns) of from [B, rows, width], or the way back with the whole width. */
+static Tensor *turned(Tape *tape, const Tensor *from, int64_t first, int64_t columns) {
+  int64_t batch = from->shape[0], rows = from->shape[1], width = from->shape[2];
+  Tensor *to = tape_tensor(tape, 3, (int64_t[]){batch, columns, rows});
+  if (to == NULL || tape_planning(tape)) return to;
+  for (int64_t b = 0; b < batch; b++)
+    for (int64_t c = 0; c < columns; c++)
+      for (int64_t r = 0; r < rows; r++) to->value[(b * columns + c) * rows + r] = from->value[(b * rows + r) * width + first + c];
+  return to;
+}
+
+/* The stream that all go on with: of each device its columns. As rows of the turned stream, since shares of columns can be uneven. */
+static Tensor *joined_streams(const Division *d, const Tensor *x) {
+  const Tensor *all = gather(d, 0, turned(d->tape, x, d->share.first_column, d->share.width), x->shape[2]);
+  return all == NULL ? NULL : turned(d->tape, all, 0, x->shape[1]);
+}
+
+/* Of the plain model: this device's share of the rows, with keys and values of all, then all rows joined. */
+static Tensor *block_by_rows(const Division *d, Tensor *x) {
+  const TokenLayout *layout = d->context.layout;
+  BlockWanted mine = {.part = true};
+  even_share(layout->rows, d->reduce->self, d->reduce->devices, &mine.first, &mine.count);
+  int32_t *row = tape_alloc(d->tape, (size_t)layout->rows * sizeof *row);
+  if (row == NULL) return NULL;
+  for (int64_t i = 0; i < mine.count; i++) row[i] = (int32_t)(mine.first + i);
+  mine.row = row, mine.of_span = &mine.count, mine.token = layout->row_token + mine.first;
+  Tensor *h = block_norm(&d->context, d->tape, x, d->block->norm1_weight, d->block->norm1_bias);
+  BlockKeys own = block_steps_keys(&d->context, d->block, d->tape, h);
+  Tensor *q = NULL, *residual = NULL;
+  if (mine.count > 0) {
+    q = block_steps_map(&d->context, d->tape, block_steps_wanted_of(&mine, d->tape, h), &d->block->query);
+    residual = block_steps_wanted_of(&mine, d->tape, x);
+  }
+  q = block_steps_rotate(&d->context, d->tape, q, d->context.config->heads, mine.token);
+  own.k = block_steps_rotate(&d->context, d->tape, own.k, d->context.config->kv_heads, layout->row_token);
+  if (q == NULL) return gather(d, 1, tape_tensor(d->tape, 3, (int64_t[]){x->shape[0], 0, x->shape[2]}), layout->rows);
+  Tensor *mixed = block_steps_attend(&d->context, d->tape, q, own, (BlockKeys){NULL, NULL}, NULL, &mine);
+  return gather(d, 1, block_steps_tail(&d->context, d->block, d->tape, mixed, residual), layout->rows);
+}
+
+static Tensor *retained_block(const Division *d, Strategy strategy, Tensor *x, ModelRows rows) {
+  x = joined_streams(d, x);
+  if (x == NULL) return NULL;
+  if (strategy == STRATEGY_BP_AG) return block_forward(&d->context, d->block, d->index, rows, d->tape, x);
+  BlockWanted wanted;
+  block_steps_wanted(d->context.layout, rows, &wanted);
+  x = block_by_rows(d, x);
+  return x == NULL ? NULL : block_steps_wanted_of(&wanted, d->tape, x);
+}
+
+/* ---- the whole */
+
+static bool is_retained(int64_t index, int64_t blocks, int64_t retained) {
+  return (index + 1) * retained / blocks > index * retained / blocks;
+}
+
+static Status check(const Model *model, const Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how) {
+  if (how->strategy != STRATEGY_TP && how->strategy != STRATEGY_BP_AG && how->strategy != STRATEGY_BP_SP)
+    return status_set(STATUS_BAD_VALUE, "\"%s\" does not divide heads and columns", strategy_facts(how->strategy)->name);
+  if (how->strategy != STRATEGY_TP && (how->retained < 1 || how->retained > model->config.blocks))
+    return status_set(STATUS_BAD_VALUE, "%d retained blocks: between 1 and %lld are accepted", how->retained,
+                      (long long)model->config.blocks);
+  if (input->cache != NULL)
+    return status_set(STATUS_UNSUPPORTED, "--strategy %s cannot go on after the first token", strategy_facts(how->strategy)->name);
+  if (model->adapters_first > 0)
+    return status_set(STATUS_UNSUPPORTED, "a division by heads with adapters: fold them into the weights first");
+  if (layout->remote > 0 || layout->spans != 1 || tape_recording(tape))
+    return status_set(STATUS_BAD_VALUE, "a division by heads is for the plain layout, and not for training");
+  return STATUS_OK;
+}
+
+static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel *how, ModelRows rows, Tensor *x) {
+  int64_t blocks = model->config.blocks;
+  for (int64_t index = 0; index < blocks && x != NULL; index++) {
+    ModelRows wanted = index == blocks - 1 ? rows : MODEL_ROWS_ALL;
+    d->index = (int)index;
+    d->block = &model->block[index];
+    bool whole = !d->summed && is_retained(index, blocks, how->retained);
+    x = whole ? retained_block(d, how->strategy, x, wanted) : divided_block(d, x, wanted);
+  }
+  return x;
+}
+
+Tensor *tensor_parallel_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how,
+                               ModelRows rows) {
+  Division d = {.context = {.config = &model->config,
+                            .params = &model->params,
+                            .rope = model->rope.cosine ? &model->rope : NULL,
+                            .causal = config_is_decoder(&model->config),
+                            .layout = layout},
+                .reduce = how->reduce,
+                .summed = how->strategy == STRATEGY_TP,
+                .tape = tape};
+  if (!block_steps_went_well(tape, check(model, tape, input, layout, how))) return NULL;
+  if (!block_steps_went_well(tape, tensor_parallel_share(&model->config, how->reduce->self, how->reduce->devices, &d.share))) return NULL;
+  Tensor *x = model_embed(model, tape, input, layout);
+  if (x != NULL) x = all_blocks(&d, model, how, rows, x);
+  return x == NULL ? NULL : block_norm(&d.context, tape, x, model->norm_weight, model->norm_bias);
+}

@@ -1,0 +1,38 @@
+/* Blocks divided by heads and MLP columns instead of tokens: the baselines that ASTRA is compared with. Every device has all rows.
+ *
+ *   tp      each device computes its heads' share of attention and its columns' share of the MLP; two sums a block (Megatron: Shoeybi et
+ *           al., 2019). The same numbers as the plain model, but for rounding.
+ *   bp-*    blocks decoupled as in DeTransformer (Wei et al., 2024): as tp, but without the sums, so that each device carries a stream of
+ * its own; `retained` blocks are computed whole, after a join of the streams, of which each device gives its columns. bp-ag: every device
+ * computes all of a retained block; bp-sp: its share of the rows, which are then joined. What this computes is not what the plain model
+ * does: it stands for the latency of a model trained so (our definition: docs/MATH.md).
+ *
+ * The last of each `blocks / retained` blocks is a retained one. */
+#ifndef NN_TENSOR_PARALLEL_H
+#define NN_TENSOR_PARALLEL_H
+#include "nn/model.h"
+#include "nn/reduce.h"
+#include "nn/strategy.h"
+
+/* One device's share of a block. */
+typedef struct HeadShare {
+  int64_t first_kv, kv_heads;  /* key and value heads, with the query heads that they serve */
+  int64_t first_mlp, mlp;      /* columns of the MLP's hidden rows */
+  int64_t first_column, width; /* columns of the stream, for joins */
+} HeadShare;
+
+/* By layout_even_counts. BAD_VALUE when there are more devices than key and value heads, or the device is none of them. */
+Status tensor_parallel_share(const ModelConfig *config, int device, int devices, HeadShare *share);
+
+typedef struct TensorParallel {
+  Strategy strategy; /* STRATEGY_TP, _BP_AG or _BP_SP */
+  int retained;      /* bp-*: blocks, at least 1 */
+  Reduce *reduce;    /* knows which device this is, and of how many */
+} TensorParallel;
+
+/* As model_encode of the plain model: all blocks and the final norm. layout: layout_build_plain. Every device gets the rows, tp and bp-*
+ * with equal bits. Not for a tape that records, nor with a cache (UNSUPPORTED), nor adapters. */
+Tensor *tensor_parallel_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how,
+                               ModelRows rows);
+
+#endif

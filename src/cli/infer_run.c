@@ -43,14 +43,14 @@ static Status choose_partition(const InferSettings *s, InferRun *run) {
   return partition_even(&run->partition, tokens, nodes);
 }
 
-LeaderOptions infer_run_options(const InferSettings *s, int nodes) {
+LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int nodes) {
   int threads = s->threads > 0 ? (int)s->threads : nodes == 1 ? 0 : 1;
-  return (LeaderOptions){.batch_most = s->batch, .timeout = s->timeout, .threads = threads, .stop = &stop};
+  return (LeaderOptions){.batch_most = s->batch, .timeout = s->timeout, .threads = threads, .network = &run->network, .stop = &stop};
 }
 
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   TRY(token_split_init(&run->split, choose_nodes(s, run), s->split));
-  LeaderOptions all = infer_run_options(s, run->split.nodes);
+  LeaderOptions all = infer_run_options(s, run, run->split.nodes);
   all.batch_most = options->batch_most;
   all.tokens_most = options->tokens_most;
   return leader_start_text(&run->leader, &run->weights, &run->split, &all);
@@ -58,7 +58,7 @@ static Status start_text(const InferSettings *s, InferRun *run, const LeaderOpti
 
 static Status start_pictures(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   TRY(choose_partition(s, run));
-  LeaderOptions all = infer_run_options(s, run->partition.nodes);
+  LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
   all.batch_most = options->batch_most;
   return leader_start(&run->leader, &run->weights, &run->partition, &all);
 }
@@ -108,8 +108,10 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   const char **arguments = calloc((size_t)argc, sizeof *arguments);
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
+  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, TRANSPORT_TCP, settings.timeout, &run.network);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
+  link_trace_release(&run.network.links.trace);
   partition_release(&run.partition);
   weights_release(&run.weights);
   dataset_close(run.set);

@@ -14,6 +14,7 @@ typedef struct InferRun {
   TokenSplit split;
   Leader *leader;
   Dataset *set;
+  ClusterSetup network; /* how codes travel */
 } InferRun;
 
 typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);
@@ -32,7 +33,7 @@ Status infer_run_require_options(const InferSettings *settings, const InferRun *
 /* The nodes, for a model of the kind that it is; `options` has what differs from the settings: batch_most, tokens_most, codes. The first
  * signal ends the run with all its nodes; a second one has its usual effect. */
 Status infer_run_start(const InferSettings *settings, InferRun *run, const LeaderOptions *options);
-LeaderOptions infer_run_options(const InferSettings *settings, int nodes);
+LeaderOptions infer_run_options(const InferSettings *settings, const InferRun *run, int nodes);
 void infer_run_catch_signals(void);
 bool infer_run_interrupted(void); /* a signal has come */
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
+#include <string.h>
 
 enum {
   PICTURES = INFER_MAIN,
@@ -18,6 +19,13 @@ typedef struct Row {
   int of;
   Option option;
 } Row;
+
+/* Those of all commands that stand in another table. */
+static int add_links(InferSettings *s, Option *options, int *of) {
+  int count = infer_link_options_rows(&s->links, options);
+  for (int i = 0; of && i < count; i++) of[i] = ALL;
+  return count;
+}
 
 /* The options of a command; of [MOST_OPTIONS] may be NULL. */
 static void select_options(InferSettings *s, InferCommand command, Option *options, int *of) {
@@ -89,6 +97,11 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
   int wanted = command == INFER_MAIN ? PICTURES | TEXT : (int)command;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (!(rows[i].of & wanted)) continue;
+    if (rows[i].option.kind == OPTION_GROUP && strcmp(rows[i].option.help, "Output:") == 0) {
+      int links = add_links(s, options, of);
+      options += links;
+      of = of ? of + links : NULL;
+    }
     *options++ = rows[i].option;
     if (of) *of++ = rows[i].of;
   }

@@ -2,8 +2,9 @@
 #ifndef CLI_INFER_SETTINGS_H
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
+#include "cli/infer_link_options.h"
 
-enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 48 };
+enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 72 };
 
 typedef struct InferSettings {
   const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
@@ -11,6 +12,7 @@ typedef struct InferSettings {
   double timeout, temperature, top_p;
   int part; /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops;
+  InferLinkOptions links;
   bool json, quiet, verbose, echo, special;
   const char *of_pictures, *of_texts; /* names of options that were given and are for one kind of model alone; NULL: none was */
 } InferSettings;

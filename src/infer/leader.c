@@ -149,7 +149,8 @@ Status leader_start(Leader **leader, const Weights *weights, const Partition *pa
                      .batch_most = options->batch_most,
                      .timeout = options->timeout,
                      .threads = options->threads,
-                     .keep_codes = options->codes};
+                     .keep_codes = options->codes,
+                     .network = options->network};
   return start(leader, &setup, options);
 }
 
@@ -159,6 +160,7 @@ Status leader_start_text(Leader **leader, const Weights *weights, const TokenSpl
                      .timeout = options->timeout,
                      .threads = options->threads,
                      .keep_codes = options->codes,
+                     .network = options->network,
                      .split = split,
                      .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context};
   return start(leader, &setup, options);

@@ -6,6 +6,7 @@
  * more use but for leader_stop, which leaves no process behind. */
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
+#include "infer/control/setup_message.h"
 #include "infer/partition.h"
 #include "infer/request.h"
 #include "infer/weights.h"
@@ -22,6 +23,7 @@ typedef struct LeaderOptions {
   double timeout;                    /* seconds without a sign of life from a node */
   int threads;                       /* of each node; 0: one for each core */
   bool codes;                        /* every answer carries the nodes' codes */
+  const ClusterSetup *network;       /* how codes travel (node_setup.h); outlives the leader; NULL: over streams */
   const volatile sig_atomic_t *stop; /* set by a signal handler: give up with STATUS_INTERRUPTED; NULL: never */
 } LeaderOptions;
 

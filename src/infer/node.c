@@ -194,23 +194,47 @@ static NetworkSetup network_setup(const Node *node) {
                         .keep_codes = setup->keep_codes,
                         .causal = setup->split != NULL,
                         .tokens_most = setup->tokens_most,
+                        .parts = setup->network ? setup->network->parts : 1,
+                        .least_packets = setup->network ? setup->network->reliability.least_packets : 1,
+                        .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
                         .courier = node->courier};
 }
 
 /* The leader may have orders, or may be gone, while codes are waited for. */
 static Status look_at_leader(void *context) { return links_step(&(Link *){&((Node *)context)->control}, 1, 0); }
 
+static Status open_channels(const int *sockets, int nodes, Channel **channels) {
+  Status status = STATUS_OK;
+  for (int d = 0; d < nodes; d++) {
+    Status opened = sockets[d] < 0 ? STATUS_OK : channel_plain(&channels[d], sockets[d]);
+    if (opened != STATUS_OK) status = opened;
+  }
+  for (int d = 0; status != STATUS_OK && d < nodes; d++) channel_free(channels[d]);
+  return status;
+}
+
 /* Its thread is there before the pool binds threads to cores. */
 static Status start_courier(Node *node, const int *sockets) {
+  const ClusterSetup *wanted = node->setup->network;
   NetworkSetup network = network_setup(node);
-  Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = node->setup->timeout};
-  CourierSetup courier = {.reliability = &reliability, .timeout = node->setup->timeout};
-  CarrierSockets open = {.nodes = node->nodes, .sockets = sockets};
+  Channel *channels[WIRE_NODES] = {0};
+  Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
+  CarrierPeers peers = {.self = node->self,
+                        .nodes = node->nodes,
+                        .channels = channels,
+                        .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
+                        .mtu = wanted ? wanted->mtu : 0,
+                        .seconds = node->setup->timeout};
   if (node->nodes == 1) return STATUS_OK;
+  reliability.timeout = node->setup->timeout;
+  CourierSetup courier = {.reliability = &reliability,
+                          .links = wanted && wanted->shaped ? &wanted->links : NULL,
+                          .timeout = reliability.timeout,
+                          .open = carrier_peers_open,
+                          .open_context = &peers};
   network_courier(&network, &courier);
-  open.packet_most = PACKET_HEADER + courier.slot_bytes;
-  courier.open = carrier_stream_open;
-  courier.open_context = &open;
+  peers.packet_most = PACKET_HEADER + courier.slot_bytes;
+  TRY(open_channels(sockets, node->nodes, channels));
   return courier_start(&node->courier, &courier);
 }
 

@@ -1,19 +1,21 @@
 /* What a leader and its nodes have agreed on before the first request: every length on the wire follows from it and the request. */
 #ifndef INFER_NODE_SETUP_H
 #define INFER_NODE_SETUP_H
+#include "infer/control/setup_message.h"
 #include "infer/partition.h"
 #include "infer/token_split.h"
 #include "infer/weights.h"
 
 typedef struct NodeSetup {
-  const Weights *weights;     /* shared; outlives the nodes */
-  const Partition *partition; /* of a picture's tokens; NULL for a language model */
-  int64_t batch_most;         /* pictures, or sequences, of the largest request */
-  double timeout;             /* seconds without a sign of life from another node */
-  int threads;                /* compute threads; 0: one for each core */
-  bool keep_codes;            /* requests may ask for the codes */
-  const TokenSplit *split;    /* of a text's tokens; NULL for a model of pictures */
-  int64_t tokens_most;        /* of the longest sequence, new tokens included; likewise 0 */
+  const Weights *weights;      /* shared; outlives the nodes */
+  const Partition *partition;  /* of a picture's tokens; NULL for a language model */
+  int64_t batch_most;          /* pictures, or sequences, of the largest request */
+  double timeout;              /* seconds without a sign of life from another node */
+  int threads;                 /* compute threads; 0: one for each core */
+  bool keep_codes;             /* requests may ask for the codes */
+  const TokenSplit *split;     /* of a text's tokens; NULL for a model of pictures */
+  int64_t tokens_most;         /* of the longest sequence, new tokens included; likewise 0 */
+  const ClusterSetup *network; /* transport, reliability, parts, MTU and links of codes; the rest of it is not looked at. NULL: streams */
 } NodeSetup;
 
 static inline int node_setup_count(const NodeSetup *setup) { return setup->split ? setup->split->nodes : setup->partition->nodes; }

@@ -57,9 +57,9 @@ static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
 
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for long. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, TokenLayout *layout, const Codebook *books) {
-  int pair[2], sockets[2] = {-1, -1};
-  need(link_pair(pair) == STATUS_OK);
-  sockets[0] = pair[0];
+  int pair[2];
+  Channel *channels[2] = {0};
+  need(link_pair(pair) == STATUS_OK && channel_plain(&channels[0], pair[0]) == STATUS_OK);
   NetworkSetup setup = {.self = 1,
                         .nodes = 2,
                         .layout = layout,
@@ -70,9 +70,10 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .causal = true,
                         .tokens_most = TOKENS};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
-  CourierSetup courier = {.reliability = &reliability, .timeout = 1e-3, .open = carrier_stream_open};
+  CourierSetup courier = {.reliability = &reliability, .timeout = 1e-3, .open = carrier_peers_open};
   network_courier(&setup, &courier);
-  courier.open_context = &(CarrierSockets){2, sockets, PACKET_HEADER + courier.slot_bytes};
+  CarrierPeers peers = {.self = 1, .nodes = 2, .channels = channels, .packet_most = PACKET_HEADER + courier.slot_bytes};
+  courier.open_context = &peers;
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
   need(courier_start(&setup.courier, &courier) == STATUS_OK && network_init(network, &setup) == STATUS_OK);
   serve(network, tape, layout);

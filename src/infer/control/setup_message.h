@@ -33,6 +33,7 @@ typedef struct ClusterSetup {
   int64_t batch_most, tokens_most; /* tokens_most: of the longest text; 0 for pictures */
   uint32_t mtu;                    /* 0: ask the system */
   LinkOptions links;               /* trace.points are owned */
+  bool shaped;                     /* links are as `links` says, not as they are */
   Fingerprints fingerprints;
   Member member[WIRE_NODES]; /* [nodes] */
   int64_t tokens;            /* T of a picture; 0 for texts */

@@ -37,33 +37,39 @@ struct Carrier {
 enum { CARRIER_STREAM_PACKET = 1 << 18 };
 Status carrier_stream(Carrier **carrier, int nodes, Channel *const *channels, size_t packet_most);
 
-/* For CourierSetup.open: the same over plain sockets [nodes], taken over; the one at this node's own place is left alone. packets of at
- * most packet_most, and CARRIER_STREAM_PACKET. */
-typedef struct CarrierSockets {
-  int nodes;
-  const int *sockets;
-  size_t packet_most;
-} CarrierSockets;
-Status carrier_stream_open(void *sockets, Carrier **carrier);
+/* ---- sealed datagrams (datagram.h) */
 
-enum { CARRIER_KEY_BYTES = 44 /* a key of 32, an iv of 12 */ };
+enum { CARRIER_KEY_BYTES = 44 /* a key of 32, an iv of 12 */, CARRIER_UDP_LEAST = 576, CARRIER_UDP_MOST = 9000 /* MTU that is used */ };
+
 typedef struct CarrierPeer {
   struct sockaddr_storage address;
-  socklen_t address_bytes; /* 0: this node itself */
-  uint8_t seal[CARRIER_KEY_BYTES], open[CARRIER_KEY_BYTES];
-  uint8_t multicast[CARRIER_KEY_BYTES]; /* of what it sends to all */
+  socklen_t address_bytes;                                  /* 0: this node itself */
+  uint8_t seal[CARRIER_KEY_BYTES], open[CARRIER_KEY_BYTES]; /* of what goes there, and of what comes from there */
+  Channel *channel;                                         /* by whose end one knows that the peer is gone; taken over; NULL: none */
 } CarrierPeer;
 
 typedef struct CarrierUdpSetup {
   int self, nodes;
-  int socket;               /* bound; taken over */
-  const CarrierPeer *peers; /* [nodes], copied */
-  uint32_t mtu;             /* 0: ask the system for each route */
-  bool multicast;
-  uint8_t multicast_key[CARRIER_KEY_BYTES];
+  int socket;               /* bound; taken over, also on failure */
+  const CarrierPeer *peers; /* [nodes] */
+  uint32_t mtu;             /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
 } CarrierUdpSetup;
-/* Sealed datagrams (seal.h, replay_window.h). */
+/* A packet that is longer than a route lets through is sent in fragments, and packet_most is lowered. */
 Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup);
+
+/* ---- from peer channels to a carrier */
+
+/* For CourierSetup.open. Over streams the channels carry packets themselves. For datagrams each end tells the other its port, and both take
+ * their keys from the TLS exporter; on a plain channel, which belongs to two processes of one machine alone, they tell each other keys. */
+typedef struct CarrierPeers {
+  int self, nodes;
+  Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
+  bool datagrams;
+  uint32_t mtu;       /* as above */
+  size_t packet_most; /* of streams */
+  double seconds;     /* for the peers to answer */
+} CarrierPeers;
+Status carrier_peers_open(void *peers, Carrier **carrier);
 
 /* UNSUPPORTED where the program was built without MPI. */
 Status carrier_mpi(Carrier **carrier, int nodes, size_t packet_most);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PREFIX = 4, WHY = 160 };
 
@@ -197,24 +196,4 @@ Status carrier_stream(Carrier **carrier, int nodes, Channel *const *channels, si
   else
     stream_free(&stream->carrier);
   return status;
-}
-
-static void close_from(const CarrierSockets *s, int first) {
-  for (int d = first; d < s->nodes; d++) {
-    if (s->sockets[d] >= 0) close(s->sockets[d]);
-  }
-}
-
-Status carrier_stream_open(void *context, Carrier **carrier) {
-  const CarrierSockets *s = context;
-  Channel *channels[WIRE_NODES] = {0};
-  size_t most = s->packet_most < CARRIER_STREAM_PACKET ? s->packet_most : CARRIER_STREAM_PACKET;
-  for (int d = 0; d < s->nodes; d++) {
-    Status status = s->sockets[d] < 0 ? STATUS_OK : channel_plain(&channels[d], s->sockets[d]);
-    if (status == STATUS_OK) continue;
-    close_from(s, d + 1);
-    for (int i = 0; i < d; i++) channel_free(channels[i]);
-    return status;
-  }
-  return carrier_stream(carrier, s->nodes, channels, most);
 }

@@ -469,6 +469,7 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
                       .asked = slot->asked,
                       .told = slot->told,
                       .heard = from->heard,
+                      .gap = from->gap,
                       .round_trip = from->round_trip,
                       .jitter = from->jitter,
                       .block_time = c->block_time};

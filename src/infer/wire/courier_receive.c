@@ -56,9 +56,12 @@ static Status check_count(const Courier *c, CourierSlot *slot, int count) {
 
 static int64_t tokens_of(const Courier *c, int peer, int part) { return c->batch * c->rules->part_rows[peer * c->rules->parts + part]; }
 
-static void arrive(Courier *c, CourierSlot *slot, int index, double at) {
+static void arrive(Courier *c, int peer, CourierSlot *slot, int index, double at) {
+  CourierPeer *from = &c->peers[peer];
   if (slot->decided || courier_has(slot->there, index)) return;
   courier_set(slot->there, index);
+  /* A packet that was asked for says nothing about how they come by themselves. */
+  if (slot->arrived > 0 && slot->asked <= 0 && at > slot->last) from->gap = reliability_smooth(from->gap, at - slot->last);
   slot->arrived++;
   slot->last = fmax(slot->last, at);
   if (slot->arrived == slot->count && c->watched) pthread_cond_broadcast(&c->changed);
@@ -94,7 +97,7 @@ static Status repair(Courier *c, int peer, CourierSlot *slot, int part, int whic
   slot->length[missing] = (uint32_t)bytes;
   slot->flags[missing] = bytes < whole ? PACKET_CODED : 0;
   c->counts.recovered++;
-  arrive(c, slot, missing, now);
+  arrive(c, peer, slot, missing, now);
   return STATUS_OK;
 }
 
@@ -129,7 +132,7 @@ double courier_land(Courier *c, double now) {
     const CourierLanding *l = &c->landings[c->landing_first];
     CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
     if (slot->used && slot->sequence == l->sequence) {
-      arrive(c, slot, l->index, l->at);
+      arrive(c, l->peer, slot, l->index, l->at);
       Status status = repair_with(c, l->peer, slot, l->slot % c->setup.parts, l->index, now);
       if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
     }
@@ -156,7 +159,7 @@ static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p
     wait_to_land(c, peer, slot, p->index, in);
     return STATUS_OK;
   }
-  arrive(c, slot, p->index, now);
+  arrive(c, peer, slot, p->index, now);
   return repair_with(c, peer, slot, p->part, p->index, now);
 }
 

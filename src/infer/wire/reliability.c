@@ -2,7 +2,8 @@
 #include "infer/wire/reliability.h"
 #include <math.h>
 
-static const double least_grace = 1e-3, least_pause = 2e-3, least_silence = 0.25;
+static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, least_silence = 0.25,
+                    most_grace = 0.1;
 
 double reliability_smooth(double estimate, double measured) { return estimate > 0 ? estimate + (measured - estimate) / 8 : measured; }
 
@@ -22,8 +23,15 @@ static double lost_from(const Reliability *r, const GroupState *g, double grace)
   return masks(r) && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
 }
 
+/* When to ask, if nothing comes before. */
+static double question_at(const GroupState *g, double grace) {
+  double heard = fmax(g->heard, g->waiting), pause = g->round_trip > 0 ? fmax(least_pause, 2 * g->round_trip) : first_pause;
+  if (g->asked >= g->waiting) return fmax(g->asked + pause, heard + grace);
+  return g->arrived > 0 ? heard + grace : g->waiting + fmax(least_patience, fmax(2 * g->round_trip, g->block_time));
+}
+
 GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double now, bool *ask, double *again) {
-  double grace = fmax(least_grace, 2 * g->jitter), pause = fmax(least_pause, 2 * g->round_trip);
+  double grace = fmin(most_grace, fmax(least_grace, fmax(2 * g->jitter, 3 * g->gap)));
   *ask = false;
   *again = now;
   if (g->packets > 0 && g->arrived + g->repairable >= g->packets) return GROUP_COMPLETE;
@@ -34,8 +42,8 @@ GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double
   if (now >= silent) return GROUP_PEER_GONE;
   *again = fmin(lost, fmin(late, silent));
   if (!asks(r)) return GROUP_WAIT;
-  double next = g->asked >= g->waiting ? fmax(g->asked, fmin(g->heard, now)) + pause : g->waiting + grace;
+  double next = question_at(g, grace);
   *ask = now >= next;
-  *again = fmin(*again, *ask ? now + pause : next);
+  *again = fmin(*again, *ask ? now + least_pause : next);
   return GROUP_WAIT;
 }

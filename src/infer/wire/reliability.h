@@ -33,7 +33,8 @@ typedef struct GroupState {
   double waiting;                        /* since then the receiver can do nothing else */
   double asked, told;                    /* last QUERY, last STATUS */
   double heard;                          /* the last packet of any kind from this peer */
-  double round_trip, jitter, block_time; /* estimates, seconds */
+  double gap;                            /* estimate: seconds between packets of a group */
+  double round_trip, jitter, block_time; /* estimates, seconds; 0: none yet */
 } GroupState;
 
 typedef enum GroupVerdict {
@@ -46,7 +47,8 @@ typedef enum GroupVerdict {
 
 /* *ask: send a QUERY now. *again: when to look next, if nothing comes before; set with GROUP_WAIT.
  *
- * A QUERY goes after a grace of max(1 ms, 2 jitter) and then every max(2 round trips, 2 ms) in which nothing comes. What the sender says
+ * Questions take the link from what they ask for. A group that has begun to come is asked for after a grace of max(1 ms, 2 jitter, 3 gaps)
+ * without a packet, one that has not after max(5 ms, 2 round trips, the mean block time); again every 2 round trips. What the sender says
  * it has sent, and what is not there a grace after it said so, is lost (never with retransmit). A peer that has sent nothing at all for
  * `timeout` is gone; with a deadline, or fec, already after max(250 ms, 4 mean block times, the deadline). A group that has not been sent
  * is late after the deadline, or, when that is automatic, after `timeout`, as it is with retransmit and on streams. */

@@ -65,10 +65,15 @@ static void open_side(Side *side, double timeout) {
                         .batch_most = BATCH,
                         .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
-  CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .open = carrier_stream_open};
+  CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .open = carrier_peers_open};
   assert_int_equal(layout_build(&side->layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
   network_courier(&setup, &courier);
-  courier.open_context = &(CarrierSockets){side->nodes, side->sockets, PACKET_HEADER + courier.slot_bytes};
+  Channel *channels[MOST] = {0};
+  for (int d = 0; d < side->nodes; d++) {
+    if (d != side->self) assert_int_equal(channel_plain(&channels[d], side->sockets[d]), STATUS_OK);
+  }
+  CarrierPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .packet_most = PACKET_HEADER + courier.slot_bytes};
+  courier.open_context = &peers;
   assert_int_equal(courier_start(&side->courier, &courier), STATUS_OK);
   setup.courier = side->courier;
   assert_int_equal(network_init(&side->network, &setup), STATUS_OK);

@@ -1,0 +1,230 @@
+/* Datagrams between devices. One socket for all peers; who a datagram is from is known by the key that opens it, not by its address. What
+ * cannot be opened is dropped and counted. Leaves out: lost packets, which are the courier's. */
+#include "base/clock.h"
+#include "infer/wire.h"
+#include "infer/wire/carrier.h"
+#include "infer/wire/datagram.h"
+#include "infer/wire/packet.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOWER_V4 = 28, LOWER_V6 = 48 /* IP and UDP */, RECEIVE_BUFFER = 4 << 20, AT_ONCE = 256 };
+
+typedef struct UdpPeer {
+  struct sockaddr_storage address;
+  socklen_t address_bytes;
+  DatagramSender sender;
+  DatagramReceiver receiver;
+  Channel *channel;
+  bool closed; /* its channel has ended */
+} UdpPeer;
+
+typedef struct Udp {
+  Carrier carrier; /* first */
+  int self, nodes, socket;
+  size_t lower;   /* bytes of IP and UDP */
+  bool full;      /* the socket takes no more */
+  UdpPeer *peers; /* [nodes] */
+  uint8_t *in, *out;
+  size_t room; /* of each */
+} Udp;
+
+/* ---- sending ---- */
+
+/* Whether datagrams may be cut on the way. */
+static void allow_fragments(const Udp *udp, bool allow) {
+  int v4 = allow ? IP_PMTUDISC_DONT : IP_PMTUDISC_DO, v6 = allow ? IPV6_PMTUDISC_DONT : IPV6_PMTUDISC_DO;
+  if (udp->lower == LOWER_V4)
+    setsockopt(udp->socket, IPPROTO_IP, IP_MTU_DISCOVER, &v4, sizeof v4);
+  else
+    setsockopt(udp->socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &v6, sizeof v6);
+}
+
+static ssize_t put(const Udp *udp, const UdpPeer *peer, size_t size) {
+  return sendto(udp->socket, udp->out, size, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&peer->address, peer->address_bytes);
+}
+
+/* What a route lets through, as the system knows it by now; 0: it does not say. */
+static uint32_t route_mtu(const struct sockaddr_storage *address, socklen_t bytes) {
+  int probe = socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
+  socklen_t size = sizeof mtu;
+  bool v6 = address->ss_family == AF_INET6;
+  if (probe < 0) return 0;
+  bool known = connect(probe, (const struct sockaddr *)address, bytes) == 0 &&
+               getsockopt(probe, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu, &size) == 0;
+  close(probe);
+  return known && mtu > 0 ? (uint32_t)mtu : 0;
+}
+
+static size_t packet_of_mtu(const Udp *udp, uint32_t mtu) {
+  if (mtu > CARRIER_UDP_MOST) mtu = CARRIER_UDP_MOST;
+  if (mtu < CARRIER_UDP_LEAST) mtu = CARRIER_UDP_LEAST;
+  return mtu - udp->lower - DATAGRAM_AROUND;
+}
+
+/* The route has become narrower: later packets are shorter, this one goes in fragments. */
+static ssize_t put_in_fragments(Udp *udp, const UdpPeer *peer, size_t size) {
+  uint32_t mtu = route_mtu(&peer->address, peer->address_bytes);
+  size_t most = packet_of_mtu(udp, mtu ? mtu : CARRIER_UDP_LEAST);
+  if (most < udp->carrier.packet_most) udp->carrier.packet_most = most;
+  allow_fragments(udp, true);
+  ssize_t n = put(udp, peer, size);
+  allow_fragments(udp, false);
+  return n;
+}
+
+static Status udp_send(Carrier *self, int to, const uint8_t *packet, size_t bytes, bool *taken) {
+  Udp *udp = (Udp *)self;
+  UdpPeer *peer = &udp->peers[to];
+  *taken = true;
+  if (peer->closed || bytes + DATAGRAM_AROUND > udp->room) return STATUS_OK;
+  TRY(datagram_close(&peer->sender, packet, bytes, udp->out));
+  ssize_t n = put(udp, peer, bytes + DATAGRAM_AROUND);
+  if (n < 0 && errno == EMSGSIZE) n = put_in_fragments(udp, peer, bytes + DATAGRAM_AROUND);
+  *taken = !(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+  udp->full = !*taken;
+  return STATUS_OK; /* what the network did not want is lost, as others are on their way */
+}
+
+static bool udp_pending(const Carrier *self) {
+  (void)self;
+  return false;
+}
+
+/* ---- receiving ---- */
+
+static Status take_datagram(Udp *udp, size_t size, CarrierTake *take, void *context) {
+  int from = datagram_sender(udp->in, size);
+  size_t bytes;
+  uint8_t *packet = NULL;
+  bool taken = true, known = from >= 0 && from < udp->nodes && from != udp->self;
+  if (known) packet = datagram_open(&udp->peers[from].receiver, udp->in, size, &bytes);
+  if (packet) TRY(take(context, from, packet, bytes, clock_now(), &taken));
+  udp->carrier.dropped += !packet || !taken;
+  return STATUS_OK;
+}
+
+/* A channel says nothing any more, but that it ends. */
+static void look_at_channels(Udp *udp) {
+  for (int d = 0; d < udp->nodes; d++) {
+    UdpPeer *peer = &udp->peers[d];
+    uint8_t byte;
+    if (!peer->channel || peer->closed) continue;
+    ssize_t n = channel_read(peer->channel, &byte, 1);
+    peer->closed = n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  }
+}
+
+static Status udp_receive(Carrier *self, CarrierTake *take, void *context) {
+  Udp *udp = (Udp *)self;
+  look_at_channels(udp);
+  for (int i = 0; i < AT_ONCE; i++) {
+    ssize_t n = recv(udp->socket, udp->in, udp->room, MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
+    if (n < 0 && errno != EINTR && errno != ECONNREFUSED) return status_set(STATUS_IO, "cannot receive datagrams: %s", strerror(errno));
+    if (n > (ssize_t)udp->room) udp->carrier.dropped++;
+    if (n >= 0 && n <= (ssize_t)udp->room) TRY(take_datagram(udp, (size_t)n, take, context));
+  }
+  return STATUS_OK;
+}
+
+/* ---- the rest ---- */
+
+static int udp_polls(Carrier *self, struct pollfd *polls, int room) {
+  Udp *udp = (Udp *)self;
+  int count = 0;
+  polls[count++] = (struct pollfd){.fd = udp->socket, .events = (short)(POLLIN | (udp->full ? POLLOUT : 0))};
+  for (int d = 0; d < udp->nodes && count < room; d++) {
+    const UdpPeer *peer = &udp->peers[d];
+    if (peer->channel && !peer->closed)
+      polls[count++] = (struct pollfd){.fd = channel_fd(peer->channel), .events = channel_events(peer->channel, true, false)};
+  }
+  return count;
+}
+
+static Status udp_peer_status(const Carrier *self, int peer, const char **why) {
+  *why = "closed the connection";
+  return ((const Udp *)self)->peers[peer].closed ? STATUS_PEER : STATUS_OK;
+}
+
+static void udp_free(Carrier *self) {
+  Udp *udp = (Udp *)self;
+  for (int d = 0; udp->peers && d < udp->nodes; d++) {
+    seal_free(udp->peers[d].sender.seal);
+    seal_free(udp->peers[d].receiver.seal);
+    channel_free(udp->peers[d].channel);
+  }
+  close(udp->socket);
+  free(udp->peers);
+  free(udp->in);
+  free(udp->out);
+  free(udp);
+}
+
+static Status open_peers(Udp *udp, const CarrierUdpSetup *setup) {
+  for (int d = 0; d < udp->nodes; d++) {
+    UdpPeer *peer = &udp->peers[d];
+    if (d == udp->self) continue;
+    peer->address = setup->peers[d].address;
+    peer->address_bytes = setup->peers[d].address_bytes;
+    peer->sender.self = (uint8_t)udp->self;
+    TRY(seal_new(&peer->sender.seal, setup->peers[d].seal, true));
+    TRY(seal_new(&peer->receiver.seal, setup->peers[d].open, false));
+  }
+  return STATUS_OK;
+}
+
+static void choose_packet(Udp *udp, const CarrierUdpSetup *setup) {
+  uint32_t least = setup->mtu ? setup->mtu : CARRIER_UDP_MOST;
+  for (int d = 0; d < udp->nodes && !setup->mtu; d++) {
+    uint32_t mtu = d == udp->self ? 0 : route_mtu(&setup->peers[d].address, setup->peers[d].address_bytes);
+    if (mtu && mtu < least) least = mtu;
+  }
+  udp->carrier.packet_most = packet_of_mtu(udp, least);
+}
+
+static Status open_udp(Udp *udp, const CarrierUdpSetup *setup) {
+  int buffer = RECEIVE_BUFFER;
+  struct sockaddr_storage own;
+  socklen_t own_bytes = sizeof own;
+  if (getsockname(udp->socket, (struct sockaddr *)&own, &own_bytes) != 0 || fcntl(udp->socket, F_SETFL, O_NONBLOCK) < 0)
+    return status_set(STATUS_IO, "cannot prepare a socket: %s", strerror(errno));
+  udp->lower = own.ss_family == AF_INET6 ? LOWER_V6 : LOWER_V4;
+  udp->room = CARRIER_UDP_MOST;
+  udp->in = malloc(udp->room);
+  udp->out = malloc(udp->room);
+  if (!udp->peers || !udp->in || !udp->out) return status_set(STATUS_NO_MEMORY, "no memory for %d peers", udp->nodes);
+  setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer); /* less will do */
+  allow_fragments(udp, false);
+  choose_packet(udp, setup);
+  return open_peers(udp, setup);
+}
+
+Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup) {
+  Udp *udp = calloc(1, sizeof *udp);
+  *carrier = NULL;
+  if (!udp) {
+    close(setup->socket);
+    for (int d = 0; d < setup->nodes; d++) channel_free(setup->peers[d].channel);
+    return status_set(STATUS_NO_MEMORY, "no memory for datagrams");
+  }
+  *udp = (Udp){.self = setup->self, .nodes = setup->nodes, .socket = setup->socket, .peers = calloc((size_t)setup->nodes, sizeof(UdpPeer))};
+  for (int d = 0; udp->peers && d < udp->nodes; d++) udp->peers[d].channel = setup->peers[d].channel;
+  udp->carrier = (Carrier){.overhead = DATAGRAM_AROUND,
+                           .send = udp_send,
+                           .receive = udp_receive,
+                           .polls = udp_polls,
+                           .pending = udp_pending,
+                           .peer_status = udp_peer_status,
+                           .free = udp_free};
+  Status status = open_udp(udp, setup);
+  if (status == STATUS_OK)
+    *carrier = &udp->carrier;
+  else
+    udp_free(&udp->carrier);
+  return status;
+}

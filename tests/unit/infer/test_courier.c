@@ -1,0 +1,450 @@
+/* Couriers over a carrier that loses, repeats and reorders packets: what comes is what was sent, every mode of reliability does what it
+ * promises under seeded loss, counts agree, nothing hangs. */
+#include "base/rng.h"
+#include "carrier_memory.h"
+#include "infer/wire/courier.h"
+#include "infer/wire/interleave.h"
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+
+/* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
+enum { NODES = 3, BLOCKS = 4, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
+
+typedef struct Side {
+  int self, nodes;
+  MemoryPlace place;
+  Courier *courier;
+  Reliability reliability;
+  PacketRules rules;
+  int64_t part_rows[NODES];
+  CourierPacket packets[2][PACKETS];
+  uint8_t bytes[2][GROUP];
+  int missing, late, slow /* ms before it sends */;
+  uint64_t wrong;
+  Status status;
+  char problem[256];
+} Side;
+
+static uint8_t content(int node, uint32_t request, int block, int i) { return (uint8_t)(node * 89 + (int)request * 31 + block * 7 + i); }
+
+static void open_side(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links) {
+  *side = (Side){.self = self, .nodes = nodes, .place = {wire, self}, .reliability = reliability};
+  for (int d = 0; d < NODES; d++) side->part_rows[d] = TOKENS;
+  side->rules = (PacketRules){
+      .nodes = nodes, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 8, .part_rows = side->part_rows};
+  CourierSetup setup = {.self = self,
+                        .nodes = nodes,
+                        .open = memory_open,
+                        .open_context = &side->place,
+                        .blocks = BLOCKS,
+                        .sites = 1,
+                        .parts = 1,
+                        .slot_bytes = GROUP + TOKENS,
+                        .packets_most = TOKENS,
+                        .reliability = &side->reliability,
+                        .links = links,
+                        .timeout = reliability.timeout};
+  if (courier_start(&side->courier, &setup) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+static uint64_t others(const Side *side) { return (((uint64_t)1 << side->nodes) - 1) & ~((uint64_t)1 << side->self); }
+
+static Status send_block(Side *side, GroupKey key) {
+  int slot = key.block & 1;
+  TRY(courier_reserve(side->courier, key, NULL, NULL));
+  for (int i = 0; i < GROUP; i++) side->bytes[slot][i] = content(side->self, key.request, key.block, i);
+  for (int f = 0; f < PACKETS; f++)
+    side->packets[slot][f] = (CourierPacket){
+        .header = {.request = key.request, .block = key.block, .type = PACKET_CODES, .index = (uint16_t)f, .count = PACKETS},
+        .payload = side->bytes[slot] + f * EACH,
+        .bytes = EACH};
+  return courier_send(side->courier, key, side->packets[slot], PACKETS, others(side));
+}
+
+static void check_arrival(Side *side, int from, GroupKey key, const CourierArrival *arrival) {
+  int missing = 0;
+  side->late += arrival->late;
+  for (int f = 0; f < arrival->count; f++) {
+    const CourierPacket *packet = &arrival->packets[f];
+    missing += !packet->payload;
+    for (int i = 0; packet->payload && i < EACH; i++)
+      side->wrong += packet->bytes != EACH || packet->payload[i] != content(from, key.request, key.block, f * EACH + i);
+  }
+  side->wrong += missing != arrival->missing || (arrival->count != PACKETS && arrival->count != 0);
+  side->missing += arrival->count ? missing : PACKETS;
+}
+
+static Status run_block(Side *side, GroupKey key) {
+  CourierArrival arrivals[NODES];
+  if (side->slow) usleep((useconds_t)(1000 * side->slow));
+  TRY(send_block(side, key));
+  TRY(courier_wait(side->courier, key, others(side), arrivals, NULL, NULL));
+  for (int d = 0; d < side->nodes; d++) {
+    if (d != side->self) check_arrival(side, d, key, &arrivals[d]);
+  }
+  courier_done(side->courier, key, others(side));
+  return STATUS_OK;
+}
+
+static Status run_requests(Side *side) {
+  for (uint32_t request = 1; request <= REQUESTS; request++) {
+    TRY(courier_begin_request(side->courier, request, 1, &side->rules, others(side), others(side)));
+    for (int block = 0; block < BLOCKS; block++) TRY(run_block(side, (GroupKey){.request = request, .block = (uint8_t)block}));
+  }
+  return courier_flush(side->courier);
+}
+
+static void *run_side(void *argument) {
+  Side *side = argument;
+  side->status = run_requests(side);
+  snprintf(side->problem, sizeof side->problem, "%s", status_message());
+  return NULL;
+}
+
+/* All sides at once, then all of them stopped together: until then each answers the others' questions. */
+static void run_sides(Side *sides, int nodes) {
+  pthread_t threads[NODES];
+  for (int i = 0; i < nodes; i++) assert_int_equal(pthread_create(&threads[i], NULL, run_side, &sides[i]), 0);
+  for (int i = 0; i < nodes; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < nodes; i++) assert_int_equal(sides[i].wrong, 0);
+}
+
+static void stop_sides(Side *sides, int nodes) {
+  for (int i = 0; i < nodes; i++) courier_stop(sides[i].courier);
+}
+
+static void must_have_worked(const Side *sides, int nodes) {
+  for (int i = 0; i < nodes; i++) {
+    if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
+  }
+}
+
+static bool is_data(const uint8_t *packet) { return packet[5] >> 4 == PACKET_CODES; }
+
+/* A share of all packets is lost, of any kind. Decided by (from, to, number), so that threads do not matter. */
+typedef struct Loss {
+  double share;
+  uint64_t data[NODES][NODES]; /* [to][from] that were lost */
+} Loss;
+
+static MemoryFate lose_some(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
+  Loss *loss = context;
+  Rng rng;
+  (void)bytes;
+  rng_init(&rng, 11 + number, (uint64_t)(from * 8 + to));
+  if (rng_uniform(&rng) >= loss->share) return MEMORY_KEEP;
+  loss->data[to][from] += is_data(packet);
+  return MEMORY_LOSE;
+}
+
+static MemoryFate confuse(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
+  (void)context, (void)packet, (void)bytes;
+  Rng rng;
+  rng_init(&rng, number, (uint64_t)(from * 8 + to));
+  return rng_below(&rng, 3) == 0 ? MEMORY_TWICE : rng_below(&rng, 3) == 0 ? MEMORY_OVERTAKEN : MEMORY_KEEP;
+}
+
+static const Reliability with_deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .least_packets = PACKETS};
+static const Reliability with_retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 20, .least_packets = PACKETS};
+static const Reliability with_fec = {.mode = RELIABILITY_FEC, .fec = 3, .timeout = 20, .least_packets = PACKETS};
+
+static void nothing_is_lost_without_loss(void **state) {
+  (void)state;
+  const Reliability modes[3] = {with_deadline, with_retransmit, with_fec};
+  for (int mode = 0; mode < 3; mode++) {
+    Side sides[NODES];
+    MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+    for (int i = 0; i < NODES; i++) open_side(&sides[i], wire, i, NODES, modes[mode], NULL);
+    run_sides(sides, NODES);
+    must_have_worked(sides, NODES);
+    for (int i = 0; i < NODES; i++) {
+      CourierCounts counts = courier_counts(sides[i].courier);
+      assert_int_equal(sides[i].missing + sides[i].late, 0);
+      assert_int_equal(counts.lost + counts.recovered, 0);
+      assert_int_equal(counts.payload_sent, REQUESTS * BLOCKS * (NODES - 1) * GROUP);
+      assert_true(counts.packets_sent >= REQUESTS * BLOCKS * (NODES - 1) * (PACKETS + (mode == 2 ? 2 : 0)));
+      assert_true(counts.bytes_sent >= REQUESTS * BLOCKS * (NODES - 1) * PACKETS * (EACH + PACKET_HEADER + 5));
+    }
+    stop_sides(sides, NODES);
+    memory_wire_free(wire);
+  }
+}
+
+static void repeated_and_reordered_packets_do_no_harm(void **state) {
+  (void)state;
+  Side sides[NODES];
+  MemoryWire *wire = memory_wire_new(confuse, NULL, PACKET_HEADER + 2 * EACH);
+  for (int i = 0; i < NODES; i++) open_side(&sides[i], wire, i, NODES, with_retransmit, NULL);
+  run_sides(sides, NODES);
+  must_have_worked(sides, NODES);
+  for (int i = 0; i < NODES; i++) assert_int_equal(sides[i].missing, 0);
+  stop_sides(sides, NODES);
+  memory_wire_free(wire);
+}
+
+/* Every packet that the wire lost is counted by its receiver and missing in what it hands on, and no other one. */
+static void a_deadline_masks_what_was_lost(void **state) {
+  (void)state;
+  for (int percent = 5; percent <= 30; percent += 25) {
+    Side sides[NODES];
+    Loss loss = {.share = percent / 100.0};
+    MemoryWire *wire = memory_wire_new(lose_some, &loss, PACKET_HEADER + 2 * EACH);
+    for (int i = 0; i < NODES; i++) open_side(&sides[i], wire, i, NODES, with_deadline, NULL);
+    run_sides(sides, NODES);
+    must_have_worked(sides, NODES);
+    for (int i = 0; i < NODES; i++) {
+      uint64_t lost = 0;
+      for (int from = 0; from < NODES; from++) lost += loss.data[i][from];
+      CourierCounts counts = courier_counts(sides[i].courier);
+      assert_true(lost > 0);
+      assert_int_equal(counts.lost + counts.late, lost);
+      assert_int_equal(sides[i].missing, lost);
+    }
+    stop_sides(sides, NODES);
+    memory_wire_free(wire);
+  }
+}
+
+static void retransmission_brings_all_of_it(void **state) {
+  (void)state;
+  for (int percent = 5; percent <= 30; percent += 25) {
+    Side sides[NODES];
+    Loss loss = {.share = percent / 100.0};
+    MemoryWire *wire = memory_wire_new(lose_some, &loss, PACKET_HEADER + 2 * EACH);
+    for (int i = 0; i < NODES; i++) open_side(&sides[i], wire, i, NODES, with_retransmit, NULL);
+    run_sides(sides, NODES);
+    must_have_worked(sides, NODES);
+    uint64_t resent = 0, lost = 0;
+    for (int i = 0; i < NODES; i++) {
+      assert_int_equal(sides[i].missing, 0);
+      resent += courier_counts(sides[i].courier).resent;
+      for (int from = 0; from < NODES; from++) lost += loss.data[i][from];
+    }
+    assert_true(lost > 0 && resent >= lost);
+    stop_sides(sides, NODES);
+    memory_wire_free(wire);
+  }
+}
+
+/* One packet of each three and every second parity packet: the first half of each group is repaired, the other one is not. */
+static MemoryFate lose_one_in_three(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
+  (void)context, (void)from, (void)to, (void)bytes, (void)number;
+  int index = packet[8] | packet[9] << 8;
+  if (is_data(packet)) return index % 3 == 1 ? MEMORY_LOSE : MEMORY_KEEP;
+  return packet[5] >> 4 == PACKET_PARITY && index == 3 ? MEMORY_LOSE : MEMORY_KEEP;
+}
+
+static void parity_repairs_one_loss(void **state) {
+  (void)state;
+  Side sides[2];
+  MemoryWire *wire = memory_wire_new(lose_one_in_three, NULL, PACKET_HEADER + 2 * EACH);
+  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_fec, NULL);
+  run_sides(sides, 2);
+  must_have_worked(sides, 2);
+  for (int i = 0; i < 2; i++) {
+    CourierCounts counts = courier_counts(sides[i].courier);
+    assert_int_equal(counts.recovered, REQUESTS * BLOCKS);
+    assert_int_equal(counts.lost, REQUESTS * BLOCKS);
+    assert_int_equal(sides[i].missing, REQUESTS * BLOCKS);
+  }
+  stop_sides(sides, 2);
+  memory_wire_free(wire);
+}
+
+/* A slow peer is waited for, since it says that it has not sent; a strict deadline does not wait. */
+static void slowness_is_no_loss(void **state) {
+  (void)state;
+  for (int strict = 0; strict < 2; strict++) {
+    Side sides[2];
+    Reliability reliability = with_deadline;
+    reliability.deadline = strict ? 0.005 : 0;
+    MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+    for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, reliability, NULL);
+    sides[1].slow = 40;
+    run_sides(sides, 2);
+    must_have_worked(sides, 2);
+    assert_int_equal(courier_counts(sides[0].courier).lost, 0);
+    if (!strict) assert_int_equal(sides[0].missing + sides[0].late, 0);
+    if (strict) assert_true(sides[0].missing > 0 && sides[0].late > 0);
+    stop_sides(sides, 2);
+    memory_wire_free(wire);
+  }
+}
+
+/* ---- one side by itself ---- */
+
+static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
+  (void)state;
+  Side side;
+  Reliability reliability = with_retransmit;
+  reliability.timeout = 0.2;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  double start = clock_now();
+  assert_int_equal(run_requests(&side), STATUS_TIMEOUT);
+  assert_string_equal(status_message(), "node 1 did not answer within 0.2 s; --timeout gives it longer");
+  assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
+  assert_int_equal(courier_accused(side.courier), 1);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+/* With a deadline it is waited for once, and then for the rest of the request no more. */
+static void a_silent_peer_is_masked(void **state) {
+  (void)state;
+  Side side;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_deadline, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  double start = clock_now();
+  for (int block = 0; block < BLOCKS; block++)
+    assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = (uint8_t)block}), STATUS_OK);
+  assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
+  assert_int_equal(side.missing, BLOCKS * PACKETS);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+static void a_closed_peer_is_named_or_passed_over(void **state) {
+  (void)state;
+  Side side;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_retransmit, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  pthread_mutex_lock(&wire->lock);
+  wire->closed[1] = true;
+  pthread_mutex_unlock(&wire->lock);
+  assert_int_equal(run_block(&side, (GroupKey){.request = 1}), STATUS_PEER);
+  assert_string_equal(status_message(), "node 1: closed the connection");
+  assert_int_equal(courier_accused(side.courier), 1);
+  courier_gone(side.courier, 1);
+  assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = 1}), STATUS_OK);
+  assert_int_equal(side.missing, PACKETS);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+static Status give_up(void *context) {
+  (void)context;
+  return status_set(STATUS_INTERRUPTED, "enough");
+}
+
+static void whoever_waits_may_give_up(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_retransmit, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  double start = clock_now();
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, give_up, NULL), STATUS_INTERRUPTED);
+  assert_true(clock_now() - start < 1);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+/* Packets of a peer whom nobody has asked for anything, as it likes: node 1 is this test. */
+static void push_packet(MemoryWire *wire, Packet header, size_t payload, uint8_t fill) {
+  uint8_t packet[MEMORY_BYTES];
+  packet_pack(&header, packet);
+  memset(packet + PACKET_HEADER, fill, payload);
+  pthread_mutex_lock(&wire->lock);
+  memory_push(&wire->queue[0][1], packet, PACKET_HEADER + payload);
+  pthread_mutex_unlock(&wire->lock);
+  (void)!write(wire->event[0], &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static void hostile_packets_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    Packet packet;
+    size_t payload;
+    const char *message;
+  } rows[] = {{{.request = 1, .block = BLOCKS, .count = PACKETS}, EACH, "block 4"},
+              {{.request = 1, .count = PACKETS}, EACH - 1, "7 bytes where 8"},
+              {{.request = 1, .count = TOKENS + 1}, 2, "packet 0 of 25"},
+              {{.request = 0, .count = PACKETS}, EACH, "request 0"},
+              {{.request = 1, .count = PACKETS, .type = PACKET_PARITY}, 2 + EACH, "parity"},
+              {{.request = 1, .count = PACKETS, .type = PACKET_STATUS}, 6, "a question or an answer"},
+              {{.request = 1, .count = 2000, .type = PACKET_QUERY}, 200, "a question or an answer"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Side side;
+    MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+    open_side(&side, wire, 0, 2, with_deadline, NULL);
+    assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+    push_packet(wire, rows[i].packet, rows[i].payload, 1);
+    Status status = run_block(&side, (GroupKey){.request = 1});
+    if (status != STATUS_BAD_VALUE || !strstr(status_message(), rows[i].message))
+      fail_msg("row %zu: %s", i, status == STATUS_OK ? "accepted" : status_message());
+    assert_int_equal(courier_accused(side.courier), 1);
+    stop_sides(&side, 1);
+    memory_wire_free(wire);
+  }
+}
+
+/* The next request's packets may come first; those of long ago, and of long after, are left out. */
+static void packets_of_other_requests(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_deadline, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  for (int block = 0; block < BLOCKS; block++) {
+    for (int f = 0; f < PACKETS; f++)
+      push_packet(wire, (Packet){.request = 1, .block = (uint8_t)block, .index = (uint16_t)f, .count = PACKETS}, EACH, (uint8_t)f);
+    assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1, .block = (uint8_t)block}, 2, arrivals, NULL, NULL), STATUS_OK);
+    assert_int_equal(arrivals[1].missing, 0);
+    courier_done(side.courier, (GroupKey){.request = 1, .block = (uint8_t)block}, 2);
+  }
+  push_packet(wire, (Packet){.request = 9, .count = PACKETS}, EACH, 99);
+  push_packet(wire, (Packet){.request = 1, .block = 1, .count = PACKETS}, EACH, 99);
+  for (int f = 0; f < PACKETS; f++)
+    push_packet(wire, (Packet){.request = 2, .index = (uint16_t)f, .count = PACKETS}, EACH, (uint8_t)(100 + f));
+  while (courier_counts(side.courier).packets_received < (BLOCKS + 1) * PACKETS + 2) usleep(1000);
+  assert_int_equal(courier_counts(side.courier).dropped, 1);
+  assert_int_equal(courier_counts(side.courier).late, 1);
+  assert_int_equal(courier_begin_request(side.courier, 2, 1, &side.rules, 2, 2), STATUS_OK);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 2}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(arrivals[1].missing, 0);
+  for (int f = 0; f < PACKETS; f++) assert_int_equal(arrivals[1].packets[f].payload[0], 100 + f);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+/* ---- shaped links ---- */
+
+/* 6 packets of 25 bytes each at 8,000 bytes a second and 20 ms: a block takes 18.75 + 20 ms, and both directions go at once. */
+static void links_are_as_slow_as_was_asked_for(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 64000, .latency = 0.02};
+  Side sides[2];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_deadline, &links);
+  double start = clock_now(), least = REQUESTS * BLOCKS * (0.02 + 150 / 8000.0);
+  run_sides(sides, 2);
+  double took = clock_now() - start;
+  must_have_worked(sides, 2);
+  assert_int_equal(sides[0].missing + sides[1].missing, 0);
+  if (took < least || took > 1.6 * least) fail_msg("%g s, %g are right", took, least);
+  stop_sides(sides, 2);
+  memory_wire_free(wire);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_lost_without_loss),
+                                     cmocka_unit_test(repeated_and_reordered_packets_do_no_harm),
+                                     cmocka_unit_test(a_deadline_masks_what_was_lost),
+                                     cmocka_unit_test(retransmission_brings_all_of_it),
+                                     cmocka_unit_test(parity_repairs_one_loss),
+                                     cmocka_unit_test(slowness_is_no_loss),
+                                     cmocka_unit_test(a_silent_peer_ends_a_request_that_may_lose_nothing),
+                                     cmocka_unit_test(a_silent_peer_is_masked),
+                                     cmocka_unit_test(a_closed_peer_is_named_or_passed_over),
+                                     cmocka_unit_test(whoever_waits_may_give_up),
+                                     cmocka_unit_test(hostile_packets_are_refused),
+                                     cmocka_unit_test(packets_of_other_requests),
+                                     cmocka_unit_test(links_are_as_slow_as_was_asked_for)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/* What is decided about a group that is waited for, case by case: times in seconds, the wait began at 10. Parity as arithmetic. */
+#include "infer/wire/parity.h"
+#include "infer/wire/reliability.h"
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+static const Reliability stream = {.mode = RELIABILITY_STREAM, .timeout = 60};
+static const Reliability deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 60};
+static const Reliability strict = {.mode = RELIABILITY_DEADLINE, .deadline = 0.03, .timeout = 60};
+static const Reliability again_and_again = {.mode = RELIABILITY_RETRANSMIT, .timeout = 60};
+
+static const GroupState some_came = {.packets = 4, .arrived = 2, .waiting = 10, .heard = 10.001, .round_trip = 0.004, .block_time = 0.1};
+static const GroupState none_came = {.waiting = 10, .heard = 9, .round_trip = 0.004, .block_time = 0.1};
+
+static GroupVerdict judge(const Reliability *reliability, GroupState group, double now, bool *ask, double *again) {
+  GroupVerdict verdict = reliability_judge(reliability, &group, now, ask, again);
+  if (verdict == GROUP_WAIT && !(*again > now)) fail_msg("at %g: to be judged again at %g", now, *again);
+  return verdict;
+}
+
+static GroupVerdict verdict_at(const Reliability *reliability, GroupState group, double now) {
+  bool ask;
+  double again;
+  return judge(reliability, group, now, &ask, &again);
+}
+
+static bool asks_at(const Reliability *reliability, GroupState group, double now) {
+  bool ask;
+  double again;
+  assert_int_equal(judge(reliability, group, now, &ask, &again), GROUP_WAIT);
+  return ask;
+}
+
+static void what_is_there_is_complete(void **state) {
+  (void)state;
+  GroupState group = some_came;
+  group.arrived = 4;
+  assert_int_equal(verdict_at(&deadline, group, 10), GROUP_COMPLETE);
+  assert_int_equal(verdict_at(&stream, group, 1000), GROUP_COMPLETE);
+  group.arrived = 3;
+  group.repairable = 1;
+  assert_int_equal(verdict_at(&deadline, group, 10), GROUP_COMPLETE);
+}
+
+static void questions_have_their_time(void **state) {
+  (void)state;
+  assert_false(asks_at(&stream, some_came, 15));
+  assert_false(asks_at(&deadline, some_came, 10.0015)); /* a millisecond behind the last packet */
+  assert_true(asks_at(&deadline, some_came, 10.0021));
+  GroupState group = some_came;
+  group.gap = 0.002;
+  assert_false(asks_at(&deadline, group, 10.0065));
+  assert_true(asks_at(&deadline, group, 10.0071));
+  group = some_came;
+  group.asked = 10.003;
+  assert_false(asks_at(&deadline, group, 10.0105)); /* two round trips */
+  assert_true(asks_at(&deadline, group, 10.0111));
+  assert_false(asks_at(&deadline, none_came, 10.09)); /* it computes: a block's time */
+  assert_true(asks_at(&deadline, none_came, 10.1));
+}
+
+static void only_what_was_sent_is_lost(void **state) {
+  (void)state;
+  GroupState group = some_came;
+  group.asked = 10.003;
+  group.told = group.heard = 10.007;
+  group.sender = GROUP_SENDER_SENT;
+  group.missing_sent = 1; /* of two */
+  assert_int_equal(verdict_at(&deadline, group, 10.05), GROUP_WAIT);
+  group.missing_sent = 2;
+  assert_int_equal(verdict_at(&deadline, group, 10.0075), GROUP_WAIT);
+  assert_int_equal(verdict_at(&deadline, group, 10.0081), GROUP_LOST);
+  group.jitter = 0.01; /* it may only be overtaken */
+  assert_int_equal(verdict_at(&deadline, group, 10.0081), GROUP_WAIT);
+  assert_int_equal(verdict_at(&deadline, group, 10.0271), GROUP_LOST);
+  assert_int_equal(verdict_at(&again_and_again, group, 11), GROUP_WAIT);
+  group.told = 9; /* before anybody waited */
+  assert_int_equal(verdict_at(&deadline, group, 10.0271), GROUP_WAIT);
+}
+
+static void a_peer_that_lives_is_waited_for(void **state) {
+  (void)state;
+  GroupState group = none_came;
+  group.sender = GROUP_SENDER_NOT_YET;
+  group.asked = 19.9;
+  group.told = group.heard = 19.95;
+  assert_int_equal(verdict_at(&deadline, group, 20), GROUP_WAIT);
+  assert_int_equal(verdict_at(&strict, group, 20), GROUP_LATE);
+  assert_int_equal(verdict_at(&strict, group, 10.029), GROUP_WAIT);
+  assert_int_equal(verdict_at(&strict, group, 10.031), GROUP_LATE);
+  group.told = group.heard = 69.99;
+  assert_int_equal(verdict_at(&deadline, group, 70.01), GROUP_LATE); /* --timeout */
+  group.sender = GROUP_SENDER_GONE;
+  assert_int_equal(verdict_at(&deadline, group, 20), GROUP_LOST);
+  assert_int_equal(verdict_at(&again_and_again, group, 20), GROUP_PEER_GONE);
+}
+
+static void silence_is_the_end(void **state) {
+  (void)state;
+  assert_int_equal(verdict_at(&deadline, none_came, 10.39), GROUP_WAIT);
+  assert_int_equal(verdict_at(&deadline, none_came, 10.41), GROUP_PEER_GONE); /* four blocks */
+  GroupState group = none_came;
+  group.block_time = 0;
+  assert_int_equal(verdict_at(&deadline, group, 10.24), GROUP_WAIT);
+  assert_int_equal(verdict_at(&deadline, group, 10.26), GROUP_PEER_GONE);
+  assert_int_equal(verdict_at(&stream, none_came, 69.9), GROUP_WAIT);
+  assert_int_equal(verdict_at(&stream, none_came, 70.1), GROUP_PEER_GONE);
+  assert_int_equal(verdict_at(&again_and_again, none_came, 70.1), GROUP_PEER_GONE);
+}
+
+static void estimates_are_smooth(void **state) {
+  (void)state;
+  assert_true(reliability_smooth(0, 3) == 3);
+  assert_true(fabs(reliability_smooth(8, 16) - 9) < 1e-12);
+}
+
+static void parity_makes_what_is_missing(void **state) {
+  (void)state;
+  const char *payloads[3] = {"alpha", "be", "gamma!"};
+  for (int missing = 0; missing < 3; missing++) {
+    uint8_t parity[PARITY_HEAD + 6] = {0};
+    for (int i = 0; i < 3; i++) parity_add(parity, (const uint8_t *)payloads[i], strlen(payloads[i]));
+    for (int i = 0; i < 3; i++) {
+      if (i != missing) parity_add(parity, (const uint8_t *)payloads[i], strlen(payloads[i]));
+    }
+    assert_int_equal(parity_length(parity), strlen(payloads[missing]));
+    assert_memory_equal(parity + PARITY_HEAD, payloads[missing], strlen(payloads[missing]));
+  }
+  assert_int_equal(parity_packets(1, 4), 1);
+  assert_int_equal(parity_packets(8, 4), 2);
+  assert_int_equal(parity_packets(9, 4), 3);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_there_is_complete),   cmocka_unit_test(questions_have_their_time),
+                                     cmocka_unit_test(only_what_was_sent_is_lost),  cmocka_unit_test(a_peer_that_lives_is_waited_for),
+                                     cmocka_unit_test(silence_is_the_end),          cmocka_unit_test(estimates_are_smooth),
+                                     cmocka_unit_test(parity_makes_what_is_missing)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

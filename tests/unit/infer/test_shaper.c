@@ -1,0 +1,94 @@
+/* The shaper against the link model it is made of: a link for each peer, or one port for all; the same losses every time. */
+#include "infer/wire/shaper.h"
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+static void near(double a, double b) { assert_true(fabs(a - b) < 1e-9); }
+
+static Shaper open_shaper(const LinkOptions *options) {
+  Shaper shaper;
+  assert_int_equal(shaper_init(&shaper, options, 0, 3, 100), STATUS_OK);
+  return shaper;
+}
+
+static void without_options_nothing_waits(void **state) {
+  (void)state;
+  bool lost;
+  Shaper shaper = open_shaper(NULL);
+  near(shaper_send(&shaper, 1, 101, 1000, &lost), 101);
+  assert_false(lost);
+  near(shaper_receive(&shaper, 102, 1000), 102);
+  shaper_release(&shaper);
+}
+
+static void a_mesh_has_a_link_for_each_peer(void **state) {
+  (void)state;
+  bool lost;
+  const LinkOptions options = {.bits_per_second = 8000, .latency = 0.5, .overhead = 10};
+  Shaper shaper = open_shaper(&options);
+  near(shaper_send(&shaper, 1, 101, 90, &lost), 101.6);
+  near(shaper_send(&shaper, 1, 101, 90, &lost), 101.7);
+  near(shaper_send(&shaper, 2, 101, 90, &lost), 101.6);
+  near(shaper_receive(&shaper, 102, 90), 102);
+  shaper_release(&shaper);
+}
+
+static void a_switch_has_one_port_each_way(void **state) {
+  (void)state;
+  bool lost;
+  const LinkOptions options = {.bits_per_second = 8000, .topology = LINK_SWITCH};
+  Shaper shaper = open_shaper(&options);
+  near(shaper_send(&shaper, 1, 101, 100, &lost), 101.1);
+  near(shaper_send(&shaper, 2, 101, 100, &lost), 101.2);
+  near(shaper_receive(&shaper, 105, 100), 105); /* its first bit came at 104.9 */
+  near(shaper_receive(&shaper, 105, 100), 105.1);
+  near(shaper_receive(&shaper, 106, 100), 106);
+  shaper_release(&shaper);
+}
+
+static void a_trace_begins_with_the_shaper(void **state) {
+  (void)state;
+  bool lost;
+  LinkTracePoint points[] = {{0, 8000}, {1, 4000}};
+  const LinkOptions options = {.trace = {points, 2}};
+  Shaper shaper = open_shaper(&options);
+  near(shaper_send(&shaper, 1, 100, 1000, &lost), 101);
+  near(shaper_send(&shaper, 1, 102, 500, &lost), 103);
+  shaper_release(&shaper);
+}
+
+static void losses_repeat_and_differ_between_links(void **state) {
+  (void)state;
+  const LinkOptions options = {.loss = 0.2, .seed = 5};
+  Shaper one = open_shaper(&options), two = open_shaper(&options);
+  int count = 0, differ = 0;
+  for (int i = 0; i < 5000; i++) {
+    bool a, b, other;
+    shaper_send(&one, 1, 100, 10, &a);
+    shaper_send(&two, 1, 100, 10, &b);
+    shaper_send(&one, 2, 100, 10, &other);
+    assert_int_equal(a, b);
+    count += a;
+    differ += a != other;
+  }
+  assert_in_range(count, 850, 1150); /* 1000 +- 5 sigma */
+  assert_true(differ > 1000);
+  shaper_release(&one);
+  shaper_release(&two);
+}
+
+static void a_medium_of_all_is_refused(void **state) {
+  (void)state;
+  Shaper shaper;
+  assert_int_equal(shaper_init(&shaper, &(LinkOptions){.topology = LINK_AIR}, 0, 2, 0), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_message(), "--link-model shared-air needs virtual time"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(without_options_nothing_waits),          cmocka_unit_test(a_mesh_has_a_link_for_each_peer),
+      cmocka_unit_test(a_switch_has_one_port_each_way),         cmocka_unit_test(a_trace_begins_with_the_shaper),
+      cmocka_unit_test(losses_repeat_and_differ_between_links), cmocka_unit_test(a_medium_of_all_is_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -36,7 +36,7 @@ static Status new_measured(LatencyBench *bench, const LatencyCase *wanted, Laten
   return STATUS_OK;
 }
 
-/* ---- devices that compute their own tokens */
+/* ---- devices, one after another */
 
 static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, const int64_t *counts, int self, Timeline *timeline) {
   MeasureQuality quality;
@@ -48,7 +48,8 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .books = bench->model.books,
                              .tables = bench->model.tables,
                              .parts = wanted->parts,
-                             .least_packets = bench->least_packets};
+                             .least_packets = bench->least_packets,
+                             .retained = bench->retained};
   TRY(timeline_measure(timeline, &bench->model.weights, &device, bench->repeats, &quality));
   bench->quality.least_share = fmin(bench->quality.least_share, quality.least_share);
   bench->quality.spread = fmax(bench->quality.spread, quality.spread);
@@ -56,12 +57,18 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
   return STATUS_OK;
 }
 
-/* What a device like `from` does in the place of device `self`: the same, with others. */
-static Status stand_in(const Timeline *from, int self, int devices, Timeline *to) {
-  to->tokens = from->tokens;
-  for (int i = 0; i < from->count; i++) {
-    Event event = from->list[i];
-    if (event.kind != EVENT_COMPUTE) event.peers = strategy_events_others(self, devices);
+/* What device `from` does, in the place of device `self`, which is like it: everybody moves on by as many places, the devices whose rows
+ * travel (part, of sums and joins) as well. That a class row makes one device of sums longer by a row is passed over. */
+static Status stand_in(const LatencyCase *of, const Timeline *timeline, int from, int self, Timeline *to) {
+  bool by_rows = !strategy_facts(of->strategy)->divides_tokens;
+  int moved = self - from + of->devices;
+  to->tokens = timeline->tokens;
+  for (int i = 0; i < timeline->count; i++) {
+    Event event = timeline->list[i];
+    uint64_t peers = 0;
+    for (int d = 0; d < of->devices; d++) peers |= (event.peers >> d & 1) << (d + moved) % of->devices;
+    event.peers = peers;
+    if (by_rows && event.kind != EVENT_COMPUTE) event.part = (uint8_t)((event.part + moved) % of->devices);
     TRY(timeline_add(to, &event));
   }
   return STATUS_OK;
@@ -83,66 +90,35 @@ static Status measure_devices(LatencyBench *bench, LatencyMeasured *measured) {
     if (like < 0)
       TRY(measure_device(bench, wanted, counts, d, &measured->device[d]));
     else
-      TRY(stand_in(&measured->device[like], d, wanted->devices, &measured->device[d]));
+      TRY(stand_in(wanted, &measured->device[like], like, d, &measured->device[d]));
   }
   return STATUS_OK;
 }
 
-/* ---- heads and columns divided: the single device's computation shared out without any loss, which is the best that they could do */
-
-static Status share_out(LatencyBench *bench, const LatencyCase *wanted, int device, Timeline *timeline) {
-  double single, all_rows = (double)wanted->tokens + 1, row_bytes = 4.0 * (double)bench->model.config.width, bytes[WIRE_NODES];
-  int blocks = (int)bench->model.config.blocks, devices = wanted->devices;
-  TRY(bench_latency_cases_single(bench, wanted->tokens, &single));
-  double block = single / blocks, share = block / devices, own = all_rows * row_bytes / devices;
-  for (int d = 0; d < devices; d++) bytes[d] = own;
-  for (int b = 0; b < blocks; b++) {
-    bool together = b >= blocks - bench->retained;
-    if (wanted->strategy == STRATEGY_TP) {
-      for (int which = 0; which < 2; which++) {
-        TRY(strategy_events_compute(timeline, share / 2));
-        TRY(strategy_events_sum(timeline, b, which, device, devices, bytes, 0));
-      }
-      continue;
+static Status find(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **found) {
+  for (int i = 0; i < bench->count; i++)
+    if (same(&bench->list[i].of, wanted)) {
+      *found = &bench->list[i];
+      return STATUS_OK;
     }
-    if (together) TRY(strategy_events_gather(timeline, b, 0, device, devices, own));
-    TRY(strategy_events_compute(timeline, together && wanted->strategy == STRATEGY_BP_AG ? block : share));
-    if (together && wanted->strategy == STRATEGY_BP_SP) TRY(strategy_events_gather(timeline, b, 1, device, devices, own));
-  }
-  return STATUS_OK;
-}
-
-static Status find(LatencyBench *bench, const LatencyCase *wanted, int *found) {
-  LatencyMeasured *measured = NULL;
-  bool tokens_divided = strategy_facts(wanted->strategy)->divides_tokens || wanted->strategy == STRATEGY_SINGLE;
-  for (*found = 0; *found < bench->count; ++*found)
-    if (same(&bench->list[*found].of, wanted)) return STATUS_OK;
   if (bench->progress) bench->progress(wanted);
-  if (!tokens_divided) { /* measured before this one, so that the list does not grow in between */
-    double single;
-    TRY(bench_latency_cases_single(bench, wanted->tokens, &single));
-  }
-  TRY(new_measured(bench, wanted, &measured));
-  *found = bench->count - 1;
-  Status status = STATUS_OK;
-  if (tokens_divided) status = measure_devices(bench, measured);
-  for (int d = 0; !tokens_divided && d < wanted->devices && status == STATUS_OK; d++)
-    status = share_out(bench, wanted, d, &bench->list[*found].device[d]);
+  TRY(new_measured(bench, wanted, found));
+  Status status = measure_devices(bench, *found);
   if (status == STATUS_OK) return STATUS_OK;
-  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&bench->list[*found].device[d]);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&(*found)->device[d]);
   bench->count--;
   return status;
 }
 
 Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, double *seconds) {
-  int found;
+  LatencyMeasured *found;
   TRY(find(bench, &(LatencyCase){.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = tokens}, &found));
-  *seconds = timeline_seconds(&bench->list[found].device[0]);
+  *seconds = timeline_seconds(&found->device[0]);
   return STATUS_OK;
 }
 
 Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result) {
-  int found;
+  LatencyMeasured *found;
   bool codes = strategy_facts(wanted->strategy)->sends_codes;
   TRY(find(bench, wanted, &found));
   LinkOptions links = bench->links;
@@ -152,5 +128,5 @@ Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, c
   if (!codes) links.loss = 0; /* a stream hides it */
   const SimOptions options = {
       .reliability = codes ? bench->reliability : NULL, .scale = scale, .start = link->start, .multicast = bench->multicast && codes};
-  return net_sim_run(bench->list[found].device, wanted->devices, &links, &options, result);
+  return net_sim_run(found->device, wanted->devices, &links, &options, result);
 }

@@ -163,27 +163,7 @@ static Status run_baselines(const LatencyPlan *plan, LatencyRows *rows) {
   return STATUS_OK;
 }
 
-/* ---- a rate that changes: requests one after another */
-
-/* 20 to 100 Mbit/s in steps of 10: each second to another state, the nearer the likelier (1 / distance), or it stays (as to a neighbour).
- */
-static Status draw_trace(uint64_t seed, LinkTrace *trace) {
-  Rng rng;
-  rng_init(&rng, seed, 0);
-  trace->points = malloc(TRACE_SECONDS * sizeof *trace->points);
-  if (!trace->points) return status_set(STATUS_NO_MEMORY, "no memory for a trace");
-  int state = (int)rng_below(&rng, TRACE_STATES);
-  for (trace->count = 0; trace->count < TRACE_SECONDS; trace->count++) {
-    trace->points[trace->count] = (LinkTracePoint){.seconds = trace->count, .bits_per_second = 1e7 * (2 + state)};
-    double sum = 0;
-    for (int to = 0; to < TRACE_STATES; to++) sum += to == state ? 1 : 1.0 / abs(to - state);
-    double draw = sum * rng_uniform(&rng);
-    int next = -1;
-    while (draw >= 0 && next + 1 < TRACE_STATES) next++, draw -= next == state ? 1 : 1.0 / abs(next - state);
-    state = next;
-  }
-  return STATUS_OK;
-}
+/* ---- a rate that changes: requests one after another, 20 to 100 Mbit/s as link_trace.h draws it */
 
 /* Seconds of a request that begins then. Within one step of the trace it is that of the step's rate, simulated once. */
 static Status request_at(const LatencyPlan *plan, const LinkTrace *trace, double start, double known[TRACE_STATES], LatencyRow *row) {
@@ -217,7 +197,7 @@ static Status run_requests(const LatencyPlan *plan, const LinkTrace *trace, Late
 
 static Status run_trace(const LatencyPlan *plan, LatencyRows *rows) {
   LinkTrace trace = {0};
-  Status status = draw_trace(plan->seed, &trace);
+  Status status = link_trace_draw(&trace, 20e6, 100e6, TRACE_SECONDS, plan->seed);
   for (int form = FORMS - 1; form >= 0 && status == STATUS_OK; form--) {
     for (int g = 0; g < GROUPS && status == STATUS_OK; g++) status = run_requests(plan, &trace, astra(plan, groups[g]), form == 1, rows);
     LatencyCase one = {.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = plan->tokens};

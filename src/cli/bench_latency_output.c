@@ -35,10 +35,10 @@ static const Look looks[LATENCY_FIGURE_COUNT] = {
 static const char *note_of(const LatencyRow *row) {
   switch (row->of.strategy) {
   case STRATEGY_TP:
-    return "computation: the single device's shared out evenly; sums move 4 U a block where the paper counts 2 U";
+    return "sums move 4 U a block where the paper counts 2 U";
   case STRATEGY_BP_AG:
   case STRATEGY_BP_SP:
-    return "latency baseline; computation: the single device's shared out evenly";
+    return "latency only: its accuracy would need its own training";
   default:
     return "";
   }

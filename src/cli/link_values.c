@@ -1,5 +1,6 @@
 /* Numbers with units, and lists of numbers. */
 #include "cli/link_values.h"
+#include "cli/infer_link_options.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +22,16 @@ static Status with_unit(const char *option, const char *text, const Unit *units,
   return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted are numbers with a unit, as in %s", option, text, accepted);
 }
 
+static Status of_option(Status status, const char *option) {
+  return status == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--%s", option);
+}
+
 Status link_values_rate(const char *option, const char *text, double *bits_per_second) {
-  static const Unit units[] = {{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}, {NULL, 0}};
-  TRY(with_unit(option, text, units, "20mbit, 1gbit or 500kbit", bits_per_second));
-  return *bits_per_second > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--%s \"%s\": a rate must be above 0", option, text);
+  return of_option(infer_link_options_rate(text, bits_per_second), option);
 }
 
 Status link_values_time(const char *option, const char *text, double *seconds) {
-  static const Unit units[] = {{"ms", 1e-3}, {"us", 1e-6}, {"s", 1}, {NULL, 0}};
-  return with_unit(option, text, units, "2ms, 1s or 50us", seconds);
+  return of_option(infer_link_options_time(text, seconds), option);
 }
 
 Status link_values_size(const char *option, const char *text, double *bytes) {

@@ -129,7 +129,7 @@ static double all_rows(const PlanCase *plan) { return (double)plan->tokens + !co
 
 static double block_seconds(const PlanCase *plan, Strategy strategy, int device) {
   const DeviceProfile *profile = &plan->profiles[device];
-  DeviceCost cost = cost_of(plan, strategy, device, false);
+  DeviceCost cost = device_cost_retained(plan->config, strategy, plan->counts[device], plan->tokens, plan->devices, plan->retained);
   return profile->fixed + device_profile_seconds(profile, &cost, plan->tokens, all_rows(plan));
 }
 

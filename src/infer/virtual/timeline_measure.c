@@ -3,7 +3,9 @@
 #include "base/clock.h"
 #include "infer/virtual/group_size.h"
 #include "infer/virtual/virtual_exchange.h"
+#include "infer/virtual/virtual_reduce.h"
 #include "infer/wire/packet.h"
+#include "nn/tensor_parallel.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,8 +16,10 @@ typedef struct Measurement {
   const Weights *weights;
   const DeviceCase *device;
   TokenLayout layout;
-  VirtualExchange exchange;
-  bool alone; /* nobody to exchange with */
+  VirtualExchange exchange; /* tokens divided */
+  VirtualReduce reduce;     /* heads and columns divided */
+  bool alone;               /* nobody to exchange with */
+  bool by_heads;
   Arena *arena;
   Tape *tape;
   real *rows; /* [S, D] the input */
@@ -27,7 +31,8 @@ static Status build_layout(Measurement *m) {
   ClassToken class_token = device->strategy == STRATEGY_SP ? CLASS_SINGLE : config->astra.class_token;
   if (config_is_decoder(config)) class_token = CLASS_NONE;
   m->alone = device->strategy == STRATEGY_SINGLE || device->devices == 1;
-  if (m->alone) return layout_build_plain(&m->layout, device->tokens, class_token);
+  m->by_heads = !m->alone && !strategy_facts(device->strategy)->divides_tokens;
+  if (m->alone || m->by_heads) return layout_build_plain(&m->layout, device->tokens, class_token);
   return layout_build(&m->layout, device->tokens, device->devices, device->counts, NULL, class_token, device->self);
 }
 
@@ -36,6 +41,7 @@ static Status open_exchange(Measurement *m) {
   const DeviceCase *device = m->device;
   VirtualExchangeSetup setup = {.raw = device->strategy == STRATEGY_SP, .width = config->width};
   if (m->alone) return STATUS_OK;
+  if (m->by_heads) return virtual_reduce_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
   setup.network = (NetworkSetup){.self = device->self,
                                  .nodes = device->devices,
                                  .layout = &m->layout,
@@ -69,6 +75,7 @@ static Status open_measurement(Measurement *m) {
 
 static void close_measurement(Measurement *m) {
   virtual_exchange_release(&m->exchange);
+  virtual_reduce_release(&m->reduce);
   layout_release(&m->layout);
   tape_free(m->tape);
   arena_free(m->arena);
@@ -77,9 +84,13 @@ static void close_measurement(Measurement *m) {
 
 /* ---- one run */
 
-static Status encode(Measurement *m) {
+static ModelInput input_of(Measurement *m) {
   const int64_t shape[3] = {1, m->layout.rows, m->weights->config->width};
-  ModelInput input = {.rows = tape_constant(m->tape, 3, shape, m->rows), .batch = 1};
+  return (ModelInput){.rows = tape_constant(m->tape, 3, shape, m->rows), .batch = 1};
+}
+
+static Status encode(Measurement *m) {
+  const ModelInput input = input_of(m);
   model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, MODEL_ROWS_ALL);
   return tape_status(m->tape);
 }
@@ -96,9 +107,18 @@ static Status run_together(Measurement *m, Timeline *timeline) {
   return virtual_exchange_stop(&m->exchange);
 }
 
+static Status run_by_heads(Measurement *m, Timeline *timeline) {
+  const ModelInput input = input_of(m);
+  const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
+  virtual_reduce_start(&m->reduce, timeline);
+  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, MODEL_ROWS_ALL);
+  TRY(tape_status(m->tape));
+  return virtual_reduce_stop(&m->reduce);
+}
+
 static Status run(Measurement *m, Timeline *timeline, double *share) {
   double wall = clock_now(), processor = clock_spent();
-  Status status = m->alone ? run_alone(m, timeline) : run_together(m, timeline);
+  Status status = m->alone ? run_alone(m, timeline) : m->by_heads ? run_by_heads(m, timeline) : run_together(m, timeline);
   *share = (clock_spent() - processor) / (clock_now() - wall);
   tape_clear(m->tape);
   return status;
@@ -157,8 +177,6 @@ Status timeline_measure(Timeline *timeline, const Weights *weights, const Device
   MeasureQuality unused;
   *timeline = (Timeline){0};
   if (repeats < 1 || repeats > REPEATS_MOST) return status_set(STATUS_BAD_VALUE, "%d repeats: 1 to %d are possible", repeats, REPEATS_MOST);
-  if (device->strategy != STRATEGY_SINGLE && device->strategy != STRATEGY_ASTRA && device->strategy != STRATEGY_SP)
-    return status_set(STATUS_UNSUPPORTED, "%s is not measured by itself", strategy_facts(device->strategy)->name);
   Status status = open_measurement(&m);
   if (status == STATUS_OK) status = measure(&m, timeline, repeats, quality ? quality : &unused);
   close_measurement(&m);

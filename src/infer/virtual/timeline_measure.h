@@ -1,5 +1,5 @@
 /* One device's computation of a request, measured alone on a core of this machine, as a timeline for the simulation (net_sim.h): the
- * model's own forward pass, with the exchange of virtual_exchange.h. */
+ * model's own forward pass, with the exchange of virtual_exchange.h or the sums of virtual_reduce.h. */
 #ifndef INFER_TIMELINE_MEASURE_H
 #define INFER_TIMELINE_MEASURE_H
 #include "infer/virtual/timeline.h"
@@ -8,13 +8,14 @@
 #include "nn/strategy.h"
 
 typedef struct DeviceCase {
-  Strategy strategy; /* astra, sp or single */
+  Strategy strategy;
   int devices, self;
   int64_t tokens;
   const int64_t *counts;   /* [devices] content tokens of each */
   const Codebook *books;   /* [blocks * sites]; the weights' own where NULL */
   const KeyTables *tables; /* NULL: keys and values of remote tokens are products */
   int parts, least_packets;
+  int retained; /* blocks of bp-* that devices compute together */
 } DeviceCase;
 
 typedef struct MeasureQuality {

@@ -127,12 +127,20 @@ static Status run_generate(int argc, char **argv) { return run_or_help(INFER_GEN
 static Status run_eval(int argc, char **argv) { return run_or_help(INFER_EVAL, argc, argv, evaluate); }
 static Status run_selftest(int argc, char **argv) { return run_or_help(INFER_SELFTEST, argc, argv, prove); }
 
-static const CliCommand commands[] = {{"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
-                                      {"eval", "accuracy over a data set, perplexity over a text", run_eval},
-                                      {"selftest", "compare the processes with what training emulated", run_selftest},
-                                      {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
-                                      {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
-                                      {0}};
+static Status show_links(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "--help") != 0) return status_set(STATUS_BAD_USAGE, "%s: links takes nothing, it lists options", argv[1]);
+  infer_settings_help_links(stdout);
+  return STATUS_OK;
+}
+
+static const CliCommand commands[] = {
+    {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
+    {"eval", "accuracy over a data set, perplexity over a text", run_eval},
+    {"selftest", "compare the processes with what training emulated", run_selftest},
+    {"links", "list the options of how codes travel between nodes: datagrams, loss, slow links", show_links},
+    {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
+    {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
+    {0}};
 
 static void help(FILE *stream) {
   infer_settings_help(INFER_MAIN, stream);

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
-#include <string.h>
 
 enum {
   PICTURES = INFER_MAIN,
@@ -19,13 +18,6 @@ typedef struct Row {
   int of;
   Option option;
 } Row;
-
-/* Those of all commands that stand in another table. */
-static int add_links(InferSettings *s, Option *options, int *of) {
-  int count = infer_link_options_rows(&s->links, options);
-  for (int i = 0; of && i < count; i++) of[i] = ALL;
-  return count;
-}
 
 /* The options of a command; of [MOST_OPTIONS] may be NULL. */
 static void select_options(InferSettings *s, InferCommand command, Option *options, int *of) {
@@ -97,11 +89,6 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
   int wanted = command == INFER_MAIN ? PICTURES | TEXT : (int)command;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (!(rows[i].of & wanted)) continue;
-    if (rows[i].option.kind == OPTION_GROUP && strcmp(rows[i].option.help, "Output:") == 0) {
-      int links = add_links(s, options, of);
-      options += links;
-      of = of ? of + links : NULL;
-    }
     *options++ = rows[i].option;
     if (of) *of++ = rows[i].of;
   }
@@ -113,9 +100,18 @@ static void set_defaults(InferSettings *s, InferCommand command) {
       .batch = command == INFER_EVAL ? 0 : 8, .part = INFER_PART_AUTO, .top = 5, .timeout = 30, .new_tokens = 64, .top_p = 1, .seed = 42};
 }
 
+/* Those of all commands that have a page of help to themselves: behind the others. */
+static void add_links(InferSettings *s, Option *options, int *of) {
+  while (options->kind != OPTION_GROUP || options->help) options++, of += of != NULL;
+  int count = infer_link_options_rows(&s->links, options);
+  for (int i = 0; of && i < count; i++) of[i] = ALL;
+  options[count] = (Option){.kind = OPTION_GROUP};
+}
+
 void infer_settings_table(InferSettings *s, InferCommand command, Option options[INFER_OPTIONS_MOST]) {
   set_defaults(s, command);
   select_options(s, command, options, NULL);
+  add_links(s, options, NULL);
 }
 
 void infer_settings_help(InferCommand command, FILE *stream) {
@@ -132,10 +128,18 @@ void infer_settings_help(InferCommand command, FILE *stream) {
                 "Repeats a checkpoint's sample pictures on real processes and compares codes and logits with training's."}};
   InferSettings settings;
   Option options[INFER_OPTIONS_MOST];
-  infer_settings_table(&settings, command, options);
+  set_defaults(&settings, command);
+  select_options(&settings, command, options, NULL);
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
     if (pages[i].command == command) options_help(options, pages[i].usage, pages[i].about, stream);
   }
+}
+
+void infer_settings_help_links(FILE *stream) {
+  InferLinkOptions links;
+  Option options[INFER_LINK_ROWS + 1];
+  options[infer_link_options_rows(&links, options)] = (Option){.kind = OPTION_GROUP};
+  options_help(options, "astra-infer ... [OPTION...]", "How codes travel between nodes: options of all commands that start nodes.", stream);
 }
 
 /* Of an option that says how to draw, where nothing is drawn. */
@@ -178,6 +182,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   int of[INFER_OPTIONS_MOST];
   set_defaults(s, command);
   select_options(s, command, options, of);
+  add_links(s, options, of);
   TRY(options_parse(options, argc, argv, positional, count));
   TRY(check_inputs(s, command, argv[0], positional, *count));
   TRY(check_drawing(s, options));

@@ -22,7 +22,8 @@ typedef enum InferCommand { INFER_MAIN = 1, INFER_GENERATE = 2, INFER_EVAL = 4, 
 
 /* The command's options with their defaults, which are set in *settings. */
 void infer_settings_table(InferSettings *settings, InferCommand command, Option options[INFER_OPTIONS_MOST]);
-void infer_settings_help(InferCommand command, FILE *stream); /* usage and options */
+void infer_settings_help(InferCommand command, FILE *stream); /* usage and options, but for those of links */
+void infer_settings_help_links(FILE *stream);
 
 /* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together, as far as that can be
  * told without the model. */

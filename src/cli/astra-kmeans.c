@@ -1,5 +1,5 @@
-/* astra-kmeans: codebooks alone. init makes them from a pretrained model's embeddings, eval judges them on the test part, show says what
- * they are. `astra-train --codebooks DIR` starts from what init leaves. */
+/* astra-kmeans: codebooks alone. init makes them from a pretrained model's embeddings, eval judges them on the test part, frequencies
+ * counts their codes, show says what they are. `astra-train --codebooks DIR` starts from what init leaves. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "base/log.h"
@@ -7,10 +7,11 @@
 #include "cli/codebook_report.h"
 #include "cli/out_directory.h"
 #include "cli/train_options.h"
+#include "train/code_counts.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_ALL = 7, MOST_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_SAMPLES = 256 };
+enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_COUNT = 8, FOR_ALL = 15, MOST_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_SAMPLES = 256 };
 
 typedef struct Kmeans {
   TrainCommand shared;
@@ -23,38 +24,43 @@ typedef struct Part {
   const char *title; /* a heading, or */
   const char *name;  /* an option of the training table, with */
   const char *help;  /* another help text, or NULL */
+  const char *alias; /* another name, or NULL */
 } Part;
 
 static const Part PARTS[] = {
-    {FOR_ALL, "Codebooks", NULL, NULL},
-    {FOR_INIT, NULL, "groups", "groups of a codebook, 1 or more"},
-    {FOR_INIT, NULL, "codebook-size", NULL},
-    {FOR_INIT, NULL, "site", NULL},
-    {FOR_INIT, NULL, "out", "where they go (default: runs/codebooks-MODEL-DATASET-gG)"},
-    {FOR_INIT, NULL, "dtype", "of the codewords"},
-    {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory that holds them: made by init, or a checkpoint (required)"},
-    {FOR_INIT | FOR_EVAL, "Embeddings", NULL, NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "model", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "dataset", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "tokenizer", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "context", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "data-dir", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "init", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "image-size", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "batch", "samples in a forward pass; 0: 64 pictures, 8 windows of text"},
-    {FOR_EVAL, NULL, "eval-samples", "test pictures or windows of text, up to 64 tokens of each; 0: all"},
-    {FOR_INIT, "K-means", NULL, NULL},
-    {FOR_INIT, NULL, "kmeans-samples", NULL},
-    {FOR_INIT, NULL, "kmeans-iterations", NULL},
-    {FOR_INIT, NULL, "kmeans-restarts", NULL},
-    {FOR_INIT, NULL, "kmeans-start", NULL},
-    {FOR_INIT, NULL, "kmeans-minibatch", NULL},
-    {FOR_ALL, "Running", NULL, NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "seed", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "threads", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "workers", NULL},
-    {FOR_INIT | FOR_EVAL, NULL, "quiet", NULL},
-    {FOR_ALL, NULL, "json", NULL},
+    {FOR_ALL, "Codebooks", NULL, NULL, NULL},
+    {FOR_INIT, NULL, "groups", "groups of a codebook, 1 or more", NULL},
+    {FOR_INIT, NULL, "codebook-size", NULL, NULL},
+    {FOR_INIT, NULL, "site", NULL, NULL},
+    {FOR_INIT, NULL, "out", "where they go (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
+    {FOR_INIT, NULL, "dtype", "of the codewords", NULL},
+    {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory that holds them: made by init, or a checkpoint (required)", NULL},
+    {FOR_COUNT, NULL, "codebooks", "directory of the model, to which the frequencies are added (required)", "checkpoint"},
+    {FOR_INIT | FOR_EVAL, "Embeddings", NULL, NULL, NULL},
+    {FOR_COUNT, "Data", NULL, NULL, NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "model", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "dataset", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "tokenizer", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "context", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "data-dir", NULL, NULL},
+    {FOR_INIT | FOR_EVAL, NULL, "init", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "image-size", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "batch", "samples in a forward pass; 0: 64 pictures, 8 windows of text", NULL},
+    {FOR_EVAL, NULL, "eval-samples", "test pictures or windows of text, up to 64 tokens of each; 0: all", NULL},
+    {FOR_COUNT, NULL, "eval-samples", "pictures or windows of text of each part: training's are counted, the test's measured; 0: all",
+     NULL},
+    {FOR_INIT, "K-means", NULL, NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-samples", NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-iterations", NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-restarts", NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-start", NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-minibatch", NULL, NULL},
+    {FOR_ALL, "Running", NULL, NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "seed", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "threads", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "workers", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "quiet", NULL, NULL},
+    {FOR_ALL, NULL, "json", NULL, NULL},
 };
 
 static void select_options(Kmeans *kmeans, int command) {
@@ -70,6 +76,7 @@ static void select_options(Kmeans *kmeans, int command) {
     else
       train_options_select(kmeans->table, (const char *[]){PARTS[i].name, NULL}, to);
     if (PARTS[i].help) to->help = PARTS[i].help;
+    if (PARTS[i].alias) to->name = PARTS[i].alias;
     to++;
   }
   *to = (Option){.kind = OPTION_GROUP};
@@ -84,6 +91,8 @@ static const Usage INIT = {FOR_INIT, "astra-kmeans init --model NAME --dataset N
                            "Clusters the embeddings of a pretrained model into a codebook for each block."};
 static const Usage EVAL = {FOR_EVAL, "astra-kmeans eval --codebooks DIR [--model NAME] --dataset NAME [options]",
                            "Judges codebooks on the embeddings of the test part."};
+static const Usage COUNT = {FOR_COUNT, "astra-kmeans frequencies --checkpoint DIR --dataset NAME [options]",
+                            "Counts how often each code is sent, for entropy coding between devices."};
 static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]", "Says what codebooks are; needs no data."};
 
 /* True when --help was asked for and has been printed. */
@@ -189,6 +198,12 @@ static Status find_model(TrainOptions *train) {
   return train->model ? STATUS_OK : model_missing();
 }
 
+static void take_codebooks(TrainOptions *train, const ModelConfig *config) {
+  train->groups = config->astra.groups;
+  train->entries = config->astra.codebook_size;
+  train->site = (int)config->astra.site;
+}
+
 static Status run_eval(int argc, char **argv) {
   Kmeans kmeans;
   ModelConfig config;
@@ -196,9 +211,7 @@ static Status run_eval(int argc, char **argv) {
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
   TRY(codebooks_config(train, &config));
-  train->groups = config.astra.groups;
-  train->entries = config.astra.codebook_size;
-  train->site = (int)config.astra.site;
+  take_codebooks(train, &config);
   config_release(&config);
   TRY(find_model(train));
   return with_session(&kmeans, judge_codebooks);
@@ -221,10 +234,56 @@ static Status run_show(int argc, char **argv) {
   return status;
 }
 
+/* ---------------------------------------------------------------- frequencies */
+
+static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
+  const TrainOptions *train = &kmeans->shared.train;
+  const AstraConfig *astra = &session->config->astra;
+  (void)reports;
+  size_t sites = (size_t)(session->emulation.blocks * session->emulation.sites);
+  size_t numbers = sites * (size_t)astra->groups * (size_t)astra->codebook_size;
+  uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
+  Status status =
+      frequencies ? codebooks_read(session, train->codebooks) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
+  if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->task->describe(session, TASK_TRAIN));
+  if (status == STATUS_OK) status = code_counts_run(session, TASK_TRAIN, train->eval_samples);
+  if (status == STATUS_OK) status = code_counts_fit(session, frequencies);
+  if (status == STATUS_OK) status = code_counts_run(session, TASK_TEST, train->eval_samples);
+  if (status == STATUS_OK) status = checkpoint_save_frequencies(session->config, train->codebooks, frequencies);
+  if (status == STATUS_OK)
+    status = codebook_report_counted(session->config, train->codebooks, code_counts_bits(session, frequencies), kmeans->shared.json);
+  free(frequencies);
+  return status;
+}
+
+static Status run_frequencies(int argc, char **argv) {
+  Kmeans kmeans;
+  ModelConfig config;
+  const char *weights;
+  if (helped(&kmeans, &COUNT, argc, argv)) return STATUS_OK;
+  TRY(parse(&kmeans, argc, argv));
+  TrainOptions *train = &kmeans.shared.train;
+  if (train->codebooks == NULL) return status_set(STATUS_BAD_USAGE, "--checkpoint is missing: the directory that astra-train wrote");
+  if (!files_is_dir(train->codebooks)) return status_set(STATUS_NOT_FOUND, "--checkpoint %s: no such directory", train->codebooks);
+  TRY(checkpoint_find_weights(train->codebooks, &weights));
+  if (weights == NULL) return status_set(STATUS_NOT_FOUND, "--checkpoint %s holds no model.safetensors", train->codebooks);
+  TRY(config_load(&config, train->codebooks));
+  take_codebooks(train, &config);
+  train->devices[0] = config.astra.devices_least, train->devices[1] = config.astra.devices;
+  train->class_token = (int)config.astra.class_token;
+  config_release(&config);
+  if (train->groups == 0)
+    return status_set(STATUS_BAD_VALUE, "--checkpoint %s: a plain model (its config.json has no astra groups) sends no codes",
+                      train->codebooks);
+  train->model = train->codebooks;
+  return with_session(&kmeans, count_codes);
+}
+
 /* ---------------------------------------------------------------- the program */
 
 static const CliCommand COMMANDS[] = {{"init", "make codebooks from a pretrained model's embeddings", run_init},
                                       {"eval", "judge codebooks on the test part: usage, perplexity, distortion", run_eval},
+                                      {"frequencies", "count how often codes are sent, for entropy coding", run_frequencies},
                                       {"show", "print shapes, bits, norms and duplicates of codebooks", run_show},
                                       {NULL, NULL, NULL}};
 

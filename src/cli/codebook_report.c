@@ -119,3 +119,18 @@ Status codebook_report_shown(const ModelConfig *config, const char *directory, c
   json_decref(list);
   return status;
 }
+
+/* ---------------------------------------------------------------- how often codes come */
+
+Status codebook_report_counted(const ModelConfig *config, const char *directory, double bits, bool json) {
+  double packed = config_bits_per_token(config);
+  if (json) {
+    json_t *object = shape_json(config, directory);
+    json_object_set_new(object, "coded_bits_per_token", json_real(bits));
+    return print_json(object);
+  }
+  print_shape(config, directory);
+  printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%.1f%% less)\n",
+         directory, bits, packed, 100 * (1 - bits / packed));
+  return STATUS_OK;
+}

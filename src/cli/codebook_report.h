@@ -1,4 +1,5 @@
-/* What astra-kmeans prints: how codebooks do on embeddings (init, eval), what they are (show). */
+/* What astra-kmeans prints: how codebooks do on embeddings (init, eval), what they are (show), how few bits their codes take
+ * (frequencies). */
 #ifndef CLI_CODEBOOK_REPORT_H
 #define CLI_CODEBOOK_REPORT_H
 #include "nn/config.h"
@@ -10,5 +11,8 @@ Status codebook_report_judged(const ModelConfig *config, const char *directory, 
 
 /* codewords [blocks * sites][G, K, W/G]. */
 Status codebook_report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json);
+
+/* bits: of a token over all blocks, entropy-coded; beside what packed codes take. */
+Status codebook_report_counted(const ModelConfig *config, const char *directory, double bits, bool json);
 
 #endif

@@ -47,10 +47,26 @@ static Status load_books(Weights *weights, const char *directory) {
   return STATUS_OK;
 }
 
+/* A checkpoint without frequencies sends packed codes. */
+static Status load_coding(Weights *weights, const char *directory) {
+  const ModelConfig *config = weights->config;
+  int64_t tables = (int64_t)weights->book_count * config->astra.groups, entries = config->astra.codebook_size;
+  uint16_t *frequencies = malloc((size_t)(tables * entries) * sizeof *frequencies);
+  if (!frequencies) return status_set(STATUS_NO_MEMORY, "no memory for the frequencies of %lld codes", (long long)(tables * entries));
+  Status status = checkpoint_load_frequencies(config, directory, frequencies);
+  if (status == STATUS_OK) status = rans_tables_new(&weights->coding, frequencies, tables, entries);
+  if (status == STATUS_OK)
+    weights->frequencies = frequencies;
+  else
+    free(frequencies);
+  return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
 Status weights_load(Weights *weights, const char *directory) {
   *weights = (Weights){0};
   Status status = load_model(weights, directory);
   if (status == STATUS_OK && weights->config->astra.groups > 0) status = load_books(weights, directory);
+  if (status == STATUS_OK && weights->books != NULL) status = load_coding(weights, directory);
   if (status != STATUS_OK) weights_release(weights);
   return status;
 }
@@ -58,6 +74,8 @@ Status weights_load(Weights *weights, const char *directory) {
 void weights_release(Weights *weights) {
   for (int i = 0; weights->books && i < weights->book_count; i++) codebook_release(&weights->books[i]);
   free(weights->books);
+  free(weights->frequencies);
+  rans_tables_free(weights->coding);
   if (weights->codewords) munmap(weights->codewords, weights->codeword_bytes);
   model_free(weights->model);
   if (weights->mapping) checkpoint_unmap(weights->mapping);

@@ -5,6 +5,7 @@
 #include "data/loader.h"
 #include "nn/checkpoint.h"
 #include "vq/codebook.h"
+#include "vq/rans.h"
 
 typedef struct Weights {
   Model *model;
@@ -14,6 +15,8 @@ typedef struct Weights {
   size_t codeword_bytes;
   Codebook *books; /* [blocks * sites]; NULL for a plain model */
   int book_count;
+  uint16_t *frequencies; /* [blocks * sites][G, K] of codes; NULL: the checkpoint has none */
+  RansTable *coding;     /* [blocks * sites * G]; NULL likewise */
 } Weights;
 
 /* Reads a checkpoint directory. A model that says groups > 0 but has no codebooks is BAD_FILE. */

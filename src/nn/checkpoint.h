@@ -44,6 +44,14 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
 Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
                                int64_t most_bytes); /* of a shard */
 
+/* How often each code comes (vq/code_frequencies.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
+ * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
+ * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the
+ * file; NULL removes it. */
+#define CHECKPOINT_FREQUENCIES "frequencies.safetensors"
+Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies);
+Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies);
+
 /* Codebooks alone: config.json, preprocessor_config.json and codebooks.safetensors, which checkpoint_load_codebooks reads. A directory that
  * holds weights (checkpoint_find_weights) is BAD_VALUE: its own configuration and codebooks would be hidden or lost. */
 Status checkpoint_save_codebooks(const ModelConfig *config, const char *directory, const real *codebooks, SafeDtype dtype);

@@ -8,10 +8,16 @@
 
 int64_t codebooks_count(const ModelConfig *config) { return config->astra.groups > 0 ? config->blocks * config_sites(config) : 0; }
 
-void codebooks_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) {
+static void name_of(const ModelConfig *config, int64_t index, const char *what, char name[CODEBOOK_NAME]) {
   static const char *const both[] = {"k", "v"};
   int64_t sites = config_sites(config);
-  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.codebook", (long long)(index / sites), sites == 1 ? "x" : both[index % sites]);
+  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s", (long long)(index / sites), sites == 1 ? "x" : both[index % sites], what);
+}
+
+void codebooks_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) { name_of(config, index, "codebook", name); }
+
+void codebooks_frequencies_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) {
+  name_of(config, index, "frequencies", name);
 }
 
 void codebooks_shape(const ModelConfig *config, int64_t shape[CODEBOOK_DIMS]) {

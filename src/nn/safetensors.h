@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Those from SAFE_BOOL on are known, so that a file that holds them is read, but not converted. Published ones that are not here have
- * several numbers in a byte. */
+/* Those from SAFE_BOOL on, but for SAFE_U16, are known, so that a file that holds them is read, but not converted. Published ones that are
+ * not here have several numbers in a byte. */
 typedef enum SafeDtype {
   SAFE_F32,
   SAFE_F16,
@@ -53,7 +53,7 @@ Status safetensors_parse(SafeFile *file, const uint8_t *data, size_t size, const
 void safetensors_close(SafeFile *file);
 const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* NULL: absent */
 
-/* Widens (or narrows) any float type to real, I32/I64/U8 to int32: BAD_FILE when the kind does not fit or a value does not. out holds
+/* Widens (or narrows) any float type to real, I32/I64/U8/U16 to int32: BAD_FILE when the kind does not fit or a value does not. out holds
  * tensor->count. */
 Status safetensors_to_real(const SafeTensor *tensor, real *out);
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);

@@ -134,6 +134,10 @@ static void load_u8(int64_t *wide, const uint8_t *in, int64_t count) {
   for (int64_t i = 0; i < count; i++) wide[i] = in[i];
 }
 
+static void load_u16(int64_t *wide, const uint8_t *in, int64_t count) {
+  for (int64_t i = 0; i < count; i++) wide[i] = load_16(in, i);
+}
+
 static int64_t first_outside(const int64_t *wide, int64_t count, int64_t least, int64_t most) {
   for (int64_t i = 0; i < count; i++)
     if (wide[i] < least || wide[i] > most) return i;
@@ -158,6 +162,14 @@ static int64_t store_u8(uint8_t *out, const int64_t *wide, int64_t count) {
   return first_outside(wide, count, 0, UINT8_MAX);
 }
 
+static int64_t store_u16(uint8_t *out, const int64_t *wide, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint16_t value = (uint16_t)wide[i];
+    memcpy(out + 2 * i, &value, sizeof value);
+  }
+  return first_outside(wide, count, 0, UINT16_MAX);
+}
+
 /* ---- the table */
 
 typedef struct Dtype {
@@ -180,7 +192,7 @@ static const Dtype dtypes[SAFE_DTYPES] = {
     [SAFE_BOOL] = {.name = "BOOL", .bytes = 1},
     [SAFE_I8] = {.name = "I8", .bytes = 1},
     [SAFE_I16] = {.name = "I16", .bytes = 2},
-    [SAFE_U16] = {.name = "U16", .bytes = 2},
+    [SAFE_U16] = {"U16", 2, NULL, NULL, load_u16, store_u16},
     [SAFE_U32] = {.name = "U32", .bytes = 4},
     [SAFE_U64] = {.name = "U64", .bytes = 8},
     [SAFE_C64] = {.name = "C64", .bytes = 8},

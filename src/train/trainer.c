@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 #include "autograd/ops/ops.h"
 #include "base/log.h"
+#include "train/code_counts.h"
 #include "train/interrupt.h"
 #include "train/plan.h"
 #include "train/run_report.h"
@@ -100,6 +101,7 @@ Status trainer_save(Session *session) {
   const real *codewords = session_astra(session) ? session->emulation.codewords : NULL;
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->task->save != NULL) TRY(session->task->save(session, out));
+  if (codewords != NULL) TRY(code_counts_export(session, out));
   if (codewords != NULL) TRY(selftest_writer_run(session, out));
   return state_save(session, out);
 }

@@ -105,6 +105,11 @@ static Status fingerprint_books(const Weights *weights, uint64_t *number) {
     add_number(&digest, (uint64_t)book->groups);
     add_sampled(&digest, book->codewords, (size_t)(book->entries * book->width) * sizeof *book->codewords);
   }
+  if (weights->frequencies) {
+    const AstraConfig *astra = &weights->config->astra;
+    size_t numbers = (size_t)weights->book_count * (size_t)astra->groups * (size_t)astra->codebook_size;
+    for (size_t i = 0; i < numbers; i++) add_number(&digest, weights->frequencies[i]);
+  }
   return end(&digest, number);
 }
 

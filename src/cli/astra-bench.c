@@ -1,7 +1,8 @@
 /* astra-bench: measurements of our own. `step`: how long a training step (or a forward pass) takes, plain and with ASTRA in turns, and how
- * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. */
+ * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. `latency` is bench_latency.c's. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "cli/bench_latency.h"
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
@@ -121,6 +122,7 @@ static Status run_step(int argc, char **argv) {
 }
 
 static const CliCommand COMMANDS[] = {{"step", "time a training step or a forward pass, plain and with ASTRA", run_step},
+                                      {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
                                       {NULL, NULL, NULL}};
 
 static void help(FILE *stream) {

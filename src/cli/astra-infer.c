@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/infer_keygen.h"
+#include "cli/infer_plan.h"
 #include "cli/infer_run.h"
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
@@ -139,6 +140,7 @@ static const CliCommand commands[] = {
     {"selftest", "compare the processes with what training emulated", run_selftest},
     {"links", "list the options of how codes travel between nodes: datagrams, loss, slow links", show_links},
     {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
+    {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
     {"keygen", "make the key that devices of a cluster share", infer_keygen_run},
     {0}};
 

@@ -131,7 +131,11 @@ static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layo
   Network *net = (Network *)self;
   ExchangeRows rows;
   TRY(in_parts(net));
-  TRY(finish_part(net, tape, layout, block, site, 0, &rows));
+  const KeyTables *keys = net->setup.keys;
+  net->setup.keys = NULL; /* whole blocks take rows alone */
+  Status status = finish_part(net, tape, layout, block, site, 0, &rows);
+  net->setup.keys = keys;
+  TRY(status);
   *remote = rows.x;
   *lost = rows.lost;
   return STATUS_OK;

@@ -13,6 +13,7 @@
 #include "infer/wire.h"
 #include "infer/wire/courier.h"
 #include "nn/exchange.h"
+#include "nn/key_tables.h"
 #include "vq/codebook.h"
 
 typedef struct NetworkSetup {
@@ -28,6 +29,7 @@ typedef struct NetworkSetup {
   int64_t tokens_most;     /* of the longest sequence; 0: every request has the layout's tokens */
   Courier *courier;        /* outlives the network's use, not the network; NULL: only encode and decode are called */
   size_t packet_most;      /* without a courier: payload of a packet */
+  const KeyTables *keys;   /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
   const LinkOptions *lose; /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } NetworkSetup;
 
@@ -99,8 +101,8 @@ size_t network_bytes(const Network *network); /* of memory, the courier's includ
 Status network_encode_part(Network *network, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h,
                            const CourierPacket **packets, int *count);
 
-/* What came of it from each node that sends [nodes] -> x and marks on the tape (exchange.h). BAD_VALUE names the node whose bytes are no
- * codes. */
+/* What came of it from each node that sends [nodes] -> x, or k and v where there are tables, and marks on the tape (exchange.h). BAD_VALUE
+ * names the node whose bytes are no codes. */
 Status network_decode_part(Network *network, Tape *tape, const TokenLayout *layout, int block, int site, int part,
                            const CourierArrival *arrivals, ExchangeRows *rows);
 

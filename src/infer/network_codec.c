@@ -157,15 +157,30 @@ static void lose_tokens(Network *net, const PeerRows *peer) {
   }
 }
 
-static Status take_codes(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site, int64_t place, real *out) {
+/* Codes of one peer -> its rows, or their keys and values. */
+static void look_up(const Network *net, const PeerRows *peer, int block, int site, ExchangeRows *rows) {
+  const Codebook *book = book_at(net, block, site);
+  for (int64_t b = 0; b < net->request.batch; b++) {
+    const int32_t *codes = net->codes + b * peer->rows * book->groups;
+    int64_t row = b * peer->remote + peer->offset;
+    if (rows->x) {
+      codebook_lookup(book, codes, peer->rows, rows->x->value + row * book->width);
+      continue;
+    }
+    int64_t width = tensor_width(rows->k);
+    key_tables_sum(net->setup.keys, block, codes, peer->rows, rows->k->value + row * width, width, rows->v->value + row * width, width);
+  }
+}
+
+static Status take_codes(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site, int64_t place,
+                         ExchangeRows *rows) {
   const Codebook *book = book_at(net, block, site);
   if (arrival->count)
     TRY(unpack(net, peer, arrival, block));
   else
     mask_all(net, peer);
   lose_tokens(net, peer);
-  for (int64_t b = 0; b < net->request.batch; b++)
-    codebook_lookup(book, net->codes + b * peer->rows * book->groups, peer->rows, out + (b * peer->remote + peer->offset) * book->width);
+  look_up(net, peer, block, site, rows);
   if (!net->heard) return STATUS_OK;
   pack_codes(net->codes, peer->rows, book->groups, book->entries, net->aligned);
   net->heard(net->heard_context, block, site, place, peer->rows, net->aligned);
@@ -177,17 +192,29 @@ static int64_t remote_begin(const TokenLayout *layout, int node) {
   return layout->device_shared[node] - (node > layout->self ? layout->shared_rows : 0);
 }
 
-static Status make_rows(const Network *net, Tape *tape, int part, int64_t width, ExchangeRows *rows, ExchangeRun **runs, uint8_t **lost) {
+/* Rows [B, R, W], or keys and values where the block has tables of them. */
+static bool make_tensors(const Network *net, Tape *tape, int block, int site, int64_t remote, ExchangeRows *rows) {
+  const KeyTables *keys = net->setup.keys;
+  bool ready = keys && key_tables_has(keys, block);
+  const int64_t shape[3] = {net->request.batch, remote, ready ? key_tables_width(keys) : book_at(net, block, site)->width};
+  if (!ready) return (rows->x = tape_tensor(tape, 3, shape)) != NULL;
+  rows->k = tape_tensor(tape, 3, shape);
+  rows->v = tape_tensor(tape, 3, shape);
+  return rows->k && rows->v;
+}
+
+static Status make_rows(const Network *net, Tape *tape, int block, int site, int part, int64_t *remote, ExchangeRows *rows,
+                        ExchangeRun **runs, uint8_t **lost) {
   const PacketRules *rules = rules_of(net);
   uint64_t senders = network_part_senders(net, part);
-  int64_t shape[3] = {net->request.batch, 0, width};
   *rows = (ExchangeRows){.runs = __builtin_popcountll(senders)};
-  for (int d = 0; d < net->setup.nodes; d++) shape[1] += senders >> d & 1 ? rules->part_rows[d * rules->parts + part] : 0;
-  rows->x = tape_tensor(tape, 3, shape);
+  *remote = 0;
+  for (int d = 0; d < net->setup.nodes; d++) *remote += senders >> d & 1 ? rules->part_rows[d * rules->parts + part] : 0;
+  size_t marks = (size_t)(net->request.batch * *remote);
   *runs = tape_alloc(tape, (size_t)(rows->runs + 1) * sizeof **runs);
-  *lost = tape_alloc(tape, (size_t)(shape[0] * shape[1]) + 1);
-  if (!rows->x || !*runs || !*lost) return tape_status(tape);
-  memset(*lost, 0, (size_t)(shape[0] * shape[1]));
+  *lost = tape_alloc(tape, marks + 1);
+  if (!make_tensors(net, tape, block, site, *remote, rows) || !*runs || !*lost) return tape_status(tape);
+  memset(*lost, 0, marks);
   rows->run = *runs;
   return STATUS_OK;
 }
@@ -197,15 +224,14 @@ Status network_decode_part(Network *net, Tape *tape, const TokenLayout *layout, 
   uint64_t senders = network_part_senders(net, part), masked = net->statistics.masked;
   ExchangeRun *run;
   PeerRows peer = {0};
-  TRY(make_rows(net, tape, part, book_at(net, block, site)->width, rows, &run, &peer.lost));
-  peer.remote = rows->x->shape[1];
+  TRY(make_rows(net, tape, block, site, part, &peer.remote, rows, &run, &peer.lost));
   for (int d = 0; d < net->setup.nodes; d++) {
     int64_t first;
     if (!(senders >> d & 1)) continue;
     layout_part_shared(layout, d, net->parts, part, &first, &peer.rows);
     peer.node = d;
     *run++ = (ExchangeRun){.place = remote_begin(layout, d) + first, .count = peer.rows};
-    TRY(take_codes(net, &peer, &arrivals[d], block, site, remote_begin(layout, d) + first, rows->x->value));
+    TRY(take_codes(net, &peer, &arrivals[d], block, site, remote_begin(layout, d) + first, rows));
     peer.offset += peer.rows;
   }
   if (net->statistics.masked > masked) rows->lost = peer.lost;

@@ -53,14 +53,52 @@ void report_pictures(FILE *out, const Weights *weights, const PictureResult *res
   }
 }
 
-void report_nodes(FILE *out, const Leader *leader) {
-  fprintf(out, "%4s %7s %12s %12s %10s %10s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "bytes sent",
-          "bytes received");
+double report_hidden(const NodeStatistics *node) {
+  if (node->span <= 0) return NAN;
+  double hidden = 1 - node->wait / node->span;
+  return hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
+}
+
+double report_fpar(const Leader *leader) {
+  int64_t sum = 0, squares = 0;
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    sum += leader_tokens(leader)[d];
+    squares += leader_tokens(leader)[d] * leader_tokens(leader)[d];
+  }
+  return sum > 0 ? (double)squares / ((double)sum * (double)sum) : 0;
+}
+
+static bool anything_missing(const Leader *leader) {
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
-    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %14llu %14llu\n", d, (long long)leader_tokens(leader)[d], 1e3 * s->compute,
-            1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, (unsigned long long)s->bytes_sent, (unsigned long long)s->bytes_received);
+    if (s->lost + s->late + s->masked + s->resent + s->recovered > 0) return true;
   }
+  return false;
+}
+
+/* What became of packets that did not come; a run that lost none has no such table. */
+static void report_losses(FILE *out, const Leader *leader) {
+  fprintf(out, "%4s %12s %12s %14s %12s %12s\n", "node", "lost", "late", "tokens masked", "sent again", "repaired");
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    const NodeStatistics *s = &leader_totals(leader)[d];
+    fprintf(out, "%4d %12llu %12llu %14llu %12llu %12llu\n", d, (unsigned long long)s->lost, (unsigned long long)s->late,
+            (unsigned long long)s->masked, (unsigned long long)s->resent, (unsigned long long)s->recovered);
+  }
+}
+
+void report_nodes(FILE *out, const Leader *leader) {
+  fprintf(out, "%4s %7s %12s %12s %10s %10s %8s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "hidden",
+          "bytes sent", "bytes received");
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    const NodeStatistics *s = &leader_totals(leader)[d];
+    char hidden[16] = "-";
+    if (isfinite(report_hidden(s))) snprintf(hidden, sizeof hidden, "%.0f%%", 100 * report_hidden(s));
+    fprintf(out, "%4d %7lld %12.1f %12.1f %10.1f %10.1f %8s %14llu %14llu\n", d, (long long)leader_tokens(leader)[d], 1e3 * s->compute,
+            1e3 * s->quantise, 1e3 * s->send, 1e3 * s->wait, hidden, (unsigned long long)s->bytes_sent,
+            (unsigned long long)s->bytes_received);
+  }
+  if (anything_missing(leader)) report_losses(out, leader);
+  if (leader_nodes(leader) > 1) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
 }
 
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
@@ -178,26 +216,29 @@ json_t *report_pictures_json(const Weights *weights, const PictureResult *result
   return list;
 }
 
+static json_t *node_json(const Leader *leader, int d) {
+  const NodeStatistics *s = &leader_totals(leader)[d];
+  json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_tokens(leader)[d],
+                           "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
+                           1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", number(report_hidden(s)));
+#define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
+  WIRE_COUNTS(REPORT_COUNT)
+#undef REPORT_COUNT
+  return node;
+}
+
 json_t *report_nodes_json(const Leader *leader) {
   json_t *list = json_array();
-  for (int d = 0; d < leader_nodes(leader); d++) {
-    const NodeStatistics *s = &leader_totals(leader)[d];
-    json_array_append_new(list, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "node", d,
-                                          "tokens", (json_int_t)leader_tokens(leader)[d], "compute_ms", 1e3 * s->compute, "quantise_ms",
-                                          1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms", 1e3 * s->wait, "bytes_sent",
-                                          (json_int_t)s->bytes_sent, "bytes_received", (json_int_t)s->bytes_received, "messages_sent",
-                                          (json_int_t)s->messages_sent, "messages_received", (json_int_t)s->messages_received, "lost",
-                                          (json_int_t)s->lost, "late", (json_int_t)s->late, "masked", (json_int_t)s->masked, "resent",
-                                          (json_int_t)s->resent, "recovered", (json_int_t)s->recovered));
-  }
+  for (int d = 0; d < leader_nodes(leader); d++) json_array_append_new(list, node_json(leader, d));
   return list;
 }
 
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
-  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:o}", "samples", (json_int_t)e->samples, "top1",
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
                    rate(e), "bytes_per_picture", bytes_a_picture(leader, e->samples), "bytes_per_token_block_receiver",
-                   report_token_bytes(leader, e->samples), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+                   report_token_bytes(leader, e->samples), "skipped", (json_int_t)e->skipped, "fpar", report_fpar(leader), "nodes",
+                   report_nodes_json(leader));
 }
 
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {

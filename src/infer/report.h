@@ -28,4 +28,10 @@ json_t *report_generation_json(const Leader *leader, const char *prompt, size_t 
  * length, headers taken off; 0 with one node. */
 double report_token_bytes(const Leader *leader, int64_t samples);
 
+/* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */
+double report_hidden(const NodeStatistics *node);
+
+/* Full-precision attention rate of the tokens' shares, sum n^2 / T^2. */
+double report_fpar(const Leader *leader);
+
 #endif

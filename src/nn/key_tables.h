@@ -24,6 +24,7 @@ void key_tables_free(KeyTables *tables); /* accepts NULL */
 
 bool key_tables_has(const KeyTables *tables, int block);
 size_t key_tables_bytes(const KeyTables *tables);
+int64_t key_tables_width(const KeyTables *tables); /* kv width */
 
 /* codes [rows, G], each below K -> k, v [rows, kv width], rows ldk and ldv numbers apart. Of a block that has a table. Over the pool. */
 void key_tables_sum(const KeyTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv);

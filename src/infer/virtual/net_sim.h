@@ -1,5 +1,10 @@
 /* The latency of a request over a network that is only computed: discrete events over the devices' timelines and the links between them
- * (link_model.h). Deterministic. */
+ * (link_model.h). Deterministic.
+ *
+ * Groups leave packet by packet, each packet to all receivers in turn, while the device computes on. A device that waits for a group of
+ * which packets are missing asks and is told as the courier does it (reliability.h): a first question after max(1 ms, 2 jitter), then one
+ * every max(2 round trips, 2 ms); what was sent and has not come by as much again after the answer is lost. Questions and answers take the
+ * link's latency, not its rate. */
 #ifndef INFER_NET_SIM_H
 #define INFER_NET_SIM_H
 #include "infer/virtual/timeline.h"
@@ -9,15 +14,18 @@
 
 typedef struct SimOptions {
   const Reliability *reliability; /* NULL: a stream */
-  double scale;                   /* of every EVENT_COMPUTE */
+  double scale;                   /* of every EVENT_COMPUTE; 0: 1 */
+  double start;                   /* when the request begins, in the trace's time */
   bool multicast;                 /* one transmission reaches all, on a switch's way in and in the air */
 } SimOptions;
 
 typedef struct SimDevice {
-  double end;           /* when its last event is over */
-  double compute, wait; /* seconds, scaled; waiting that computation did not hide */
-  double span;          /* from each block's first send to its last arrival, summed */
-  uint64_t bytes_sent, packets_lost;
+  double end;                          /* when its last event is over; times are since `start` */
+  double compute, wait;                /* seconds, scaled; waiting that computation did not hide */
+  double span;                         /* from each block's first send to its last arrival, summed */
+  uint64_t bytes_sent;                 /* of packets with their headers, lower layers left out */
+  uint64_t packets_lost, packets_late; /* that it did without: never came; not there at the deadline */
+  uint64_t packets_resent, packets_recovered;
 } SimDevice;
 
 typedef struct SimResult {
@@ -25,7 +33,11 @@ typedef struct SimResult {
   SimDevice device[WIRE_NODES];
 } SimResult;
 
-/* devices [count]. BAD_VALUE: an event waits for a group that nobody sends, or the devices wait for each other for ever; names both. */
+/* The share of the time in which packets were under way that the device spent computing: 1 - wait / span, 1 where nothing was sent. */
+double net_sim_hidden(const SimDevice *device);
+
+/* devices [count]. BAD_VALUE: an event waits for a group that nobody sends, or the devices wait for each other for ever (names both); a
+ * timeline or link that makes no sense; loss under a stream, which hides it. TIMEOUT: reliability's is over, again both are named. */
 Status net_sim_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result);
 
 #endif

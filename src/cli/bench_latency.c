@@ -1,0 +1,207 @@
+/* The command latency. Each device's computation is measured alone on one core, one after the other, and the exchange is computed: so any
+ * number of devices is measured honestly on a machine of few cores. */
+#include "cli/bench_latency.h"
+#include "autograd/kernels/kernels.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "cli/bench_latency_output.h"
+#include "cli/cli.h"
+#include "cli/link_values.h"
+#include "cli/network_options.h"
+#include "infer/wire/packet.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const char USAGE[] = "astra-bench latency [--figure NAME] [--quick] [OPTION...]";
+static const char ABOUT[] = "The paper's latency figures from this runner: computation measured device by device, the network computed.";
+
+enum { LATENCY_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, PAPER_WIDTH = 768, PAPER_BLOCKS = 12, PAPER_TOKENS = 1024, PAPER_ENTRIES = 1024 };
+
+typedef struct LatencyCommand {
+  const char *calibrate, *table_memory, *out;
+  int figure; /* LATENCY_FIGURE_COUNT: all */
+  int64_t repeats, parts, width, blocks, heads, entries, tokens, nodes, retained;
+  bool quick, measure_all, json;
+  NetworkOptions network;
+} LatencyCommand;
+
+static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MOST]) {
+#define FIGURE_CHOICE(name) #name "|"
+  *c = (LatencyCommand){.calibrate = "99.9ms",
+                        .table_memory = "512M",
+                        .figure = LATENCY_FIGURE_COUNT,
+                        .repeats = 3,
+                        .width = PAPER_WIDTH,
+                        .blocks = PAPER_BLOCKS,
+                        .heads = 12,
+                        .entries = PAPER_ENTRIES,
+                        .tokens = PAPER_TOKENS,
+                        .nodes = 4,
+                        .retained = 1};
+  const Option own[] = {
+      {OPTION_GROUP, .help = "What to draw"},
+      {OPTION_CHOICE, "figure", 0, &c->figure, .choices = LATENCY_FIGURES(FIGURE_CHOICE) "all", .help = "which of the figures"},
+      {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "what one device takes in the calibrated form: the paper's GPU"},
+      {OPTION_FLAG, "quick", 0, &c->quick, .help = "fewer devices, tokens and parts, each measured once"},
+      {OPTION_GROUP, .help = "Model"},
+      {OPTION_INT, "width", 0, &c->width, "N", .least = 32, .most = 8192, .help = "of a token; the MLP is four times as wide"},
+      {OPTION_INT, "blocks", 0, &c->blocks, "N", .least = 1, .most = 128, .help = "of the encoder"},
+      {OPTION_INT, "heads", 0, &c->heads, "N", .least = 1, .most = 128, .help = "of attention"},
+      {OPTION_INT, "codebook-size", 0, &c->entries, "K", .least = 2, .most = 65536, .help = "codewords of a group"},
+      {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 64, .most = 65536, .help = "of the input, where they do not vary"},
+      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .least = 2, .most = 16, .help = "devices, where they do not vary"},
+      {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 128, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
+      {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
+      {OPTION_GROUP, .help = "Measuring"},
+      {OPTION_INT, "repeats", 0, &c->repeats, "N", .least = 1, .most = 32, .help = "runs of a device, of which medians are taken"},
+      {OPTION_FLAG, "measure-all", 0, &c->measure_all, .help = "also devices that are alike, each by itself"},
+  };
+  const Option output[] = {{OPTION_GROUP, .help = "Output"},
+                           {OPTION_TEXT, "out", 'o', &c->out, "DIR", .help = "write a CSV and a PNG of each figure there"},
+                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object on the last line instead of tables"},
+                           {.kind = OPTION_GROUP}};
+#undef FIGURE_CHOICE
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) *options++ = own[i];
+  options += network_options_rows(&c->network, options);
+  for (size_t i = 0; i < sizeof output / sizeof *output; i++) *options++ = output[i];
+}
+
+static Status parse(LatencyCommand *command, int argc, char **argv) {
+  Option options[LATENCY_OPTIONS_MOST];
+  const char **positional = calloc((size_t)argc, sizeof *positional);
+  int count = 0;
+  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
+  latency_options(command, options);
+  Status status = options_parse(options, argc, argv, positional, &count);
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
+  free(positional);
+  if (status == STATUS_OK && command->width % command->heads)
+    status =
+        status_set(STATUS_BAD_USAGE, "--heads %lld does not divide --width %lld", (long long)command->heads, (long long)command->width);
+  if (status == STATUS_OK && command->width % 32)
+    status = status_set(STATUS_BAD_USAGE, "--width %lld: 1, 16 and 32 groups must divide it", (long long)command->width);
+  return status;
+}
+
+/* ---- the run */
+
+static void show_progress(const LatencyCase *wanted) {
+  log_info("measuring %s, %d groups, %d devices, %lld tokens, %d parts", strategy_facts(wanted->strategy)->name, wanted->groups,
+           wanted->devices, (long long)wanted->tokens, wanted->parts);
+}
+
+static json_t *row_json(LatencyFigure figure, const LatencyRow *row) {
+  return json_pack("{s:s, s:b, s:s, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "figure", bench_latency_figures_name(figure),
+                   "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name, "groups", row->of.groups, "nodes",
+                   row->of.devices, "tokens", (json_int_t)row->of.tokens, "parts", row->of.parts, "mbit", row->mbit, "latency_ms",
+                   1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "value",
+                   row->value, "paper", row->paper);
+}
+
+static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan, LatencyFigure figure, json_t *list) {
+  LatencyRows rows = {0};
+  Status status = bench_latency_figures_run(plan, figure, &rows);
+  if (status == STATUS_OK && command->out) status = bench_latency_output_save(plan, figure, &rows, command->out);
+  if (status == STATUS_OK && !command->json) bench_latency_output_print(plan, figure, &rows);
+  for (int i = 0; status == STATUS_OK && figure != LATENCY_FIGURE_trace && i < rows.count; i++)
+    json_array_append_new(list, row_json(figure, &rows.list[i]));
+  bench_latency_figures_release(&rows);
+  return status;
+}
+
+static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) {
+  const MeasureQuality *q = &plan->bench->quality;
+  json_t *object = json_pack("{s:f, s:s, s:i, s:f, s:f, s:f, s:O}", "scale", plan->calibrated, "link_model",
+                             network_options_topology(plan->bench->links.topology), "devices_measured", plan->bench->measured,
+                             "least_share_of_a_core", q->least_share, "spread", q->spread, "seconds", seconds, "rows", rows);
+  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(object);
+  if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
+  puts(text);
+  free(text);
+  return STATUS_OK;
+}
+
+/* What the numbers rest on. */
+static void print_quality(const LatencyPlan *plan, double single, double seconds) {
+  const LatencyBench *bench = plan->bench;
+  printf("\none device: %.1f ms for %lld tokens; %d devices measured one after another%s, in %.0f s\n", 1e3 * single,
+         (long long)plan->tokens, bench->measured, bench->measure_all ? "" : ", those that are alike once", seconds);
+  printf("processor time: a run had %.0f%% of a core at least, runs of a device differed by %.1f%% at most%s\n",
+         100 * bench->quality.least_share, 100 * bench->quality.spread,
+         bench->quality.least_share < 0.97 ? "; others were on this core, and took its caches" : "");
+  printf("left out: the input's way to the devices, embedding and head\n");
+}
+
+static Status run_figures(const LatencyCommand *command, LatencyPlan *plan) {
+  double begun = clock_now(), single;
+  json_t *rows = json_array();
+  Status status = rows ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
+  for (int figure = 0; figure < LATENCY_FIGURE_COUNT && status == STATUS_OK; figure++)
+    if (command->figure == LATENCY_FIGURE_COUNT || command->figure == figure)
+      status = run_figure(command, plan, (LatencyFigure)figure, rows);
+  if (status == STATUS_OK) status = bench_latency_cases_single(plan->bench, plan->tokens, &single);
+  if (status == STATUS_OK && command->json) status = print_json(plan, rows, clock_now() - begun);
+  if (status == STATUS_OK && !command->json) print_quality(plan, single, clock_now() - begun);
+  json_decref(rows);
+  return status;
+}
+
+static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, double target) {
+  return c->width == PAPER_WIDTH && c->blocks == PAPER_BLOCKS && c->entries == PAPER_ENTRIES && bench->links.topology == LINK_MESH &&
+         fabs(target - 0.0999) < 1e-6;
+}
+
+static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
+  *bench = (LatencyBench){.repeats = command->quick ? 1 : (int)command->repeats,
+                          .least_packets = (int)command->network.datagrams,
+                          .measure_all = command->measure_all,
+                          .reliability = reliability,
+                          .multicast = command->network.multicast,
+                          .retained = (int)(command->retained < command->blocks ? command->retained : command->blocks),
+                          .quality = {.least_share = 1},
+                          .progress = show_progress};
+  TRY(network_options_read(&command->network, &bench->links, reliability));
+  TRY(link_values_size("table-memory", command->table_memory, &bench->table_bytes));
+  const LatencySize size = {.width = command->width, .blocks = command->blocks, .heads = command->heads, .entries = command->entries};
+  return bench_latency_model_open(&bench->model, &size);
+}
+
+static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
+  Reliability reliability;
+  double target, single;
+  TRY(link_values_time("calibrate", command->calibrate, &target));
+  if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate %s: the time must be above 0", command->calibrate);
+  if (command->out) TRY(files_make_dirs(command->out));
+  TRY(open_bench(command, bench, &reliability));
+  TRY(bench_latency_cases_single(bench, command->tokens, &single));
+  LatencyPlan plan = {.bench = bench,
+                      .calibrated = target / single,
+                      .mbit = bench->links.bits_per_second / 1e6,
+                      .tokens = command->tokens,
+                      .devices = (int)command->nodes,
+                      .parts = (int)command->parts,
+                      .quick = command->quick,
+                      .paper = is_the_papers(command, bench, target),
+                      .seed = bench->links.seed};
+  return run_figures(command, &plan);
+}
+
+Status bench_latency_run(int argc, char **argv) {
+  LatencyCommand command;
+  Option options[LATENCY_OPTIONS_MOST];
+  LatencyBench bench = {.repeats = 0};
+  latency_options(&command, options);
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, USAGE, ABOUT, stdout);
+    return STATUS_OK;
+  }
+  TRY(parse(&command, argc, argv));
+  TRY(kernels_check());
+  Status status = run_latency(&command, &bench);
+  bench_latency_cases_release(&bench);
+  return status;
+}

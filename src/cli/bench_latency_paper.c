@@ -1,0 +1,44 @@
+/* Tables of the paper: its figures of speedup where the text names a value, its table of milliseconds at 200 Mbit/s, and that of speedups
+ * over baselines. */
+#include "cli/bench_latency_paper.h"
+#include <stddef.h>
+
+typedef struct Printed {
+  Strategy strategy;
+  int groups, devices;
+  int64_t tokens;
+  double mbit, speedup;
+} Printed;
+
+static const Printed printed[] = {
+    {STRATEGY_ASTRA, 1, 4, 1024, 10, 2.65},          {STRATEGY_ASTRA, 16, 4, 1024, 10, 1.26},
+    {STRATEGY_BP_SP, 0, 4, 1024, 10, 0.17},          {STRATEGY_ASTRA, 1, 4, 1024, 20, 2.74},
+    {STRATEGY_ASTRA, 32, 4, 1024, 20, 1.27},         {STRATEGY_ASTRA, 1, 4, 1024, 200, 99.9 / 36.7},
+    {STRATEGY_ASTRA, 16, 4, 1024, 200, 99.9 / 41.0}, {STRATEGY_ASTRA, 32, 4, 1024, 200, 99.9 / 44.5},
+    {STRATEGY_ASTRA, 1, 2, 1024, 20, 1.72},          {STRATEGY_ASTRA, 1, 8, 1024, 20, 3.69},
+    {STRATEGY_ASTRA, 1, 4, 512, 20, 1.98},           {STRATEGY_BP_AG, 0, 4, 512, 20, 0.25},
+};
+
+double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit) {
+  for (size_t i = 0; i < sizeof printed / sizeof *printed; i++) {
+    const Printed *p = &printed[i];
+    if (p->strategy == strategy && p->groups == groups && p->devices == devices && p->tokens == tokens && p->mbit == mbit)
+      return p->speedup;
+  }
+  return 0;
+}
+
+enum { RATES = 6 };
+static const double rates[RATES] = {10, 20, 50, 100, 200, 500};
+static const double over[STRATEGY_COUNT][RATES] = {
+    [STRATEGY_TP] = {342.74, 177.89, 73.14, 37.19, 19.02, 8.05},
+    [STRATEGY_SP] = {171.82, 89.41, 37.05, 19.08, 9.99, 4.51},
+    [STRATEGY_BP_AG] = {15.25, 8.41, 4.07, 2.58, 1.83, 1.37},
+    [STRATEGY_BP_SP] = {29.37, 15.66, 6.95, 3.96, 2.45, 1.53},
+};
+
+double bench_latency_paper_over(Strategy strategy, double mbit) {
+  for (int i = 0; i < RATES; i++)
+    if (rates[i] == mbit) return over[strategy][i];
+  return 0;
+}

@@ -1,0 +1,206 @@
+/* The command plan: measures this device on the model's shapes, or takes its speed as that of all, and predicts every way of dividing the
+ * model over the devices and links that the options describe. No other device takes part. */
+#include "cli/infer_plan.h"
+#include "base/files.h"
+#include "base/threads.h"
+#include "cli/cli.h"
+#include "cli/link_values.h"
+#include "cli/network_options.h"
+#include "cli/plan_report.h"
+#include "data/data_paths.h"
+#include "infer/plan/probe.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
+static const char ABOUT[] = "Predicts the latency of every way of dividing a model over devices, and says which one is fastest.";
+
+enum { PLAN_OPTIONS_MOST = 24 + NETWORK_OPTIONS_COUNT, CLASSES = 1000 };
+
+typedef struct PlanCommand {
+  const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
+  int64_t tokens, threads, retained;
+  bool even, json;
+  NetworkOptions network;
+} PlanCommand;
+
+static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
+  *c = (PlanCommand){.strategies = "all", .table_memory = "512M", .threads = 1, .retained = 1};
+  const Option own[] = {
+      {OPTION_GROUP, .help = "What to plan"},
+      {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one"},
+      {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "a preset instead: vit-base, gpt2..."},
+      {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 0, .most = 1 << 20, .help = "of the input; 0: what the model takes"},
+      {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
+      {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
+      {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
+      {OPTION_GROUP, .help = "Devices"},
+      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all that --speeds names"},
+      {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "of each device, this one being 1: 1,1,0.5"},
+      {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
+      {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
+      {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
+  };
+  const Option output[] = {{OPTION_GROUP, .help = "Output"},
+                           {OPTION_TEXT, "chart", 0, &c->chart, "FILE", .help = "PNG with latency against devices"},
+                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object on the last line instead of the table"},
+                           {.kind = OPTION_GROUP}};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) *options++ = own[i];
+  options += network_options_rows(&c->network, options);
+  for (size_t i = 0; i < sizeof output / sizeof *output; i++) *options++ = output[i];
+}
+
+static Status parse(PlanCommand *command, int argc, char **argv) {
+  Option options[PLAN_OPTIONS_MOST];
+  const char **positional = calloc((size_t)argc, sizeof *positional);
+  int count = 0;
+  if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
+  plan_options(command, options);
+  Status status = options_parse(options, argc, argv, positional, &count);
+  if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
+  free(positional);
+  if (status == STATUS_OK && !command->checkpoint == !command->model)
+    status = status_set(STATUS_BAD_USAGE, "give --checkpoint DIR or --model NAME (%s)", config_preset_names());
+  return status;
+}
+
+/* ---- the model */
+
+static Status load_config(const PlanCommand *command, ModelConfig *config) {
+  if (command->model) return config_preset(config, command->model, CLASSES);
+  if (files_is_dir(command->checkpoint)) return config_load(config, command->checkpoint);
+  char *directory = NULL;
+  if (strchr(command->checkpoint, '/'))
+    return status_set(STATUS_NOT_FOUND, "--checkpoint %s: there is no such directory", command->checkpoint);
+  TRY(data_paths_find("checkpoints", command->checkpoint, NULL, &directory));
+  Status status = config_load(config, directory);
+  free(directory);
+  return status;
+}
+
+/* ---- from options to the planner's setup */
+
+static Status read_strategies(const char *text, uint32_t *bits) {
+  char name[16];
+  *bits = strcmp(text, "all") == 0 ? (1u << STRATEGY_COUNT) - 1 : 0;
+  for (const char *at = text; *bits == 0 || *at == ','; at += strcspn(at, ",")) {
+    Strategy strategy;
+    at += *at == ',';
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+    if (strategy_find(&strategy, name) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--strategies");
+    *bits |= 1u << strategy;
+  }
+  return STATUS_OK;
+}
+
+static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
+  static const int usual[] = {1, 16, 32};
+  if (command->groups)
+    return link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MOST, &setup->group_count);
+  if (setup->config->astra.groups > 0) setup->groups[setup->group_count++] = setup->config->astra.groups;
+  for (size_t i = 0; setup->config->astra.groups == 0 && i < sizeof usual / sizeof *usual; i++)
+    if (config_site_width(setup->config) % usual[i] == 0) setup->groups[setup->group_count++] = usual[i];
+  return STATUS_OK;
+}
+
+static int faster_first(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x < y) - (x > y);
+}
+
+static Status read_devices(const PlanCommand *command, const DeviceProfile *own, DeviceProfile profiles[WIRE_NODES], PlannerSetup *setup) {
+  int nodes[WIRE_NODES], count = 0;
+  double speeds[WIRE_NODES];
+  if (command->speeds) TRY(link_values_numbers("speeds", command->speeds, speeds, WIRE_NODES, &setup->devices));
+  qsort(speeds, (size_t)setup->devices, sizeof *speeds, faster_first);
+  int most = setup->devices > 0 ? setup->devices : WIRE_NODES;
+  TRY(link_values_list("nodes", command->nodes ? command->nodes : "2,4,8", 1, WIRE_NODES, nodes, WIRE_NODES, &count));
+  for (int i = 0; i < count && (command->nodes || !command->speeds); i++) {
+    if (nodes[i] > most) return status_set(STATUS_BAD_USAGE, "--nodes %d: --speeds names %d devices", nodes[i], most);
+    setup->counts_tried |= 1ull << (nodes[i] - 1);
+    if (!command->speeds && nodes[i] > setup->devices) setup->devices = nodes[i];
+  }
+  if (command->speeds && !command->nodes) setup->counts_tried = ~0ull;
+  for (int d = 0; d < setup->devices; d++) profiles[d] = device_profile_scaled(own, command->speeds ? speeds[d] : 1);
+  return STATUS_OK;
+}
+
+/* The scale with which the fastest device alone takes as long as was asked for. */
+static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double *target) {
+  PlannerSetup alone = *setup;
+  Plan plan;
+  *target = 0;
+  setup->scale = 1;
+  if (!command->calibrate) return STATUS_OK;
+  TRY(link_values_time("calibrate", command->calibrate, target));
+  if (*target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate %s: the time must be above 0", command->calibrate);
+  alone.devices = 1;
+  TRY(planner_run(&alone, &plan));
+  setup->scale = *target / plan.single;
+  planner_release(&plan);
+  return STATUS_OK;
+}
+
+/* ---- the run */
+
+static Status report_plan(const PlanCommand *command, const PlanReport *report) {
+  if (command->chart) TRY(plan_report_chart(report, command->chart));
+  if (command->json) return plan_report_json(report);
+  plan_report_text(report);
+  return STATUS_OK;
+}
+
+static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
+  DeviceProfile own, profiles[WIRE_NODES];
+  LinkOptions links;
+  Reliability reliability;
+  PlannerSetup setup = {.config = config,
+                        .tokens = command->tokens > 0 ? command->tokens : config_tokens(config),
+                        .profiles = profiles,
+                        .links = &links,
+                        .reliability = &reliability,
+                        .least_packets = (int)command->network.datagrams,
+                        .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
+                        .even = command->even,
+                        .multicast = command->network.multicast};
+  Plan plan;
+  double target;
+  TRY(network_options_read(&command->network, &links, &reliability));
+  TRY(read_strategies(command->strategies, &setup.strategies));
+  TRY(read_groups(command, &setup));
+  TRY(link_values_size("table-memory", command->table_memory, &setup.table_bytes));
+  TRY(read_devices(command, &(DeviceProfile){.fixed = 0}, profiles, &setup)); /* the options first: measuring takes a while */
+  TRY(probe_compute(config, setup.tokens, &own));
+  setup.devices = 0;
+  TRY(read_devices(command, &own, profiles, &setup));
+  TRY(calibrate(command, &setup, &target));
+  TRY(planner_run(&setup, &plan));
+  const PlanReport report = {.model = command->model ? command->model : command->checkpoint,
+                             .setup = &setup,
+                             .profile = &own,
+                             .plan = &plan,
+                             .calibrated = target};
+  Status status = report_plan(command, &report);
+  planner_release(&plan);
+  return status;
+}
+
+Status infer_plan_run(int argc, char **argv) {
+  PlanCommand command;
+  Option options[PLAN_OPTIONS_MOST];
+  ModelConfig config;
+  plan_options(&command, options);
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, USAGE, ABOUT, stdout);
+    return STATUS_OK;
+  }
+  TRY(parse(&command, argc, argv));
+  TRY(load_config(&command, &config));
+  Status status = threads_start((int)command.threads);
+  if (status == STATUS_OK) status = run_plan(&command, &config);
+  threads_stop();
+  config_release(&config);
+  return status;
+}

@@ -1,0 +1,148 @@
+/* The table of a plan. Latencies are of one sample: the input's way to the devices, embedding and head are left out. */
+#include "cli/plan_report.h"
+#include "cli/network_options.h"
+#include "train/plot.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *notes_of(const PlanRow *row) {
+  if (row->other_groups) return "needs training";
+  if (!strategy_facts(row->strategy)->right_answers) return "latency only: the answers would need training";
+  return "";
+}
+
+/* "256,256,256,256", or "4 x 256". */
+static const char *split_of(const PlanRow *row, char *text, size_t room) {
+  bool alike = true;
+  size_t used = 0;
+  for (int d = 1; d < row->devices; d++) alike = alike && row->counts[d] == row->counts[0];
+  if (!strategy_facts(row->strategy)->divides_tokens) return "all each";
+  if (alike) {
+    snprintf(text, room, "%d x %lld", row->devices, (long long)row->counts[0]);
+    return text;
+  }
+  for (int d = 0; d < row->devices && used < room; d++)
+    used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? "," : "", (long long)row->counts[d]);
+  return text;
+}
+
+static void print_network(const LinkOptions *links) {
+  printf("network: %s, %g Mbit/s, latency %g ms", network_options_topology(links->topology), links->bits_per_second / 1e6,
+         1e3 * links->latency);
+  if (links->jitter > 0) printf(" +- %g ms", 1e3 * links->jitter);
+  if (links->loss > 0) printf(", loss %g%%", 100 * links->loss);
+  putchar('\n');
+}
+
+void plan_report_text(const PlanReport *report) {
+  const DeviceProfile *p = report->profile;
+  char text[160], split[64];
+  printf("model:   %s, %lld tokens\n", report->model, (long long)report->setup->tokens);
+  printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
+         PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
+         1e-9 / p->attention[1], 1e-9 / p->assign[1]);
+  if (report->calibrated > 0)
+    printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
+  print_network(report->setup->links);
+  printf("\n%-9s %6s %5s %5s %-20s %10s %8s %9s %7s %6s %10s  %s\n", "strategy", "groups", "nodes", "parts", "tokens", "predicted",
+         "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "");
+  for (int i = 0; i < report->plan->count; i++) {
+    const PlanRow *row = &report->plan->rows[i];
+    char groups[16] = "-";
+    if (row->groups) snprintf(groups, sizeof groups, "%d", row->groups);
+    printf("%-9s %6s %5d %5d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f  %s\n", strategy_facts(row->strategy)->name, groups,
+           row->devices, row->parts, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup, 1e3 * row->wait,
+           100 * row->hidden, row->fpar, row->bytes_per_token, notes_of(row));
+  }
+  printf("\n%s\n", planner_verdict(report->plan, text));
+}
+
+/* ---- JSON */
+
+static json_t *row_json(const PlanRow *row) {
+  json_t *counts = json_array();
+  for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
+  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b}", "strategy",
+                   strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
+                   "tables", row->tables, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup, "wait_ms", 1e3 * row->wait, "hidden",
+                   row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token, "needs_training", row->other_groups,
+                   "right_answers", strategy_facts(row->strategy)->right_answers);
+}
+
+static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1e-9 / rates[0], 1e-9 / rates[1], 1e-9 / rates[2]); }
+
+Status plan_report_json(const PlanReport *report) {
+  const PlannerSetup *setup = report->setup;
+  const DeviceProfile *p = report->profile;
+  char text[160];
+  json_t *rows = json_array();
+  for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
+  json_t *object =
+      json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:o, s:o, s:s}", "model", report->model, "tokens",
+                (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology),
+                "bits_per_second", setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "jitter_ms",
+                1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention",
+                rates_json(p->attention), "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "best",
+                row_json(report->plan->best), "rows", rows, "verdict", planner_verdict(report->plan, text));
+  char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(object);
+  if (!line) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
+  puts(line);
+  free(line);
+  return STATUS_OK;
+}
+
+/* ---- chart */
+
+enum { SERIES_MOST = STRATEGY_COUNT + PLANNER_GROUPS_MOST, SERIES_NAME = 24, CHART_WIDTH = 760, CHART_HEIGHT = 480 };
+
+typedef struct Chart {
+  char name[SERIES_MOST][SERIES_NAME];
+  double x[SERIES_MOST][WIRE_NODES + 1], y[SERIES_MOST][WIRE_NODES + 1];
+  PlotSeries series[SERIES_MOST];
+  size_t count;
+} Chart;
+
+static void add_series(Chart *chart, const PlanReport *report, Strategy strategy, int groups) {
+  size_t at = chart->count, points = 0;
+  for (int devices = 1; devices <= report->setup->devices; devices++)
+    for (int i = 0; i < report->plan->count; i++) {
+      const PlanRow *row = &report->plan->rows[i];
+      bool wanted = strategy == STRATEGY_SINGLE ? row->strategy == strategy
+                                                : row->strategy == strategy && row->groups == groups && row->devices == devices;
+      if (!wanted) continue;
+      chart->x[at][points] = devices; /* one device alone: a line across */
+      chart->y[at][points++] = 1e3 * row->latency;
+    }
+  if (points == 0) return;
+  if (groups)
+    snprintf(chart->name[at], SERIES_NAME, "%s, G = %d", strategy_facts(strategy)->name, groups);
+  else
+    snprintf(chart->name[at], SERIES_NAME, "%s", strategy_facts(strategy)->name);
+  chart->series[at] = (PlotSeries){chart->name[at], chart->x[at], chart->y[at], points, strategy != STRATEGY_SINGLE};
+  chart->count++;
+}
+
+Status plan_report_chart(const PlanReport *report, const char *path) {
+  Chart *chart = calloc(1, sizeof *chart);
+  if (!chart) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
+  add_series(chart, report, STRATEGY_SINGLE, 0);
+  for (int g = 0; g < report->setup->group_count; g++) add_series(chart, report, STRATEGY_ASTRA, report->setup->groups[g]);
+  for (int s = STRATEGY_TP; s < STRATEGY_COUNT; s++) add_series(chart, report, (Strategy)s, 0);
+  char title[128];
+  const LinkOptions *links = report->setup->links;
+  snprintf(title, sizeof title, "%s, %lld tokens, %s, %g Mbit/s", report->model, (long long)report->setup->tokens,
+           network_options_topology(links->topology), links->bits_per_second / 1e6);
+  const PlotPanel panel = {.title = "Predicted latency",
+                           .x_label = "devices",
+                           .y_label = "milliseconds",
+                           .series = chart->series,
+                           .count = chart->count,
+                           .log_y = true};
+  Status status = plot_save(path, title, &panel, 1, CHART_WIDTH, CHART_HEIGHT);
+  free(chart);
+  return status;
+}

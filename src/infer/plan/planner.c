@@ -1,0 +1,165 @@
+/* All combinations, predicted and sorted. */
+#include "infer/plan/planner.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const int PART_CHOICES[] = {1, 2, 4, 8};
+enum { PART_CHOICES_COUNT = sizeof PART_CHOICES / sizeof *PART_CHOICES };
+
+/* ---- one row */
+
+static bool tables_fit(const PlannerSetup *setup, int groups) {
+  const ModelConfig *c = setup->config;
+  double kv = (double)c->width / (double)c->heads * (double)c->kv_heads;
+  double bytes = (double)c->blocks * (double)c->astra.codebook_size * 2 * kv * sizeof(float);
+  return groups == 1 && c->astra.site == SITE_X && bytes <= setup->table_bytes;
+}
+
+static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result) {
+  int last = 0;
+  for (int d = 1; d < plan->devices; d++) last = result->device[d].end > result->device[last].end ? d : last;
+  DeviceCost cost = device_cost(plan->config, plan->strategy, plan->counts[0], plan->tokens, plan->devices, plan->tables);
+  bool divided = strategy_facts(plan->strategy)->divides_tokens;
+  row->latency = result->latency;
+  row->compute = result->device[last].compute;
+  row->wait = result->device[last].wait;
+  row->hidden = net_sim_hidden(&result->device[last]);
+  row->parts = plan->parts;
+  row->bytes_per_token = cost.sent_bits / 8 * (double)plan->config->blocks / (double)(divided ? plan->counts[0] : plan->tokens);
+  row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
+}
+
+/* The best number of parts for the split that a climb begins with. */
+static Status choose_parts(PlanCase *plan) {
+  bool in_parts = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
+  int64_t counts[WIRE_NODES];
+  double best = INFINITY;
+  int chosen = 1;
+  for (int i = 0; i < (in_parts ? PART_CHOICES_COUNT : 0); i++) {
+    SimResult result;
+    plan->parts = PART_CHOICES[i];
+    TRY(split_auto_start(plan, counts, &result));
+    if (result.latency < best) best = result.latency, chosen = plan->parts;
+  }
+  plan->parts = chosen;
+  return STATUS_OK;
+}
+
+static Status divide(const PlannerSetup *setup, PlanCase *plan, PlanRow *row) {
+  SimResult result;
+  plan->counts = row->counts;
+  if (setup->even) {
+    layout_even_counts(plan->tokens, plan->devices, row->counts);
+    TRY(predict_latency(plan, &result));
+  } else
+    TRY(split_auto_counts(plan, row->counts, &result));
+  fill_row(row, plan, &result);
+  return STATUS_OK;
+}
+
+static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, int devices, Plan *plan) {
+  PlanRow *row = &plan->rows[plan->count];
+  ModelConfig config = *setup->config; /* labels are shared, not owned */
+  config.astra.groups = groups;
+  if (config.astra.codebook_size == 0) config.astra.codebook_size = 1024;
+  *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};
+  row->tables = strategy == STRATEGY_ASTRA && tables_fit(setup, groups);
+  row->other_groups = strategy == STRATEGY_ASTRA && groups != setup->config->astra.groups;
+  PlanCase tried = {.config = &config,
+                    .strategy = strategy,
+                    .tokens = setup->tokens,
+                    .devices = devices,
+                    .profiles = setup->profiles,
+                    .links = setup->links,
+                    .reliability = setup->reliability,
+                    .least_packets = setup->least_packets,
+                    .retained = setup->retained,
+                    .tables = row->tables,
+                    .all_rows = setup->all_rows,
+                    .multicast = setup->multicast,
+                    .scale = setup->scale};
+  TRY(choose_parts(&tried));
+  TRY(divide(setup, &tried, row));
+  plan->count++;
+  return STATUS_OK;
+}
+
+/* ---- all rows */
+
+static bool possible(const PlannerSetup *setup, Strategy strategy, int devices) {
+  if (!(setup->strategies >> strategy & 1) || (strategy == STRATEGY_SINGLE) != (devices == 1)) return false;
+  if (strategy == STRATEGY_TP || strategy == STRATEGY_BP_AG || strategy == STRATEGY_BP_SP) return devices <= setup->config->kv_heads;
+  return devices <= setup->tokens;
+}
+
+static Status add_rows(const PlannerSetup *setup, Strategy strategy, int devices, Plan *plan) {
+  if (!possible(setup, strategy, devices)) return STATUS_OK;
+  if (strategy != STRATEGY_ASTRA) return add_row(setup, strategy, 0, devices, plan);
+  for (int g = 0; g < setup->group_count; g++) TRY(add_row(setup, strategy, setup->groups[g], devices, plan));
+  return STATUS_OK;
+}
+
+static int by_latency(const void *a, const void *b) {
+  const PlanRow *x = a, *y = b;
+  if (x->latency != y->latency) return x->latency > y->latency ? 1 : -1;
+  return (x->devices > y->devices) - (x->devices < y->devices);
+}
+
+static Status check(const PlannerSetup *setup) {
+  if (setup->devices < 1 || setup->devices > WIRE_NODES)
+    return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", setup->devices, WIRE_NODES);
+  if (setup->tokens < 1) return status_set(STATUS_BAD_VALUE, "%lld tokens: a plan needs one at least", (long long)setup->tokens);
+  for (int g = 0; g < setup->group_count; g++)
+    if (setup->groups[g] < 1 || config_site_width(setup->config) % setup->groups[g])
+      return status_set(STATUS_BAD_VALUE, "%d groups do not divide a width of %lld", setup->groups[g],
+                        (long long)config_site_width(setup->config));
+  return STATUS_OK;
+}
+
+static Status fill(const PlannerSetup *setup, Plan *plan) {
+  TRY(add_row(setup, STRATEGY_SINGLE, 0, 1, plan));
+  for (int devices = 2; devices <= setup->devices; devices++)
+    for (int s = 0; (setup->counts_tried >> (devices - 1) & 1) && s < STRATEGY_COUNT; s++) TRY(add_rows(setup, (Strategy)s, devices, plan));
+  return STATUS_OK;
+}
+
+static void finish(Plan *plan) {
+  plan->single = plan->rows[0].latency;
+  for (int i = 0; i < plan->count; i++) plan->rows[i].speedup = plan->single / plan->rows[i].latency;
+  qsort(plan->rows, (size_t)plan->count, sizeof *plan->rows, by_latency);
+  for (int i = plan->count - 1; i >= 0; i--)
+    if (strategy_facts(plan->rows[i].strategy)->right_answers && !plan->rows[i].other_groups) plan->best = &plan->rows[i];
+}
+
+Status planner_run(const PlannerSetup *setup, Plan *plan) {
+  *plan = (Plan){0};
+  TRY(check(setup));
+  size_t most = 1 + (size_t)setup->devices * (STRATEGY_COUNT + (size_t)setup->group_count);
+  plan->rows = calloc(most, sizeof *plan->rows);
+  if (!plan->rows) return status_set(STATUS_NO_MEMORY, "no memory for a plan of %zu rows", most);
+  Status status = fill(setup, plan);
+  if (status == STATUS_OK)
+    finish(plan);
+  else
+    planner_release(plan);
+  return status;
+}
+
+void planner_release(Plan *plan) {
+  free(plan->rows);
+  *plan = (Plan){0};
+}
+
+const char *planner_verdict(const Plan *plan, char text[160]) {
+  const PlanRow *best = plan->best, *first = &plan->rows[0];
+  char groups[32] = "";
+  if (best->groups) snprintf(groups, sizeof groups, " with %d group%s", best->groups, best->groups == 1 ? "" : "s");
+  if (best->devices == 1)
+    snprintf(text, 160, "one device is faster: %.1f ms%s", 1e3 * best->latency,
+             first->latency < best->latency ? " (other rows need training)" : "");
+  else
+    snprintf(text, 160, "use %s%s on %d devices: %.1f ms, %.2f times as fast as one", strategy_facts(best->strategy)->name, groups,
+             best->devices, 1e3 * best->latency, best->speedup);
+  return text;
+}

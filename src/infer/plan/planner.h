@@ -1,0 +1,52 @@
+/* Which way of dividing a model over devices is fastest: every strategy, number of groups and number of devices is predicted. */
+#ifndef INFER_PLANNER_H
+#define INFER_PLANNER_H
+#include "infer/plan/split_auto.h"
+
+enum { PLANNER_GROUPS_MOST = 16 };
+
+typedef struct PlannerSetup {
+  const ModelConfig *config; /* of the checkpoint, or of a preset */
+  int64_t tokens;
+  int devices;                   /* that there are */
+  const DeviceProfile *profiles; /* [devices], the fastest first */
+  uint64_t counts_tried;         /* bit n - 1: n devices are tried, the fastest ones */
+  int groups[PLANNER_GROUPS_MOST], group_count;
+  uint32_t strategies; /* bits of Strategy */
+  const LinkOptions *links;
+  const Reliability *reliability;
+  int least_packets, retained;
+  double table_bytes; /* memory for tables (key_tables.h): used where they fit and there is one group */
+  double scale;       /* of computation; 0: 1 */
+  bool even;          /* tokens are divided evenly, not to measure */
+  bool all_rows, multicast;
+} PlannerSetup;
+
+typedef struct PlanRow {
+  Strategy strategy;
+  int groups;  /* of ASTRA; 0 otherwise */
+  int devices; /* the fastest ones */
+  int parts;
+  bool tables;
+  bool other_groups;                     /* the checkpoint has another number: needs training */
+  int64_t counts[WIRE_NODES];            /* [devices] content tokens */
+  double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
+  double speedup;                        /* against the fastest device alone */
+  double bytes_per_token;                /* payload over all blocks to one receiver */
+  double fpar;                           /* full-precision attention rate */
+} PlanRow;
+
+typedef struct Plan {
+  PlanRow *rows; /* [count], the fastest first, owned */
+  int count;
+  double single;       /* seconds of the fastest device alone */
+  const PlanRow *best; /* the first row whose answers are right without other training, which may be that of one device */
+} Plan;
+
+Status planner_run(const PlannerSetup *setup, Plan *plan);
+void planner_release(Plan *plan); /* accepts a zeroed one */
+
+/* One sentence: what to do. */
+const char *planner_verdict(const Plan *plan, char text[160]);
+
+#endif

@@ -1,0 +1,34 @@
+/* The latency that a way of dividing a model over devices would have: timelines made of what each device computes (device_cost.h) at its
+ * speed (device_profile.h), run through the simulated network (net_sim.h). */
+#ifndef INFER_PREDICT_H
+#define INFER_PREDICT_H
+#include "infer/plan/device_profile.h"
+#include "infer/virtual/net_sim.h"
+
+typedef struct PlanCase {
+  const ModelConfig *config; /* astra.groups and the like are those to plan for */
+  Strategy strategy;
+  int64_t tokens;
+  int devices;                   /* 1 for STRATEGY_SINGLE */
+  const int64_t *counts;         /* [devices] content tokens of each; their sum is `tokens` */
+  const DeviceProfile *profiles; /* [devices] */
+  const LinkOptions *links;
+  const Reliability *reliability; /* of codes; NULL: a stream */
+  int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
+  int least_packets;              /* of a block and receiver */
+  int retained;                   /* blocks of bp-* that devices compute together */
+  bool tables;                    /* keys and values of other devices' tokens are looked up */
+  bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
+  bool multicast;
+  double scale; /* of computation; 0: 1 */
+} PlanCase;
+
+/* timelines [devices], zeroed; to be released also after a failure. */
+Status predict_timelines(const PlanCase *plan, Timeline *timelines);
+
+Status predict_latency(const PlanCase *plan, SimResult *result);
+
+/* What one device computes for one block, seconds, nothing scaled. */
+double predict_block_seconds(const PlanCase *plan, int device);
+
+#endif

@@ -1,0 +1,163 @@
+/* Each kind of work by itself, through the operations that a block uses. */
+#include "infer/plan/probe.h"
+#include "autograd/ops/ops.h"
+#include "base/clock.h"
+#include "vq/codebook.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { RUNS = 3, NORMS = 12 /* about as many small operations as a block has */ };
+static const double ENOUGH = 0.06; /* seconds of one kind of work after which it is not run again */
+
+typedef struct Probe {
+  const ModelConfig *config;
+  int64_t tokens, rows;
+  Arena *arena;
+  Tape *tape;
+  Rng rng;
+  Codebook book;
+  void *scratch;
+  int32_t *codes;
+} Probe;
+
+static Tensor *drawn(Probe *probe, int dims, const int64_t *shape) {
+  Tensor *tensor = tape_tensor(probe->tape, dims, shape);
+  for (int64_t i = 0; tensor && i < tensor_count(tensor); i++) tensor->value[i] = (real)(rng_uniform(&probe->rng) - 0.5);
+  return tensor;
+}
+
+/* Work to be timed; the inputs are made by `prepare`. Gives its floating-point operations, or bytes. */
+typedef struct Work {
+  double (*prepare)(Probe *probe, Tensor *inputs[4]);
+  void (*run)(Probe *probe, Tensor *inputs[4]);
+} Work;
+
+static double prepare_linear(Probe *probe, Tensor *inputs[4]) {
+  int64_t width = probe->config->width, mlp = probe->config->mlp;
+  inputs[0] = drawn(probe, 2, (int64_t[]){probe->rows, width});
+  inputs[1] = drawn(probe, 2, (int64_t[]){mlp, width});
+  inputs[2] = drawn(probe, 2, (int64_t[]){width, mlp});
+  return 4.0 * (double)probe->rows * (double)width * (double)mlp;
+}
+
+static void run_linear(Probe *probe, Tensor *inputs[4]) {
+  Tensor *inner = op_linear(probe->tape, inputs[0], inputs[1], NULL, ACTIVATION_GELU, NULL);
+  op_linear(probe->tape, inner, inputs[2], NULL, ACTIVATION_NONE, inputs[0]);
+}
+
+static double prepare_attention(Probe *probe, Tensor *inputs[4]) {
+  const ModelConfig *c = probe->config;
+  int64_t kv = c->width / c->heads * c->kv_heads;
+  inputs[0] = drawn(probe, 3, (int64_t[]){1, probe->rows, c->width});
+  inputs[1] = drawn(probe, 3, (int64_t[]){1, probe->tokens, kv});
+  inputs[2] = drawn(probe, 3, (int64_t[]){1, probe->tokens, kv});
+  return 4.0 * (double)probe->rows * (double)probe->tokens * (double)c->width;
+}
+
+/* Some queries see all keys, as a device's do; causal or not, the planner counts what is seen. */
+static void run_attention(Probe *probe, Tensor *inputs[4]) {
+  const AttentionSpan span = {.count = probe->tokens};
+  const int64_t queries = probe->rows;
+  op_attention(
+      probe->tape, inputs[0], inputs[1], inputs[2], NULL, NULL,
+      &(AttentionOptions){
+          .heads = (int)probe->config->heads, .kv_heads = (int)probe->config->kv_heads, .spans = 1, .span = &span, .queries = &queries});
+}
+
+static double prepare_assign(Probe *probe, Tensor *inputs[4]) {
+  inputs[0] = drawn(probe, 2, (int64_t[]){probe->rows, probe->book.width});
+  return 2.0 * (double)probe->rows * (double)probe->book.width * (double)probe->book.entries;
+}
+
+static void run_assign(Probe *probe, Tensor *inputs[4]) {
+  if (inputs[0]) codebook_assign(&probe->book, inputs[0]->value, probe->rows, probe->codes, NULL, probe->scratch);
+}
+
+/* A norm and a sum of all rows: each reads and writes. */
+static double prepare_memory(Probe *probe, Tensor *inputs[4]) {
+  int64_t width = probe->config->width;
+  inputs[0] = drawn(probe, 2, (int64_t[]){probe->rows, width});
+  inputs[1] = drawn(probe, 1, &width);
+  return 5.0 * (double)probe->rows * (double)width * sizeof(real);
+}
+
+static void run_memory(Probe *probe, Tensor *inputs[4]) {
+  op_add(probe->tape, op_layer_norm(probe->tape, inputs[0], inputs[1], inputs[1], 1e-6), inputs[0]);
+}
+
+static double prepare_small(Probe *probe, Tensor *inputs[4]) {
+  prepare_memory(probe, inputs);
+  return 1;
+}
+
+static void run_small(Probe *probe, Tensor *inputs[4]) {
+  for (int i = 0; i < NORMS; i++) op_layer_norm(probe->tape, inputs[0], inputs[1], inputs[1], 1e-6);
+}
+
+/* Seconds for a unit: the best of some runs behind a first one, which meets cold memory. */
+static Status measure(Probe *probe, Work work, int64_t rows, double *seconds) {
+  Tensor *inputs[4] = {NULL};
+  double best = INFINITY, spent = 0;
+  probe->rows = rows;
+  double units = work.prepare(probe, inputs);
+  for (int run = 0; run <= RUNS && (run < 2 || spent < ENOUGH) && tape_status(probe->tape) == STATUS_OK; run++) {
+    size_t mark = tape_scratch_begin(probe->tape);
+    double begun = threads_count() == 1 ? clock_spent() : clock_now();
+    work.run(probe, inputs);
+    double took = (threads_count() == 1 ? clock_spent() : clock_now()) - begun;
+    tape_scratch_end(probe->tape, mark);
+    spent += took;
+    if (run > 0) best = fmin(best, took);
+  }
+  *seconds = best / units;
+  Status status = tape_status(probe->tape);
+  tape_clear(probe->tape);
+  return status;
+}
+
+static Status measure_all(Probe *probe, DeviceProfile *profile) {
+  static const Work linear = {prepare_linear, run_linear}, attention = {prepare_attention, run_attention},
+                    assign = {prepare_assign, run_assign}, memory = {prepare_memory, run_memory}, small = {prepare_small, run_small};
+  const int64_t sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, probe->tokens};
+  for (int i = 0; i < PROFILE_SIZES; i++) {
+    TRY(measure(probe, linear, sizes[i], &profile->linear[i]));
+    TRY(measure(probe, attention, sizes[i], &profile->attention[i]));
+    TRY(measure(probe, assign, sizes[i], &profile->assign[i]));
+  }
+  TRY(measure(probe, memory, probe->tokens, &profile->byte));
+  return measure(probe, small, 1, &profile->fixed);
+}
+
+/* Codewords at random; a plain model is measured with one group, as it would have them. */
+static Status open_codebook(Probe *probe) {
+  const AstraConfig *astra = &probe->config->astra;
+  int64_t rows = probe->tokens > PROFILE_MIDDLE ? probe->tokens : PROFILE_MIDDLE, groups = astra->groups > 0 ? astra->groups : 1;
+  TRY(codebook_init(&probe->book, groups, astra->codebook_size > 0 ? astra->codebook_size : 1024, config_site_width(probe->config), NULL));
+  for (int64_t i = 0; i < probe->book.entries * probe->book.width; i++) probe->book.codewords[i] = (real)(rng_uniform(&probe->rng) - 0.5);
+  codebook_refresh(&probe->book);
+  probe->scratch = malloc(codebook_assign_scratch(&probe->book));
+  probe->codes = malloc((size_t)(rows * groups) * sizeof *probe->codes);
+  return probe->scratch && probe->codes ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
+}
+
+static size_t arena_bytes(const Probe *probe) {
+  const ModelConfig *c = probe->config;
+  int64_t rows = probe->tokens > PROFILE_MIDDLE ? probe->tokens : PROFILE_MIDDLE, width = c->width + config_site_width(c) + c->mlp;
+  return sizeof(real) * (size_t)(2 * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
+}
+
+Status probe_compute(const ModelConfig *config, int64_t tokens, DeviceProfile *profile) {
+  Probe probe = {.config = config, .tokens = tokens};
+  rng_init(&probe.rng, 1, 0);
+  probe.arena = arena_new(arena_bytes(&probe));
+  probe.tape = probe.arena ? tape_new(probe.arena) : NULL;
+  Status status = probe.tape ? open_codebook(&probe) : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
+  if (status == STATUS_OK) tape_record(probe.tape, false);
+  if (status == STATUS_OK) status = measure_all(&probe, profile);
+  codebook_release(&probe.book);
+  free(probe.scratch);
+  free(probe.codes);
+  tape_free(probe.tape);
+  arena_free(probe.arena);
+  return status;
+}

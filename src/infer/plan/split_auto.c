@@ -1,0 +1,166 @@
+/* Bisection on the time that every device may take, then a hill-climb with the simulation. The simulation alone knows what is hidden; the
+ * bisection only has to begin near by. */
+#include "infer/plan/split_auto.h"
+#include <string.h>
+
+enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
+
+/* Seconds that a device with so many tokens needs for a block by itself: what it computes, and its codes on one link where they take longer
+ * than that. */
+static double alone(const PlanCase *plan, int device, int64_t tokens) {
+  int64_t counts[WIRE_NODES];
+  memset(counts, 0, sizeof counts);
+  counts[device] = tokens;
+  PlanCase one = *plan;
+  one.counts = counts;
+  double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1), rate = plan->links->bits_per_second;
+  double sending =
+      rate > 0 ? device_cost(plan->config, plan->strategy, tokens, plan->tokens, plan->devices, plan->tables).sent_bits / rate : 0;
+  return sending > computing ? sending : computing;
+}
+
+/* The most tokens that it can do in this time. */
+static int64_t most_within(const PlanCase *plan, int device, double seconds) {
+  int64_t low = 0, high = plan->tokens;
+  while (low < high) {
+    int64_t middle = (low + high + 1) / 2;
+    if (alone(plan, device, middle) <= seconds)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+/* Weights in proportion to what each device can do in the least time in which all together can do all tokens. */
+static void equal_time(const PlanCase *plan, double *weights) {
+  double low = 0, high = 0;
+  for (int d = 0; d < plan->devices; d++) {
+    double all = alone(plan, d, plan->tokens);
+    high = all > high ? all : high;
+  }
+  for (int i = 0; i < BISECTIONS; i++) {
+    double middle = (low + high) / 2;
+    int64_t sum = 0;
+    for (int d = 0; d < plan->devices; d++) sum += most_within(plan, d, middle);
+    if (sum >= plan->tokens)
+      high = middle;
+    else
+      low = middle;
+  }
+  for (int d = 0; d < plan->devices; d++) {
+    int64_t most = most_within(plan, d, high);
+    weights[d] = most > 0 ? (double)most : 0.5; /* every device gets one token at least */
+  }
+}
+
+static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
+  PlanCase tried = *plan;
+  tried.counts = counts;
+  return predict_latency(&tried, result);
+}
+
+/* As good as each other: a move from or to either comes to the same, but for a decoder's order, which a climb may pass over. */
+static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
+  return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
+}
+
+/* An earlier one than `device`, and not `besides`, is like it. */
+static bool tried_before(const PlanCase *plan, const int64_t *counts, int device, int besides) {
+  for (int d = 0; d < device; d++)
+    if (d != besides && alike(plan, counts, d, device)) return true;
+  return false;
+}
+
+static Status try_move(const PlanCase *plan, int64_t *counts, int from, int to, int64_t tokens, SimResult *result) {
+  counts[from] -= tokens, counts[to] += tokens;
+  Status status = try_counts(plan, counts, result);
+  counts[from] += tokens, counts[to] -= tokens;
+  return status;
+}
+
+/* The best move of `tokens` from one device to another; *moved false: none helps. */
+static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, SimResult *best, bool *moved) {
+  int from_best = 0, to_best = 0;
+  *moved = false;
+  for (int from = 0; from < plan->devices; from++) {
+    if (counts[from] <= tokens || tried_before(plan, counts, from, -1)) continue;
+    for (int to = 0; to < plan->devices; to++) {
+      SimResult result;
+      if (from == to || tried_before(plan, counts, to, from)) continue;
+      TRY(try_move(plan, counts, from, to, tokens, &result));
+      if (result.latency >= best->latency * (1 - 1e-9)) continue;
+      *best = result;
+      *moved = true;
+      from_best = from, to_best = to;
+    }
+  }
+  if (*moved) counts[from_best] -= tokens, counts[to_best] += tokens;
+  return STATUS_OK;
+}
+
+static Status climb(const PlanCase *plan, int64_t *counts, SimResult *best) {
+  int64_t most = plan->tokens / FIRST_MOVE, steps = 4 * (int64_t)plan->devices;
+  for (int64_t tokens = most > 1 ? most : 1; tokens > 0; tokens /= 2) {
+    bool moved = true;
+    for (int64_t i = 0; moved && i < steps; i++) TRY(best_move(plan, tokens, counts, best, &moved));
+  }
+  return STATUS_OK;
+}
+
+Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
+  double weights[WIRE_NODES];
+  if (plan->devices < 1 || plan->devices > WIRE_NODES)
+    return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
+  if (plan->tokens < plan->devices)
+    return status_set(STATUS_BAD_VALUE, "%lld tokens for %d devices: each needs one", (long long)plan->tokens, plan->devices);
+  layout_even_counts(plan->tokens, plan->devices, counts);
+  if (strategy_facts(plan->strategy)->divides_tokens) {
+    equal_time(plan, weights);
+    TRY(layout_weighted_counts(plan->tokens, plan->devices, weights, counts));
+  }
+  return try_counts(plan, counts, result);
+}
+
+Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
+  TRY(split_auto_start(plan, counts, result));
+  bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
+  return divided ? climb(plan, counts, result) : STATUS_OK;
+}
+
+/* ---- devices left out */
+
+static Status split_chosen(const PlanCase *plan, const int *chosen, int used, int64_t *counts, SimResult *result) {
+  DeviceProfile profiles[WIRE_NODES];
+  PlanCase some = *plan;
+  for (int i = 0; i < used; i++) profiles[i] = plan->profiles[chosen[i]];
+  some.devices = used;
+  some.profiles = profiles;
+  return split_auto_counts(&some, counts, result);
+}
+
+static int fewest(const int64_t *counts, int used) {
+  int least = 0;
+  for (int i = 1; i < used; i++) least = counts[i] < counts[least] ? i : least;
+  return least;
+}
+
+Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {
+  for (int i = 0; i < plan->devices && i < WIRE_NODES; i++) chosen[i] = i;
+  *used = plan->devices;
+  TRY(split_auto_counts(plan, counts, result));
+  while (*used > 1) {
+    int rest[WIRE_NODES], dropped = fewest(counts, *used), left = 0;
+    int64_t fewer[WIRE_NODES];
+    SimResult without;
+    for (int i = 0; i < *used; i++)
+      if (i != dropped) rest[left++] = chosen[i];
+    TRY(split_chosen(plan, rest, left, fewer, &without));
+    if (without.latency >= result->latency) break;
+    memcpy(chosen, rest, (size_t)left * sizeof *chosen);
+    memcpy(counts, fewer, (size_t)left * sizeof *counts);
+    *used = left;
+    *result = without;
+  }
+  return STATUS_OK;
+}

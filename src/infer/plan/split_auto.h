@@ -1,0 +1,18 @@
+/* How many tokens each device gets, so that the predicted latency is least (predict.h): an even share of time first, then small moves
+ * while they help. Deterministic. */
+#ifndef INFER_SPLIT_AUTO_H
+#define INFER_SPLIT_AUTO_H
+#include "infer/plan/predict.h"
+
+/* plan->counts is not read. counts [plan->devices] receives how many tokens each of the devices gets, in their order, each 1 at least;
+ * *result what is predicted for them. BAD_VALUE: more devices than tokens. */
+Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result);
+
+/* Where the climb begins: devices take as long as each other by themselves. */
+Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result);
+
+/* The same as split_auto_counts, and devices may be left out: those [0, *used) of chosen [plan->devices] serve, fewest first dropped while
+ * the rest alone are faster; counts [*used] belongs to them. Links are taken to be alike between all devices. */
+Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result);
+
+#endif

@@ -1,0 +1,45 @@
+/* The groups of packets of a simulation, one for each receiver of what a timeline sends, and what has come of them. */
+#ifndef INFER_SIM_GROUPS_H
+#define INFER_SIM_GROUPS_H
+#include "infer/virtual/timeline.h"
+#include <stdbool.h>
+
+/* Packets that parity packet `b` covers; without parity, all of the group. */
+typedef struct SimCover {
+  uint16_t arrived; /* of its data packets */
+  bool parity;      /* has come */
+} SimCover;
+
+typedef struct SimGroup {
+  const Event *event; /* that sends it */
+  int sender, receiver;
+  int covers, cover_size; /* how many, and of how many data packets (the last may have fewer) */
+  SimCover *cover;        /* [covers] */
+  int under_way;          /* packets that have left or wait for a link */
+  bool sent, decided;
+  bool waited;    /* the receiver can do nothing else since */
+  double waiting; /* then */
+  double left;    /* when its last packet so far was out */
+} SimGroup;
+
+typedef struct SimGroups {
+  SimGroup *list; /* [count] in the order of senders, their events and receivers */
+  int count;
+  SimCover *covers;
+  int *slots; /* [slots_count], a power of 2: index into list, -1: free */
+  uint32_t slots_count;
+} SimGroups;
+
+/* parity_of: data packets to each parity packet, 0: there is none. devices [count]. BAD_VALUE: a timeline makes no sense; NO_MEMORY. */
+Status sim_groups_init(SimGroups *groups, const Timeline *devices, int count, int parity_of);
+void sim_groups_release(SimGroups *groups); /* accepts a zeroed one */
+
+/* That of the same block, site and part as the event's; NULL: it is never sent. */
+SimGroup *sim_groups_find(const SimGroups *groups, int sender, int receiver, const Event *event);
+
+int sim_groups_cover_packets(const SimGroup *group, int cover); /* data packets of it */
+bool sim_groups_whole(const SimGroup *group);                   /* all data has come or can be repaired */
+/* Data packets that did not come: what parity repairs and what stays missing. */
+void sim_groups_missing(const SimGroup *group, int *repaired, int *missing);
+
+#endif

@@ -1,0 +1,27 @@
+/* The links of a simulated network: which ones a packet takes in a mesh, through a switch, in the air, and what they make of it. */
+#ifndef INFER_SIM_NETWORK_H
+#define INFER_SIM_NETWORK_H
+#include "infer/virtual/sim_groups.h"
+#include "infer/virtual/sim_queue.h"
+#include "infer/wire/link_model.h"
+
+typedef struct SimNetwork {
+  const LinkOptions *options;
+  int nodes;
+  bool multicast;  /* where the topology can */
+  LinkModel *pair; /* [nodes, nodes] from, to: latency, jitter and fates; in a mesh its rate as well */
+  LinkModel *port; /* switch: [2, nodes] ways in, then ways out; air: [1] */
+} SimNetwork;
+
+Status sim_network_init(SimNetwork *network, const LinkOptions *options, int nodes, bool multicast); /* BAD_VALUE, NO_MEMORY */
+void sim_network_release(SimNetwork *network);                                                       /* accepts a zeroed one */
+
+/* At `now`, in the order of time, `packet` of these groups (of one sender and event, one for each receiver) is given to the links: each
+ * gets its SIM_ARRIVE, some of which are lost, and counts as under way. The first receiver is the one behind the sender, so that devices
+ * that send at once do not all begin with the same one. *bytes: what the sender put on its links, lower layers left out. */
+Status sim_network_send(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *const *to, int count, int packet,
+                        uint64_t *bytes);
+/* SIM_ENTER. */
+Status sim_network_enter(SimNetwork *network, SimQueue *queue, const SimGroups *groups, const SimEvent *event);
+
+#endif

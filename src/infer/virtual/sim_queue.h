@@ -1,0 +1,37 @@
+/* What is still to happen in a simulation, in the order of time; what falls on the same moment comes in the order in which it was put in,
+ * so that the same simulation always runs alike. A binary heap. */
+#ifndef INFER_SIM_QUEUE_H
+#define INFER_SIM_QUEUE_H
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum SimKind {
+  SIM_RUN,    /* a device goes on; `what`: which one */
+  SIM_ENTER,  /* a packet reaches its receiver's port; `what`: its group, in all that follow too */
+  SIM_ARRIVE, /* a packet has arrived, or would have */
+  SIM_ASKED,  /* the sender hears that packets are missing */
+  SIM_GIVE_UP /* the deadline is over */
+} SimKind;
+
+typedef struct SimEvent {
+  double time;
+  uint64_t order; /* the queue's to set */
+  SimKind kind;
+  int what;
+  int packet; /* its number in the group: data first, then parity */
+  bool lost;
+  double left; /* SIM_ENTER: when its last bit is out of the sender's port */
+} SimEvent;
+
+typedef struct SimQueue {
+  SimEvent *heap; /* [count] */
+  int count, capacity;
+  uint64_t order;
+} SimQueue;
+
+Status sim_queue_put(SimQueue *queue, SimEvent event); /* NO_MEMORY */
+bool sim_queue_take(SimQueue *queue, SimEvent *event); /* false: nothing is left */
+void sim_queue_release(SimQueue *queue);               /* accepts a zeroed one */
+
+#endif

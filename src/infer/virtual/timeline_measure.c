@@ -1,0 +1,184 @@
+/* Runs of one device, and their medians. */
+#include "infer/virtual/timeline_measure.h"
+#include "base/clock.h"
+#include "infer/virtual/group_size.h"
+#include "infer/virtual/virtual_exchange.h"
+#include "infer/virtual/virtual_reduce.h"
+#include "infer/wire/packet.h"
+#include "nn/tensor_parallel.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { REPEATS_MOST = 32 };
+static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
+
+typedef struct Measurement {
+  const Weights *weights;
+  const DeviceCase *device;
+  TokenLayout layout;
+  VirtualExchange exchange; /* tokens divided */
+  VirtualReduce reduce;     /* heads and columns divided */
+  bool alone;               /* nobody to exchange with */
+  bool by_heads;
+  Arena *arena;
+  Tape *tape;
+  real *rows; /* [S, D] the input */
+} Measurement;
+
+static Status build_layout(Measurement *m) {
+  const ModelConfig *config = m->weights->config;
+  const DeviceCase *device = m->device;
+  ClassToken class_token = device->strategy == STRATEGY_SP ? CLASS_SINGLE : config->astra.class_token;
+  if (config_is_decoder(config)) class_token = CLASS_NONE;
+  m->alone = device->strategy == STRATEGY_SINGLE || device->devices == 1;
+  m->by_heads = !m->alone && !strategy_facts(device->strategy)->divides_tokens;
+  if (m->alone || m->by_heads) return layout_build_plain(&m->layout, device->tokens, class_token);
+  return layout_build(&m->layout, device->tokens, device->devices, device->counts, NULL, class_token, device->self);
+}
+
+static Status open_exchange(Measurement *m) {
+  const ModelConfig *config = m->weights->config;
+  const DeviceCase *device = m->device;
+  VirtualExchangeSetup setup = {.raw = device->strategy == STRATEGY_SP, .width = config->width};
+  if (m->alone) return STATUS_OK;
+  if (m->by_heads) return virtual_reduce_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
+  setup.network = (NetworkSetup){.self = device->self,
+                                 .nodes = device->devices,
+                                 .layout = &m->layout,
+                                 .books = device->books ? device->books : m->weights->books,
+                                 .blocks = (int)config->blocks,
+                                 .sites = setup.raw ? 1 : config_sites(config),
+                                 .parts = device->parts,
+                                 .batch_most = 1,
+                                 .least_packets = device->least_packets,
+                                 .keys = device->tables,
+                                 .causal = config_is_decoder(config),
+                                 .packet_most = GROUP_PACKET_MOST - PACKET_HEADER};
+  return virtual_exchange_init(&m->exchange, &setup);
+}
+
+static Status open_measurement(Measurement *m) {
+  TRY(build_layout(m));
+  TRY(open_exchange(m));
+  int64_t count = m->layout.rows * m->weights->config->width;
+  m->arena = arena_new(ARENA_BYTES);
+  m->tape = m->arena ? tape_new(m->arena) : NULL;
+  m->rows = malloc((size_t)count * sizeof *m->rows);
+  if (!m->tape || !m->rows)
+    return status_set(STATUS_NO_MEMORY, "no memory to measure a device with %lld tokens", (long long)m->layout.rows);
+  tape_record(m->tape, false);
+  Rng rng;
+  rng_init(&rng, 2, (uint64_t)m->device->self);
+  for (int64_t i = 0; i < count; i++) m->rows[i] = (real)(2 * rng_uniform(&rng) - 1);
+  return STATUS_OK;
+}
+
+static void close_measurement(Measurement *m) {
+  virtual_exchange_release(&m->exchange);
+  virtual_reduce_release(&m->reduce);
+  layout_release(&m->layout);
+  tape_free(m->tape);
+  arena_free(m->arena);
+  free(m->rows);
+}
+
+/* ---- one run */
+
+static ModelInput input_of(Measurement *m) {
+  const int64_t shape[3] = {1, m->layout.rows, m->weights->config->width};
+  return (ModelInput){.rows = tape_constant(m->tape, 3, shape, m->rows), .batch = 1};
+}
+
+static Status encode(Measurement *m) {
+  const ModelInput input = input_of(m);
+  model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, MODEL_ROWS_ALL);
+  return tape_status(m->tape);
+}
+
+static Status run_alone(Measurement *m, Timeline *timeline) {
+  double begun = clock_spent();
+  TRY(encode(m));
+  return timeline_add(timeline, &(Event){.kind = EVENT_COMPUTE, .seconds = clock_spent() - begun});
+}
+
+static Status run_together(Measurement *m, Timeline *timeline) {
+  TRY(virtual_exchange_start(&m->exchange, timeline));
+  TRY(encode(m));
+  return virtual_exchange_stop(&m->exchange);
+}
+
+static Status run_by_heads(Measurement *m, Timeline *timeline) {
+  const ModelInput input = input_of(m);
+  const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
+  virtual_reduce_start(&m->reduce, timeline);
+  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, MODEL_ROWS_ALL);
+  TRY(tape_status(m->tape));
+  return virtual_reduce_stop(&m->reduce);
+}
+
+static Status run(Measurement *m, Timeline *timeline, double *share) {
+  double wall = clock_now(), processor = clock_spent();
+  Status status = m->alone ? run_alone(m, timeline) : m->by_heads ? run_by_heads(m, timeline) : run_together(m, timeline);
+  *share = (clock_spent() - processor) / (clock_now() - wall);
+  tape_clear(m->tape);
+  return status;
+}
+
+/* ---- many runs */
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *values, int count) {
+  qsort(values, (size_t)count, sizeof *values, by_size);
+  return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+/* All runs have the same events; each stretch's median becomes the first one's. */
+static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
+  double values[REPEATS_MOST];
+  for (int r = 0; r < count; r++) values[r] = timeline_seconds(&runs[r]);
+  double middle = median(values, count);
+  quality->spread = middle > 0 ? (values[count - 1] - values[0]) / middle : 0;
+  for (int i = 0; i < runs[0].count; i++) {
+    for (int r = 0; r < count; r++) {
+      if (runs[r].count != runs[0].count) return status_set(STATUS_BAD_VALUE, "two runs of one device differ in what they send");
+      values[r] = runs[r].list[i].seconds;
+    }
+    runs[0].list[i].seconds = median(values, count);
+  }
+  return STATUS_OK;
+}
+
+static Status measure(Measurement *m, Timeline *timeline, int repeats, MeasureQuality *quality) {
+  Timeline runs[REPEATS_MOST] = {0};
+  double share;
+  *quality = (MeasureQuality){.least_share = 1};
+  Status status = run(m, &runs[0], &share);
+  timeline_release(&runs[0]);
+  for (int r = 0; r < repeats && status == STATUS_OK; r++) {
+    status = run(m, &runs[r], &share);
+    quality->least_share = fmin(quality->least_share, share);
+  }
+  if (status == STATUS_OK) status = take_medians(runs, repeats, quality);
+  if (status == STATUS_OK) {
+    *timeline = runs[0];
+    timeline->tokens = m->device->strategy == STRATEGY_SINGLE ? m->device->tokens : m->device->counts[m->device->self];
+    runs[0] = (Timeline){0};
+  }
+  for (int r = 0; r < REPEATS_MOST; r++) timeline_release(&runs[r]);
+  return status;
+}
+
+Status timeline_measure(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality) {
+  Measurement m = {.weights = weights, .device = device};
+  MeasureQuality unused;
+  *timeline = (Timeline){0};
+  if (repeats < 1 || repeats > REPEATS_MOST) return status_set(STATUS_BAD_VALUE, "%d repeats: 1 to %d are possible", repeats, REPEATS_MOST);
+  Status status = open_measurement(&m);
+  if (status == STATUS_OK) status = measure(&m, timeline, repeats, quality ? quality : &unused);
+  close_measurement(&m);
+  return status;
+}

@@ -1,0 +1,31 @@
+/* One device's computation of a request, measured alone on a core of this machine, as a timeline for the simulation (net_sim.h): the
+ * model's own forward pass, with the exchange of virtual_exchange.h or the sums of virtual_reduce.h. */
+#ifndef INFER_TIMELINE_MEASURE_H
+#define INFER_TIMELINE_MEASURE_H
+#include "infer/virtual/timeline.h"
+#include "infer/weights.h"
+#include "nn/key_tables.h"
+#include "nn/strategy.h"
+
+typedef struct DeviceCase {
+  Strategy strategy;
+  int devices, self;
+  int64_t tokens;
+  const int64_t *counts;   /* [devices] content tokens of each */
+  const Codebook *books;   /* [blocks * sites]; the weights' own where NULL */
+  const KeyTables *tables; /* NULL: keys and values of remote tokens are products */
+  int parts, least_packets;
+  int retained; /* blocks of bp-* that devices compute together */
+} DeviceCase;
+
+typedef struct MeasureQuality {
+  double least_share; /* of a core that the runs had: below 1 others were on it, and caches were shared with them */
+  double spread;      /* of the runs' sums: (most - least) / median */
+} MeasureQuality;
+
+/* Rows are drawn at random in place of an embedding, so that any number of tokens can be measured; all rows go through the last block; no
+ * head. Single-threaded, in time of the processor. A first run meets cold memory and does not count; then `repeats` runs, of which each
+ * stretch's median is taken. quality may be NULL. */
+Status timeline_measure(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality);
+
+#endif

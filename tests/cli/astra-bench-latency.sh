@@ -1,0 +1,77 @@
+#!/bin/bash
+# astra-bench latency from outside, with a small model: every figure as CSV and PNG, both forms, what bandwidth and calibration must do to the
+# numbers, and refusals. Says nothing about speed.
+# Usage: tests/cli/astra-bench-latency.sh; programs in $BUILD/bin (build/bin). limit: 120
+set -u
+program=$(realpath "${BUILD:-build}/bin/astra-bench")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+expect() { # NAME EXIT-CODE ARGUMENTS...
+  name=$1 code=$2
+  shift 2
+  "$program" latency "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+report() { echo "FAILED: $name: $1"; tail -n 20 "$work/out" "$work/err" | sed 's/^/    /'; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
+holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }
+# value of COLUMN in the first row of FILE whose line begins with FIGURE,FORM,LINKS,STRATEGY,GROUPS,NODES,TOKENS and has that rate
+column() { # FILE COLUMN FORM STRATEGY GROUPS MBIT
+  awk -F, -v column="$2" -v form="$3" -v strategy="$4" -v groups="$5" -v mbit="$6" '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    $at["form"] == form && $at["strategy"] == strategy && $at["groups"] == groups && $at["mbit"] == mbit { print $at[column]; exit }' "$1"
+}
+
+small=(--width 64 --blocks 2 --heads 4 --codebook-size 64 --tokens 128 --quick)
+
+expect "help" 0 --help; out "^usage: astra-bench latency"; out "--figure"; out "--calibrate"; out "--bandwidth"
+expect "an unknown figure" 2 --figure pie; err "--figure"; err "baselines"
+expect "a calibration without a unit" 2 "${small[@]}" --calibrate 99; err "--calibrate"
+expect "a calibration to nothing" 2 "${small[@]}" --calibrate 0ms; err "above 0"
+expect "heads that do not divide" 2 --width 64 --heads 5; err "--heads 5 does not divide"
+expect "an argument" 2 "${small[@]}" here; err "here"
+expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /dev/null/x; err "/dev/null"
+
+expect "all figures" 0 "${small[@]}" --out figures
+out "as measured"; out "calibrated: computation x"; out "devices measured one after another"; out "requests in ten seconds"
+for figure in bandwidth devices tokens breakdown baselines trace; do
+  csv=figures/latency-$figure.csv png=figures/latency-$figure.png
+  [ "$(head -n 1 "$csv")" = "figure,form,link_model,strategy,groups,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,hidden,kilobytes_sent,value,paper,note" ] \
+    || report "$csv has other columns"
+  awk -F, 'NF != 18 { exit 1 }' "$csv" || report "$csv has a row that is not of 18 columns"
+  [ "$(grep -c ",calibrated," "$csv")" = "$(grep -c ",measured," "$csv")" ] || report "$csv has not each row in both forms"
+  [ "$(head -c 8 "$png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || report "$png is no PNG"
+  [ -z "$(awk -F, 'NR > 1 && $17 != ""' "$csv")" ] || report "$csv has the paper's numbers beside another model"
+done
+name="rows of the figures"
+[ "$(tail -n +2 figures/latency-bandwidth.csv | wc -l)" = 84 ] || report "bandwidth: 7 strategies, 6 rates, 2 forms"
+[ "$(tail -n +2 figures/latency-devices.csv | cut -d, -f6 | sort -u | tr '\n' ' ')" = "2 4 8 " ] || report "devices: 2, 4 and 8"
+[ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f10 | sort -u | wc -l)" = 60 ] || report "trace: 60 times ten seconds"
+b=figures/latency-bandwidth.csv
+for strategy in "astra 16" "tp 0" "sp 0" "bp-ag 0" "bp-sp 0"; do
+  read -r which groups <<<"$strategy"
+  slow=$(column $b latency_ms measured "$which" "$groups" 10) fast=$(column $b latency_ms measured "$which" "$groups" 500)
+  holds "$slow > $fast"
+done
+# Bytes: two blocks of 32 tokens of 6 bits to 3 peers in 2 packets, at the first as at the last rate; sums move four times what rows do.
+holds "$(column $b kilobytes_sent measured astra 1 10) == $(awk 'BEGIN { printf "%.3f", 2 * 3 * 2 * (12 + 12) / 1e3 }')"
+holds "$(column $b kilobytes_sent measured tp 0 10) > 3.9 * $(column $b kilobytes_sent measured sp 0 10)"
+holds "$(column figures/latency-baselines.csv value measured tp 0 10) > $(column figures/latency-baselines.csv value measured tp 0 500)"
+
+expect "one figure, switch" 0 "${small[@]}" --figure bandwidth --link-model switch --out switched
+[ ! -e switched/latency-trace.png ] || report "another figure was drawn too"
+holds "$(column switched/latency-bandwidth.csv latency_ms measured sp 0 10) > $(column $b latency_ms measured sp 0 10)"
+expect "JSON" 0 "${small[@]}" --figure devices --parts 1 --measure-all --json
+json '^\{"scale":.*"link_model":"mesh".*"devices_measured":15,.*"rows":\[.*\]\}$' # one, and 2, 4 and 8 of G = 1
+expect "calibrated" 0 "${small[@]}" --figure bandwidth --calibrate 10s --parts 1 --json
+json '"calibrated":true,"strategy":"astra","groups":1,[^}]*"hidden":1\.0' # computing so slow that all is hidden
+expect "loss" 0 "${small[@]}" --figure devices --loss 5% --latency 1ms --reliability retransmit
+
+[ $failed = 0 ] && echo "astra-bench latency: ok"
+exit $failed

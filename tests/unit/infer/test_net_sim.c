@@ -1,0 +1,393 @@
+/* The simulated network: closed forms of latency in a mesh, through a switch and in the air; the recurrence of a block in parts; what each
+ * kind of reliability makes of lost packets; timelines that cannot end. */
+#include "infer/virtual/net_sim.h"
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+enum { MOST = 8 };
+static const SimOptions PLAIN = {.scale = 1};
+
+typedef struct Case {
+  Timeline device[MOST];
+  int count;
+} Case;
+
+static void near(double a, double b) {
+  if (fabs(a - b) > 1e-9) fail_msg("%.12g is not %.12g", a, b);
+}
+
+static uint64_t all_but(int self, int count) { return ((1ull << count) - 1) & ~(1ull << self); }
+
+static void add(Case *c, int device, Event event) { assert_int_equal(timeline_add(&c->device[device], &event), STATUS_OK); }
+static void compute(Case *c, int device, double seconds) { add(c, device, (Event){.kind = EVENT_COMPUTE, .seconds = seconds}); }
+static void send_to(Case *c, int device, int block, int part, uint32_t packets, uint32_t bytes, uint64_t peers) {
+  add(c, device,
+      (Event){.kind = EVENT_SEND, .block = (uint8_t)block, .part = (uint8_t)part, .packets = packets, .bytes = bytes, .peers = peers});
+}
+static void await(Case *c, int device, int block, int part, uint64_t peers) {
+  add(c, device, (Event){.kind = EVENT_WAIT, .block = (uint8_t)block, .part = (uint8_t)part, .peers = peers});
+}
+static void release(Case *c) {
+  for (int d = 0; d < MOST; d++) timeline_release(&c->device[d]);
+}
+static SimResult run(const Case *c, const LinkOptions *links, const SimOptions *options) {
+  SimResult result;
+  if (net_sim_run(c->device, c->count, links, options, &result) != STATUS_OK) fail_msg("%s", status_message());
+  return result;
+}
+
+/* Every device: compute a, one group to all, compute b, wait for all, compute c. */
+static Case exchange(int count, double a, double b, double after, uint32_t packets, uint32_t bytes) {
+  Case c = {.count = count};
+  for (int d = 0; d < count; d++) {
+    compute(&c, d, a);
+    send_to(&c, d, 0, 0, packets, bytes, all_but(d, count));
+    compute(&c, d, b);
+    await(&c, d, 0, 0, all_but(d, count));
+    compute(&c, d, after);
+  }
+  return c;
+}
+
+static void a_mesh_takes_one_copy_of_a_link(void **state) {
+  (void)state;
+  for (int count = 2; count <= MOST; count++) {
+    Case c = exchange(count, 0.01, 0.002, 0.03, 4, 1000);
+    const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.005, .overhead = 50};
+    SimResult result = run(&c, &links, &PLAIN);
+    near(result.latency, 0.01 + 8 * 1200 / 1e6 + 0.005 + 0.03);
+    for (int d = 0; d < count; d++) {
+      const SimDevice *device = &result.device[d];
+      near(device->compute, 0.042);
+      near(device->wait, 0.0096 + 0.005 - 0.002);
+      near(device->span, 0.0146);
+      near(net_sim_hidden(device), 0.002 / 0.0146);
+      assert_int_equal(device->bytes_sent, 1000 * (count - 1));
+    }
+    release(&c);
+  }
+}
+
+static void computing_hides_sending(void **state) {
+  (void)state;
+  Case c = exchange(2, 0.01, 0.02, 0.03, 4, 1000);
+  const LinkOptions links = {.bits_per_second = 1e6};
+  SimResult result = run(&c, &links, &PLAIN);
+  near(result.latency, 0.06);
+  near(result.device[0].wait, 0);
+  near(net_sim_hidden(&result.device[0]), 1);
+  result = run(&c, &links, &(SimOptions){.scale = 0.1}); /* computing alone is scaled */
+  near(result.latency, 0.001 + 0.008 + 0.003);
+  result = run(&c, &(LinkOptions){0}, &PLAIN); /* without limits */
+  near(result.latency, 0.06);
+  release(&c);
+}
+
+static void a_switch_takes_a_copy_for_each_receiver(void **state) {
+  (void)state;
+  for (int count = 2; count <= MOST; count++) {
+    Case c = exchange(count, 0.01, 0, 0, 3, 999);
+    const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .overhead = 67, .topology = LINK_SWITCH};
+    near(run(&c, &links, &PLAIN).latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
+    /* One copy leaves; all copies of the others still come in. */
+    const SimOptions multicast = {.scale = 1, .multicast = true};
+    SimResult result = run(&c, &links, &multicast);
+    near(result.latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
+    assert_int_equal(result.device[0].bytes_sent, 999);
+    release(&c);
+  }
+}
+
+static void many_senders_share_the_way_in(void **state) {
+  (void)state;
+  Case c = {.count = 4};
+  for (int d = 1; d < 4; d++) send_to(&c, d, 0, 0, 1, 1000, 1);
+  await(&c, 0, 0, 0, 14);
+  const LinkOptions links = {.bits_per_second = 1e6, .topology = LINK_SWITCH};
+  near(run(&c, &links, &PLAIN).latency, 3 * 0.008);
+  const LinkOptions mesh = {.bits_per_second = 1e6};
+  near(run(&c, &mesh, &PLAIN).latency, 0.008);
+  release(&c);
+}
+
+static void all_share_the_air(void **state) {
+  (void)state;
+  for (int count = 2; count <= MOST; count++) {
+    Case c = exchange(count, 0.01, 0, 0, 2, 250);
+    const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .topology = LINK_AIR};
+    near(run(&c, &links, &PLAIN).latency, 0.01 + count * (count - 1) * 0.002 + 0.001);
+    const SimOptions multicast = {.scale = 1, .multicast = true};
+    near(run(&c, &links, &multicast).latency, 0.01 + count * 0.002 + 0.001);
+    release(&c);
+  }
+}
+
+static void a_trace_counts_from_the_start(void **state) {
+  (void)state;
+  LinkTracePoint points[] = {{0, 1e6}, {10, 5e5}};
+  const LinkOptions links = {.trace = {points, 2}};
+  Case c = exchange(2, 0.01, 0, 0, 1, 1000);
+  near(run(&c, &links, &PLAIN).latency, 0.018);
+  near(run(&c, &links, &(SimOptions){.scale = 1, .start = 20}).latency, 0.026);
+  near(run(&c, &links, &(SimOptions){.scale = 1, .start = 9.986}).latency, 0.01 + 0.004 + 0.008);
+  release(&c);
+}
+
+/* ---- parts, against the recurrence that describes them */
+
+typedef struct Parts {
+  int count, parts, blocks;
+  double qkv, project, tail, assign; /* seconds; the last three of a part */
+  uint32_t packets, bytes;
+  double rate;
+  size_t overhead;
+} Parts;
+
+static Case in_parts(const Parts *p) {
+  Case c = {.count = p->count};
+  for (int d = 0; d < p->count; d++)
+    for (int l = -1; l < p->blocks; l++) {
+      if (l >= 0) compute(&c, d, p->qkv);
+      for (int s = 0; l >= 0 && s < p->parts; s++) {
+        await(&c, d, l, s, all_but(d, p->count));
+        compute(&c, d, p->project);
+      }
+      for (int s = 0; s < p->parts; s++) {
+        if (l >= 0) compute(&c, d, p->tail);
+        if (l + 1 == p->blocks) continue;
+        compute(&c, d, p->assign);
+        send_to(&c, d, l + 1, s, p->packets, p->bytes, all_but(d, p->count));
+      }
+    }
+  return c;
+}
+
+/* All devices are alike, so that one stands for all: cpu is its time, link that of its links. */
+static double recurrence(const Parts *p, int copies) {
+  double arrive[16], next[16], cpu = 0, link = 0, bits = 8.0 * copies * (p->bytes + p->packets * p->overhead) / p->rate;
+  for (int s = 0; s < p->parts; s++) {
+    cpu += p->assign;
+    arrive[s] = link = fmax(cpu, link) + bits;
+  }
+  for (int l = 0; l < p->blocks; l++) {
+    cpu += p->qkv;
+    for (int s = 0; s < p->parts; s++) cpu = fmax(cpu, arrive[s]) + p->project;
+    for (int s = 0; s < p->parts; s++) {
+      cpu += p->tail;
+      if (l + 1 == p->blocks) continue;
+      cpu += p->assign;
+      next[s] = link = fmax(cpu, link) + bits;
+    }
+    memcpy(arrive, next, sizeof next);
+  }
+  return cpu;
+}
+
+static void blocks_in_parts_follow_the_recurrence(void **state) {
+  (void)state;
+  static const Parts cases[] = {{4, 1, 12, .4e-3, .01e-3, 1.9e-3, .2e-3, 1, 320, 10e6, 78},
+                                {4, 4, 12, .4e-3, .2e-3, .5e-3, .05e-3, 2, 1280, 10e6, 78},
+                                {4, 8, 12, .4e-3, .1e-3, .3e-3, .02e-3, 1, 1280, 20e6, 78},
+                                {8, 2, 3, .2e-3, .1e-3, .6e-3, .1e-3, 3, 2000, 1e6, 66},
+                                {2, 16, 24, 1e-3, 2e-3, .5e-3, .3e-3, 5, 9999, 1e8, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Case c = in_parts(&cases[i]);
+    LinkOptions links = {.bits_per_second = cases[i].rate, .overhead = cases[i].overhead};
+    near(run(&c, &links, &PLAIN).latency, recurrence(&cases[i], 1));
+    links.topology = LINK_SWITCH;
+    near(run(&c, &links, &PLAIN).latency, recurrence(&cases[i], cases[i].count - 1));
+    release(&c);
+  }
+}
+
+/* ---- loss */
+
+/* How many of `count` packets of a link are lost, drawn as the simulation must have drawn them. */
+static int fates(const LinkOptions *links, int from, int to, int count, bool *lost) {
+  LinkModel link;
+  int sum = 0;
+  link_model_init(&link, links, from, to);
+  for (int i = 0; i < count; i++) sum += lost[i] = link_model_loses(&link);
+  return sum;
+}
+
+static void what_is_lost_is_missed_after_an_answer(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.004, .loss = 0.3, .seed = 7};
+  const Reliability rules = {.mode = RELIABILITY_DEADLINE, .timeout = 10};
+  bool lost[20];
+  int expected = fates(&links, 1, 0, 20, lost);
+  assert_in_range(expected, 1, 19);
+  Case c = {.count = 2};
+  compute(&c, 1, 0.1);
+  send_to(&c, 1, 0, 0, 20, 2500, 1);
+  await(&c, 0, 0, 0, 2);
+  SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
+  assert_int_equal(result.device[0].packets_lost, expected);
+  /* Out at 0.12. Questions at 0.001 + 0.016 k; the first that reaches the sender after that leaves at 0.129. */
+  near(result.latency, 0.129 + 0.008 + 0.001);
+  release(&c);
+}
+
+static void a_deadline_ends_the_waiting(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.004};
+  const Reliability rules = {.mode = RELIABILITY_DEADLINE, .deadline = 0.03};
+  Case c = {.count = 2};
+  send_to(&c, 1, 0, 0, 10, 10000, 1); /* a packet every 8 ms */
+  await(&c, 0, 0, 0, 2);
+  SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
+  near(result.latency, 0.03);
+  assert_int_equal(result.device[0].packets_late, 7);
+  assert_int_equal(result.device[0].packets_lost, 0);
+  release(&c);
+}
+
+static void what_is_lost_is_sent_again(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.004, .loss = 0.2, .seed = 1};
+  const Reliability rules = {.mode = RELIABILITY_RETRANSMIT, .timeout = 10};
+  bool lost[64];
+  fates(&links, 1, 0, 64, lost);
+  int sent = 10, again = 0, rounds = 0;
+  for (int at = 0, missing; (missing = 0, rounds < 20) && at < 60; rounds++) { /* each round sends what the one before lost */
+    for (; at < sent; at++) missing += lost[at];
+    if (missing == 0) break;
+    sent += missing;
+    again += missing;
+  }
+  assert_true(again > 0);
+  Case c = {.count = 2};
+  send_to(&c, 1, 0, 0, 10, 1250, 1);
+  await(&c, 0, 0, 0, 2);
+  SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
+  assert_int_equal(result.device[1].packets_resent, again);
+  assert_int_equal(result.device[0].packets_lost, 0);
+  /* Ten packets of a millisecond; asked at 0.017, told and resent at 0.021, and so on every 16 ms. */
+  assert_int_equal(rounds, 1);
+  near(result.latency, 0.021 + 0.001 * again + 0.004);
+  release(&c);
+}
+
+static void parity_repairs_one_of_each(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6, .loss = 0.25, .seed = 1};
+  const Reliability rules = {.mode = RELIABILITY_FEC, .fec = 4, .timeout = 10};
+  bool lost[25];
+  fates(&links, 1, 0, 25, lost);
+  int repaired = 0, missing = 0;
+  for (int cover = 0; cover < 5; cover++) {
+    int absent = 0;
+    for (int i = 0; i < 4; i++) absent += lost[4 * cover + i];
+    if (absent + lost[20 + cover] <= 1)
+      repaired += absent;
+    else
+      missing += absent;
+  }
+  assert_true(repaired > 0 && missing > 0);
+  Case c = {.count = 2};
+  send_to(&c, 1, 0, 0, 20, 2500, 1);
+  await(&c, 0, 0, 0, 2);
+  SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
+  assert_int_equal(result.device[0].packets_recovered, repaired);
+  assert_int_equal(result.device[0].packets_lost, missing);
+  assert_int_equal(result.device[1].bytes_sent, 2500 + 5 * 127);
+  release(&c);
+}
+
+static void parity_is_not_waited_for(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6};
+  const Reliability rules = {.mode = RELIABILITY_FEC, .fec = 2};
+  Case c = exchange(2, 0, 0, 0, 4, 500);
+  near(run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1}).latency, 0.004);
+  release(&c);
+}
+
+/* ---- the same again, and what makes no sense */
+
+static void a_seed_decides(void **state) {
+  (void)state;
+  const Reliability rules = {.mode = RELIABILITY_RETRANSMIT, .timeout = 10};
+  const SimOptions options = {.reliability = &rules, .scale = 1};
+  LinkOptions links = {.bits_per_second = 1e6, .latency = 0.002, .jitter = 0.002, .loss = 0.1, .seed = 9, .topology = LINK_SWITCH};
+  Case c = in_parts(&(Parts){4, 2, 6, 1e-3, 1e-4, 1e-3, 1e-4, 3, 900, 1e6, 0});
+  SimResult first = run(&c, &links, &options), second = run(&c, &links, &options);
+  assert_memory_equal(&first, &second, sizeof first);
+  links.seed = 10;
+  assert_true(run(&c, &links, &options).latency != first.latency);
+  release(&c);
+}
+
+static void refused(const Case *c, const LinkOptions *links, const SimOptions *options, Status expected, const char *words) {
+  SimResult result;
+  assert_int_equal(net_sim_run(c->device, c->count, links, options, &result), expected);
+  if (!strstr(status_message(), words)) fail_msg("\"%s\" does not say \"%s\"", status_message(), words);
+}
+
+static void what_cannot_end_is_named(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e6};
+  Case c = {.count = 2};
+  await(&c, 1, 3, 2, 1);
+  refused(&c, &links, &PLAIN, STATUS_BAD_VALUE, "device 1 waits for block 3, site 0, part 2 of device 0, which never sends it");
+  release(&c);
+  c = (Case){.count = 2};
+  for (int d = 0; d < 2; d++) {
+    await(&c, d, 0, 0, all_but(d, 2));
+    send_to(&c, d, 0, 0, 1, 10, all_but(d, 2));
+  }
+  refused(&c, &links, &PLAIN, STATUS_BAD_VALUE, "device 0 waits for ever for block 0, site 0, part 0 of device 1");
+  release(&c);
+  c = (Case){.count = 2};
+  for (int i = 0; i < 2; i++) send_to(&c, 0, 0, 0, 1, 10, 2);
+  refused(&c, &links, &PLAIN, STATUS_BAD_VALUE, "twice");
+  release(&c);
+}
+
+static void senseless_cases_are_refused(void **state) {
+  (void)state;
+  const Reliability retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 0.1}, no_parity = {.mode = RELIABILITY_FEC};
+  Case c = exchange(2, 0.01, 0, 0, 1, 1000);
+  refused(&c, &(LinkOptions){.loss = 0.1}, &PLAIN, STATUS_BAD_VALUE, "hides the loss");
+  refused(&c, &(LinkOptions){.bits_per_second = NAN}, &PLAIN, STATUS_BAD_VALUE, "finite rate");
+  refused(&c, &(LinkOptions){.latency = -1}, &PLAIN, STATUS_BAD_VALUE, "latency");
+  refused(&c, &(LinkOptions){.loss = 1}, &(SimOptions){.reliability = &retransmit}, STATUS_BAD_VALUE, "below 1");
+  refused(&c, &(LinkOptions){0}, &(SimOptions){.scale = NAN}, STATUS_BAD_VALUE, "scale");
+  refused(&c, &(LinkOptions){0}, &(SimOptions){.reliability = &no_parity}, STATUS_BAD_VALUE, "1 at least");
+  refused(&c, &(LinkOptions){.latency = 0.01, .loss = 0.9999}, &(SimOptions){.reliability = &retransmit}, STATUS_TIMEOUT, "still lacks");
+  c.count = 65;
+  refused(&c, &(LinkOptions){0}, &PLAIN, STATUS_BAD_VALUE, "1 to 64");
+  c.count = 2;
+  send_to(&c, 0, 1, 0, 1, 10, 5);
+  refused(&c, &(LinkOptions){0}, &PLAIN, STATUS_BAD_VALUE, "itself or unknown");
+  release(&c);
+  c = (Case){.count = 2};
+  compute(&c, 1, -1);
+  refused(&c, &(LinkOptions){0}, &PLAIN, STATUS_BAD_VALUE, "device 1 computes for -1");
+  release(&c);
+  c = (Case){.count = 2};
+  send_to(&c, 0, 0, 0, 0, 10, 2);
+  refused(&c, &(LinkOptions){0}, &PLAIN, STATUS_BAD_VALUE, "1 to 1024");
+  release(&c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
+                                     cmocka_unit_test(computing_hides_sending),
+                                     cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
+                                     cmocka_unit_test(many_senders_share_the_way_in),
+                                     cmocka_unit_test(all_share_the_air),
+                                     cmocka_unit_test(a_trace_counts_from_the_start),
+                                     cmocka_unit_test(blocks_in_parts_follow_the_recurrence),
+                                     cmocka_unit_test(what_is_lost_is_missed_after_an_answer),
+                                     cmocka_unit_test(a_deadline_ends_the_waiting),
+                                     cmocka_unit_test(what_is_lost_is_sent_again),
+                                     cmocka_unit_test(parity_repairs_one_of_each),
+                                     cmocka_unit_test(parity_is_not_waited_for),
+                                     cmocka_unit_test(a_seed_decides),
+                                     cmocka_unit_test(what_cannot_end_is_named),
+                                     cmocka_unit_test(senseless_cases_are_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

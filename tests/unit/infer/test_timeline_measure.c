@@ -1,0 +1,264 @@
+/* A device that is measured alone: its timeline has the exchange of a real node, event for event; tables of keys and values give the same
+ * numbers as products; and what cannot be measured is refused. */
+#include "infer/virtual/group_size.h"
+#include "infer/virtual/net_sim.h"
+#include "infer/virtual/timeline_measure.h"
+#include "infer/virtual/virtual_exchange.h"
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 32, BLOCKS = 3, TOKENS = 64, ENTRIES = 16, NODES = 4 };
+
+typedef struct Sample {
+  Weights weights;
+  Codebook books[BLOCKS];
+} Sample;
+
+static void open_sample(Sample *sample, int groups) {
+  ModelConfig config;
+  Rng rng;
+  rng_init(&rng, 5, 0);
+  *sample = (Sample){.weights = {.model = NULL}};
+  config_defaults(&config, MODEL_VIT);
+  config.width = WIDTH, config.blocks = BLOCKS, config.heads = config.kv_heads = 4, config.mlp = 4 * WIDTH;
+  config.image = 32, config.patch = 4, config.channels = 3;
+  config.astra = (AstraConfig){.groups = groups, .codebook_size = ENTRIES, .devices = NODES, .devices_least = 1, .site = SITE_X};
+  config.astra.class_token = CLASS_DISTRIBUTED;
+  assert_int_equal(config_set_labels(&config, NULL, 2), STATUS_OK);
+  if (model_new(&sample->weights.model, &config) != STATUS_OK) fail_msg("%s", status_message());
+  config_release(&config);
+  assert_int_equal(param_allocate(model_params(sample->weights.model), false), STATUS_OK);
+  model_initialise(sample->weights.model, &rng);
+  sample->weights.config = model_config(sample->weights.model);
+  for (int b = 0; b < BLOCKS; b++) {
+    assert_int_equal(codebook_init(&sample->books[b], groups, ENTRIES, WIDTH, NULL), STATUS_OK);
+    for (int64_t i = 0; i < ENTRIES * WIDTH; i++) sample->books[b].codewords[i] = (real)(rng_uniform(&rng) - 0.5);
+    codebook_refresh(&sample->books[b]);
+  }
+}
+
+static void close_sample(Sample *sample) {
+  for (int b = 0; b < BLOCKS; b++) codebook_release(&sample->books[b]);
+  model_free(sample->weights.model);
+}
+
+static const int64_t even[NODES] = {16, 16, 16, 16};
+
+static DeviceCase case_of(Sample *sample, Strategy strategy, int parts) {
+  return (DeviceCase){.strategy = strategy,
+                      .devices = NODES,
+                      .self = 1,
+                      .tokens = TOKENS,
+                      .counts = even,
+                      .books = sample->books,
+                      .parts = parts,
+                      .least_packets = 2};
+}
+
+static Timeline measure(Sample *sample, const DeviceCase *device) {
+  Timeline timeline;
+  MeasureQuality quality;
+  if (timeline_measure(&timeline, &sample->weights, device, 2, &quality) != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(quality.least_share > 0 && quality.least_share < 1.5 && quality.spread >= 0);
+  assert_int_equal(timeline.tokens, device->strategy == STRATEGY_SINGLE ? TOKENS : 16);
+  return timeline;
+}
+
+/* Sends and waits in order, stretches of computation between them. */
+static void the_exchange_of_a_node_is_noted(void **state) {
+  (void)state;
+  Sample sample;
+  open_sample(&sample, 4); /* 16 bits a token */
+  for (int parts = 1; parts <= 4; parts *= 2) {
+    const DeviceCase device = case_of(&sample, STRATEGY_ASTRA, parts);
+    Timeline timeline = measure(&sample, &device);
+    int sends = 0, waits = 0, packets = parts == 1 ? 2 : 1;
+    for (int i = 0; i < timeline.count; i++) {
+      const Event *event = &timeline.list[i];
+      if (event->kind == EVENT_COMPUTE) {
+        assert_true(event->seconds > 0);
+        continue;
+      }
+      assert_int_equal(event->peers, 13);
+      int *count = event->kind == EVENT_SEND ? &sends : &waits;
+      assert_true(event->block == *count / parts && event->part == *count % parts && event->site == 0);
+      ++*count;
+      if (event->kind != EVENT_SEND) continue;
+      assert_int_equal(event->packets, packets);
+      assert_int_equal(event->bytes, 16 / parts * 2 + 12 * packets);
+    }
+    assert_int_equal(sends, BLOCKS * parts);
+    assert_int_equal(waits, BLOCKS * parts);
+    assert_int_equal(timeline.list[0].kind, EVENT_COMPUTE);
+    assert_int_equal(timeline.list[timeline.count - 1].kind, EVENT_COMPUTE);
+    timeline_release(&timeline);
+  }
+  close_sample(&sample);
+}
+
+static void devices_measured_apart_meet_in_the_simulation(void **state) {
+  (void)state;
+  Sample sample;
+  Timeline devices[NODES];
+  SimResult result;
+  open_sample(&sample, 4);
+  const int64_t counts[NODES] = {10, 20, 17, 17};
+  double slowest = 0;
+  for (int d = 0; d < NODES; d++) {
+    DeviceCase device = case_of(&sample, STRATEGY_ASTRA, 2);
+    device.counts = counts;
+    device.self = d;
+    assert_int_equal(timeline_measure(&devices[d], &sample.weights, &device, 1, NULL), STATUS_OK);
+    slowest = fmax(slowest, timeline_seconds(&devices[d]));
+  }
+  const LinkOptions links = {.bits_per_second = 1e6};
+  if (net_sim_run(devices, NODES, &links, &(SimOptions){.scale = 1}, &result) != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(result.latency >= slowest);
+  for (int d = 0; d < NODES; d++) {
+    assert_int_equal(result.device[d].bytes_sent, 3 * BLOCKS * (counts[d] * 2 + 12 * 2));
+    timeline_release(&devices[d]);
+  }
+  close_sample(&sample);
+}
+
+static void whole_rows_and_one_device(void **state) {
+  (void)state;
+  Sample sample;
+  open_sample(&sample, 4);
+  DeviceCase device = case_of(&sample, STRATEGY_SP, 1);
+  Timeline timeline = measure(&sample, &device);
+  for (int i = 0; i < timeline.count; i++)
+    if (timeline.list[i].kind == EVENT_SEND) assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
+  timeline_release(&timeline);
+  device.strategy = STRATEGY_SINGLE;
+  timeline = measure(&sample, &device);
+  assert_int_equal(timeline.count, 1);
+  assert_int_equal(timeline.list[0].kind, EVENT_COMPUTE);
+  timeline_release(&timeline);
+  close_sample(&sample);
+}
+
+/* Two sums a block, each of them a group to each other device and one to all; joins of the last block alone. */
+static void heads_and_columns_divided(void **state) {
+  (void)state;
+  static const struct {
+    Strategy strategy;
+    int sends, waits;
+  } cases[] = {{STRATEGY_TP, BLOCKS * 2 * 4, BLOCKS * 2 * 4}, {STRATEGY_BP_AG, 1, 3}, {STRATEGY_BP_SP, 2, 6}};
+  Sample sample;
+  open_sample(&sample, 4);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Timeline devices[NODES];
+    int sends = 0, waits = 0;
+    for (int d = 0; d < NODES; d++) {
+      DeviceCase device = case_of(&sample, cases[i].strategy, 1);
+      device.self = d;
+      device.retained = 1;
+      if (timeline_measure(&devices[d], &sample.weights, &device, 1, NULL) != STATUS_OK) fail_msg("%s", status_message());
+    }
+    for (int e = 0; e < devices[2].count; e++) {
+      sends += devices[2].list[e].kind == EVENT_SEND;
+      waits += devices[2].list[e].kind == EVENT_WAIT;
+    }
+    assert_int_equal(sends, cases[i].sends);
+    assert_int_equal(waits, cases[i].waits);
+    SimResult result; /* they fit together */
+    if (net_sim_run(devices, NODES, &(LinkOptions){.bits_per_second = 1e7}, &(SimOptions){.scale = 1}, &result) != STATUS_OK)
+      fail_msg("%s", status_message());
+    double all = cases[i].strategy == STRATEGY_TP ? BLOCKS * 4 : cases[i].strategy == STRATEGY_BP_SP ? 2 : 1, sent = 0;
+    for (int d = 0; d < NODES; d++) sent += (double)result.device[d].bytes_sent;
+    double payload = all * (NODES - 1) * (TOKENS + 1) * WIDTH * 4;
+    assert_true(sent > payload && sent < 1.03 * payload);
+    for (int d = 0; d < NODES; d++) timeline_release(&devices[d]);
+  }
+  close_sample(&sample);
+}
+
+/* ---- tables */
+
+static const KeyTables *build_tables(Sample *sample, int groups, KeyTables **tables) {
+  const real *codewords[BLOCKS];
+  for (int b = 0; b < BLOCKS; b++) codewords[b] = sample->books[b].codewords;
+  const KeyTablesSetup setup = {.codewords = codewords, .groups = groups, .entries = ENTRIES, .memory = 1 << 24};
+  if (key_tables_build(tables, sample->weights.model, &setup) != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(key_tables_has(*tables, BLOCKS - 1));
+  return *tables;
+}
+
+/* What the device computes from the codes that "came". */
+static void encode(Sample *sample, const KeyTables *tables, int parts, real out[17 * WIDTH]) {
+  TokenLayout layout = {0};
+  VirtualExchange exchange;
+  Timeline timeline = {0};
+  real rows[17 * WIDTH];
+  Arena *arena = arena_new((size_t)1 << 26);
+  Tape *tape = tape_new(arena);
+  for (int i = 0; i < 17 * WIDTH; i++) rows[i] = (real)sin(i);
+  tape_record(tape, false);
+  assert_int_equal(layout_build(&layout, TOKENS, NODES, even, NULL, CLASS_DISTRIBUTED, 1), STATUS_OK);
+  const VirtualExchangeSetup setup = {.network = {.self = 1,
+                                                  .nodes = NODES,
+                                                  .layout = &layout,
+                                                  .books = sample->books,
+                                                  .blocks = BLOCKS,
+                                                  .sites = 1,
+                                                  .parts = parts,
+                                                  .batch_most = 1,
+                                                  .packet_most = 1436,
+                                                  .keys = tables}};
+  if (virtual_exchange_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(virtual_exchange_start(&exchange, &timeline), STATUS_OK);
+  const ModelInput input = {.rows = tape_constant(tape, 3, (int64_t[]){1, 17, WIDTH}, rows), .batch = 1};
+  Tensor *x = model_encode(sample->weights.model, tape, &input, &layout, &exchange.exchange, MODEL_ROWS_ALL);
+  if (!x) fail_msg("%s", status_message());
+  assert_int_equal(virtual_exchange_stop(&exchange), STATUS_OK);
+  memcpy(out, x->value, 17 * WIDTH * sizeof *out);
+  timeline_release(&timeline);
+  virtual_exchange_release(&exchange);
+  layout_release(&layout);
+  tape_free(tape);
+  arena_free(arena);
+}
+
+static void tables_give_what_products_give(void **state) {
+  (void)state;
+  for (int groups = 1; groups <= 4; groups *= 4)
+    for (int parts = 1; parts <= 4; parts *= 4) {
+      Sample sample;
+      KeyTables *tables = NULL;
+      real products[17 * WIDTH], looked_up[17 * WIDTH];
+      double most = 0;
+      open_sample(&sample, groups);
+      encode(&sample, NULL, parts, products);
+      encode(&sample, build_tables(&sample, groups, &tables), parts, looked_up);
+      for (int i = 0; i < 17 * WIDTH; i++) most = fmax(most, fabs((double)(products[i] - looked_up[i])));
+      if (most > 1e-4) fail_msg("%d groups, %d parts: a difference of %g", groups, parts, most);
+      key_tables_free(tables);
+      close_sample(&sample);
+    }
+}
+
+static void what_cannot_be_measured_is_refused(void **state) {
+  (void)state;
+  Sample sample;
+  Timeline timeline;
+  open_sample(&sample, 4);
+  DeviceCase device = case_of(&sample, STRATEGY_ASTRA, 1);
+  assert_int_equal(timeline_measure(&timeline, &sample.weights, &device, 0, NULL), STATUS_BAD_VALUE);
+  device.strategy = STRATEGY_SP;
+  device.parts = 2;
+  assert_int_equal(timeline_measure(&timeline, &sample.weights, &device, 1, NULL), STATUS_BAD_VALUE);
+  device = case_of(&sample, STRATEGY_BP_AG, 1);
+  assert_int_equal(timeline_measure(&timeline, &sample.weights, &device, 1, NULL), STATUS_BAD_VALUE); /* 0 retained blocks */
+  close_sample(&sample);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_exchange_of_a_node_is_noted), cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
+      cmocka_unit_test(whole_rows_and_one_device),       cmocka_unit_test(heads_and_columns_divided),
+      cmocka_unit_test(tables_give_what_products_give),  cmocka_unit_test(what_cannot_be_measured_is_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

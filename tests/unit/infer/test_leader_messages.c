@@ -1,6 +1,7 @@
 /* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
  * theirs, ids that no vocabulary has. No processes: messages go straight to where the links would bring them. */
 #include "infer/leader_parts.h"
+#include "infer/leader_text.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>

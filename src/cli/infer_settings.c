@@ -1,6 +1,7 @@
 /* The table of options, their defaults, and what goes together: see infer_settings.h. */
 #include "cli/infer_settings.h"
 #include "base/log.h"
+#include "cli/infer_strategy.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
 
@@ -64,6 +65,10 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_INT, "nodes", 'n', &s->nodes, "N", .least = 0, .most = WIRE_NODES,
         .help = "processes; 0: as many as the model was trained for"}},
       {RUNS, {OPTION_TEXT, "split", 0, &s->split, "LIST", .help = "share of the tokens of each node, e.g. 3,1,1,1; without it: even"}},
+      {RUNS,
+       {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = "astra|single|tp|sp|bp-ag|bp-sp",
+        .help = "how nodes divide the model: tokens and codes, or what that is compared with"}},
+      {RUNS, {OPTION_INT, "retained", 0, &s->retained, "N", .least = 1, .most = 255, .help = "blocks that bp-ag and bp-sp compute whole"}},
       {TEXT | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
         .help = "memory for texts of N tokens, new ones included; 0: for the model's context"}},
@@ -112,6 +117,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
 static void set_defaults(InferSettings *s, InferCommand command) {
   *s = (InferSettings){.batch = command == INFER_EVAL ? 0 : 8,
                        .part = INFER_PART_AUTO,
+                       .retained = 1,
                        .top = 5,
                        .timeout = 30,
                        .new_tokens = 64,
@@ -218,6 +224,7 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(check_inputs(s, command, argv[0], positional, *count));
   TRY(check_drawing(s, options));
   if (command != INFER_SELFTEST) TRY(check_devices(s));
+  TRY(infer_strategy_check(s, options));
   note_kinds(s, options, of);
   if (command == INFER_MAIN && *count > 0 && s->batch > *count) s->batch = *count;
   log_quiet(s->quiet);

@@ -18,6 +18,7 @@ const NodeStatistics *leader_totals(const Leader *leader) { return leader->total
 int leader_reruns(const Leader *leader) { return leader->reruns; }
 int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
+const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_most(const Leader *leader) { return leader->setup.tokens_most; }

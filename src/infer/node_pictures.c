@@ -16,6 +16,7 @@ static Status read_pixels(Node *node, const NodeRequest *request, Tensor **pixel
 
 Status node_pictures_answer(Node *node, const NodeRequest *request, uint8_t *out) {
   Tensor *pixels, *replicas;
+  if (node->layout.rows == 0) return STATUS_OK;
   TRY(read_pixels(node, request, &pixels));
   TRY(node_encode(node, &(ModelInput){.pixels = pixels}, request->request.batch, MODEL_ROWS_CLASS, &replicas));
   if (replicas && node_share_of(node->setup, node->self, &node->layout).class_rows > 0)

@@ -1,0 +1,142 @@
+#!/bin/bash
+# limit: 180
+# The ways to divide a model, over real processes, --nodes and --peers: tp and sp give the single device's logits (log probabilities of all
+# classes; nats a token of a text) to 1e-4, for a ViT, a GPT-2 and a Llama whose keys are shared by several heads, plain and with codebooks;
+# bytes a token are those of the formulas of docs/MATH.md, computed here from the models' shapes; what does not go together is refused.
+. tests/network/helpers.sh
+export XDG_CACHE_HOME=$work/cache
+command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
+make_checkpoint "$work/vit" vit-cifar 0
+make_checkpoint "$work/coded" vit-cifar 8 256 4
+make_checkpoint "$work/gpt2" tiny-gpt2 0
+cp tests/golden/stories260K/tok512.bin "$work/gpt2/"
+llama=tests/golden/stories260K
+make_picture "$work/1.ppm" 32
+make_picture "$work/2.ppm" 32
+cat "$llama/golden_stdout.txt" >"$work/text.txt"
+
+# D, L and T of each, and rows besides (the class token's)
+shape_of() { # KIND
+  case $1 in
+  vit | coded) echo 192 6 64 1 ;;
+  gpt2) echo 32 3 40 0 ;;
+  llama) echo 64 5 40 0 ;;
+  esac
+}
+arguments_of() { # KIND
+  case $1 in
+  vit | coded) echo -c "$work/$1" --top 100 --batch 2 "$work/1.ppm" "$work/2.ppm" ;;
+  gpt2) echo eval -c "$work/gpt2" -d "text:$work/text.txt" --context 40 --batch 2 ;;
+  llama) echo eval -c "$llama" -d "text:$work/text.txt" --context 40 --batch 2 ;;
+  esac
+}
+
+run() { # NAME ARGUMENTS...: JSON into out
+  name=$1
+  shift
+  timeout 60 "$program" "$@" --threads 1 --json -q >"$work/out" 2>"$work/err" </dev/null || report "$name: exit code $?"
+}
+
+# Formulas over all nodes and receivers, for a token: divided by T. The last block's sums are of the class row alone, or of all rows of a
+# text whose losses are wanted. Of texts device d sends to those behind it; even spans.
+cat >"$work/check.py" <<'PY'
+import json, math, sys
+kind, strategy, nodes, retained, right, shape, single, out = sys.argv[1:]
+D, L, T, more = map(int, shape.split())
+N, Nb, rows = int(nodes), int(retained), T + more
+last = 1 if more else rows
+spans = [T // N + (d < T % N) for d in range(N)]
+copies = (N - 1) * rows if more else sum(n * (N - 1 - d) for d, n in enumerate(spans))
+expected = {"single": 0, "sp": L * 4 * D * copies / T, "tp": (N - 1) * 16 * D * ((L - 1) * rows + last) / T,
+            "bp-ag": (N - 1) * Nb * 4 * D * rows / T, "bp-sp": (N - 1) * 2 * Nb * 4 * D * rows / T}[strategy]
+def read(path): return json.loads(open(path).read().splitlines()[-1])
+def numbers(r):
+    if "nats" in r: return [r["nats"] / r["tokens"]]
+    return [math.log(p) for pic in r["pictures"] for _, p in sorted((t["class"], t["probability"]) for t in pic["top"])]
+one, r = read(single), read(out)
+assert r["strategy"] == strategy, r["strategy"]
+for key in ("bytes_per_token", "bytes_per_token_formula"):
+    assert abs(r[key] - expected) <= 1e-6 * expected, (key, r[key], expected)
+a, b = numbers(one), numbers(r)
+assert len(a) == len(b) and len(a) in (1, 200), (len(a), len(b))
+worst = max(abs(x - y) for x, y in zip(a, b))
+if right == "1": assert worst <= 1e-4, worst
+else: assert "latency baseline" in r["notice"], r
+print(f"{kind} {strategy} N={N}: worst difference {worst:.1e}, {r['bytes_per_token']:.1f} bytes a token")
+PY
+check() { # KIND STRATEGY NODES RETAINED RIGHT
+  python3 "$work/check.py" "$1" "$2" "$3" "$4" "$5" "$(shape_of "$1")" "$work/single" "$work/out" 2>"$work/err" || report "$name"
+}
+
+for kind in vit coded gpt2 llama; do
+  read -ra arguments <<<"$(arguments_of $kind)"
+  run "$kind, one device" "${arguments[@]}" --nodes 1
+  cp "$work/out" "$work/single"
+  for nodes in 2 3 4; do
+    for strategy in tp sp single; do
+      [ "$strategy$nodes" != tp4 ] || case $kind in vit | coded) continue ;; esac # three heads
+      run "$kind, $strategy on $nodes" "${arguments[@]}" --nodes $nodes --strategy $strategy
+      check $kind $strategy $nodes 0 1
+    done
+  done
+  for retained in 1 2; do
+    for strategy in bp-ag bp-sp; do
+      run "$kind, $strategy" "${arguments[@]}" --nodes 3 --strategy $strategy --retained $retained
+      check $kind $strategy 3 $retained 0
+    done
+  done
+done
+
+# ---- a worker: streams in TLS
+start_worker a 127.0.0.1:0 -c "$work/vit"
+start_worker b 127.0.0.1:0 -c "$llama"
+for kind in vit llama; do
+  read -ra arguments <<<"$(arguments_of $kind)"
+  run "$kind, one device" "${arguments[@]}" --nodes 1
+  cp "$work/out" "$work/single"
+  peer=${address[a]}
+  [ $kind = vit ] || peer=${address[b]}
+  for strategy in tp sp single; do
+    run "$kind, $strategy with a worker" "${arguments[@]}" --peers "$peer" --strategy $strategy
+    check $kind $strategy 2 0 1
+  done
+done
+read -ra arguments <<<"$(arguments_of vit)"
+name="links as they are asked to be" # slower, and the same
+run "$name" "${arguments[@]}" --nodes 2 --strategy tp --latency 5ms
+cp "$work/out" "$work/slow"
+run "$name" "${arguments[@]}" --nodes 2 --strategy tp
+cmp -s <(answer_of "$work/slow") <(answer_of "$work/out") || report "$name: another answer"
+python3 - "$work/slow" <<'PY' || report "$name: it took no time"
+import json, sys
+r = json.loads(open(sys.argv[1]).read().splitlines()[-1])
+assert min(n["wait_ms"] for n in r["nodes"]) >= 2 * 12 * 5 * 0.8, [n["wait_ms"] for n in r["nodes"]]
+PY
+stop_worker a
+stop_worker b
+
+# ---- what is told, and what is refused
+expect() { # NAME EXIT-CODE TEXT ARGUMENTS...
+  name=$1
+  timeout 60 "$program" "${@:4}" >"$work/out" 2>"$work/err" </dev/null
+  local code=$?
+  [ $code -eq "$2" ] || report "$name: exit code $code, expected $2"
+  grep -qF -e "$3" "$work/err" "$work/out" || report "$name: it lacks '$3'"
+}
+vit=(-c "$work/vit" "$work/1.ppm")
+expect "a notice" 0 "latency baseline: the accuracy would need its own training" "${vit[@]}" --nodes 2 --strategy bp-ag
+expect "the table" 0 "strategy sp sent" "${vit[@]}" --nodes 2 --strategy sp
+expect "datagrams" 2 "--strategy sp sends whole tokens: --transport tcp" "${vit[@]}" --nodes 2 --strategy sp --transport udp
+expect "datagrams of nothing" 2 "leave out --transport udp" "${vit[@]}" --nodes 2 --strategy single --transport udp
+expect "parts" 2 "--parts" "${vit[@]}" --nodes 2 --strategy sp --parts 2
+expect "a deadline" 2 "--deadline" "${vit[@]}" --nodes 2 --strategy sp --deadline 10ms
+expect "lost tokens" 2 "--loss" "${vit[@]}" --nodes 2 --strategy tp --loss 5% --loss-unit token
+expect "a split" 2 "--split" "${vit[@]}" --strategy tp --split 3,1
+expect "retained" 2 "--retained is for --strategy bp-ag and bp-sp" "${vit[@]}" --nodes 2 --strategy tp --retained 2
+expect "too many retained" 1 "between 1 and 6" "${vit[@]}" --nodes 2 --strategy bp-sp --retained 7
+expect "too many devices" 1 "up to 3 are accepted" "${vit[@]}" --nodes 4 --strategy tp
+expect "an unknown one" 2 "bp-ag" "${vit[@]}" --nodes 2 --strategy ring
+expect "no codebooks" 1 "--strategy sp, tp" "${vit[@]}" --nodes 2
+expect "a prompt" 2 "astra and single can" -c "$llama" --prompt Once --nodes 2 --strategy tp
+expect "a prompt on one of three" 0 "tokens/s" -c "$llama" --prompt "Once upon" -m 3 --nodes 3 --strategy single
+exit $failed

@@ -108,8 +108,30 @@ cp "$work/out" "$work/slow"
 run "$name" "${arguments[@]}" --nodes 2 --strategy tp
 cmp -s <(answer_of "$work/slow") <(answer_of "$work/out") || report "$name: another answer"
 jq -e '[.nodes[].wait_ms] | min >= 96' "$work/slow" >"$work/verdict" || report "$name: it took no time" # of 2 x 12 sums of 5 ms 4 fifths
-stop_worker a
 stop_worker b
+
+# ---- a worker that dies: nothing can take the place of its rows, so that the others compute anew, also where codes would be masked
+make_cifar "$work/data"
+evaluation=(eval -c "$work/vit" -d cifar100 --data-dir "$work/data" --samples 1000 --batch 8)
+run "1000 pictures on one device" "${evaluation[@]}" --nodes 1
+cp "$work/out" "$work/single"
+for strategy in tp sp; do
+  name="$strategy without a worker that died"
+  start_worker c 127.0.0.1:0 -c "$work/vit"
+  "$program" "${evaluation[@]}" --peers "${address[a]},${address[c]}" --strategy $strategy --on-failure mask --threads 1 --json \
+    >"$work/out" 2>"$work/err" </dev/null &
+  leader=$!
+  for ((i = 0; i < 200; i++)); do grep -q serving "$work/c.log" && break; sleep 0.05; done
+  sleep 0.3
+  kill -KILL "${porter[c]}"
+  wait "${porter[c]}" 2>/dev/null
+  wait $leader || report "$name: exit code $?"
+  grep -q "node 2 (worker ${address[c]}).*left behind" "$work/err" || report "$name: nobody was left behind"
+  jq -n -e --slurpfile one "$work/single" --slurpfile run "$work/out" \
+    '$run[0] | .samples == 1000 and .incomplete_answers == 0 and .top1 == $one[0].top1 and .top5 == $one[0].top5' \
+    >"$work/verdict" 2>"$work/err" || report "$name: another answer than that of one device"
+done
+stop_worker a
 
 # ---- what is told, and what is refused
 expect() { # NAME EXIT-CODE TEXT ARGUMENTS...

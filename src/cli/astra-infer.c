@@ -149,7 +149,7 @@ static const CliCommand commands[] = {
     {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
     {"eval", "accuracy over a data set, perplexity over a text", run_eval},
     {"selftest", "compare the processes with what training emulated", run_selftest},
-    {"links", "list the options of how codes travel between nodes: datagrams, loss, slow links", show_links},
+    {"links", "list the options of what travels between nodes: strategies, datagrams, loss, slow links", show_links},
     {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
     {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
     {"keygen", "make the key that devices of a cluster share", infer_keygen_run},

@@ -1,5 +1,5 @@
 #!/bin/bash
-# limit: 180
+# limit: 240
 # The ways to divide a model, over real processes, --nodes and --peers: tp and sp give the single device's logits (log probabilities of all
 # classes; nats a token of a text) to 1e-4, for a ViT, a GPT-2 and a Llama whose keys are shared by several heads, plain and with codebooks;
 # bytes a token are those of the formulas of docs/MATH.md, computed here from the models' shapes; what does not go together is refused.

@@ -4,6 +4,7 @@
 #include "infer/report_traffic.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
+#include "unit/count_allocations.h"
 
 enum { BATCH = 3, CONTEXT = 48, ENTRIES = 50, BLOCKS = 3, WIDTH = 32, TOKENS = 16 /* of a picture */, NODES = 4 };
 static const double CLOSE = 1e-4;
@@ -220,6 +221,31 @@ static void astra_sends_the_bytes_of_its_formula(void **state) {
   close_fixture(&f);
 }
 
+/* ---- memory ---- */
+
+static void nothing_is_allocated_after_the_first_request(void **state) {
+  (void)state;
+  allocations_need_count();
+  for (int s = STRATEGY_SINGLE; s <= STRATEGY_BP_SP; s++) {
+    Fixture f;
+    Cluster cluster;
+    LeaderAnswer answer;
+    open_fixture(&f, "tiny", 0, SITE_X);
+    allocations_share();
+    start(&f, &cluster, 3, NULL, (Strategy)s, 1);
+    assert_int_equal(leader_submit(cluster.leader, f.pixels, BATCH), STATUS_OK);
+    collect(cluster.leader, &answer);
+    long before = allocations_so_far();
+    for (int64_t batch = 1; batch <= BATCH; batch++) {
+      assert_int_equal(leader_submit(cluster.leader, f.pixels, batch), STATUS_OK);
+      collect(cluster.leader, &answer);
+    }
+    assert_int_equal(allocations_so_far() - before, 0);
+    stop(&f, &cluster);
+    close_fixture(&f);
+  }
+}
+
 /* ---- what is refused ---- */
 
 static void expect_refusal(Fixture *f, int nodes, Strategy strategy, int retained, bool codes, Status status, const char *what) {
@@ -278,9 +304,10 @@ static void only_one_device_goes_on_from_a_prompt(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tp_sp_and_single_are_the_plain_model), cmocka_unit_test(bp_with_all_blocks_retained_is_the_plain_model),
-      cmocka_unit_test(each_sends_the_bytes_of_its_formula),  cmocka_unit_test(astra_sends_the_bytes_of_its_formula),
-      cmocka_unit_test(what_is_impossible_is_refused),        cmocka_unit_test(only_one_device_goes_on_from_a_prompt),
+      cmocka_unit_test(tp_sp_and_single_are_the_plain_model),         cmocka_unit_test(bp_with_all_blocks_retained_is_the_plain_model),
+      cmocka_unit_test(each_sends_the_bytes_of_its_formula),          cmocka_unit_test(astra_sends_the_bytes_of_its_formula),
+      cmocka_unit_test(nothing_is_allocated_after_the_first_request), cmocka_unit_test(what_is_impossible_is_refused),
+      cmocka_unit_test(only_one_device_goes_on_from_a_prompt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

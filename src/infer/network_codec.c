@@ -246,7 +246,7 @@ static int64_t remote_begin(const TokenLayout *layout, int node) {
 /* Rows [B, R, W], or keys and values where the block has tables of them. */
 static bool make_tensors(const Network *net, Tape *tape, int block, int site, int64_t remote, ExchangeRows *rows) {
   const KeyTables *keys = net->setup.keys;
-  bool ready = keys && key_tables_has(keys, block), whole = net->setup.whole_rows;
+  bool whole = net->setup.whole_rows, ready = !whole && keys && key_tables_has(keys, block);
   int64_t width = whole ? net->setup.width : ready ? key_tables_width(keys) : book_at(net, block, site)->width;
   const int64_t shape[3] = {net->request.batch, remote, width};
   if (!ready) return (rows->x = tape_tensor(tape, 3, shape)) != NULL;

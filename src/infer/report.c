@@ -16,11 +16,14 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   return sum;
 }
 
+static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
+
 /* Of one sample's tokens: a node of pictures sends to all others, one of a text to those behind it. */
 static double token_copies(const Leader *leader) {
   int nodes = leader_nodes(leader), taking_part = 0;
   const Partition *partition = leader_partition(leader);
   double copies = 0;
+  if (!sends_codes(leader)) return 0;
   if (partition) {
     bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
     return (double)(nodes - 1) * (double)(partition->tokens + single);
@@ -30,12 +33,10 @@ static double token_copies(const Leader *leader) {
   return copies;
 }
 
-static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
-
 double report_token_bytes(const Leader *leader, int64_t samples) {
   const Weights *weights = leader_weights(leader);
   NodeStatistics sum = sum_of_nodes(leader);
-  if (leader_nodes(leader) < 2 || samples < 1 || !sends_codes(leader)) return 0;
+  if (leader_nodes(leader) < 2 || samples < 1) return 0;
   double copies = (double)weights->book_count * (double)samples * token_copies(leader);
   return copies > 0 ? (double)sum.payload_sent / copies : 0;
 }

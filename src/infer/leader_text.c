@@ -42,11 +42,11 @@ static bool prompt_under_way(Leader *leader) {
 
 Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
   LeaderRequest *slot;
-  Strategy strategy = node_share_strategy(&leader->setup);
+  const StrategyFacts *strategy = strategy_facts(leader->setup.strategy);
   if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
-  if (!strategy_facts(strategy)->decodes)
+  if (!strategy->decodes)
     return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
-                      strategy_facts(strategy)->name);
+                      strategy->name);
   TRY(open_request(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
   leader->made_count = leader->taken = 0;
   request_pack_sampling(sampling, leader_request_payload(slot));

@@ -73,8 +73,8 @@ size_t request_answer_bytes(const NodeSetup *setup, const Request *request, cons
 }
 
 static bool serves(const NodeSetup *setup, const RequestForm *form) {
-  bool decodes = strategy_facts(setup->strategy)->decodes || form->kind != WIRE_PROMPT || node_setup_count(setup) == 1;
-  return form->text == (setup->split != NULL) && decodes;
+  bool possible = strategy_facts(setup->strategy)->decodes || form->kind != WIRE_PROMPT;
+  return form->text == (setup->split != NULL) && possible;
 }
 
 static Request largest(const NodeSetup *setup, const RequestForm *form) {

@@ -11,6 +11,7 @@
 #include "cli/infer_worker.h"
 #include "data/text_labels.h"
 #include "infer/report.h"
+#include "infer/report_traffic.h"
 #include <stdlib.h>
 
 /* ---- astra-infer PICTURE... ---- */
@@ -26,16 +27,24 @@ static Status report_failures(const PictureResult *results, int count) {
   return status_set(STATUS_BAD_FILE, "%d of %d pictures could not be read", failed, count);
 }
 
+static int64_t count_read(const PictureResult *results, int count) {
+  int64_t read = 0;
+  for (int i = 0; i < count; i++) read += results[i].read;
+  return read;
+}
+
 static Status print_pictures(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
   if (s->json) {
     json_t *value = json_pack("{s:o, s:o, s:f}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
                               report_nodes_json(run->leader), "milliseconds", 1e3 * seconds);
+    report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
   }
   report_pictures(stdout, &run->weights, results, count);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  report_traffic(stdout, run->leader, count_read(results, count), false);
   return STATUS_OK;
 }
 
@@ -75,9 +84,11 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   if (s->json) {
     json_t *value = report_evaluation_json(run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    report_traffic_json(value, run->leader, evaluation.samples, false);
     return infer_run_print_json(value, run);
   }
   report_evaluation(stdout, run->leader, &evaluation);
+  report_traffic(stdout, run->leader, evaluation.samples, false);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
@@ -138,7 +149,7 @@ static const CliCommand commands[] = {
     {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
     {"eval", "accuracy over a data set, perplexity over a text", run_eval},
     {"selftest", "compare the processes with what training emulated", run_selftest},
-    {"links", "list the options of how codes travel between nodes: datagrams, loss, slow links", show_links},
+    {"links", "list the options of what travels between nodes: strategies, datagrams, loss, slow links", show_links},
     {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
     {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
     {"keygen", "make the key that devices of a cluster share", infer_keygen_run},

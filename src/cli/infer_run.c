@@ -1,6 +1,7 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
 #include "base/files.h"
+#include "cli/infer_strategy.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,7 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
+  infer_strategy_notice(run->leader);
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
 }
@@ -115,6 +117,7 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
+    infer_strategy_json(value, run->leader);
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
   }
@@ -134,6 +137,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
   if (status == STATUS_OK) status = infer_link_options_read(&settings.links, TRANSPORT_TCP, settings.timeout, &run.network);
+  if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
   link_trace_release(&run.network.links.trace);

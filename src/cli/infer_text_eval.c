@@ -4,6 +4,7 @@
 #include "data/text_encoder.h"
 #include "infer/evaluate_text.h"
 #include "infer/report.h"
+#include "infer/report_traffic.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,10 +73,12 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   if (s->json) {
     json_t *value = report_text_evaluation_json(run->leader, evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    report_traffic_json(value, run->leader, evaluation->windows, true);
     return infer_run_print_json(value, run);
   }
   printf("%s\n", text->about);
   report_text_evaluation(stdout, run->leader, evaluation);
+  report_traffic(stdout, run->leader, evaluation->windows, true);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);

@@ -1,6 +1,7 @@
 /* Beginning and end of a cluster. Leaves out: who belongs to it (leader_members.c) and takes part (leader_epoch.c), requests
  * (leader_request.c), what nodes say (leader_messages.c), waiting (leader_wait.c), what a node does (node.c). */
 #include "infer/leader_parts.h"
+#include "infer/node_share.h"
 #include <math.h>
 #include <openssl/rand.h>
 #include <stdlib.h>
@@ -17,21 +18,15 @@ const NodeStatistics *leader_totals(const Leader *leader) { return leader->total
 int leader_reruns(const Leader *leader) { return leader->reruns; }
 int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
+const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_most(const Leader *leader) { return leader->setup.tokens_most; }
 
 /* ---- what is possible ---- */
 
-static Status check_plain(const Weights *weights, int nodes) {
-  if (nodes == 1 || weights->books) return STATUS_OK;
-  return status_set(
-      STATUS_BAD_VALUE,
-      "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train --groups");
-}
-
 static Status check_setup(const NodeSetup *setup) {
-  TRY(check_plain(setup->weights, node_setup_count(setup)));
+  TRY(node_share_check(setup));
   const ModelConfig *config = setup->weights->config;
   double numbers = setup->split ? 2 * (double)setup->tokens_most : (double)weights_pixels(setup->weights);
   if (setup->split && (setup->tokens_most < 1 || setup->tokens_most > config->context))
@@ -119,8 +114,17 @@ static Status begin(Leader *leader) {
   return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, status);
 }
 
+/* How the nodes divide the model, and who has a class token. */
+static void choose_strategy(NodeSetup *setup, const LeaderOptions *options) {
+  if (!options->network) return;
+  setup->strategy = options->network->strategy;
+  setup->retained = options->network->retained;
+  if (setup->strategy == STRATEGY_SP && !setup->split) setup->class_token = CLASS_SINGLE;
+}
+
 static Status start(Leader **out, Leader wanted) {
   *out = NULL;
+  choose_strategy(&wanted.setup, &wanted.options);
   TRY(check_setup(&wanted.setup));
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");

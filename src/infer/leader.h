@@ -68,6 +68,7 @@ const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums o
 int leader_reruns(const Leader *leader);                       /* of all answers */
 int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
 const Weights *leader_weights(const Leader *leader);
+const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
 const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */
 int64_t leader_tokens_most(const Leader *leader);        /* of a text */

@@ -57,7 +57,6 @@ struct Leader {
   NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
   int64_t *tokens;                   /* [member_count] of the last answer */
   int reruns, masked;                /* of all answers */
-  int64_t class_rows;                /* of all nodes */
   real *replicas, *logits;
   int32_t *codes, *node_codes;
   RequestDecoding *decoding; /* [member_count] */

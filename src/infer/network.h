@@ -19,11 +19,13 @@
 typedef struct NetworkSetup {
   int self, nodes;
   const TokenLayout *layout; /* of this node; outlives the network; with tokens_most it may be another one for each request */
-  const Codebook *books;     /* [blocks * sites], likewise */
+  const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
   int blocks, sites;
   int parts;               /* that a block is cut into; 0 as 1 */
   int64_t batch_most;      /* samples of the largest request */
   int least_packets;       /* of a block and receiver, where there are tokens enough; 0 as 1 */
+  bool whole_rows;         /* rows after the first norm travel as float32, no codes: sequence parallelism. One site, one part, no loss */
+  int64_t width;           /* numbers of such a row */
   bool keep_codes;         /* room to keep all packed codes of a request (NetworkRequest.keep) */
   bool causal;             /* codes go to the nodes behind this one alone */
   int64_t tokens_most;     /* of the longest sequence; 0: every request has the layout's tokens */
@@ -32,6 +34,9 @@ typedef struct NetworkSetup {
   const KeyTables *keys;   /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
   const LinkOptions *lose; /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } NetworkSetup;
+
+/* Bits of a token in a packet. */
+double network_token_bits(const NetworkSetup *setup);
 
 /* A courier for this network: what of its setup follows from the network's. The layout is there by then, the courier not yet. */
 void network_courier(const NetworkSetup *setup, CourierSetup *courier);
@@ -93,6 +98,7 @@ void network_gone(Network *network, int node);
 
 /* Bytes that passed since the last call go to the statistics of this request. */
 void network_finish_statistics(Network *network);
+void network_count(NodeStatistics *statistics, Courier *courier, CourierCounts *before); /* the same of any courier: since *before */
 
 size_t network_bytes(const Network *network); /* of memory, the courier's included; 0 of a zeroed one */
 

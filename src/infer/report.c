@@ -1,6 +1,7 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
 #include "data/bpe_utf8.h"
+#include "infer/node_share.h"
 #include "nn/json_build.h"
 #include <math.h>
 #include <stdlib.h>
@@ -15,11 +16,14 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   return sum;
 }
 
+static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
+
 /* Of one sample's tokens: a node of pictures sends to all others, one of a text to those behind it. */
 static double token_copies(const Leader *leader) {
   int nodes = leader_nodes(leader), taking_part = 0;
   const Partition *partition = leader_partition(leader);
   double copies = 0;
+  if (!sends_codes(leader)) return 0;
   if (partition) {
     bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
     return (double)(nodes - 1) * (double)(partition->tokens + single);
@@ -99,14 +103,14 @@ void report_nodes(FILE *out, const Leader *leader) {
             (unsigned long long)s->bytes_received);
   }
   if (anything_missing(leader)) report_losses(out, leader);
-  if (leader_nodes(leader) > 1) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
+  if (leader_nodes(leader) > 1 && sends_codes(leader)) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
 }
 
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
   fprintf(out, "%lld pictures on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
           leader_nodes(leader) == 1 ? "" : "s", e->seconds, rate(e));
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
-  if (leader_nodes(leader) > 1)
+  if (leader_nodes(leader) > 1 && sends_codes(leader))
     fprintf(out, "sent %.1f bytes a picture by all nodes together; %g bytes a token, block and receiver\n",
             bytes_a_picture(leader, e->samples), report_token_bytes(leader, e->samples));
   if (e->skipped) fprintf(out, "%lld broken pictures were replaced by others\n", (long long)e->skipped);
@@ -123,7 +127,7 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
           (long long)score->counted);
   fprintf(out, "%.4f bits a byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
           (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
-  if (nodes > 1)
+  if (nodes > 1 && sends_codes(leader))
     fprintf(out, "sent %llu bytes by all nodes together; %g bytes a token, block, codebook set and receiver\n",
             (unsigned long long)sum_of_nodes(leader).bytes_sent, report_token_bytes(leader, e->windows));
 }

@@ -25,7 +25,7 @@ json_t *report_selftest_json(const SelftestReport *report);
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
 /* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` pictures, or texts of one
- * length, headers taken off; 0 with one node. */
+ * length, headers taken off; 0 with one node, or where no codes are sent. */
 double report_token_bytes(const Leader *leader, int64_t samples);
 
 /* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */

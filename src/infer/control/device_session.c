@@ -181,8 +181,11 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
 }
 
 static Status check_possible(const ClusterSetup *setup) {
-  if (setup->strategy != STRATEGY_ASTRA)
-    return status_set(STATUS_UNSUPPORTED, "this device computes by the strategy astra, and by no other");
+  const StrategyFacts *facts = strategy_facts(setup->strategy);
+  bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
+  if (!facts->sends_codes && (setup->parts > 1 || loses))
+    return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
+                      facts->name);
   if (setup->transport == TRANSPORT_MPI || setup->multicast || setup->entropy != ENTROPY_OFF)
     return status_set(STATUS_UNSUPPORTED,
                       "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");
@@ -212,6 +215,8 @@ static NodeSetup node_setup_of(Session *s) {
                      .batch_most = setup->batch_most,
                      .tokens_most = setup->tokens_most,
                      .timeout = setup->reliability.timeout,
+                     .strategy = setup->strategy,
+                     .retained = setup->retained,
                      .keep_codes = setup->keep_codes,
                      .mask = setup->mask,
                      .class_token = setup->class_token,

@@ -533,7 +533,7 @@ static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, C
 
 static void list_packets(const Courier *c, int peer, GroupKey key) {
   const CourierSlot *slot = find_slot(c, peer, key);
-  int64_t tokens = c->batch * c->rules->part_rows[peer * c->rules->parts + key.part];
+  int64_t tokens = packet_rows(c->rules, peer, c->batch, key.block, key.site, key.part);
   for (int i = 0; i < slot->count; i++) {
     bool there = courier_has(slot->there, i);
     c->peers[peer].arrival[i] = (CourierPacket){

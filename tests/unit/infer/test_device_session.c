@@ -98,9 +98,12 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   other = setup, other.transport = TRANSPORT_UDP;
   ask(&f, &other);
   expect_refusal(&f, "does not go with its transport");
-  other = setup, other.strategy = STRATEGY_TP;
+  other = setup, other.strategy = STRATEGY_TP, other.parts = 2;
   ask(&f, &other);
-  expect_refusal(&f, "the strategy astra");
+  expect_refusal(&f, "strategy tp knows no parts");
+  other = setup, other.strategy = STRATEGY_SP, other.mask = true;
+  ask(&f, &other);
+  expect_refusal(&f, "strategy sp knows no parts of blocks, and cannot do without");
   other = setup, other.shaped = true, other.links.topology = LINK_AIR;
   ask(&f, &other);
   expect_refusal(&f, "virtual time");

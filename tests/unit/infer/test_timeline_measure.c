@@ -128,10 +128,14 @@ static void whole_rows_and_one_device(void **state) {
   Sample sample;
   open_sample(&sample, 4);
   DeviceCase device = case_of(&sample, STRATEGY_SP, 1);
-  Timeline timeline = measure(&sample, &device);
-  for (int i = 0; i < timeline.count; i++)
-    if (timeline.list[i].kind == EVENT_SEND) assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
-  timeline_release(&timeline);
+  Timeline timeline;
+  for (int site = SITE_X; site <= SITE_KV; site++) { /* rows of the stream, whichever the model's site is */
+    ((ModelConfig *)(uintptr_t)sample.weights.config)->astra.site = (Site)site;
+    timeline = measure(&sample, &device);
+    for (int i = 0; i < timeline.count; i++)
+      if (timeline.list[i].kind == EVENT_SEND) assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
+    timeline_release(&timeline);
+  }
   device.strategy = STRATEGY_SINGLE;
   timeline = measure(&sample, &device);
   assert_int_equal(timeline.count, 1);

@@ -1,6 +1,7 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
 #include "base/files.h"
+#include "cli/infer_tables.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,7 @@ static void print_node(const Leader *leader, int node) {
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
+  if (choose_nodes(s, run) > 1) TRY(infer_tables_make(s->table_memory, s->verbose, &run->weights));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
@@ -94,7 +96,9 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
   TRY(infer_run_find(s->checkpoint, &run->directory));
-  return weights_load(&run->weights, run->directory);
+  TRY(weights_load(&run->weights, run->directory));
+  if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);
 }
 
 Status infer_run_require_language(const InferRun *run, const char *what) {
@@ -115,6 +119,7 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
+    if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
   }

@@ -132,13 +132,19 @@ static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layo
   ExchangeRows rows;
   TRY(in_parts(net));
   const KeyTables *keys = net->setup.keys;
-  net->setup.keys = NULL; /* whole blocks take rows alone */
+  net->setup.keys = NULL; /* rows alone are asked for */
   Status status = finish_part(net, tape, layout, block, site, 0, &rows);
   net->setup.keys = keys;
   TRY(status);
   *remote = rows.x;
   *lost = rows.lost;
   return STATUS_OK;
+}
+
+static Status network_finish_rows(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows) {
+  Network *net = (Network *)self;
+  TRY(in_parts(net));
+  return finish_part(net, tape, layout, block, 0, 0, rows);
 }
 
 static int parts_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
@@ -194,7 +200,8 @@ static void make_rules(Network *net) {
                                                       .groups = book->groups,
                                                       .entries = book->entries,
                                                       .width = book->width,
-                                                      .part_rows = rows};
+                                                      .part_rows = rows,
+                                                      .coded = setup->coding != NULL};
 }
 
 static Status check_request(const Network *net, const NetworkRequest *request) {
@@ -310,6 +317,7 @@ Status network_init(Network *net, const NetworkSetup *setup) {
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
                       setup->sites, parts_of(setup), PACKET_SITES, PARTS_MOST);
   if (parts_of(setup) > 1) net->exchange.parts = &exchange_parts;
+  if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
   net->ring = setup->courier ? courier_ring(setup->courier) : 2;
   net->group_bytes = payload_most(setup, most_of(setup, setup->self));

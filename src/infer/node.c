@@ -174,6 +174,8 @@ static NetworkSetup network_setup(const Node *node) {
                         .parts = setup->network ? setup->network->parts : 1,
                         .least_packets = setup->network ? setup->network->reliability.least_packets : 1,
                         .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
+                        .keys = setup->weights->keys,
+                        .coding = setup->network && setup->network->entropy != ENTROPY_OFF ? setup->weights->coding : NULL,
                         .courier = node->courier};
 }
 

@@ -71,7 +71,23 @@ Status weights_load(Weights *weights, const char *directory) {
   return status;
 }
 
+Status weights_make_tables(Weights *weights, size_t memory) {
+  if (!weights->books || memory == 0) return STATUS_OK;
+  const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
+  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;
+  const KeyTablesSetup setup = {.codewords = codewords,
+                                .groups = weights->config->astra.groups,
+                                .entries = weights->config->astra.codebook_size,
+                                .memory = memory,
+                                .measure = true};
+  Status status = key_tables_build(&weights->keys, weights->model, &setup);
+  free(codewords);
+  return status == STATUS_UNSUPPORTED ? STATUS_OK : status;
+}
+
 void weights_release(Weights *weights) {
+  key_tables_free(weights->keys);
   for (int i = 0; weights->books && i < weights->book_count; i++) codebook_release(&weights->books[i]);
   free(weights->books);
   free(weights->frequencies);

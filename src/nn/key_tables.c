@@ -190,6 +190,7 @@ void key_tables_free(KeyTables *tables) {
 }
 
 bool key_tables_has(const KeyTables *tables, int block) { return tables != NULL && block < tables->blocks; }
+int64_t key_tables_blocks(const KeyTables *tables) { return tables == NULL ? 0 : tables->blocks; }
 int64_t key_tables_width(const KeyTables *tables) { return tables->width; }
 
 size_t key_tables_bytes(const KeyTables *tables) {

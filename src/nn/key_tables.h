@@ -23,6 +23,7 @@ Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *
 void key_tables_free(KeyTables *tables); /* accepts NULL */
 
 bool key_tables_has(const KeyTables *tables, int block);
+int64_t key_tables_blocks(const KeyTables *tables); /* that have one, from block 0 on; NULL has none */
 size_t key_tables_bytes(const KeyTables *tables);
 int64_t key_tables_width(const KeyTables *tables); /* kv width */
 

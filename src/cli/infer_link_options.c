@@ -18,7 +18,7 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
       {OPTION_INT, "parts", 0, &o->parts, "N", .least = 1, .most = PARTS_MOST, .help = "parts of a block whose codes leave by themselves"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
-       .help = "codes as frequencies of the checkpoint say; on: it must have some"},
+       .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
       {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},

@@ -18,6 +18,7 @@ typedef struct Weights {
   int book_count;
   uint16_t *frequencies; /* [blocks * sites][G, K] of codes; NULL: the checkpoint has none */
   RansTable *coding;     /* [blocks * sites * G]; NULL likewise */
+  double coded_share;    /* bits of a code by these frequencies for each bit of a packed one; 1 without them */
   KeyTables *keys;       /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 

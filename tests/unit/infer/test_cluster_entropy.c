@@ -159,6 +159,34 @@ static void decoders_keep_the_same_codes(void **state) {
   }
 }
 
+/* ---- where it does not pay ---- */
+
+/* Codes that all come equally often. */
+static void even_frequencies(void **state) {
+  (void)state;
+  static Seen seen;
+  static int32_t codes[BLOCKS * ENTRIES * GROUPS];
+  SampleFixture f;
+  float pixels[BATCH * 3 * 16 * 16];
+  ClusterSetup network = {.reliability = {.mode = RELIABILITY_STREAM}, .parts = 1};
+  open_fixture(&f, "tiny", SITE_X);
+  assert_true(f.weights.coded_share == 1);
+  sample_pixels(&f.sample.config, 5, BATCH, pixels);
+  for (int i = 0; i < BLOCKS * ENTRIES * GROUPS; i++) codes[i] = i / GROUPS % ENTRIES;
+  add_frequencies(&f, codes, BLOCKS, ENTRIES);
+  assert_true(f.weights.coded_share < 0.945 && f.weights.coded_share > 0.94); /* log2 50 of 6 bits */
+  network.entropy = ENTROPY_AUTO;
+  run_pictures(&f, pixels, BATCH, &network, &seen);
+  assert_true(seen.nodes[0].coded_bits < seen.nodes[0].packed_bits);
+  f.weights.coded_share = 0.96; /* as if they were a little flatter */
+  run_pictures(&f, pixels, BATCH, &network, &seen);
+  assert_int_equal(seen.nodes[0].coded_bits, seen.nodes[0].packed_bits);
+  network.entropy = ENTROPY_ON;
+  run_pictures(&f, pixels, BATCH, &network, &seen);
+  assert_true(seen.nodes[0].coded_bits < seen.nodes[0].packed_bits);
+  sample_fixture_close(&f);
+}
+
 /* ---- without frequencies ---- */
 
 static void without_frequencies(void **state) {
@@ -189,6 +217,7 @@ static void without_frequencies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(streams_carry_fewer_bits), cmocka_unit_test(datagrams_carry_fewer_bits),
-                                     cmocka_unit_test(decoders_keep_the_same_codes), cmocka_unit_test(without_frequencies)};
+                                     cmocka_unit_test(decoders_keep_the_same_codes), cmocka_unit_test(even_frequencies),
+                                     cmocka_unit_test(without_frequencies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   (void)paths, (void)count;
   TRY(infer_run_load(s, run));
   infer_run_catch_signals();
-  TRY(infer_tables_make(s->table_memory, s->verbose, &run->weights));
+  TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
   TRY(selftest_run(&run->weights, run->directory, s->file, &options, &report));
   if (s->json)

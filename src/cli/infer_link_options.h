@@ -7,6 +7,7 @@
 
 typedef struct InferLinkOptions {
   const char *deadline, *bandwidth, *latency, *jitter, *loss, *trace;     /* as they were given; NULL: not */
+  const char *table_memory;                                               /* infer_tables.h */
   int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int64_t fec, mtu, datagrams, parts, link_seed;
   double loss_burst;

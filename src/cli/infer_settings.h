@@ -16,7 +16,7 @@ typedef struct InferSettings {
   OptionTexts prompts, stops;
   InferLinkOptions links;
   bool json, quiet, verbose, echo, special;
-  const char *peers, *key_file, *table_memory;
+  const char *peers, *key_file;
   bool local;
   double wait, request_timeout;
   int on_failure;                     /* InferOnFailure */

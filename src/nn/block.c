@@ -41,7 +41,8 @@ static bool fetch_rows(const BlockContext *context, Tape *tape, int index, Remot
   remote->x[0] = rows.x;
   remote->keys = (BlockKeys){rows.k, rows.v};
   remote->lost = rows.lost;
-  return tape_status(tape) == STATUS_OK;
+  if (rows.x != NULL || (rows.k != NULL && rows.v != NULL)) return tape_status(tape) == STATUS_OK;
+  return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;
 }
 
 static bool fetch_remote(const BlockContext *context, Tape *tape, int index, Remote *remote) {

@@ -8,7 +8,7 @@
 Status infer_tables_make(const char *size, bool verbose, Weights *weights);
 
 /* {"chosen": "tables", "blocks": 12, "bytes": 75497472, "tables_ms": 0.1, "product_ms": 6.4}: times of 256 tokens in a block; chosen is
- * "product" where that was found faster, or no block's table has room. */
+ * "product" where tables do not pay (key_tables.h), or no block's has room. */
 json_t *infer_tables_json(const KeyTables *tables);
 
 #endif

@@ -95,6 +95,12 @@ static void report_losses(FILE *out, const Leader *leader) {
   }
 }
 
+static void report_coding(FILE *out, const Leader *leader) {
+  const NodeStatistics sum = sum_of_nodes(leader);
+  if (sum.coded_bits < sum.packed_bits)
+    fprintf(out, "entropy coding: %.1f%% of the bits that codes take packed\n", 100 * (double)sum.coded_bits / (double)sum.packed_bits);
+}
+
 void report_nodes(FILE *out, const Leader *leader) {
   fprintf(out, "%4s %7s %12s %12s %10s %10s %8s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "hidden",
           "bytes sent", "bytes received");
@@ -107,6 +113,7 @@ void report_nodes(FILE *out, const Leader *leader) {
             (unsigned long long)s->bytes_received);
   }
   if (anything_missing(leader)) report_losses(out, leader);
+  report_coding(out, leader);
   if (leader_nodes(leader) > 1) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
 }
 

@@ -14,8 +14,20 @@ typedef struct KeyTablesSetup {
   const real *const *codewords; /* [blocks] -> [G, K, D / G] */
   int64_t groups, entries;      /* G, K */
   size_t memory;                /* bytes at most: blocks from 0 on get tables while it lasts; 0: none does */
-  bool measure;                 /* times both ways; with G > 1 none is built where the product is found faster */
+  bool measure;                 /* times both ways; with G > 1 tables stay where key_tables_pay */
 } KeyTablesSetup;
+
+/* What the choice between tables and products goes by, of one block. */
+typedef struct KeyTablesCase {
+  int64_t groups;
+  size_t bytes;                    /* of the table */
+  double flops;                    /* of the product of as many rows as were timed */
+  double table_time, product_time; /* seconds */
+} KeyTablesCase;
+
+/* Tables: with one group; where one stays in a core's own cache; and where they take at most 0.7 of a product's time that is long enough to
+ * matter. So that times which are nearly equal, or too short to be told apart, choose the same way each time, and answers repeat. */
+bool key_tables_pay(const KeyTablesCase *of);
 
 /* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
  * threads start: what is measured is the time of one. */

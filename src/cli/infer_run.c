@@ -88,7 +88,8 @@ static void print_node(const Leader *leader, int node) {
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
-  if (choose_nodes(s, run) > 1) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
+  bool codes = choose_nodes(s, run) > 1 && strategy_facts(run->network.strategy)->sends_codes;
+  if (codes) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;

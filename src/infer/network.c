@@ -193,15 +193,15 @@ static void make_rules(Network *net) {
       rows[d * net->parts + p] = count;
     }
   }
-  net->rules[net->request.number & 1] = (PacketRules){.nodes = setup->nodes,
+  net->rules[net->request.number & 1] = (PacketRules){.coded = setup->coding != NULL,
+                                                      .nodes = setup->nodes,
                                                       .blocks = setup->blocks,
                                                       .sites = setup->sites,
                                                       .parts = net->parts,
                                                       .groups = book->groups,
                                                       .entries = book->entries,
                                                       .width = book->width,
-                                                      .part_rows = rows,
-                                                      .coded = setup->coding != NULL};
+                                                      .part_rows = rows};
 }
 
 static Status check_request(const Network *net, const NetworkRequest *request) {

@@ -120,9 +120,9 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
-    if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+    if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
   }
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(value);

@@ -30,7 +30,7 @@ static Status check_plain(const Weights *weights, int nodes) {
       "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train --groups");
 }
 
-static Status check_setup(const NodeSetup *setup, const ClusterSetup *network) {
+static Status check_setup(const NodeSetup *setup) {
   TRY(check_plain(setup->weights, node_setup_count(setup)));
   const ModelConfig *config = setup->weights->config;
   double numbers = setup->split ? 2 * (double)setup->tokens_most : (double)weights_pixels(setup->weights);
@@ -41,9 +41,6 @@ static Status check_setup(const NodeSetup *setup, const ClusterSetup *network) {
   if (setup->batch_most < 1 || (double)setup->batch_most * numbers * 4 > (double)INT32_MAX)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch",
                       (long long)setup->batch_most);
-  if (network && network->entropy == ENTROPY_ON && !setup->weights->coding)
-    return status_set(STATUS_BAD_VALUE,
-                      "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
   if (setup->keep_codes && node_setup_count(setup) < 2) return status_set(STATUS_BAD_VALUE, "one node exchanges no codes");
   return STATUS_OK;
 }
@@ -111,9 +108,16 @@ static Status allocate(Leader *leader) {
 
 /* ---- beginning ---- */
 
+static Status check_coding(const Leader *leader) {
+  const ClusterSetup *network = leader->options.network;
+  if (!network || network->entropy != ENTROPY_ON || leader->setup.weights->coding) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
+}
+
 /* The first epoch; one that fails at its beginning is begun again where that is allowed. */
 static Status begin(Leader *leader) {
   const Weights *weights = leader->setup.weights;
+  TRY(check_coding(leader));
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
   if (RAND_bytes(leader->session, sizeof leader->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
@@ -124,7 +128,7 @@ static Status begin(Leader *leader) {
 
 static Status start(Leader **out, Leader wanted) {
   *out = NULL;
-  TRY(check_setup(&wanted.setup, wanted.options.network));
+  TRY(check_setup(&wanted.setup));
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
   *leader = wanted;

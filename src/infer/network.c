@@ -317,10 +317,10 @@ Status network_init(Network *net, const NetworkSetup *setup) {
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
                       setup->sites, parts_of(setup), PACKET_SITES, PARTS_MOST);
   if (parts_of(setup) > 1) net->exchange.parts = &exchange_parts;
-  if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
   net->ring = setup->courier ? courier_ring(setup->courier) : 2;
   net->group_bytes = payload_most(setup, most_of(setup, setup->self));
+  if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   Status status = choose_packets(net);
   if (status == STATUS_OK) status = allocate(net);
   if (status != STATUS_OK) network_release(net);

@@ -244,10 +244,10 @@ static json_t *node_json(const Leader *leader, int d) {
   json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_tokens(leader)[d],
                            "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
                            1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(report_hidden(s)));
-  json_object_set_new(node, "tables_ms", json_real(1e3 * s->tables));
 #define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
   WIRE_COUNTS(REPORT_COUNT)
 #undef REPORT_COUNT
+  json_object_set_new(node, "tables_ms", json_real(1e3 * s->tables));
   return node;
 }
 

@@ -72,7 +72,7 @@ expect "too little for a table" 0 -c model -n 2 -v --table-memory 10k red.png; e
 for size in 1X -1 lots; do expect "tables of $size" 2 -c model --table-memory "$size" red.png; err "--table-memory \"$size\""; done
 expect "tables in json" 0 -c model -n 2 --json red.png
 tail -1 "$work/out" | grep -qE '"tables":\{"chosen":"tables","blocks":3,"bytes":153600,"tables_ms":[0-9.e-]+,"product_ms":[0-9.e-]+\}' || report "$name"
-tail -1 "$work/out" | grep -q '"tables_ms":.*"coded_bits":' || report "$name: no times of nodes"
+tail -1 "$work/out" | grep -q '"coded_bits":.*"tables_ms":' || report "$name: no times of nodes"
 expect "one node has no tables" 0 -c model -n 1 --json red.png
 tail -1 "$work/out" | grep -q '"tables":' && report "$name"
 expect "no frequencies" 2 -c model -n 2 --entropy on red.png; err "--entropy on: model has no frequencies of codes; astra-kmeans frequencies"

@@ -3,6 +3,7 @@
 #include "infer/leader_text.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
+#include "unit/count_allocations.h"
 #include "vq/code_frequencies.h"
 
 enum { ENTRIES = 50, TOKENS = 16, CLASSES = 7, BATCH = 6, NODES = 4, CONTEXT = 48, VOCABULARY = 512, BLOCKS = 3, GROUPS = 4, NEW = 12 };
@@ -96,6 +97,35 @@ static void streams_carry_fewer_bits(void **state) {
     compare(&f, pixels, BATCH, network);
     compare(&f, pixels, 1, network);
   }
+  sample_fixture_close(&f);
+}
+
+/* Nor with tables of keys and values. */
+static void nothing_is_allocated_after_the_first_request(void **state) {
+  (void)state;
+  allocations_need_count();
+  SampleFixture f;
+  Partition partition;
+  Leader *leader;
+  LeaderAnswer answer;
+  float pixels[BATCH * 3 * 16 * 16];
+  const ClusterSetup network = {.reliability = {.mode = RELIABILITY_STREAM}, .parts = 2, .entropy = ENTROPY_ON};
+  const LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .network = &network};
+  open_pictures(&f, pixels);
+  sample_fixture_tables(&f, SIZE_MAX);
+  assert_int_equal(partition_even(&partition, TOKENS, NODES), STATUS_OK);
+  allocations_share();
+  if (leader_start(&leader, &f.weights, &partition, &options) != STATUS_OK) fail_msg("%s", status_message());
+  long before = 0;
+  for (int i = 0; i < 6; i++) {
+    assert_int_equal(leader_submit(leader, pixels, i % 2 ? 1 : BATCH), STATUS_OK);
+    assert_int_equal(leader_collect(leader, &answer), STATUS_OK);
+    assert_true(answer.nodes[1].tables > 0);
+    if (i == 1) before = allocations_so_far(); /* whole blocks, and blocks in parts */
+  }
+  assert_int_equal(allocations_so_far() - before, 0);
+  leader_stop(leader);
+  partition_release(&partition);
   sample_fixture_close(&f);
 }
 
@@ -216,8 +246,9 @@ static void without_frequencies(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(streams_carry_fewer_bits), cmocka_unit_test(datagrams_carry_fewer_bits),
-                                     cmocka_unit_test(decoders_keep_the_same_codes), cmocka_unit_test(even_frequencies),
-                                     cmocka_unit_test(without_frequencies)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(streams_carry_fewer_bits),   cmocka_unit_test(nothing_is_allocated_after_the_first_request),
+      cmocka_unit_test(datagrams_carry_fewer_bits), cmocka_unit_test(decoders_keep_the_same_codes),
+      cmocka_unit_test(even_frequencies),           cmocka_unit_test(without_frequencies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

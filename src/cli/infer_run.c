@@ -85,11 +85,15 @@ static void print_node(const Leader *leader, int node) {
     fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
 }
 
+/* Nodes of this machine hear others, and hear codes. */
+static bool needs_tables(const InferSettings *s, const InferRun *run) {
+  return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
+}
+
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
-  bool codes = choose_nodes(s, run) > 1 && strategy_facts(run->network.strategy)->sends_codes;
-  if (codes) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
+  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;

@@ -37,6 +37,9 @@ for transport in tcp udp; do
   [ "$(sum_of coded_bits)" -lt "$(sum_of packed_bits)" ] || report "peers over $transport: $(sum_of coded_bits) bits, packed $(sum_of packed_bits)"
 done
 
+run "workers alone" -c "$work/model" --peers "${address[a]},${address[b]}" --no-local --entropy on
+grep -q '"tables":{' "$work/out" && report "a leader that computes nothing made tables"
+
 timeout 60 "$program" -c "$work/model" --peers "${address[c]}" "$work/1.ppm" >"$work/out" 2>"$work/err" && report "no frequencies at one of two"
 grep -qE "worker ${address[c]}: another codebook: [0-9a-f]{16} there, [0-9a-f]{16} here" "$work/err" || report "both values are not named"
 run "without frequencies" -c "$work/plain" --peers "${address[c]}" --entropy auto

@@ -6,6 +6,7 @@
 #include "cli/infer_keygen.h"
 #include "cli/infer_plan.h"
 #include "cli/infer_run.h"
+#include "cli/infer_tables.h"
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
 #include "cli/infer_worker.h"
@@ -109,6 +110,7 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   (void)paths, (void)count;
   TRY(infer_run_load(s, run));
   infer_run_catch_signals();
+  TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
   TRY(selftest_run(&run->weights, run->directory, s->file, &options, &report));
   if (s->json)

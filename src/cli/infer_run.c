@@ -2,6 +2,7 @@
 #include "cli/infer_run.h"
 #include "base/files.h"
 #include "cli/infer_strategy.h"
+#include "cli/infer_tables.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
 #include <string.h>
@@ -85,9 +86,15 @@ static void print_node(const Leader *leader, int node) {
     fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
 }
 
+/* Nodes of this machine hear others, and hear codes. */
+static bool needs_tables(const InferSettings *s, const InferRun *run) {
+  return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
+}
+
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
   TRY(infer_cluster_open(&run->cluster, s));
+  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
   infer_strategy_notice(run->leader);
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
@@ -96,7 +103,9 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
   TRY(infer_run_find(s->checkpoint, &run->directory));
-  return weights_load(&run->weights, run->directory);
+  TRY(weights_load(&run->weights, run->directory));
+  if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);
 }
 
 Status infer_run_require_language(const InferRun *run, const char *what) {
@@ -120,6 +129,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     infer_strategy_json(value, run->leader);
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+    if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
   }
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(value);

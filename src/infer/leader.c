@@ -103,9 +103,16 @@ static Status allocate(Leader *leader) {
 
 /* ---- beginning ---- */
 
+static Status check_coding(const Leader *leader) {
+  const ClusterSetup *network = leader->options.network;
+  if (!network || network->entropy != ENTROPY_ON || leader->setup.weights->coding) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
+}
+
 /* The first epoch; one that fails at its beginning is begun again where that is allowed. */
 static Status begin(Leader *leader) {
   const Weights *weights = leader->setup.weights;
+  TRY(check_coding(leader));
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
   if (RAND_bytes(leader->session, sizeof leader->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");

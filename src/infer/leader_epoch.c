@@ -132,6 +132,7 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .transport = codes->transport,
                           .reliability = codes->reliability,
                           .parts = codes->parts,
+                          .entropy = codes->entropy,
                           .mtu = codes->mtu,
                           .links = codes->links,
                           .shaped = codes->shaped,

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -247,9 +248,11 @@ Status leader_members_open(Leader *leader) {
 
 /* ---- end */
 
-/* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment, or find that their leader is gone. */
+/* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment, or find that their leader is gone. Links
+ * that fail at that are no news, and must not take the place of the message why all this ends. */
 void leader_members_close(Leader *leader) {
   bool idle = leader_under_way(leader) == 0;
+  char *why = strdup(status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->word);
   for (int m = 0; leader->members && m < leader->member_count; m++) {
     LeaderMember *member = &leader->members[m];
@@ -261,4 +264,6 @@ void leader_members_close(Leader *leader) {
     if (member->calling >= 0) close(member->calling);
   }
   processes_stop(&leader->processes, idle ? stop_seconds : 0);
+  if (why) status_set(STATUS_OK, "%s", why);
+  free(why);
 }

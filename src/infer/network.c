@@ -138,13 +138,19 @@ static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layo
   ExchangeRows rows;
   TRY(in_parts(net));
   const KeyTables *keys = net->setup.keys;
-  net->setup.keys = NULL; /* whole blocks take rows alone */
+  net->setup.keys = NULL; /* rows alone are asked for */
   Status status = finish_part(net, tape, layout, block, site, 0, &rows);
   net->setup.keys = keys;
   TRY(status);
   *remote = rows.x;
   *lost = rows.lost;
   return STATUS_OK;
+}
+
+static Status network_finish_rows(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows) {
+  Network *net = (Network *)self;
+  TRY(in_parts(net));
+  return finish_part(net, tape, layout, block, 0, 0, rows);
 }
 
 static int parts_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
@@ -192,7 +198,8 @@ static void make_rules(Network *net) {
       rows[d * net->parts + p] = count;
     }
   }
-  net->rules[net->request.number & 1] = (PacketRules){.nodes = setup->nodes,
+  net->rules[net->request.number & 1] = (PacketRules){.coded = setup->coding != NULL,
+                                                      .nodes = setup->nodes,
                                                       .blocks = setup->blocks,
                                                       .sites = setup->sites,
                                                       .parts = net->parts,
@@ -332,6 +339,7 @@ Status network_init(Network *net, const NetworkSetup *setup) {
   if (!setup->whole_rows) net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
   net->ring = setup->courier ? courier_ring(setup->courier) : 2;
   net->group_bytes = payload_most(setup, most_of(setup, setup->self));
+  if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   Status status = choose_packets(net);
   if (status == STATUS_OK) status = allocate(net);
   if (status != STATUS_OK) network_release(net);

@@ -3,8 +3,8 @@
  * language model codes go one way: a node sends to those behind it and hears those before it, since no token may see a later one.
  *
  * A group of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
- * (interleave.h), their codes packed without gaps (pack_dense). Tokens of packets that did not come are masked: their rows hold some
- * codeword, and their marks in `lost` are 1.
+ * (interleave.h), their codes packed without gaps (pack_dense), or entropy-coded (rans.h). Tokens of packets that did not come are masked:
+ * their rows hold some codeword, and their marks in `lost` are 1.
  *
  * Slots for what comes are the courier's, those for what leaves the network's: as many blocks as the courier keeps. Nothing is allocated
  * after network_init. */
@@ -15,6 +15,7 @@
 #include "nn/exchange.h"
 #include "nn/key_tables.h"
 #include "vq/codebook.h"
+#include "vq/rans.h"
 
 typedef struct NetworkSetup {
   int self, nodes;
@@ -32,6 +33,8 @@ typedef struct NetworkSetup {
   Courier *courier;        /* outlives the network's use, not the network; NULL: only encode and decode are called */
   size_t packet_most;      /* without a courier: payload of a packet */
   const KeyTables *keys;   /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
+  const RansTable *coding; /* [blocks * sites * G] of these codebooks, the same on all nodes: packets are entropy-coded where that makes
+                            * them shorter; NULL: none is */
   const LinkOptions *lose; /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } NetworkSetup;
 

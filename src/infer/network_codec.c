@@ -1,5 +1,6 @@
 /* Activations -> packets of codes -> codewords, or rows as they are: what begin and finish of the exchange do between the model and the
  * courier. */
+#include "base/clock.h"
 #include "infer/network.h"
 #include "infer/wire/interleave.h"
 #include "vq/pack.h"
@@ -10,6 +11,11 @@ enum { ROW_NUMBER = 4 /* bytes */ };
 
 static const Codebook *book_at(const Network *net, int block, int site) { return &net->setup.books[block * net->setup.sites + site]; }
 static const PacketRules *rules_of(const Network *net) { return &net->rules[net->request.number & 1]; }
+
+/* Of each group. */
+static const RansTable *coding_at(const Network *net, int block, int site) {
+  return net->setup.coding + (int64_t)(block * net->setup.sites + site) * net->setup.books[0].groups;
+}
 
 /* ---- what leaves ---- */
 
@@ -60,22 +66,35 @@ static void reorder(const Network *net, int64_t tokens, int packets, bool back) 
   }
 }
 
+/* Codes of `tokens` tokens into a packet at `bytes`, entropy-coded where that is shorter than packed, which is `packed` bytes. */
+static void fill_packet(const Network *net, CourierPacket *packet, const int32_t *codes, int64_t tokens, size_t packed, uint8_t *bytes) {
+  const Codebook *book = &net->setup.books[0];
+  size_t coded = 0;
+  if (net->setup.coding)
+    coded = rans_encode(coding_at(net, packet->header.block, packet->header.site), codes, tokens, book->groups, bytes, packed - 1);
+  if (coded == 0) pack_dense(codes, tokens, book->groups, book->entries, bytes);
+  if (coded > 0) packet->header.flags |= PACKET_CODED;
+  packet->payload = bytes;
+  packet->bytes = coded > 0 ? coded : packed;
+}
+
 static void fill_packets(Network *net, NetworkGroup *group, const Packet *of, int64_t tokens) {
   const Codebook *book = &net->setup.books[0];
   const int32_t *codes = net->ordered;
   uint8_t *bytes = group->bytes;
+  uint64_t hearers = (uint64_t)__builtin_popcountll(net->hearers);
   for (int f = 0; f < of->count; f++) {
     int64_t count = interleave_count(tokens, of->count, f);
+    size_t packed = pack_dense_bytes(count, book->groups, book->entries);
     CourierPacket *packet = &group->packets[f];
-    *packet = (CourierPacket){.header = *of, .payload = bytes, .bytes = pack_dense_bytes(count, book->groups, book->entries)};
+    *packet = (CourierPacket){.header = *of};
     packet->header.index = (uint16_t)f;
-    pack_dense(codes, count, book->groups, book->entries, bytes);
+    fill_packet(net, packet, codes, count, packed, bytes);
     codes += count * book->groups;
     bytes += packet->bytes;
+    net->statistics.coded_bits += 8 * packet->bytes * hearers;
+    net->statistics.packed_bits += 8 * packed * hearers;
   }
-  uint64_t bits = 8 * (uint64_t)(bytes - group->bytes) * (uint64_t)__builtin_popcountll(net->hearers);
-  net->statistics.coded_bits += bits;
-  net->statistics.packed_bits += bits;
 }
 
 /* Rows of tokens, as they are. */
@@ -146,8 +165,15 @@ static void mask(Network *net, const PeerRows *peer, int64_t token) {
   *mark = 1;
 }
 
+static Status unpack_packet(const Network *net, const CourierPacket *packet, int block, int site, int64_t tokens, int32_t *codes) {
+  const Codebook *book = &net->setup.books[0];
+  if (packet->header.flags & PACKET_CODED)
+    return rans_decode(coding_at(net, block, site), tokens, book->groups, packet->payload, packet->bytes, codes);
+  return pack_dense_unpack(packet->payload, tokens, book->groups, book->entries, codes);
+}
+
 /* Codes in the order of packets; tokens of those that did not come get code 0, which nobody looks at. */
-static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block) {
+static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site) {
   const Codebook *book = &net->setup.books[0];
   int64_t tokens = net->request.batch * peer->rows;
   int32_t *codes = net->ordered;
@@ -157,7 +183,7 @@ static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *a
     if (!packet->payload) {
       memset(codes, 0, (size_t)(count * book->groups) * sizeof *codes);
       for (int64_t i = 0; i < count; i++) mask(net, peer, interleave_token(arrival->count, f, i));
-    } else if (pack_dense_unpack(packet->payload, count, book->groups, book->entries, codes) != STATUS_OK) {
+    } else if (unpack_packet(net, packet, block, site, count, codes) != STATUS_OK) {
       net->accused = peer->node;
       return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
     }
@@ -227,11 +253,13 @@ static Status take_codes(Network *net, const PeerRows *peer, const CourierArriva
   if (net->setup.whole_rows) return take_rows(net, peer, arrival, block, rows->x);
   const Codebook *book = book_at(net, block, site);
   if (arrival->count)
-    TRY(unpack(net, peer, arrival, block));
+    TRY(unpack(net, peer, arrival, block, site));
   else
     mask_all(net, peer);
   lose_tokens(net, peer);
+  double start = clock_now();
   look_up(net, peer, block, site, rows);
+  if (rows->k) net->statistics.tables += clock_now() - start;
   if (!net->heard) return STATUS_OK;
   pack_codes(net->codes, peer->rows, book->groups, book->entries, net->aligned);
   net->heard(net->heard_context, block, site, place, peer->rows, net->aligned);

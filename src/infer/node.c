@@ -171,6 +171,18 @@ Status node_answer(Node *node) {
 
 /* ---- beginning and end ---- */
 
+/* Decoding goes at about 60 MB/s of packed codes for each peer (tests/bench/bench_rans.c), so that on links of 10 Mbit/s and more a saving
+ * below a twentieth takes longer than it saves. All devices have the same frequencies, and choose alike. */
+static const double auto_share = 0.95;
+
+static bool sends_codes(const NodeSetup *setup) { return !setup->network || strategy_facts(setup->network->strategy)->sends_codes; }
+
+static const RansTable *choose_coding(const NodeSetup *setup) {
+  EntropyChoice choice = setup->network && sends_codes(setup) ? setup->network->entropy : ENTROPY_OFF;
+  bool pays = choice == ENTROPY_ON || (choice == ENTROPY_AUTO && setup->weights->coded_share <= auto_share);
+  return pays ? setup->weights->coding : NULL;
+}
+
 static NetworkSetup network_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   const ModelConfig *config = setup->weights->config;
@@ -190,6 +202,8 @@ static NetworkSetup network_setup(const Node *node) {
                         .parts = setup->network ? setup->network->parts : 1,
                         .least_packets = setup->network ? setup->network->reliability.least_packets : 1,
                         .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
+                        .keys = sends_codes(setup) ? setup->weights->keys : NULL,
+                        .coding = choose_coding(setup),
                         .courier = node->courier};
 }
 

@@ -28,6 +28,9 @@ json_t *report_generation_json(const Leader *leader, const char *prompt, size_t 
  * length, headers taken off; 0 with one node, or where no codes are sent. */
 double report_token_bytes(const Leader *leader, int64_t samples);
 
+/* Bits of the same, as the nodes counted them: entropy-coded where that was shorter, or as they would have been packed. */
+double report_token_bits(const Leader *leader, int64_t samples, bool coded);
+
 /* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */
 double report_hidden(const NodeStatistics *node);
 

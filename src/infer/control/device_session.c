@@ -186,9 +186,8 @@ static Status check_possible(const ClusterSetup *setup) {
   if (!facts->sends_codes && (setup->parts > 1 || loses))
     return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
                       facts->name);
-  if (setup->transport == TRANSPORT_MPI || setup->multicast || setup->entropy != ENTROPY_OFF)
-    return status_set(STATUS_UNSUPPORTED,
-                      "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");
+  if (setup->transport == TRANSPORT_MPI || setup->multicast)
+    return status_set(STATUS_UNSUPPORTED, "this device carries codes over streams or datagrams to one receiver each, and nothing else");
   if (setup->shaped && setup->links.topology == LINK_AIR)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;

@@ -20,9 +20,10 @@ struct Carrier {
   size_t packet_most; /* header and payload; a datagram carrier may lower it when the route does */
   size_t overhead;    /* bytes that the carrier puts around each packet */
   bool reliable, ordered, multicast;
+  bool more; /* `receive` stopped before it had handed over all that was there */
   /* *taken false: full, to be tried again after poll. Bytes may be changed afterwards. To a peer that is not open: taken, and dropped. */
   Status (*send)(Carrier *self, int peer, const uint8_t *packet, size_t bytes, bool *taken);
-  /* Hands over all that is there, without waiting. A failure of `take` ends it and comes back; others are about the carrier as a whole. */
+  /* Hands over what is there, without waiting. A failure of `take` ends it and comes back; others are about the carrier as a whole. */
   Status (*receive)(Carrier *self, CarrierTake *take, void *context);
   /* What to wait for, at most `room` of them; returns how many. Negative: nothing can be polled (MPI), nap instead. */
   int (*polls)(Carrier *self, struct pollfd *polls, int room);

@@ -122,6 +122,7 @@ static void look_at_channels(Udp *udp) {
 static Status udp_receive(Carrier *self, CarrierTake *take, void *context) {
   Udp *udp = (Udp *)self;
   look_at_channels(udp);
+  self->more = false;
   for (int i = 0; i < AT_ONCE; i++) {
     ssize_t n = recv(udp->socket, udp->in, udp->room, MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
@@ -129,6 +130,7 @@ static Status udp_receive(Carrier *self, CarrierTake *take, void *context) {
     if (n > (ssize_t)udp->room) udp->carrier.dropped++;
     if (n >= 0 && n <= (ssize_t)udp->room) TRY(take_datagram(udp, (size_t)n, take, context));
   }
+  self->more = true;
   return STATUS_OK;
 }
 
@@ -198,7 +200,9 @@ static Status open_udp(Udp *udp, const CarrierUdpSetup *setup) {
   udp->in = malloc(udp->room);
   udp->out = malloc(udp->room);
   if (!udp->peers || !udp->in || !udp->out) return status_set(STATUS_NO_MEMORY, "no memory for %d peers", udp->nodes);
-  setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer); /* less will do */
+  /* Less will do, but what does not fit while this process has no processor is lost. */
+  if (setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
+    setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
   allow_fragments(udp, false);
   choose_packet(udp, setup);
   return open_peers(udp, setup);

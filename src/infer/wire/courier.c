@@ -91,8 +91,12 @@ static void sleep_until(Courier *c, double next) {
 
 static void receive(Courier *c) {
   pthread_mutex_unlock(&c->lock);
+  double start = clock_now();
   Status status = c->carrier->receive(c->carrier, courier_receive_take, c);
   pthread_mutex_lock(&c->lock);
+  if (!c->carrier->more) c->looked = start;
+  if (c->look) pthread_cond_broadcast(&c->changed);
+  c->look = false;
   if (status != STATUS_OK) fail(c, status);
   c->counts.dropped += c->carrier->dropped;
   c->carrier->dropped = 0;
@@ -485,6 +489,15 @@ static CourierSlot *claim_slot(Courier *c, int peer, GroupKey key) {
   return courier_receive_open(c, peer, sequence, courier_lane(c, key.site, key.part));
 }
 
+/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. */
+static bool has_looked(Courier *c, CourierSlot *slot, double now) {
+  if (slot->doubted <= 0) slot->doubted = now;
+  if (c->looked >= slot->doubted) return true;
+  c->look = true;
+  courier_wake(c);
+  return false;
+}
+
 static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, double *again) {
   CourierPeer *from = &c->peers[peer];
   CourierSlot *slot = claim_slot(c, peer, key);
@@ -503,23 +516,23 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
   double now = clock_now();
   bool asks;
   GroupVerdict verdict = reliability_judge(&c->reliability, &state, now, &asks, again);
+  if (courier_is_in(c->gone, peer)) return verdict == GROUP_COMPLETE ? GROUP_COMPLETE : GROUP_LATE;
   if (verdict == GROUP_WAIT && asks) ask(c, peer, key, slot, now);
-  if (verdict != GROUP_WAIT && courier_is_in(c->gone, peer) && verdict != GROUP_COMPLETE) return GROUP_LATE;
-  return courier_is_in(c->gone, peer) && verdict == GROUP_WAIT ? GROUP_LATE : verdict;
+  if (verdict == GROUP_WAIT) slot->doubted = 0;
+  if (verdict == GROUP_WAIT || verdict == GROUP_COMPLETE || has_looked(c, slot, now)) return verdict;
+  *again = now + check_seconds;
+  return GROUP_WAIT;
 }
 
-/* Without a deadline, and where nothing may be lost, patience that is at its end is a failure. */
-static bool may_mask(const Courier *c, int peer) {
-  ReliabilityMode mode = c->reliability.mode;
-  return courier_is_in(c->gone, peer) || mode == RELIABILITY_DEADLINE || mode == RELIABILITY_FEC ||
-         (mode == RELIABILITY_STREAM && c->reliability.deadline > 0);
+/* What is lost, or late at the deadline that was asked for, is done without. Patience that is at its end is a failure. */
+static bool may_mask(const Courier *c, int peer, GroupVerdict verdict) {
+  return courier_is_in(c->gone, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
 }
 
 static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, CourierArrival *arrival) {
   CourierSlot *slot = claim_slot(c, peer, key);
   int missing = slot->count ? slot->count - slot->arrived : 1;
-  if (verdict != GROUP_COMPLETE && !may_mask(c, peer)) TRY(run_out(c, peer));
-  if (verdict == GROUP_PEER_GONE) c->gone |= (uint64_t)1 << peer;
+  if (verdict != GROUP_COMPLETE && !may_mask(c, peer, verdict)) TRY(run_out(c, peer));
   if (verdict == GROUP_LOST) c->counts.lost += (uint64_t)missing;
   if (verdict == GROUP_LATE || verdict == GROUP_PEER_GONE) c->counts.late += (uint64_t)missing;
   slot->decided = true;

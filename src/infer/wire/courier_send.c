@@ -63,8 +63,8 @@ static size_t make_status(const Courier *c, int peer, GroupKey key, uint8_t *out
   memset(head, 0, PACKET_STATUS_HEAD);
   if (here && courier_is_in(g->peers, peer)) {
     packet.count = (uint16_t)g->count;
-    head[0] = 1;
-    for (int i = 0; i < g->left[peer]; i++) courier_set(left, i);
+    head[0] = g->left[peer] == g->count + parity_count(c, g);
+    for (int i = 0; i < g->left[peer] && i < g->count; i++) courier_set(left, i);
   } else if (here || over) {
     head[0] = 2;
   }
@@ -166,7 +166,7 @@ static void land_away(Courier *c, int to) {
   peer->flying--;
   if (f.kind == COURIER_STATUS) peer->asked--;
   if (f.kind == COURIER_QUERY || f.kind == COURIER_STATUS) return;
-  if (f.kind == COURIER_GROUP) c->groups[f.group].left[to] = (uint16_t)(f.index + 1);
+  if (f.kind == COURIER_GROUP || f.kind == COURIER_PARITY) c->groups[f.group].left[to]++;
   c->groups[f.group].left_at[to] = clock_now();
   c->groups[f.group].waiting--;
   if (c->watched) pthread_cond_broadcast(&c->changed);

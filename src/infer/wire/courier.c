@@ -508,7 +508,7 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
                       .waiting = since,
                       .asked = slot->asked,
                       .told = slot->told,
-                      .heard = from->heard,
+                      .heard = slot->last,
                       .gap = from->gap,
                       .round_trip = from->round_trip,
                       .jitter = from->jitter,

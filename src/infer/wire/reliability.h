@@ -32,7 +32,7 @@ typedef struct GroupState {
   GroupSender sender;                    /* what its last STATUS said */
   double waiting;                        /* since then the receiver can do nothing else */
   double asked, told;                    /* last QUERY, last STATUS */
-  double heard;                          /* the last packet of any kind from this peer */
+  double heard;                          /* its last packet; not the peer's, who may ask all the time and hold back what it owes */
   double gap;                            /* estimate: seconds between packets of a group */
   double round_trip, jitter, block_time; /* estimates, seconds; 0: none yet */
 } GroupState;

@@ -6,6 +6,7 @@
 #include "infer/wire/interleave.h"
 #include <cmocka.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
@@ -450,6 +451,45 @@ static void who_did_not_look_gives_nothing_up(void **state) {
   memory_wire_free(wire);
 }
 
+typedef struct Asker {
+  MemoryWire *wire;
+  atomic_bool over;
+} Asker;
+
+static void *ask_all_the_time(void *argument) {
+  Asker *asker = argument;
+  while (!atomic_load(&asker->over)) {
+    push_packet(asker->wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
+    usleep(300);
+  }
+  return NULL;
+}
+
+/* Two that wait for each other: questions that come are no sign that what is missing is on its way. */
+static void who_is_asked_asks_as_well(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  Reliability reliability = with_retransmit;
+  reliability.timeout = 0.3;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  Asker asker = {.wire = wire};
+  pthread_t thread;
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  push_packet(wire, (Packet){.request = 1, .count = PACKETS}, EACH, 1);
+  assert_int_equal(pthread_create(&thread, NULL, ask_all_the_time, &asker), 0);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_TIMEOUT);
+  atomic_store(&asker.over, true);
+  pthread_join(thread, NULL);
+  stop_sides(&side, 1);
+  int questions = 0;
+  const MemoryQueue *sent = &wire->queue[1][0];
+  for (int i = 0; i < sent->count; i++) questions += sent->bytes[(sent->first + i) % MEMORY_QUEUE][5] >> 4 == PACKET_QUERY;
+  assert_true(questions > 0);
+  memory_wire_free(wire);
+}
+
 /* ---- shaped links ---- */
 
 /* Seconds that all requests take; nothing is lost. */
@@ -520,6 +560,7 @@ int main(void) {
                                      cmocka_unit_test(hostile_packets_are_refused),
                                      cmocka_unit_test(packets_of_other_requests),
                                      cmocka_unit_test(who_did_not_look_gives_nothing_up),
+                                     cmocka_unit_test(who_is_asked_asks_as_well),
                                      cmocka_unit_test(links_are_as_slow_as_was_asked_for),
                                      cmocka_unit_test(what_waits_before_a_port_is_not_lost)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -460,7 +460,7 @@ static void *ask_all_the_time(void *argument) {
   Asker *asker = argument;
   while (!atomic_load(&asker->over)) {
     push_packet(asker->wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
-    usleep(300);
+    usleep(5000);
   }
   return NULL;
 }
@@ -471,13 +471,15 @@ static void who_is_asked_asks_as_well(void **state) {
   Side side;
   CourierArrival arrivals[NODES];
   Reliability reliability = with_retransmit;
-  reliability.timeout = 0.3;
+  reliability.timeout = 0.5;
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
   Asker asker = {.wire = wire};
   pthread_t thread;
   open_side(&side, wire, 0, 2, reliability, NULL);
   assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
   push_packet(wire, (Packet){.request = 1, .count = PACKETS}, EACH, 1);
+  usleep(50000); /* they come slowly, hence it is patient */
+  push_packet(wire, (Packet){.request = 1, .index = 1, .count = PACKETS}, EACH, 1);
   assert_int_equal(pthread_create(&thread, NULL, ask_all_the_time, &asker), 0);
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_TIMEOUT);
   atomic_store(&asker.over, true);

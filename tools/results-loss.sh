@@ -29,7 +29,7 @@ options_of() { # CASE: how it differs from codes in datagrams of an Ethernet's s
 numbers_of() { # JSON
   local blocks
   blocks=$(grep -oE '"(num_hidden_layers|n_layer)": *[0-9]+' "$checkpoint/config.json" | grep -oE '[0-9]+$')
-  tr ',{' '\n\n' <"$1" | sed 's/["}\]]//g' | awk -F: -v blocks="$blocks" '
+  tr ',{' '\n\n' <"$1" | tr -d '"}]' | awk -F: -v blocks="$blocks" '
     $1 == "top1" { measure = $2 }
     $1 == "perplexity" { measure = $2; causal = 1 }
     $1 == "samples" || $1 == "windows" { inputs = $2 }

@@ -126,6 +126,9 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
   return STATUS_OK;
 }
 
+/* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes. */
+static Transport usual_transport(const InferSettings *s) { return s->peers ? TRANSPORT_UDP : TRANSPORT_TCP; }
+
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body) {
   InferSettings settings;
   InferRun run = {0};
@@ -133,7 +136,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   const char **arguments = calloc((size_t)argc, sizeof *arguments);
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
-  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, TRANSPORT_TCP, settings.timeout, &run.network);
+  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
   link_trace_release(&run.network.links.trace);

@@ -189,6 +189,7 @@ static Status start_courier(Node *node, Channel **peers) {
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .mtu = wanted ? wanted->mtu : 0,
+                          .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout};
   reliability.timeout = node->setup->timeout;
   CourierSetup courier = {.reliability = &reliability,

@@ -66,6 +66,7 @@ typedef struct CarrierPeers {
   int self, nodes;
   Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
+  uint16_t port;      /* for datagrams to come to, where it is free; 0: any */
   uint32_t mtu;       /* as above */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */

@@ -138,6 +138,9 @@ static Status open_socket(Meeting *m) {
   if (!far) ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   m->socket = socket(own.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   socklen_t bytes = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+  set_port(&own, p->port);
+  if (m->socket >= 0 && p->port && bind(m->socket, (struct sockaddr *)&own, bytes) == 0) return STATUS_OK;
+  set_port(&own, 0);
   if (m->socket >= 0 && bind(m->socket, (struct sockaddr *)&own, bytes) == 0) return STATUS_OK;
   return status_set(STATUS_IO, "cannot open a socket for datagrams: %s", strerror(errno));
 }

@@ -346,6 +346,10 @@ static Status wait_slice(Courier *c, double until, CourierCheck *check, void *co
 
 static Status time_out(Courier *c, int peer) {
   c->accused = peer;
+  if (!c->carrier->reliable && c->peers[peer].heard <= 0)
+    return status_set(STATUS_TIMEOUT,
+                      "no datagram of node %d has come within %g s: a firewall may let streams alone pass (--transport tcp)", peer,
+                      c->setup.timeout);
   return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", peer, c->setup.timeout);
 }
 

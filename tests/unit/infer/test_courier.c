@@ -289,7 +289,7 @@ static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
   open_side(&side, wire, 0, 2, reliability, NULL);
   double start = clock_now();
   assert_int_equal(run_requests(&side), STATUS_TIMEOUT);
-  assert_string_equal(status_message(), "node 1 did not answer within 0.2 s; --timeout gives it longer");
+  assert_non_null(strstr(status_message(), "no datagram of node 1 has come within 0.2 s"));
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
   assert_int_equal(courier_accused(side.courier), 1);
   stop_sides(&side, 1);

@@ -10,7 +10,8 @@ enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Etherne
 int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
   const Option table[] = {
       {OPTION_GROUP, .help = "Codes between nodes:"},
-      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp", .help = "streams or sealed datagrams"},
+      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp|mpi",
+       .help = "streams, sealed datagrams, or messages of an MPI job; auto: udp with --peers, else tcp"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit|fec",
        .help = "of datagrams: go on without what was lost, ask for it, or repair it; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},

@@ -1,6 +1,7 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
 #include "base/files.h"
+#include "cli/infer_mpi.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ Status infer_run_find(const char *checkpoint, char **directory) {
 
 static int choose_nodes(const InferSettings *s, const InferRun *run) {
   int named = s->split ? partition_split_length(s->split) : 0;
-  if (s->peers) return run->cluster.options.local + run->cluster.options.peer_count;
+  if (run->cluster.options.peer_count > 0) return run->cluster.options.local + run->cluster.options.peer_count;
   if (s->nodes > 0) return (int)s->nodes;
   if (named > 0) return named;
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
@@ -55,7 +56,7 @@ LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int
 static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions *options, int nodes) {
   options->cluster = &run->cluster.options;
   if (s->peers && s->threads == 0) options->threads = 0;
-  if (!s->peers) run->cluster.options.local = nodes;
+  if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
 }
 
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
@@ -86,13 +87,14 @@ static void print_node(const Leader *leader, int node) {
 
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
-  TRY(infer_cluster_open(&run->cluster, s));
+  if (run->network.transport != TRANSPORT_MPI) TRY(infer_cluster_open(&run->cluster, s));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
 }
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
+  if (run->directory) return STATUS_OK;
   TRY(infer_run_find(s->checkpoint, &run->directory));
   return weights_load(&run->weights, run->directory);
 }
@@ -137,6 +139,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
   if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
+  if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
   link_trace_release(&run.network.links.trace);

@@ -188,6 +188,7 @@ static Status start_courier(Node *node, Channel **peers) {
                           .nodes = node->nodes,
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
+                          .job = wanted && wanted->transport == TRANSPORT_MPI ? wanted->epoch : 0,
                           .mtu = wanted ? wanted->mtu : 0,
                           .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout};

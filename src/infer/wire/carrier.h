@@ -66,14 +66,12 @@ typedef struct CarrierPeers {
   int self, nodes;
   Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
+  int job;            /* above 0: the nodes are an MPI job, and this is the tag of its messages (carrier_mpi.h); without channels then */
   uint16_t port;      /* for datagrams to come to, where it is free; 0: any */
   uint32_t mtu;       /* as above */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
-
-/* UNSUPPORTED where the program was built without MPI. */
-Status carrier_mpi(Carrier **carrier, int nodes, size_t packet_most);
 
 #endif

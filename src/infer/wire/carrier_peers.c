@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "infer/wire.h"
 #include "infer/wire/carrier.h"
+#include "infer/wire/carrier_mpi.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -210,6 +211,7 @@ static Status open_datagrams(CarrierPeers *p, Carrier **carrier) {
 Status carrier_peers_open(void *context, Carrier **carrier) {
   CarrierPeers *p = context;
   size_t most = p->packet_most < CARRIER_STREAM_PACKET ? p->packet_most : CARRIER_STREAM_PACKET;
+  if (p->job > 0) return carrier_mpi(carrier, p->self, p->nodes, most, p->job);
   Status status = p->datagrams ? open_datagrams(p, carrier) : carrier_stream(carrier, p->nodes, p->channels, most);
   for (int d = 0; d < p->nodes; d++) p->channels[d] = NULL;
   return status;

@@ -1,5 +1,4 @@
-/* `mpirun -n N astra-infer --transport mpi ...`: every process of the job is a node, and codes travel as MPI messages. The leader is a
- * child of rank 0, which knows nothing of MPI: it calls all nodes over TLS, with a key that was drawn for the job, as it calls workers. */
+/* --transport mpi: from the command line to a job (infer/control/mpi_job.h). */
 #ifndef CLI_INFER_MPI_H
 #define CLI_INFER_MPI_H
 #include "cli/infer_run.h"

@@ -79,7 +79,8 @@ static Status take(void *context, int peer, const uint8_t *packet, size_t bytes,
   End *end = context;
   (void)now;
   *taken = end->hold <= 0;
-  if (!*taken || packet[5] >> 4 == PACKET_PROBE) return STATUS_OK; /* those by which multicast was tried may come late */
+  bool word = packet[0] == 1 && packet[1] == 0 && packet[5] >> 4 == PACKET_PROBE; /* by which multicast was tried: may come late */
+  if (!*taken || word) return STATUS_OK;
   end->count[peer]++;
   end->size[peer] = bytes;
   memcpy(end->last[peer], packet, bytes);

@@ -10,6 +10,7 @@ typedef struct InferLinkOptions {
   const char *table_memory;                                               /* infer_tables.h */
   int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int64_t fec, mtu, datagrams, parts, link_seed;
+  bool multicast;
   double loss_burst;
 } InferLinkOptions;
 

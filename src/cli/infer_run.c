@@ -1,6 +1,7 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
 #include "base/files.h"
+#include "cli/infer_mpi.h"
 #include "cli/infer_strategy.h"
 #include "cli/infer_tables.h"
 #include "data/data_paths.h"
@@ -35,7 +36,7 @@ Status infer_run_find(const char *checkpoint, char **directory) {
 
 static int choose_nodes(const InferSettings *s, const InferRun *run) {
   int named = s->split ? partition_split_length(s->split) : 0;
-  if (s->peers) return run->cluster.options.local + run->cluster.options.peer_count;
+  if (run->cluster.options.peer_count > 0) return run->cluster.options.local + run->cluster.options.peer_count;
   if (s->nodes > 0) return (int)s->nodes;
   if (named > 0) return named;
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
@@ -57,7 +58,7 @@ LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int
 static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions *options, int nodes) {
   options->cluster = &run->cluster.options;
   if (s->peers && s->threads == 0) options->threads = 0;
-  if (!s->peers) run->cluster.options.local = nodes;
+  if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
 }
 
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
@@ -86,14 +87,15 @@ static void print_node(const Leader *leader, int node) {
     fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
 }
 
-/* Nodes of this machine hear others, and hear codes. */
+/* Nodes that this process forks hear others, and hear codes. */
 static bool needs_tables(const InferSettings *s, const InferRun *run) {
-  return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
+  return run->network.transport != TRANSPORT_MPI && choose_nodes(s, run) > 1 && (!s->peers || s->local) &&
+         strategy_facts(run->network.strategy)->sends_codes;
 }
 
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
-  TRY(infer_cluster_open(&run->cluster, s));
+  if (run->network.transport != TRANSPORT_MPI) TRY(infer_cluster_open(&run->cluster, s));
   if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
   infer_strategy_notice(run->leader);
@@ -102,6 +104,7 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
 }
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
+  if (run->directory) return STATUS_OK;
   TRY(infer_run_find(s->checkpoint, &run->directory));
   TRY(weights_load(&run->weights, run->directory));
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
@@ -139,6 +142,11 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
   return STATUS_OK;
 }
 
+/* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
+static Transport usual_transport(const InferSettings *s) {
+  return s->peers && strategy_facts((Strategy)s->strategy)->sends_codes ? TRANSPORT_UDP : TRANSPORT_TCP;
+}
+
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body) {
   InferSettings settings;
   InferRun run = {0};
@@ -146,8 +154,9 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   const char **arguments = calloc((size_t)argc, sizeof *arguments);
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
-  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, TRANSPORT_TCP, settings.timeout, &run.network);
+  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
   if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
+  if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
   link_trace_release(&run.network.links.trace);

@@ -27,7 +27,7 @@ Status infer_run_find(const char *checkpoint, char **directory);
 /* Parses, runs `body`, cleans up. */
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body);
 
-Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint */
+Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint, once */
 
 /* BAD_USAGE for a model that predicts no tokens: "DIR is a model that classifies pictures: it cannot WHAT". */
 Status infer_run_require_language(const InferRun *run, const char *what);

@@ -129,6 +129,12 @@ static void choose_strategy(NodeSetup *setup, const LeaderOptions *options) {
   if (setup->strategy == STRATEGY_SP && !setup->split) setup->class_token = CLASS_SINGLE;
 }
 
+static Status check_count(const Leader *leader) {
+  int devices = leader->cluster.local + leader->cluster.peer_count;
+  if (devices == leader->member_count) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->member_count, devices);
+}
+
 static Status start(Leader **out, Leader wanted) {
   *out = NULL;
   choose_strategy(&wanted.setup, &wanted.options);
@@ -139,7 +145,8 @@ static Status start(Leader **out, Leader wanted) {
   leader->complainer = leader->accused = -1;
   leader->member_count = node_setup_count(&wanted.setup);
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->member_count};
-  Status status = allocate(leader);
+  Status status = check_count(leader);
+  if (status == STATUS_OK) status = allocate(leader);
   if (status == STATUS_OK) status = begin(leader);
   if (status == STATUS_OK)
     *out = leader;

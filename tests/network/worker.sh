@@ -125,7 +125,7 @@ for how in KILL INT; do
   wait $leader 2>/dev/null
   no_orphans
 done
-lead "eval" 0 eval -c "$work/cifar" -d cifar100 --data-dir "$work/data" --peers "${address[e]}" "${key[@]}" --samples 300 -q
+lead "eval" 0 eval -c "$work/cifar" -d cifar100 --data-dir "$work/data" --peers "${address[e]}" "${key[@]}" --transport tcp --samples 300 -q
 for row in top-1 sent; do
   [ "$(grep "^$row" "$work/out")" = "$(grep "^$row" "$work/expected")" ] || report "eval: another $row than --nodes 2"
 done

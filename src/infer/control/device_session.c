@@ -120,7 +120,7 @@ static uint64_t free_memory(void) {
 static Status say_hello(Session *s) {
   cpu_set_t allowed;
   Hello hello = {.version = WIRE_VERSION,
-                 .carriers = HELLO_STREAM | HELLO_UDP,
+                 .carriers = (uint16_t)(HELLO_STREAM | HELLO_UDP | (s->place->job ? HELLO_MPI : 0)),
                  .cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (uint16_t)CPU_COUNT(&allowed) : 0,
                  .fingerprints = *s->place->fingerprints,
                  .memory = free_memory()};
@@ -180,14 +180,16 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
   return greeting_compare(WIRE_VERSION, &setup->fingerprints, &here, "the leader");
 }
 
-static Status check_possible(const ClusterSetup *setup) {
+static Status check_possible(const ClusterSetup *setup, const SessionPlace *place) {
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))
     return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
                       facts->name);
-  if (setup->transport == TRANSPORT_MPI || setup->multicast)
-    return status_set(STATUS_UNSUPPORTED, "this device carries codes over streams or datagrams to one receiver each, and nothing else");
+  if (setup->transport == TRANSPORT_MPI && !place->job)
+    return status_set(STATUS_UNSUPPORTED, "this device carries codes over streams or datagrams, and nothing else");
+  if (setup->multicast && (setup->transport != TRANSPORT_UDP || setup->shaped))
+    return status_set(STATUS_UNSUPPORTED, "multicast is for datagrams over links as they are");
   if (setup->shaped && setup->links.topology == LINK_AIR)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;
@@ -233,14 +235,14 @@ static Status meet(Session *s, PeerMeeting *meeting) {
                            .seconds = meet_seconds,
                            .accused = -1};
   memcpy(meeting->own.session, s->greeting.session, GREETING_SESSION);
-  return s->setup.nodes > 1 ? peer_meeting_run(meeting) : STATUS_OK;
+  return s->setup.nodes > 1 && s->setup.transport != TRANSPORT_MPI ? peer_meeting_run(meeting) : STATUS_OK;
 }
 
 static Status open_epoch(Session *s, int *accused) {
   PeerMeeting meeting;
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
   TRY(check_agreement(&s->setup, s->place->fingerprints));
-  TRY(check_possible(&s->setup));
+  TRY(check_possible(&s->setup, s->place));
   TRY(take_shares(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);

@@ -34,7 +34,7 @@ static void open_slot(const Courier *c, CourierSlot *slot, uint64_t sequence) {
   slot->sequence = sequence;
   slot->count = slot->arrived = 0;
   slot->early = 0;
-  slot->asked = slot->told = slot->last = 0;
+  slot->asked = slot->told = slot->doubted = slot->last = 0;
   slot->sender = GROUP_SENDER_SILENT;
   memset(slot->there, 0, bits);
   memset(slot->parities, 0, bits);
@@ -306,7 +306,7 @@ static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *
   CourierSlot *slot = courier_receive_open(c, peer, sequence, lane);
   if (slot->decided || slot->early) return STATUS_OK;
   slot->sender = head[0] == 0 ? GROUP_SENDER_NOT_YET : head[0] == 1 ? GROUP_SENDER_SENT : GROUP_SENDER_GONE;
-  slot->told = now;
+  slot->told = shaper_receive(&c->shaper, now, bytes + c->carrier->overhead); /* behind what came before it */
   if (p->count) TRY(check_count(c, slot, p->count));
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) courier_set(slot->said, i);

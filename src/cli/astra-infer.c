@@ -11,6 +11,8 @@
 #include "cli/infer_worker.h"
 #include "data/text_labels.h"
 #include "infer/report.h"
+#include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- astra-infer PICTURE... ---- */
@@ -26,10 +28,18 @@ static Status report_failures(const PictureResult *results, int count) {
   return status_set(STATUS_BAD_FILE, "%d of %d pictures could not be read", failed, count);
 }
 
+/* Of the request that each picture was part of. */
+static json_t *times_json(const PictureResult *results, int count) {
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) json_build_append(&list, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
+  return list;
+}
+
 static Status print_pictures(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
   if (s->json) {
-    json_t *value = json_pack("{s:o, s:o, s:f}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
-                              report_nodes_json(run->leader), "milliseconds", 1e3 * seconds);
+    json_t *value =
+        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
+                  report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times_json(results, count));
     return infer_run_print_json(value, run);
   }
   report_pictures(stdout, &run->weights, results, count);

@@ -12,7 +12,7 @@ report() { # WHAT
   failed=1
 }
 
-# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]. `make test` builds what makes it.
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]]. `make test` builds what makes it.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
   "$maker" "$@" || exit 1

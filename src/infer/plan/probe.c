@@ -45,18 +45,21 @@ static void run_linear(Probe *probe, Tensor *inputs[4]) {
   op_linear(probe->tape, inner, inputs[2], NULL, ACTIVATION_NONE, inputs[0]);
 }
 
+/* A short input has fewer keys than the products measured have rows. */
+static int64_t keys_of(const Probe *probe) { return probe->tokens > probe->rows ? probe->tokens : probe->rows; }
+
 static double prepare_attention(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
-  int64_t kv = c->width / c->heads * c->kv_heads;
+  int64_t kv = c->width / c->heads * c->kv_heads, keys = keys_of(probe);
   inputs[0] = drawn(probe, 3, (int64_t[]){1, probe->rows, c->width});
-  inputs[1] = drawn(probe, 3, (int64_t[]){1, probe->tokens, kv});
-  inputs[2] = drawn(probe, 3, (int64_t[]){1, probe->tokens, kv});
-  return 4.0 * (double)probe->rows * (double)probe->tokens * (double)c->width;
+  inputs[1] = drawn(probe, 3, (int64_t[]){1, keys, kv});
+  inputs[2] = drawn(probe, 3, (int64_t[]){1, keys, kv});
+  return 4.0 * (double)probe->rows * (double)keys * (double)c->width;
 }
 
 /* Some queries see all keys, as a device's do; causal or not, the planner counts what is seen. */
 static void run_attention(Probe *probe, Tensor *inputs[4]) {
-  const AttentionSpan span = {.count = probe->tokens};
+  const AttentionSpan span = {.count = keys_of(probe)};
   const int64_t queries = probe->rows;
   op_attention(
       probe->tape, inputs[0], inputs[1], inputs[2], NULL, NULL,

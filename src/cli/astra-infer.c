@@ -46,6 +46,7 @@ static Status print_pictures(const InferSettings *s, const InferRun *run, const 
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 
@@ -91,6 +92,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 /* The table of a plan. Latencies are of one sample: the input's way to the devices, embedding and head are left out. */
 #include "cli/plan_report.h"
 #include "cli/network_options.h"
+#include "nn/json_build.h"
 #include "train/plot.h"
 #include <jansson.h>
 #include <math.h>
@@ -37,6 +38,13 @@ static void print_network(const LinkOptions *links) {
   putchar('\n');
 }
 
+/* In the order in which the table lists their tokens. */
+static void print_peers(const PlanPeers *peers) {
+  for (int d = 0; d < peers->count; d++)
+    printf("%s%s (%.1f GFLOP/s)", d ? ", " : "peers:   ", peers->names[d], 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+  if (peers->count) putchar('\n');
+}
+
 void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
   char text[160], split[64];
@@ -44,6 +52,7 @@ void plan_report_text(const PlanReport *report) {
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
          1e-9 / p->attention[1], 1e-9 / p->assign[1]);
+  print_peers(report->peers);
   if (report->calibrated > 0)
     printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
   print_network(report->setup->links);
@@ -72,6 +81,14 @@ static json_t *row_json(const PlanRow *row) {
                    "right_answers", strategy_facts(row->strategy)->right_answers);
 }
 
+static json_t *peers_json(const PlanPeers *peers) {
+  json_t *list = json_array();
+  for (int d = 0; d < peers->count; d++)
+    json_build_append(&list,
+                      json_pack("{s:s, s:f}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]));
+  return list;
+}
+
 static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1e-9 / rates[0], 1e-9 / rates[1], 1e-9 / rates[2]); }
 
 Status plan_report_json(const PlanReport *report) {
@@ -80,13 +97,13 @@ Status plan_report_json(const PlanReport *report) {
   char text[160];
   json_t *rows = json_array();
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
-  json_t *object =
-      json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:o, s:o, s:s}", "model", report->model, "tokens",
-                (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology),
-                "bits_per_second", setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "jitter_ms",
-                1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention",
-                rates_json(p->attention), "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "best",
-                row_json(report->plan->best), "rows", rows, "verdict", planner_verdict(report->plan, text));
+  json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:o, s:o, s:o, s:s}", "model", report->model,
+                             "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
+                             network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second,
+                             "latency_ms", 1e3 * setup->links->latency, "jitter_ms", 1e3 * setup->links->jitter, "loss", setup->links->loss,
+                             "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign",
+                             rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "best", row_json(report->plan->best), "rows",
+                             rows, "peers", peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
   char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!line) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");

@@ -57,8 +57,7 @@ void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
       fprintf(out, "%s ?", d ? "," : "");
   fputs(" GFLOP/s", out);
   if (s->result.bits_per_second > 0)
-    fprintf(out, "; links%s %.4g Mbit/s, %.3g ms", s->network->shaped ? "" : " of", s->result.bits_per_second / 1e6,
-            1e3 * s->result.latency);
+    fprintf(out, "; links of %.4g Mbit/s, %.3g ms", s->result.bits_per_second / 1e6, 1e3 * s->result.latency);
   fputc('\n', out);
   if (s->partition) report_plan_line(out, s->result.predicted, leader_fastest(leader));
   advise(out, s);

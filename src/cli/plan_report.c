@@ -31,7 +31,7 @@ static const char *split_of(const PlanRow *row, char *text, size_t room) {
 }
 
 static void print_network(const LinkOptions *links) {
-  printf("network: %s, %g Mbit/s, latency %g ms", network_options_topology(links->topology), links->bits_per_second / 1e6,
+  printf("network: %s, %.4g Mbit/s, latency %.3g ms", network_options_topology(links->topology), links->bits_per_second / 1e6,
          1e3 * links->latency);
   if (links->jitter > 0) printf(" +- %g ms", 1e3 * links->jitter);
   if (links->loss > 0) printf(", loss %g%%", 100 * links->loss);

@@ -4,12 +4,14 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "cli/cli.h"
+#include "cli/infer_run.h"
 #include "cli/link_values.h"
 #include "cli/network_options.h"
 #include "cli/plan_peers.h"
 #include "cli/plan_report.h"
 #include "data/data_paths.h"
 #include "infer/plan/probe.h"
+#include "infer/virtual/virtual_latency.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +19,12 @@
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
 static const char ABOUT[] = "Predicts the latency of every way of dividing a model over devices, and says which one is fastest.";
 
-enum { PLAN_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60 };
+enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
 
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
   int64_t tokens, threads, retained;
-  bool even, json;
+  bool even, json, measure;
   const char *peers, *key_file;
   bool local;
   double wait;
@@ -51,6 +53,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
        .help = "in the queue of a worker that serves somebody else"},
       {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
+      {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
       {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
@@ -66,6 +69,8 @@ static Status check_peers(const PlanCommand *c) {
   if (!c->peers && (c->key_file || !c->local))
     return status_set(STATUS_BAD_USAGE, "--%s goes with --peers, of which none are given", c->key_file ? "key-file" : "no-local");
   if (c->peers && c->speeds) return status_set(STATUS_BAD_USAGE, "--speeds and --peers: the speeds of peers are measured");
+  if (c->measure && (c->model || c->peers || c->speeds))
+    return status_set(STATUS_BAD_USAGE, "--measure is for a --checkpoint on devices like this one, without --peers and --speeds");
   if (c->peers && c->model) return status_set(STATUS_BAD_USAGE, "--peers: workers have a checkpoint, give it with --checkpoint");
   return STATUS_OK;
 }
@@ -178,6 +183,68 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
   return STATUS_OK;
 }
 
+/* ---- in virtual time */
+
+static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
+  const VirtualCase wanted = {.weights = weights,
+                              .device = {.strategy = row->strategy,
+                                         .devices = row->devices,
+                                         .tokens = setup->tokens,
+                                         .counts = row->counts,
+                                         .tables = row->tables ? tables : NULL,
+                                         .parts = row->parts,
+                                         .least_packets = setup->least_packets,
+                                         .retained = setup->retained,
+                                         .rows = MODEL_ROWS_CLASS},
+                              .repeats = MEASURE_REPEATS,
+                              .links = setup->links,
+                              .reliability = setup->reliability,
+                              .multicast = setup->multicast,
+                              .scale = setup->scale};
+  SimResult result;
+  TRY(virtual_latency_measure(&wanted, &result));
+  row->measured = result.latency;
+  return STATUS_OK;
+}
+
+/* Where the plan counts on them. */
+static Status build_tables(const PlannerSetup *setup, const Weights *weights, const Plan *plan, KeyTables **tables) {
+  bool wanted = false;
+  for (int i = 0; i < plan->count; i++) wanted = wanted || plan->rows[i].tables;
+  if (!wanted || !weights->books) return STATUS_OK;
+  const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
+  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  for (int b = 0; b < weights->book_count; b++) codewords[b] = weights->books[b].codewords;
+  const KeyTablesSetup all = {.codewords = codewords,
+                              .groups = weights->books[0].groups,
+                              .entries = weights->books[0].entries,
+                              .memory = (size_t)setup->table_bytes};
+  Status status = key_tables_build(tables, weights->model, &all);
+  free(codewords);
+  return status;
+}
+
+static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
+  KeyTables *tables = NULL;
+  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify pictures");
+  Status status = build_tables(setup, weights, plan, &tables);
+  for (int i = 0; i < plan->count && status == STATUS_OK; i++)
+    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
+  key_tables_free(tables);
+  return status;
+}
+
+static Status measure_plan(const PlanCommand *command, const PlannerSetup *setup, Plan *plan) {
+  Weights weights = {0};
+  char *directory = NULL;
+  TRY(infer_run_find(command->checkpoint, &directory));
+  Status status = weights_load(&weights, directory);
+  if (status == STATUS_OK) status = measure_rows(setup, &weights, plan);
+  weights_release(&weights);
+  free(directory);
+  return status;
+}
+
 /* ---- the run */
 
 static Status report_plan(const PlanCommand *command, const PlanReport *report) {
@@ -243,7 +310,8 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                              .peers = &peers,
                              .plan = &plan,
                              .calibrated = target};
-  Status status = report_plan(command, &report);
+  Status status = command->measure ? measure_plan(command, &setup, &plan) : STATUS_OK;
+  if (status == STATUS_OK) status = report_plan(command, &report);
   planner_release(&plan);
   return status;
 }

@@ -2,6 +2,8 @@
 #include "cli/infer_run.h"
 #include "base/files.h"
 #include "data/data_paths.h"
+#include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +133,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value && run->leader) {
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+    json_object_set_new(value, "fastest_ms", json_build_number(leader_fastest(run->leader) > 0 ? 1e3 * leader_fastest(run->leader) : NAN));
   }
   if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

@@ -9,10 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *notes_of(const PlanRow *row) {
+static const char *doubts_of(const PlanRow *row) {
   if (row->other_groups) return "needs training";
   if (!strategy_facts(row->strategy)->right_answers) return "latency only: the answers would need training";
   return "";
+}
+
+static const char *notes_of(const PlanRow *row, char *text, size_t room) {
+  const char *doubts = doubts_of(row);
+  if (row->measured <= 0) return doubts;
+  snprintf(text, room, "%.2f ms in virtual time%s%s", 1e3 * row->measured, *doubts ? "; " : "", doubts);
+  return text;
 }
 
 /* "256,256,256,256", or "4 x 256". */
@@ -47,7 +54,7 @@ static void print_peers(const PlanPeers *peers) {
 
 void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
-  char text[160], split[64];
+  char text[160], split[64], notes[96];
   printf("model:   %s, %lld tokens\n", report->model, (long long)report->setup->tokens);
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
@@ -64,7 +71,7 @@ void plan_report_text(const PlanReport *report) {
     if (row->groups) snprintf(groups, sizeof groups, "%d", row->groups);
     printf("%-9s %6s %5d %5d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f  %s\n", strategy_facts(row->strategy)->name, groups,
            row->devices, row->parts, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup, 1e3 * row->wait,
-           100 * row->hidden, row->fpar, row->bytes_per_token, notes_of(row));
+           100 * row->hidden, row->fpar, row->bytes_per_token, notes_of(row, notes, sizeof notes));
   }
   printf("\n%s\n", planner_verdict(report->plan, text));
 }
@@ -74,11 +81,12 @@ void plan_report_text(const PlanReport *report) {
 static json_t *row_json(const PlanRow *row) {
   json_t *counts = json_array();
   for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
-  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b}", "strategy",
+  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:o}", "strategy",
                    strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
                    "tables", row->tables, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup, "wait_ms", 1e3 * row->wait, "hidden",
                    row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token, "needs_training", row->other_groups,
-                   "right_answers", strategy_facts(row->strategy)->right_answers);
+                   "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
+                   json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));
 }
 
 static json_t *peers_json(const PlanPeers *peers) {

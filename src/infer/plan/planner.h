@@ -31,6 +31,7 @@ typedef struct PlanRow {
   bool other_groups;                     /* the checkpoint has another number: needs training */
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
+  double measured;                       /* seconds in virtual time, if somebody measured it; 0 */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */
   double fpar;                           /* full-precision attention rate */

@@ -91,7 +91,7 @@ static ModelInput input_of(Measurement *m) {
 
 static Status encode(Measurement *m) {
   const ModelInput input = input_of(m);
-  model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, MODEL_ROWS_ALL);
+  model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, m->device->rows);
   return tape_status(m->tape);
 }
 
@@ -111,7 +111,7 @@ static Status run_by_heads(Measurement *m, Timeline *timeline) {
   const ModelInput input = input_of(m);
   const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
   virtual_reduce_start(&m->reduce, timeline);
-  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, MODEL_ROWS_ALL);
+  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, m->device->rows);
   TRY(tape_status(m->tape));
   return virtual_reduce_stop(&m->reduce);
 }

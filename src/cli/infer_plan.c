@@ -12,6 +12,7 @@
 #include "data/data_paths.h"
 #include "infer/plan/probe.h"
 #include "infer/virtual/virtual_latency.h"
+#include "infer/wire/packet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIM
 
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
-  int64_t tokens, threads, retained;
+  int64_t tokens, threads, retained, parts;
   bool even, json, measure;
   const char *peers, *key_file;
   bool local;
@@ -42,6 +43,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
       {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
       {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all that --speeds names"},
@@ -291,6 +293,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .profiles = profiles,
                         .links = &links,
                         .reliability = &reliability,
+                        .parts = (int)command->parts,
                         .least_packets = (int)command->network.datagrams,
                         .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
                         .even = command->even,

@@ -15,6 +15,7 @@ typedef struct PlannerSetup {
   uint32_t strategies; /* bits of Strategy */
   const LinkOptions *links;
   const Reliability *reliability;
+  int parts; /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int least_packets, retained;
   double table_bytes; /* memory for tables (key_tables.h): used where they fit and there is one group */
   double scale;       /* of computation; 0: 1 */

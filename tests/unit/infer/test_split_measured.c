@@ -29,6 +29,7 @@ static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOpt
   assert_int_equal(split_measured_run(&plan, measured, nodes, given, &split), STATUS_OK);
   for (int d = 0; d < nodes; d++) sum += split.counts[d];
   assert_int_equal(sum, TOKENS);
+  config_release(&config);
   return split;
 }
 

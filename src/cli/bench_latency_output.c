@@ -25,7 +25,7 @@ static const Look looks[LATENCY_FIGURE_COUNT] = {
     [LATENCY_FIGURE_bandwidth] = {"Speedup over one device", "Mbit/s of a link", "times as fast", true, true, x_rate},
     [LATENCY_FIGURE_devices] = {"Speedup over one device", "devices", "times as fast", false, false, x_devices},
     [LATENCY_FIGURE_tokens] = {"Speedup over one device", "tokens", "times as fast", true, false, x_tokens},
-    [LATENCY_FIGURE_breakdown] = {"Computing, and waiting on top of it", "Mbit/s of a link", "milliseconds", true, false, x_rate},
+    [LATENCY_FIGURE_breakdown] = {"Computing, and waiting for links on top of it", "Mbit/s of a link", "milliseconds", true, false, x_rate},
     [LATENCY_FIGURE_baselines] = {"Speedup of G = 1 over other strategies", "Mbit/s of a link", "times as fast", true, true, x_rate},
     [LATENCY_FIGURE_trace] = {"Requests in ten seconds, 20-100 Mbit/s", "seconds", "requests", false, false, x_second},
 };
@@ -90,9 +90,9 @@ static double y_value(const LatencyRow *row) { return row->value; }
 static double y_paper(const LatencyRow *row) { return row->paper > 0 ? row->paper : NAN; }
 static double y_compute(const LatencyRow *row) { return 1e3 * row->compute; }
 
-/* The rows that are like rows->list[first], as a line. */
+/* The rows that are like rows->list[first], as one series, which is drawn as `how` says. */
 static void add_line(Lines *lines, const LatencyRows *rows, int first, const Look *look, double (*y)(const LatencyRow *),
-                     const char *suffix, bool points) {
+                     const char *suffix, PlotSeries how) {
   const LatencyRow *of = &rows->list[first];
   size_t begun = lines->used, count = 0;
   double *x = lines->numbers + begun, *values = x + rows->count;
@@ -105,7 +105,9 @@ static void add_line(Lines *lines, const LatencyRows *rows, int first, const Loo
   }
   if (count == 0 || lines->count == SERIES_MOST) return;
   name_of(&of->of, suffix, lines->name[lines->count]);
-  lines->series[lines->count] = (PlotSeries){lines->name[lines->count], x, values, count, points};
+  how.name = lines->name[lines->count];
+  how.x = x, how.y = values, how.count = count;
+  lines->series[lines->count] = how;
   lines->used += 2 * (size_t)rows->count;
   lines->count++;
 }
@@ -122,12 +124,14 @@ static bool first_of_its_kind(const LatencyRows *rows, int at) {
 
 static void add_panel(Lines *lines, const LatencyRows *rows, LatencyFigure figure, bool calibrated) {
   const Look *look = &looks[figure];
-  bool breakdown = figure == LATENCY_FIGURE_breakdown, marks = figure != LATENCY_FIGURE_trace;
+  bool breakdown = figure == LATENCY_FIGURE_breakdown, points = figure != LATENCY_FIGURE_trace;
   for (int i = 0; i < rows->count; i++) {
     if (rows->list[i].calibrated != calibrated || !first_of_its_kind(rows, i)) continue;
-    if (breakdown) add_line(lines, rows, i, look, y_compute, ", computing", marks);
-    add_line(lines, rows, i, look, y_value, breakdown ? ", with waiting" : "", marks);
-    add_line(lines, rows, i, look, y_paper, ", paper", marks);
+    if (breakdown) add_line(lines, rows, i, look, y_compute, ", computing", (PlotSeries){.style = PLOT_BAR});
+    add_line(lines, rows, i, look, y_value, breakdown ? ", waiting" : "",
+             (PlotSeries){.points = points, .style = breakdown ? PLOT_ON_BAR : PLOT_LINE});
+    add_line(lines, rows, i, look, y_paper, ", paper",
+             (PlotSeries){.points = points, .style = breakdown ? PLOT_MARK : PLOT_DASHED, .like_last = true});
   }
 }
 
@@ -144,8 +148,8 @@ static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const La
   snprintf(calibrated, sizeof calibrated, "Computation calibrated (x %.4g)", plan->calibrated);
   snprintf(measured, sizeof measured, "Computation as measured");
   const PlotPanel panels[] = {
-      {calibrated, look->x_label, look->y_label, lines.series, first, look->log_x, look->log_y},
-      {measured, look->x_label, look->y_label, lines.series + first, lines.count - first, look->log_x, look->log_y}};
+      {calibrated, look->x_label, look->y_label, lines.series, first, look->log_x, look->log_y, true},
+      {measured, look->x_label, look->y_label, lines.series + first, lines.count - first, look->log_x, look->log_y, true}};
   Status status = plot_save(path, title, panels, 2, PANEL_WIDTH, PANEL_HEIGHT);
   free(lines.numbers);
   return status;

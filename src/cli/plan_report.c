@@ -147,7 +147,8 @@ static void add_series(Chart *chart, const PlanReport *report, Strategy strategy
     snprintf(chart->name[at], SERIES_NAME, "%s, G = %d", strategy_facts(strategy)->name, groups);
   else
     snprintf(chart->name[at], SERIES_NAME, "%s", strategy_facts(strategy)->name);
-  chart->series[at] = (PlotSeries){chart->name[at], chart->x[at], chart->y[at], points, strategy != STRATEGY_SINGLE};
+  chart->series[at] =
+      (PlotSeries){.name = chart->name[at], .x = chart->x[at], .y = chart->y[at], .count = points, .points = strategy != STRATEGY_SINGLE};
   chart->count++;
 }
 

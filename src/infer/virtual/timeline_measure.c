@@ -61,7 +61,7 @@ static Status open_measurement(Measurement *m) {
   TRY(build_layout(m));
   TRY(open_exchange(m));
   int64_t count = m->layout.rows * m->weights->config->width;
-  m->arena = arena_new(ARENA_BYTES);
+  m->arena = m->device->arena ? m->device->arena : arena_new(ARENA_BYTES);
   m->tape = m->arena ? tape_new(m->arena) : NULL;
   m->rows = malloc((size_t)count * sizeof *m->rows);
   if (!m->tape || !m->rows)
@@ -78,7 +78,7 @@ static void close_measurement(Measurement *m) {
   virtual_reduce_release(&m->reduce);
   layout_release(&m->layout);
   tape_free(m->tape);
-  arena_free(m->arena);
+  if (!m->device->arena) arena_free(m->arena);
   free(m->rows);
 }
 
@@ -156,7 +156,7 @@ static Status measure(Measurement *m, Timeline *timeline, int repeats, MeasureQu
   Timeline runs[REPEATS_MOST] = {0};
   double share;
   *quality = (MeasureQuality){.least_share = 1};
-  Status status = run(m, &runs[0], &share);
+  Status status = m->device->warm ? STATUS_OK : run(m, &runs[0], &share);
   timeline_release(&runs[0]);
   for (int r = 0; r < repeats && status == STATUS_OK; r++) {
     status = run(m, &runs[r], &share);

@@ -17,6 +17,8 @@ typedef struct DeviceCase {
   int parts, least_packets;
   int retained;   /* blocks of bp-* that devices compute together */
   ModelRows rows; /* that go through the last block: all, or those that an answer needs */
+  Arena *arena;   /* of a tape, kept by the caller from one measurement to the next; NULL: a new one */
+  bool warm;      /* the arena has served a measurement as large: no first run for cold memory */
 } DeviceCase;
 
 typedef struct MeasureQuality {
@@ -25,7 +27,8 @@ typedef struct MeasureQuality {
 } MeasureQuality;
 
 /* Rows are drawn at random in place of an embedding, so that any number of tokens can be measured; no head. Single-threaded, in time of the
- * processor. A first run meets cold memory and does not count; then `repeats` runs, of which each stretch's median is taken. quality may be
+ * processor. A first run meets cold memory and does not count (unless
+ * device->warm); then `repeats` runs, of which each stretch's median is taken. quality may be
  * NULL. */
 Status timeline_measure(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality);
 

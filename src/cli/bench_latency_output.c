@@ -30,6 +30,8 @@ static const Look looks[LATENCY_FIGURE_COUNT] = {
     [LATENCY_FIGURE_trace] = {"Requests in ten seconds, 20-100 Mbit/s", "seconds", "requests", false, false, x_second},
 };
 
+static bool at_one_rate(LatencyFigure figure) { return figure == LATENCY_FIGURE_devices || figure == LATENCY_FIGURE_tokens; }
+
 /* ---- CSV */
 
 static const char *note_of(const LatencyRow *row) {
@@ -90,6 +92,12 @@ static double y_value(const LatencyRow *row) { return row->value; }
 static double y_paper(const LatencyRow *row) { return row->paper > 0 ? row->paper : NAN; }
 static double y_compute(const LatencyRow *row) { return 1e3 * row->compute; }
 
+static bool marks_before(const Lines *lines) {
+  bool any = false;
+  for (size_t s = 0; s < lines->count; s++) any = any || lines->series[s].style == PLOT_MARK;
+  return any;
+}
+
 /* The rows that are like rows->list[first], as one series, which is drawn as `how` says. */
 static void add_line(Lines *lines, const LatencyRows *rows, int first, const Look *look, double (*y)(const LatencyRow *),
                      const char *suffix, PlotSeries how) {
@@ -104,8 +112,8 @@ static void add_line(Lines *lines, const LatencyRows *rows, int first, const Loo
     values[count++] = y(row);
   }
   if (count == 0 || lines->count == SERIES_MOST) return;
-  name_of(&of->of, suffix, lines->name[lines->count]);
-  how.name = lines->name[lines->count];
+  how.name = name_of(&of->of, suffix, lines->name[lines->count]);
+  if (how.style == PLOT_MARK) how.name = marks_before(lines) ? NULL : "paper"; /* all look alike */
   how.x = x, how.y = values, how.count = count;
   lines->series[lines->count] = how;
   lines->used += 2 * (size_t)rows->count;
@@ -138,13 +146,14 @@ static void add_panel(Lines *lines, const LatencyRows *rows, LatencyFigure figur
 static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
   const Look *look = &looks[figure];
   Lines lines = {.numbers = malloc(sizeof(double) * 2 * SERIES_MOST * (size_t)(rows->count + 1))};
-  char title[160], measured[80], calibrated[80];
+  char title[192], measured[80], calibrated[80], rate[32] = "";
   if (!lines.numbers) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
   add_panel(&lines, rows, figure, true);
   size_t first = lines.count;
   add_panel(&lines, rows, figure, false);
-  snprintf(title, sizeof title, "%s; %s, %d devices, %lld tokens unless they vary", look->title,
-           network_options_topology(plan->bench->links.topology), plan->devices, (long long)plan->tokens);
+  if (at_one_rate(figure)) snprintf(rate, sizeof rate, "%g Mbit/s, ", plan->mbit);
+  snprintf(title, sizeof title, "%s; %s, %s%d devices, %lld tokens unless they vary", look->title,
+           network_options_topology(plan->bench->links.topology), rate, plan->devices, (long long)plan->tokens);
   snprintf(calibrated, sizeof calibrated, "Computation calibrated (x %.4g)", plan->calibrated);
   snprintf(measured, sizeof measured, "Computation as measured");
   const PlotPanel panels[] = {
@@ -194,7 +203,7 @@ static void print_trace(const LatencyRows *rows, bool calibrated) {
 void bench_latency_output_print(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows) {
   const Look *look = &looks[figure];
   printf("\n%s: %s", bench_latency_figures_name(figure), look->title);
-  if (figure == LATENCY_FIGURE_devices || figure == LATENCY_FIGURE_tokens) printf(", %g Mbit/s", plan->mbit);
+  if (at_one_rate(figure)) printf(", %g Mbit/s", plan->mbit);
   printf(" (%s)\n", network_options_topology(plan->bench->links.topology));
   for (int calibrated = 1; calibrated >= 0; calibrated--) {
     if (calibrated)

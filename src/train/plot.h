@@ -14,7 +14,7 @@ typedef enum PlotStyle {
 } PlotStyle;
 
 typedef struct PlotSeries {
-  const char *name;
+  const char *name;    /* NULL: not in the legend */
   const double *x, *y; /* points whose y is NAN are left out */
   size_t count;
   bool points; /* mark the points as well as the line */

@@ -131,6 +131,7 @@ static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int righ
   int lines = 1, x = left;
   for (size_t s = 0; s < panel->count; s++) {
     char name[NAME];
+    if (!panel->series[s].name) continue;
     plot_panel_fit_text(name, sizeof name, panel->series[s].name, small_text.scale, right - left - SWATCH - SWATCH_GAP);
     const int width = SWATCH + SWATCH_GAP + (int)ceil(plot_canvas_text_width(name, small_text.scale));
     if (x > left && x + width > right) {

@@ -81,6 +81,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   TRY(infer_run_load(s, run));
   TRY(require_pictures(run, "text:PATH as --dataset"));
   TRY(infer_run_require_options(s, run));
+  run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
   if (s->json) {

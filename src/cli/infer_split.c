@@ -16,7 +16,14 @@ static PlanCase plan_of(const InferSplit *s) {
                     .parts = s->network->parts > 0 ? s->network->parts : 1,
                     .least_packets = s->network->reliability.least_packets,
                     .retained = s->network->retained,
-                    .all_rows = s->all_rows};
+                    .all_rows = s->all_rows,
+                    .input_bytes = s->partition && !s->ahead ? (double)(config->channels * config->patch * config->patch) : 0};
+}
+
+/* What is to be compared with the prediction; of texts, whose lengths differ, nothing. */
+static double measured_seconds(const InferSplit *s, const Leader *leader) {
+  if (!s->partition) return 0;
+  return s->ahead ? leader_fastest(leader) : leader_fastest_request(leader);
 }
 
 Status infer_split_divide(void *context, const LeaderMeasure *measured, int nodes) {
@@ -59,7 +66,7 @@ void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
   if (s->result.bits_per_second > 0)
     fprintf(out, "; links of %.4g Mbit/s, %.3g ms", s->result.bits_per_second / 1e6, 1e3 * s->result.latency);
   fputc('\n', out);
-  if (s->partition) report_plan_line(out, s->result.predicted, leader_fastest(leader));
+  if (s->partition) report_plan_line(out, s->result.predicted, measured_seconds(s, leader));
   advise(out, s);
 }
 
@@ -71,5 +78,5 @@ json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
   }
   return json_pack("{s:o, s:o, s:f, s:f, s:f, s:o}", "tokens", tokens, "gflops", speeds, "bits_per_second", s->result.bits_per_second,
                    "latency_ms", 1e3 * s->result.latency, "predicted_ms", 1e3 * s->result.predicted, "measured_ms",
-                   json_build_number(s->partition && leader_fastest(leader) > 0 ? 1e3 * leader_fastest(leader) : NAN));
+                   json_build_number(measured_seconds(s, leader) > 0 ? 1e3 * measured_seconds(s, leader) : NAN));
 }

@@ -12,6 +12,7 @@ typedef struct InferSplit {
   Partition *partition; /* of pictures; NULL for texts: */
   TokenSplit *split;
   bool all_rows; /* every token is scored, not the last or the class alone */
+  bool ahead;    /* the input of a request travels while the one before is computed */
   int nodes;
   LeaderMeasure measured[WIRE_NODES];
   MeasuredSplit result;

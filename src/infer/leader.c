@@ -16,6 +16,7 @@ const Address *leader_address(const Leader *leader, int node) {
 const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
 int leader_reruns(const Leader *leader) { return leader->reruns; }
 double leader_fastest(const Leader *leader) { return leader->fastest; }
+double leader_fastest_request(const Leader *leader) { return leader->fastest_request; }
 int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }

@@ -86,6 +86,7 @@ const Address *leader_address(const Leader *leader, int node); /* of a worker; e
 const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
 int leader_reruns(const Leader *leader);                       /* of all answers */
 double leader_fastest(const Leader *leader);                   /* seconds that an answer took a sample, from when the last node began */
+double leader_fastest_request(const Leader *leader);           /* the same from its submission */
 int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
 const Weights *leader_weights(const Leader *leader);
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */

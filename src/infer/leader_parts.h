@@ -57,7 +57,7 @@ struct Leader {
   NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
   int64_t *tokens;                   /* [member_count] of the last answer */
   int reruns, masked;                /* of all answers */
-  double fastest;                    /* seconds a sample; 0: none was answered */
+  double fastest, fastest_request;   /* seconds a sample; 0: none was answered */
   struct LeaderProbe *probe;         /* while devices are measured (leader_probe.c) */
   int64_t class_rows;                /* of all nodes */
   real *replicas, *logits;

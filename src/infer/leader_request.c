@@ -89,7 +89,9 @@ static void note_time(Leader *leader, const LeaderRequest *slot) {
     double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
     if (!(slot->missing >> leader->member_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
   }
+  double request = (clock_now() - slot->began) / (double)slot->request.batch;
   if (leader->fastest <= 0 || least < leader->fastest) leader->fastest = least;
+  if (leader->fastest_request <= 0 || request < leader->fastest_request) leader->fastest_request = request;
 }
 
 /* What nodes have said, by members. */

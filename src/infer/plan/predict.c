@@ -204,8 +204,16 @@ static Status check(const PlanCase *plan) {
   return STATUS_OK;
 }
 
+/* A device that waits for its input does nothing else. */
+static Status input_event(const PlanCase *plan, Timeline *timeline, int device) {
+  if (plan->input_bytes <= 0 || plan->input_rates[device] <= 0) return STATUS_OK;
+  double bits = 8 * plan->input_bytes * (double)plan->counts[device];
+  return strategy_events_compute(timeline, bits / plan->input_rates[device] / (plan->scale > 0 ? plan->scale : 1));
+}
+
 static Status device_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   timeline->tokens = plan->counts[device];
+  TRY(input_event(plan, timeline, device));
   switch (plan->strategy) {
   case STRATEGY_TP:
     return tensor_timeline(plan, timeline, device);

@@ -25,6 +25,7 @@ void split_measured_profiles(const LeaderMeasure *measured, int nodes, DevicePro
 
 Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
   DeviceProfile profiles[WIRE_NODES];
+  double rates[WIRE_NODES];
   const LinkOptions links = split_measured_links(measured, nodes, given);
   PlanCase all = *plan;
   int chosen[WIRE_NODES], used;
@@ -35,6 +36,8 @@ Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, i
   all.devices = nodes;
   all.profiles = profiles;
   all.links = &links;
+  all.input_rates = rates;
+  for (int d = 0; d < nodes; d++) rates[d] = measured[d].linked ? measured[d].to : 0;
   TRY(split_auto_counts(&all, split->counts, &result));
   split->predicted = result.latency;
   TRY(split_auto_devices(&all, chosen, &used, counts, &result));

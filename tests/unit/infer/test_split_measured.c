@@ -65,6 +65,23 @@ static void one_that_is_not_here_counts_as_the_slowest(void **state) {
   assert_true(profiles[0].linear[0] == three[0].profile.linear[0]);
 }
 
+/* The input of a token takes longer than computing it: the device that has it at once gets more. (Where computing takes longer an even
+ * split is the best: after its first block a device waits for the other's codes, early or not.) */
+static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
+  (void)state;
+  const LeaderMeasure two[] = {device(1000, 0, 0), device(1000, 10, 0)};
+  ModelConfig config = encoder();
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1, .input_bytes = 768};
+  MeasuredSplit with, without;
+  assert_int_equal(split_measured_run(&plan, two, 2, NULL, &with), STATUS_OK);
+  plan.input_bytes = 0;
+  assert_int_equal(split_measured_run(&plan, two, 2, NULL, &without), STATUS_OK);
+  config_release(&config);
+  assert_int_equal(without.counts[0], TOKENS / 2);
+  assert_true(with.counts[0] > TOKENS / 2 + TOKENS / 16);
+  assert_true(with.predicted > without.predicted);
+}
+
 static void a_link_too_slow_is_said(void **state) {
   (void)state;
   const LeaderMeasure two[] = {device(100, 0, 0), device(100, 0.001, 0)};
@@ -76,6 +93,7 @@ static void a_link_too_slow_is_said(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(links_are_as_the_worst_of_them), cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),
-      cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest), cmocka_unit_test(a_link_too_slow_is_said)};
+      cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest), cmocka_unit_test(a_link_too_slow_is_said),
+      cmocka_unit_test(a_device_that_waits_for_its_input_gets_fewer)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

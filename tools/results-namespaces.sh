@@ -7,7 +7,7 @@
 # of 1,024 patches (512 x 512 pixels in patches of 16, and 128 x 128 in patches of 4), its patches travel to the worker over the link as
 # 8-bit levels, encrypted like all else; its time ends with the answer. Starting programs is left out, and so is the first request of each.
 # The two ways take turns, ROUNDS times, of REQUESTS requests; OUT_DIR (default: a temporary one) gets the JSON of each run and the logs.
-#   RATE=10mbit ROUNDS=3 REQUESTS=4 GROUPS_TRIED="1 32" TRANSPORT=tcp
+#   RATE=10mbit ROUNDS=3 REQUESTS=4 GROUPS_TRIED="1 32" TRANSPORT=tcp; TABLE_MEMORY=0: of tables that the plan counts on
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-$(mktemp -d)}")
@@ -63,10 +63,10 @@ stop_worker() {
   worker=
 }
 
-# The parts of a block that the planner chooses for this device and link.
-parts_for() { # CHECKPOINT
-  "$program" plan -c "$1" --nodes 2 --even --strategies astra --bandwidth "$rate" --json 2>/dev/null | tail -n 1 |
-    grep -o '"strategy":"astra"[^}]*' | sed -n '1s/.*"parts":\([0-9]*\).*/\1/p'
+# The parts of a block that the planner chooses for this device and link, and the milliseconds that it predicts, input left out.
+plan_for() { # CHECKPOINT
+  "$program" plan -c "$1" --nodes 2 --even --strategies astra --bandwidth "$rate" --table-memory "${TABLE_MEMORY:-0}" --json 2>/dev/null |
+    tail -n 1 | sed 's/.*"rows"://' | grep -o '"strategy":"astra"[^}]*' | sed -n '1s/.*"parts":\([0-9]*\),.*"predicted_ms":\([0-9.]*\),.*/\1 \2/p'
 }
 
 times() { sed -n 's/.*"picture_milliseconds":\[[^,]*,\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n'; } # FILE: all but the first
@@ -76,8 +76,8 @@ median_and_range() { sort -n | awk '{v[NR] = $1} END {m = NR % 2 ? v[(NR + 1) / 
 compare() { # SIDE PATCH GROUPS
   local model=$out/model-$1-g$3
   [ -f "$model/model.safetensors" ] || "$build/tests/infer/make_sample" "$model" vit-base "$3" 1024 2 "$1" "$2" || exit 1
-  local parts tag=$1-g$3
-  parts=$(parts_for "$model")
+  local parts predicted tag=$1-g$3
+  read -r parts predicted < <(plan_for "$model")
   rm -f "$out/one-$tag" "$out/two-$tag"
   start_worker "$model"
   for ((round = 1; round <= rounds; round++)); do
@@ -91,14 +91,14 @@ compare() { # SIDE PATCH GROUPS
   local one two
   read -r -a one < <(median_and_range <"$out/one-$tag")
   read -r -a two < <(median_and_range <"$out/two-$tag")
-  printf '| %s x %s, patch %s | %s | %s | %s (%s-%s) | %s (%s-%s) | %s |\n' "$1" "$1" "$2" "$3" "$parts" "${one[0]}" "${one[1]}" "${one[2]}" \
-    "${two[0]}" "${two[1]}" "${two[2]}" "$(awk "BEGIN {printf \"%.2f\", ${one[0]} / ${two[0]}}")"
+  printf '| %s x %s, patch %s | %s | %s | %s (%s-%s) | %s (%s-%s) | %s | %.0f |\n' "$1" "$1" "$2" "$3" "$parts" "${one[0]}" "${one[1]}" "${one[2]}" \
+    "${two[0]}" "${two[1]}" "${two[2]}" "$(awk "BEGIN {printf \"%.2f\", ${one[0]} / ${two[0]}}")" "$predicted"
 }
 
 make_network
 [ -f "$out/key" ] || "$program" keygen "$out/key" 2>/dev/null
-echo "| picture | G | parts | one core, ms (range) | two devices, ms (range) | speedup |"
-echo "|---|---|---|---|---|---|"
+echo "| picture | G | parts | one core, ms (range) | two devices, ms (range) | speedup | planned, without input |"
+echo "|---|---|---|---|---|---|---|"
 for picture in "512 16" "128 4"; do
   read -r side patch <<<"$picture"
   make_pictures "$side"

@@ -13,6 +13,8 @@
 #include "data/text_labels.h"
 #include "infer/report.h"
 #include "infer/report_traffic.h"
+#include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- astra-infer PICTURE... ---- */
@@ -34,10 +36,18 @@ static int64_t count_read(const PictureResult *results, int count) {
   return read;
 }
 
+/* Of the request that each picture was part of. */
+static json_t *times_json(const PictureResult *results, int count) {
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) json_build_append(&list, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
+  return list;
+}
+
 static Status print_pictures(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
   if (s->json) {
-    json_t *value = json_pack("{s:o, s:o, s:f}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
-                              report_nodes_json(run->leader), "milliseconds", 1e3 * seconds);
+    json_t *value =
+        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
+                  report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times_json(results, count));
     report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
   }
@@ -46,6 +56,7 @@ static Status print_pictures(const InferSettings *s, const InferRun *run, const 
   putchar('\n');
   report_nodes(stdout, run->leader);
   report_traffic(stdout, run->leader, count_read(results, count), false);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 
@@ -80,6 +91,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   TRY(infer_run_load(s, run));
   TRY(require_pictures(run, "text:PATH as --dataset"));
   TRY(infer_run_require_options(s, run));
+  run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
   if (s->json) {
@@ -93,6 +105,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 

@@ -5,6 +5,8 @@
 #include "cli/infer_strategy.h"
 #include "cli/infer_tables.h"
 #include "data/data_paths.h"
+#include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +47,7 @@ static int choose_nodes(const InferSettings *s, const InferRun *run) {
 static Status choose_partition(const InferSettings *s, InferRun *run) {
   int64_t tokens = config_tokens(run->weights.config);
   int nodes = choose_nodes(s, run);
-  if (s->split) return partition_split(&run->partition, tokens, nodes, s->split);
+  if (s->split && !infer_split_wanted(s->split)) return partition_split(&run->partition, tokens, nodes, s->split);
   return partition_even(&run->partition, tokens, nodes);
 }
 
@@ -61,12 +63,25 @@ static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions 
   if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
 }
 
+/* Both are even until the devices have been measured. */
+static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *options) {
+  bool text = config_is_decoder(run->weights.config);
+  if (!infer_split_wanted(s->split)) return;
+  run->divided.weights = &run->weights;
+  run->divided.network = &run->network;
+  run->divided.partition = text ? NULL : &run->partition;
+  run->divided.split = text ? &run->split : NULL;
+  options->divide = infer_split_divide;
+  options->divide_context = &run->divided;
+}
+
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
-  TRY(token_split_init(&run->split, choose_nodes(s, run), s->split));
+  TRY(token_split_init(&run->split, choose_nodes(s, run), infer_split_wanted(s->split) ? NULL : s->split));
   LeaderOptions all = infer_run_options(s, run, run->split.nodes);
   all.batch_most = options->batch_most;
   all.tokens_most = options->tokens_most;
   choose_cluster(s, run, &all, run->split.nodes);
+  choose_split(s, run, &all);
   return leader_start_text(&run->leader, &run->weights, &run->split, &all);
 }
 
@@ -75,6 +90,7 @@ static Status start_pictures(const InferSettings *s, InferRun *run, const Leader
   LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
   all.batch_most = options->batch_most;
   choose_cluster(s, run, &all, run->partition.nodes);
+  choose_split(s, run, &all);
   return leader_start(&run->leader, &run->weights, &run->partition, &all);
 }
 
@@ -133,7 +149,9 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
     if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
+    json_object_set_new(value, "fastest_ms", json_build_number(leader_fastest(run->leader) > 0 ? 1e3 * leader_fastest(run->leader) : NAN));
   }
+  if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(value);
   if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");

@@ -3,6 +3,7 @@
 #define CLI_INFER_RUN_H
 #include "cli/infer_cluster.h"
 #include "cli/infer_settings.h"
+#include "cli/infer_split.h"
 #include "data/dataset.h"
 #include "infer/leader.h"
 #include <jansson.h>
@@ -17,6 +18,7 @@ typedef struct InferRun {
   Leader *leader;
   Dataset *set;
   ClusterSetup network; /* how codes travel */
+  InferSplit divided;   /* --split auto */
 } InferRun;
 
 typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);

@@ -62,6 +62,7 @@ static Status print_all(Job *job) {
   if (job->settings->quiet) return STATUS_OK;
   fputc('\n', stderr);
   report_nodes(stderr, job->run->leader);
+  infer_split_report(stderr, &job->run->divided, job->run->leader);
   return STATUS_OK;
 }
 

@@ -82,6 +82,7 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 
@@ -91,6 +92,7 @@ static Status evaluate(const InferSettings *s, InferRun *run, Text *text) {
   TRY(open_cache(s, text));
   TRY(open_windows(s, run->weights.config, text));
   int64_t batch = choose_batch(s, &text->windows);
+  run->divided.all_rows = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch, .tokens_most = text->windows.context}));
   TRY(evaluate_text_run(run->leader, &text->vocabulary, &text->windows, s->samples, batch, s->quiet, &evaluation));
   return print(s, run, text, &evaluation);

@@ -16,6 +16,8 @@ const Address *leader_address(const Leader *leader, int node) {
 }
 const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
 int leader_reruns(const Leader *leader) { return leader->reruns; }
+double leader_fastest(const Leader *leader) { return leader->fastest; }
+double leader_fastest_request(const Leader *leader) { return leader->fastest_request; }
 int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
@@ -109,14 +111,29 @@ static Status check_coding(const Leader *leader) {
   return status_set(STATUS_BAD_VALUE, "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
 }
 
-/* The first epoch; one that fails at its beginning is begun again where that is allowed. */
-static Status begin(Leader *leader) {
+/* All devices have been greeted. */
+static Status meet(Leader *leader) {
   const Weights *weights = leader->setup.weights;
   TRY(check_coding(leader));
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
   if (RAND_bytes(leader->session, sizeof leader->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
-  TRY(leader_members_open(leader));
+  return leader_members_open(leader);
+}
+
+static Status divide(Leader *leader) {
+  LeaderMeasure *measured = calloc((size_t)leader->member_count, sizeof *measured);
+  if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->member_count);
+  Status status = leader_probe_run(leader, measured);
+  if (status == STATUS_OK) status = leader->options.divide(leader->options.divide_context, measured, leader->member_count);
+  free(measured);
+  return status;
+}
+
+/* The first epoch; one that fails at its beginning is begun again where that is allowed. */
+static Status begin(Leader *leader) {
+  TRY(meet(leader));
+  if (leader->options.divide) TRY(divide(leader));
   Status status = leader_epoch_open(leader);
   return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, status);
 }
@@ -135,7 +152,7 @@ static Status check_count(const Leader *leader) {
   return status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->member_count, devices);
 }
 
-static Status start(Leader **out, Leader wanted) {
+static Status make(Leader **out, Leader wanted) {
   *out = NULL;
   choose_strategy(&wanted.setup, &wanted.options);
   TRY(check_setup(&wanted.setup));
@@ -147,7 +164,6 @@ static Status start(Leader **out, Leader wanted) {
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->member_count};
   Status status = check_count(leader);
   if (status == STATUS_OK) status = allocate(leader);
-  if (status == STATUS_OK) status = begin(leader);
   if (status == STATUS_OK)
     *out = leader;
   else
@@ -155,27 +171,54 @@ static Status start(Leader **out, Leader wanted) {
   return status;
 }
 
+static Status start(Leader **out, Leader wanted) {
+  TRY(make(out, wanted));
+  Status status = begin(*out);
+  if (status == STATUS_OK) return STATUS_OK;
+  leader_stop(*out);
+  *out = NULL;
+  return status;
+}
+
+static Leader for_pictures(const Weights *weights, const Partition *partition, const LeaderOptions *options) {
+  return (Leader){.options = *options,
+                  .given = partition,
+                  .setup = {.weights = weights,
+                            .partition = partition,
+                            .batch_most = options->batch_most,
+                            .timeout = options->timeout,
+                            .keep_codes = options->codes,
+                            .class_token = weights->config->astra.class_token}};
+}
+
 Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options) {
-  return start(leader, (Leader){.options = *options,
-                                .given = partition,
-                                .setup = {.weights = weights,
-                                          .partition = partition,
-                                          .batch_most = options->batch_most,
-                                          .timeout = options->timeout,
-                                          .keep_codes = options->codes,
-                                          .class_token = weights->config->astra.class_token}});
+  return start(leader, for_pictures(weights, partition, options));
+}
+
+static Leader for_texts(const Weights *weights, const TokenSplit *split, const LeaderOptions *options) {
+  return (Leader){.options = *options,
+                  .given_split = split,
+                  .setup = {.weights = weights,
+                            .batch_most = options->batch_most,
+                            .timeout = options->timeout,
+                            .keep_codes = options->codes,
+                            .split = split,
+                            .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context,
+                            .class_token = CLASS_NONE}};
 }
 
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options) {
-  return start(leader, (Leader){.options = *options,
-                                .given_split = split,
-                                .setup = {.weights = weights,
-                                          .batch_most = options->batch_most,
-                                          .timeout = options->timeout,
-                                          .keep_codes = options->codes,
-                                          .split = split,
-                                          .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context,
-                                          .class_token = CLASS_NONE}});
+  return start(leader, for_texts(weights, split, options));
+}
+
+Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
+                      LeaderMeasure *measured) {
+  Leader *leader;
+  TRY(make(&leader, split ? for_texts(weights, split, options) : for_pictures(weights, partition, options)));
+  Status status = meet(leader);
+  if (status == STATUS_OK) status = leader_probe_run(leader, measured);
+  leader_stop(leader);
+  return status;
 }
 
 /* ---- end ---- */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "infer/control/device_session.h"
 #include "infer/control/preamble.h"
+#include "infer/control/probe_message.h"
 #include "infer/leader_parts.h"
 #include <math.h>
 #include <poll.h>
@@ -47,7 +48,7 @@ static Status greet(Leader *leader, LeaderMember *member) {
 static LinkSink sink_of(Leader *leader) {
   LinkSink sink = leader_messages_sink;
   sink.context = leader;
-  sink.most_payload = WIRE_TEXT;
+  sink.most_payload = PROBE_MOST;
   return sink;
 }
 

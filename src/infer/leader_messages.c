@@ -115,6 +115,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   *payload = member->hello_bytes;
   if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && header->bytes == 0 && !greeted) return STATUS_OK;
+  if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, link->peer, header, payload);
   if (is_complaint(header) && is_sound(leader, header)) {
     *payload = (uint8_t *)leader->complaints[link->peer];
     return STATUS_OK;
@@ -127,7 +128,8 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   LeaderMember *member = &leader->members[link->peer];
   if (header->kind == WIRE_HELLO) return leader_members_take_hello(leader, link->peer);
   if (header->kind == WIRE_CANCELLED) member->cancelled = true;
-  if (header->kind == WIRE_CANCELLED) return STATUS_OK;
+  if (header->kind == WIRE_PROFILE) leader_probe_deliver(leader, link->peer);
+  if (header->kind == WIRE_CANCELLED || header->kind == WIRE_PROFILE) return STATUS_OK;
   if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);
   bool apart = member->state == MEMBER_GREETED || member->node < 0;
   return apart ? take_refusal(leader, link->peer, header) : take_complaint(leader, link->peer, header);

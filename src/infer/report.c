@@ -72,6 +72,12 @@ double report_hidden(const NodeStatistics *node) {
   return hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
 }
 
+void report_plan_line(FILE *out, double predicted, double measured) {
+  fprintf(out, "predicted %.1f ms a sample", 1e3 * predicted);
+  if (measured > 0) fprintf(out, ", measured %.1f ms (%+.0f%%)", 1e3 * measured, 100 * (measured / predicted - 1));
+  fputc('\n', out);
+}
+
 double report_fpar(const Leader *leader) {
   int64_t sum = 0, squares = 0;
   for (int d = 0; d < leader_nodes(leader); d++) {

@@ -34,6 +34,9 @@ double report_token_bits(const Leader *leader, int64_t samples, bool coded);
 /* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */
 double report_hidden(const NodeStatistics *node);
 
+/* Seconds of one sample, as they were predicted and as they came: the fastest of all requests; 0: there was none. */
+void report_plan_line(FILE *out, double predicted, double measured);
+
 /* Full-precision attention rate of the tokens' shares, sum n^2 / T^2. */
 double report_fpar(const Leader *leader);
 

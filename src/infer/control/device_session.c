@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "infer/control/greeting.h"
 #include "infer/control/peer_meeting.h"
+#include "infer/control/session_probe.h"
 #include "infer/node.h"
 #include <inttypes.h>
 #include <math.h>
@@ -26,6 +27,7 @@ typedef struct Session {
   uint8_t *setup_bytes; /* [setup_message_most] */
   size_t setup_size;
   uint8_t greet[GREETING_BYTES];
+  SessionProbe probe;
   /* The epoch: */
   ClusterSetup setup;
   Partition partition;
@@ -56,6 +58,8 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   if (is_word(header) && header->bytes == 0) return STATUS_OK;
   if (header->kind == WIRE_GREET && header->bytes == GREETING_BYTES && !s->greeted) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
+  if (header->kind == WIRE_PROBE && s->greeted && !s->node)
+    return session_probe_place(&s->probe, s->place->weights->config, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
@@ -73,6 +77,10 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   if (header->kind == WIRE_GREET) {
     s->greeted = true;
     return greeting_parse(s->greet, &s->greeting);
+  }
+  if (header->kind == WIRE_PROBE) {
+    session_probe_deliver(&s->probe, header);
+    return STATUS_OK;
   }
   if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
   s->over |= header->kind == WIRE_BYE;
@@ -281,11 +289,18 @@ static Status cancel_epoch(Session *s) {
   return send_word(s, (WireHeader){.kind = WIRE_CANCELLED});
 }
 
+/* On the threads that will serve requests. */
+static Status be_measured(Session *s) {
+  TRY(start_threads(s));
+  return session_probe_answer(&s->probe, s->place->weights->config, &s->control);
+}
+
 /* One thing that is to be done, or a wait for it. */
 static Status serve(Session *s) {
   bool open = s->node && !s->failed;
   if (s->cancelled) return cancel_epoch(s);
   if (open && node_has_request(s->node)) return answer(s);
+  if (s->probe.arrived) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
   return links_step(&(Link *){&s->control}, 1, idle_seconds);
 }
@@ -303,7 +318,7 @@ static Status greet(Session *s) {
 
 static Status run(Session *s) {
   size_t most = setup_message_most(s->place->weights->config);
-  LinkSink sink = {.context = s, .most_payload = most, .place = place_message, .deliver = deliver_message};
+  LinkSink sink = {.context = s, .most_payload = most > PROBE_MOST ? most : PROBE_MOST, .place = place_message, .deliver = deliver_message};
   link_open_channel(&s->control, s->place->control, -1, &sink);
   if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   TRY(greet(s));
@@ -322,6 +337,7 @@ int session_run(const SessionPlace *place) {
   stop_epoch(s);
   link_close(&s->control);
   close(place->handed);
+  session_probe_release(&s->probe);
   free(s->setup_bytes);
   free(s);
   return failed ? 1 : 0;

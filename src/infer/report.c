@@ -2,6 +2,7 @@
 #include "infer/report.h"
 #include "data/bpe_utf8.h"
 #include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,7 +221,7 @@ static json_t *node_json(const Leader *leader, int d) {
   const NodeStatistics *s = &leader_totals(leader)[d];
   json_t *node = json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "node", d, "tokens", (json_int_t)leader_tokens(leader)[d],
                            "compute_ms", 1e3 * s->compute, "quantise_ms", 1e3 * s->quantise, "send_ms", 1e3 * s->send, "wait_ms",
-                           1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", number(report_hidden(s)));
+                           1e3 * s->wait, "span_ms", 1e3 * s->span, "hidden", json_build_number(report_hidden(s)));
 #define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
   WIRE_COUNTS(REPORT_COUNT)
 #undef REPORT_COUNT

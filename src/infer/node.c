@@ -189,7 +189,8 @@ static Status start_courier(Node *node, Channel **peers) {
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .mtu = wanted ? wanted->mtu : 0,
-                          .seconds = node->setup->timeout};
+                          .seconds = node->setup->timeout,
+                          .accused = -1};
   reliability.timeout = node->setup->timeout;
   CourierSetup courier = {.reliability = &reliability,
                           .links = wanted && wanted->shaped ? &wanted->links : NULL,
@@ -199,7 +200,9 @@ static Status start_courier(Node *node, Channel **peers) {
                           .open_context = &carrier};
   network_courier(&network, &courier);
   carrier.packet_most = PACKET_HEADER + courier.slot_bytes;
-  return courier_start(&node->courier, &courier);
+  Status status = courier_start(&node->courier, &courier);
+  if (status != STATUS_OK) node->network.accused = carrier.accused;
+  return status;
 }
 
 static Status start_network(Node *node, Channel **peers) {
@@ -244,7 +247,7 @@ static Status start(Node *node, Channel **peers) {
   return STATUS_OK;
 }
 
-Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Channel **peers) {
+Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Channel **peers, int *accused) {
   Node *node = calloc(1, sizeof *node);
   *out = node;
   Status status = node ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a node");
@@ -261,6 +264,7 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Cha
     peers[d] = NULL;
   }
   if (status == STATUS_OK) return STATUS_OK;
+  *accused = node ? node->network.accused : -1;
   node_free(node);
   *out = NULL;
   return status;

@@ -54,7 +54,7 @@ expect "no such data set" 1 eval -c model -d folder:nowhere; err "nowhere"
 expect "plain on four" 1 -c plain -n 4 red.png; err "--nodes 1"; silent out
 
 expect "four nodes" 0 -c model -n 4 red.png; out "^red.png$"; out "%  LABEL_"; out "^node  tokens  *compute ms"; silent err
-[ "$(grep -c '%' "$work/out")" = 5 ] || report "$name: not five classes"
+[ "$(grep -c '%  LABEL_' "$work/out")" = 5 ] || report "$name: not five classes"
 [ "$(grep -c '^   [0-3]       4 ' "$work/out")" = 4 ] || report "$name: not four rows of four tokens"
 expect "as trained" 0 -c model red.png --quiet --top 2; [ "$(wc -l <"$work/out")" = 3 ] || report "$name: not three lines"
 expect "split" 0 -c model --split 5,2,1 red.png; out "^   0      10 "; out "^   2       2 "

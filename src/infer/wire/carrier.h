@@ -68,6 +68,7 @@ typedef struct CarrierPeers {
   uint32_t mtu;       /* as above */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
+  int accused;        /* afterwards: whom a failure is about; -1: nobody */
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
 

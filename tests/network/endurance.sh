@@ -92,6 +92,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
   [ "$late" -le $((${early:-$late} + grown)) ] || report "$what: worker a takes $late kB, $early after a quarter"
   echo "$what: $(tail -1 "$work/out"); $kills kills, $stops stops, $((SECONDS - begin)) s"
   echo "    answers by devices: $(sed -n 's/^request.* \([0-9]*\) of .*/\1/p' "$work/out" | sort | uniq -c | awk '{ printf "%s%d of %d", sep, $1, $2; sep = ", " }')"
+  sed -n 's/.*error: /    error: /p' "$work/err"
   echo "    leader: $(most 1 $quarter kB) kB and $(most 1 $quarter descriptors) descriptors at most in the first quarter," \
     "$(most $((3 * quarter)) $requests kB) kB and $(most $((3 * quarter)) $requests descriptors) in the last"
   echo "    worker a: $early kB after a quarter, $late kB at the end; $first descriptors before, $(descriptors "${porter[a]}") after"

@@ -73,6 +73,16 @@ stop_worker() { # NAME
   wait "${porter[$1]}" || report "worker $1: exit code $?"
 }
 
+# Waits until a process has computed for so many hundredths of a second: it is in the middle of its work.
+computes() { # PID HUNDREDTHS
+  local fields
+  for ((i = 0; i < 1000; i++)); do
+    read -ra fields 2>/dev/null <"/proc/$1/stat" || return
+    [ $((fields[13] + fields[14])) -lt "$2" ] || return 0
+    sleep 0.02
+  done
+}
+
 # What a worker has forked.
 sessions_of() { cat "/proc/${porter[$1]}/task/${porter[$1]}/children"; } # NAME
 

@@ -2,6 +2,7 @@
 #include "cli/infer_run.h"
 #include "base/files.h"
 #include "data/data_paths.h"
+#include "infer/report.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +118,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value && run->leader) {
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+    json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(value);

@@ -84,11 +84,23 @@ static Status begin_tls(Leader *leader, LeaderMember *member) {
   return channel_tls(&member->channel, fd, CHANNEL_DIALS, leader->cluster.key);
 }
 
+/* A worker serves one connection at a time: the second one would wait for the first for ever. */
+static Status check_only_one(const Leader *leader, const LeaderMember *member) {
+  char text[ADDRESS_TEXT];
+  for (int m = leader->cluster.local; m < leader->member_count; m++) {
+    const LeaderMember *other = &leader->members[m];
+    if (other == member || !address_equal(&other->reached, &member->reached)) continue;
+    return status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", m, address_text(&member->reached, text));
+  }
+  return STATUS_OK;
+}
+
 static Status step_connection(Leader *leader, LeaderMember *member) {
   bool done;
   TRY(address_called(&member->address, member->calling, &done));
   if (!done) return STATUS_OK;
   TRY(address_of_peer(member->calling, &member->address, &member->reached));
+  TRY(check_only_one(leader, member));
   return begin_tls(leader, member);
 }
 
@@ -101,6 +113,7 @@ static Status step_handshake(Leader *leader, int m) {
   if (!done) return STATUS_OK;
   LinkSink sink = sink_of(leader);
   link_open_channel(&member->link, member->channel, m, &sink);
+  member->link.nameless = true; /* leader_name */
   member->channel = NULL;
   return greet(leader, member);
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# limit: 600
+# limit: 1800
 # Requests in a row while devices are killed, stopped and restarted at random: sessions of workers, whole workers, the leader's own device;
 # over streams and datagrams, by both policies that go on. Each answer is bit for bit the one that as many devices give undisturbed, or says
 # that tokens are missing, or is an error with a message (make_requests compares them). Nothing grows between the first quarter and the
@@ -44,38 +44,39 @@ strike() {
   3 | 4 | 5) [ $name = a ] || { restart $name && kills=$((kills + 1)); } ;;
   6) stop_and_go $name && stops=$((stops + 1)) ;;
   7)
-    local=$(sed -n 's/^node 0 is pid //p' "$work/out" | tail -1)
+    local=$(sed -n 's/^node 0 is pid //p' "$work/requests" | tail -1)
     [ $done -lt $((requests / 2)) ] || [ -z "$local" ] || [ "$local" = "$struck" ] || { kill -KILL "$local" && struck=$local kills=$((kills + 1)); }
     ;;
   esac
 }
 
 # The largest figure of requests FIRST to LAST: most FIRST LAST kB|descriptors
-most() { sed -n "s/^request \([0-9]*\): .* \([0-9]*\) $3.*/\1 \2/p" "$work/out" | awk -v a=$1 -v b=$2 '$1 >= a && $1 <= b && $2 > m { m = $2 } END { print m + 0 }'; }
+most() { sed -n "s/^request \([0-9]*\): .* \([0-9]*\) $3.*/\1 \2/p" "$work/requests" | awk -v a=$1 -v b=$2 '$1 >= a && $1 <= b && $2 > m { m = $2 } END { print m + 0 }'; }
 
 endure() { # WHAT LOCAL TRANSPORT POLICY
-  local what=$1 kills=0 stops=0 done=0 next=1 struck= begin=$SECONDS early= code list=
+  local what=$1 kills=0 stops=0 done=0 next=1 before=0 struck= begin=$SECONDS heard=$SECONDS early= code list=
   for name in "${names[@]}"; do
     start_worker $name 127.0.0.1:0 -c "$work/model"
     port[$name]=${address[$name]##*:}
     list+=${list:+,}${address[$name]}
   done
   local first=$(descriptors "${porter[a]}")
-  "$leads" "$work/model" "$list" $2 $3 $4 $requests >"$work/out" 2>"$work/err" &
+  "$leads" "$work/model" "$list" $2 $3 $4 $requests >"$work/requests" 2>"$work/messages" &
   local leader=$!
   while running $leader; do
     pause 50
-    done=$(grep -c '^request' "$work/out")
+    done=$(grep -c '^request' "$work/requests")
     # Every few requests, and now and then while the last blow is still felt.
     [ $done -ge $next ] || { [ $done -gt 0 ] && [ $((RANDOM % 20)) -eq 0 ]; } && strike && next=$((done + 2 + RANDOM % 10))
     [ -n "$early" ] || [ $done -lt $((requests / 4)) ] || early=$(memory "${porter[a]}")
-    [ $((SECONDS - begin)) -lt $((180 * scale)) ] || { kill -KILL $leader; report "$what: no end after $((180 * scale)) s"; break; }
+    [ $done -eq $before ] || heard=$SECONDS before=$done
+    [ $((SECONDS - heard)) -lt $((60 * scale)) ] || { kill -KILL $leader; report "$what: nothing for $((60 * scale)) s"; break; }
   done
   wait $leader
   code=$?
-  [ $code -eq 0 ] && [ "$(grep -c '^request' "$work/out")" -eq $requests ] || report "$what: exit code $code"
-  ! grep -q WRONG "$work/out" || report "$what: wrong answers"
-  [ "$(grep -c ', error' "$work/out" || true)" -eq 0 ] || grep -q 'error: ' "$work/err" || report "$what: an error without a message"
+  [ $code -eq 0 ] && [ "$(grep -c '^request' "$work/requests")" -eq $requests ] || report "$what: exit code $code"
+  ! grep -q WRONG "$work/requests" || report "$what: wrong answers"
+  [ "$(grep -c ', error' "$work/requests" || true)" -eq 0 ] || grep -q 'error: ' "$work/messages" || report "$what: an error without a message"
   [ $((kills + stops)) -ge 3 ] || report "$what: only $kills kills: the requests were over too soon"
   local quarter=$((requests / 4)) kb descriptors_then
   kb=$(most 1 $quarter kB) descriptors_then=$(most 1 $quarter descriptors)
@@ -90,9 +91,10 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
   done
   local late=$(memory "${porter[a]}")
   [ "$late" -le $((${early:-$late} + grown)) ] || report "$what: worker a takes $late kB, $early after a quarter"
-  echo "$what: $(tail -1 "$work/out"); $kills kills, $stops stops, $((SECONDS - begin)) s"
-  echo "    answers by devices: $(sed -n 's/^request.* \([0-9]*\) of .*/\1/p' "$work/out" | sort | uniq -c | awk '{ printf "%s%d of %d", sep, $1, $2; sep = ", " }')"
-  sed -n 's/.*error: /    error: /p' "$work/err"
+  [ $failed -eq 0 ] || tail -n 20 "$work/requests" "$work/messages"
+  echo "$what: $(tail -1 "$work/requests"); $kills kills, $stops stops, $((SECONDS - begin)) s"
+  echo "    answers by devices: $(sed -n 's/^request.* \([0-9]*\) of .*/\1/p' "$work/requests" | sort | uniq -c | awk '{ printf "%s%d of %d", sep, $1, $2; sep = ", " }')"
+  sed -n 's/.*error: /    error: /p' "$work/messages"
   echo "    leader: $(most 1 $quarter kB) kB and $(most 1 $quarter descriptors) descriptors at most in the first quarter," \
     "$(most $((3 * quarter)) $requests kB) kB and $(most $((3 * quarter)) $requests descriptors) in the last"
   echo "    worker a: $early kB after a quarter, $late kB at the end; $first descriptors before, $(descriptors "${porter[a]}") after"

@@ -18,7 +18,7 @@ make_checkpoint() {
   "$maker" "$@" || exit 1
 }
 
-# A CIFAR-100 test file of 2000 random pictures, for eval to be busy with: make_cifar DIR
+# A CIFAR-100 test file of random pictures, for eval to be busy with: make_cifar DIR [HUNDREDS: 20]
 make_cifar() {
   mkdir -p "$1/cifar100"
   head -c $((100 * 3072)) /dev/urandom >"$work/pixels"
@@ -26,7 +26,7 @@ make_cifar() {
     printf '\1\2' # coarse and fine label
     dd if="$work/pixels" bs=3072 skip="$i" count=1 status=none
   done >"$work/hundred"
-  for ((i = 0; i < 20; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
+  for ((i = 0; i < ${2:-20}; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
 }
 
 running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
@@ -85,6 +85,8 @@ computes() { # PID HUNDREDTHS
 
 # What a worker has forked.
 sessions_of() { cat "/proc/${porter[$1]}/task/${porter[$1]}/children"; } # NAME
+
+session_of() { sessions_of "$1" | xargs -n 1 2>/dev/null | tail -1; } # NAME: the last one
 
 # A picture of noise: make_picture FILE SIDE
 make_picture() {

@@ -56,6 +56,8 @@ equal "one worker and the caller" 2 --peers "${address[a]}" "${key[@]}" -- -c "$
 equal "one worker alone" 1 --peers "${address[a]}" --no-local "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 equal "three workers and the caller" 4 --peers "$all" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 [ -z "$v6" ] || equal "IPv6" 2 --peers "${v6#,}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+equal "3,1,1,1" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --split 3,1,1,1 "${pictures[@]}"
+grep -q '"fpar":0.3359375[,}]' "$work/out" || report "3,1,1,1: another attention rate"
 equal "uneven" 3 --peers "${address[a]},$third" "${key[@]}" -- -c "$work/model" --split 5,2,1 "${pictures[@]}"
 for carrier in "--transport udp --reliability retransmit" "--transport udp --reliability retransmit --loss 10%"; do
   # shellcheck disable=SC2086
@@ -83,6 +85,7 @@ lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[
 lead "open to all" 2 worker -c "$work/model" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
 lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: nobody listens"
 lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" --no-local "${pictures[0]}"; err "no device is left"
+lead "the same worker twice" 1 -c "$work/model" --peers "${address[open]},localhost:${address[open]##*:}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"
 lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"
 lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is no address"
 

@@ -103,7 +103,7 @@ hold() { # ARGUMENTS...: a leader that has the workers and waits for its prompt
   "$program" -c "$work/text" --threads 1 --prompt-file - --peers "${address[t]}" "${key[@]}" -v "$@" <"$work/pipe" >"$work/held" 2>"$work/held.err" &
   holder=$!
   exec 3>"$work/pipe"
-  for ((i = 0; i < 100; i++)); do grep -q "^node 1" "$work/held.err" && return; sleep 0.1; done
+  for ((i = 0; i < 100; i++)); do grep -qs "^node 1" "$work/held.err" && return; sleep 0.1; done
   report "the holder did not start"
 }
 hold

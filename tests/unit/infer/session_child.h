@@ -1,4 +1,4 @@
-/* A session in a child process with the test as its leader: from a socket pair to READY. Include cmocka.h after it. */
+/* A session in a child process with the test as its leader: from a socket pair to READY. */
 #ifndef TESTS_SESSION_CHILD_H
 #define TESTS_SESSION_CHILD_H
 #include "infer/control/device_session.h"
@@ -7,6 +7,7 @@
 #include "infer/control/setup_message.h"
 #include "infer/link.h"
 #include "infer/processes.h"
+#include "sample_fixture.h"
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,9 +117,13 @@ static inline bool session_child_open(SessionChild *child, const Weights *weight
   return right;
 }
 
+/* The process must end by itself within the time limit of the test. */
 static inline void session_child_close(SessionChild *child) {
+  int ended;
   close(child->control);
   close(child->handed);
+  assert_int_equal(waitpid(child->pid, &ended, 0), child->pid);
+  assert_true(WIFEXITED(ended));
 }
 
 #endif

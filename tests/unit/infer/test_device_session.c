@@ -2,7 +2,6 @@
  * epoch, gives one up when asked, and leaves a leader that breaks the rules. */
 #include "infer/control/peer_meeting.h"
 #include "infer/patches.h"
-#include "sample_cluster.h"
 #include "session_child.h"
 #include <cmocka.h>
 #include <errno.h>
@@ -13,9 +12,7 @@
 enum { BATCH = 2, PIXELS = 3 * 16 * 16, MOST = 4096 };
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
   SessionChild child;
   WireHeader header;
   char text[WIRE_TEXT + 1];
@@ -23,26 +20,13 @@ typedef struct Fixture {
 
 static void open_weights(Fixture *f) {
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-session-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, "tiny", 4, 16, 2, CLASS_DISTRIBUTED), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
-  config_release(&config);
+  sample_fixture_open(&f->base, &config);
 }
 
-/* The process must end by itself within the time limit of the test. */
 static void close_fixture(Fixture *f) {
-  char command[128];
-  int ended;
   session_child_close(&f->child);
-  assert_int_equal(waitpid(f->child.pid, &ended, 0), f->child.pid);
-  assert_true(WIFEXITED(ended));
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
+  sample_fixture_close(&f->base);
 }
 
 static void ask(Fixture *f, ClusterSetup *setup) { assert_true(session_child_agree(&f->child, setup, &f->header, f->text)); }
@@ -57,9 +41,9 @@ static void compute_one(Fixture *f, uint32_t number, float replica[32]) {
   uint8_t payload[PATCHES_HEAD + PIXELS * 4], answer[MOST];
   float pixels[PIXELS];
   TokenLayout layout = {0};
-  sample_pixels(&f->sample.config, 5, 1, pixels);
+  sample_pixels(&f->base.sample.config, 5, 1, pixels);
   assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
-  patches_pack(&f->sample.config, &layout, 1, pixels, NULL, payload);
+  patches_pack(&f->base.sample.config, &layout, 1, pixels, NULL, payload);
   layout_release(&layout);
   WireHeader request = {.kind = WIRE_REQUEST, .request = number, .count = 1, .bytes = sizeof payload};
   assert_true(session_child_send(f->child.control, request, payload));
@@ -74,8 +58,8 @@ static void epochs_follow_each_other(void **state) {
   Fixture f;
   float first[32], second[32];
   open_weights(&f);
-  assert_true(session_child_greet(&f.child, &f.weights, NULL));
-  ClusterSetup setup = session_child_setup(&f.weights, BATCH, 0);
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
+  ClusterSetup setup = session_child_setup(&f.base.weights, BATCH, 0);
   ask(&f, &setup);
   assert_int_equal(f.header.kind, WIRE_READY);
   compute_one(&f, 1, first);
@@ -103,8 +87,8 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   Fixture f;
   float replica[32];
   open_weights(&f);
-  assert_true(session_child_greet(&f.child, &f.weights, NULL));
-  ClusterSetup setup = session_child_setup(&f.weights, BATCH, 0), other = setup;
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
+  ClusterSetup setup = session_child_setup(&f.base.weights, BATCH, 0), other = setup;
   other.fingerprints.partition ^= 1;
   ask(&f, &other);
   expect_refusal(&f, "the leader: another partition: ");
@@ -135,7 +119,7 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
 
 /* Of two devices, this one and another. */
 static ClusterSetup setup_of_two(const Fixture *f) {
-  ClusterSetup setup = session_child_setup(&f->weights, BATCH, 0);
+  ClusterSetup setup = session_child_setup(&f->base.weights, BATCH, 0);
   setup.nodes = 2;
   setup.member[0].tokens = setup.member[1].tokens = 8;
   FingerprintShares shares = {.nodes = 2, .tokens = 16, .counts = (const int64_t[]){8, 8}, .order = setup.order};
@@ -148,7 +132,7 @@ static void a_missing_peer_does_not_hold_it(void **state) {
   (void)state;
   Fixture f;
   open_weights(&f);
-  assert_true(session_child_greet(&f.child, &f.weights, NULL));
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
   ClusterSetup setup = setup_of_two(&f);
   uint8_t *bytes = malloc(setup_message_bytes(&setup));
   assert_int_equal(setup_message_pack(&setup, bytes), STATUS_OK);
@@ -186,7 +170,7 @@ static void a_peer_that_leaves_before_its_datagrams_is_named(void **state) {
   (void)state;
   Fixture f;
   open_weights(&f);
-  assert_true(session_child_greet(&f.child, &f.weights, NULL));
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
   ClusterSetup setup = setup_of_two(&f);
   setup.transport = TRANSPORT_UDP;
   setup.reliability.mode = RELIABILITY_DEADLINE;
@@ -208,9 +192,9 @@ static void another_model_is_refused(void **state) {
   Fixture f;
   Fingerprints other;
   open_weights(&f);
-  assert_int_equal(fingerprint_weights(&f.weights, &other), STATUS_OK);
+  assert_int_equal(fingerprint_weights(&f.base.weights, &other), STATUS_OK);
   other.model ^= 1;
-  assert_true(session_child_greet(&f.child, &f.weights, &other));
+  assert_true(session_child_greet(&f.child, &f.base.weights, &other));
   memset(f.text, 0, sizeof f.text);
   assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
   expect_refusal(&f, "the leader: another model: ");
@@ -233,7 +217,7 @@ static void a_leader_that_breaks_the_rules_is_left(void **state) {
     Fixture f;
     uint8_t end;
     open_weights(&f);
-    assert_true(session_child_greet(&f.child, &f.weights, NULL));
+    assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
     session_child_send(f.child.control, faults[i], nothing);
     struct pollfd waiting = {.fd = f.child.control, .events = POLLIN};
     assert_int_equal(poll(&waiting, 1, 20000), 1);

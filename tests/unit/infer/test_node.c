@@ -1,7 +1,6 @@
 /* A node process by itself, with this test as its leader: what it answers to the byte, and that a leader who breaks the protocol is left.
  */
 #include "infer/patches.h"
-#include "sample_cluster.h"
 #include "session_child.h"
 #include <cmocka.h>
 #include <poll.h>
@@ -12,35 +11,20 @@
 enum { PIXELS = 3 * 16 * 16, WIDTH = 32, BATCH = 3, PICTURE = 4 * PIXELS };
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
   SessionChild child;
 } Fixture;
 
 static void open_fixture(Fixture *f) {
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-node-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, "tiny", 0, 2, 1, CLASS_DISTRIBUTED), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
-  config_release(&config);
-  assert_true(session_child_open(&f->child, &f->weights, BATCH, 0));
+  sample_fixture_open(&f->base, &config);
+  assert_true(session_child_open(&f->child, &f->base.weights, BATCH, 0));
 }
 
-/* The process must end by itself within the time limit of the test. */
 static void close_fixture(Fixture *f) {
-  char command[128];
-  int ended;
   session_child_close(&f->child);
-  assert_int_equal(waitpid(f->child.pid, &ended, 0), f->child.pid);
-  assert_true(WIFEXITED(ended));
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
+  sample_fixture_close(&f->base);
 }
 
 /* Of noise, which no levels give. `bytes` are announced, and as many are sent as there are. */
@@ -48,11 +32,11 @@ static void send_request(const Fixture *f, uint32_t number, uint32_t count, uint
   static uint8_t message[WIRE_HEADER + PATCHES_HEAD + BATCH * PICTURE + 64];
   float pixels[BATCH * PIXELS];
   TokenLayout layout = {0};
-  sample_pixels(&f->sample.config, number, BATCH, pixels);
+  sample_pixels(&f->base.sample.config, number, BATCH, pixels);
   WireHeader header = {.kind = WIRE_REQUEST, .sender = WIRE_LEADER, .flags = flags, .request = number, .count = count, .bytes = bytes};
   wire_pack(&header, message);
   assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
-  patches_pack(&f->sample.config, &layout, BATCH, pixels, NULL, message + WIRE_HEADER);
+  patches_pack(&f->base.sample.config, &layout, BATCH, pixels, NULL, message + WIRE_HEADER);
   layout_release(&layout);
   size_t most = PATCHES_HEAD + BATCH * PICTURE, size = WIRE_HEADER + (bytes < most ? bytes : most);
   for (size_t sent = 0; sent < size;) {

@@ -1,7 +1,6 @@
 /* A node process of a language model by itself, with this test as its leader: what it answers to the byte, what it says of ids and settings
  * that cannot be, and that a leader who breaks the protocol is left. */
 #include "infer/request.h"
-#include "sample_cluster.h"
 #include "session_child.h"
 #include <cmocka.h>
 #include <poll.h>
@@ -12,9 +11,7 @@
 enum { VOCABULARY = 512, BATCH = 15, TOKENS = 20, MOST = 4096, SLICE_ROWS = 256 };
 
 typedef struct Fixture {
-  char directory[64];
-  SampleCluster sample;
-  Weights weights;
+  SampleFixture base;
   SessionChild child;
   int heads; /* signs of life from the head that receive has passed over */
 } Fixture;
@@ -27,33 +24,20 @@ static bool receive(Fixture *f, WireHeader *header, uint8_t payload[MOST]) {
     assert_int_equal(wire_parse(bytes, MOST, header), STATUS_OK);
     if (header->bytes && !session_child_read(f->child.control, payload, header->bytes)) return false;
     if (header->kind != WIRE_PROGRESS) return true;
-    f->heads += header->block == f->weights.config->blocks;
+    f->heads += header->block == f->base.weights.config->blocks;
   }
 }
 
 static void open_fixture(Fixture *f) {
   ModelConfig config = {0};
-  strcpy(f->directory, "/tmp/astra-node-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_config(&config, "tiny-gpt2", 0, 2, 1, CLASS_NONE), STATUS_OK);
-  assert_int_equal(sample_open(&f->sample, &config, 3), STATUS_OK);
-  assert_int_equal(sample_save(&f->sample, f->directory), STATUS_OK);
-  assert_int_equal(weights_load(&f->weights, f->directory), STATUS_OK);
-  config_release(&config);
-  assert_true(session_child_open(&f->child, &f->weights, BATCH, TOKENS));
+  sample_fixture_open(&f->base, &config);
+  assert_true(session_child_open(&f->child, &f->base.weights, BATCH, TOKENS));
 }
 
-/* The process must end by itself within the time limit of the test. */
 static void close_fixture(Fixture *f) {
-  char command[128];
-  int ended;
   session_child_close(&f->child);
-  assert_int_equal(waitpid(f->child.pid, &ended, 0), f->child.pid);
-  assert_true(WIFEXITED(ended));
-  weights_release(&f->weights);
-  sample_close(&f->sample);
-  snprintf(command, sizeof command, "rm -rf %s", f->directory);
-  assert_int_equal(system(command), 0);
+  sample_fixture_close(&f->base);
 }
 
 /* A message of `bytes` of payload, of which at most MOST are sent. */

@@ -136,7 +136,8 @@ static Status call(LeaderMember *member) {
 
 bool leader_members_calling(const Leader *leader) {
   for (int m = 0; m < leader->member_count; m++) {
-    if (leader->members[m].state == MEMBER_CALLED || leader->members[m].state == MEMBER_GREETED) return true;
+    const LeaderMember *member = &leader->members[m];
+    if (member->state == MEMBER_CALLED || member->state == MEMBER_GREETED || member->yields) return true;
   }
   return false;
 }
@@ -208,6 +209,36 @@ static Status call_workers(Leader *leader) {
   return STATUS_OK;
 }
 
+/* In the order of addresses, which is the same for all leaders. */
+static bool waits_for_an_earlier_one(const Leader *leader, int m) {
+  char own[ADDRESS_TEXT], other[ADDRESS_TEXT];
+  address_text(&leader->members[m].reached, own);
+  for (int b = leader->cluster.local; b < leader->member_count; b++) {
+    const LeaderMember *busy = &leader->members[b];
+    bool waits = b != m && busy->state == MEMBER_GREETED && busy->place > 0;
+    if (waits && strcmp(address_text(&busy->reached, other), own) < 0) return true;
+  }
+  return false;
+}
+
+/* Of two leaders that want the same workers each could have one and wait for the other. So whoever waits for one gives back those behind
+ * it, and calls them again when it has got it. */
+static Status keep_order(Leader *leader) {
+  for (int m = leader->cluster.local; m < leader->member_count; m++) {
+    LeaderMember *member = &leader->members[m];
+    bool waits = waits_for_an_earlier_one(leader, m);
+    if (waits && member->state == MEMBER_HERE) {
+      leader_members_drop(leader, m);
+      member->yields = true;
+    } else if (!waits && member->yields) {
+      member->yields = false;
+      Status status = call(member);
+      if (status != STATUS_OK) TRY(miss(leader, m, status));
+    }
+  }
+  return STATUS_OK;
+}
+
 /* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
 static Status check_patience(Leader *leader, int m) {
   const LeaderMember *member = &leader->members[m];
@@ -253,6 +284,7 @@ Status leader_members_open(Leader *leader) {
       MemberState state = leader->members[m].state;
       if (state == MEMBER_CALLED || state == MEMBER_GREETED) TRY(step_member(leader, m));
     }
+    TRY(keep_order(leader));
     if (leader_members_calling(leader)) pause_a_moment(leader);
   }
   return STATUS_OK;

@@ -29,7 +29,7 @@ restart() { # NAME
   wait "${porter[$1]}" 2>/dev/null
   start_worker "$1" "127.0.0.1:${port[$1]}" -c "$work/model"
 }
-stop_and_go() { # NAME: sometimes for longer than the leader waits
+stop_and_go() { # NAME: sometimes for longer than the leader waits (two seconds, but under a sanitizer)
   local all=("${porter[$1]}")
   read -ra sessions < <(sessions_of "$1")
   all+=("${sessions[@]}")
@@ -62,7 +62,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
     list+=${list:+,}${address[$name]}
   done
   local first=$(descriptors "${porter[a]}")
-  "$leads" "$work/model" "$list" $2 $3 $4 $requests >"$work/requests" 2>"$work/messages" &
+  "$leads" "$work/model" "$list" $2 $3 $4 $requests $((2 * scale)) >"$work/requests" 2>"$work/messages" &
   local leader=$!
   while running $leader; do
     pause 50

@@ -295,6 +295,8 @@ Status leader_members_open(Leader *leader) {
 /* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment, or find that their leader is gone. */
 void leader_members_close(Leader *leader) {
   bool idle = leader_under_way(leader) == 0;
+  char said[1024];
+  snprintf(said, sizeof said, "%s", status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->word);
   for (int m = 0; leader->members && m < leader->member_count; m++) {
     LeaderMember *member = &leader->members[m];
@@ -306,4 +308,5 @@ void leader_members_close(Leader *leader) {
     if (member->calling >= 0) close(member->calling);
   }
   processes_stop(&leader->processes, idle ? stop_seconds : 0);
+  status_set(STATUS_OK, "%s", said); /* the failure that has led here is the one to tell, not that of saying goodbye */
 }

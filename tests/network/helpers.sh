@@ -44,7 +44,7 @@ wait_for_nodes() { # COUNT
 
 no_orphans() {
   for pid in "${pids[@]}"; do
-    for ((i = 0; i < 50; i++)); do running "$pid" || break; sleep 0.1; done
+    for ((i = 0; i < 50 * ${TIME_SCALE:-1}; i++)); do running "$pid" || break; sleep 0.1; done
     ! running "$pid" || report "process $pid is still there"
   done
 }

@@ -1,7 +1,24 @@
 #!/bin/bash
 # astra-infer plan from outside: options, the table, JSON whose rows are sorted, a chart that is a picture, and the choice that a network forces.
 # Usage: tests/cli/astra-infer-plan.sh; programs in $BUILD/bin (build/bin). limit: 120
-. tests/cli/helpers.sh astra-infer plan
+set -u
+program=$(realpath "${BUILD:-build}/bin/astra-infer")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+expect() { # NAME EXIT-CODE ARGUMENTS...
+  name=$1 code=$2
+  shift 2
+  "$program" plan "$@" >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
 
 mkdir model
 cat >model/config.json <<'END'

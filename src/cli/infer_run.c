@@ -5,6 +5,7 @@
 #include "cli/infer_strategy.h"
 #include "cli/infer_tables.h"
 #include "data/data_paths.h"
+#include "infer/report.h"
 #include "nn/json_build.h"
 #include <math.h>
 #include <stdlib.h>
@@ -150,6 +151,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
     if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
     json_object_set_new(value, "fastest_ms", json_build_number(leader_fastest(run->leader) > 0 ? 1e3 * leader_fastest(run->leader) : NAN));
+    json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
   if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

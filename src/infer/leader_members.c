@@ -86,11 +86,23 @@ static Status begin_tls(Leader *leader, LeaderMember *member) {
   return channel_tls(&member->channel, fd, CHANNEL_DIALS, leader->cluster.key);
 }
 
+/* A worker serves one connection at a time: the second one would wait for the first for ever. */
+static Status check_only_one(const Leader *leader, const LeaderMember *member) {
+  char text[ADDRESS_TEXT];
+  for (int m = leader->cluster.local; m < leader->member_count; m++) {
+    const LeaderMember *other = &leader->members[m];
+    if (other == member || !address_equal(&other->reached, &member->reached)) continue;
+    return status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", m, address_text(&member->reached, text));
+  }
+  return STATUS_OK;
+}
+
 static Status step_connection(Leader *leader, LeaderMember *member) {
   bool done;
   TRY(address_called(&member->address, member->calling, &done));
   if (!done) return STATUS_OK;
   TRY(address_of_peer(member->calling, &member->address, &member->reached));
+  TRY(check_only_one(leader, member));
   return begin_tls(leader, member);
 }
 
@@ -103,6 +115,7 @@ static Status step_handshake(Leader *leader, int m) {
   if (!done) return STATUS_OK;
   LinkSink sink = sink_of(leader);
   link_open_channel(&member->link, member->channel, m, &sink);
+  member->link.nameless = true; /* leader_name */
   member->channel = NULL;
   return greet(leader, member);
 }
@@ -125,7 +138,8 @@ static Status call(LeaderMember *member) {
 
 bool leader_members_calling(const Leader *leader) {
   for (int m = 0; m < leader->member_count; m++) {
-    if (leader->members[m].state == MEMBER_CALLED || leader->members[m].state == MEMBER_GREETED) return true;
+    const LeaderMember *member = &leader->members[m];
+    if (member->state == MEMBER_CALLED || member->state == MEMBER_GREETED || member->yields) return true;
   }
   return false;
 }
@@ -197,6 +211,36 @@ static Status call_workers(Leader *leader) {
   return STATUS_OK;
 }
 
+/* In the order of addresses, which is the same for all leaders. */
+static bool waits_for_an_earlier_one(const Leader *leader, int m) {
+  char own[ADDRESS_TEXT], other[ADDRESS_TEXT];
+  address_text(&leader->members[m].reached, own);
+  for (int b = leader->cluster.local; b < leader->member_count; b++) {
+    const LeaderMember *busy = &leader->members[b];
+    bool waits = b != m && busy->state == MEMBER_GREETED && busy->place > 0;
+    if (waits && strcmp(address_text(&busy->reached, other), own) < 0) return true;
+  }
+  return false;
+}
+
+/* Of two leaders that want the same workers each could have one and wait for the other. So whoever waits for one gives back those behind
+ * it, and calls them again when it has got it. */
+static Status keep_order(Leader *leader) {
+  for (int m = leader->cluster.local; m < leader->member_count; m++) {
+    LeaderMember *member = &leader->members[m];
+    bool waits = waits_for_an_earlier_one(leader, m);
+    if (waits && member->state == MEMBER_HERE) {
+      leader_members_drop(leader, m);
+      member->yields = true;
+    } else if (!waits && member->yields) {
+      member->yields = false;
+      Status status = call(member);
+      if (status != STATUS_OK) TRY(miss(leader, m, status));
+    }
+  }
+  return STATUS_OK;
+}
+
 /* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
 static Status check_patience(Leader *leader, int m) {
   const LeaderMember *member = &leader->members[m];
@@ -242,6 +286,7 @@ Status leader_members_open(Leader *leader) {
       MemberState state = leader->members[m].state;
       if (state == MEMBER_CALLED || state == MEMBER_GREETED) TRY(step_member(leader, m));
     }
+    TRY(keep_order(leader));
     if (leader_members_calling(leader)) pause_a_moment(leader);
   }
   return STATUS_OK;
@@ -253,7 +298,8 @@ Status leader_members_open(Leader *leader) {
  * that fail at that are no news, and must not take the place of the message why all this ends. */
 void leader_members_close(Leader *leader) {
   bool idle = leader_under_way(leader) == 0;
-  char *why = strdup(status_message());
+  char said[1024];
+  snprintf(said, sizeof said, "%s", status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->word);
   for (int m = 0; leader->members && m < leader->member_count; m++) {
     LeaderMember *member = &leader->members[m];
@@ -265,6 +311,5 @@ void leader_members_close(Leader *leader) {
     if (member->calling >= 0) close(member->calling);
   }
   processes_stop(&leader->processes, idle ? stop_seconds : 0);
-  if (why) status_set(STATUS_OK, "%s", why);
-  free(why);
+  status_set(STATUS_OK, "%s", said); /* the failure that has led here is the one to tell, not that of saying goodbye */
 }

@@ -1,4 +1,5 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
+#include "base/log.h"
 #include "infer/leader_parts.h"
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
@@ -101,9 +102,13 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
 
 /* A worker that takes no part yet is no concern of the others. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
+  char name[LEADER_NAME];
   LeaderMember *member = &leader->members[m];
   store_complaint(leader, m, header);
-  member->place = header->kind == WIRE_BUSY ? header->count : 0;
+  uint32_t place = header->kind == WIRE_BUSY ? header->count : 0;
+  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch == 0; /* later on nobody waits for it */
+  if (waits_from_here_on) log_info("%s %s", leader_name(leader, m, name), leader->complaints[m]);
+  member->place = place;
   member->refused = header->kind == WIRE_REFUSE;
   return member->place > 0 ? STATUS_OK : status_set(STATUS_PEER, "%s", leader->complaints[m]);
 }

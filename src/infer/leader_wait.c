@@ -9,14 +9,23 @@ static const double explain_seconds = 0.5;   /* for the system to tell which chi
 static const double setting_up_seconds = 15; /* devices call each other, which their own patience ends before */
 static const double calling_slice = 0.02;
 
+/* A device numbers the others as they are in this epoch, where they are others than the user's: what it says of "node 2" goes behind that
+ * one's name. NULL: it begins in another way. */
+static const char *without_number(const char *complaint) {
+  int length = 0;
+  sscanf(complaint, "node %*d%n", &length);
+  return length > 0 ? complaint + length : NULL;
+}
+
 static Status explain_complaint(const Leader *leader) {
   int from = leader->complainer, about = leader->accused;
   char name[LEADER_NAME];
   const char *complaint = leader->complaints[from];
   if (about < 0) return status_set(STATUS_PEER, "%s: %s", leader_name(leader, from, name), complaint);
-  if (!leader->members[about].forked)
-    return status_set(STATUS_PEER, "%s (about %s; reported by node %d)", complaint, leader_name(leader, about, name), from);
-  return status_set(STATUS_PEER, "%s (node %d is pid %d; reported by node %d)", complaint, about, (int)leader_pid(leader, about), from);
+  leader_name(leader, about, name);
+  const char *rest = without_number(complaint);
+  if (rest) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, rest, from);
+  return status_set(STATUS_PEER, "%s (about %s; reported by node %d)", complaint, name, from);
 }
 
 /* A worker whose connection has failed; its link has said how. */
@@ -34,6 +43,8 @@ Status leader_wait_explain(Leader *leader, Status status) {
   char text[128], name[LEADER_NAME], said[WIRE_TEXT];
   int broken = broken_worker(leader);
   bool may_show = status == STATUS_PEER && broken < 0;
+  /* What ends this process may have ended others as well; that is no failure of theirs. */
+  if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   snprintf(said, sizeof said, "%s", status_message());
   int dead = leader->processes.count ? processes_find_dead(&leader->processes, may_show ? explain_seconds : 0, text, sizeof text) : -1;
   if (dead >= 0) return status_set(STATUS_PEER, "node %d (pid %d) %s", dead, (int)leader_pid(leader, dead), text);

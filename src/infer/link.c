@@ -51,7 +51,7 @@ static const char *peer_name(const Link *link, char name[24]) {
 
 static Status fail(Link *link, Status code) {
   char name[24];
-  link->status = status_wrap(code, "%s", peer_name(link, name));
+  link->status = link->nameless ? code : status_wrap(code, "%s", peer_name(link, name));
   link_close(link);
   return link->status;
 }

@@ -31,6 +31,7 @@ enum { LINK_QUEUE = 8, LINKS_MOST = WIRE_NODES + 1 };
 struct Link {
   Channel *channel; /* NULL: not open */
   int peer;         /* node, or -1: the leader */
+  bool nameless;    /* messages of failures do not begin with its name: the owner has a better one */
   LinkSink sink;
   LinkCount sent, received; /* as they passed the socket, headers included */
   Status status;            /* of the first failure; the link is closed then */

@@ -221,7 +221,8 @@ Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
                           .mtu = wanted ? wanted->mtu : 0,
                           .multicast = wanted && wanted->multicast ? (uint32_t)wanted->fingerprints.partition | 1U : 0,
                           .port = wanted ? wanted->member[node->self].address.port : 0,
-                          .seconds = node->setup->timeout};
+                          .seconds = node->setup->timeout,
+                          .accused = -1};
   reliability.timeout = node->setup->timeout;
   courier->reliability = &reliability;
   courier->links = wanted && wanted->shaped ? &wanted->links : NULL;
@@ -229,7 +230,9 @@ Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
   courier->open = carrier_peers_open;
   courier->open_context = &carrier;
   carrier.packet_most = PACKET_HEADER + courier->slot_bytes;
-  return courier_start(&node->courier, courier);
+  Status status = courier_start(&node->courier, courier);
+  if (status != STATUS_OK) node->network.accused = carrier.accused;
+  return status;
 }
 
 static Status start_network(Node *node, Channel **peers) {
@@ -282,7 +285,7 @@ static Status start(Node *node, Channel **peers) {
   return STATUS_OK;
 }
 
-Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Channel **peers) {
+Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Channel **peers, int *accused) {
   Node *node = calloc(1, sizeof *node);
   *out = node;
   Status status = node ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a node");
@@ -300,6 +303,7 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Cha
     peers[d] = NULL;
   }
   if (status == STATUS_OK) return STATUS_OK;
+  *accused = node ? node->network.accused : -1;
   node_free(node);
   *out = NULL;
   return status;

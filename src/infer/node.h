@@ -12,8 +12,9 @@
 
 typedef struct Node Node;
 
-/* setup and control outlive the node. peers [nodes]: channels to the others, taken over also when it fails; [self] NULL. */
-Status node_new(Node **node, const NodeSetup *setup, int self, Link *control, Channel **peers);
+/* setup and control outlive the node. peers [nodes]: channels to the others, taken over also when it fails; [self] NULL.
+ * *accused, after a failure: the node that it is about; -1: nobody. */
+Status node_new(Node **node, const NodeSetup *setup, int self, Link *control, Channel **peers, int *accused);
 void node_free(Node *node); /* accepts NULL */
 
 /* Messages of the leader: requests and STOP. As LinkSink's place and deliver. */

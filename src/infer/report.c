@@ -268,13 +268,12 @@ json_t *report_nodes_json(const Leader *leader) {
 }
 
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
-  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:o}", "samples", (json_int_t)e->samples, "top1",
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
                    rate(e), "bytes_per_picture", bytes_a_picture(leader, e->samples), "bytes_per_token_block_receiver",
                    report_token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver",
                    report_token_bits(leader, e->samples, true), "packed_bits_per_token_block_receiver",
-                   report_token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped, "fpar", report_fpar(leader), "nodes",
-                   report_nodes_json(leader));
+                   report_token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
 }
 
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {

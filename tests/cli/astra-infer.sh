@@ -58,6 +58,20 @@ expect "four nodes" 0 -c model -n 4 red.png; out "^red.png$"; out "%  LABEL_"; o
 [ "$(grep -c '^   [0-3]       4 ' "$work/out")" = 4 ] || report "$name: not four rows of four tokens"
 expect "as trained" 0 -c model red.png --quiet --top 2; [ "$(wc -l <"$work/out")" = 3 ] || report "$name: not three lines"
 expect "split" 0 -c model --split 5,2,1 red.png; out "^   0      10 "; out "^   2       2 "
+# 16 tokens by any rule: each node's share, and the sum of their squares over 256.
+shared() { # NAME TOKENS FPAR ARGUMENTS...
+  name=$1
+  local tokens=$2 fpar=$3
+  shift 3
+  expect "$name" 0 -c model "$@" red.png; out "^full-precision attention rate $(printf %.3f "$fpar")$"
+  [ "$(sed -n 's/^   [0-9] *\([0-9]*\) .*/\1/p' "$work/out" | xargs)" = "$tokens" ] || report "$name: other shares than $tokens"
+  expect "$name, JSON" 0 -c model --json "$@" red.png; out "\"fpar\":$fpar[,}]"
+  [ "$(tail -1 "$work/out" | grep -o '"tokens":[0-9]*' | sed 's/.*://' | xargs)" = "$tokens" ] || report "$name: other shares than $tokens"
+}
+shared "split 3,1,1,1" "8 3 3 2" 0.3359375 --split 3,1,1,1
+shared "split 1,7" "2 14" 0.78125 --split 1,7
+shared "three nodes" "6 5 5" 0.3359375 -n 3
+shared "seven nodes" "3 3 2 2 2 2 2" 0.1484375 -n 7
 expect "one node" 0 -c model -n 1 red.png; out "^   0      16 .* 0  *0$"
 expect "plain" 0 -c plain red.png; out "^red.png$"
 expect "threads" 0 -c model -n 2 -t 2 red.png; out "^red.png$"

@@ -1,26 +1,34 @@
 #!/bin/bash
-# limit: 300
-# Workers that are killed, stopped or restarted in the middle of an evaluation, by each policy: the run goes on over those that remain, or
-# ends with an error that names the worker, soon; one that is back takes part again.
+# limit: 600
+# Workers that are killed, stopped or restarted in the middle of an evaluation, by each policy, over streams and datagrams: the run goes on
+# over those that remain, which share its tokens, or ends with an error that names the worker, soon; one that is back takes part again.
 . tests/network/helpers.sh
 make_checkpoint "$work/model" vit-cifar 8 256 4
-make_cifar "$work/data"
+make_cifar "$work/data" 100
 scale=${TIME_SCALE:-1}
 
-workers() { # ARGUMENTS...
-  for name in a b; do start_worker $name "127.0.0.1:${port[$name]:-0}" -c "$work/model"; done
-}
 declare -A port
-workers
-for name in a b; do port[$name]=${address[$name]##*:}; done
+for name in a b; do
+  start_worker $name 127.0.0.1:0 -c "$work/model"
+  port[$name]=${address[$name]##*:}
+done
+
+# What takes this machine some seconds, whatever else it does: so that a blow falls in the middle.
+"$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --samples 64 --json \
+  >"$work/out" 2>"$work/err" || report "undisturbed"
+rate=$(tail -1 "$work/out" | sed 's/.*"images_per_second":\([0-9]*\).*/\1/')
+many=$((rate * 5 + 50))
+[ $many -le 10000 ] || many=10000
 
 start() { # ARGUMENTS...: an evaluation over the caller and two workers is under way
   rm -f "$work/out" "$work/err"
   "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --json "$@" \
     >"$work/out" 2>"$work/err" &
   leader=$!
-  for ((i = 0; i < 200; i++)); do grep -q "serving" "$work/a.log" && grep -q "serving" "$work/b.log" && break; sleep 0.05; done
-  sleep $((scale / 2)).5
+  for name in a b; do
+    for ((i = 0; i < 600; i++)); do [ -z "$(sessions_of $name)" ] || break; sleep 0.05; done
+    computes "$(session_of $name)" 15
+  done
 }
 finish() { # WHAT CODE SECONDS
   local begin=$SECONDS code
@@ -37,18 +45,24 @@ restart() { # NAME
   start_worker $1 "127.0.0.1:${port[$1]}" -c "$work/model"
 }
 both_anew() { for name in a b; do restart $name; done; }
+# The tokens that each node had in the last answer, of 64.
+shares() { [ "$(tail -1 "$work/out" | grep -o '"tokens":[0-9]*' | sed 's/.*://' | xargs)" = "$2" ] || report "$1: not the tokens $2"; } # WHAT COUNTS
 
 for policy in rerun mask; do
-  start --samples 300 --on-failure $policy
-  kill -KILL "${porter[b]}"
-  finish "$policy, killed" 0 60
-  says "$policy, killed" "node 2 (worker ${address[b]}).*left behind"
-  gives "$policy, killed" '"samples":300'
-  [ $policy = mask ] || gives "$policy, killed" '"incomplete_answers":0'
-  both_anew
+  for carrier in "--transport tcp" "--transport udp" "--transport udp --reliability retransmit"; do
+    # shellcheck disable=SC2086
+    start --samples $many --on-failure $policy $carrier
+    kill -KILL "${porter[b]}"
+    finish "$policy $carrier, killed" 0 60
+    says "$policy $carrier, killed" "node 2 (worker ${address[b]}).*left behind"
+    gives "$policy $carrier, killed" "\"samples\":$many,"
+    shares "$policy $carrier, killed" "32 32 0"
+    [ $policy = mask ] || gives "$policy $carrier, killed" '"incomplete_answers":0'
+    restart b
+  done
 done
 
-start --samples 200 --on-failure abort
+start --samples $many --on-failure abort
 kill -KILL "${porter[a]}"
 finish "abort, killed" 1 20
 says "abort, killed" "node 1 (worker ${address[a]})"
@@ -56,30 +70,50 @@ both_anew
 
 # One that is stopped says nothing: others wait for --timeout.
 for policy in rerun mask; do
-  start --samples 120 --on-failure $policy --timeout 2
-  kill -STOP $(sessions_of a) "${porter[a]}"
-  finish "$policy, stopped" 0 60
-  says "$policy, stopped" "left behind"
-  gives "$policy, stopped" '"samples":120'
-  kill -CONT "${porter[a]}"
-  both_anew
+  for carrier in tcp udp; do
+    start --samples $many --on-failure $policy --timeout 2 --transport $carrier
+    kill -STOP $(sessions_of a) "${porter[a]}"
+    finish "$policy over $carrier, stopped" 0 60
+    says "$policy over $carrier, stopped" "node 1 (worker ${address[a]}).*left behind"
+    gives "$policy over $carrier, stopped" "\"samples\":$many,"
+    shares "$policy over $carrier, stopped" "32 0 32"
+    kill -CONT "${porter[a]}"
+    both_anew
+  done
 done
 
-# Killed, and back: it takes part again, as the share of its tokens in the last request shows.
-start --samples 400
-kill -KILL "${porter[b]}"
-sleep 0.5
-restart b
-finish "back again" 0 120
-says "back again" "left behind"
-says "back again" "3 of 3 devices"
-gives "back again" '"samples":400'
+# A request's own time is over before the silence is: an error in time, though a rerun was allowed.
+start --samples $many --timeout 60 --request-timeout 2
+kill -STOP $(sessions_of a) "${porter[a]}"
+finish "a request's time" 1 20
+says "a request's time" "longer than --request-timeout 2"
+kill -CONT "${porter[a]}"
 both_anew
+
+# Killed and started again, or stopped and let go on: it takes part and computes again.
+for how in killed stopped; do
+  start --timeout 2
+  if [ $how = killed ]; then
+    restart b
+  else
+    kill -STOP $(sessions_of b) "${porter[b]}"
+    for ((i = 0; i < 200 * scale; i++)); do ! grep -q "left behind" "$work/err" || break; sleep 0.1; done
+    kill -CONT $(sessions_of b) "${porter[b]}"
+  fi
+  for ((i = 0; i < 300 * scale; i++)); do ! grep -q "3 of 3 devices" "$work/err" || break; sleep 0.1; done
+  says "$how, back again" "node 2 (worker ${address[b]}).*left behind"
+  says "$how, back again" "3 of 3 devices from here on"
+  computes "$(session_of b)" 10 || report "$how, back again: it does nothing"
+  kill -INT $leader
+  finish "$how, back again" 1 20
+  says "$how, back again" "interrupted"
+  both_anew
+done
 
 # Nobody is left.
 "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --no-local --batch 8 >"$work/out" 2>"$work/err" &
 leader=$!
-for ((i = 0; i < 200; i++)); do grep -q "serving" "$work/a.log" && grep -q "serving" "$work/b.log" && break; sleep 0.05; done
+for ((i = 0; i < 600; i++)); do grep -q "serving" "$work/a.log" && grep -q "serving" "$work/b.log" && break; sleep 0.05; done
 kill -KILL "${porter[a]}" "${porter[b]}"
 finish "nobody left" 1 30
 says "nobody left" "no device is left"
@@ -88,17 +122,18 @@ wait 2>/dev/null
 # Processes of this machine, by the same policies.
 start_local() { # ARGUMENTS...
   rm -f "$work/out" "$work/err"
-  "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --nodes 3 --batch 8 --verbose --json --samples 200 "$@" >"$work/out" 2>"$work/err" &
+  "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --nodes 3 --batch 8 --verbose --json --samples $many "$@" >"$work/out" 2>"$work/err" &
   leader=$!
   wait_for_nodes 3
 }
 for policy in rerun mask; do
   start_local --on-failure $policy
-  sleep 0.3
+  computes "${pids[1]}" 10
   kill -KILL "${pids[1]}"
   finish "--nodes, $policy" 0 60
   says "--nodes, $policy" "node 1 (pid ${pids[1]}).*left behind"
-  gives "--nodes, $policy" '"samples":200'
+  gives "--nodes, $policy" "\"samples\":$many,"
+  shares "--nodes, $policy" "32 0 32"
   no_orphans
 done
 exit $failed

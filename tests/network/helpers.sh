@@ -22,7 +22,7 @@ make_checkpoint() {
   "$maker" "$@" || exit 1
 }
 
-# A CIFAR-100 test file of 2000 random pictures, for eval to be busy with: make_cifar DIR
+# A CIFAR-100 test file of random pictures, for eval to be busy with: make_cifar DIR [HUNDREDS: 20]
 make_cifar() {
   mkdir -p "$1/cifar100"
   head -c $((100 * 3072)) /dev/urandom >"$work/pixels"
@@ -30,7 +30,7 @@ make_cifar() {
     printf '\1\2' # coarse and fine label
     dd if="$work/pixels" bs=3072 skip="$i" count=1 status=none
   done >"$work/hundred"
-  for ((i = 0; i < 20; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
+  for ((i = 0; i < ${2:-20}; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
 }
 
 running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
@@ -48,7 +48,7 @@ wait_for_nodes() { # COUNT
 
 no_orphans() {
   for pid in "${pids[@]}"; do
-    for ((i = 0; i < 50; i++)); do running "$pid" || break; sleep 0.1; done
+    for ((i = 0; i < 50 * ${TIME_SCALE:-1}; i++)); do running "$pid" || break; sleep 0.1; done
     ! running "$pid" || report "process $pid is still there"
   done
 }
@@ -77,8 +77,20 @@ stop_worker() { # NAME
   wait "${porter[$1]}" || report "worker $1: exit code $?"
 }
 
+# Waits until a process has computed for so many hundredths of a second: it is in the middle of its work.
+computes() { # PID HUNDREDTHS
+  local fields
+  for ((i = 0; i < 1000; i++)); do
+    read -ra fields 2>/dev/null <"/proc/$1/stat" || return
+    [ $((fields[13] + fields[14])) -lt "$2" ] || return 0
+    sleep 0.02
+  done
+}
+
 # What a worker has forked.
 sessions_of() { cat "/proc/${porter[$1]}/task/${porter[$1]}/children"; } # NAME
+
+session_of() { sessions_of "$1" | xargs -n 1 2>/dev/null | tail -1; } # NAME: the last one
 
 # A picture of noise: make_picture FILE SIDE
 make_picture() {

@@ -56,6 +56,8 @@ equal "one worker and the caller" 2 --peers "${address[a]}" "${key[@]}" -- -c "$
 equal "one worker alone" 1 --peers "${address[a]}" --no-local "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 equal "three workers and the caller" 4 --peers "$all" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 [ -z "$v6" ] || equal "IPv6" 2 --peers "${v6#,}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
+equal "3,1,1,1" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --split 3,1,1,1 "${pictures[@]}"
+grep -q '"fpar":0.3359375[,}]' "$work/out" || report "3,1,1,1: another attention rate"
 equal "uneven" 3 --peers "${address[a]},$third" "${key[@]}" -- -c "$work/model" --split 5,2,1 "${pictures[@]}"
 for carrier in "--transport udp --reliability retransmit" "--transport udp --reliability retransmit --loss 10%"; do
   # shellcheck disable=SC2086
@@ -83,6 +85,7 @@ lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[
 lead "open to all" 2 worker -c "$work/model" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
 lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: nobody listens"
 lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" --no-local "${pictures[0]}"; err "no device is left"
+lead "the same worker twice" 1 -c "$work/model" --peers "${address[open]},localhost:${address[open]##*:}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"
 lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"
 lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is no address"
 
@@ -100,7 +103,7 @@ hold() { # ARGUMENTS...: a leader that has the workers and waits for its prompt
   "$program" -c "$work/text" --threads 1 --prompt-file - --peers "${address[t]}" "${key[@]}" -v "$@" <"$work/pipe" >"$work/held" 2>"$work/held.err" &
   holder=$!
   exec 3>"$work/pipe"
-  for ((i = 0; i < 100; i++)); do grep -q "^node 1" "$work/held.err" && return; sleep 0.1; done
+  for ((i = 0; i < 100; i++)); do grep -qs "^node 1" "$work/held.err" && return; sleep 0.1; done
   report "the holder did not start"
 }
 hold
@@ -132,14 +135,39 @@ done
 
 hold
 lead "in the queue" 1 -c "$work/text" --peers "${address[t]}" "${key[@]}" --wait 1 --prompt Once -m 2; err "number 1 in its queue; --wait"
-"$program" -c "$work/text" --threads 1 --peers "${address[t]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>&1 3>&- &
+"$program" -c "$work/text" --threads 1 --peers "${address[t]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>"$work/second.err" 3>&- &
 second=$!
-sleep 1.5
+for ((i = 0; i < 200; i++)); do ! grep -q "number 1 in its queue" "$work/second.err" || break; sleep 0.1; done
+grep -q "node 1 (worker ${address[t]}) serves somebody else; this run is number 1 in its queue" "$work/second.err" ||
+  report "the second leader does not say that it waits: $(cat "$work/second.err")"
 [ -s "$work/second" ] && report "the second leader did not wait"
 echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "the holder failed"
-wait $second || report "the second leader failed: $(cat "$work/second")"
+wait $second || report "the second leader failed: $(cat "$work/second.err")"
+
+# Leaders that want the same workers have them in one order, so that no two wait for each other: who waits for the first of two gives the
+# second one back.
+first=t behind=u
+[[ ${address[t]} < ${address[u]} ]] || first=u behind=t
+swap=${address[t]} address[t]=${address[$first]}
+hold
+address[t]=$swap
+"$program" -c "$work/text" --threads 1 --peers "${address[$behind]},${address[$first]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>"$work/second.err" 3>&- &
+second=$!
+for ((i = 0; i < 200; i++)); do ! grep -q "in its queue" "$work/second.err" || break; sleep 0.1; done
+lead "the one behind" 0 -c "$work/text" --peers "${address[$behind]}" "${key[@]}" --wait 20 --prompt Once -m 2
+running $second || report "the leader of both has not waited: $(cat "$work/second.err")"
+echo "Once upon" >&3
+exec 3>&-
+wait $holder || report "the holder of the first failed"
+wait $second || report "the leader of both failed: $(cat "$work/second.err")"
+for turn in 1 2 3; do # both at once, as it comes
+  "$program" -c "$work/text" --threads 1 --peers "${address[t]},${address[u]}" "${key[@]}" --prompt Once -m 2 >"$work/second" 2>"$work/second.err" &
+  second=$!
+  lead "two at once" 0 -c "$work/text" --peers "${address[u]},${address[t]}" "${key[@]}" --prompt Once -m 2
+  wait $second || report "two at once: $(cat "$work/second.err")"
+done
 start_worker r 127.0.0.1:0 -c "$work/text" "${key[@]}" --busy refuse
 swap=${address[t]} address[t]=${address[r]}
 hold

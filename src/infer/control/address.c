@@ -220,6 +220,11 @@ void address_prepare(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+void address_limit_silence(int fd) {
+  const unsigned milliseconds = 30000;
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds); /* a UNIX socket needs none */
+}
+
 /* -1: errno says why. */
 static int connect_to(const struct sockaddr *to, socklen_t bytes, double until) {
   int fd = open_socket(to->sa_family);
@@ -286,4 +291,8 @@ Status address_of_peer(int fd, const Address *address, Address *reached) {
   bool known = getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 &&
                getnameinfo((struct sockaddr *)&peer, bytes, reached->name, sizeof reached->name, NULL, 0, NI_NUMERICHOST) == 0;
   return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
+}
+
+bool address_equal(const Address *a, const Address *b) {
+  return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
 }

@@ -33,11 +33,18 @@ void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int cou
 /* What every TCP connection between devices gets, on either side: no delay, and signs of life. */
 void address_prepare(int socket);
 
+/* Of a TCP connection to a leader, besides: it fails when what was sent stays without an answer for half a minute. Signs of life are not
+ * asked for while something is under way, and the system itself would go on trying for a quarter of an hour. Not for peers: one that
+ * computes for long takes nothing meanwhile. */
+void address_limit_silence(int socket);
+
 uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
 
 /* The same without waiting, to the first number: a socket on its way. */
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
+
+bool address_equal(const Address *a, const Address *b); /* the same words: two names of one device differ */
 
 /* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
 Status address_of_peer(int socket, const Address *address, Address *reached);

@@ -256,7 +256,7 @@ static Status open_epoch(Session *s, int *accused) {
   s->node_setup = node_setup_of(s);
   Status status = meet(s, &meeting);
   *accused = meeting.accused;
-  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, &s->control, meeting.channel);
+  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, &s->control, meeting.channel, accused);
   for (int d = 0; d < s->setup.nodes; d++) channel_free(meeting.channel[d]);
   return status;
 }

@@ -80,7 +80,9 @@ static Status read_key(KeyFile *key, int fd, const char *path) {
 Status key_file_read(KeyFile *key, const char *path) {
   *key = (KeyFile){.open = false};
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not keep us waiting */
-  if (fd < 0) return status_set(errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: cannot open the key file: %s", path, strerror(errno));
+  if (fd < 0)
+    return status_set(errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: cannot open the key file: %s; astra-infer keygen makes one",
+                      path, strerror(errno));
   Status status = read_key(key, fd, path);
   close(fd);
   if (status != STATUS_OK) OPENSSL_cleanse(key, sizeof *key);

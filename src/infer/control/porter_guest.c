@@ -2,6 +2,7 @@
 #include "infer/control/porter_guest.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "infer/control/address.h"
 #include "infer/wire.h"
 #include <errno.h>
 #include <poll.h>
@@ -91,6 +92,7 @@ static bool wait_for_turn(Wait *wait) {
 int porter_guest_run(PorterGuest *guest) {
   Wait wait = {.porter = guest->place.handed};
   Handed greeted = {.kind = HANDED_GREETED, .fd = -1};
+  address_limit_silence(guest->fd);
   Status status = channel_tls(&wait.channel, guest->fd, CHANNEL_ANSWERS, guest->place.key);
   if (status == STATUS_OK) status = channel_handshake(wait.channel, handshake_seconds);
   if (status != STATUS_OK) {

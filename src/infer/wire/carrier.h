@@ -74,6 +74,7 @@ typedef struct CarrierPeers {
   uint32_t multicast; /* a number of the cluster's own: packets for all go once, where all hear them; 0: they do not */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
+  int accused;        /* afterwards: whom a failure is about; -1: nobody */
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
 

@@ -30,24 +30,25 @@ typedef struct Meeting {
   uint8_t (*heard)[WORD_MOST]; /* [nodes] from each */
   size_t word;                 /* bytes of a word */
   size_t out[WIRE_NODES], in[WIRE_NODES];
-  int socket;
+  int socket, accused;
   Multicast *multicast; /* NULL: was not asked for */
   bool reaches_all;
 } Meeting;
 
 /* ---- words both ways, with all peers at once ---- */
 
-static Status break_off(int peer, const char *what) {
+static Status break_off(Meeting *m, int peer, const char *what) {
+  m->accused = peer;
   return status_set(STATUS_PEER, "node %d: %s while datagrams were agreed on", peer, what);
 }
 
 static Status step(Meeting *m, int d) {
   Channel *channel = m->peers->channels[d];
   ssize_t n = m->out[d] < m->word ? channel_write(channel, m->said[d] + m->out[d], m->word - m->out[d]) : 0;
-  if (n < 0 && errno != EAGAIN && errno != EINTR) return break_off(d, "went away");
+  if (n < 0 && errno != EAGAIN && errno != EINTR) return break_off(m, d, "went away");
   m->out[d] += n > 0 ? (size_t)n : 0;
   n = m->in[d] < m->word ? channel_read(channel, m->heard[d] + m->in[d], m->word - m->in[d]) : 1;
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return break_off(d, "went away");
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return break_off(m, d, "went away");
   if (m->in[d] < m->word && n > 0) m->in[d] += (size_t)n;
   return STATUS_OK;
 }
@@ -70,7 +71,10 @@ static Status exchange_words(Meeting *m, size_t bytes) {
     }
     if (late < 0) return STATUS_OK;
     double left = until - clock_now();
-    if (left <= 0) return status_set(STATUS_TIMEOUT, "node %d did not say within %g s where it takes datagrams", late, p->seconds);
+    if (left <= 0) {
+      m->accused = late;
+      return status_set(STATUS_TIMEOUT, "node %d did not say within %g s where it takes datagrams", late, p->seconds);
+    }
     poll(polls, (nfds_t)count, (int)ceil(1000 * left));
   }
 }
@@ -182,8 +186,10 @@ static Status take_words(Meeting *m, uint32_t *mtu) {
     uint16_t port = (uint16_t)(word[0] | word[1] << 8);
     uint32_t wanted = wire_get_u32(word + 4);
     if (d == m->peers->self) continue;
-    if (port == 0 || word[2] || word[3] || (wanted && wanted < CARRIER_UDP_LEAST))
+    if (port == 0 || word[2] || word[3] || (wanted && wanted < CARRIER_UDP_LEAST)) {
+      m->accused = d;
       return status_set(STATUS_BAD_VALUE, "node %d: sent port %d and MTU %u for its datagrams", d, port, wanted);
+    }
     set_port(&m->all[d].address, port);
     if (wanted && (!*mtu || wanted < *mtu)) *mtu = wanted;
     if (!channel_is_secret(m->peers->channels[d])) memcpy(m->all[d].open, word + 8, CARRIER_KEY_BYTES);
@@ -236,8 +242,12 @@ static Status agree(Meeting *m, uint32_t *mtu) {
 static Status open_datagrams(CarrierPeers *p, Carrier **carrier) {
   size_t nodes = (size_t)p->nodes;
   uint32_t mtu = 0;
-  Meeting m = {
-      .peers = p, .all = calloc(nodes, sizeof *m.all), .said = calloc(nodes, WORD_MOST), .heard = calloc(nodes, WORD_MOST), .socket = -1};
+  Meeting m = {.peers = p,
+               .all = calloc(nodes, sizeof *m.all),
+               .said = calloc(nodes, WORD_MOST),
+               .heard = calloc(nodes, WORD_MOST),
+               .socket = -1,
+               .accused = -1};
   Status status = m.all && m.said && m.heard ? agree(&m, &mtu) : status_set(STATUS_NO_MEMORY, "no memory for %d peers", p->nodes);
   if (status == STATUS_OK) {
     for (int d = 0; d < p->nodes; d++) m.all[d].channel = p->channels[d];
@@ -253,6 +263,7 @@ static Status open_datagrams(CarrierPeers *p, Carrier **carrier) {
     if (m.socket >= 0) close(m.socket);
     multicast_free(m.multicast);
   }
+  p->accused = m.accused;
   if (m.all) OPENSSL_cleanse(m.all, nodes * sizeof *m.all);
   if (m.said) OPENSSL_cleanse(m.said, nodes * WORD_MOST);
   if (m.heard) OPENSSL_cleanse(m.heard, nodes * WORD_MOST);
@@ -264,6 +275,7 @@ static Status open_datagrams(CarrierPeers *p, Carrier **carrier) {
 
 Status carrier_peers_open(void *context, Carrier **carrier) {
   CarrierPeers *p = context;
+  p->accused = -1;
   size_t most = p->packet_most < CARRIER_STREAM_PACKET ? p->packet_most : CARRIER_STREAM_PACKET;
   if (p->job > 0) return carrier_mpi(carrier, p->self, p->nodes, most, p->job);
   Status status = p->datagrams ? open_datagrams(p, carrier) : carrier_stream(carrier, p->nodes, p->channels, most);

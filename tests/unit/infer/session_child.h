@@ -6,6 +6,7 @@
 #include "infer/control/handed.h"
 #include "infer/control/setup_message.h"
 #include "infer/link.h"
+#include "infer/processes.h"
 #include "sample_fixture.h"
 #include <poll.h>
 #include <stdlib.h>
@@ -53,8 +54,10 @@ static inline bool session_child_greet(SessionChild *child, const Weights *weigh
   WireHeader header;
   Hello hello;
   if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || handed_pair(handed) != STATUS_OK) return false;
+  pid_t parent = getpid();
   child->pid = fork();
   if (child->pid == 0) {
+    processes_become_child(parent);
     SessionPlace place = {.weights = weights, .fingerprints = &own, .handed = handed[1], .together = true, .threads = 1, .siblings = 1};
     close(control[0]);
     close(handed[0]);

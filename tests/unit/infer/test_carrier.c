@@ -277,6 +277,7 @@ static void a_silent_or_lying_end_is_named(void **state) {
     if (lies) assert_int_equal(write(pair[1], word, sizeof word), sizeof word);
     assert_int_equal(carrier_peers_open(&end.peers, &end.carrier), lies ? STATUS_BAD_VALUE : STATUS_TIMEOUT);
     assert_int_equal(strncmp(status_message(), "node 1 ", 6), 0);
+    assert_int_equal(end.peers.accused, 1);
     close(pair[1]);
   }
 }

@@ -1,10 +1,13 @@
 /* A session by itself, with this test as its leader: it refuses what does not fit with both values named and stays, serves epoch after
  * epoch, gives one up when asked, and leaves a leader that breaks the rules. */
+#include "infer/control/peer_meeting.h"
 #include "infer/control/probe_message.h"
 #include "infer/patches.h"
 #include "session_child.h"
 #include <cmocka.h>
+#include <errno.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 enum { BATCH = 2, PIXELS = 3 * 16 * 16, MOST = 4096 };
@@ -147,17 +150,23 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   close_fixture(&f);
 }
 
+/* Of two devices, this one and another. */
+static ClusterSetup setup_of_two(const Fixture *f) {
+  ClusterSetup setup = session_child_setup(&f->base.weights, BATCH, 0);
+  setup.nodes = 2;
+  setup.member[0].tokens = setup.member[1].tokens = 8;
+  FingerprintShares shares = {.nodes = 2, .tokens = 16, .counts = (const int64_t[]){8, 8}, .order = setup.order};
+  assert_int_equal(fingerprint_shares(&shares, &setup.fingerprints.partition), STATUS_OK);
+  return setup;
+}
+
 /* A second device that never comes: the refusal names it, soon after the leader has given it up. */
 static void a_missing_peer_does_not_hold_it(void **state) {
   (void)state;
   Fixture f;
   open_weights(&f);
   assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
-  ClusterSetup setup = session_child_setup(&f.base.weights, BATCH, 0);
-  setup.nodes = 2;
-  setup.member[0].tokens = setup.member[1].tokens = 8;
-  FingerprintShares shares = {.nodes = 2, .tokens = 16, .counts = (const int64_t[]){8, 8}, .order = setup.order};
-  assert_int_equal(fingerprint_shares(&shares, &setup.fingerprints.partition), STATUS_OK);
+  ClusterSetup setup = setup_of_two(&f);
   uint8_t *bytes = malloc(setup_message_bytes(&setup));
   assert_int_equal(setup_message_pack(&setup, bytes), STATUS_OK);
   WireHeader header = {.kind = WIRE_SETUP, .count = 2, .bytes = (uint32_t)setup_message_bytes(&setup)};
@@ -165,6 +174,47 @@ static void a_missing_peer_does_not_hold_it(void **state) {
   assert_true(session_child_send(f.child.control, (WireHeader){.kind = WIRE_CANCEL}, NULL));
   assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
   assert_int_equal(f.header.kind, WIRE_CANCELLED);
+  free(bytes);
+  free(setup.order);
+  close_fixture(&f);
+}
+
+/* The other end of the stream to node 1: it says who it is, and leaves before it has said where it takes datagrams. */
+static void meet_and_leave(const Fixture *f, uint64_t partition) {
+  int pair[2];
+  uint8_t words[WIRE_HEADER + PEER_MEETING_BYTES];
+  PeerWords node = {.epoch = 1, .node = 1, .partition = partition};
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = 1, .count = 1, .bytes = PEER_MEETING_BYTES}, words);
+  peer_meeting_pack(&node, words + WIRE_HEADER);
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(write(pair[1], words, sizeof words), sizeof words);
+  Handed stream = {.kind = HANDED_STREAM, .epoch = 1, .number = 1, .fd = pair[0]};
+  assert_int_equal(handed_send(f->child.handed, &stream), STATUS_OK);
+  close(pair[0]);
+  shutdown(pair[1], SHUT_WR);
+  char theirs[4096];
+  ssize_t n;
+  while ((n = read(pair[1], theirs, sizeof theirs)) > 0 || (n < 0 && errno == EAGAIN))
+    poll(&(struct pollfd){.fd = pair[1], .events = POLLIN}, 1, 1000);
+  close(pair[1]);
+}
+
+static void a_peer_that_leaves_before_its_datagrams_is_named(void **state) {
+  (void)state;
+  Fixture f;
+  open_weights(&f);
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
+  ClusterSetup setup = setup_of_two(&f);
+  setup.transport = TRANSPORT_UDP;
+  setup.reliability.mode = RELIABILITY_DEADLINE;
+  uint8_t *bytes = malloc(setup_message_bytes(&setup));
+  assert_int_equal(setup_message_pack(&setup, bytes), STATUS_OK);
+  WireHeader header = {.kind = WIRE_SETUP, .count = 2, .bytes = (uint32_t)setup_message_bytes(&setup)};
+  assert_true(session_child_send(f.child.control, header, bytes));
+  meet_and_leave(&f, setup.fingerprints.partition);
+  assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
+  expect_refusal(&f, "node 1: went away while datagrams were agreed on");
+  assert_int_equal(f.header.count, 2); /* one more than the node that it is about */
   free(bytes);
   free(setup.order);
   close_fixture(&f);
@@ -217,6 +267,7 @@ int main(void) {
                                      cmocka_unit_test(it_is_measured_before_the_first_epoch),
                                      cmocka_unit_test(what_does_not_fit_is_refused_and_it_stays),
                                      cmocka_unit_test(a_missing_peer_does_not_hold_it),
+                                     cmocka_unit_test(a_peer_that_leaves_before_its_datagrams_is_named),
                                      cmocka_unit_test(another_model_is_refused),
                                      cmocka_unit_test(a_leader_that_breaks_the_rules_is_left)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,25 +2,7 @@
 # astra-bench latency from outside, with a small model: every figure as CSV and PNG, both forms, what bandwidth and calibration must do to the
 # numbers, and refusals. Says nothing about speed.
 # Usage: tests/cli/astra-bench-latency.sh; programs in $BUILD/bin (build/bin). limit: 120
-set -u
-program=$(realpath "${BUILD:-build}/bin/astra-bench")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failed=0
-
-expect() { # NAME EXIT-CODE ARGUMENTS...
-  name=$1 code=$2
-  shift 2
-  "$program" latency "$@" >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ "$got" = "$code" ] || report "exit code $got, expected $code"
-}
-report() { echo "FAILED: $name: $1"; tail -n 20 "$work/out" "$work/err" | sed 's/^/    /'; failed=1; }
-out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
-json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
-holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }
+. tests/cli/helpers.sh astra-bench latency
 # value of COLUMN in the first row of FILE whose line begins with FIGURE,FORM,LINKS,STRATEGY,GROUPS,NODES,TOKENS and has that rate
 column() { # FILE COLUMN FORM STRATEGY GROUPS MBIT
   awk -F, -v column="$2" -v form="$3" -v strategy="$4" -v groups="$5" -v mbit="$6" '

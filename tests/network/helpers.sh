@@ -33,7 +33,12 @@ make_cifar() {
   for ((i = 0; i < ${2:-20}; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
 }
 
-running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
+# Looks once: one that is reaped between two looks would seem to run.
+running() {
+  local state
+  state=$(sed -n 's/^State:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+  [[ -n $state && $state != [ZX]* ]]
+}
 
 # Waits until the nodes' process numbers stand in err: sets pids
 wait_for_nodes() { # COUNT

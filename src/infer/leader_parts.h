@@ -14,7 +14,7 @@
 typedef struct LeaderRequest {
   uint8_t *message;      /* header | payload, of pictures one after another for each node; of texts once, read by all links */
   size_t *offset, *size; /* [nodes] of each node's message */
-  real *pixels;          /* [batch, C, H, W] of pictures that are no levels */
+  float *pixels;         /* [batch, C, H, W] of pictures that are no levels */
   uint8_t *levels;       /* the same of those that are */
   uint8_t **results;     /* [nodes] payloads */
   bool *arrived;         /* [nodes] */

@@ -19,6 +19,7 @@ archive.h        libarchive-dev       libarchive-devel libarchive-dev  libarchiv
 -lpcre2-8        libpcre2-dev         pcre2-devel      pcre2-dev       pcre2      pcre2
 openssl/evp.h    libssl-dev           openssl-devel    openssl-dev     openssl    openssl@3
 cmocka.h         libcmocka-dev        libcmocka-devel  cmocka-dev      cmocka     cmocka
+jq               jq                   jq               jq              jq         jq
 /etc/ssl/certs/  ca-certificates      ca-certificates  ca-certificates ca-certificates ca-certificates
 '
 

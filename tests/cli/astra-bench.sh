@@ -1,27 +1,8 @@
 #!/bin/bash
 # astra-bench from outside: what it prints of a tiny model, and that the figures fit each other. Says nothing about speed.
 # Usage: tests/cli/astra-bench.sh; programs in $BUILD/bin (build/bin). limit: 60
-set -u
-program=$(realpath "${BUILD:-build}/bin/astra-bench")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failed=0
-
-expect() { # NAME EXIT-CODE ARGUMENTS...
-  name=$1 code=$2
-  shift 2
-  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ "$got" = "$code" ] || report "exit code $got, expected $code"
-}
-report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
-out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
-silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
-json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
+. tests/cli/helpers.sh astra-bench
 figure() { sed -n "s/^  $1  *\([0-9.]*\).*/\1/p" "$work/out"; } # of the plain model
-holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }
 
 mkdir model
 cat >model/config.json <<'END'

@@ -1,26 +1,7 @@
 #!/bin/bash
-# astra-data from outside: exit codes and the lines people rely on. Usage: tests/cli/astra-data.sh [PROGRAM]; needs no network.
-set -u
-program=$(realpath "${1:-${BUILD:-build}/bin/astra-data}")
-sample=$(realpath "$(dirname "$0")/../../datasets/enwiki-sample")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export ASTRA_HOME="$work/home" HOME="$work/nobody"
-cd "$work" || exit 1
-failed=0
-
-# expect NAME EXIT-CODE ARGUMENTS... : runs the program, keeps its output in $work/out and $work/err
-expect() {
-  name=$1 code=$2
-  shift 2
-  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ "$got" = "$code" ] || report "exit code $got, expected $code"
-}
-report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
-out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
-silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
+# astra-data from outside: exit codes and the lines people rely on. Usage: tests/cli/astra-data.sh; needs no network.
+. tests/cli/helpers.sh astra-data
+sample=$root/datasets/enwiki-sample
 
 expect "help" 0 --help; out "^usage: astra-data"; out "^  get "; out "^  list "; out "^  show "; out "Exit codes"; silent err
 [ "$(wc -l <"$work/out")" -le 24 ] || report "--help does not fit a screen"

@@ -21,8 +21,6 @@ expect() {
 out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 silent() { [ ! -s "$work/$1" ] || report "$name: std$1 is not empty"; }
-field() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readlines()[-1]); print(eval(sys.argv[1]))' "$1" <"$work/out"; }
-have_python() { command -v python3 >/dev/null; }
 
 # ---- the story that the model is known to tell
 expect "story" 0 --checkpoint "$stories" --prompt "" --max-new-tokens 200 --quiet
@@ -30,12 +28,9 @@ expect "story" 0 --checkpoint "$stories" --prompt "" --max-new-tokens 200 --quie
 expect "story after its first sentence" 0 -c "$stories" -p "Once upon a time, there was a little girl named Lily." -m 160 -q --echo
 head -c 300 "$stories/golden_stdout.txt" >"$work/beginning"
 cmp -s <(head -c 300 "$work/out") "$work/beginning" || report "$name: another text"
-if have_python; then
-  expect "ids of the story" 0 generate -c "$stories" -p "" -m 200 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[1:])' "$stories/golden_ids.json")" ] ||
-    report "$name: not the golden ids"
-  [ "$(field 'r["prompts"][0]["text"] == open("'"$stories"'/golden_stdout.txt").read().rstrip("\n")')" = True ] || report "$name: another text"
-fi
+expect "ids of the story" 0 generate -c "$stories" -p "" -m 200 --json
+[ "$(field '.prompts[0].ids')" = "$(jq -c '.[1:]' "$stories/golden_ids.json")" ] || report "$name: not the golden ids"
+[ "$(field '.prompts[0].text')" = "$(jq -Rs 'rtrimstr("\n")' "$stories/golden_stdout.txt")" ] || report "$name: another text"
 
 # ---- four nodes
 long="Once upon a time there was a dog"
@@ -47,46 +42,43 @@ for kind in gpt2 llama; do
   expect "$kind on four nodes, quiet" 0 -c $kind -n 4 -p "$long" -m 12 -q; silent err
   cmp -s "$work/out" "$work/text" || report "$name: stdout holds more than the text without it"
 done
-if have_python; then
-  expect "json" 0 -c llama -n 4 -p "$long" -m 12 --json
-  # T tokens; 3 blocks, 2 sites, 4 * 6 bits; nodes send to those behind them
-  [ "$(field '(lambda p, n: len(p["ids"]) == 12 and p["nodes_used"] == 4 and p["decoder"] == 3 and p["end"] == "length"
-    and p["tokens_per_second"] > 0 and p["first_token_ms"] > 0
-    and [x["bytes_sent"] for x in n] == [3 * 2 * (3 - d) * (16 + 3 * n[d]["tokens"]) for d in range(4)]
-    and sum(x["tokens"] for x in n) == p["prompt_tokens"] and p["bytes_sent"] == sum(x["bytes_sent"] for x in n)
-    and p["memory"]["cache_rows"] == 2 * 4 * 3 * 16 * (n[3]["tokens"] + 11)
-    and p["memory"]["cache_codes"] == 2 * 3 * 3 * (p["prompt_tokens"] - n[3]["tokens"])
-    and p["memory"]["cache_full"] == 2 * 4 * 3 * 16 * (p["prompt_tokens"] + 11))(r["prompts"][0], r["nodes"])')" = True ] || report "$name: content"
-  ids=$(field 'r["prompts"][0]["ids"]')
-  expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: other ids"
-  expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
-  [ "$(field 'r["prompts"][1]["ids"]')" = "$ids" ] || report "$name: the first prompt changed the second"
-  printf '%s' "$long" >"$work/prompt.txt"
-  expect "prompt from a file" 0 -c llama -n 4 --prompt-file prompt.txt -m 12 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: other ids"
-  input=$work/prompt.txt expect "prompt from standard input" 0 -c llama -n 4 --prompt-file - -m 12 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: other ids"
-  expect "drawn" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --json
-  drawn=$(field 'r["prompts"][0]["ids"]')
-  [ "$drawn" != "$ids" ] || report "$name: the same as without drawing"
-  expect "drawn again" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: the same seed, other ids"
-  expect "drawn with another seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 43 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" != "$drawn" ] || report "$name: another seed, the same ids"
-  expect "drawn with that seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 42 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: 42 is not the default"
-  expect "drawn twice at once" 0 -c llama -n 4 -p "$long" -p "$long" -m 12 --temperature 1 --json
-  [ "$(field 'r["prompts"][0]["ids"]')" = "$drawn" ] || report "$name: a second prompt changed the first"
-  [ "$(field 'r["prompts"][1]["ids"]')" != "$drawn" ] || report "$name: the same text twice"
-  for only in "--top-k 1" "--top-p 0.00001"; do
-    # shellcheck disable=SC2086
-    expect "drawn with $only" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 $only --json
-    [ "$(field 'r["prompts"][0]["ids"]')" = "$ids" ] || report "$name: not the likeliest"
-  done
-  expect "full context" 0 -c llama -n 4 -p "$long" -m 500 --json
-  [ "$(field 'r["prompts"][0]["end"], len(r["prompts"][0]["ids"]) + r["prompts"][0]["prompt_tokens"]')" = "('context', 49)" ] || report "$name: its end"
-fi
+expect "json" 0 -c llama -n 4 -p "$long" -m 12 --json
+# T tokens; 3 blocks, 2 sites, 4 * 6 bits; nodes send to those behind them
+holds '.prompts[0] | (.ids | length) == 12 and .nodes_used == 4 and .decoder == 3 and .end == "length"'
+holds '.prompts[0] | .tokens_per_second > 0 and .first_token_ms > 0'
+holds '.nodes as $n | [$n[].bytes_sent] == [range(4) | 3 * 2 * (3 - .) * (16 + 3 * $n[.].tokens)]'
+holds '.nodes as $n | .prompts[0] | ([$n[].tokens] | add) == .prompt_tokens and .bytes_sent == ([$n[].bytes_sent] | add)'
+holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 4 * 3 * 16 * ($own + 11)
+  and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 4 * 3 * 16 * (.prompt_tokens + 11)'
+ids=$(field '.prompts[0].ids')
+expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
+[ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
+expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
+[ "$(field '.prompts[1].ids')" = "$ids" ] || report "$name: the first prompt changed the second"
+printf '%s' "$long" >"$work/prompt.txt"
+expect "prompt from a file" 0 -c llama -n 4 --prompt-file prompt.txt -m 12 --json
+[ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
+input=$work/prompt.txt expect "prompt from standard input" 0 -c llama -n 4 --prompt-file - -m 12 --json
+[ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
+expect "drawn" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --json
+drawn=$(field '.prompts[0].ids')
+[ "$drawn" != "$ids" ] || report "$name: the same as without drawing"
+expect "drawn again" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --json
+[ "$(field '.prompts[0].ids')" = "$drawn" ] || report "$name: the same seed, other ids"
+expect "drawn with another seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 43 --json
+[ "$(field '.prompts[0].ids')" != "$drawn" ] || report "$name: another seed, the same ids"
+expect "drawn with that seed" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 --seed 42 --json
+[ "$(field '.prompts[0].ids')" = "$drawn" ] || report "$name: 42 is not the default"
+expect "drawn twice at once" 0 -c llama -n 4 -p "$long" -p "$long" -m 12 --temperature 1 --json
+[ "$(field '.prompts[0].ids')" = "$drawn" ] || report "$name: a second prompt changed the first"
+[ "$(field '.prompts[1].ids')" != "$drawn" ] || report "$name: the same text twice"
+for only in "--top-k 1" "--top-p 0.00001"; do
+  # shellcheck disable=SC2086
+  expect "drawn with $only" 0 -c llama -n 4 -p "$long" -m 12 --temperature 1 $only --json
+  [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: not the likeliest"
+done
+expect "full context" 0 -c llama -n 4 -p "$long" -m 500 --json
+holds '.prompts[0] | .end == "context" and (.ids | length) + .prompt_tokens == 49'
 expect "stop string" 0 -c "$stories" -p "" -m 200 -q --stop " park." --stop "Lily's"
 [ "$(cat "$work/out")" = "Once upon a time, there was a little girl named Lily. She loved to play outside in the" ] || report "$name: another text"
 expect "stop string with an escape" 0 -c "$stories" -p "" -m 200 -q --stop '\n' --stop 'no \\ such \t text'
@@ -169,16 +161,14 @@ mkdir "$work/bpe" && cp "$work/gpt2/"*.safetensors "$work/gpt2/config.json" "$wo
 "$build/bin/astra-data" tokenizer --vocab 512 --out "$work/tokenizer" "$work/utf8.txt" >"$work/out" 2>"$work/err" || report "no tokenizer"
 cp "$work/tokenizer/"* "$work/bpe/"
 expect "bytes of any text" 0 eval -c bpe -d text:utf8.txt -n 3 --context 16 --json
-if have_python; then
-  left=$(($(wc -c <"$work/utf8.txt") - $(field 'r["bytes"]'))) # what the first token stands for, which nothing predicts
-  [ $left -ge 1 ] && [ $left -le 8 ] || report "$name: $left bytes are missing"
-  expect "text of a special token" 0 -c bpe -n 2 -p '<|endoftext|>' -m 2 --json
-  [ "$(field 'r["prompts"][0]["prompt_tokens"] > 1')" = True ] || report "$name: it became that token"
-  expect "special token" 0 -c bpe -n 2 -p 'a<|endoftext|>b' --special -m 2 --json
-  [ "$(field 'r["prompts"][0]["prompt_tokens"]')" = 3 ] || report "$name: not three tokens"
-  expect "empty prompt" 0 -c bpe -n 2 -p '' -m 2 --json
-  [ "$(field 'r["prompts"][0]["prompt_tokens"]')" = 1 ] || report "$name: not one token"
-fi
+left=$(($(wc -c <"$work/utf8.txt") - $(field .bytes))) # what the first token stands for, which nothing predicts
+[ $left -ge 1 ] && [ $left -le 8 ] || report "$name: $left bytes are missing"
+expect "text of a special token" 0 -c bpe -n 2 -p '<|endoftext|>' -m 2 --json
+holds '.prompts[0].prompt_tokens > 1'
+expect "special token" 0 -c bpe -n 2 -p 'a<|endoftext|>b' --special -m 2 --json
+holds '.prompts[0].prompt_tokens == 3'
+expect "empty prompt" 0 -c bpe -n 2 -p '' -m 2 --json
+holds '.prompts[0].prompt_tokens == 1'
 : >"$work/texts/empty.txt"
 expect "empty text" 1 eval -c llama -d text:texts/empty.txt; err "empty.txt"
 expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "tokenizer"

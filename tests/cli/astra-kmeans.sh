@@ -1,32 +1,8 @@
 #!/bin/bash
 # astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them.
 # Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 90
-set -u
-bin=$(realpath "${BUILD:-build}/bin")
-program=$bin/astra-kmeans
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export ASTRA_HOME="$work/home" HOME="$work/nobody"
-root=$PWD
-cd "$work" || exit 1
-failed=0
-
-# run NAME EXIT-CODE PROGRAM ARGUMENTS... : keeps the output in $work/out and $work/err
-run() {
-  name=$1 code=$2
-  shift 2
-  "$@" >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ "$got" = "$code" ] || report "exit code $got, expected $code"
-}
-expect() { run "$1" "$2" "$program" "${@:3}"; }
-report() { echo "FAILED: $name: $1"; sed 's/^/    /' "$work/out" "$work/err"; failed=1; }
-out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
-silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
-json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
+. tests/cli/helpers.sh astra-kmeans
 column() { awk -v row="$1" -v column="$2" '$1 == row { print $column }' "$work/out" | tr -d %; } # of the table in $work/out
-holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }
 
 mkdir model
 cat >model/config.json <<'END'

@@ -1,31 +1,12 @@
 #!/bin/bash
 # astra-train from outside: exit codes, the lines people rely on, what a run leaves behind, what a failed one leaves alone, and runs that
 # are interrupted at a random moment and go on bit for bit.  limit: 240
-# Usage: tests/cli/astra-train.sh [PROGRAM], from the repository root; needs no network. SEED=N repeats the random moments.
-set -u
-root=$PWD
-program=$(realpath "${1:-${BUILD:-build}/bin/astra-train}")
-work=$(mktemp -d)
+# Usage: tests/cli/astra-train.sh, from the repository root; needs no network. SEED=N repeats the random moments.
+. tests/cli/helpers.sh astra-train
 running=
 trap '[ -z "$running" ] || kill -KILL "$running" 2>/dev/null; rm -rf "$work"' EXIT
-export ASTRA_HOME="$work/home" HOME="$work/nobody"
 seed=${SEED:-$((10#$(date +%N) % 32768))}
 RANDOM=$seed
-cd "$work" || exit 1
-failed=0
-
-# expect NAME EXIT-CODE ARGUMENTS... : runs the program, keeps its output in $work/out and $work/err
-expect() {
-  name=$1 code=$2
-  shift 2
-  "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
-  got=$?
-  [ "$got" = "$code" ] || report "exit code $got, expected $code"
-}
-report() { echo "FAILED: $name: $1"; tail -n 20 "$work/out" "$work/err" | sed 's/^/    /'; failed=1; }
-out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
-err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
-silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
 last() { tail -n 1 "$work/out" | grep -qE "$1" || report "the last line is not like '$1'"; }
 there() { [ -s "$1" ] || report "there is no $1"; }
 is_png() { [ "$(head -c 4 "$1" 2>/dev/null | tail -c 3)" = PNG ] || report "$1 is no PNG"; }

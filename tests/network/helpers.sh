@@ -12,6 +12,10 @@ report() { # WHAT
   failed=1
 }
 
+# Of the JSON in the last line of out: what an expression of jq makes of it, and that one is true.
+field() { tail -n 1 "$work/out" | jq -c "$1"; }
+holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
+
 # A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]. `make test` builds what makes it.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"

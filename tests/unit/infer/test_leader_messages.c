@@ -1,9 +1,11 @@
 /* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
  * theirs, ids that no vocabulary has. No processes: messages go straight to where the links would bring them. */
 #include "infer/leader_parts.h"
+#include "infer/leader_text.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NODES = 3, VOCABULARY = 11, TOKENS = 9, BATCH = 2 };
 
@@ -150,6 +152,49 @@ static void a_complaint_shows_no_control_characters(void **state) {
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
 }
 
+static size_t write_message(uint8_t *to, WireHeader header, const void *payload) {
+  wire_pack(&header, to);
+  memcpy(to + WIRE_HEADER, payload, header.bytes);
+  return WIRE_HEADER + (size_t)header.bytes;
+}
+
+/* A token and the complaint behind it are read in one step: the token is given out, and only then is the request a failure. */
+static void what_came_before_a_complaint_counts(void **state) {
+  (void)state;
+  static pid_t pids[NODES] = {101, 102, 103};
+  const uint8_t id[4] = {7};
+  const char text[] = "out of numbers";
+  uint8_t bytes[256];
+  int pair[2];
+  Link *links[NODES];
+  Fixture f;
+  open_fixture(&f, WIRE_PROMPT);
+  LinkSink sink = leader_messages_sink;
+  sink.context = &f.leader;
+  sink.most_payload = WIRE_TEXT;
+  for (int d = 0; d < NODES; d++) {
+    links[d] = &f.members[d].link;
+    link_clear(links[d]);
+  }
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(link_open(links[2], pair[0], 2, &sink), STATUS_OK);
+  f.leader.links = links;
+  f.leader.processes.pid = pids;
+  f.leader.options.timeout = 10;
+  size_t size = write_message(bytes, (WireHeader){.kind = WIRE_TOKEN, .sender = 2, .request = 1, .count = 1, .bytes = 4}, id);
+  size += write_message(bytes + size, (WireHeader){.kind = WIRE_ERROR, .sender = 2, .request = 1, .bytes = sizeof text - 1}, text);
+  assert_int_equal(write(pair[1], bytes, size), size);
+
+  int32_t made = 0;
+  bool more = false;
+  assert_int_equal(leader_text_next(&f.leader, &made, &more), STATUS_OK);
+  assert_true(more && made == 7);
+  assert_int_equal(leader_text_next(&f.leader, &made, &more), STATUS_PEER);
+  assert_string_equal(status_message(), "node 2 (pid 103): out of numbers");
+  link_close(links[2]);
+  close(pair[1]);
+}
+
 static void what_no_node_says(void **state) {
   (void)state;
   Fixture f;
@@ -292,6 +337,7 @@ int main(void) {
                                      cmocka_unit_test(tokens_that_nobody_waits_for),
                                      cmocka_unit_test(results_have_the_length_of_their_request),
                                      cmocka_unit_test(a_complaint_shows_no_control_characters),
+                                     cmocka_unit_test(what_came_before_a_complaint_counts),
                                      cmocka_unit_test(what_no_node_says),
                                      cmocka_unit_test(what_a_device_says_of_itself),
                                      cmocka_unit_test(a_worker_that_is_busy_or_refuses),

@@ -351,6 +351,10 @@ static void compare_buffers(Fixture *f) {
   assert_int_equal(buffers_of_a_prompt(f, leader, 6, 2), small);
   assert_true(small > VOCABULARY * (8 + 4 + 4) + 3 * 2 * sites * CONTEXT * CODE_BYTES + sites * CONTEXT * GROUPS * 4);
   assert_true(small < 1 << 20);
+  /* Values of one block at a time: 10 more own rows and 20 more of others, of all blocks, would take more than this. */
+  const ModelConfig *config = f->base.weights.config;
+  int64_t of_block = 10 * (8 * config->width + config->mlp) + 20 * 2 * config->width;
+  assert_true(large - small < config->blocks * of_block * (int64_t)sizeof(float));
   stop(leader);
 }
 

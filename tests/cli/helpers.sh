@@ -1,0 +1,30 @@
+# The opening of the scripts beside it: a folder to work in that goes at the end, and what is expected of a program. Sourced from the
+# repository's root, not run:
+#   . tests/cli/helpers.sh PROGRAM [COMMAND...]    what `expect` calls, of $BUILD/bin (build/bin): astra-infer plan, say
+# shellcheck shell=bash disable=SC2034
+set -u
+root=$PWD
+bin=$(realpath "${BUILD:-build}/bin")
+program=$bin/$1
+called=("$program" "${@:2}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export ASTRA_HOME="$work/home" HOME="$work/nobody"
+cd "$work" || exit 1
+failed=0
+
+# run NAME EXIT-CODE PROGRAM ARGUMENTS... : keeps the output in $work/out and $work/err
+run() {
+  name=$1 code=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" <"${input:-/dev/null}"
+  got=$?
+  [ "$got" = "$code" ] || report "exit code $got, expected $code"
+}
+expect() { run "$1" "$2" "${called[@]}" "${@:3}"; } # NAME EXIT-CODE ARGUMENTS...
+report() { echo "FAILED: $name: $1"; tail -n 20 "$work/out" "$work/err" | cut -c -400 | sed 's/^/    /'; failed=1; }
+out() { grep -q -e "$1" "$work/out" || report "stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "stderr lacks '$1'"; }
+silent() { [ ! -s "$work/$1" ] || report "std$1 is not empty"; }
+json() { tail -n 1 "$work/out" | grep -q -E "$1" || report "the last line of stdout lacks '$1'"; }
+holds() { awk "BEGIN { exit !($1) }" || report "$1 does not hold"; }

@@ -202,6 +202,7 @@ Status leader_epoch_open(Leader *leader) {
   leader->epoch++;
   leader->base = leader->collected;
   leader->complainer = leader->accused = -1;
+  leader->parted = false;
   memset(leader->progress, 0, (size_t)leader->member_count * sizeof *leader->progress);
   leader->setting_up = true;
   Status status = begin(leader);

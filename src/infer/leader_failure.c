@@ -197,7 +197,9 @@ Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *requ
 
 /* ---- coming back */
 
+/* Some of this epoch's nodes are gone, for the leader or for each other. */
 static bool any_lost(const Leader *leader) {
+  if (leader->parted) return true;
   for (int d = 0; d < leader->nodes; d++) {
     if (leader_member(leader, d)->state != MEMBER_READY || !link_is_open(leader->links[d])) return true;
   }

@@ -14,6 +14,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
   LeaderRequest *slot = leader_messages_request(leader, header->request);
   if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which nobody waits for", header->request);
   size_t expected = request_answer_bytes(&leader->setup, &slot->request, &slot->shares[node]);
+  if (header->block > leader->nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
   if (header->count != slot->request.batch || header->bytes != expected)
     return status_set(STATUS_BAD_VALUE, "answered with %u bytes for %u %s; %zu for %lld were expected", header->bytes, header->count,
                       request_unit(&slot->request), expected, (long long)slot->request.batch);
@@ -42,6 +43,14 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
   leader->progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
+/* Both are there, and one was silent for longer than the other would wait: they would go on without each other for ever. */
+static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
+  const LeaderMember *member = leader_member(leader, node);
+  if (member->state != MEMBER_READY || !link_is_open(&member->link)) return;
+  request->given_up |= (uint64_t)1 << leader->member_of[node];
+  leader->parted = true;
+}
+
 /* ---- what a node of the epoch says */
 
 static Status place_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t **payload) {
@@ -66,6 +75,7 @@ static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHe
   LeaderRequest *request = leader_messages_request(leader, header->request);
   TRY(wire_parse_statistics(payload, &request->nodes[node]));
   request->arrived[node] = true;
+  if (header->block > 0) note_given_up(leader, request, header->block - 1);
   note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 2);
   return STATUS_OK;
 }

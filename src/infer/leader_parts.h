@@ -23,7 +23,8 @@ typedef struct LeaderRequest {
   RequestShare *shares;  /* [nodes] */
   uint32_t number;       /* in the epoch; 0: free */
   Request request;
-  uint64_t missing; /* members whose part is not waited for, as bits */
+  uint64_t missing;  /* members whose part is not waited for, as bits */
+  uint64_t given_up; /* members that others have gone on without, though they have answered */
   int reruns;
   double began, sent; /* clock_now of its submission; when its input had left, 0: not yet */
 } LeaderRequest;
@@ -50,6 +51,7 @@ struct Leader {
   uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
   uint16_t epoch;
   bool setting_up;
+  bool parted;             /* devices have given each other up for the rest of the epoch */
   uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
                             * answer */
   int complainer, accused; /* members; -1: none */

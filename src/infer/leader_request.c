@@ -1,5 +1,6 @@
 /* Beginning and end of a request of any kind. What its payload and the answers mean is leader_picture.c's and leader_text.c's. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "infer/leader_parts.h"
 #include <string.h>
 
@@ -57,7 +58,7 @@ static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
 }
 
 Status leader_request_send(Leader *leader, LeaderRequest *slot) {
-  slot->missing = 0;
+  slot->missing = slot->given_up = 0;
   slot->reruns = 0;
   slot->began = clock_now();
   leader->submitted++;
@@ -69,7 +70,7 @@ Status leader_request_resend(Leader *leader) {
   for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
     LeaderRequest *slot = &leader->requests[i & 1];
     slot->request.codes = leader->setup.keep_codes;
-    slot->missing = 0;
+    slot->missing = slot->given_up = 0;
     slot->reruns++;
     if (slot->request.kind == WIRE_PROMPT) leader->made_count = 0;
     Status status = send(leader, slot, i - leader->base);
@@ -95,6 +96,15 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
   }
 }
 
+static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
+  char name[LEADER_NAME];
+  for (int m = 0; m < leader->member_count; m++) {
+    if (slot->given_up >> m & 1)
+      log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
+                  leader_name(leader, m, name));
+  }
+}
+
 Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
   LeaderRequest *slot = leader_request_oldest(leader);
@@ -102,13 +112,14 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   leader->collected++;
   slot->number = 0;
   sum_up(leader, slot);
+  warn_of_given_up(leader, slot);
   leader->reruns += slot->reruns;
-  leader->masked += slot->missing != 0;
+  leader->masked += (slot->missing | slot->given_up) != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
                            .counts = leader->tokens,
                            .nodes = leader->last,
-                           .missing = slot->missing,
+                           .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns,
                            .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
   return kind_of(slot->request.kind)->take(leader, slot, answer);

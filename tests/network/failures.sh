@@ -75,6 +75,17 @@ for policy in rerun mask; do
   done
 done
 
+# One that is stopped for less than the leader's patience, and for longer than the others': its answer comes, and theirs lacks its tokens.
+start --samples 120 --on-failure mask --timeout 2
+stopped=$(sessions_of a)
+kill -STOP $stopped
+sleep 2.6
+kill -CONT $stopped
+finish "mask, stopped for a while" 0 60
+says "mask, stopped for a while" "node 1 (worker ${address[a]}).*\(went on without\|left behind\)"
+holds '.incomplete_answers > 0 and .incomplete_answers < 5'
+shares "mask, stopped for a while" "22 21 21"
+
 # A request's own time is over before the silence is: an error in time, though a rerun was allowed.
 start --samples 120 --timeout 60 --request-timeout 2
 kill -STOP $(sessions_of a) "${porter[a]}"

@@ -1,0 +1,78 @@
+/* What a leader does about workers that fail, by themselves or in the eyes of others: who is left behind, who is not, who is called again,
+ * and what is said of the answers. The workers are played (fake_worker.h): the leader is what is tested. */
+#include "base/clock.h"
+#include "fake_worker.h"
+#include "infer/leader.h"
+#include <math.h>
+
+enum { MOST = 4, PIXELS = 3 * 16 * 16 };
+
+typedef struct Fixture {
+  SampleFixture base;
+  FakeWorker workers[MOST];
+  Address peers[MOST];
+  ClusterOptions cluster;
+  Partition partition;
+  Leader *leader;
+  float pixels[PIXELS];
+  int count;
+} Fixture;
+
+static void open_fixture(Fixture *f, int count, const FakeWorker *workers) {
+  ModelConfig config = {0};
+  *f = (Fixture){.count = count};
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  sample_fixture_open(&f->base, &config);
+  sample_pixels(&f->base.sample.config, 5, 1, f->pixels);
+  for (int i = 0; i < count; i++) {
+    f->workers[i] = workers[i];
+    fake_worker_start(&f->workers[i], &f->base, i);
+    f->peers[i] = f->workers[i].address;
+  }
+}
+
+static Status begin(Fixture *f, OnFailure on_failure, double timeout, double request_timeout) {
+  f->cluster = (ClusterOptions){.peers = f->peers, .peer_count = f->count, .on_failure = on_failure, .request_timeout = request_timeout};
+  LeaderOptions options = {.batch_most = 1, .timeout = timeout, .threads = 1, .cluster = &f->cluster};
+  assert_int_equal(partition_even(&f->partition, 16, f->count), STATUS_OK);
+  return leader_start(&f->leader, &f->base.weights, &f->partition, &options);
+}
+
+static void close_fixture(Fixture *f) {
+  leader_stop(f->leader);
+  for (int i = 0; i < f->count; i++) fake_worker_stop(&f->workers[i]);
+  partition_release(&f->partition);
+  sample_fixture_close(&f->base);
+}
+
+static Status ask(Fixture *f, LeaderAnswer *answer) {
+  TRY(leader_submit(f->leader, f->pixels, 1));
+  return leader_collect(f->leader, answer);
+}
+
+static void expect(Fixture *f, LeaderAnswer *answer, int nodes) {
+  if (ask(f, answer) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(leader_nodes_here(f->leader), nodes);
+}
+
+/* Both of two devices are there and have answered, but one has given the other up: the answer is not complete, the next one is. */
+static void an_answer_of_devices_that_gave_each_other_up_is_incomplete(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.gives_up = 2}, {0}});
+  assert_int_equal(begin(&f, ON_FAILURE_MASK, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.missing, 2);
+  assert_int_equal(leader_masked(f.leader), 1);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.missing, 0);
+  assert_int_equal(leader_masked(f.leader), 1);
+  assert_int_equal(answer.reruns, 0);
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -109,13 +109,13 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   return STATUS_OK;
 }
 
-/* A worker that takes no part yet is no concern of the others. */
+/* A worker that takes no part yet is no concern of the others. A no is BAD_VALUE: it is there, and calling again is of little use. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   LeaderMember *member = &leader->members[m];
   store_complaint(leader, m, header);
   member->place = header->kind == WIRE_BUSY ? header->count : 0;
   member->refused = header->kind == WIRE_REFUSE;
-  return member->place > 0 ? STATUS_OK : status_set(STATUS_PEER, "%s", leader->complaints[m]);
+  return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->complaints[m]);
 }
 
 static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {

@@ -83,7 +83,7 @@ Status leader_request_resend(Leader *leader) {
 
 LeaderRequest *leader_request_oldest(Leader *leader) { return &leader->requests[(leader->collected + 1) & 1]; }
 
-/* What nodes have said, by members. */
+/* What nodes have said, by members. Whoever has taken part is in good standing again. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   memset(leader->tokens, 0, (size_t)leader->member_count * sizeof *leader->tokens);
   memset(leader->last, 0, (size_t)leader->member_count * sizeof *leader->last);
@@ -92,6 +92,7 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     if (slot->missing >> m & 1) continue;
     leader->tokens[m] = slot->counts[d];
     leader->last[m] = slot->nodes[d];
+    leader->members[m].pause = 0;
     wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
   }
 }

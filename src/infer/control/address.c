@@ -293,6 +293,22 @@ Status address_of_peer(int fd, const Address *address, Address *reached) {
   return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
 }
 
+Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count) {
+  struct addrinfo *list = NULL;
+  *count = 0;
+  if (address->on_disk)
+    numbers[(*count)++] = *address;
+  else
+    TRY(resolve(address, false, &list));
+  for (const struct addrinfo *i = list; i && *count < ADDRESS_SOCKETS; i = i->ai_next) {
+    Address *number = &numbers[*count];
+    *number = *address;
+    *count += getnameinfo(i->ai_addr, i->ai_addrlen, number->name, sizeof number->name, NULL, 0, NI_NUMERICHOST) == 0;
+  }
+  if (list) freeaddrinfo(list);
+  return *count > 0 ? STATUS_OK : status_set(STATUS_NOT_FOUND, "%s stands for no number", address->name);
+}
+
 bool address_equal(const Address *a, const Address *b) {
   return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
 }

@@ -40,7 +40,10 @@ void address_limit_silence(int socket);
 
 uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
 
-/* The same without waiting, to the first number: a socket on its way. */
+/* What a name stands for, one after another; of a number or a path that alone. NOT_FOUND: no such name. May wait for a name server. */
+Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count);
+
+/* The same as address_dial without waiting, to a number or a path: a socket on its way. */
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
 

@@ -72,7 +72,37 @@ static void an_answer_of_devices_that_gave_each_other_up_is_incomplete(void **st
   close_fixture(&f);
 }
 
+/* Addresses where nobody answers, or where somebody takes the call and then says nothing: they are gone on without, all at once, and a
+ * worker that was called before them is there. */
+static void workers_that_do_not_answer_cost_the_others_nothing(void **state) {
+  (void)state;
+  enum { WELL, FULL, OTHER_FULL, MUTE };
+  Fixture f;
+  LeaderAnswer answer;
+  int listener[MOST] = {-1, -1, -1, -1}, calls[2][8];
+  open_fixture(&f, 1, (const FakeWorker[]){{0}});
+  for (int i = FULL; i <= MUTE; i++) {
+    assert_int_equal(address_parse("127.0.0.1:1", &f.peers[i]), STATUS_OK);
+    listener[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(listen(listener[i], i == MUTE ? 8 : 0), 0);
+    f.peers[i].port = address_port(listener[i]);
+    for (int c = 0; c < 8 && i != MUTE; c++) assert_int_equal(address_call(&f.peers[i], &calls[i - 1][c]), STATUS_OK);
+  }
+  double start = clock_now();
+  f.count = MOST;
+  Status status = begin(&f, ON_FAILURE_RERUN, 2, 0);
+  f.count = 1;
+  if (status != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(clock_now() - start < 9);
+  expect(&f, &answer, 1);
+  for (int i = FULL; i <= MUTE; i++) close(listener[i]);
+  for (int i = 0; i < 2; i++)
+    for (int c = 0; c < 8; c++) close(calls[i][c]);
+  close_fixture(&f);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
+                                     cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,10 +252,10 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
   assert_int_equal(hand_over(&f, 1, busy, text), STATUS_OK);
   assert_int_equal(f.members[1].place, 2);
   busy.count = 0;
-  assert_int_equal(hand_over(&f, 1, busy, text), STATUS_PEER);
+  assert_int_equal(hand_over(&f, 1, busy, text), STATUS_BAD_VALUE);
   assert_string_equal(status_message(), "serves somebody else");
   assert_false(f.members[1].refused);
-  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_PEER);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_BAD_VALUE);
   assert_true(f.members[1].refused);
   assert_int_equal(f.leader.complainer, -1);
 }

@@ -14,7 +14,7 @@ static void number_nodes(Leader *leader) {
     LeaderMember *member = &leader->members[m];
     bool here = member->state >= MEMBER_HERE;
     if (here) member->state = MEMBER_HERE;
-    member->cancelled = member->failed = false;
+    member->asked = member->failed = false;
     member->node = here ? leader->nodes : -1;
     if (!here) continue;
     leader->member_of[leader->nodes] = m;

@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double call_seconds = 5;                   /* for a connection, and for its handshake */
-static const double again_seconds = 1, again_most = 30; /* between calls to a worker that is lost */
-static const double stop_seconds = 2;                   /* for nodes to leave by themselves */
+static const double call_seconds = 5;                          /* for a connection, and for its handshake */
+static const double again_seconds = 1, again_most = 30;        /* between calls to a worker that is lost */
+static const double useless_seconds = 60, useless_most = 3600; /* to one that could be called and was of no use */
+static const double stop_seconds = 2;                          /* for nodes to leave by themselves */
 static const double slice_seconds = 0.02;
 
 const char *leader_name(const Leader *leader, int m, char text[LEADER_NAME]) {
@@ -76,10 +77,13 @@ void leader_members_drop(Leader *leader, int m) {
   member->channel = NULL;
   member->calling = -1;
   member->node = -1;
+  member->asked = false;
   if (member->forked) processes_end(&leader->processes, m);
   become(member, MEMBER_LOST);
   put_off(member, again_seconds, again_most);
 }
+
+void leader_members_put_off(Leader *leader, int m) { put_off(&leader->members[m], useless_seconds, useless_most); }
 
 /* ---- workers: from a socket to HELLO, a step at a time */
 

@@ -26,12 +26,14 @@ typedef struct LeaderMember {
   int node; /* of the epoch; -1: takes no part */
   Hello hello;
   bool refused;       /* it has said why not; another call will not help */
-  bool cancelled;     /* has answered CANCEL */
+  bool asked;         /* has CANCEL to answer */
   bool failed;        /* has sent an ERROR in this epoch */
   uint32_t place;     /* in the queue of a worker; 0: it serves this leader */
   Channel *channel;   /* MEMBER_CALLED: what becomes the link's */
   int calling;        /* MEMBER_CALLED: a socket before its preamble; -1 */
+  int blamed;         /* failures that were laid on it since it took part in an answer */
   double since;       /* when the state began */
+  double heard;       /* when a message of it was taken last */
   double next, pause; /* MEMBER_LOST: when to call again; how long that was put off */
   uint8_t greet[WIRE_HEADER + GREETING_BYTES], hello_bytes[HELLO_BYTES];
 } LeaderMember;
@@ -43,6 +45,9 @@ void leader_members_close(Leader *leader); /* BYE to those that are there, and t
 
 /* Ends the connection to one, and its process if there is one. */
 void leader_members_drop(Leader *leader, int member);
+
+/* One that was dropped though it answers is not called again for a minute, the next time for two... up to an hour. */
+void leader_members_put_off(Leader *leader, int member);
 
 /* Goes on with the calls to lost workers as far as that is possible without waiting. */
 void leader_members_poll(Leader *leader);

@@ -1,4 +1,5 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
+#include "base/clock.h"
 #include "infer/leader_parts.h"
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
@@ -124,7 +125,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   bool greeted = member->state == MEMBER_GREETED;
   *payload = member->hello_bytes;
   if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
-  if (header->kind == WIRE_CANCELLED && header->bytes == 0 && !greeted) return STATUS_OK;
+  if (header->kind == WIRE_CANCELLED && header->bytes == 0 && member->asked) return STATUS_OK;
   if (is_complaint(header) && is_sound(leader, header)) {
     *payload = (uint8_t *)leader->complaints[link->peer];
     return STATUS_OK;
@@ -135,8 +136,9 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
 static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
   Leader *leader = context;
   LeaderMember *member = &leader->members[link->peer];
+  member->heard = clock_now();
   if (header->kind == WIRE_HELLO) return leader_members_take_hello(leader, link->peer);
-  if (header->kind == WIRE_CANCELLED) member->cancelled = true;
+  if (header->kind == WIRE_CANCELLED) member->asked = false;
   if (header->kind == WIRE_CANCELLED) return STATUS_OK;
   if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);
   bool apart = member->state == MEMBER_GREETED || member->node < 0;

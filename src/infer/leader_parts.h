@@ -89,6 +89,7 @@ LeaderRequest *leader_messages_request(Leader *leader, uint32_t number); /* unde
 typedef bool LeaderDone(const Leader *leader, const bool *arrived);
 LeaderDone leader_wait_all; /* every node has set its flag */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived);
+double leader_wait_left(const Leader *leader);             /* seconds that the requests under way still have; INFINITY: any */
 Status leader_wait_explain(Leader *leader, Status status); /* names the cause of a failure of the links */
 
 /* ---- leader_epoch.c: who takes part, and with which tokens */

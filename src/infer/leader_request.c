@@ -92,7 +92,7 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     if (slot->missing >> m & 1) continue;
     leader->tokens[m] = slot->counts[d];
     leader->last[m] = slot->nodes[d];
-    leader->members[m].pause = 0;
+    leader->members[m].pause = leader->members[m].blamed = 0;
     wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
   }
 }

@@ -22,9 +22,10 @@ typedef struct FakeWorker {
   /* How it behaves; zeroes: well. */
   bool refuses;    /* each SETUP, and blames nobody */
   bool fails;      /* ERROR to each request */
-  int blames;      /* ... which is about this node, counted from 1 */
+  int blames;      /* ERROR to each request that this node takes part in, counted from 1, about that one */
+  int slow;        /* seconds before it answers a request */
   bool silent;     /* answers neither requests nor CANCEL */
-  double deaf;     /* seconds before it answers CANCEL */
+  int deaf;        /* seconds before it answers CANCEL */
   int leaves;      /* the process ends with this request, counted from 1 over all epochs */
   int leaves_done; /* the same behind its answer */
   int gives_up;    /* the first answer says so of this node, counted from 1 */
@@ -89,8 +90,10 @@ static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
   s->requests++;
   if (w->leaves == s->requests) _exit(0);
   if (w->silent) return true;
-  if (w->fails) {
-    WireHeader header = {.kind = WIRE_ERROR, .request = asked->request, .count = (uint32_t)w->blames, .bytes = 7};
+  nanosleep(&(struct timespec){.tv_sec = w->slow}, NULL);
+  bool blames = w->blames && w->blames <= s->setup.nodes;
+  if (w->fails || blames) {
+    WireHeader header = {.kind = WIRE_ERROR, .request = asked->request, .count = blames ? (uint32_t)w->blames : 0, .bytes = 7};
     return fake_worker_say(s, header, "is lame");
   }
   WireHeader header = {.kind = WIRE_RESULT, .request = asked->request, .count = asked->count, .block = gives_up, .bytes = (uint32_t)bytes};
@@ -110,7 +113,7 @@ static inline bool fake_worker_step(FakeSession *s) {
   if (header.kind == WIRE_REQUEST) return fake_worker_answer(s, &header);
   if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE;
   if (s->worker->silent) return true;
-  nanosleep(&(struct timespec){.tv_sec = (time_t)s->worker->deaf}, NULL);
+  nanosleep(&(struct timespec){.tv_sec = s->worker->deaf}, NULL);
   return fake_worker_say(s, (WireHeader){.kind = WIRE_CANCELLED}, NULL);
 }
 

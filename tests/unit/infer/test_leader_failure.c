@@ -101,8 +101,81 @@ static void workers_that_do_not_answer_cost_the_others_nothing(void **state) {
   close_fixture(&f);
 }
 
+/* For some seconds, in which a worker that is lost would be called again. */
+static void go_on(Fixture *f, double seconds, int nodes) {
+  LeaderAnswer answer;
+  for (double until = clock_now() + seconds; clock_now() < until;) {
+    expect(f, &answer, nodes);
+    assert_int_equal(answer.reruns, 0);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  }
+}
+
+/* One that answers this leader and is of no use all the same: it costs two tries, and is not called again soon. */
+static void whoever_fails_twice_is_left_behind(void **state) {
+  (void)state;
+  const FakeWorker useless[][2] = {{{0}, {.refuses = true}}, {{0}, {.fails = true}}, {{.blames = 2}, {0}}};
+  for (int i = 0; i < 3; i++) {
+    Fixture f;
+    LeaderAnswer answer;
+    open_fixture(&f, 2, useless[i]);
+    if (begin(&f, ON_FAILURE_RERUN, 10, 0) != STATUS_OK) fail_msg("%d: %s", i, status_message());
+    expect(&f, &answer, 1);
+    go_on(&f, 2.5, 1);
+    assert_int_equal(*f.workers[0].calls, 1);
+    assert_int_equal(*f.workers[1].calls, 1);
+    close_fixture(&f);
+  }
+}
+
+/* It is in the middle of a long block, and hears nothing until then. */
+static void whoever_hears_late_is_not_left_behind(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.deaf = 7}, {.leaves = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 20, 0), STATUS_OK);
+  expect(&f, &answer, 1);
+  assert_int_equal(answer.reruns, 1);
+  assert_int_equal(*f.workers[0].calls, 1);
+  close_fixture(&f);
+}
+
+/* Others have waited for it already. */
+static void whoever_was_silent_is_not_waited_for_again(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.blames = 2, .slow = 2}, {.silent = true}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 3, 0), STATUS_OK);
+  double start = clock_now();
+  expect(&f, &answer, 1); /* two seconds, one, and two again */
+  assert_true(clock_now() - start < 6.5);
+  close_fixture(&f);
+}
+
+static void the_time_of_a_request_is_kept(void **state) {
+  (void)state;
+  const FakeWorker slow[][2] = {{{0}, {.silent = true}}, {{.leaves = 1}, {.silent = true}}};
+  for (int i = 0; i < 2; i++) {
+    Fixture f;
+    LeaderAnswer answer;
+    open_fixture(&f, 2, slow[i]);
+    assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 1.5), STATUS_OK);
+    double start = clock_now();
+    assert_int_equal(ask(&f, &answer), STATUS_TIMEOUT);
+    assert_true(clock_now() - start < 4);
+    assert_non_null(strstr(status_message(), "longer than --request-timeout 1.5; last it waited for node 1 (worker unix:"));
+    close_fixture(&f);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
-                                     cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing)};
+                                     cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing),
+                                     cmocka_unit_test(whoever_fails_twice_is_left_behind),
+                                     cmocka_unit_test(whoever_hears_late_is_not_left_behind),
+                                     cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
+                                     cmocka_unit_test(the_time_of_a_request_is_kept)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,8 +231,11 @@ static void what_a_device_says_of_itself(void **state) {
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_OK);
   assert_int_equal(f.members[1].state, MEMBER_READY);
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* not asked */
+  f.members[1].asked = true;
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_OK);
-  assert_true(f.members[1].cancelled);
+  assert_false(f.members[1].asked);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* once */
   f.members[2].state = MEMBER_GREETED;
   other.fingerprints.codebook = 9;
   greeting_pack_hello(&other, bytes);

@@ -246,7 +246,7 @@ static Status start(Node *node, Channel **peers) {
   TRY(start_layout(node));
   TRY(start_network(node, peers));
   TRY(allocate(node));
-  if (!node->networked && node->setup->split) model_watch(node->setup->weights->model, &node->pulse);
+  if (!node->networked) model_watch(node->setup->weights->model, &node->pulse);
   return STATUS_OK;
 }
 

@@ -31,7 +31,7 @@ struct Node {
   Network network;
   Courier *courier; /* of the network */
   bool networked;
-  Exchange pulse; /* tells the leader that a node by itself gets on with a long text */
+  Exchange pulse; /* tells the leader that a node by itself gets on */
   Link *control;
   bool cancelled;
   Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */

@@ -34,9 +34,9 @@ static void end_line(Job *job) {
 
 static void explain_end(const Leader *leader, const Generation *g) {
   if (g->end == GENERATE_CONTEXT) log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_most(leader));
-  if (g->nodes < leader_nodes(leader))
+  if (g->nodes < leader_nodes_here(leader))
     log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s",
-             leader_nodes(leader), g->nodes);
+             leader_nodes_here(leader), g->nodes);
 }
 
 static Status finish_prompt(Job *job, const InferPrompt *prompt, const Generation *g) {

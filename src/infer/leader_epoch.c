@@ -199,7 +199,7 @@ Status leader_epoch_open(Leader *leader) {
   leader_epoch_close(leader);
   number_nodes(leader);
   if (leader->nodes == 0) return status_set(STATUS_PEER, "no device is left");
-  leader->epoch++;
+  leader->epoch = leader->epoch < UINT16_MAX ? leader->epoch + 1 : 1;
   leader->base = leader->collected;
   leader->complainer = leader->accused = -1;
   leader->parted = false;

@@ -298,6 +298,8 @@ Status leader_members_open(Leader *leader) {
 
 /* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment, or find that their leader is gone. */
 void leader_members_close(Leader *leader) {
+  char failure[1024];
+  snprintf(failure, sizeof failure, "%s", status_message());
   bool idle = leader_under_way(leader) == 0;
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->word);
   for (int m = 0; leader->members && m < leader->member_count; m++) {
@@ -310,4 +312,5 @@ void leader_members_close(Leader *leader) {
     if (member->calling >= 0) close(member->calling);
   }
   processes_stop(&leader->processes, idle ? stop_seconds : 0);
+  status_set(STATUS_OK, "%s", failure); /* what ends a run is not that some do not hear its end */
 }

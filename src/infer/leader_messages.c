@@ -57,6 +57,8 @@ static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
 static Status place_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t **payload) {
   int node = member->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
+  bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
+  if (answers && leader->setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
   if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
   bool ready = header->kind == WIRE_READY && header->count == leader->epoch && member->state == MEMBER_HERE;

@@ -131,6 +131,11 @@ static void results_have_the_length_of_their_request(void **state) {
     assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
     wrong = header, wrong.sender = (uint8_t)((rows[i].node + 1) % NODES);
     assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    wrong = header, wrong.block = NODES + 1; /* a node that it has given up */
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    f.leader.setting_up = true; /* the request is of the epoch before */
+    assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_BAD_VALUE);
+    f.leader.setting_up = false;
     assert_false(f.arrived[rows[i].node]);
     assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_OK);
     assert_true(f.arrived[rows[i].node]);

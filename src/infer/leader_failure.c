@@ -149,10 +149,36 @@ Status leader_failure_recover(Leader *leader, Status cause) {
 
 /* ---- the rest of a request without one of its nodes */
 
+static bool has_answered(const Leader *leader, int node) {
+  bool all = true;
+  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) all = all && leader->requests[i & 1].arrived[node];
+  return all;
+}
+
+/* Whoever is gone and has answered all that it was asked is missed by nobody; true where that is all that has failed. */
+static bool drop_answered(Leader *leader) {
+  bool all = leader->complainer < 0 && !leader->setting_up, any = false;
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state < MEMBER_HERE || link_is_open(&member->link)) continue;
+    bool answered = has_answered(leader, d);
+    if (answered) leave_behind(leader, leader->member_of[d], "it is gone");
+    all = all && answered;
+    any = true;
+  }
+  return all && any;
+}
+
+static bool others_answer(const Leader *leader, const LeaderRequest *request, int node) {
+  bool any = false;
+  for (int d = 0; d < leader->nodes; d++) any |= d != node && !(request->missing >> leader->member_of[d] & 1);
+  return any;
+}
+
 /* Other nodes know what to do without its codes; what it alone could have said is missing from the answer. */
 static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
   bool single = leader->setup.class_token == CLASS_SINGLE && node == 0;
-  return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && leader->nodes > 1;
+  return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && others_answer(leader, request, node);
 }
 
 static void tell_gone(Leader *leader, int node) {
@@ -201,6 +227,7 @@ Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *requ
   for (;;) {
     Status status = leader_wait(leader, done, request->arrived);
     if (status == STATUS_OK) return STATUS_OK;
+    if (leader->cluster.on_failure != ON_FAILURE_ABORT && drop_answered(leader)) continue;
     status = try_mask(leader, status);
     if (status != STATUS_OK) TRY(leader_failure_recover(leader, status));
   }
@@ -217,11 +244,14 @@ static bool any_lost(const Leader *leader) {
   return false;
 }
 
+bool leader_failure_rests(const Leader *leader) {
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && (leader_members_waiting(leader) > 0 || any_lost(leader));
+}
+
 Status leader_failure_rejoin(Leader *leader) {
-  if (leader->cluster.on_failure == ON_FAILURE_ABORT) return STATUS_OK;
-  leader_members_poll(leader);
+  if (leader->cluster.on_failure != ON_FAILURE_ABORT) leader_members_poll(leader);
+  if (!leader_failure_rests(leader) || leader_under_way(leader) > 0) return STATUS_OK;
   int back = leader_members_waiting(leader);
-  if (back == 0 && !any_lost(leader)) return STATUS_OK;
   give_up_epoch(leader);
   TRY(begin_again(leader));
   if (back > 0) log_info("%d of %d devices from here on", leader->nodes, leader->member_count);

@@ -107,8 +107,9 @@ Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *requ
  * failure, with its message. */
 Status leader_failure_recover(Leader *leader, Status cause);
 
-/* Before a request: members that have come back take part again. */
+/* Before a request: members that have come back take part again, and those that are gone no more, unless another request is under way. */
 Status leader_failure_rejoin(Leader *leader);
+bool leader_failure_rests(const Leader *leader); /* that is what the end of all requests is waited for */
 
 /* ---- leader_request.c: beginning and end of any request */
 

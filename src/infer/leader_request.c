@@ -27,6 +27,10 @@ static const Kind *kind_of(uint8_t kind) {
 
 int leader_under_way(const Leader *leader) { return (int)(leader->submitted - leader->collected); }
 
+bool leader_takes_more(const Leader *leader) {
+  return leader_under_way(leader) == 0 || (leader_under_way(leader) < LEADER_DEPTH && !leader_failure_rests(leader));
+}
+
 Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot) {
   if (leader_under_way(leader) >= LEADER_DEPTH) return status_set(STATUS_BAD_VALUE, "%d requests are under way already", LEADER_DEPTH);
   if (request->batch < 1 || request->batch > leader->options.batch_most)

@@ -114,6 +114,14 @@ for how in killed stopped; do
   both_anew
 done
 
+# Tokens of a text go to those that are there, which are not the first ones.
+make_checkpoint "$work/text" tiny-llama 2 64 3
+cp tests/golden/stories260K/tok512.bin "$work/text/"
+start_worker text 127.0.0.1:0 -c "$work/text"
+"$program" -c "$work/text" --threads 1 --peers "127.0.0.1:1,${address[text]}" --prompt "Once upon a time" -m 3 --json >"$work/out" 2>"$work/err" || report "a text without node 1"
+holds '.nodes_used == 2 and .decoder == 2'
+stop_worker text
+
 # Nobody is left.
 "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --no-local --batch 8 >"$work/out" 2>"$work/err" &
 leader=$!

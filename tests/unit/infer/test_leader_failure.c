@@ -2,7 +2,7 @@
  * and what is said of the answers. The workers are played (fake_worker.h): the leader is what is tested. */
 #include "base/clock.h"
 #include "fake_worker.h"
-#include "infer/leader.h"
+#include "infer/leader_parts.h"
 #include <math.h>
 
 enum { MOST = 4, PIXELS = 3 * 16 * 16 };
@@ -170,12 +170,83 @@ static void the_time_of_a_request_is_kept(void **state) {
   }
 }
 
+/* What is under way is not computed anew for it. */
+static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  bool rested = false;
+  open_fixture(&f, 2, (const FakeWorker[]){{.slow = 1}, {.leaves_done = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.reruns, 0); /* it left when its part was there */
+  expect(&f, &answer, 1);
+  assert_int_equal(waitpid(f.workers[1].pid, NULL, 0), f.workers[1].pid);
+  f.workers[1].leaves_done = 0;
+  munmap(f.workers[1].calls, sizeof(int));
+  fake_worker_start(&f.workers[1], &f.base, 1);
+  double until = clock_now() + 20;
+  for (bool both = false; !both && clock_now() < until;) {
+    while (leader_takes_more(f.leader)) assert_int_equal(leader_submit(f.leader, f.pixels, 1), STATUS_OK);
+    rested |= leader_under_way(f.leader) < LEADER_DEPTH;
+    assert_int_equal(leader_collect(f.leader, &answer), STATUS_OK);
+    assert_int_equal(answer.reruns, 0);
+    both = leader_nodes_here(f.leader) == 2;
+  }
+  assert_true(rested && clock_now() < until);
+  assert_int_equal(leader_reruns(f.leader), 0);
+  close_fixture(&f);
+}
+
+static void nobody_left_to_mask_is_an_error(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.leaves = 1}, {.leaves = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_MASK, 10, 0), STATUS_OK);
+  assert_int_equal(ask(&f, &answer), STATUS_PEER);
+  assert_non_null(strstr(status_message(), "no device is left"));
+  close_fixture(&f);
+}
+
+static void epochs_begin_anew_after_the_last_number(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 1, (const FakeWorker[]){{0}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  f.leader->epoch = UINT16_MAX;
+  f.leader->parted = true; /* a reason for another one */
+  expect(&f, &answer, 1);
+  assert_int_equal(f.leader->epoch, 1);
+  close_fixture(&f);
+}
+
+/* One that is gone by then hears no goodbye: that is not what has failed. */
+static void the_end_hides_no_failure(void **state) {
+  (void)state;
+  Fixture f;
+  open_fixture(&f, 2, (const FakeWorker[]){{0}, {0}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  for (int i = 0; i < 2; i++) fake_worker_stop(&f.workers[i]);
+  f.count = 0;
+  status_set(STATUS_NUMERIC, "what has failed");
+  leader_stop(f.leader);
+  f.leader = NULL;
+  assert_string_equal(status_message(), "what has failed");
+  close_fixture(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
                                      cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing),
                                      cmocka_unit_test(whoever_fails_twice_is_left_behind),
                                      cmocka_unit_test(whoever_hears_late_is_not_left_behind),
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
-                                     cmocka_unit_test(the_time_of_a_request_is_kept)};
+                                     cmocka_unit_test(the_time_of_a_request_is_kept),
+                                     cmocka_unit_test(a_worker_that_is_back_waits_for_the_end_of_requests),
+                                     cmocka_unit_test(nobody_left_to_mask_is_an_error),
+                                     cmocka_unit_test(epochs_begin_anew_after_the_last_number),
+                                     cmocka_unit_test(the_end_hides_no_failure)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,11 +47,8 @@ static void compute_one(Fixture *f, uint32_t number, float replica[32]) {
   layout_release(&layout);
   WireHeader request = {.kind = WIRE_REQUEST, .request = number, .count = 1, .bytes = sizeof payload};
   assert_true(session_child_send(f->child.control, request, payload));
-  int signs = -1; /* of life */
-  do {
-    assert_true(session_child_receive(f->child.control, &f->header, answer, sizeof answer));
-    signs++;
-  } while (f->header.kind == WIRE_PROGRESS);
+  int signs; /* of life */
+  assert_true(session_child_answer(f->child.control, &f->header, answer, sizeof answer, &signs));
   assert_true(signs > 0);
   assert_int_equal(f->header.kind, WIRE_RESULT);
   assert_int_equal(f->header.request, number);

@@ -157,6 +157,24 @@ static void a_complaint_shows_no_control_characters(void **state) {
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
 }
 
+/* Without member 1 the nodes are numbered otherwise; users know members. */
+static void a_complaint_is_told_in_the_users_numbers(void **state) {
+  (void)state;
+  static pid_t pids[NODES] = {101, 102, 103};
+  Fixture f;
+  const char text[] = "node 1 did not answer within 5 s";
+  open_fixture(&f, WIRE_PROMPT);
+  f.leader.processes.pid = pids;
+  f.leader.nodes = 2;
+  f.member_of[1] = 2;
+  f.members[1] = (LeaderMember){.state = MEMBER_LOST, .forked = true, .node = -1};
+  f.members[2].node = 1;
+  WireHeader header = {.kind = WIRE_ERROR, .sender = 0, .count = 2, .bytes = sizeof text - 1};
+  assert_int_equal(hand_over(&f, 0, header, (const uint8_t *)text), STATUS_OK);
+  assert_int_equal(leader_wait_explain(&f.leader, STATUS_PEER), STATUS_PEER);
+  assert_string_equal(status_message(), "node 2 (pid 103) did not answer within 5 s (reported by node 0)");
+}
+
 static size_t write_message(uint8_t *to, WireHeader header, const void *payload) {
   wire_pack(&header, to);
   memcpy(to + WIRE_HEADER, payload, header.bytes);
@@ -345,6 +363,7 @@ int main(void) {
                                      cmocka_unit_test(tokens_that_nobody_waits_for),
                                      cmocka_unit_test(results_have_the_length_of_their_request),
                                      cmocka_unit_test(a_complaint_shows_no_control_characters),
+                                     cmocka_unit_test(a_complaint_is_told_in_the_users_numbers),
                                      cmocka_unit_test(what_came_before_a_complaint_counts),
                                      cmocka_unit_test(what_no_node_says),
                                      cmocka_unit_test(what_a_device_says_of_itself),

@@ -72,6 +72,13 @@ ifneq (,$(filter x86_64% amd64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname 
 %/kernels_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 endif
 
+# MPI is built in where its compiler wrapper is.
+MPI_FLAGS := $(shell mpicc --showme:compile 2>/dev/null)
+ifneq (,$(MPI_FLAGS))
+%/carrier_mpi.o: FILE_FLAGS := -DASTRA_MPI $(MPI_FLAGS)
+LIBS += $(shell mpicc --showme:link)
+endif
+
 FOLDERS := base autograd vq nn data train infer
 # Who may use whom, as link order: upper ones first.
 uses_base := base

@@ -6,11 +6,15 @@
 #include "cli/infer_keygen.h"
 #include "cli/infer_plan.h"
 #include "cli/infer_run.h"
+#include "cli/infer_tables.h"
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
 #include "cli/infer_worker.h"
 #include "data/text_labels.h"
 #include "infer/report.h"
+#include "infer/report_traffic.h"
+#include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- astra-infer PICTURE... ---- */
@@ -26,16 +30,33 @@ static Status report_failures(const PictureResult *results, int count) {
   return status_set(STATUS_BAD_FILE, "%d of %d pictures could not be read", failed, count);
 }
 
+static int64_t count_read(const PictureResult *results, int count) {
+  int64_t read = 0;
+  for (int i = 0; i < count; i++) read += results[i].read;
+  return read;
+}
+
+/* Of the request that each picture was part of. */
+static json_t *times_json(const PictureResult *results, int count) {
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) json_build_append(&list, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
+  return list;
+}
+
 static Status print_pictures(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
   if (s->json) {
-    json_t *value = json_pack("{s:o, s:o, s:f}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
-                              report_nodes_json(run->leader), "milliseconds", 1e3 * seconds);
+    json_t *value =
+        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
+                  report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times_json(results, count));
+    report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
   }
   report_pictures(stdout, &run->weights, results, count);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  report_traffic(stdout, run->leader, count_read(results, count), false);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 
@@ -70,17 +91,21 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   TRY(infer_run_load(s, run));
   TRY(require_pictures(run, "text:PATH as --dataset"));
   TRY(infer_run_require_options(s, run));
+  run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
   if (s->json) {
     json_t *value = report_evaluation_json(run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    report_traffic_json(value, run->leader, evaluation.samples, false);
     return infer_run_print_json(value, run);
   }
   report_evaluation(stdout, run->leader, &evaluation);
+  report_traffic(stdout, run->leader, evaluation.samples, false);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 
@@ -98,7 +123,9 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   (void)paths, (void)count;
   TRY(infer_run_load(s, run));
   infer_run_catch_signals();
+  TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
+  if (run->cluster.options.peer_count > 0) options.cluster = &run->cluster.options; /* of an MPI job */
   TRY(selftest_run(&run->weights, run->directory, s->file, &options, &report));
   if (s->json)
     TRY(infer_run_print_json(report_selftest_json(&report), run));
@@ -138,7 +165,7 @@ static const CliCommand commands[] = {
     {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
     {"eval", "accuracy over a data set, perplexity over a text", run_eval},
     {"selftest", "compare the processes with what training emulated", run_selftest},
-    {"links", "list the options of how codes travel between nodes: datagrams, loss, slow links", show_links},
+    {"links", "list the options of what travels between nodes: strategies, datagrams, loss, slow links", show_links},
     {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},
     {"plan", "which way of dividing a model over devices is fastest", infer_plan_run},
     {"keygen", "make the key that devices of a cluster share", infer_keygen_run},

@@ -17,6 +17,8 @@
 static const char USAGE[] = "astra-bench latency [--figure NAME] [--quick] [OPTION...]";
 static const char ABOUT[] = "The paper's latency figures from this runner: computation measured device by device, the network computed.";
 
+static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
+
 enum { LATENCY_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, PAPER_WIDTH = 768, PAPER_BLOCKS = 12, PAPER_TOKENS = 1024, PAPER_ENTRIES = 1024 };
 
 typedef struct LatencyCommand {
@@ -157,6 +159,7 @@ static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, do
 
 static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
   *bench = (LatencyBench){.repeats = command->quick ? 1 : (int)command->repeats,
+                          .quick = command->quick,
                           .least_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,
@@ -164,6 +167,8 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
                           .retained = (int)(command->retained < command->blocks ? command->retained : command->blocks),
                           .quality = {.least_share = 1},
                           .progress = show_progress};
+  bench->arena = arena_new(ARENA_BYTES);
+  if (!bench->arena) return status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   TRY(network_options_read(&command->network, &bench->links, reliability));
   TRY(link_values_size("table-memory", command->table_memory, &bench->table_bytes));
   const LatencySize size = {.width = command->width, .blocks = command->blocks, .heads = command->heads, .entries = command->entries};

@@ -15,6 +15,8 @@ void bench_latency_cases_release(LatencyBench *bench) {
     for (int d = 0; d < WIRE_NODES; d++) timeline_release(&bench->list[i].device[d]);
   free(bench->list);
   bench_latency_model_close(&bench->model);
+  arena_free(bench->arena);
+  bench->arena = NULL;
   bench->list = NULL;
   bench->count = bench->capacity = 0;
 }
@@ -49,11 +51,14 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .tables = bench->model.tables,
                              .parts = wanted->parts,
                              .least_packets = bench->least_packets,
-                             .retained = bench->retained};
+                             .retained = bench->retained,
+                             .arena = bench->arena,
+                             .warm = bench->quick && wanted->tokens <= bench->warm_tokens};
   TRY(timeline_measure(timeline, &bench->model.weights, &device, bench->repeats, &quality));
   bench->quality.least_share = fmin(bench->quality.least_share, quality.least_share);
   bench->quality.spread = fmax(bench->quality.spread, quality.spread);
   bench->measured++;
+  if (wanted->strategy == STRATEGY_SINGLE && wanted->tokens > bench->warm_tokens) bench->warm_tokens = wanted->tokens;
   return STATUS_OK;
 }
 

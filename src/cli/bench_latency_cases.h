@@ -17,6 +17,8 @@ typedef struct LatencyCase {
 typedef struct LatencyBench {
   LatencyModel model;
   int repeats, least_packets;
+  Arena *arena;     /* of all measurements; owned */
+  bool quick;       /* measurements behind the first one have no run for cold memory */
   bool measure_all; /* each device by itself, also those that are alike */
   double table_bytes;
   const Reliability *reliability; /* of codes */
@@ -25,6 +27,7 @@ typedef struct LatencyBench {
   int retained;           /* blocks of bp-* that devices compute together */
   MeasureQuality quality; /* the worst so far */
   int measured;           /* devices */
+  int64_t warm_tokens;    /* of the largest input that a single device was measured with: others take no more memory */
   void (*progress)(const LatencyCase *wanted);
   struct LatencyMeasured *list; /* [count] */
   int count, capacity;

@@ -4,7 +4,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FORMS = 2, RATES = 6, GROUPS = 3, ONE_GROUP = 1, TRACE_SECONDS = 600, TRACE_WINDOW = 10, TRACE_STATES = 9 };
+enum {
+  FORMS = 2,
+  RATES = 6,
+  GROUPS = 3,
+  ONE_GROUP = 1,
+  TRACE_SECONDS = 600,
+  TRACE_WINDOW = 10,
+  TRACE_STATES = 9,
+  PAPER_DEVICES = 4,
+  PAPER_TOKENS = 1024
+};
 static const double rates[RATES] = {10, 20, 50, 100, 200, 500};
 static const int groups[GROUPS] = {1, 16, 32};
 static const Strategy others[] = {STRATEGY_TP, STRATEGY_SP, STRATEGY_BP_AG, STRATEGY_BP_SP};
@@ -141,6 +151,8 @@ static Status run_breakdown(const LatencyPlan *plan, LatencyRows *rows) {
         LatencyRow row = {.of = astra(plan, groups[g]), .calibrated = form == 1, .mbit = rates[r]};
         TRY(at_rate(plan, &row));
         row.value = 1e3 * row.latency;
+        if (plan->paper && row.calibrated && plan->devices == PAPER_DEVICES && plan->tokens == PAPER_TOKENS)
+          row.paper = bench_latency_paper_milliseconds(groups[g], rates[r]);
         TRY(add(rows, &row));
       }
   return STATUS_OK;

@@ -25,10 +25,12 @@ static const Look looks[LATENCY_FIGURE_COUNT] = {
     [LATENCY_FIGURE_bandwidth] = {"Speedup over one device", "Mbit/s of a link", "times as fast", true, true, x_rate},
     [LATENCY_FIGURE_devices] = {"Speedup over one device", "devices", "times as fast", false, false, x_devices},
     [LATENCY_FIGURE_tokens] = {"Speedup over one device", "tokens", "times as fast", true, false, x_tokens},
-    [LATENCY_FIGURE_breakdown] = {"Computing, and waiting on top of it", "Mbit/s of a link", "milliseconds", true, false, x_rate},
+    [LATENCY_FIGURE_breakdown] = {"Computing, and waiting for links on top of it", "Mbit/s of a link", "milliseconds", true, false, x_rate},
     [LATENCY_FIGURE_baselines] = {"Speedup of G = 1 over other strategies", "Mbit/s of a link", "times as fast", true, true, x_rate},
     [LATENCY_FIGURE_trace] = {"Requests in ten seconds, 20-100 Mbit/s", "seconds", "requests", false, false, x_second},
 };
+
+static bool at_one_rate(LatencyFigure figure) { return figure == LATENCY_FIGURE_devices || figure == LATENCY_FIGURE_tokens; }
 
 /* ---- CSV */
 
@@ -90,9 +92,15 @@ static double y_value(const LatencyRow *row) { return row->value; }
 static double y_paper(const LatencyRow *row) { return row->paper > 0 ? row->paper : NAN; }
 static double y_compute(const LatencyRow *row) { return 1e3 * row->compute; }
 
-/* The rows that are like rows->list[first], as a line. */
+static bool marks_before(const Lines *lines) {
+  bool any = false;
+  for (size_t s = 0; s < lines->count; s++) any = any || lines->series[s].style == PLOT_MARK;
+  return any;
+}
+
+/* The rows that are like rows->list[first], as one series, which is drawn as `how` says. */
 static void add_line(Lines *lines, const LatencyRows *rows, int first, const Look *look, double (*y)(const LatencyRow *),
-                     const char *suffix, bool points) {
+                     const char *suffix, PlotSeries how) {
   const LatencyRow *of = &rows->list[first];
   size_t begun = lines->used, count = 0;
   double *x = lines->numbers + begun, *values = x + rows->count;
@@ -104,8 +112,10 @@ static void add_line(Lines *lines, const LatencyRows *rows, int first, const Loo
     values[count++] = y(row);
   }
   if (count == 0 || lines->count == SERIES_MOST) return;
-  name_of(&of->of, suffix, lines->name[lines->count]);
-  lines->series[lines->count] = (PlotSeries){lines->name[lines->count], x, values, count, points};
+  how.name = name_of(&of->of, suffix, lines->name[lines->count]);
+  if (how.style == PLOT_MARK) how.name = marks_before(lines) ? NULL : "paper"; /* all look alike */
+  how.x = x, how.y = values, how.count = count;
+  lines->series[lines->count] = how;
   lines->used += 2 * (size_t)rows->count;
   lines->count++;
 }
@@ -122,30 +132,33 @@ static bool first_of_its_kind(const LatencyRows *rows, int at) {
 
 static void add_panel(Lines *lines, const LatencyRows *rows, LatencyFigure figure, bool calibrated) {
   const Look *look = &looks[figure];
-  bool breakdown = figure == LATENCY_FIGURE_breakdown, marks = figure != LATENCY_FIGURE_trace;
+  bool breakdown = figure == LATENCY_FIGURE_breakdown, points = figure != LATENCY_FIGURE_trace;
   for (int i = 0; i < rows->count; i++) {
     if (rows->list[i].calibrated != calibrated || !first_of_its_kind(rows, i)) continue;
-    if (breakdown) add_line(lines, rows, i, look, y_compute, ", computing", marks);
-    add_line(lines, rows, i, look, y_value, breakdown ? ", with waiting" : "", marks);
-    add_line(lines, rows, i, look, y_paper, ", paper", marks);
+    if (breakdown) add_line(lines, rows, i, look, y_compute, ", computing", (PlotSeries){.style = PLOT_BAR});
+    add_line(lines, rows, i, look, y_value, breakdown ? ", waiting" : "",
+             (PlotSeries){.points = points, .style = breakdown ? PLOT_ON_BAR : PLOT_LINE});
+    add_line(lines, rows, i, look, y_paper, ", paper",
+             (PlotSeries){.points = points, .style = breakdown ? PLOT_MARK : PLOT_DASHED, .like_last = true});
   }
 }
 
 static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
   const Look *look = &looks[figure];
   Lines lines = {.numbers = malloc(sizeof(double) * 2 * SERIES_MOST * (size_t)(rows->count + 1))};
-  char title[160], measured[80], calibrated[80];
+  char title[192], measured[80], calibrated[80], rate[32] = "";
   if (!lines.numbers) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
   add_panel(&lines, rows, figure, true);
   size_t first = lines.count;
   add_panel(&lines, rows, figure, false);
-  snprintf(title, sizeof title, "%s; %s, %d devices, %lld tokens unless they vary", look->title,
-           network_options_topology(plan->bench->links.topology), plan->devices, (long long)plan->tokens);
+  if (at_one_rate(figure)) snprintf(rate, sizeof rate, "%g Mbit/s, ", plan->mbit);
+  snprintf(title, sizeof title, "%s; %s, %s%d devices, %lld tokens unless they vary", look->title,
+           network_options_topology(plan->bench->links.topology), rate, plan->devices, (long long)plan->tokens);
   snprintf(calibrated, sizeof calibrated, "Computation calibrated (x %.4g)", plan->calibrated);
   snprintf(measured, sizeof measured, "Computation as measured");
   const PlotPanel panels[] = {
-      {calibrated, look->x_label, look->y_label, lines.series, first, look->log_x, look->log_y},
-      {measured, look->x_label, look->y_label, lines.series + first, lines.count - first, look->log_x, look->log_y}};
+      {calibrated, look->x_label, look->y_label, lines.series, first, look->log_x, look->log_y, true},
+      {measured, look->x_label, look->y_label, lines.series + first, lines.count - first, look->log_x, look->log_y, true}};
   Status status = plot_save(path, title, panels, 2, PANEL_WIDTH, PANEL_HEIGHT);
   free(lines.numbers);
   return status;
@@ -190,7 +203,7 @@ static void print_trace(const LatencyRows *rows, bool calibrated) {
 void bench_latency_output_print(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows) {
   const Look *look = &looks[figure];
   printf("\n%s: %s", bench_latency_figures_name(figure), look->title);
-  if (figure == LATENCY_FIGURE_devices || figure == LATENCY_FIGURE_tokens) printf(", %g Mbit/s", plan->mbit);
+  if (at_one_rate(figure)) printf(", %g Mbit/s", plan->mbit);
   printf(" (%s)\n", network_options_topology(plan->bench->links.topology));
   for (int calibrated = 1; calibrated >= 0; calibrated--) {
     if (calibrated)

@@ -8,6 +8,9 @@
 /* Speedup over the single device; 0: not printed. */
 double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit);
 
+/* Milliseconds of ASTRA on four devices, 1,024 tokens; 0: not printed. */
+double bench_latency_paper_milliseconds(int groups, double mbit);
+
 /* Speedup of ASTRA with one group over another strategy on four devices, 1,024 tokens; 0: not printed. */
 double bench_latency_paper_over(Strategy strategy, double mbit);
 

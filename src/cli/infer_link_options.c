@@ -1,5 +1,6 @@
 /* See infer_link_options.h. */
 #include "cli/infer_link_options.h"
+#include "cli/link_values.h"
 #include "infer/wire/packet.h"
 #include <math.h>
 #include <stdlib.h>
@@ -10,13 +11,18 @@ enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Etherne
 int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
   const Option table[] = {
       {OPTION_GROUP, .help = "Codes between nodes:"},
-      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp", .help = "streams or sealed datagrams"},
+      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp|mpi",
+       .help = "streams, sealed datagrams, or messages of an MPI job; auto: udp with --peers, else tcp"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit|fec",
        .help = "of datagrams: go on without what was lost, ask for it, or repair it; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},
       {OPTION_INT, "fec", 0, &o->fec, "K", .least = 1, .most = PACKETS_MOST, .help = "data packets to a parity packet"},
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
       {OPTION_INT, "parts", 0, &o->parts, "N", .least = 1, .most = PARTS_MOST, .help = "parts of a block whose codes leave by themselves"},
+      {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
+       .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
+      {OPTION_TEXT, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_FLAG, "multicast", 0, &o->multicast, .help = "a datagram for all goes once, where the network carries it (IPv4)"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
       {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
@@ -29,7 +35,8 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-air",
        .help = "a link for each pair, or for each node"},
       {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"}};
-  *o = (InferLinkOptions){.fec = 4, .datagrams = 2, .parts = 1, .link_seed = 42, .loss_burst = 4};
+  *o = (InferLinkOptions){
+      .fec = 4, .datagrams = 2, .parts = 1, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);
 }
@@ -115,19 +122,26 @@ static Status check_together(const ClusterSetup *setup) {
     return status_set(STATUS_BAD_USAGE, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
   if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
     return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
+  if (setup->multicast && setup->transport != TRANSPORT_UDP)
+    return status_set(STATUS_BAD_USAGE, "--multicast is for --transport udp: a stream has one receiver");
+  if (setup->multicast && setup->shaped)
+    return status_set(STATUS_BAD_USAGE, "--multicast goes over links as they are: leave out --bandwidth, --latency, --loss and the like");
   return STATUS_OK;
 }
 
 Status infer_link_options_read(const InferLinkOptions *o, Transport usual, double timeout, ClusterSetup *setup) {
+  double table_bytes;
+  TRY(link_values_size("table-memory", o->table_memory, &table_bytes)); /* read again where tables are made */
   setup->transport = o->transport ? (Transport)(o->transport - 1) : usual;
   setup->parts = (int)o->parts;
   setup->mtu = (uint32_t)o->mtu;
+  setup->entropy = (EntropyChoice)o->entropy;
+  setup->multicast = o->multicast;
   if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
   TRY(read_links(o, &setup->links));
   Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
-  if (status == STATUS_OK) status = check_together(setup);
   setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
   bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
   setup->shaped = o->bandwidth || o->latency || o->jitter || o->trace || packets_lost;
-  return status;
+  return status == STATUS_OK ? check_together(setup) : status;
 }

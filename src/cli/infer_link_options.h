@@ -6,19 +6,21 @@
 #include "infer/control/setup_message.h"
 
 typedef struct InferLinkOptions {
-  const char *deadline, *bandwidth, *latency, *jitter, *loss, *trace; /* as they were given; NULL: not */
-  int transport, reliability, loss_model, loss_unit, link_model;      /* choices; transport and reliability: one more, the default */
+  const char *deadline, *bandwidth, *latency, *jitter, *loss, *trace;     /* as they were given; NULL: not */
+  const char *table_memory;                                               /* infer_tables.h */
+  int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int64_t fec, mtu, datagrams, parts, link_seed;
+  bool multicast;
   double loss_burst;
 } InferLinkOptions;
 
-enum { INFER_LINK_ROWS = 18 };
+enum { INFER_LINK_ROWS = 32 /* at most */ };
 
 /* Rows for a table of options, with a heading, and the defaults in *options; returns how many. */
 int infer_link_options_rows(InferLinkOptions *options, Option rows[INFER_LINK_ROWS]);
 
-/* Checks what was given and what goes together (BAD_USAGE names the option), and fills transport, reliability, parts, MTU, links and shaped
- * of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
+/* Checks what was given and what goes together (BAD_USAGE names the option), and fills transport, reliability, parts, entropy, MTU, links
+ * and shaped of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
 Status infer_link_options_read(const InferLinkOptions *options, Transport usual, double timeout, ClusterSetup *setup);
 
 /* "20mbit", "1.5gbit", "500kbit", "64000bit" -> bits a second; "2ms", "1s", "50us" -> seconds; "5%", "0.05" -> [0, 1). */

@@ -1,14 +1,18 @@
-/* The command plan: measures this device on the model's shapes, or takes its speed as that of all, and predicts every way of dividing the
- * model over the devices and links that the options describe. No other device takes part. */
+/* The command plan: measures this device on the model's shapes and takes its speed as that of all, or measures all of --peers, and predicts
+ * every way of dividing the model over these devices and links. */
 #include "cli/infer_plan.h"
 #include "base/files.h"
 #include "base/threads.h"
 #include "cli/cli.h"
+#include "cli/infer_run.h"
 #include "cli/link_values.h"
 #include "cli/network_options.h"
+#include "cli/plan_peers.h"
 #include "cli/plan_report.h"
 #include "data/data_paths.h"
 #include "infer/plan/probe.h"
+#include "infer/virtual/virtual_latency.h"
+#include "infer/wire/packet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +20,21 @@
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
 static const char ABOUT[] = "Predicts the latency of every way of dividing a model over devices, and says which one is fastest.";
 
-enum { PLAN_OPTIONS_MOST = 24 + NETWORK_OPTIONS_COUNT, CLASSES = 1000 };
+enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
 
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
-  int64_t tokens, threads, retained;
-  bool even, json;
+  int64_t tokens, threads, retained, parts;
+  bool even, json, measure;
+  const char *peers, *key_file;
+  bool local;
+  double wait;
+  bool own_links; /* the links are as the options say, though others were measured */
   NetworkOptions network;
 } PlanCommand;
 
 static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
-  *c = (PlanCommand){.strategies = "all", .table_memory = "512M", .threads = 1, .retained = 1};
+  *c = (PlanCommand){.strategies = "all", .table_memory = "512M", .threads = 1, .retained = 1, .local = true, .wait = 30};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to plan"},
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one"},
@@ -35,12 +43,19 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
       {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
       {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all that --speeds names"},
       {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "of each device, this one being 1: 1,1,0.5"},
+      {OPTION_TEXT, "peers", 0, &c->peers, "LIST", .help = "HOST:PORT,... of workers: measure them and the links to them"},
+      {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part with --peers"},
+      {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"},
+      {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .least = 0, .most = 86400,
+       .help = "in the queue of a worker that serves somebody else"},
       {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
+      {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
       {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
@@ -52,6 +67,16 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
   for (size_t i = 0; i < sizeof output / sizeof *output; i++) *options++ = output[i];
 }
 
+static Status check_peers(const PlanCommand *c) {
+  if (!c->peers && (c->key_file || !c->local))
+    return status_set(STATUS_BAD_USAGE, "--%s goes with --peers, of which none are given", c->key_file ? "key-file" : "no-local");
+  if (c->peers && c->speeds) return status_set(STATUS_BAD_USAGE, "--speeds and --peers: the speeds of peers are measured");
+  if (c->measure && (c->model || c->peers || c->speeds))
+    return status_set(STATUS_BAD_USAGE, "--measure is for a --checkpoint on devices like this one, without --peers and --speeds");
+  if (c->peers && c->model) return status_set(STATUS_BAD_USAGE, "--peers: workers have a checkpoint, give it with --checkpoint");
+  return STATUS_OK;
+}
+
 static Status parse(PlanCommand *command, int argc, char **argv) {
   Option options[PLAN_OPTIONS_MOST];
   const char **positional = calloc((size_t)argc, sizeof *positional);
@@ -61,6 +86,8 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   Status status = options_parse(options, argc, argv, positional, &count);
   if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
   free(positional);
+  command->own_links = options_find(options, "bandwidth")->given || options_find(options, "latency")->given;
+  if (status == STATUS_OK) status = check_peers(command);
   if (status == STATUS_OK && !command->checkpoint == !command->model)
     status = status_set(STATUS_BAD_USAGE, "give --checkpoint DIR or --model NAME (%s)", config_preset_names());
   return status;
@@ -110,6 +137,21 @@ static int faster_first(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
+/* Devices are those of --peers, where setup->devices of them were measured. */
+static Status read_counts(const PlanCommand *command, PlannerSetup *setup) {
+  int nodes[WIRE_NODES], count = 0;
+  setup->counts_tried = ~0ull;
+  if (!command->nodes) return STATUS_OK;
+  setup->counts_tried = 0;
+  TRY(link_values_list("nodes", command->nodes, 1, WIRE_NODES, nodes, WIRE_NODES, &count));
+  for (int i = 0; i < count; i++) {
+    if (nodes[i] > setup->devices)
+      return status_set(STATUS_BAD_USAGE, "--nodes %d: there are %d devices with those of --peers", nodes[i], setup->devices);
+    setup->counts_tried |= 1ull << (nodes[i] - 1);
+  }
+  return STATUS_OK;
+}
+
 static Status read_devices(const PlanCommand *command, const DeviceProfile *own, DeviceProfile profiles[WIRE_NODES], PlannerSetup *setup) {
   int nodes[WIRE_NODES], count = 0;
   double speeds[WIRE_NODES];
@@ -143,6 +185,68 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
   return STATUS_OK;
 }
 
+/* ---- in virtual time */
+
+static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
+  const VirtualCase wanted = {.weights = weights,
+                              .device = {.strategy = row->strategy,
+                                         .devices = row->devices,
+                                         .tokens = setup->tokens,
+                                         .counts = row->counts,
+                                         .tables = row->tables ? tables : NULL,
+                                         .parts = row->parts,
+                                         .least_packets = setup->least_packets,
+                                         .retained = setup->retained,
+                                         .rows = MODEL_ROWS_CLASS},
+                              .repeats = MEASURE_REPEATS,
+                              .links = setup->links,
+                              .reliability = setup->reliability,
+                              .multicast = setup->multicast,
+                              .scale = setup->scale};
+  SimResult result;
+  TRY(virtual_latency_measure(&wanted, &result));
+  row->measured = result.latency;
+  return STATUS_OK;
+}
+
+/* Where the plan counts on them. */
+static Status build_tables(const PlannerSetup *setup, const Weights *weights, const Plan *plan, KeyTables **tables) {
+  bool wanted = false;
+  for (int i = 0; i < plan->count; i++) wanted = wanted || plan->rows[i].tables;
+  if (!wanted || !weights->books) return STATUS_OK;
+  const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
+  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  for (int b = 0; b < weights->book_count; b++) codewords[b] = weights->books[b].codewords;
+  const KeyTablesSetup all = {.codewords = codewords,
+                              .groups = weights->books[0].groups,
+                              .entries = weights->books[0].entries,
+                              .memory = (size_t)setup->table_bytes};
+  Status status = key_tables_build(tables, weights->model, &all);
+  free(codewords);
+  return status;
+}
+
+static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
+  KeyTables *tables = NULL;
+  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify pictures");
+  Status status = build_tables(setup, weights, plan, &tables);
+  for (int i = 0; i < plan->count && status == STATUS_OK; i++)
+    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
+  key_tables_free(tables);
+  return status;
+}
+
+static Status measure_plan(const PlanCommand *command, const PlannerSetup *setup, Plan *plan) {
+  Weights weights = {0};
+  char *directory = NULL;
+  TRY(infer_run_find(command->checkpoint, &directory));
+  Status status = weights_load(&weights, directory);
+  if (status == STATUS_OK) status = measure_rows(setup, &weights, plan);
+  weights_release(&weights);
+  free(directory);
+  return status;
+}
+
 /* ---- the run */
 
 static Status report_plan(const PlanCommand *command, const PlanReport *report) {
@@ -152,8 +256,36 @@ static Status report_plan(const PlanCommand *command, const PlanReport *report) 
   return STATUS_OK;
 }
 
+/* This device as it is, and as many like it as the options want. */
+static Status measure_own(const PlanCommand *command, PlannerSetup *setup, DeviceProfile profiles[WIRE_NODES]) {
+  DeviceProfile own;
+  TRY(read_devices(command, &(DeviceProfile){.fixed = 0}, profiles, setup)); /* the options first: measuring takes a while */
+  TRY(probe_compute(setup->config, setup->tokens, PROBE_BY_ITSELF, &own));
+  setup->devices = 0;
+  return read_devices(command, &own, profiles, setup);
+}
+
+/* Devices measure themselves with the tokens that the model takes. */
+static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, PlanPeers *peers, LinkOptions *links) {
+  const PlanPeersOptions options = {.peers = command->peers,
+                                    .key_file = command->key_file,
+                                    .local = command->local,
+                                    .wait = command->wait,
+                                    .timeout = PEERS_TIMEOUT,
+                                    .threads = (int)command->threads};
+  TRY(plan_peers_measure(&options, command->checkpoint, peers));
+  setup->devices = peers->count;
+  setup->profiles = peers->profiles;
+  if (!command->own_links) {
+    links->bits_per_second = peers->links.bits_per_second;
+    links->latency = peers->links.latency;
+  }
+  return read_counts(command, setup);
+}
+
 static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
-  DeviceProfile own, profiles[WIRE_NODES];
+  DeviceProfile profiles[WIRE_NODES];
+  PlanPeers peers = {.count = 0};
   LinkOptions links;
   Reliability reliability;
   PlannerSetup setup = {.config = config,
@@ -161,6 +293,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .profiles = profiles,
                         .links = &links,
                         .reliability = &reliability,
+                        .parts = (int)command->parts,
                         .least_packets = (int)command->network.datagrams,
                         .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
                         .even = command->even,
@@ -171,18 +304,17 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   TRY(read_strategies(command->strategies, &setup.strategies));
   TRY(read_groups(command, &setup));
   TRY(link_values_size("table-memory", command->table_memory, &setup.table_bytes));
-  TRY(read_devices(command, &(DeviceProfile){.fixed = 0}, profiles, &setup)); /* the options first: measuring takes a while */
-  TRY(probe_compute(config, setup.tokens, &own));
-  setup.devices = 0;
-  TRY(read_devices(command, &own, profiles, &setup));
+  TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, profiles));
   TRY(calibrate(command, &setup, &target));
   TRY(planner_run(&setup, &plan));
   const PlanReport report = {.model = command->model ? command->model : command->checkpoint,
                              .setup = &setup,
-                             .profile = &own,
+                             .profile = setup.profiles,
+                             .peers = &peers,
                              .plan = &plan,
                              .calibrated = target};
-  Status status = report_plan(command, &report);
+  Status status = command->measure ? measure_plan(command, &setup, &plan) : STATUS_OK;
+  if (status == STATUS_OK) status = report_plan(command, &report);
   planner_release(&plan);
   return status;
 }
@@ -198,7 +330,8 @@ Status infer_plan_run(int argc, char **argv) {
   }
   TRY(parse(&command, argc, argv));
   TRY(load_config(&command, &config));
-  Status status = threads_start((int)command.threads);
+  /* With --peers this process computes nothing: the device of its own that it forks has threads of its own. */
+  Status status = command.peers ? STATUS_OK : threads_start((int)command.threads);
   if (status == STATUS_OK) status = run_plan(&command, &config);
   threads_stop();
   config_release(&config);

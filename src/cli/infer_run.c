@@ -1,8 +1,13 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
 #include "base/files.h"
+#include "cli/infer_mpi.h"
+#include "cli/infer_strategy.h"
+#include "cli/infer_tables.h"
 #include "data/data_paths.h"
 #include "infer/report.h"
+#include "nn/json_build.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +39,7 @@ Status infer_run_find(const char *checkpoint, char **directory) {
 
 static int choose_nodes(const InferSettings *s, const InferRun *run) {
   int named = s->split ? partition_split_length(s->split) : 0;
-  if (s->peers) return run->cluster.options.local + run->cluster.options.peer_count;
+  if (run->cluster.options.peer_count > 0) return run->cluster.options.local + run->cluster.options.peer_count;
   if (s->nodes > 0) return (int)s->nodes;
   if (named > 0) return named;
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
@@ -43,7 +48,7 @@ static int choose_nodes(const InferSettings *s, const InferRun *run) {
 static Status choose_partition(const InferSettings *s, InferRun *run) {
   int64_t tokens = config_tokens(run->weights.config);
   int nodes = choose_nodes(s, run);
-  if (s->split) return partition_split(&run->partition, tokens, nodes, s->split);
+  if (s->split && !infer_split_wanted(s->split)) return partition_split(&run->partition, tokens, nodes, s->split);
   return partition_even(&run->partition, tokens, nodes);
 }
 
@@ -56,15 +61,28 @@ LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int
 static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions *options, int nodes) {
   options->cluster = &run->cluster.options;
   if (s->peers && s->threads == 0) options->threads = 0;
-  if (!s->peers) run->cluster.options.local = nodes;
+  if (run->cluster.options.peer_count == 0) run->cluster.options.local = nodes;
+}
+
+/* Both are even until the devices have been measured. */
+static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *options) {
+  bool text = config_is_decoder(run->weights.config);
+  if (!infer_split_wanted(s->split)) return;
+  run->divided.weights = &run->weights;
+  run->divided.network = &run->network;
+  run->divided.partition = text ? NULL : &run->partition;
+  run->divided.split = text ? &run->split : NULL;
+  options->divide = infer_split_divide;
+  options->divide_context = &run->divided;
 }
 
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
-  TRY(token_split_init(&run->split, choose_nodes(s, run), s->split));
+  TRY(token_split_init(&run->split, choose_nodes(s, run), infer_split_wanted(s->split) ? NULL : s->split));
   LeaderOptions all = infer_run_options(s, run, run->split.nodes);
   all.batch_most = options->batch_most;
   all.tokens_most = options->tokens_most;
   choose_cluster(s, run, &all, run->split.nodes);
+  choose_split(s, run, &all);
   return leader_start_text(&run->leader, &run->weights, &run->split, &all);
 }
 
@@ -73,6 +91,7 @@ static Status start_pictures(const InferSettings *s, InferRun *run, const Leader
   LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
   all.batch_most = options->batch_most;
   choose_cluster(s, run, &all, run->partition.nodes);
+  choose_split(s, run, &all);
   return leader_start(&run->leader, &run->weights, &run->partition, &all);
 }
 
@@ -85,17 +104,28 @@ static void print_node(const Leader *leader, int node) {
     fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
 }
 
+/* Nodes that this process forks hear others, and hear codes. */
+static bool needs_tables(const InferSettings *s, const InferRun *run) {
+  return run->network.transport != TRANSPORT_MPI && choose_nodes(s, run) > 1 && (!s->peers || s->local) &&
+         strategy_facts(run->network.strategy)->sends_codes;
+}
+
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
-  TRY(infer_cluster_open(&run->cluster, s));
+  if (run->network.transport != TRANSPORT_MPI) TRY(infer_cluster_open(&run->cluster, s));
+  if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
+  infer_strategy_notice(run->leader);
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
 }
 
 Status infer_run_load(const InferSettings *s, InferRun *run) {
+  if (run->directory) return STATUS_OK;
   TRY(infer_run_find(s->checkpoint, &run->directory));
-  return weights_load(&run->weights, run->directory);
+  TRY(weights_load(&run->weights, run->directory));
+  if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);
 }
 
 Status infer_run_require_language(const InferRun *run, const char *what) {
@@ -116,16 +146,25 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
+    infer_strategy_json(value, run->leader);
     json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+    if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
+    json_object_set_new(value, "fastest_ms", json_build_number(leader_fastest(run->leader) > 0 ? 1e3 * leader_fastest(run->leader) : NAN));
     json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
+  if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
   char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(value);
   if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
   puts(text);
   free(text);
   return STATUS_OK;
+}
+
+/* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
+static Transport usual_transport(const InferSettings *s) {
+  return s->peers && strategy_facts((Strategy)s->strategy)->sends_codes ? TRANSPORT_UDP : TRANSPORT_TCP;
 }
 
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body) {
@@ -135,7 +174,9 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   const char **arguments = calloc((size_t)argc, sizeof *arguments);
   if (!arguments) return status_set(STATUS_NO_MEMORY, "no memory for %d arguments", argc);
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
-  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, TRANSPORT_TCP, settings.timeout, &run.network);
+  if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
+  if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
+  if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
   link_trace_release(&run.network.links.trace);

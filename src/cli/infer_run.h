@@ -3,6 +3,7 @@
 #define CLI_INFER_RUN_H
 #include "cli/infer_cluster.h"
 #include "cli/infer_settings.h"
+#include "cli/infer_split.h"
 #include "data/dataset.h"
 #include "infer/leader.h"
 #include <jansson.h>
@@ -17,6 +18,7 @@ typedef struct InferRun {
   Leader *leader;
   Dataset *set;
   ClusterSetup network; /* how codes travel */
+  InferSplit divided;   /* --split auto */
 } InferRun;
 
 typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);
@@ -27,7 +29,7 @@ Status infer_run_find(const char *checkpoint, char **directory);
 /* Parses, runs `body`, cleans up. */
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body);
 
-Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint */
+Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint, once */
 
 /* BAD_USAGE for a model that predicts no tokens: "DIR is a model that classifies pictures: it cannot WHAT". */
 Status infer_run_require_language(const InferRun *run, const char *what);

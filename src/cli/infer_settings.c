@@ -1,8 +1,10 @@
 /* The table of options, their defaults, and what goes together: see infer_settings.h. */
 #include "cli/infer_settings.h"
 #include "base/log.h"
+#include "cli/infer_strategy.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
+#include <string.h>
 
 enum {
   PICTURES = INFER_MAIN,
@@ -63,7 +65,9 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {RUNS,
        {OPTION_INT, "nodes", 'n', &s->nodes, "N", .least = 0, .most = WIRE_NODES,
         .help = "processes; 0: as many as the model was trained for"}},
-      {RUNS, {OPTION_TEXT, "split", 0, &s->split, "LIST", .help = "share of the tokens of each node, e.g. 3,1,1,1; without it: even"}},
+      {RUNS,
+       {OPTION_TEXT, "split", 0, &s->split, "LIST",
+        .help = "tokens of each node: shares as in 3,1,1,1; auto: as fast as they are; without it: even"}},
       {TEXT | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
         .help = "memory for texts of N tokens, new ones included; 0: for the model's context"}},
@@ -112,6 +116,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
 static void set_defaults(InferSettings *s, InferCommand command) {
   *s = (InferSettings){.batch = command == INFER_EVAL ? 0 : 8,
                        .part = INFER_PART_AUTO,
+                       .retained = 1,
                        .top = 5,
                        .timeout = 30,
                        .new_tokens = 64,
@@ -122,10 +127,22 @@ static void set_defaults(InferSettings *s, InferCommand command) {
                        .on_failure = INFER_ON_FAILURE_AUTO};
 }
 
-/* Those of all commands that have a page of help to themselves: behind the others. */
-static void add_links(InferSettings *s, Option *options, int *of) {
+enum { STRATEGY_ROWS = 3 };
+static int strategy_rows(InferSettings *s, Option rows[STRATEGY_ROWS]) {
+  const Option table[STRATEGY_ROWS] = {
+      {OPTION_GROUP, .help = "How nodes divide the model:"},
+      {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = "astra|single|tp|sp|bp-ag|bp-sp",
+       .help = "tokens and codes (astra), or what that is compared with"},
+      {OPTION_INT, "retained", 0, &s->retained, "N", .least = 1, .most = 255, .help = "blocks that bp-ag and bp-sp compute whole"}};
+  memcpy(rows, table, sizeof table);
+  return STRATEGY_ROWS;
+}
+
+/* Those that have a page of help to themselves: behind the others. */
+static void add_links(InferSettings *s, InferCommand command, Option *options, int *of) {
   while (options->kind != OPTION_GROUP || options->help) options++, of += of != NULL;
-  int count = infer_link_options_rows(&s->links, options);
+  int count = command == INFER_SELFTEST ? 0 : strategy_rows(s, options);
+  count += infer_link_options_rows(&s->links, options + count);
   for (int i = 0; of && i < count; i++) of[i] = ALL;
   options[count] = (Option){.kind = OPTION_GROUP};
 }
@@ -133,7 +150,7 @@ static void add_links(InferSettings *s, Option *options, int *of) {
 void infer_settings_table(InferSettings *s, InferCommand command, Option options[INFER_OPTIONS_MOST]) {
   set_defaults(s, command);
   select_options(s, command, options, NULL);
-  add_links(s, options, NULL);
+  add_links(s, command, options, NULL);
 }
 
 void infer_settings_help(InferCommand command, FILE *stream) {
@@ -158,10 +175,14 @@ void infer_settings_help(InferCommand command, FILE *stream) {
 }
 
 void infer_settings_help_links(FILE *stream) {
-  InferLinkOptions links;
-  Option options[INFER_LINK_ROWS + 1];
-  options[infer_link_options_rows(&links, options)] = (Option){.kind = OPTION_GROUP};
-  options_help(options, "astra-infer ... [OPTION...]", "How codes travel between nodes: options of all commands that start nodes.", stream);
+  InferSettings settings;
+  Option options[STRATEGY_ROWS + INFER_LINK_ROWS + 1];
+  set_defaults(&settings, INFER_MAIN);
+  int count = strategy_rows(&settings, options);
+  count += infer_link_options_rows(&settings.links, options + count);
+  options[count] = (Option){.kind = OPTION_GROUP};
+  options_help(options, "astra-infer ... [OPTION...]",
+               "What travels between nodes, and how: options of all commands that start nodes (selftest: not the strategy).", stream);
 }
 
 /* Of an option that says how to draw, where nothing is drawn. */
@@ -213,11 +234,12 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   int of[INFER_OPTIONS_MOST];
   set_defaults(s, command);
   select_options(s, command, options, of);
-  add_links(s, options, of);
+  add_links(s, command, options, of);
   TRY(options_parse(options, argc, argv, positional, count));
   TRY(check_inputs(s, command, argv[0], positional, *count));
   TRY(check_drawing(s, options));
   if (command != INFER_SELFTEST) TRY(check_devices(s));
+  TRY(infer_strategy_check(s, options));
   note_kinds(s, options, of);
   if (command == INFER_MAIN && *count > 0 && s->batch > *count) s->batch = *count;
   log_quiet(s->quiet);

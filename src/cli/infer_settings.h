@@ -12,7 +12,9 @@ typedef struct InferSettings {
   const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
   int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
   double timeout, temperature, top_p;
-  int part; /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
+  int strategy;     /* Strategy */
+  int64_t retained; /* blocks of bp-* */
+  int part;         /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops;
   InferLinkOptions links;
   bool json, quiet, verbose, echo, special;

@@ -32,9 +32,11 @@ static void end_line(Job *job) {
   job->line_open = false;
 }
 
+static bool divides_tokens(const Leader *leader) { return strategy_facts(leader_setup(leader)->strategy)->divides_tokens; }
+
 static void explain_end(const Leader *leader, const Generation *g) {
   if (g->end == GENERATE_CONTEXT) log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_most(leader));
-  if (g->nodes < leader_nodes_here(leader))
+  if (g->nodes < leader_nodes_here(leader) && g->prompt_tokens < leader_nodes_here(leader) && divides_tokens(leader))
     log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s",
              leader_nodes_here(leader), g->nodes);
 }
@@ -60,6 +62,7 @@ static Status print_all(Job *job) {
   if (job->settings->quiet) return STATUS_OK;
   fputc('\n', stderr);
   report_nodes(stderr, job->run->leader);
+  infer_split_report(stderr, &job->run->divided, job->run->leader);
   return STATUS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "data/text_encoder.h"
 #include "infer/evaluate_text.h"
 #include "infer/report.h"
+#include "infer/report_traffic.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,13 +73,16 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
   if (s->json) {
     json_t *value = report_text_evaluation_json(run->leader, evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    report_traffic_json(value, run->leader, evaluation->windows, true);
     return infer_run_print_json(value, run);
   }
   printf("%s\n", text->about);
   report_text_evaluation(stdout, run->leader, evaluation);
+  report_traffic(stdout, run->leader, evaluation->windows, true);
   if (s->quiet) return STATUS_OK;
   putchar('\n');
   report_nodes(stdout, run->leader);
+  infer_split_report(stdout, &run->divided, run->leader);
   return STATUS_OK;
 }
 
@@ -88,6 +92,7 @@ static Status evaluate(const InferSettings *s, InferRun *run, Text *text) {
   TRY(open_cache(s, text));
   TRY(open_windows(s, run->weights.config, text));
   int64_t batch = choose_batch(s, &text->windows);
+  run->divided.all_rows = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch, .tokens_most = text->windows.context}));
   TRY(evaluate_text_run(run->leader, &text->vocabulary, &text->windows, s->samples, batch, s->quiet, &evaluation));
   return print(s, run, text, &evaluation);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
+#include "cli/infer_tables.h"
 #include "infer/control/porter.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
-  const char *checkpoint, *listen, *key_file, *name;
+  const char *checkpoint, *listen, *key_file, *name, *table_memory;
   int64_t threads, queue;
   int busy;
   bool once, quiet;
@@ -26,6 +27,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_GROUP, .help = "What to run:"},
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
       {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
+      {OPTION_TEXT, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_GROUP, .help = "Who may call:"},
       {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS", .help = "HOST:PORT, [IPV6]:PORT, unix:PATH, or PORT: of this machine alone"},
       {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE",
@@ -64,6 +66,7 @@ static Status run(const Worker *w) {
   log_quiet(w->quiet);
   Status status = infer_run_find(w->checkpoint, &directory);
   if (status == STATUS_OK) status = weights_load(&weights, directory);
+  if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, &weights);
   if (status == STATUS_OK) status = serve(w, &weights);
   weights_release(&weights);
   free(directory);
@@ -71,7 +74,7 @@ static Status run(const Worker *w) {
 }
 
 Status infer_worker_run(int argc, char **argv) {
-  Worker worker = {.listen = "127.0.0.1:7433", .queue = 8};
+  Worker worker = {.listen = "127.0.0.1:7433", .table_memory = "512M", .queue = 8};
   Option table[CLI_OPTIONS_MOST];
   int count;
   make_table(&worker, table);

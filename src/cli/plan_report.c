@@ -1,6 +1,7 @@
 /* The table of a plan. Latencies are of one sample: the input's way to the devices, embedding and head are left out. */
 #include "cli/plan_report.h"
 #include "cli/network_options.h"
+#include "nn/json_build.h"
 #include "train/plot.h"
 #include <jansson.h>
 #include <math.h>
@@ -8,10 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *notes_of(const PlanRow *row) {
+static const char *doubts_of(const PlanRow *row) {
   if (row->other_groups) return "needs training";
   if (!strategy_facts(row->strategy)->right_answers) return "latency only: the answers would need training";
   return "";
+}
+
+static const char *notes_of(const PlanRow *row, char *text, size_t room) {
+  const char *doubts = doubts_of(row);
+  if (row->measured <= 0) return doubts;
+  snprintf(text, room, "%.2f ms in virtual time%s%s", 1e3 * row->measured, *doubts ? "; " : "", doubts);
+  return text;
 }
 
 /* "256,256,256,256", or "4 x 256". */
@@ -30,20 +38,28 @@ static const char *split_of(const PlanRow *row, char *text, size_t room) {
 }
 
 static void print_network(const LinkOptions *links) {
-  printf("network: %s, %g Mbit/s, latency %g ms", network_options_topology(links->topology), links->bits_per_second / 1e6,
+  printf("network: %s, %.4g Mbit/s, latency %.3g ms", network_options_topology(links->topology), links->bits_per_second / 1e6,
          1e3 * links->latency);
   if (links->jitter > 0) printf(" +- %g ms", 1e3 * links->jitter);
   if (links->loss > 0) printf(", loss %g%%", 100 * links->loss);
   putchar('\n');
 }
 
+/* In the order in which the table lists their tokens. */
+static void print_peers(const PlanPeers *peers) {
+  for (int d = 0; d < peers->count; d++)
+    printf("%s%s (%.1f GFLOP/s)", d ? ", " : "peers:   ", peers->names[d], 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+  if (peers->count) putchar('\n');
+}
+
 void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
-  char text[160], split[64];
+  char text[160], split[64], notes[96];
   printf("model:   %s, %lld tokens\n", report->model, (long long)report->setup->tokens);
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
          1e-9 / p->attention[1], 1e-9 / p->assign[1]);
+  print_peers(report->peers);
   if (report->calibrated > 0)
     printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
   print_network(report->setup->links);
@@ -55,7 +71,7 @@ void plan_report_text(const PlanReport *report) {
     if (row->groups) snprintf(groups, sizeof groups, "%d", row->groups);
     printf("%-9s %6s %5d %5d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f  %s\n", strategy_facts(row->strategy)->name, groups,
            row->devices, row->parts, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup, 1e3 * row->wait,
-           100 * row->hidden, row->fpar, row->bytes_per_token, notes_of(row));
+           100 * row->hidden, row->fpar, row->bytes_per_token, notes_of(row, notes, sizeof notes));
   }
   printf("\n%s\n", planner_verdict(report->plan, text));
 }
@@ -65,11 +81,20 @@ void plan_report_text(const PlanReport *report) {
 static json_t *row_json(const PlanRow *row) {
   json_t *counts = json_array();
   for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
-  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b}", "strategy",
+  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:o}", "strategy",
                    strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
                    "tables", row->tables, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup, "wait_ms", 1e3 * row->wait, "hidden",
                    row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token, "needs_training", row->other_groups,
-                   "right_answers", strategy_facts(row->strategy)->right_answers);
+                   "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
+                   json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));
+}
+
+static json_t *peers_json(const PlanPeers *peers) {
+  json_t *list = json_array();
+  for (int d = 0; d < peers->count; d++)
+    json_build_append(&list,
+                      json_pack("{s:s, s:f}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]));
+  return list;
 }
 
 static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1e-9 / rates[0], 1e-9 / rates[1], 1e-9 / rates[2]); }
@@ -80,13 +105,13 @@ Status plan_report_json(const PlanReport *report) {
   char text[160];
   json_t *rows = json_array();
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
-  json_t *object =
-      json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:o, s:o, s:s}", "model", report->model, "tokens",
-                (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology),
-                "bits_per_second", setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "jitter_ms",
-                1e3 * setup->links->jitter, "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention",
-                rates_json(p->attention), "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "best",
-                row_json(report->plan->best), "rows", rows, "verdict", planner_verdict(report->plan, text));
+  json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:o, s:o, s:o, s:s}", "model", report->model,
+                             "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
+                             network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second,
+                             "latency_ms", 1e3 * setup->links->latency, "jitter_ms", 1e3 * setup->links->jitter, "loss", setup->links->loss,
+                             "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign",
+                             rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "best", row_json(report->plan->best), "rows",
+                             rows, "peers", peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
   char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!line) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
@@ -122,7 +147,8 @@ static void add_series(Chart *chart, const PlanReport *report, Strategy strategy
     snprintf(chart->name[at], SERIES_NAME, "%s, G = %d", strategy_facts(strategy)->name, groups);
   else
     snprintf(chart->name[at], SERIES_NAME, "%s", strategy_facts(strategy)->name);
-  chart->series[at] = (PlotSeries){chart->name[at], chart->x[at], chart->y[at], points, strategy != STRATEGY_SINGLE};
+  chart->series[at] =
+      (PlotSeries){.name = chart->name[at], .x = chart->x[at], .y = chart->y[at], .count = points, .points = strategy != STRATEGY_SINGLE};
   chart->count++;
 }
 

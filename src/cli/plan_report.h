@@ -1,12 +1,14 @@
 /* What astra-infer plan says: a table, one JSON object, a chart. */
 #ifndef CLI_PLAN_REPORT_H
 #define CLI_PLAN_REPORT_H
+#include "cli/plan_peers.h"
 #include "infer/plan/planner.h"
 
 typedef struct PlanReport {
   const char *model;
   const PlannerSetup *setup;
-  const DeviceProfile *profile; /* of this device */
+  const DeviceProfile *profile; /* of this device, or of the fastest of `peers` */
+  const PlanPeers *peers;       /* those that were measured; a count of 0: none */
   const Plan *plan;
   double calibrated; /* seconds of one device that computation was scaled to; 0: as measured */
 } PlanReport;

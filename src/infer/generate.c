@@ -115,6 +115,7 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);
   g->memory = (GenerateMemory){.weights = parameter_bytes(weights),
                                .codebooks = (int64_t)weights->codeword_bytes,
+                               .tables = (int64_t)key_tables_bytes(weights->keys),
                                .cache_rows = (int64_t)decoding->row_bytes,
                                .cache_codes = (int64_t)decoding->code_bytes,
                                .cache_full = kv_cache_predict(&full),

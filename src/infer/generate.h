@@ -30,6 +30,7 @@ const char *generate_end_name(GenerateEnd end);
 typedef struct GenerateMemory {
   int64_t weights;    /* mapped, shared by all nodes and not copied by any */
   int64_t codebooks;  /* likewise */
+  int64_t tables;     /* of keys and values of codewords, likewise */
   int64_t cache_rows; /* keys and values in full */
   int64_t cache_codes;
   int64_t cache_full; /* what these tokens would take in full */

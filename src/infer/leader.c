@@ -1,6 +1,7 @@
 /* Beginning and end of a cluster. Leaves out: who belongs to it (leader_members.c) and takes part (leader_epoch.c), requests
  * (leader_request.c), what nodes say (leader_messages.c), waiting (leader_wait.c), what a node does (node.c). */
 #include "infer/leader_parts.h"
+#include "infer/node_share.h"
 #include <math.h>
 #include <openssl/rand.h>
 #include <stdlib.h>
@@ -15,23 +16,19 @@ const Address *leader_address(const Leader *leader, int node) {
 }
 const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
 int leader_reruns(const Leader *leader) { return leader->reruns; }
+double leader_fastest(const Leader *leader) { return leader->fastest; }
+double leader_fastest_request(const Leader *leader) { return leader->fastest_request; }
 int leader_masked(const Leader *leader) { return leader->masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
+const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_most(const Leader *leader) { return leader->setup.tokens_most; }
 
 /* ---- what is possible ---- */
 
-static Status check_plain(const Weights *weights, int nodes) {
-  if (nodes == 1 || weights->books) return STATUS_OK;
-  return status_set(
-      STATUS_BAD_VALUE,
-      "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train --groups");
-}
-
 static Status check_setup(const NodeSetup *setup) {
-  TRY(check_plain(setup->weights, node_setup_count(setup)));
+  TRY(node_share_check(setup));
   const ModelConfig *config = setup->weights->config;
   double numbers = setup->split ? 2 * (double)setup->tokens_most : (double)weights_pixels(setup->weights);
   if (setup->split && (setup->tokens_most < 1 || setup->tokens_most > config->context))
@@ -108,19 +105,56 @@ static Status allocate(Leader *leader) {
 
 /* ---- beginning ---- */
 
-/* The first epoch; one that fails at its beginning is begun again where that is allowed. */
-static Status begin(Leader *leader) {
+static Status check_coding(const Leader *leader) {
+  const ClusterSetup *network = leader->options.network;
+  if (!network || network->entropy != ENTROPY_ON || leader->setup.weights->coding) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
+}
+
+/* All devices have been greeted. */
+static Status meet(Leader *leader) {
   const Weights *weights = leader->setup.weights;
+  TRY(check_coding(leader));
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
   if (RAND_bytes(leader->session, sizeof leader->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
-  TRY(leader_members_open(leader));
+  return leader_members_open(leader);
+}
+
+static Status divide(Leader *leader) {
+  LeaderMeasure *measured = calloc((size_t)leader->member_count, sizeof *measured);
+  if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->member_count);
+  Status status = leader_probe_run(leader, measured);
+  if (status == STATUS_OK) status = leader->options.divide(leader->options.divide_context, measured, leader->member_count);
+  free(measured);
+  return status;
+}
+
+/* The first epoch; one that fails at its beginning is begun again where that is allowed. */
+static Status begin(Leader *leader) {
+  TRY(meet(leader));
+  if (leader->options.divide) TRY(divide(leader));
   Status status = leader_epoch_open(leader);
   return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, status);
 }
 
-static Status start(Leader **out, Leader wanted) {
+/* How the nodes divide the model, and who has a class token. */
+static void choose_strategy(NodeSetup *setup, const LeaderOptions *options) {
+  if (!options->network) return;
+  setup->strategy = options->network->strategy;
+  setup->retained = options->network->retained;
+  if (setup->strategy == STRATEGY_SP && !setup->split) setup->class_token = CLASS_SINGLE;
+}
+
+static Status check_count(const Leader *leader) {
+  int devices = leader->cluster.local + leader->cluster.peer_count;
+  if (devices == leader->member_count) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->member_count, devices);
+}
+
+static Status make(Leader **out, Leader wanted) {
   *out = NULL;
+  choose_strategy(&wanted.setup, &wanted.options);
   TRY(check_setup(&wanted.setup));
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
@@ -128,8 +162,8 @@ static Status start(Leader **out, Leader wanted) {
   leader->complainer = leader->accused = -1;
   leader->member_count = node_setup_count(&wanted.setup);
   leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->member_count};
-  Status status = allocate(leader);
-  if (status == STATUS_OK) status = begin(leader);
+  Status status = check_count(leader);
+  if (status == STATUS_OK) status = allocate(leader);
   if (status == STATUS_OK)
     *out = leader;
   else
@@ -137,27 +171,54 @@ static Status start(Leader **out, Leader wanted) {
   return status;
 }
 
+static Status start(Leader **out, Leader wanted) {
+  TRY(make(out, wanted));
+  Status status = begin(*out);
+  if (status == STATUS_OK) return STATUS_OK;
+  leader_stop(*out);
+  *out = NULL;
+  return status;
+}
+
+static Leader for_pictures(const Weights *weights, const Partition *partition, const LeaderOptions *options) {
+  return (Leader){.options = *options,
+                  .given = partition,
+                  .setup = {.weights = weights,
+                            .partition = partition,
+                            .batch_most = options->batch_most,
+                            .timeout = options->timeout,
+                            .keep_codes = options->codes,
+                            .class_token = weights->config->astra.class_token}};
+}
+
 Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options) {
-  return start(leader, (Leader){.options = *options,
-                                .given = partition,
-                                .setup = {.weights = weights,
-                                          .partition = partition,
-                                          .batch_most = options->batch_most,
-                                          .timeout = options->timeout,
-                                          .keep_codes = options->codes,
-                                          .class_token = weights->config->astra.class_token}});
+  return start(leader, for_pictures(weights, partition, options));
+}
+
+static Leader for_texts(const Weights *weights, const TokenSplit *split, const LeaderOptions *options) {
+  return (Leader){.options = *options,
+                  .given_split = split,
+                  .setup = {.weights = weights,
+                            .batch_most = options->batch_most,
+                            .timeout = options->timeout,
+                            .keep_codes = options->codes,
+                            .split = split,
+                            .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context,
+                            .class_token = CLASS_NONE}};
 }
 
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options) {
-  return start(leader, (Leader){.options = *options,
-                                .given_split = split,
-                                .setup = {.weights = weights,
-                                          .batch_most = options->batch_most,
-                                          .timeout = options->timeout,
-                                          .keep_codes = options->codes,
-                                          .split = split,
-                                          .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context,
-                                          .class_token = CLASS_NONE}});
+  return start(leader, for_texts(weights, split, options));
+}
+
+Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
+                      LeaderMeasure *measured) {
+  Leader *leader;
+  TRY(make(&leader, split ? for_texts(weights, split, options) : for_pictures(weights, partition, options)));
+  Status status = meet(leader);
+  if (status == STATUS_OK) status = leader_probe_run(leader, measured);
+  leader_stop(leader);
+  return status;
 }
 
 /* ---- end ---- */

@@ -12,6 +12,7 @@
 #include "infer/cluster_options.h"
 #include "infer/control/setup_message.h"
 #include "infer/partition.h"
+#include "infer/plan/device_profile.h"
 #include "infer/request.h"
 #include "infer/weights.h"
 #include <signal.h>
@@ -20,6 +21,18 @@
 typedef struct Leader Leader;
 
 enum { LEADER_DEPTH = 2 };
+
+/* What a device and the way to it were found to be, before the first epoch. */
+typedef struct LeaderMeasure {
+  bool here; /* else nothing is known of it */
+  DeviceProfile profile;
+  bool linked;       /* it is another machine's: what follows was measured */
+  double round_trip; /* seconds */
+  double to, from;   /* bits a second, frames and all */
+} LeaderMeasure;
+
+/* May change the tokens of the partition or split that the leader was given; measured [nodes]. */
+typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes);
 
 typedef struct LeaderOptions {
   int64_t batch_most;                /* pictures or sequences of the largest request */
@@ -31,6 +44,8 @@ typedef struct LeaderOptions {
   const volatile sig_atomic_t *stop; /* set by a signal handler: give up with STATUS_INTERRUPTED; NULL: never */
   const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
                                       * processes of this machine, and a failure ends it */
+  LeaderDivide *divide;              /* if there is one, devices are measured at the start, and it is called; NULL */
+  void *divide_context;
 } LeaderOptions;
 
 typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next leader_collect */
@@ -53,6 +68,10 @@ Status leader_start(Leader **leader, const Weights *weights, const Partition *pa
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options);
 void leader_stop(Leader *leader); /* accepts NULL */
 
+/* Greets the devices as leader_start does, measures them, and lets them go: measured [nodes]. Of partition and split one is NULL. */
+Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
+                      LeaderMeasure *measured);
+
 /* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be under way. */
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
 int leader_under_way(const Leader *leader);
@@ -70,8 +89,11 @@ pid_t leader_pid(const Leader *leader, int node);              /* 0: no process 
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
 const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
 int leader_reruns(const Leader *leader);                       /* of all answers */
+double leader_fastest(const Leader *leader);                   /* seconds that an answer took a sample, from when the last node began */
+double leader_fastest_request(const Leader *leader);           /* the same from its submission */
 int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
 const Weights *leader_weights(const Leader *leader);
+const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
 const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */
 int64_t leader_tokens_most(const Leader *leader);        /* of a text */

@@ -2,6 +2,7 @@
  * what a request holds of its input outlives the epoch (leader.c). */
 #include "infer/control/setup_message.h"
 #include "infer/leader_parts.h"
+#include "infer/node_share.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,6 @@ static Status share_tokens(Leader *leader) {
   setup->split = NULL;
   setup->partition = NULL;
   setup->keep_codes = leader->options.codes && leader->nodes > 1;
-  leader->class_rows = 0;
   if (leader->given_split) {
     share_text(leader);
     setup->split = &leader->split;
@@ -67,10 +67,7 @@ static Status share_tokens(Leader *leader) {
   }
   TRY(share_picture(leader));
   setup->partition = &leader->partition;
-  for (int d = 0; d < leader->nodes; d++) {
-    TRY(partition_layout(&leader->partition, setup->class_token, d, &leader->layout[d]));
-    leader->class_rows += leader->layout[d].class_rows;
-  }
+  for (int d = 0; d < leader->nodes; d++) TRY(node_share_layout(setup, leader->partition.tokens, d, &leader->layout[d]));
   return STATUS_OK;
 }
 
@@ -79,7 +76,7 @@ static Status share_tokens(Leader *leader) {
 /* The largest share of a node. */
 static RequestShare most_of(const Leader *leader, int node) {
   if (leader->setup.split) return (RequestShare){.sent_rows = leader->setup.tokens_most, .last = true};
-  return request_share(&leader->layout[node]);
+  return node_share_of(&leader->setup, node, &leader->layout[node]);
 }
 
 static Status allocate_results(Leader *leader) {
@@ -130,18 +127,21 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
   if (!codes) codes = &streams;
   *setup = (ClusterSetup){.epoch = leader->epoch,
                           .nodes = leader->nodes,
-                          .strategy = STRATEGY_ASTRA,
+                          .strategy = node->strategy,
+                          .retained = node->retained,
                           .transport = codes->transport,
                           .reliability = codes->reliability,
                           .parts = codes->parts,
+                          .entropy = codes->entropy,
                           .mtu = codes->mtu,
                           .links = codes->links,
                           .shaped = codes->shaped,
+                          .multicast = codes->multicast,
                           .class_token = node->class_token,
                           .keep_codes = node->keep_codes,
                           .batch_most = node->batch_most,
                           .tokens_most = node->tokens_most,
-                          .mask = leader->cluster.on_failure == ON_FAILURE_MASK,
+                          .mask = leader->cluster.on_failure == ON_FAILURE_MASK && strategy_facts(node->strategy)->sends_codes,
                           .fingerprints = leader->fingerprints,
                           .tokens = node->split ? 0 : leader->partition.tokens,
                           .order = leader->partition.order};

@@ -178,6 +178,7 @@ static bool others_answer(const Leader *leader, const LeaderRequest *request, in
 /* Other nodes know what to do without its codes; what it alone could have said is missing from the answer. */
 static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
   bool single = leader->setup.class_token == CLASS_SINGLE && node == 0;
+  if (!strategy_facts(leader->setup.strategy)->sends_codes) return false;
   return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && others_answer(leader, request, node);
 }
 

@@ -4,10 +4,12 @@
 #include "base/log.h"
 #include "infer/control/device_session.h"
 #include "infer/control/preamble.h"
+#include "infer/control/probe_message.h"
 #include "infer/leader_parts.h"
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -47,7 +49,7 @@ static Status greet(Leader *leader, LeaderMember *member) {
 static LinkSink sink_of(Leader *leader) {
   LinkSink sink = leader_messages_sink;
   sink.context = leader;
-  sink.most_payload = WIRE_TEXT;
+  sink.most_payload = PROBE_MOST;
   return sink;
 }
 
@@ -168,7 +170,8 @@ static Status step_call(Leader *leader, int m) {
 
 bool leader_members_calling(const Leader *leader) {
   for (int m = 0; m < leader->member_count; m++) {
-    if (leader->members[m].state == MEMBER_CALLED || leader->members[m].state == MEMBER_GREETED) return true;
+    const LeaderMember *member = &leader->members[m];
+    if (member->state == MEMBER_CALLED || member->state == MEMBER_GREETED || member->yields) return true;
   }
   return false;
 }
@@ -241,6 +244,36 @@ static Status call_workers(Leader *leader) {
   return STATUS_OK;
 }
 
+/* In the order of addresses, which is the same for all leaders. */
+static bool waits_for_an_earlier_one(const Leader *leader, int m) {
+  char own[ADDRESS_TEXT], other[ADDRESS_TEXT];
+  address_text(&leader->members[m].reached, own);
+  for (int b = leader->cluster.local; b < leader->member_count; b++) {
+    const LeaderMember *busy = &leader->members[b];
+    bool waits = b != m && busy->state == MEMBER_GREETED && busy->place > 0;
+    if (waits && strcmp(address_text(&busy->reached, other), own) < 0) return true;
+  }
+  return false;
+}
+
+/* Of two leaders that want the same workers each could have one and wait for the other. So whoever waits for one gives back those behind
+ * it, and calls them again when it has got it. */
+static Status keep_order(Leader *leader) {
+  for (int m = leader->cluster.local; m < leader->member_count; m++) {
+    LeaderMember *member = &leader->members[m];
+    bool waits = waits_for_an_earlier_one(leader, m);
+    if (waits && member->state == MEMBER_HERE) {
+      leader_members_drop(leader, m);
+      member->yields = true;
+    } else if (!waits && member->yields) {
+      member->yields = false;
+      Status status = call(member);
+      if (status != STATUS_OK) TRY(miss(leader, m, status));
+    }
+  }
+  return STATUS_OK;
+}
+
 /* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
 static Status check_patience(Leader *leader, int m) {
   const LeaderMember *member = &leader->members[m];
@@ -289,6 +322,7 @@ Status leader_members_open(Leader *leader) {
       MemberState state = leader->members[m].state;
       if (state == MEMBER_CALLED || state == MEMBER_GREETED) TRY(step_member(leader, m));
     }
+    TRY(keep_order(leader));
     if (leader_members_calling(leader)) pause_a_moment(leader);
   }
   return STATUS_OK;
@@ -296,11 +330,12 @@ Status leader_members_open(Leader *leader) {
 
 /* ---- end */
 
-/* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment, or find that their leader is gone. */
+/* Says bye, which idle nodes follow at once; those that compute or hang are killed after a moment, or find that their leader is gone. Links
+ * that fail at that are no news, and must not take the place of the message why all this ends. */
 void leader_members_close(Leader *leader) {
-  char failure[1024];
-  snprintf(failure, sizeof failure, "%s", status_message());
   bool idle = leader_under_way(leader) == 0;
+  char said[1024];
+  snprintf(said, sizeof said, "%s", status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->word);
   for (int m = 0; leader->members && m < leader->member_count; m++) {
     LeaderMember *member = &leader->members[m];
@@ -312,5 +347,5 @@ void leader_members_close(Leader *leader) {
     if (member->calling >= 0) close(member->calling);
   }
   processes_stop(&leader->processes, idle ? stop_seconds : 0);
-  status_set(STATUS_OK, "%s", failure); /* what ends a run is not that some do not hear its end */
+  status_set(STATUS_OK, "%s", said); /* the failure that has led here is the one to tell, not that of saying goodbye */
 }

@@ -25,6 +25,7 @@ typedef struct LeaderMember {
   Link link;
   int node; /* of the epoch; -1: takes no part */
   Hello hello;
+  bool yields;        /* was given back while an earlier worker serves somebody else; to be called again */
   bool refused;       /* it has said why not; another call will not help */
   bool asked;         /* has CANCEL to answer */
   bool failed;        /* has sent an ERROR in this epoch */

@@ -1,5 +1,6 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "infer/leader_parts.h"
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
@@ -114,9 +115,13 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
 
 /* A worker that takes no part yet is no concern of the others. A no is BAD_VALUE: it is there, and calling again is of little use. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
+  char name[LEADER_NAME];
   LeaderMember *member = &leader->members[m];
   store_complaint(leader, m, header);
-  member->place = header->kind == WIRE_BUSY ? header->count : 0;
+  uint32_t place = header->kind == WIRE_BUSY ? header->count : 0;
+  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch == 0; /* later on nobody waits for it */
+  if (waits_from_here_on) log_info("%s %s", leader_name(leader, m, name), leader->complaints[m]);
+  member->place = place;
   member->refused = header->kind == WIRE_REFUSE;
   return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->complaints[m]);
 }
@@ -128,6 +133,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   *payload = member->hello_bytes;
   if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && header->bytes == 0 && member->asked) return STATUS_OK;
+  if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, link->peer, header, payload);
   if (is_complaint(header) && is_sound(leader, header)) {
     *payload = (uint8_t *)leader->complaints[link->peer];
     return STATUS_OK;
@@ -141,7 +147,8 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   member->heard = clock_now();
   if (header->kind == WIRE_HELLO) return leader_members_take_hello(leader, link->peer);
   if (header->kind == WIRE_CANCELLED) member->asked = false;
-  if (header->kind == WIRE_CANCELLED) return STATUS_OK;
+  if (header->kind == WIRE_PROFILE) leader_probe_deliver(leader, link->peer);
+  if (header->kind == WIRE_CANCELLED || header->kind == WIRE_PROFILE) return STATUS_OK;
   if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);
   bool apart = member->state == MEMBER_GREETED || member->node < 0;
   return apart ? take_refusal(leader, link->peer, header) : take_complaint(leader, link->peer, header);

@@ -59,7 +59,8 @@ struct Leader {
   NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
   int64_t *tokens;                   /* [member_count] of the last answer */
   int reruns, masked;                /* of all answers */
-  int64_t class_rows;                /* of all nodes */
+  double fastest, fastest_request;   /* seconds a sample; 0: none was answered */
+  struct LeaderProbe *probe;         /* while devices are measured (leader_probe.c) */
   real *replicas, *logits;
   int32_t *codes, *node_codes;
   RequestDecoding *decoding; /* [member_count] */
@@ -82,6 +83,13 @@ const char *leader_name(const Leader *leader, int member, char text[LEADER_NAME]
 /* ---- leader_messages.c: what nodes say; the context of links is the leader, their peer the member */
 extern const LinkSink leader_messages_sink;
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number); /* under way, or NULL */
+
+/* ---- leader_probe.c: what devices and the ways to them can do */
+
+/* Of all that are there, before the first epoch: measured [member_count]. One that fails is left behind or fails it all, as ever. */
+Status leader_probe_run(Leader *leader, LeaderMeasure *measured);
+Status leader_probe_place(Leader *leader, int member, const WireHeader *header, uint8_t **payload);
+void leader_probe_deliver(Leader *leader, int member);
 
 /* ---- leader_wait.c: waiting, and who is to blame */
 

@@ -1,6 +1,7 @@
 /* Requests of pictures and the answers to them: replicas of the class token, to which the head is applied here. */
 #include "infer/leader_codes.h"
 #include "infer/leader_parts.h"
+#include "infer/node_share.h"
 #include <string.h>
 
 /* Kept until it is answered: a request that is computed anew may be cut otherwise. */
@@ -23,11 +24,15 @@ Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
 void leader_picture_share(Leader *leader, LeaderRequest *slot) {
   const ModelConfig *config = leader->setup.weights->config;
   size_t at = 0;
+  node_share_counts(&leader->setup, leader->partition.tokens, slot->counts);
   for (int d = 0; d < leader->nodes; d++) {
-    slot->counts[d] = leader->partition.counts[d];
-    slot->shares[d] = request_share(&leader->layout[d]);
+    slot->shares[d] = node_share_of(&leader->setup, d, &leader->layout[d]);
     slot->offset[d] = at;
     slot->size[d] = WIRE_HEADER + request_bytes(&leader->setup, &slot->request, &slot->shares[d]);
+    if (d > 0 && node_share_everything(&leader->setup)) {
+      slot->offset[d] = 0; /* one message is for all */
+      continue;
+    }
     patches_pack(config, &leader->layout[d], slot->request.batch, slot->pixels, slot->request.levels ? slot->levels : NULL,
                  slot->message + at + WIRE_HEADER);
     at += slot->size[d];
@@ -41,7 +46,7 @@ static bool is_missing(const Leader *leader, const LeaderRequest *request, int n
 /* Of those that have answered. */
 static int64_t class_rows(const Leader *leader, const LeaderRequest *request) {
   int64_t rows = 0;
-  for (int d = 0; d < leader->nodes; d++) rows += is_missing(leader, request, d) ? 0 : leader->layout[d].class_rows;
+  for (int d = 0; d < leader->nodes; d++) rows += is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
   return rows;
 }
 
@@ -49,7 +54,7 @@ static int64_t class_rows(const Leader *leader, const LeaderRequest *request) {
 static void gather_replicas(Leader *leader, const LeaderRequest *request, int64_t all) {
   int64_t width = leader->setup.weights->config->width, first = 0;
   for (int d = 0; d < leader->nodes; d++) {
-    int64_t rows = is_missing(leader, request, d) ? 0 : leader->layout[d].class_rows;
+    int64_t rows = is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
     const uint8_t *from = request->results[d] + WIRE_STATISTICS;
     for (int64_t b = 0; b < request->request.batch; b++)
       wire_parse_reals(from + (size_t)(b * rows * width) * 4, (size_t)(rows * width), leader->replicas + (b * all + first) * width);

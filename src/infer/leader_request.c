@@ -87,6 +87,18 @@ Status leader_request_resend(Leader *leader) {
 
 LeaderRequest *leader_request_oldest(Leader *leader) { return &leader->requests[(leader->collected + 1) & 1]; }
 
+/* From when the last node began, all of which end together, to the end; a sample's share of it. */
+static void note_time(Leader *leader, const LeaderRequest *slot) {
+  double least = 0;
+  for (int d = 0; d < leader->nodes; d++) {
+    double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
+    if (!(slot->missing >> leader->member_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
+  }
+  double request = (clock_now() - slot->began) / (double)slot->request.batch;
+  if (leader->fastest <= 0 || least < leader->fastest) leader->fastest = least;
+  if (leader->fastest_request <= 0 || request < leader->fastest_request) leader->fastest_request = request;
+}
+
 /* What nodes have said, by members. Whoever has taken part is in good standing again. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   memset(leader->tokens, 0, (size_t)leader->member_count * sizeof *leader->tokens);
@@ -118,6 +130,7 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   slot->number = 0;
   sum_up(leader, slot);
   warn_of_given_up(leader, slot);
+  note_time(leader, slot);
   leader->reruns += slot->reruns;
   leader->masked += (slot->missing | slot->given_up) != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,

@@ -1,6 +1,7 @@
 /* Requests of texts and the answers to them: see leader_text.h. */
 #include "infer/leader_text.h"
 #include "infer/leader_codes.h"
+#include "infer/node_share.h"
 #include <string.h>
 
 /* ---- requests ---- */
@@ -17,9 +18,9 @@ static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count,
 
 /* Each node's part: the same computation as the node's own (node_text.c). One message is for all. */
 void leader_text_share(Leader *leader, LeaderRequest *slot) {
-  int nodes = token_split_counts(leader->setup.split, slot->request.tokens, slot->counts);
+  int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
   for (int d = 0; d < leader->nodes; d++) {
-    bool last = d == nodes - 1;
+    bool last = d == answers;
     slot->shares[d] = (RequestShare){.sent_rows = last ? 0 : slot->counts[d], .last = last};
     slot->offset[d] = 0;
     slot->size[d] = WIRE_HEADER + request_bytes(&leader->setup, &slot->request, &slot->shares[d]);
@@ -41,7 +42,11 @@ static bool prompt_under_way(Leader *leader) {
 
 Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
   LeaderRequest *slot;
+  const StrategyFacts *strategy = strategy_facts(leader->setup.strategy);
   if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
+  if (!strategy->decodes)
+    return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
+                      strategy->name);
   TRY(open_request(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
   leader->made_count = leader->taken = 0;
   request_pack_sampling(sampling, leader_request_payload(slot));

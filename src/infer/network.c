@@ -26,8 +26,14 @@ size_t network_group_bytes(int64_t groups, int64_t entries, int64_t tokens, int 
   return bytes;
 }
 
+double network_token_bits(const NetworkSetup *setup) {
+  if (setup->whole_rows) return 32.0 * (double)setup->width;
+  return (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
+}
+
 /* Packets of a group end in whole bytes each. */
 static size_t payload_most(const NetworkSetup *setup, int64_t tokens) {
+  if (setup->whole_rows) return (size_t)tokens * (size_t)setup->width * 4;
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) +
          (size_t)(tokens < PACKETS_MOST ? tokens : PACKETS_MOST);
 }
@@ -132,13 +138,19 @@ static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layo
   ExchangeRows rows;
   TRY(in_parts(net));
   const KeyTables *keys = net->setup.keys;
-  net->setup.keys = NULL; /* whole blocks take rows alone */
+  net->setup.keys = NULL; /* rows alone are asked for */
   Status status = finish_part(net, tape, layout, block, site, 0, &rows);
   net->setup.keys = keys;
   TRY(status);
   *remote = rows.x;
   *lost = rows.lost;
   return STATUS_OK;
+}
+
+static Status network_finish_rows(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows) {
+  Network *net = (Network *)self;
+  TRY(in_parts(net));
+  return finish_part(net, tape, layout, block, 0, 0, rows);
 }
 
 static int parts_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
@@ -178,7 +190,6 @@ static void meet_peers(Network *net) {
 /* The courier reads the rules of the last request until it has these: they have memory of their own. */
 static void make_rules(Network *net) {
   const NetworkSetup *setup = &net->setup;
-  const Codebook *book = &setup->books[0];
   int64_t *rows = net->part_rows + (net->request.number & 1) * (unsigned)(setup->nodes * parts_of(setup));
   for (int d = 0; d < setup->nodes; d++) {
     for (int p = 0; p < net->parts; p++) {
@@ -187,14 +198,19 @@ static void make_rules(Network *net) {
       rows[d * net->parts + p] = count;
     }
   }
-  net->rules[net->request.number & 1] = (PacketRules){.nodes = setup->nodes,
+  net->rules[net->request.number & 1] = (PacketRules){.coded = setup->coding != NULL,
+                                                      .nodes = setup->nodes,
                                                       .blocks = setup->blocks,
                                                       .sites = setup->sites,
                                                       .parts = net->parts,
-                                                      .groups = book->groups,
-                                                      .entries = book->entries,
-                                                      .width = book->width,
+                                                      .width = setup->width,
+                                                      .raw = setup->whole_rows,
                                                       .part_rows = rows};
+  if (setup->whole_rows) return;
+  PacketRules *rules = &net->rules[net->request.number & 1];
+  rules->groups = setup->books[0].groups;
+  rules->entries = setup->books[0].entries;
+  rules->width = setup->books[0].width;
 }
 
 static Status check_request(const Network *net, const NetworkRequest *request) {
@@ -219,10 +235,8 @@ Status network_begin_request(Network *net, const NetworkRequest *request) {
                                           net->senders, net->hearers));
 }
 
-void network_finish_statistics(Network *net) {
-  NodeStatistics *s = &net->statistics;
-  if (!net->setup.courier) return;
-  const CourierCounts now = courier_counts(net->setup.courier), *before = &net->before;
+void network_count(NodeStatistics *s, Courier *courier, CourierCounts *before) {
+  const CourierCounts now = courier_counts(courier);
   s->bytes_sent = now.bytes_sent - before->bytes_sent;
   s->bytes_received = now.bytes_received - before->bytes_received;
   s->payload_sent = now.payload_sent - before->payload_sent;
@@ -233,7 +247,11 @@ void network_finish_statistics(Network *net) {
   s->resent = now.resent - before->resent;
   s->recovered = now.recovered - before->recovered;
   s->span = now.span - before->span;
-  net->before = now;
+  *before = now;
+}
+
+void network_finish_statistics(Network *net) {
+  if (net->setup.courier) network_count(&net->statistics, net->setup.courier, &net->before);
 }
 
 /* ---- memory ---- */
@@ -246,8 +264,9 @@ static size_t group_count(const Network *net) { return (size_t)(net->ring * net-
 size_t network_bytes(const Network *net) {
   const NetworkSetup *setup = &net->setup;
   if (!net->groups) return 0;
-  size_t most = (size_t)most_of_any(setup), own = (size_t)most_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
   size_t bytes = group_count(net) * (net->group_bytes + (size_t)net->packets_most * sizeof(CourierPacket));
+  if (setup->whole_rows) return bytes + courier_bytes(setup->courier);
+  size_t most = (size_t)most_of_any(setup), own = (size_t)most_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
   bytes += 2 * most * groups * sizeof(int32_t) + most * net->token_bytes + kept_bytes(setup, net->token_bytes);
   bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0]);
   return bytes + courier_bytes(setup->courier);
@@ -273,17 +292,22 @@ static Status allocate_losers(Network *net) {
   return STATUS_OK;
 }
 
-static Status allocate(Network *net) {
+static bool allocate_codes(Network *net) {
   const NetworkSetup *setup = &net->setup;
   const Codebook *book = &setup->books[0];
-  size_t own = (size_t)most_of(setup, setup->self), most = (size_t)most_of_any(setup), nodes = (size_t)setup->nodes;
+  size_t own = (size_t)most_of(setup, setup->self), most = (size_t)most_of_any(setup);
+  return (net->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
+         (net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
+         (net->ordered = malloc(most * (size_t)book->groups * sizeof(int32_t))) && (net->aligned = malloc(most * net->token_bytes)) &&
+         (net->scratch = malloc(codebook_assign_scratch(book))) &&
+         (!setup->keep_codes || (net->kept = malloc(kept_bytes(setup, net->token_bytes))));
+}
+
+static Status allocate(Network *net) {
+  const NetworkSetup *setup = &net->setup;
+  size_t nodes = (size_t)setup->nodes;
   bool memory = (net->part_rows = calloc(2 * nodes * (size_t)parts_of(setup), sizeof *net->part_rows)) &&
-                (net->arrivals = calloc(nodes, sizeof *net->arrivals)) &&
-                (net->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
-                (net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
-                (net->ordered = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
-                (net->aligned = malloc(most * net->token_bytes)) && (net->scratch = malloc(codebook_assign_scratch(book))) &&
-                (!setup->keep_codes || (net->kept = malloc(kept_bytes(setup, net->token_bytes))));
+                (net->arrivals = calloc(nodes, sizeof *net->arrivals)) && (setup->whole_rows || allocate_codes(net));
   if (!memory)
     return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_most);
   TRY(allocate_losers(net));
@@ -295,8 +319,7 @@ static Status choose_packets(Network *net) {
   const NetworkSetup *setup = &net->setup;
   int64_t own = most_of(setup, setup->self);
   size_t most = setup->courier ? courier_packet_most(setup->courier) : setup->packet_most;
-  double bits = (double)setup->books[0].groups * pack_bits(setup->books[0].entries);
-  int packets = own ? interleave_packets(own, bits, most, setup->least_packets) : 1;
+  int packets = own ? interleave_packets(own, network_token_bits(setup), most, setup->least_packets) : 1;
   if (!packets)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
                       (long long)setup->batch_most, PACKETS_MOST, most);
@@ -309,10 +332,14 @@ Status network_init(Network *net, const NetworkSetup *setup) {
   if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > PARTS_MOST)
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
                       setup->sites, parts_of(setup), PACKET_SITES, PARTS_MOST);
+  if (setup->whole_rows && (parts_of(setup) > 1 || setup->sites != 1 || setup->lose || setup->keep_codes))
+    return status_set(STATUS_BAD_VALUE, "whole rows travel at one site, in one part, without loss, and have no codes");
   if (parts_of(setup) > 1) net->exchange.parts = &exchange_parts;
-  net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
+  net->exchange.whole_rows = setup->whole_rows;
+  if (!setup->whole_rows) net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
   net->ring = setup->courier ? courier_ring(setup->courier) : 2;
   net->group_bytes = payload_most(setup, most_of(setup, setup->self));
+  if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   Status status = choose_packets(net);
   if (status == STATUS_OK) status = allocate(net);
   if (status != STATUS_OK) network_release(net);

@@ -3,8 +3,8 @@
  * language model codes go one way: a node sends to those behind it and hears those before it, since no token may see a later one.
  *
  * A group of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
- * (interleave.h), their codes packed without gaps (pack_dense). Tokens of packets that did not come are masked: their rows hold some
- * codeword, and their marks in `lost` are 1.
+ * (interleave.h), their codes packed without gaps (pack_dense), or entropy-coded (rans.h). Tokens of packets that did not come are masked:
+ * their rows hold some codeword, and their marks in `lost` are 1.
  *
  * Slots for what comes are the courier's, those for what leaves the network's: as many blocks as the courier keeps. Nothing is allocated
  * after network_init. */
@@ -15,23 +15,31 @@
 #include "nn/exchange.h"
 #include "nn/key_tables.h"
 #include "vq/codebook.h"
+#include "vq/rans.h"
 
 typedef struct NetworkSetup {
   int self, nodes;
   const TokenLayout *layout; /* of this node; outlives the network; with tokens_most it may be another one for each request */
-  const Codebook *books;     /* [blocks * sites], likewise */
+  const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
   int blocks, sites;
   int parts;               /* that a block is cut into; 0 as 1 */
   int64_t batch_most;      /* samples of the largest request */
   int least_packets;       /* of a block and receiver, where there are tokens enough; 0 as 1 */
+  bool whole_rows;         /* rows after the first norm travel as float32, no codes: sequence parallelism. One site, one part, no loss */
+  int64_t width;           /* numbers of such a row */
   bool keep_codes;         /* room to keep all packed codes of a request (NetworkRequest.keep) */
   bool causal;             /* codes go to the nodes behind this one alone */
   int64_t tokens_most;     /* of the longest sequence; 0: every request has the layout's tokens */
   Courier *courier;        /* outlives the network's use, not the network; NULL: only encode and decode are called */
   size_t packet_most;      /* without a courier: payload of a packet */
   const KeyTables *keys;   /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
+  const RansTable *coding; /* [blocks * sites * G] of these codebooks, the same on all nodes: packets are entropy-coded where that makes
+                            * them shorter; NULL: none is */
   const LinkOptions *lose; /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } NetworkSetup;
+
+/* Bits of a token in a packet. */
+double network_token_bits(const NetworkSetup *setup);
 
 /* A courier for this network: what of its setup follows from the network's. The layout is there by then, the courier not yet. */
 void network_courier(const NetworkSetup *setup, CourierSetup *courier);
@@ -93,6 +101,7 @@ void network_gone(Network *network, int node);
 
 /* Bytes that passed since the last call go to the statistics of this request. */
 void network_finish_statistics(Network *network);
+void network_count(NodeStatistics *statistics, Courier *courier, CourierCounts *before); /* the same of any courier: since *before */
 
 size_t network_bytes(const Network *network); /* of memory, the courier's included; 0 of a zeroed one */
 

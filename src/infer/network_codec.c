@@ -1,11 +1,21 @@
-/* Activations -> packets of codes -> codewords: what begin and finish of the exchange do between the model and the courier. */
+/* Activations -> packets of codes -> codewords, or rows as they are: what begin and finish of the exchange do between the model and the
+ * courier. */
+#include "base/clock.h"
 #include "infer/network.h"
 #include "infer/wire/interleave.h"
 #include "vq/pack.h"
+#include <math.h>
 #include <string.h>
+
+enum { ROW_NUMBER = 4 /* bytes */ };
 
 static const Codebook *book_at(const Network *net, int block, int site) { return &net->setup.books[block * net->setup.sites + site]; }
 static const PacketRules *rules_of(const Network *net) { return &net->rules[net->request.number & 1]; }
+
+/* Of each group. */
+static const RansTable *coding_at(const Network *net, int block, int site) {
+  return net->setup.coding + (int64_t)(block * net->setup.sites + site) * net->setup.books[0].groups;
+}
 
 /* ---- what leaves ---- */
 
@@ -36,10 +46,9 @@ static void keep(Network *net, const TokenLayout *layout, const PartPlace *at, i
 }
 
 static int packets_for(const Network *net, int64_t tokens) {
-  const Codebook *book = &net->setup.books[0];
   size_t most = net->setup.courier ? courier_packet_most(net->setup.courier) : net->setup.packet_most;
   int least = (net->setup.least_packets + net->parts - 1) / net->parts; /* of a block */
-  int packets = interleave_packets(tokens, (double)book->groups * pack_bits(book->entries), most, least > 1 ? least : 1);
+  int packets = interleave_packets(tokens, network_token_bits(&net->setup), most, least > 1 ? least : 1);
   if (packets == 0 || packets > net->packets_most) packets = net->packets_most; /* larger ones: the carrier must cut them */
   return packets < tokens ? packets : (int)tokens;
 }
@@ -57,22 +66,51 @@ static void reorder(const Network *net, int64_t tokens, int packets, bool back) 
   }
 }
 
+/* Codes of `tokens` tokens into a packet at `bytes`, entropy-coded where that is shorter than packed, which is `packed` bytes. */
+static void fill_packet(const Network *net, CourierPacket *packet, const int32_t *codes, int64_t tokens, size_t packed, uint8_t *bytes) {
+  const Codebook *book = &net->setup.books[0];
+  size_t coded = 0;
+  if (net->setup.coding)
+    coded = rans_encode(coding_at(net, packet->header.block, packet->header.site), codes, tokens, book->groups, bytes, packed - 1);
+  if (coded == 0) pack_dense(codes, tokens, book->groups, book->entries, bytes);
+  if (coded > 0) packet->header.flags |= PACKET_CODED;
+  packet->payload = bytes;
+  packet->bytes = coded > 0 ? coded : packed;
+}
+
 static void fill_packets(Network *net, NetworkGroup *group, const Packet *of, int64_t tokens) {
   const Codebook *book = &net->setup.books[0];
   const int32_t *codes = net->ordered;
   uint8_t *bytes = group->bytes;
+  uint64_t hearers = (uint64_t)__builtin_popcountll(net->hearers);
   for (int f = 0; f < of->count; f++) {
     int64_t count = interleave_count(tokens, of->count, f);
+    size_t packed = pack_dense_bytes(count, book->groups, book->entries);
     CourierPacket *packet = &group->packets[f];
-    *packet = (CourierPacket){.header = *of, .payload = bytes, .bytes = pack_dense_bytes(count, book->groups, book->entries)};
+    *packet = (CourierPacket){.header = *of};
     packet->header.index = (uint16_t)f;
-    pack_dense(codes, count, book->groups, book->entries, bytes);
+    fill_packet(net, packet, codes, count, packed, bytes);
     codes += count * book->groups;
     bytes += packet->bytes;
+    net->statistics.coded_bits += 8 * packet->bytes * hearers;
+    net->statistics.packed_bits += 8 * packed * hearers;
   }
-  uint64_t bits = 8 * (uint64_t)(bytes - group->bytes) * (uint64_t)__builtin_popcountll(net->hearers);
-  net->statistics.coded_bits += bits;
-  net->statistics.packed_bits += bits;
+}
+
+/* Rows of tokens, as they are. */
+static void fill_rows(const Network *net, const TokenLayout *layout, const PartPlace *at, int64_t first, const Tensor *h,
+                      NetworkGroup *group, const Packet *of) {
+  int64_t width = tensor_width(h), rows = h->shape[1], tokens = net->request.batch * at->shared;
+  uint8_t *bytes = group->bytes;
+  for (int f = 0; f < of->count; f++) {
+    int64_t count = interleave_count(tokens, of->count, f);
+    group->packets[f] = (CourierPacket){.header = *of, .payload = bytes, .bytes = (size_t)(count * width) * ROW_NUMBER};
+    group->packets[f].header.index = (uint16_t)f;
+    for (int64_t i = 0; i < count; i++, bytes += width * ROW_NUMBER) {
+      int64_t token = interleave_token(of->count, f, i), row = layout->shared_row[at->first_shared + token % at->shared] - first;
+      wire_pack_reals(h->value + (token / at->shared * rows + row) * width, (size_t)width, bytes);
+    }
+  }
 }
 
 static NetworkGroup *group_of(const Network *net, int block, int site, int part) {
@@ -93,17 +131,21 @@ Status network_encode_part(Network *net, const TokenLayout *layout, int block, i
   *packets = group->packets;
   *count = 0;
   if (tokens == 0) return STATUS_OK;
-  gather(net, layout, &at, first, h);
-  codebook_assign(book_at(net, block, site), net->gathered, tokens, net->codes, NULL, net->scratch);
-  if (net->request.keep) keep(net, layout, &at, block, site);
   *count = packets_for(net, tokens);
-  reorder(net, tokens, *count, false);
   Packet of = {.request = net->request.number,
                .block = (uint8_t)block,
                .site = (uint8_t)site,
                .part = (uint8_t)part,
-               .type = PACKET_CODES,
+               .type = net->setup.whole_rows ? PACKET_RAW : PACKET_CODES,
                .count = (uint16_t)*count};
+  if (net->setup.whole_rows) {
+    fill_rows(net, layout, &at, first, h, group, &of);
+    return STATUS_OK;
+  }
+  gather(net, layout, &at, first, h);
+  codebook_assign(book_at(net, block, site), net->gathered, tokens, net->codes, NULL, net->scratch);
+  if (net->request.keep) keep(net, layout, &at, block, site);
+  reorder(net, tokens, *count, false);
   fill_packets(net, group, &of, tokens);
   return STATUS_OK;
 }
@@ -123,8 +165,15 @@ static void mask(Network *net, const PeerRows *peer, int64_t token) {
   *mark = 1;
 }
 
+static Status unpack_packet(const Network *net, const CourierPacket *packet, int block, int site, int64_t tokens, int32_t *codes) {
+  const Codebook *book = &net->setup.books[0];
+  if (packet->header.flags & PACKET_CODED)
+    return rans_decode(coding_at(net, block, site), tokens, book->groups, packet->payload, packet->bytes, codes);
+  return pack_dense_unpack(packet->payload, tokens, book->groups, book->entries, codes);
+}
+
 /* Codes in the order of packets; tokens of those that did not come get code 0, which nobody looks at. */
-static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block) {
+static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site) {
   const Codebook *book = &net->setup.books[0];
   int64_t tokens = net->request.batch * peer->rows;
   int32_t *codes = net->ordered;
@@ -134,7 +183,7 @@ static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *a
     if (!packet->payload) {
       memset(codes, 0, (size_t)(count * book->groups) * sizeof *codes);
       for (int64_t i = 0; i < count; i++) mask(net, peer, interleave_token(arrival->count, f, i));
-    } else if (pack_dense_unpack(packet->payload, count, book->groups, book->entries, codes) != STATUS_OK) {
+    } else if (unpack_packet(net, packet, block, site, count, codes) != STATUS_OK) {
       net->accused = peer->node;
       return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
     }
@@ -172,15 +221,45 @@ static void look_up(const Network *net, const PeerRows *peer, int block, int sit
   }
 }
 
+static Status take_row(const uint8_t *bytes, int64_t width, real *row) {
+  wire_parse_reals(bytes, (size_t)width, row);
+  for (int64_t i = 0; i < width; i++) {
+    if (!isfinite(row[i])) return status_set(STATUS_BAD_VALUE, "sent a number that is not finite");
+  }
+  return STATUS_OK;
+}
+
+/* Rows in full: nothing can take the place of one that did not come. */
+static Status take_rows(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, Tensor *x) {
+  int64_t width = tensor_width(x);
+  net->accused = peer->node;
+  if (arrival->count == 0 || arrival->missing > 0)
+    return status_set(STATUS_PEER, "node %d: block %d: is gone, and nothing can take the place of its rows", peer->node, block);
+  for (int f = 0; f < arrival->count; f++) {
+    int64_t count = interleave_count(net->request.batch * peer->rows, arrival->count, f);
+    for (int64_t i = 0; i < count; i++) {
+      int64_t token = interleave_token(arrival->count, f, i);
+      real *row = x->value + (token / peer->rows * peer->remote + peer->offset + token % peer->rows) * width;
+      if (take_row(arrival->packets[f].payload + i * width * ROW_NUMBER, width, row) != STATUS_OK)
+        return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
+    }
+  }
+  net->accused = -1;
+  return STATUS_OK;
+}
+
 static Status take_codes(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site, int64_t place,
                          ExchangeRows *rows) {
+  if (net->setup.whole_rows) return take_rows(net, peer, arrival, block, rows->x);
   const Codebook *book = book_at(net, block, site);
   if (arrival->count)
-    TRY(unpack(net, peer, arrival, block));
+    TRY(unpack(net, peer, arrival, block, site));
   else
     mask_all(net, peer);
   lose_tokens(net, peer);
+  double start = clock_now();
   look_up(net, peer, block, site, rows);
+  if (rows->k) net->statistics.tables += clock_now() - start;
   if (!net->heard) return STATUS_OK;
   pack_codes(net->codes, peer->rows, book->groups, book->entries, net->aligned);
   net->heard(net->heard_context, block, site, place, peer->rows, net->aligned);
@@ -195,8 +274,9 @@ static int64_t remote_begin(const TokenLayout *layout, int node) {
 /* Rows [B, R, W], or keys and values where the block has tables of them. */
 static bool make_tensors(const Network *net, Tape *tape, int block, int site, int64_t remote, ExchangeRows *rows) {
   const KeyTables *keys = net->setup.keys;
-  bool ready = keys && key_tables_has(keys, block);
-  const int64_t shape[3] = {net->request.batch, remote, ready ? key_tables_width(keys) : book_at(net, block, site)->width};
+  bool whole = net->setup.whole_rows, ready = !whole && keys && key_tables_has(keys, block);
+  int64_t width = whole ? net->setup.width : ready ? key_tables_width(keys) : book_at(net, block, site)->width;
+  const int64_t shape[3] = {net->request.batch, remote, width};
   if (!ready) return (rows->x = tape_tensor(tape, 3, shape)) != NULL;
   rows->k = tape_tensor(tape, 3, shape);
   rows->v = tape_tensor(tape, 3, shape);

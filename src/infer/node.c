@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "infer/node_parts.h"
+#include "infer/node_share.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -80,6 +81,7 @@ void node_finish_statistics(Node *node) {
   NodeStatistics *s = &node->network.statistics;
   if (node->counted) return;
   network_finish_statistics(&node->network);
+  if (node->divided) node_divided_count(node);
   s->elapsed = clock_now() - node->began;
   s->compute = fmax(0, s->elapsed - s->quantise - s->send - s->wait);
   node->counted = true;
@@ -87,7 +89,16 @@ void node_finish_statistics(Node *node) {
 
 /* ---- one request ---- */
 
-Exchange *node_exchange(Node *node) { return node->networked ? &node->network.exchange : NULL; }
+Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded) {
+  *encoded = NULL;
+  if (node->layout.rows == 0) return STATUS_OK;
+  if (node->divided) return node_divided_encode(node, input, batch, rows, encoded);
+  *encoded =
+      model_encode(node->setup->weights->model, node->tape, input, &node->layout, node->networked ? &node->network.exchange : NULL, rows);
+  return tape_status(node->tape);
+}
+
+static RequestShare own_share(const Node *node) { return node_share_of(node->setup, node->self, &node->layout); }
 
 static NodeAnswer *answer_of(uint8_t kind) {
   static const struct {
@@ -120,7 +131,7 @@ static Status begin(Node *node, const NodeRequest *request) {
 /* Bytes that a peer sends ahead count where they arrive. */
 static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   const NodeSetup *setup = node->setup;
-  RequestShare share = request_share(&node->layout);
+  RequestShare share = own_share(node);
   size_t codes = request_code_bytes(setup, &request->request, &share);
   TRY(answer_of(request->request.kind)(node, request, result + WIRE_STATISTICS));
   node_finish_statistics(node);
@@ -130,7 +141,9 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
 }
 
 bool node_has_request(const Node *node) { return node->requests[(node->answered + 1) & 1].arrived; }
-int node_accused(const Node *node) { return node->networked ? node->network.accused : -1; }
+int node_accused(const Node *node) {
+  return node->networked ? node->network.accused : node->divided ? node->division.collective.accused : -1;
+}
 uint32_t node_answered(const Node *node) { return node->answered; }
 void node_gone(Node *node, int other) {
   if (node->networked) network_gone(&node->network, other);
@@ -145,7 +158,7 @@ Status node_answer(Node *node) {
   uint8_t *result = node->results[number & 1];
   TRY(begin(node, slot));
   TRY(compute(node, slot, result + WIRE_HEADER));
-  RequestShare share = request_share(&node->layout);
+  RequestShare share = own_share(node);
   slot->arrived = false;
   node->answered = number;
   /* Masked tokens alone may have been lost on the way. */
@@ -161,15 +174,30 @@ Status node_answer(Node *node) {
 
 /* ---- beginning and end ---- */
 
+/* Decoding goes at about 60 MB/s of packed codes for each peer (tests/bench/bench_rans.c), so that on links of 10 Mbit/s and more a saving
+ * below a twentieth takes longer than it saves. All devices have the same frequencies, and choose alike. */
+static const double auto_share = 0.95;
+
+static bool sends_codes(const NodeSetup *setup) { return !setup->network || strategy_facts(setup->network->strategy)->sends_codes; }
+
+static const RansTable *choose_coding(const NodeSetup *setup) {
+  EntropyChoice choice = setup->network && sends_codes(setup) ? setup->network->entropy : ENTROPY_OFF;
+  bool pays = choice == ENTROPY_ON || (choice == ENTROPY_AUTO && setup->weights->coded_share <= auto_share);
+  return pays ? setup->weights->coding : NULL;
+}
+
 static NetworkSetup network_setup(const Node *node) {
   const NodeSetup *setup = node->setup;
   const ModelConfig *config = setup->weights->config;
+  bool whole = setup->strategy == STRATEGY_SP;
   return (NetworkSetup){.self = node->self,
                         .nodes = node->nodes,
                         .layout = &node->layout,
                         .books = setup->weights->books,
                         .blocks = (int)config->blocks,
-                        .sites = config_sites(config),
+                        .sites = whole ? 1 : config_sites(config),
+                        .whole_rows = whole,
+                        .width = config->width,
                         .batch_most = setup->batch_most,
                         .keep_codes = setup->keep_codes,
                         .causal = setup->split != NULL,
@@ -177,53 +205,57 @@ static NetworkSetup network_setup(const Node *node) {
                         .parts = setup->network ? setup->network->parts : 1,
                         .least_packets = setup->network ? setup->network->reliability.least_packets : 1,
                         .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
+                        .keys = sends_codes(setup) ? setup->weights->keys : NULL,
+                        .coding = choose_coding(setup),
                         .courier = node->courier};
 }
 
 /* The leader may have orders, or may be gone, while codes are waited for. */
-static Status look_at_leader(void *context) { return links_step(&(Link *){((Node *)context)->control}, 1, 0); }
+Status node_look_at_leader(void *context) { return links_step(&(Link *){((Node *)context)->control}, 1, 0); }
 
-static Status start_courier(Node *node, Channel **peers) {
+Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
   const ClusterSetup *wanted = node->setup->network;
-  NetworkSetup network = network_setup(node);
   Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
   CarrierPeers carrier = {.self = node->self,
                           .nodes = node->nodes,
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
+                          .job = wanted && wanted->transport == TRANSPORT_MPI ? wanted->epoch : 0,
                           .mtu = wanted ? wanted->mtu : 0,
+                          .multicast = wanted && wanted->multicast ? (uint32_t)wanted->fingerprints.partition | 1U : 0,
+                          .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout,
                           .accused = -1};
   reliability.timeout = node->setup->timeout;
-  CourierSetup courier = {.reliability = &reliability,
-                          .links = wanted && wanted->shaped ? &wanted->links : NULL,
-                          .timeout = reliability.timeout,
-                          .mask = node->setup->mask,
-                          .open = carrier_peers_open,
-                          .open_context = &carrier};
-  network_courier(&network, &courier);
-  carrier.packet_most = PACKET_HEADER + courier.slot_bytes;
-  Status status = courier_start(&node->courier, &courier);
+  courier->reliability = &reliability;
+  courier->links = wanted && wanted->shaped ? &wanted->links : NULL;
+  courier->timeout = reliability.timeout;
+  courier->open = carrier_peers_open;
+  courier->open_context = &carrier;
+  carrier.packet_most = PACKET_HEADER + courier->slot_bytes;
+  Status status = courier_start(&node->courier, courier);
   if (status != STATUS_OK) node->network.accused = carrier.accused;
   return status;
 }
 
 static Status start_network(Node *node, Channel **peers) {
-  if (node->nodes == 1) return STATUS_OK;
-  TRY(start_courier(node, peers));
   NetworkSetup network = network_setup(node);
+  CourierSetup courier = {.mask = node->setup->mask};
+  network_courier(&network, &courier);
+  TRY(node_start_courier(node, peers, &courier));
+  network = network_setup(node);
   TRY(network_init(&node->network, &network));
   node->network.cancelled = &node->cancelled;
   node->network.progress = node_report_progress;
   node->network.progress_context = node->network.check_context = node;
-  node->network.check = look_at_leader;
+  node->network.check = node_look_at_leader;
   node->networked = true;
   return STATUS_OK;
 }
 
 static Status allocate(Node *node) {
   const NodeSetup *setup = node->setup;
-  node->most = request_share(&node->layout);
+  node->most = own_share(node);
   if (setup->split) node->most = (RequestShare){.sent_rows = setup->tokens_most, .last = true};
   size_t payload = request_most_bytes(setup, &node->most), result = WIRE_HEADER + request_most_answer_bytes(setup, &node->most);
   bool memory =
@@ -239,12 +271,18 @@ static Status allocate(Node *node) {
 static Status start_layout(Node *node) {
   const NodeSetup *setup = node->setup;
   if (setup->split) return node_text_start(node);
-  return partition_layout(setup->partition, setup->class_token, node->self, &node->layout);
+  return node_share_layout(setup, setup->partition->tokens, node->self, &node->layout);
+}
+
+static Status start_exchange(Node *node, Channel **peers) {
+  if (node_share_strategy(node->setup) == STRATEGY_SINGLE) return STATUS_OK;
+  return node_share_everything(node->setup) ? node_divided_start(node, peers) : start_network(node, peers);
 }
 
 static Status start(Node *node, Channel **peers) {
+  TRY(node_share_check(node->setup));
   TRY(start_layout(node));
-  TRY(start_network(node, peers));
+  TRY(start_exchange(node, peers));
   TRY(allocate(node));
   if (!node->networked) model_watch(node->setup->weights->model, &node->pulse);
   return STATUS_OK;
@@ -260,7 +298,8 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Cha
                    .nodes = node_setup_count(setup),
                    .control = control,
                    .pulse = {.begin = report_pulse},
-                   .network = {.accused = -1}};
+                   .network = {.accused = -1},
+                   .division = {.collective = {.accused = -1}}};
   if (node) status = start(node, peers);
   for (int d = 0; d < node_setup_count(setup); d++) {
     channel_free(peers[d]);
@@ -278,6 +317,7 @@ void node_free(Node *node) {
   if (node->pulse.begin) model_watch(node->setup->weights->model, NULL);
   courier_stop(node->courier);
   if (node->networked) network_release(&node->network);
+  node_divided_release(node);
   tape_free(node->tape);
   arena_free(node->arena);
   arena_free(node->block_arena);

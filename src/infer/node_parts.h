@@ -5,6 +5,7 @@
 #include "infer/network.h"
 #include "infer/node.h"
 #include "infer/request.h"
+#include "infer/strategy/collective.h"
 #include "nn/decode.h"
 
 typedef struct NodeRequest {
@@ -23,15 +24,24 @@ typedef struct NodeText {
   uint8_t tokens[LINK_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
 } NodeText;
 
+/* What a node that shares heads and columns has instead of a network. */
+typedef struct NodeDivision {
+  Collective collective;
+  ReduceStep *steps;    /* of the request at work */
+  CourierCounts before; /* at the end of the last request */
+} NodeDivision;
+
 struct Node {
   const NodeSetup *setup;
   int self, nodes;
   RequestShare most;  /* of the largest request */
   TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
   Network network;
-  Courier *courier; /* of the network */
-  bool networked;
-  Exchange pulse; /* tells the leader that a node by itself gets on */
+  NodeDivision division;
+  Courier *courier; /* of either */
+  bool networked;   /* exchanges rows or codes of tokens: network */
+  bool divided;     /* division */
+  Exchange pulse;   /* tells the leader that a node gets on where no exchange does so */
   Link *control;
   bool cancelled;
   Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */
@@ -55,8 +65,18 @@ Status node_text_start(Node *node);
 void node_text_release(Node *node);
 Status node_text_layout(Node *node, const Request *request);
 
-/* The exchange of this request, for model_encode. */
-Exchange *node_exchange(Node *node);
+/* The rows of this request, by whatever the nodes divide among themselves; NULL where the node has none of them. */
+Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded);
+
+/* ---- node_divided.c */
+Status node_divided_start(Node *node, Channel **peers); /* the layout is that of the largest request */
+void node_divided_release(Node *node);                  /* after the courier */
+Status node_divided_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded);
+void node_divided_count(Node *node); /* what travelled, into the statistics of the request */
+
+/* Starts node->courier between these channels, which are taken over. courier: what the network or the division says. */
+Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier);
+CourierCheck node_look_at_leader; /* context: the node */
 
 /* Ends the statistics of a request here: what comes after is not counted. */
 void node_finish_statistics(Node *node);

@@ -1,5 +1,6 @@
 /* Pictures on a node: patches in, class-token replicas out. */
 #include "infer/node_parts.h"
+#include "infer/node_share.h"
 #include "infer/patches.h"
 #include <string.h>
 
@@ -14,12 +15,11 @@ static Status read_pixels(Node *node, const NodeRequest *request, Tensor **pixel
 }
 
 Status node_pictures_answer(Node *node, const NodeRequest *request, uint8_t *out) {
-  const Weights *weights = node->setup->weights;
-  Tensor *pixels;
+  Tensor *pixels, *replicas;
+  if (node->layout.rows == 0) return STATUS_OK;
   TRY(read_pixels(node, request, &pixels));
-  Tensor *replicas =
-      model_encode(weights->model, node->tape, &(ModelInput){.pixels = pixels}, &node->layout, node_exchange(node), MODEL_ROWS_CLASS);
-  TRY(tape_status(node->tape));
-  if (replicas) wire_pack_reals(replicas->value, (size_t)tensor_count(replicas), out);
+  TRY(node_encode(node, &(ModelInput){.pixels = pixels}, request->request.batch, MODEL_ROWS_CLASS, &replicas));
+  if (replicas && node_share_of(node->setup, node->self, &node->layout).class_rows > 0)
+    wire_pack_reals(replicas->value, (size_t)tensor_count(replicas), out);
   return STATUS_OK;
 }

@@ -5,12 +5,15 @@
 #include "infer/partition.h"
 #include "infer/token_split.h"
 #include "infer/weights.h"
+#include "nn/strategy.h"
 
 typedef struct NodeSetup {
   const Weights *weights;      /* shared; outlives the nodes */
   const Partition *partition;  /* of a picture's tokens; NULL for a language model */
   int64_t batch_most;          /* pictures, or sequences, of the largest request */
   double timeout;              /* seconds without a sign of life from another node */
+  Strategy strategy;           /* how several nodes divide the model */
+  int retained;                /* bp-*: blocks that are computed whole */
   bool keep_codes;             /* requests may ask for the codes */
   bool mask;                   /* goes on without a node that is gone, its tokens masked */
   const TokenSplit *split;     /* of a text's tokens; NULL for a model of pictures */

@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "infer/node_parts.h"
+#include "infer/node_share.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static Status start_cache(Node *node) {
   const real **codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
   for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;
-  if (node->nodes > 1) {
+  if (node_share_strategy(node->setup) == STRATEGY_ASTRA) {
     setup.sites = config_sites(config);
     setup.groups = config->astra.groups;
     setup.entries = config->astra.codebook_size;
@@ -31,20 +32,13 @@ static Status start_cache(Node *node) {
   return status;
 }
 
-static Status layout_of(Node *node, int64_t tokens) {
-  int64_t counts[WIRE_NODES];
-  int nodes = token_split_counts(node->setup->split, tokens, counts);
-  if (node->self < nodes) return layout_build(&node->layout, tokens, nodes, counts, NULL, CLASS_NONE, node->self);
-  TRY(layout_build(&node->layout, tokens, nodes, counts, NULL, CLASS_NONE, -1));
-  node->layout.rows = node->layout.shared_rows = node->layout.last_rows = 0; /* takes no part */
-  return STATUS_OK;
+Status node_text_layout(Node *node, const Request *request) {
+  return node_share_layout(node->setup, request->tokens, node->self, &node->layout);
 }
-
-Status node_text_layout(Node *node, const Request *request) { return layout_of(node, request->tokens); }
 
 /* The layout of the longest text: shorter ones fit into its memory. */
 Status node_text_start(Node *node) {
-  TRY(layout_of(node, node->setup->tokens_most));
+  TRY(node_share_layout(node->setup, node->setup->tokens_most, node->self, &node->layout));
   TRY(start_cache(node));
   return sampler_init(&node->text.sampler, vocabulary(node));
 }
@@ -64,10 +58,7 @@ static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t 
 
 static Status encode(Node *node, const Request *request, const int32_t *ids, KvCache *cache, ModelRows rows, Tensor **encoded) {
   ModelInput input = {.ids = ids, .batch = request->batch, .cache = cache};
-  *encoded = NULL;
-  if (node->layout.rows == 0) return STATUS_OK;
-  *encoded = model_encode(node->setup->weights->model, node->tape, &input, &node->layout, node_exchange(node), rows);
-  return tape_status(node->tape);
+  return node_encode(node, &input, request->batch, rows, encoded);
 }
 
 /* ---- the logits of the last token ---- */
@@ -78,7 +69,7 @@ Status node_text_last(Node *node, const NodeRequest *request, uint8_t *out) {
   Tensor *last;
   TRY(read_ids(node, request->payload, batch * request->request.tokens, 0, &ids));
   TRY(encode(node, &request->request, ids, NULL, MODEL_ROWS_LAST, &last));
-  if (!last) return STATUS_OK;
+  if (!last || !node_share_of(node->setup, node->self, &node->layout).last) return STATUS_OK;
   node_report_progress(node, (int)node->setup->weights->config->blocks);
   Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
   if (!logits) return tape_status(node->tape);
@@ -95,6 +86,17 @@ static int32_t *own_labels(Node *node, const Request *request, const int32_t *la
   for (int64_t b = 0; own && b < request->batch; b++)
     memcpy(own + b * layout->rows, labels + b * request->tokens + layout->row_token[0], (size_t)layout->rows * sizeof *own);
   return own;
+}
+
+/* Where all nodes have all rows, each answers for its share of them: the others' labels do not count here. */
+static void leave_to_others(const Node *node, int64_t rows, int32_t *labels) {
+  int64_t counts[WIRE_NODES], first = 0;
+  if (!node->divided) return;
+  layout_even_counts(rows, node->nodes, counts);
+  for (int d = 0; d < node->self; d++) first += counts[d];
+  for (int64_t row = 0; row < rows; row++) {
+    if (row < first || row >= first + counts[node->self]) labels[row] = -1;
+  }
 }
 
 /* Sums in double over row losses: the mean that the operation returns is of another precision, and of rows that count nothing there is
@@ -133,8 +135,9 @@ static Status score_slice(Node *node, const int32_t *labels, Tensor *slice, Requ
 
 static Status score_rows(Node *node, const Request *request, const int32_t *labels, const Tensor *encoded, RequestScore *score) {
   const int64_t rows = request->batch * node->layout.rows, width = encoded->shape[encoded->dims - 1];
-  const int32_t *own = own_labels(node, request, labels);
+  int32_t *own = own_labels(node, request, labels);
   if (!own) return tape_status(node->tape);
+  leave_to_others(node, rows, own);
   int64_t slices = (rows + rows_at_once(node) - 1) / rows_at_once(node);
   for (int64_t first = 0; first < rows; slices--) {
     int64_t count = (rows - first + slices - 1) / slices;

@@ -19,9 +19,11 @@ static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int 
   double start = clock_now();
   TRY(leader_submit(leader, pixels, batch));
   TRY(leader_collect(leader, &answer));
-  *seconds += clock_now() - start;
+  double took = clock_now() - start;
+  *seconds += took;
   int64_t classes = leader_weights(leader)->config->classes;
   for (int64_t b = 0; b < batch; b++) {
+    members[b]->seconds = took;
     members[b]->count = top < classes ? top : (int)classes;
     ranking_top(answer.logits + b * classes, classes, members[b]->count, members[b]->index, members[b]->probability);
   }

@@ -10,6 +10,7 @@ typedef struct PictureResult {
   const char *path;
   bool read;                      /* false: a broken or missing file, which `message` explains */
   char message[PICTURES_MESSAGE]; /* names the file */
+  double seconds;                 /* of the request that it was part of, from its submission to the answer */
   int count;                      /* classes below */
   int32_t index[RANKING_MOST];
   double probability[RANKING_MOST];

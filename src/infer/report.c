@@ -1,6 +1,7 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
 #include "data/bpe_utf8.h"
+#include "infer/node_share.h"
 #include "nn/json_build.h"
 #include <math.h>
 #include <stdlib.h>
@@ -11,15 +12,20 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
   for (int d = 0; d < leader_nodes(leader); d++) {
     sum.bytes_sent += leader_totals(leader)[d].bytes_sent;
     sum.payload_sent += leader_totals(leader)[d].payload_sent;
+    sum.coded_bits += leader_totals(leader)[d].coded_bits;
+    sum.packed_bits += leader_totals(leader)[d].packed_bits;
   }
   return sum;
 }
+
+static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
 
 /* Of one sample's tokens: a node of pictures sends to all others, one of a text to those behind it. */
 static double token_copies(const Leader *leader) {
   int nodes = leader_nodes(leader), taking_part = 0;
   const Partition *partition = leader_partition(leader);
   double copies = 0;
+  if (!sends_codes(leader)) return 0;
   if (partition) {
     bool single = leader_weights(leader)->config->astra.class_token == CLASS_SINGLE;
     return (double)(nodes - 1) * (double)(partition->tokens + single);
@@ -29,12 +35,18 @@ static double token_copies(const Leader *leader) {
   return copies;
 }
 
-double report_token_bytes(const Leader *leader, int64_t samples) {
-  const Weights *weights = leader_weights(leader);
-  NodeStatistics sum = sum_of_nodes(leader);
+/* A sum over all that was sent, for one token, block, site and receiver. */
+static double of_a_token(const Leader *leader, int64_t samples, uint64_t sum) {
   if (leader_nodes(leader) < 2 || samples < 1) return 0;
-  double copies = (double)weights->book_count * (double)samples * token_copies(leader);
-  return copies > 0 ? (double)sum.payload_sent / copies : 0;
+  double copies = (double)leader_weights(leader)->book_count * (double)samples * token_copies(leader);
+  return copies > 0 ? (double)sum / copies : 0;
+}
+
+double report_token_bytes(const Leader *leader, int64_t samples) { return of_a_token(leader, samples, sum_of_nodes(leader).payload_sent); }
+
+double report_token_bits(const Leader *leader, int64_t samples, bool coded) {
+  NodeStatistics sum = sum_of_nodes(leader);
+  return of_a_token(leader, samples, coded ? sum.coded_bits : sum.packed_bits);
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
@@ -58,6 +70,12 @@ double report_hidden(const NodeStatistics *node) {
   if (node->span <= 0) return NAN;
   double hidden = 1 - node->wait / node->span;
   return hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
+}
+
+void report_plan_line(FILE *out, double predicted, double measured) {
+  fprintf(out, "predicted %.1f ms a sample", 1e3 * predicted);
+  if (measured > 0) fprintf(out, ", measured %.1f ms (%+.0f%%)", 1e3 * measured, 100 * (measured / predicted - 1));
+  fputc('\n', out);
 }
 
 double report_fpar(const Leader *leader) {
@@ -87,6 +105,12 @@ static void report_losses(FILE *out, const Leader *leader) {
   }
 }
 
+static void report_coding(FILE *out, const Leader *leader) {
+  const NodeStatistics sum = sum_of_nodes(leader);
+  if (sum.coded_bits < sum.packed_bits)
+    fprintf(out, "entropy coding: %.1f%% of the bits that codes take packed\n", 100 * (double)sum.coded_bits / (double)sum.packed_bits);
+}
+
 void report_nodes(FILE *out, const Leader *leader) {
   fprintf(out, "%4s %7s %12s %12s %10s %10s %8s %14s %14s\n", "node", "tokens", "compute ms", "quantise ms", "send ms", "wait ms", "hidden",
           "bytes sent", "bytes received");
@@ -99,16 +123,25 @@ void report_nodes(FILE *out, const Leader *leader) {
             (unsigned long long)s->bytes_received);
   }
   if (anything_missing(leader)) report_losses(out, leader);
-  if (leader_nodes(leader) > 1) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
+  report_coding(out, leader);
+  if (leader_nodes(leader) > 1 && sends_codes(leader)) fprintf(out, "full-precision attention rate %.3f\n", report_fpar(leader));
+}
+
+/* What entropy coding has saved, if it did anything. */
+static void report_bits(FILE *out, const Leader *leader, int64_t samples) {
+  double coded = report_token_bits(leader, samples, true), packed = report_token_bits(leader, samples, false);
+  if (coded < packed)
+    fprintf(out, "entropy coding: %.2f bits a token instead of %.2f (%+.1f%%)\n", coded, packed, 100 * (coded / packed - 1));
 }
 
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
   fprintf(out, "%lld pictures on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
           leader_nodes(leader) == 1 ? "" : "s", e->seconds, rate(e));
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
-  if (leader_nodes(leader) > 1)
+  if (leader_nodes(leader) > 1 && sends_codes(leader))
     fprintf(out, "sent %.1f bytes a picture by all nodes together; %g bytes a token, block and receiver\n",
             bytes_a_picture(leader, e->samples), report_token_bytes(leader, e->samples));
+  report_bits(out, leader, e->samples);
   if (e->skipped) fprintf(out, "%lld broken pictures were replaced by others\n", (long long)e->skipped);
 }
 
@@ -123,9 +156,10 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
           (long long)score->counted);
   fprintf(out, "%.4f bits a byte of the %lld bytes behind these tokens   next token right %.2f%%\n", evaluate_text_bits_per_byte(e),
           (long long)e->bytes, 100 * share((int64_t)score->correct, (int64_t)score->counted));
-  if (nodes > 1)
+  if (nodes > 1 && sends_codes(leader))
     fprintf(out, "sent %llu bytes by all nodes together; %g bytes a token, block, codebook set and receiver\n",
             (unsigned long long)sum_of_nodes(leader).bytes_sent, report_token_bytes(leader, e->windows));
+  report_bits(out, leader, e->windows);
 }
 
 void report_selftest(FILE *out, const SelftestReport *r) {
@@ -148,11 +182,9 @@ static void report_memory(FILE *out, const GenerateMemory *m) {
   const struct {
     const char *what;
     int64_t bytes;
-  } rows[] = {{"weights, one copy for all nodes", m->weights},
-              {"codebooks, likewise", m->codebooks},
-              {"keys and values in full", m->cache_rows},
-              {"codes of the other nodes' tokens", m->cache_codes},
-              {"computing, messages, room for codes", m->buffers}};
+  } rows[] = {{"weights, one copy for all nodes", m->weights},      {"codebooks, likewise", m->codebooks},
+              {"tables of keys and values, likewise", m->tables},   {"keys and values in full", m->cache_rows},
+              {"codes of the other nodes' tokens", m->cache_codes}, {"computing, messages, room for codes", m->buffers}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) fprintf(out, "  %-34s %12lld bytes\n", rows[i].what, (long long)rows[i].bytes);
   fprintf(out, "  %-34s %12lld bytes; this one takes %.1f%%\n", "a cache in full would take", (long long)m->cache_full,
           100 * share(m->cache_rows + m->cache_codes, m->cache_full));
@@ -190,9 +222,9 @@ static json_t *json_ids(const TokenList *ids) {
 }
 
 static json_t *json_memory(const GenerateMemory *m) {
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared", (json_int_t)m->codebooks,
-                   "cache_rows", (json_int_t)m->cache_rows, "cache_codes", (json_int_t)m->cache_codes, "cache_full",
-                   (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
+  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights_shared", (json_int_t)m->weights, "codebooks_shared",
+                   (json_int_t)m->codebooks, "tables_shared", (json_int_t)m->tables, "cache_rows", (json_int_t)m->cache_rows, "cache_codes",
+                   (json_int_t)m->cache_codes, "cache_full", (json_int_t)m->cache_full, "buffers", (json_int_t)m->buffers);
 }
 
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *g) {
@@ -225,6 +257,7 @@ static json_t *node_json(const Leader *leader, int d) {
 #define REPORT_COUNT(name) json_object_set_new(node, #name, json_integer((json_int_t)s->name));
   WIRE_COUNTS(REPORT_COUNT)
 #undef REPORT_COUNT
+  json_object_set_new(node, "tables_ms", json_real(1e3 * s->tables));
   return node;
 }
 
@@ -235,20 +268,24 @@ json_t *report_nodes_json(const Leader *leader) {
 }
 
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
-  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
+  return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
                    rate(e), "bytes_per_picture", bytes_a_picture(leader, e->samples), "bytes_per_token_block_receiver",
-                   report_token_bytes(leader, e->samples), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
+                   report_token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver",
+                   report_token_bits(leader, e->samples, true), "packed_bits_per_token_block_receiver",
+                   report_token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
 }
 
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *e) {
-  return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:f, s:f, s:I, s:f, s:o}", "windows", (json_int_t)e->windows, "context",
-                   (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats",
+  return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o}", "windows", (json_int_t)e->windows,
+                   "context", (json_int_t)e->context, "stride", (json_int_t)e->stride, "tokens", (json_int_t)e->score.counted, "nats",
                    json_build_number(e->score.loss), "perplexity", json_build_number(evaluate_text_perplexity(e)), "bits_per_byte",
                    json_build_number(evaluate_text_bits_per_byte(e)), "bytes", (json_int_t)e->bytes, "accuracy",
                    share((int64_t)e->score.correct, (int64_t)e->score.counted), "seconds", e->seconds, "tokens_per_second",
                    tokens_a_second(e), "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "bytes_per_token_block_receiver",
-                   report_token_bytes(leader, e->windows), "nodes", report_nodes_json(leader));
+                   report_token_bytes(leader, e->windows), "coded_bits_per_token_block_receiver",
+                   report_token_bits(leader, e->windows, true), "packed_bits_per_token_block_receiver",
+                   report_token_bits(leader, e->windows, false), "nodes", report_nodes_json(leader));
 }
 
 json_t *report_selftest_json(const SelftestReport *r) {

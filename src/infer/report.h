@@ -25,11 +25,17 @@ json_t *report_selftest_json(const SelftestReport *report);
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
 /* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` pictures, or texts of one
- * length, headers taken off; 0 with one node. */
+ * length, headers taken off; 0 with one node, or where no codes are sent. */
 double report_token_bytes(const Leader *leader, int64_t samples);
+
+/* Bits of the same, as the nodes counted them: entropy-coded where that was shorter, or as they would have been packed. */
+double report_token_bits(const Leader *leader, int64_t samples, bool coded);
 
 /* The share of the time in which codes were under way that the node did not wait for them; NAN where nobody measured it. */
 double report_hidden(const NodeStatistics *node);
+
+/* Seconds of one sample, as they were predicted and as they came: the fastest of all requests; 0: there was none. */
+void report_plan_line(FILE *out, double predicted, double measured);
 
 /* Full-precision attention rate of the tokens' shares, sum n^2 / T^2. */
 double report_fpar(const Leader *leader);

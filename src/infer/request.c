@@ -55,14 +55,6 @@ const char *request_unit(const Request *request) { return form_of(request->kind)
 
 /* ---- sizes ---- */
 
-RequestShare request_share(const TokenLayout *layout) {
-  bool causal = layout->class_token == CLASS_NONE;
-  return (RequestShare){.class_rows = layout->class_rows,
-                        .sent_rows = causal && layout->last_rows ? 0 : layout->shared_rows,
-                        .last = causal && layout->last_rows > 0,
-                        .tokens = layout->rows - layout->class_rows};
-}
-
 size_t request_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
   const RequestForm *form = form_of(request->kind);
   if (!form->text) return patches_bytes(setup->weights->config, request->batch, share->tokens, request->levels);
@@ -80,7 +72,10 @@ size_t request_answer_bytes(const NodeSetup *setup, const Request *request, cons
   return WIRE_STATISTICS + form_of(request->kind)->answer(setup, request, share) + request_code_bytes(setup, request, share);
 }
 
-static bool serves(const NodeSetup *setup, const RequestForm *form) { return form->text == (setup->split != NULL); }
+static bool serves(const NodeSetup *setup, const RequestForm *form) {
+  bool possible = strategy_facts(setup->strategy)->decodes || form->kind != WIRE_PROMPT;
+  return form->text == (setup->split != NULL) && possible;
+}
 
 static Request largest(const NodeSetup *setup, const RequestForm *form) {
   return (Request){.kind = form->kind,

@@ -22,8 +22,6 @@ typedef struct RequestShare {
   int64_t tokens;     /* content tokens of a picture whose patches it is sent */
 } RequestShare;
 
-RequestShare request_share(const TokenLayout *layout); /* an empty layout: of a node that does not take part */
-
 /* Of a header from the wire to a node: kind, count and length must go together and fit the setup and the node's share. BAD_VALUE says what
  * does not. */
 Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header);

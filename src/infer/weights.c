@@ -1,5 +1,7 @@
 /* Loads a checkpoint for inference; the files themselves are nn/checkpoint.c's. */
 #include "infer/weights.h"
+#include "vq/code_frequencies.h"
+#include "vq/pack.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,12 @@ static Status load_books(Weights *weights, const char *directory) {
   return STATUS_OK;
 }
 
+static double share_of(const uint16_t *frequencies, int64_t tables, int64_t entries) {
+  double bits = 0;
+  for (int64_t i = 0; i < tables; i++) bits += code_frequencies_entropy(frequencies + i * entries, entries);
+  return bits / ((double)tables * pack_bits(entries));
+}
+
 /* A checkpoint without frequencies sends packed codes. */
 static Status load_coding(Weights *weights, const char *directory) {
   const ModelConfig *config = weights->config;
@@ -55,15 +63,17 @@ static Status load_coding(Weights *weights, const char *directory) {
   if (!frequencies) return status_set(STATUS_NO_MEMORY, "no memory for the frequencies of %lld codes", (long long)(tables * entries));
   Status status = checkpoint_load_frequencies(config, directory, frequencies);
   if (status == STATUS_OK) status = rans_tables_new(&weights->coding, frequencies, tables, entries);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK) {
     weights->frequencies = frequencies;
-  else
+    weights->coded_share = share_of(frequencies, tables, entries);
+  } else {
     free(frequencies);
+  }
   return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
 Status weights_load(Weights *weights, const char *directory) {
-  *weights = (Weights){0};
+  *weights = (Weights){.coded_share = 1};
   Status status = load_model(weights, directory);
   if (status == STATUS_OK && weights->config->astra.groups > 0) status = load_books(weights, directory);
   if (status == STATUS_OK && weights->books != NULL) status = load_coding(weights, directory);
@@ -71,7 +81,23 @@ Status weights_load(Weights *weights, const char *directory) {
   return status;
 }
 
+Status weights_make_tables(Weights *weights, size_t memory) {
+  if (!weights->books || memory == 0) return STATUS_OK;
+  const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
+  if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;
+  const KeyTablesSetup setup = {.codewords = codewords,
+                                .groups = weights->config->astra.groups,
+                                .entries = weights->config->astra.codebook_size,
+                                .memory = memory,
+                                .measure = true};
+  Status status = key_tables_build(&weights->keys, weights->model, &setup);
+  free(codewords);
+  return status == STATUS_UNSUPPORTED ? STATUS_OK : status;
+}
+
 void weights_release(Weights *weights) {
+  key_tables_free(weights->keys);
   for (int i = 0; weights->books && i < weights->book_count; i++) codebook_release(&weights->books[i]);
   free(weights->books);
   free(weights->frequencies);

@@ -4,6 +4,7 @@
 #define INFER_WEIGHTS_H
 #include "data/loader.h"
 #include "nn/checkpoint.h"
+#include "nn/key_tables.h"
 #include "vq/codebook.h"
 #include "vq/rans.h"
 
@@ -17,11 +18,18 @@ typedef struct Weights {
   int book_count;
   uint16_t *frequencies; /* [blocks * sites][G, K] of codes; NULL: the checkpoint has none */
   RansTable *coding;     /* [blocks * sites * G]; NULL likewise */
+  double coded_share;    /* bits of a code by these frequencies for each bit of a packed one; 1 without them */
+  KeyTables *keys;       /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 
 /* Reads a checkpoint directory. A model that says groups > 0 but has no codebooks is BAD_FILE. */
 Status weights_load(Weights *weights, const char *directory);
 void weights_release(Weights *weights);
+
+/* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and key_tables_pay. A model without
+ * codebooks, at site kv, or with adapters has none, which is no failure. Before any fork, whose children share their pages, and before
+ * threads. */
+Status weights_make_tables(Weights *weights, size_t memory);
 
 /* How pictures become pixels for this model: resize to its image size, its normalisation, no augmentation. */
 void weights_loader_options(const Weights *weights, LoaderOptions *options);

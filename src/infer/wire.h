@@ -36,7 +36,9 @@ enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answer
   X(MEET, 18)      /* device to device, first: who it is (control/peer_meeting.h); count: the epoch */                                     \
   X(CANCEL, 19)    /* leader to device: give the epoch up, whatever is under way; no payload */                                            \
   X(CANCELLED, 20) /* device to leader: it has; no payload */                                                                              \
-  X(GONE, 21)      /* leader to device: count: the node that nobody waits for any more; no payload */
+  X(GONE, 21)      /* leader to device: count: the node that nobody waits for any more; no payload */                                      \
+  X(PROBE, 22)     /* leader to device, before the first epoch: measure (control/probe_message.h) */                                       \
+  X(PROFILE, 23)   /* device to leader: what was measured, or bytes that were asked for */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number) WIRE_##name = number,

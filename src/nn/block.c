@@ -27,17 +27,30 @@ static bool show_sites(const BlockContext *context, Tape *tape, int index, Tenso
   return block_steps_alone(context) || begin_sites(context, context->exchange, tape, index, activations);
 }
 
-/* What the others hold of each site: their quantised tokens and which of them were lost. */
+/* What the others hold of each site: their quantised tokens, or keys and values that are ready, and which of them were lost. */
 typedef struct Remote {
   Tensor *x[BLOCK_SITES];
+  BlockKeys keys;
   const uint8_t *lost;
 } Remote;
 
+static bool fetch_rows(const BlockContext *context, Tape *tape, int index, Remote *remote) {
+  ExchangeRows rows = {.runs = 0};
+  Status status = context->exchange->finish_rows(context->exchange, tape, context->layout, index, &rows);
+  if (!block_steps_went_well(tape, status)) return false;
+  remote->x[0] = rows.x;
+  remote->keys = (BlockKeys){rows.k, rows.v};
+  remote->lost = rows.lost;
+  if (rows.x != NULL || (rows.k != NULL && rows.v != NULL)) return tape_status(tape) == STATUS_OK;
+  return tape_fail(tape, STATUS_BAD_VALUE, "the exchange hands over no rows") == STATUS_OK;
+}
+
 static bool fetch_remote(const BlockContext *context, Tape *tape, int index, Remote *remote) {
   Exchange *exchange = context->exchange;
-  *remote = (Remote){{NULL, NULL}, NULL};
+  *remote = (Remote){{NULL, NULL}, {NULL, NULL}, NULL};
   if (context->layout->remote == 0) return true;
   if (exchange == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the layout has remote tokens but there is no exchange") == STATUS_OK;
+  if (exchange->finish_rows != NULL && sites(context) == 1) return fetch_rows(context, tape, index, remote);
   for (int site = 0; site < sites(context); site++) {
     const uint8_t *lost = NULL;
     Status status = exchange->finish(exchange, tape, context->layout, index, site, &remote->x[site], &lost);
@@ -59,7 +72,7 @@ static bool sees_cache(const BlockContext *context) { return context->cache != N
 static Tensor *attention(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *h, const BlockWanted *wanted,
                          bool any) {
   bool kv = block_steps_shares_keys(context);
-  BlockKeys own = {NULL, NULL}, remote = {NULL, NULL};
+  BlockKeys own = {NULL, NULL}, remote;
   Remote fetched;
   Tensor *q = NULL;
   if (kv) own = block_steps_keys(context, block, tape, h);
@@ -67,6 +80,7 @@ static Tensor *attention(const BlockContext *context, const BlockParams *block, 
   if (any) q = block_steps_map(context, tape, block_steps_wanted_of(wanted, tape, h), &block->query);
   if (any && !kv) own = block_steps_keys(context, block, tape, h);
   if (!fetch_remote(context, tape, index, &fetched) || !any) return NULL;
+  remote = fetched.keys;
   if (fetched.x[0] != NULL) remote = kv ? (BlockKeys){fetched.x[0], fetched.x[1]} : block_steps_keys(context, block, tape, fetched.x[0]);
   const ModelConfig *config = context->config;
   q = block_steps_rotate(context, tape, q, config->heads, wanted->token);

@@ -43,6 +43,9 @@ struct Exchange {
   Status (*begin)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h);
   /* The quantised remote tokens, [B, layout->remote, W], in shared order; *lost gets NULL or a [B, remote] mask. */
   Status (*finish)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote, const uint8_t **lost);
+  /* As finish at site x, for keys and values that are ready (key_tables.h): one run of [B, layout->remote], x or k and v. NULL: rows alone.
+   */
+  Status (*finish_rows)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows);
   /* A tensor that it leads from block to block (the commitment so far), for blocks that are computed twice; NULL: none. */
   Tensor **carried;
   /* NULL: whole blocks only (training). */

@@ -1,5 +1,6 @@
 /* Tables of keys and values: see key_tables.h. A table is as good as the product in what it gives; whether it is faster depends on G: each
- * token reads G rows of 2 kv width numbers, which for many groups is more than a product of its size takes. Therefore it is measured. */
+ * token reads G rows of 2 kv width numbers, which for many groups is more than a product of its size takes. Therefore it is measured, where
+ * it matters. */
 #include "nn/key_tables.h"
 #include "autograd/kernels/kernels.h"
 #include "base/clock.h"
@@ -112,6 +113,25 @@ static Status measure_both(const Builder *builder) {
   return status;
 }
 
+/* ---- choosing */
+
+bool key_tables_pay(const KeyTablesCase *of) {
+  const size_t own_cache = (size_t)1 << 20;
+  const double least_flops = 1e8 /* about 3 ms */, least_gain = 0.7;
+  if (of->groups == 1 || of->bytes <= own_cache) return true;
+  return of->flops >= least_flops && of->table_time <= least_gain * of->product_time;
+}
+
+static bool pays(const Builder *builder) {
+  const KeyTables *tables = builder->tables;
+  double flops = 2.0 * MEASURED_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width;
+  return key_tables_pay(&(KeyTablesCase){.groups = tables->groups,
+                                         .bytes = (size_t)block_numbers(tables) * sizeof(real),
+                                         .flops = flops,
+                                         .table_time = tables->seconds[0],
+                                         .product_time = tables->seconds[1]});
+}
+
 /* ---- the whole */
 
 static Status check(const Model *model, const KeyTablesSetup *setup) {
@@ -138,7 +158,7 @@ static Status fill(const Builder *builder) {
     TRY(fill_block(builder, block));
     if (block > 0 || !builder->setup->measure) continue;
     TRY(measure_both(builder));
-    if (tables->groups > 1 && tables->seconds[1] <= tables->seconds[0]) drop_rows(tables);
+    if (!pays(builder)) drop_rows(tables);
   }
   return STATUS_OK;
 }
@@ -190,6 +210,7 @@ void key_tables_free(KeyTables *tables) {
 }
 
 bool key_tables_has(const KeyTables *tables, int block) { return tables != NULL && block < tables->blocks; }
+int64_t key_tables_blocks(const KeyTables *tables) { return tables == NULL ? 0 : tables->blocks; }
 int64_t key_tables_width(const KeyTables *tables) { return tables->width; }
 
 size_t key_tables_bytes(const KeyTables *tables) {

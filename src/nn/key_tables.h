@@ -14,8 +14,20 @@ typedef struct KeyTablesSetup {
   const real *const *codewords; /* [blocks] -> [G, K, D / G] */
   int64_t groups, entries;      /* G, K */
   size_t memory;                /* bytes at most: blocks from 0 on get tables while it lasts; 0: none does */
-  bool measure;                 /* times both ways; with G > 1 none is built where the product is found faster */
+  bool measure;                 /* times both ways; with G > 1 tables stay where key_tables_pay */
 } KeyTablesSetup;
+
+/* What the choice between tables and products goes by, of one block. */
+typedef struct KeyTablesCase {
+  int64_t groups;
+  size_t bytes;                    /* of the table */
+  double flops;                    /* of the product of as many rows as were timed */
+  double table_time, product_time; /* seconds */
+} KeyTablesCase;
+
+/* Tables: with one group; where one stays in a core's own cache; and where they take at most 0.7 of a product's time that is long enough to
+ * matter. So that times which are nearly equal, or too short to be told apart, choose the same way each time, and answers repeat. */
+bool key_tables_pay(const KeyTablesCase *of);
 
 /* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
  * threads start: what is measured is the time of one. */
@@ -23,6 +35,7 @@ Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *
 void key_tables_free(KeyTables *tables); /* accepts NULL */
 
 bool key_tables_has(const KeyTables *tables, int block);
+int64_t key_tables_blocks(const KeyTables *tables); /* that have one, from block 0 on; NULL has none */
 size_t key_tables_bytes(const KeyTables *tables);
 int64_t key_tables_width(const KeyTables *tables); /* kv width */
 

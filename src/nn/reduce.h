@@ -3,8 +3,17 @@
 #ifndef NN_REDUCE_H
 #define NN_REDUCE_H
 #include "autograd/tape.h"
+#include <stdbool.h>
 
 typedef struct Reduce Reduce;
+
+/* One of the calls below, as it can be known before: whoever carries them refuses all else. */
+typedef struct ReduceStep {
+  bool sum;            /* else a gather */
+  int64_t samples;     /* of a gather: B; a sum takes the rows of all samples together: 1 */
+  int64_t rows, width; /* of each sample, over all devices */
+} ReduceStep;
+
 struct Reduce {
   int self, devices;
   /* partial [B, rows, W] becomes the sum of all devices' partial tensors, added in the order of the devices: equal bits everywhere. which:

@@ -4,8 +4,9 @@
 #include <string.h>
 
 static const StrategyFacts facts[STRATEGY_COUNT] = {
-    [STRATEGY_ASTRA] = {"astra", .needs_codebooks = true, .divides_tokens = true, .sends_codes = true, .right_answers = true},
-    [STRATEGY_SINGLE] = {"single", .right_answers = true},
+    [STRATEGY_ASTRA] = {"astra", .needs_codebooks = true, .divides_tokens = true, .sends_codes = true, .decodes = true,
+                        .right_answers = true},
+    [STRATEGY_SINGLE] = {"single", .decodes = true, .right_answers = true},
     [STRATEGY_TP] = {"tp", .right_answers = true},
     [STRATEGY_SP] = {"sp", .divides_tokens = true, .right_answers = true},
     [STRATEGY_BP_AG] = {"bp-ag"},

@@ -1,6 +1,7 @@
 /* Blocks divided by heads and columns: see tensor_parallel.h. The bias of a matrix whose inputs are divided, and the residual, belong into
  * the sum once: the first device starts its share with them. */
 #include "nn/tensor_parallel.h"
+#include "autograd/tape_segment.h"
 #include "nn/block_steps.h"
 #include "nn/model_parts.h"
 
@@ -154,6 +155,34 @@ static bool is_retained(int64_t index, int64_t blocks, int64_t retained) {
   return (index + 1) * retained / blocks > index * retained / blocks;
 }
 
+/* What a block asks for; returns how many steps. */
+static int steps_of_block(const TensorParallel *how, bool retained, const ReduceStep *stream, int64_t wanted, ReduceStep steps[2]) {
+  int64_t batch = stream->samples, rows = stream->rows, width = stream->width;
+  if (how->strategy == STRATEGY_TP) {
+    steps[0] = steps[1] = (ReduceStep){.sum = true, .samples = 1, .rows = batch * wanted, .width = width};
+    return 2;
+  }
+  steps[0] = (ReduceStep){.samples = batch, .rows = width, .width = rows};
+  steps[1] = *stream;
+  return !retained ? 0 : how->strategy == STRATEGY_BP_SP ? 2 : 1;
+}
+
+int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, int64_t batch, const TokenLayout *layout, ModelRows rows,
+                          ReduceStep *steps) {
+  const ReduceStep stream = {.samples = batch, .rows = layout->rows, .width = config->width};
+  int count = 0;
+  for (int64_t index = 0; index < config->blocks; index++) {
+    BlockWanted wanted;
+    ReduceStep of_block[2];
+    block_steps_wanted(layout, index == config->blocks - 1 ? rows : MODEL_ROWS_ALL, &wanted);
+    int here =
+        steps_of_block(how, is_retained(index, config->blocks, how->retained), &stream, wanted.row ? wanted.count : layout->rows, of_block);
+    for (int i = 0; steps != NULL && i < here; i++) steps[count + i] = of_block[i];
+    count += here;
+  }
+  return count;
+}
+
 static Status check(const Model *model, const Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how) {
   if (how->strategy != STRATEGY_TP && how->strategy != STRATEGY_BP_AG && how->strategy != STRATEGY_BP_SP)
     return status_set(STATUS_BAD_VALUE, "\"%s\" does not divide heads and columns", strategy_facts(how->strategy)->name);
@@ -169,14 +198,38 @@ static Status check(const Model *model, const Tape *tape, const ModelInput *inpu
   return STATUS_OK;
 }
 
+static bool tell_watch(const Division *d, const Model *model, Tensor *x) {
+  Exchange *watch = model->watch;
+  return watch == NULL || block_steps_went_well(d->tape, watch->begin(watch, d->tape, d->context.layout, d->index, 0, x));
+}
+
+typedef struct BlockJob {
+  Division division;
+  const TensorParallel *how;
+  ModelRows rows;
+  bool whole;
+} BlockJob;
+
+static void run_block(Tape *tape, void *data, Tensor *const *input, Tensor **output) {
+  const BlockJob *job = data;
+  (void)tape; /* the division's */
+  output[0] = job->whole ? retained_block(&job->division, job->how->strategy, input[0], job->rows)
+                         : divided_block(&job->division, input[0], job->rows);
+}
+
+/* Values of a block are let go at its end, where the tape does so (tape_segment.h). */
 static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel *how, ModelRows rows, Tensor *x) {
   int64_t blocks = model->config.blocks;
   for (int64_t index = 0; index < blocks && x != NULL; index++) {
-    ModelRows wanted = index == blocks - 1 ? rows : MODEL_ROWS_ALL;
+    Tensor *output[TAPE_SEGMENT_ENDS];
+    BlockJob *job = tape_alloc(d->tape, sizeof *job);
     d->index = (int)index;
     d->block = &model->block[index];
+    if (job == NULL || !tell_watch(d, model, x)) return NULL;
     bool whole = !d->summed && is_retained(index, blocks, how->retained);
-    x = whole ? retained_block(d, how->strategy, x, wanted) : divided_block(d, x, wanted);
+    *job = (BlockJob){*d, how, index == blocks - 1 ? rows : MODEL_ROWS_ALL, whole};
+    tape_segment(d->tape, &(TapeSegment){.run = run_block, .context = job, .input = {x}}, output);
+    x = output[0];
   }
   return x;
 }

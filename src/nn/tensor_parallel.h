@@ -30,8 +30,14 @@ typedef struct TensorParallel {
   Reduce *reduce;    /* knows which device this is, and of how many */
 } TensorParallel;
 
+/* The sums and joins of a pass over `batch` samples, in the order in which each device asks for them; returns how many there are, which
+ * depends on model and strategy alone. steps may be NULL. */
+int tensor_parallel_steps(const ModelConfig *config, const TensorParallel *how, int64_t batch, const TokenLayout *layout, ModelRows rows,
+                          ReduceStep *steps);
+
 /* As model_encode of the plain model: all blocks and the final norm. layout: layout_build_plain. Every device gets the rows, tp and bp-*
- * with equal bits. Not for a tape that records, nor with a cache (UNSUPPORTED), nor adapters. */
+ * with equal bits. What model_watch has set is asked to begin each block, site 0 with its input. Not for a tape that records,
+ * nor with a cache (UNSUPPORTED), nor adapters. */
 Tensor *tensor_parallel_encode(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout, const TensorParallel *how,
                                ModelRows rows);
 

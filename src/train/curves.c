@@ -49,10 +49,11 @@ Status curves_draw(const char *path, const char *title, const char *const *names
     for (size_t c = 0; c < count; c++) {
       size_t finite = count_finite(series[c], rows);
       if (panel_of(names[c]) == kind && (finite > 0 || rows == 0)) /* what a run never has (a plain one no codebooks) is not drawn */
-        lines[line++] = (PlotSeries){names[c], steps, series[c], rows, finite <= MARKED};
+        lines[line++] = (PlotSeries){.name = names[c], .x = steps, .y = series[c], .count = rows, .points = finite <= MARKED};
     }
     if (line == first) continue;
-    drawn[used++] = (PlotPanel){panels[kind].title, "step", panels[kind].y_label, lines + first, line - first, false, false};
+    drawn[used++] = (PlotPanel){
+        .title = panels[kind].title, .x_label = "step", .y_label = panels[kind].y_label, .series = lines + first, .count = line - first};
   }
   Status status = plot_save(path, title, drawn, used ? used : 1, PANEL_WIDTH, PANEL_HEIGHT);
   free(lines);

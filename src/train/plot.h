@@ -1,15 +1,25 @@
-/* Line charts as PNG, with axes, ticks, grid, legend and text: enough for curves.png and the reports. */
+/* Line and bar charts as PNG, with axes, ticks, grid, legend and text: enough for curves.png and the reports. */
 #ifndef TRAIN_PLOT_H
 #define TRAIN_PLOT_H
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 
+typedef enum PlotStyle {
+  PLOT_LINE,
+  PLOT_DASHED,
+  PLOT_BAR,    /* from 0; the bars of several series stand side by side at each x */
+  PLOT_ON_BAR, /* the rest of the bar of the series before, up to y: paler, in its colour */
+  PLOT_MARK    /* a stroke across the last bar */
+} PlotStyle;
+
 typedef struct PlotSeries {
-  const char *name;
+  const char *name;    /* NULL: not in the legend */
   const double *x, *y; /* points whose y is NAN are left out */
   size_t count;
   bool points; /* mark the points as well as the line */
+  PlotStyle style;
+  bool like_last; /* the colour of the series before */
 } PlotSeries;
 
 typedef struct PlotPanel {
@@ -17,6 +27,7 @@ typedef struct PlotPanel {
   const PlotSeries *series;
   size_t count;
   bool log_x, log_y;
+  bool from_zero; /* the y axis begins at 0, as it does with bars; not with log_y */
 } PlotPanel;
 
 /* Panels side by side (at most 3 to a row) in one picture of panel_width x panel_height each. Atomic write. */

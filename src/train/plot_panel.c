@@ -14,6 +14,7 @@ static const PlotColour palette[] = {{0, 98, 178},   {213, 94, 0},  {0, 138, 100
 enum { COLOURS = sizeof palette / sizeof *palette };
 
 static const PlotText small_text = {1, 1.15, {96, 103, 114}, false};
+static const double bars_share = 0.8; /* of the room between two x, all bars together */
 enum { PAD = 16, TITLE = 34, LEGEND_LINE = 19, SWATCH = 20, SWATCH_GAP = 7, ENTRY_GAP = 20, TICK_GAP = 8, NAME = 128 };
 
 typedef struct Chart {
@@ -21,7 +22,32 @@ typedef struct Chart {
   const PlotPanel *panel;
   PlotBox area; /* within the frame */
   PlotAxis x, y;
+  double bar_width; /* pixels */
 } Chart;
+
+/* ---- series */
+
+static bool is_bar(const PlotSeries *series) { return series->style >= PLOT_BAR; }
+
+/* Bars that stand side by side, up to series `until`. */
+static int bars_before(const PlotPanel *panel, size_t until) {
+  int bars = 0;
+  for (size_t s = 0; s < until; s++) bars += panel->series[s].style == PLOT_BAR;
+  return bars;
+}
+
+static PlotColour paler(PlotColour colour) {
+  return (PlotColour){(uint8_t)(255 - (255 - colour.red) * 2 / 5), (uint8_t)(255 - (255 - colour.green) * 2 / 5),
+                      (uint8_t)(255 - (255 - colour.blue) * 2 / 5)};
+}
+
+/* The next of the palette, or that of the series before. */
+static PlotColour colour_of(const PlotPanel *panel, size_t s) {
+  size_t own = 0;
+  if (panel->series[s].style == PLOT_MARK) return PLOT_PANEL_INK;
+  for (size_t i = 1; i <= s; i++) own += !panel->series[i].like_last && panel->series[i].style < PLOT_ON_BAR;
+  return panel->series[s].style == PLOT_ON_BAR ? paler(palette[own % COLOURS]) : palette[own % COLOURS];
+}
 
 const char *plot_panel_fit_text(char *fitted, size_t size, const char *text, double scale, double width) {
   snprintf(fitted, size, "%s", text ? text : "");
@@ -51,11 +77,61 @@ static bool data_range(const PlotPanel *panel, double x[2], double y[2]) {
   return x[0] <= x[1];
 }
 
+/* The least distance of two x of bars on the axis; a third of it all where there is one x alone. */
+static double least_gap(const PlotPanel *panel, const PlotAxis *axis) {
+  double gap = 1.0 / 3;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 1; is_bar(&panel->series[s]) && i < panel->series[s].count; i++) {
+      double apart = fabs(plot_axis_place(axis, panel->series[s].x[i]) - plot_axis_place(axis, panel->series[s].x[i - 1]));
+      if (apart > 0) gap = fmin(gap, apart);
+    }
+  return gap;
+}
+
+/* Bars of the first and last x need room. */
+static void fit_x(Chart *chart, double x[2]) {
+  const PlotPanel *panel = chart->panel;
+  const int x_ticks = (chart->area.right - chart->area.left) / 80 + 1;
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks);
+  if (bars_before(panel, panel->count) == 0) return;
+  const double gap = least_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
+  x[0] = panel->log_x ? x[0] / pow(10, gap) : x[0] - gap;
+  x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks);
+  chart->bar_width = bars_share * least_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
+}
+
+static void fit_y(Chart *chart, double y[2]) {
+  const PlotPanel *panel = chart->panel;
+  const bool zero = !panel->log_y && (panel->from_zero || bars_before(panel, panel->count) > 0);
+  if (zero) y[0] = fmin(y[0], 0), y[1] = fmax(y[1], 0);
+  plot_axis_fit(&chart->y, y[0], y[1], panel->log_y, (chart->area.bottom - chart->area.top) / 44 + 1);
+  if (zero && y[0] == 0 && y[1] > 0) chart->y.low = 0;
+}
+
+/* ---- legend */
+
+/* A sample of a series between (x, y) and SWATCH pixels to the right. */
+static void draw_swatch(PlotCanvas *canvas, const PlotSeries *series, PlotColour colour, int x, int y) {
+  const bool filled = series->style == PLOT_BAR || series->style == PLOT_ON_BAR;
+  if (filled) {
+    plot_canvas_rectangle(canvas, (PlotBox){x + 2, y - 5, x + SWATCH - 2, y + 5}, colour);
+    return;
+  }
+  if (series->style == PLOT_DASHED) {
+    plot_canvas_stroke(canvas, x + 1, y, x + SWATCH * 0.35, y, 2.4);
+    plot_canvas_stroke(canvas, x + SWATCH * 0.65, y, x + SWATCH - 1, y, 2.4);
+  } else
+    plot_canvas_stroke(canvas, x + 1, y, x + SWATCH - 1, y, 2.4);
+  plot_canvas_paint(canvas, colour);
+}
+
 /* Lays the legend out line by line from (left, top); draws it unless `canvas` is NULL. Returns the number of lines. */
 static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int right, int top) {
   int lines = 1, x = left;
   for (size_t s = 0; s < panel->count; s++) {
     char name[NAME];
+    if (!panel->series[s].name) continue;
     plot_panel_fit_text(name, sizeof name, panel->series[s].name, small_text.scale, right - left - SWATCH - SWATCH_GAP);
     const int width = SWATCH + SWATCH_GAP + (int)ceil(plot_canvas_text_width(name, small_text.scale));
     if (x > left && x + width > right) {
@@ -64,8 +140,7 @@ static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int righ
     }
     if (canvas) {
       const int baseline = top + (lines - 1) * LEGEND_LINE + 9;
-      plot_canvas_stroke(canvas, x + 1, baseline - 4, x + SWATCH - 1, baseline - 4, 2.4);
-      plot_canvas_paint(canvas, palette[s % COLOURS]);
+      draw_swatch(canvas, &panel->series[s], colour_of(panel, s), x, baseline - 4);
       plot_canvas_text(canvas, x + SWATCH + SWATCH_GAP, baseline, name, small_text);
     }
     x += width + ENTRY_GAP;
@@ -118,13 +193,49 @@ static void draw_frame(PlotCanvas *canvas, PlotBox area) {
   plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.bottom, area.right, area.bottom + 1}, frame);
 }
 
-static void draw_series(const Chart *chart, const PlotSeries *series, PlotColour colour) {
+/* Dashes of 6 pixels, 5 apart. */
+static void draw_dashed(PlotCanvas *canvas, double x0, double y0, double x1, double y1) {
+  const double length = hypot(x1 - x0, y1 - y0);
+  for (double at = 0; at < length; at += 11) {
+    const double from = at / length, to = fmin(at + 6, length) / length;
+    plot_canvas_stroke(canvas, x0 + from * (x1 - x0), y0 + from * (y1 - y0), x0 + to * (x1 - x0), y0 + to * (y1 - y0), 1.8);
+  }
+}
+
+/* What a bar that goes on begins at: the bar of the same x before it. */
+static double foot_of(const PlotSeries *series, size_t i) {
+  if (series->style != PLOT_ON_BAR) return 0;
+  for (size_t j = 0; j < series[-1].count; j++)
+    if (series[-1].x[j] == series->x[i]) return series[-1].y[j];
+  return 0;
+}
+
+static void draw_bars(const Chart *chart, size_t s, PlotColour colour) {
+  const PlotSeries *series = &chart->panel->series[s];
+  const double middle = (bars_before(chart->panel, chart->panel->count) - 1) / 2.0, width = chart->bar_width;
+  const int place = bars_before(chart->panel, s + 1) - 1;
+  for (size_t i = 0; i < series->count; i++) {
+    if (!is_drawn(chart->panel, series, i)) continue;
+    const double left = place_x(chart, series->x[i]) + (place - middle - 0.5) * width, top = place_y(chart, series->y[i]);
+    if (series->style == PLOT_MARK) {
+      plot_canvas_stroke(chart->canvas, left, top, left + width, top, 2.6);
+      plot_canvas_paint(chart->canvas, colour);
+      continue;
+    }
+    const PlotBox box = {(int)(left + 1), (int)top, (int)(left + width), (int)place_y(chart, foot_of(series, i))};
+    if (box.bottom > box.top) plot_canvas_rectangle(chart->canvas, box, colour);
+  }
+}
+
+static void draw_line(const Chart *chart, const PlotSeries *series, PlotColour colour) {
   double last_x = 0, last_y = 0;
   size_t drawn = 0;
   for (size_t i = 0; i < series->count; i++) {
     if (!is_drawn(chart->panel, series, i)) continue;
     const double x = place_x(chart, series->x[i]), y = place_y(chart, series->y[i]);
-    if (drawn++) plot_canvas_stroke(chart->canvas, last_x, last_y, x, y, 1.8);
+    if (drawn > 0 && series->style == PLOT_DASHED) draw_dashed(chart->canvas, last_x, last_y, x, y);
+    if (drawn > 0 && series->style == PLOT_LINE) plot_canvas_stroke(chart->canvas, last_x, last_y, x, y, 1.8);
+    drawn++;
     if (series->points) plot_canvas_stroke(chart->canvas, x, y, x, y, 5.5);
     last_x = x;
     last_y = y;
@@ -159,8 +270,11 @@ static void draw_data(Chart *chart) {
   draw_y_ticks(chart);
   const PlotBox around = {chart->area.left - 4, chart->area.top - 4, chart->area.right + 4, chart->area.bottom + 4};
   plot_canvas_clip(chart->canvas, &around);
-  /* The first series is the important one: on top. */
-  for (size_t s = chart->panel->count; s-- > 0;) draw_series(chart, &chart->panel->series[s], palette[s % COLOURS]);
+  /* The first line is the important one: on top, and lines before bars. Marks come after the bars that they lie on. */
+  for (size_t s = 0; s < chart->panel->count; s++)
+    if (is_bar(&chart->panel->series[s])) draw_bars(chart, s, colour_of(chart->panel, s));
+  for (size_t s = chart->panel->count; s-- > 0;)
+    if (!is_bar(&chart->panel->series[s])) draw_line(chart, &chart->panel->series[s], colour_of(chart->panel, s));
   plot_canvas_clip(chart->canvas, NULL);
 }
 
@@ -173,9 +287,9 @@ void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) {
   *area = (PlotBox){box.left + PAD + 9 + 14, legend_top + legend_lines * LEGEND_LINE + 6, box.right - PAD - 8, box.bottom - 48};
   if (area->bottom < area->top + 20) area->bottom = area->top + 20;
   if (data) {
-    plot_axis_fit(&chart.y, y[0], y[1], panel->log_y, (area->bottom - area->top) / 44 + 1);
+    fit_y(&chart, y);
     area->left += (int)ceil(widest_label(&chart.y)) + TICK_GAP;
-    plot_axis_fit(&chart.x, x[0], x[1], panel->log_x, (area->right - area->left) / 80 + 1);
+    fit_x(&chart, x);
     draw_data(&chart);
   } else {
     draw_centred(canvas, (area->left + area->right) / 2.0, (area->top + area->bottom) / 2.0, "no data yet", small_text, 200);

@@ -68,3 +68,9 @@ double code_frequencies_bits(const double *counts, const uint16_t *frequencies, 
   }
   return total > 0 ? bits / total : 0;
 }
+
+double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries) {
+  double bits = 0;
+  for (int64_t k = 0; k < entries; k++) bits += frequencies[k] * (RANS_BITS - log2((double)frequencies[k]));
+  return bits / RANS_TOTAL;
+}

@@ -19,4 +19,7 @@ Status code_frequencies_check(const uint16_t *frequencies, int64_t entries);
 /* Mean bits of a code where codes come as counted: sum of p log2(2^16 / frequency); 0 for no counts. */
 double code_frequencies_bits(const double *counts, const uint16_t *frequencies, int64_t entries);
 
+/* The same where codes come as the frequencies say: their entropy. */
+double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries);
+
 #endif

@@ -77,6 +77,21 @@ expect "plain" 0 -c plain red.png; out "^red.png$"
 expect "threads" 0 -c model -n 2 -t 2 red.png; out "^red.png$"
 expect "verbose" 0 -c model -n 2 -v red.png; err "^node 1 is pid [0-9]*$"
 
+expect "tables" 0 -c model -n 2 -v --table-memory 1M red.png; cp "$work/out" "$work/with"
+err "keys and values of other nodes' tokens .* of 256 tokens in a block [0-9.]* ms from tables of 4 groups, [0-9.]* ms by products"
+expect "no tables" 0 -c model -n 2 -v --table-memory 0 red.png
+grep -q "keys and values" "$work/err" && report "$name: tables are told of"
+[ "$(head -6 "$work/out")" = "$(head -6 "$work/with")" ] || report "$name: other answers than with tables"
+expect "too little for a table" 0 -c model -n 2 -v --table-memory 10k red.png; err "of 4 groups has no room in --table-memory"
+for size in 1X -1 lots; do expect "tables of $size" 2 -c model --table-memory "$size" red.png; err "--table-memory \"$size\""; done
+expect "tables in json" 0 -c model -n 2 --json red.png
+tail -1 "$work/out" | grep -qE '"tables":\{"chosen":"tables","blocks":3,"bytes":153600,"tables_ms":[0-9.e-]+,"product_ms":[0-9.e-]+\}' || report "$name"
+tail -1 "$work/out" | grep -q '"coded_bits":.*"tables_ms":' || report "$name: no times of nodes"
+expect "one node has no tables" 0 -c model -n 1 --json red.png
+tail -1 "$work/out" | grep -q '"tables":' && report "$name"
+expect "no frequencies" 2 -c model -n 2 --entropy on red.png; err "--entropy on: model has no frequencies of codes; astra-kmeans frequencies"
+expect "no such coding" 2 -c model --entropy some red.png; err "--entropy"
+
 expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.png red.png
 [ "$(grep -c '^red.png$' "$work/out")" = 2 ] || report "$name: the good ones did not run"
 err "missing.png"; err "broken.png"; err "2 of 4 pictures"

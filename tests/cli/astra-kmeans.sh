@@ -1,5 +1,5 @@
 #!/bin/bash
-# astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them.
+# astra-kmeans from outside: makes codebooks of a tiny model on drawn pictures, judges and shows them, starts a training from them, counts codes.
 # Usage: tests/cli/astra-kmeans.sh; programs in $BUILD/bin (build/bin). limit: 90
 . tests/cli/helpers.sh astra-kmeans
 column() { awk -v row="$1" -v column="$2" '$1 == row { print $column }' "$work/out" | tr -d %; } # of the table in $work/out
@@ -15,11 +15,11 @@ tiny=(--model model --init random --dataset "$data" --batch 16 --threads 2)
 # ---- the command line
 expect "help" 0 --help; out "^usage: astra-kmeans"; out "^  init "; out "^  eval "; out "^  show "; silent err
 expect "version" 0 --version; out "^astra-kmeans [0-9]*\.[0-9]*\.[0-9]*$"
-for command in init eval show; do
+for command in init eval frequencies show; do
   expect "help of $command" 0 $command --help; out "^usage: astra-kmeans $command"; out "--json"; silent err
 done
 [ "$(wc -l <"$work/out")" -le 24 ] || report "help of show does not fit a screen"
-expect "nothing" 2; err "no command given"; err "init, eval, show"
+expect "nothing" 2; err "no command given"; err "init, eval, frequencies, show"
 expect "unknown command" 2 make; err "unknown command 'make'"
 expect "unknown option" 2 show --colour; err "--colour"
 expect "option of another command" 2 show --groups 4; err "--groups"
@@ -83,6 +83,42 @@ expect "init into a checkpoint in shards" 1 init "${tiny[@]}" -g 4 -k 16 --out s
 cmp -s before sharded/config.json || report "the checkpoint's configuration was replaced"
 run "training with other groups" 1 "$bin/astra-train" "${tiny[@]}" -g 8 -k 32 --codebooks books --max-steps 1 --out none -q
 err "astra.layers.0.x.codebook"
+
+# ---- frequencies of codes: from the training, counted, used between processes
+[ -s trained/frequencies.safetensors ] || report "the training left no frequencies"
+mkdir counted && cp trained/*.json trained/model.safetensors counted/
+eval=("$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes 3 --json --quiet)
+run "entropy coding without frequencies" 2 "${eval[@]}" --checkpoint counted --entropy on; err "--entropy on: counted has no frequencies"
+run "packed codes" 0 "${eval[@]}" --checkpoint counted --entropy off; json '"coded_bits_per_token_block_receiver":20\.0,"packed_bits_per_token_block_receiver":20\.0'
+cp "$work/out" packed
+expect "frequencies" 0 frequencies --checkpoint counted --dataset "$data" --threads 1; err "counting the codes of"
+out "^frequencies of codes added to counted: a token of the test part takes [0-9.]* bits where packed codes take 40 (-[0-9.]*%)$"
+[ -s counted/frequencies.safetensors ] || report "no file"
+cmp -s counted/model.safetensors trained/model.safetensors || report "the weights were changed"
+cp counted/frequencies.safetensors first
+expect "frequencies again" 0 frequencies --checkpoint counted --dataset "$data" --threads 1 --json -q; silent err
+json '"coded_bits_per_token":[0-9.]+\}$'
+cmp -s counted/frequencies.safetensors first || report "the same codes were counted differently"
+promised=$(sed 's/.*"coded_bits_per_token":\([0-9.]*\).*/\1/' "$work/out")
+run "coded codes" 0 "${eval[@]}" --checkpoint counted --entropy on
+sent=$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out")
+holds "$promised > 20 && $promised < 40 && 2 * $sent > $promised - 1 && 2 * $sent < $promised + 3 && $sent < 20" # bits of two blocks; a packet's ends
+accuracy='s/.*\("top1":[^,]*\).*/\1/'
+[ "$(sed "$accuracy" "$work/out")" = "$(sed "$accuracy" packed)" ] || report "coded codes are other codes"
+run "as text" 0 "$bin/astra-infer" eval --dataset "synthetic:16x16:4:64" --nodes 3 --checkpoint counted --entropy on
+out "^entropy coding: 1[0-9.]* bits a token instead of 20.00 (-[0-9.]*%)$"; out "^entropy coding: 9[0-9.]*% of the bits that codes take packed$"
+run "those of the training serve as well" 0 "${eval[@]}" --checkpoint trained --entropy on
+holds "$(sed 's/.*"coded_bits_per_token_block_receiver":\([0-9.]*\).*/\1/' "$work/out") <= 20"
+head -c 300 first >counted/frequencies.safetensors
+run "a cut file" 1 "${eval[@]}" --checkpoint counted; err "counted/frequencies.safetensors"
+cp first counted/frequencies.safetensors
+sed -i 's/"codebook_size": *32/"codebook_size": 16/' counted/config.json
+run "of other codebooks" 1 "${eval[@]}" --checkpoint counted
+expect "frequencies without a checkpoint" 2 frequencies --dataset "$data"; err "--checkpoint is missing"
+expect "frequencies of nothing" 1 frequencies --checkpoint nowhere --dataset "$data"; err "nowhere"
+expect "frequencies of codebooks alone" 1 frequencies --checkpoint books --dataset "$data"; err "books holds no model.safetensors"
+run "a plain model" 0 "$bin/astra-train" "${tiny[@]}" --groups 0 --max-steps 1 --eval-samples 8 --out plain -q
+expect "frequencies of a plain model" 1 frequencies --checkpoint plain --dataset "$data"; err "plain model"; err "sends no codes"
 
 # ---- texts: keys and values of a bundled Llama
 for i in 1 2 3 4 5 6 7 8; do echo "Lily sees the sun. Tom finds a ball number $i. The cat likes her mom."; done >text.txt

@@ -57,6 +57,12 @@ done
 expect "counts of another sum" 2 "${tiny[@]}" --groups 4 --map fixed --counts 4,4,4,5; err "--counts 4,4,4,5"; err "16 tokens"
 expect "patch drop with ASTRA" 2 "${tiny[@]}" --groups 4 --patch-drop 0.5; err "--patch-drop"
 
+for loss in 1 -0.1 x 0.1,span 0.1,span:0.5 0.1,burst:3; do
+  expect "token loss of '$loss'" 2 "${tiny[@]}" --groups 4 --token-loss "$loss"; err "--token-loss \"$loss\""
+done
+expect "token loss of a plain model" 2 "${tiny[@]}" --groups 0 --token-loss 0.1; err "--token-loss"; err "plain model"
+expect "token loss in evaluation" 2 "${tiny[@]}" --groups 4 --eval-token-loss 1; err "--eval-token-loss"
+
 if [ ! -e "$root/checkpoints/vit-base" ] && [ ! -e "$root/datasets/vit-base" ]; then
   expect "no pretrained weights" 1 --model vit-base "${data[@]}"
   err "$ASTRA_HOME/checkpoints/vit-base"; err "astra-data get vit-base"; err "--init random"; silent out
@@ -116,6 +122,17 @@ last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ ! -e plain/selftest.sa
 ! grep -q astra.layers plain/model.safetensors || report "a plain model has codebooks"
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"
+expect "no token loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --out lossless -q; there lossless/frequencies.safetensors
+expect "a token loss of 0" 0 "${tiny[@]}" --groups 4 --max-steps 2 --token-loss 0 --out loss0 -q
+same lossless/model.safetensors loss0/model.safetensors; same lossless/frequencies.safetensors loss0/frequencies.safetensors
+for loss in 0.3 0.3,span:4; do
+  expect "a token loss of $loss" 0 "${tiny[@]}" --groups 4 --max-steps 2 --token-loss "$loss" --out "loss$loss" -q
+  ! cmp -s lossless/model.safetensors "loss$loss/model.safetensors" || report "trained as without losses"
+done
+! cmp -s loss0.3/model.safetensors loss0.3,span:4/model.safetensors || report "runs of tokens were lost like single ones"
+expect "evaluation without loss" 0 --model run "${data[@]}" --codebooks run --groups 8 --codebook-size 16 --eval-only --json; cp "$work/out" "$work/lossless"
+expect "evaluation with loss" 0 --model run "${data[@]}" --codebooks run --groups 8 --codebook-size 16 --eval-only --eval-token-loss 0.9 --json
+! cmp -s "$work/out" "$work/lossless" || report "judged as without losses"
 expect "mimetic start on half the patches" 0 "${tiny[@]}" --init mimetic --groups 0 --patch-drop 0.5 --max-steps 2 --out mimetic --json
 err "weights from mimetic"; last '"steps":2,'
 expect "fixed counts" 0 "${tiny[@]}" --groups 4 --map fixed --counts 7,4,3,2 --max-steps 2 --out fixed -q
@@ -352,6 +369,7 @@ many=(--batch 100) # 20 steps make an epoch
 survive astra 50 "TERM INT" "${tiny[@]}" "${many[@]}" --groups 8 --devices 2-4 --map dirichlet --threads 2
 survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --ema-decay 0.99 --checkpoint-every 7
 survive dropped 50 TERM "${tiny[@]}" "${many[@]}" --groups 0 --patch-drop 0.5 --label-smoothing 0.1 --weight-decay 0.1
+survive lossy 30 TERM "${tiny[@]}" "${many[@]}" --groups 4 --token-loss 0.2,span:3 --devices 2-4
 survive story-kv 40 "TERM INT" "${story[@]}" --groups 4 --devices 2-4 --eval-samples 4
 survive story-lora 40 TERM "${story[@]}" --lora 2 --accumulate 2 --recompute --eval-samples 4
 

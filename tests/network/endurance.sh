@@ -13,7 +13,8 @@ scale=${TIME_SCALE:-1}
 leads=$build/tests/infer/make_requests
 make_checkpoint "$work/model" vit-cifar 8 256 4
 names=(a b c)
-grown=4096 # kB that a process may vary by; a picture of each request would be four times as much in the long form
+# A sanitizer keeps what was freed for a while, and looks for leaks itself.
+[ $scale -eq 1 ] && grown=4096 || grown=262144 # kB that a process may vary by; a picture of each request would be four times as much in the long form
 
 declare -A port
 descriptors() { ls "/proc/$1/fd" 2>/dev/null | wc -l; }
@@ -28,7 +29,7 @@ restart() { # NAME
   wait "${porter[$1]}" 2>/dev/null
   start_worker "$1" "127.0.0.1:${port[$1]}" -c "$work/model"
 }
-stop_and_go() { # NAME: sometimes for longer than the leader waits
+stop_and_go() { # NAME: sometimes for longer than the leader waits (two seconds, but under a sanitizer)
   local all=("${porter[$1]}")
   read -ra sessions < <(sessions_of "$1")
   all+=("${sessions[@]}")
@@ -61,7 +62,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
     list+=${list:+,}${address[$name]}
   done
   local first=$(descriptors "${porter[a]}")
-  "$leads" "$work/model" "$list" $2 $3 $4 $requests >"$work/requests" 2>"$work/messages" &
+  "$leads" "$work/model" "$list" $2 $3 $4 $requests $((2 * scale)) >"$work/requests" 2>"$work/messages" &
   local leader=$!
   while running $leader; do
     pause 50

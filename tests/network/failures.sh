@@ -13,6 +13,13 @@ for name in a b; do
   port[$name]=${address[$name]##*:}
 done
 
+# What takes this machine some seconds, whatever else it does: so that a blow falls in the middle.
+"$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --samples 64 --json \
+  >"$work/out" 2>"$work/err" || report "undisturbed"
+rate=$(tail -1 "$work/out" | sed 's/.*"images_per_second":\([0-9]*\).*/\1/')
+many=$((rate * 5 + 50))
+[ $many -le 10000 ] || many=10000
+
 start() { # ARGUMENTS...: an evaluation over the caller and two workers is under way
   rm -f "$work/out" "$work/err"
   "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --json "$@" \
@@ -20,7 +27,7 @@ start() { # ARGUMENTS...: an evaluation over the caller and two workers is under
   leader=$!
   for name in a b; do
     for ((i = 0; i < 600; i++)); do [ -z "$(sessions_of $name)" ] || break; sleep 0.05; done
-    computes "$(session_of $name)" 30
+    computes "$(session_of $name)" 15
   done
 }
 finish() { # WHAT CODE SECONDS
@@ -44,18 +51,18 @@ shares() { [ "$(tail -1 "$work/out" | grep -o '"tokens":[0-9]*' | sed 's/.*://' 
 for policy in rerun mask; do
   for carrier in "--transport tcp" "--transport udp" "--transport udp --reliability retransmit"; do
     # shellcheck disable=SC2086
-    start --samples 300 --on-failure $policy $carrier
+    start --samples $many --on-failure $policy $carrier
     kill -KILL "${porter[b]}"
     finish "$policy $carrier, killed" 0 60
     says "$policy $carrier, killed" "node 2 (worker ${address[b]}).*left behind"
-    gives "$policy $carrier, killed" '"samples":300'
+    gives "$policy $carrier, killed" "\"samples\":$many,"
     shares "$policy $carrier, killed" "32 32 0"
     [ $policy = mask ] || gives "$policy $carrier, killed" '"incomplete_answers":0'
     restart b
   done
 done
 
-start --samples 200 --on-failure abort
+start --samples $many --on-failure abort
 kill -KILL "${porter[a]}"
 finish "abort, killed" 1 20
 says "abort, killed" "node 1 (worker ${address[a]})"
@@ -64,11 +71,11 @@ both_anew
 # One that is stopped says nothing: others wait for --timeout.
 for policy in rerun mask; do
   for carrier in tcp udp; do
-    start --samples 400 --on-failure $policy --timeout 2 --transport $carrier
+    start --samples $many --on-failure $policy --timeout 2 --transport $carrier
     kill -STOP $(sessions_of a) "${porter[a]}"
     finish "$policy over $carrier, stopped" 0 60
     says "$policy over $carrier, stopped" "node 1 (worker ${address[a]}).*left behind"
-    gives "$policy over $carrier, stopped" '"samples":400'
+    gives "$policy over $carrier, stopped" "\"samples\":$many,"
     shares "$policy over $carrier, stopped" "32 0 32"
     kill -CONT "${porter[a]}"
     both_anew
@@ -76,7 +83,7 @@ for policy in rerun mask; do
 done
 
 # One that is stopped for less than the leader's patience, and for longer than the others': its answer comes, and theirs lacks its tokens.
-start --samples 400 --on-failure mask --timeout 2
+start --samples $many --on-failure mask --timeout 2
 stopped=$(sessions_of a)
 kill -STOP $stopped
 sleep 2.6
@@ -87,7 +94,7 @@ holds '.incomplete_answers > 0 and .incomplete_answers < 5'
 shares "mask, stopped for a while" "22 21 21"
 
 # A request's own time is over before the silence is: an error in time, though a rerun was allowed.
-start --samples 400 --timeout 60 --request-timeout 2
+start --samples $many --timeout 60 --request-timeout 2
 kill -STOP $(sessions_of a) "${porter[a]}"
 finish "a request's time" 1 20
 says "a request's time" "longer than --request-timeout 2"
@@ -134,7 +141,7 @@ wait 2>/dev/null
 # Processes of this machine, by the same policies.
 start_local() { # ARGUMENTS...
   rm -f "$work/out" "$work/err"
-  "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --nodes 3 --batch 8 --verbose --json --samples 200 "$@" >"$work/out" 2>"$work/err" &
+  "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --nodes 3 --batch 8 --verbose --json --samples $many "$@" >"$work/out" 2>"$work/err" &
   leader=$!
   wait_for_nodes 3
 }
@@ -144,7 +151,7 @@ for policy in rerun mask; do
   kill -KILL "${pids[1]}"
   finish "--nodes, $policy" 0 60
   says "--nodes, $policy" "node 1 (pid ${pids[1]}).*left behind"
-  gives "--nodes, $policy" '"samples":200'
+  gives "--nodes, $policy" "\"samples\":$many,"
   shares "--nodes, $policy" "32 0 32"
   no_orphans
 done

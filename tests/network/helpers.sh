@@ -16,7 +16,7 @@ report() { # WHAT
 field() { tail -n 1 "$work/out" | jq -c "$1"; }
 holds() { tail -n 1 "$work/out" | jq -e "$1" >/dev/null 2>>"$work/err" || report "${name:-JSON}: this does not hold: $1"; }
 
-# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES]]]]. `make test` builds what makes it.
+# A random checkpoint with its self-test: make_checkpoint DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH]]]]]. `make test` builds what makes it.
 make_checkpoint() {
   local maker="$build/tests/infer/make_sample"
   "$maker" "$@" || exit 1
@@ -33,7 +33,12 @@ make_cifar() {
   for ((i = 0; i < ${2:-20}; i++)); do cat "$work/hundred"; done >"$1/cifar100/test.bin"
 }
 
-running() { [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
+# Looks once: one that is reaped between two looks would seem to run.
+running() {
+  local state
+  state=$(sed -n 's/^State:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+  [[ -n $state && $state != [ZX]* ]]
+}
 
 # Waits until the nodes' process numbers stand in err: sets pids
 wait_for_nodes() { # COUNT
@@ -48,7 +53,7 @@ wait_for_nodes() { # COUNT
 
 no_orphans() {
   for pid in "${pids[@]}"; do
-    for ((i = 0; i < 50; i++)); do running "$pid" || break; sleep 0.1; done
+    for ((i = 0; i < 50 * ${TIME_SCALE:-1}; i++)); do running "$pid" || break; sleep 0.1; done
     ! running "$pid" || report "process $pid is still there"
   done
 }
@@ -99,3 +104,45 @@ make_picture() {
 
 # The classes and probabilities of a JSON answer, or the new tokens: what must be equal bit for bit.
 answer_of() { grep -o '"pictures":.*,"nodes"\|"ids":\[[0-9,]*\]' "$1"; } # FILE
+
+# Two network namespaces, space_a and space_b (10.77.0.1 and .2), joined by a pair of veth with a token bucket of RATE on either side. Ends the
+# script with 77 and a reason where the system does not let it: make_namespaces RATE
+space_a=astra-a-$$ space_b=astra-b-$$ worker_pid=
+make_namespaces() {
+  command -v ip >/dev/null && command -v tc >/dev/null || { echo "skipped: no ip and tc (iproute2) here"; exit 77; }
+  trap remove_namespaces EXIT
+  {
+    ip netns add "$space_a" && ip netns add "$space_b" &&
+      ip link add veth0 netns "$space_a" type veth peer name veth0 netns "$space_b" &&
+      tc -n "$space_a" qdisc add dev veth0 root tbf rate "$1" burst 3000 latency 1s &&
+      tc -n "$space_b" qdisc add dev veth0 root tbf rate "$1" burst 3000 latency 1s &&
+      ip -n "$space_a" address add 10.77.0.1/24 dev veth0 && ip -n "$space_b" address add 10.77.0.2/24 dev veth0 &&
+      ip -n "$space_a" link set lo up && ip -n "$space_b" link set lo up &&
+      ip -n "$space_a" link set veth0 up && ip -n "$space_b" link set veth0 up
+  } 2>"$work/err" || { echo "skipped: network namespaces, veth and tbf are not to be had here: $(head -n 1 "$work/err")"; exit 77; }
+}
+remove_namespaces() {
+  [ -z "$worker_pid" ] || kill "$worker_pid" 2>/dev/null
+  ip netns del "$space_a" 2>/dev/null
+  ip netns del "$space_b" 2>/dev/null
+  rm -rf "$work"
+}
+
+# Sets worker_pid and worker_address: start_worker_in_b CHECKPOINT KEY-FILE [COMMAND...], which runs it, as in taskset -c 1
+start_worker_in_b() {
+  local checkpoint=$1 key_file=$2
+  shift 2
+  : >"$work/worker.log"
+  "$@" ip netns exec "$space_b" "$program" worker -c "$checkpoint" --listen 10.77.0.2:0 --key-file "$key_file" --threads 1 2>"$work/worker.log" &
+  worker_pid=$! worker_address=
+  for ((i = 0; i < 300; i++)); do
+    worker_address=$(sed -n 's/.*listening on //p' "$work/worker.log")
+    [ -z "$worker_address" ] || return 0
+    running "$worker_pid" || break
+    sleep 0.1
+  done
+  report "the worker did not start: $(cat "$work/worker.log")"
+  exit 1
+}
+
+bucket_bytes() { tc -n "$space_a" -s qdisc show dev veth0 | sed -n 's/^ Sent \([0-9]*\) bytes.*/\1/p'; } # that have left space_a

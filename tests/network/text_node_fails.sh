@@ -1,7 +1,8 @@
 #!/bin/bash
-# limit: 180
+# limit: 300
 # Texts on four nodes of which one is killed or stopped, or whose leader is interrupted: in the middle of a perplexity, and between the start
-# and a prompt. The error names the node, exit code 1, soon, and no process stays behind.
+# and a prompt. The error names the node, exit code 1, soon, and no process stays behind. Where a failure may be survived, the perplexity is
+# that of all tokens again, or says how much of it is missing.
 . tests/network/helpers.sh
 export XDG_CACHE_HOME=$work/cache
 stories=tests/golden/stories260K
@@ -60,6 +61,27 @@ no_orphans # nobody told them: they notice by themselves
 evaluate
 kill -INT "$leader"
 ends_with_error "interrupted" 10 interrupted
+
+# Those that remain go on: with all tokens (the last node cannot be masked, its tokens are the answer), or without the labels of the lost one.
+field() { tail -1 "$work/out" | grep -oE "\"$1\":[0-9]+" | head -1 | sed 's/.*://'; } # NAME: of the JSON answer
+evaluate --samples 6000 --json
+wait "$leader" || report "undisturbed: exit code"
+whole=$(field tokens)
+for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
+  read -r policy node <<<"$case"
+  evaluate --samples 6000 --json --on-failure "$policy"
+  computes "${pids[$node]}" 10
+  kill -KILL "${pids[$node]}"
+  wait "$leader" || report "$case: exit code"
+  grep -q "node $node (pid ${pids[$node]}).*left behind" "$work/err" || report "$case: who was left behind is not named"
+  if [ "$(field incomplete_answers)" = 0 ]; then
+    [ "$(field tokens)" = "$whole" ] || report "$case: $(field tokens) tokens of $whole, and no answer is incomplete"
+  else
+    [ "$policy $node" = "mask 1" ] || report "$case: an incomplete answer"
+    [ "$(field tokens)" -lt "$whole" ] || report "$case: an answer is incomplete, and all tokens count"
+  fi
+  no_orphans
+done
 
 for node in 1 3; do
   generate

@@ -128,21 +128,46 @@ for how in KILL INT; do
   wait $leader 2>/dev/null
   no_orphans
 done
-lead "eval" 0 eval -c "$work/cifar" -d cifar100 --data-dir "$work/data" --peers "${address[e]}" "${key[@]}" --samples 300 -q
+lead "eval" 0 eval -c "$work/cifar" -d cifar100 --data-dir "$work/data" --peers "${address[e]}" "${key[@]}" --transport tcp --samples 300 -q
 for row in top-1 sent; do
   [ "$(grep "^$row" "$work/out")" = "$(grep "^$row" "$work/expected")" ] || report "eval: another $row than --nodes 2"
 done
 
 hold
 lead "in the queue" 1 -c "$work/text" --peers "${address[t]}" "${key[@]}" --wait 1 --prompt Once -m 2; err "number 1 in its queue; --wait"
-"$program" -c "$work/text" --threads 1 --peers "${address[t]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>&1 3>&- &
+"$program" -c "$work/text" --threads 1 --peers "${address[t]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>"$work/second.err" 3>&- &
 second=$!
-sleep 1.5
+for ((i = 0; i < 200; i++)); do ! grep -q "number 1 in its queue" "$work/second.err" || break; sleep 0.1; done
+grep -q "node 1 (worker ${address[t]}) serves somebody else; this run is number 1 in its queue" "$work/second.err" ||
+  report "the second leader does not say that it waits: $(cat "$work/second.err")"
 [ -s "$work/second" ] && report "the second leader did not wait"
 echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "the holder failed"
-wait $second || report "the second leader failed: $(cat "$work/second")"
+wait $second || report "the second leader failed: $(cat "$work/second.err")"
+
+# Leaders that want the same workers have them in one order, so that no two wait for each other: who waits for the first of two gives the
+# second one back.
+first=t behind=u
+[[ ${address[t]} < ${address[u]} ]] || first=u behind=t
+swap=${address[t]} address[t]=${address[$first]}
+hold
+address[t]=$swap
+"$program" -c "$work/text" --threads 1 --peers "${address[$behind]},${address[$first]}" "${key[@]}" --prompt Once -m 2 --json >"$work/second" 2>"$work/second.err" 3>&- &
+second=$!
+for ((i = 0; i < 200; i++)); do ! grep -q "in its queue" "$work/second.err" || break; sleep 0.1; done
+lead "the one behind" 0 -c "$work/text" --peers "${address[$behind]}" "${key[@]}" --wait 20 --prompt Once -m 2
+running $second || report "the leader of both has not waited: $(cat "$work/second.err")"
+echo "Once upon" >&3
+exec 3>&-
+wait $holder || report "the holder of the first failed"
+wait $second || report "the leader of both failed: $(cat "$work/second.err")"
+for turn in 1 2 3; do # both at once, as it comes
+  "$program" -c "$work/text" --threads 1 --peers "${address[t]},${address[u]}" "${key[@]}" --prompt Once -m 2 >"$work/second" 2>"$work/second.err" &
+  second=$!
+  lead "two at once" 0 -c "$work/text" --peers "${address[u]},${address[t]}" "${key[@]}" --prompt Once -m 2
+  wait $second || report "two at once: $(cat "$work/second.err")"
+done
 start_worker r 127.0.0.1:0 -c "$work/text" "${key[@]}" --busy refuse
 swap=${address[t]} address[t]=${address[r]}
 hold

@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "infer/control/greeting.h"
 #include "infer/control/peer_meeting.h"
+#include "infer/control/session_probe.h"
 #include "infer/node.h"
 #include <inttypes.h>
 #include <math.h>
@@ -26,6 +27,7 @@ typedef struct Session {
   uint8_t *setup_bytes; /* [setup_message_most] */
   size_t setup_size;
   uint8_t greet[GREETING_BYTES];
+  SessionProbe probe;
   /* The epoch: */
   ClusterSetup setup;
   Partition partition;
@@ -56,6 +58,8 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   if (is_word(header) && header->bytes == 0) return STATUS_OK;
   if (header->kind == WIRE_GREET && header->bytes == GREETING_BYTES && !s->greeted) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
+  if (header->kind == WIRE_PROBE && s->greeted && !s->node)
+    return session_probe_place(&s->probe, s->place->weights->config, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
@@ -73,6 +77,10 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   if (header->kind == WIRE_GREET) {
     s->greeted = true;
     return greeting_parse(s->greet, &s->greeting);
+  }
+  if (header->kind == WIRE_PROBE) {
+    session_probe_deliver(&s->probe, header);
+    return STATUS_OK;
   }
   if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
   s->over |= header->kind == WIRE_BYE;
@@ -121,7 +129,7 @@ static uint64_t free_memory(void) {
 static Status say_hello(Session *s) {
   cpu_set_t allowed;
   Hello hello = {.version = WIRE_VERSION,
-                 .carriers = HELLO_STREAM | HELLO_UDP,
+                 .carriers = (uint16_t)(HELLO_STREAM | HELLO_UDP | (s->place->job ? HELLO_MPI : 0)),
                  .cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (uint16_t)CPU_COUNT(&allowed) : 0,
                  .fingerprints = *s->place->fingerprints,
                  .memory = free_memory()};
@@ -181,12 +189,16 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
   return greeting_compare(WIRE_VERSION, &setup->fingerprints, &here, "the leader");
 }
 
-static Status check_possible(const ClusterSetup *setup) {
-  if (setup->strategy != STRATEGY_ASTRA)
-    return status_set(STATUS_UNSUPPORTED, "this device computes by the strategy astra, and by no other");
-  if (setup->transport == TRANSPORT_MPI || setup->multicast || setup->entropy != ENTROPY_OFF)
-    return status_set(STATUS_UNSUPPORTED,
-                      "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");
+static Status check_possible(const ClusterSetup *setup, const SessionPlace *place) {
+  const StrategyFacts *facts = strategy_facts(setup->strategy);
+  bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
+  if (!facts->sends_codes && (setup->parts > 1 || loses))
+    return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
+                      facts->name);
+  if (setup->transport == TRANSPORT_MPI && !place->job)
+    return status_set(STATUS_UNSUPPORTED, "this device carries codes over streams or datagrams, and nothing else");
+  if (setup->multicast && (setup->transport != TRANSPORT_UDP || setup->shaped))
+    return status_set(STATUS_UNSUPPORTED, "multicast is for datagrams over links as they are");
   if (setup->shaped && setup->links.topology == LINK_AIR)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;
@@ -213,6 +225,8 @@ static NodeSetup node_setup_of(Session *s) {
                      .batch_most = setup->batch_most,
                      .tokens_most = setup->tokens_most,
                      .timeout = setup->reliability.timeout,
+                     .strategy = setup->strategy,
+                     .retained = setup->retained,
                      .keep_codes = setup->keep_codes,
                      .mask = setup->mask,
                      .class_token = setup->class_token,
@@ -230,14 +244,14 @@ static Status meet(Session *s, PeerMeeting *meeting) {
                            .seconds = meet_seconds,
                            .accused = -1};
   memcpy(meeting->own.session, s->greeting.session, GREETING_SESSION);
-  return s->setup.nodes > 1 ? peer_meeting_run(meeting) : STATUS_OK;
+  return s->setup.nodes > 1 && s->setup.transport != TRANSPORT_MPI ? peer_meeting_run(meeting) : STATUS_OK;
 }
 
 static Status open_epoch(Session *s, int *accused) {
   PeerMeeting meeting;
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
   TRY(check_agreement(&s->setup, s->place->fingerprints));
-  TRY(check_possible(&s->setup));
+  TRY(check_possible(&s->setup, s->place));
   TRY(take_shares(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
@@ -276,11 +290,18 @@ static Status cancel_epoch(Session *s) {
   return send_word(s, (WireHeader){.kind = WIRE_CANCELLED});
 }
 
+/* On the threads that will serve requests. */
+static Status be_measured(Session *s) {
+  TRY(start_threads(s));
+  return session_probe_answer(&s->probe, s->place->weights->config, &s->control);
+}
+
 /* One thing that is to be done, or a wait for it. */
 static Status serve(Session *s) {
   bool open = s->node && !s->failed;
   if (s->cancelled) return cancel_epoch(s);
   if (open && node_has_request(s->node)) return answer(s);
+  if (s->probe.arrived) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
   return links_step(&(Link *){&s->control}, 1, idle_seconds);
 }
@@ -298,7 +319,7 @@ static Status greet(Session *s) {
 
 static Status run(Session *s) {
   size_t most = setup_message_most(s->place->weights->config);
-  LinkSink sink = {.context = s, .most_payload = most, .place = place_message, .deliver = deliver_message};
+  LinkSink sink = {.context = s, .most_payload = most > PROBE_MOST ? most : PROBE_MOST, .place = place_message, .deliver = deliver_message};
   link_open_channel(&s->control, s->place->control, -1, &sink);
   if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   TRY(greet(s));
@@ -317,6 +338,7 @@ int session_run(const SessionPlace *place) {
   stop_epoch(s);
   link_close(&s->control);
   close(place->handed);
+  session_probe_release(&s->probe);
   free(s->setup_bytes);
   free(s);
   return failed ? 1 : 0;

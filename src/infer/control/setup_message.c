@@ -278,6 +278,8 @@ static Status check_strategy(const ClusterSetup *s, const Weights *weights) {
   bool stream = s->reliability.mode == RELIABILITY_STREAM;
   if (stream == (s->transport == TRANSPORT_UDP)) return refuse("whose reliability does not go with its transport");
   if (s->keep_codes && !(facts->sends_codes && s->nodes > 1)) return refuse("that keeps codes where none are sent");
+  if (s->entropy == ENTROPY_ON && !weights->coding)
+    return refuse("that asks for entropy coding, for which the checkpoint has no frequencies (astra-kmeans frequencies)");
   return STATUS_OK;
 }
 

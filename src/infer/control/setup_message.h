@@ -11,6 +11,7 @@
 #include "nn/strategy.h"
 
 typedef enum Transport { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_MPI, TRANSPORT_COUNT } Transport;
+/* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever a packet gets shorter by it, and they must be there. */
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
 
 typedef struct Member {

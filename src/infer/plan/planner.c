@@ -30,13 +30,13 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
 }
 
-/* The best number of parts for the split that a climb begins with. */
-static Status choose_parts(PlanCase *plan) {
+/* As asked for, or the best number for the split that a climb begins with. */
+static Status choose_parts(const PlannerSetup *setup, PlanCase *plan) {
   bool in_parts = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
   int64_t counts[WIRE_NODES];
   double best = INFINITY;
-  int chosen = 1;
-  for (int i = 0; i < (in_parts ? PART_CHOICES_COUNT : 0); i++) {
+  int chosen = in_parts && setup->parts > 0 ? setup->parts : 1;
+  for (int i = 0; i < (in_parts && setup->parts == 0 ? PART_CHOICES_COUNT : 0); i++) {
     SimResult result;
     plan->parts = PART_CHOICES[i];
     TRY(split_auto_start(plan, counts, &result));
@@ -79,7 +79,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .all_rows = setup->all_rows,
                     .multicast = setup->multicast,
                     .scale = setup->scale};
-  TRY(choose_parts(&tried));
+  TRY(choose_parts(setup, &tried));
   TRY(divide(setup, &tried, row));
   plan->count++;
   return STATUS_OK;

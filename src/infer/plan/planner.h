@@ -15,6 +15,7 @@ typedef struct PlannerSetup {
   uint32_t strategies; /* bits of Strategy */
   const LinkOptions *links;
   const Reliability *reliability;
+  int parts; /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int least_packets, retained;
   double table_bytes; /* memory for tables (key_tables.h): used where they fit and there is one group */
   double scale;       /* of computation; 0: 1 */
@@ -31,6 +32,7 @@ typedef struct PlanRow {
   bool other_groups;                     /* the checkpoint has another number: needs training */
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
+  double measured;                       /* seconds in virtual time, if somebody measured it; 0 */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */
   double fpar;                           /* full-precision attention rate */

@@ -140,17 +140,27 @@ static double attention_share(const ModelConfig *config) {
   return projections / (projections + mlp);
 }
 
-static Status tensor_timeline(const PlanCase *plan, Timeline *timeline, int device) {
-  double seconds = block_seconds(plan, STRATEGY_TP, device), share = attention_share(plan->config), rows = all_rows(plan) / plan->devices,
-         bytes[WIRE_NODES];
-  for (int d = 0; d < plan->devices; d++) bytes[d] = rows * row_bytes(plan);
+/* Of what precedes attention, that for keys and values. */
+static double kv_share(const ModelConfig *config) { return 1 / (1 + (double)config->width / kv_width(config)); }
+
+/* One block, of which `part` of the rows are wanted: all, or in the last block one. */
+static Status tensor_block(const PlanCase *plan, Timeline *timeline, int device, int block, double part) {
+  double seconds = block_seconds(plan, STRATEGY_TP, device), share = attention_share(plan->config), bytes[WIRE_NODES];
+  double before = part < 1 ? kv_share(plan->config) : 1;
+  int64_t counts[WIRE_NODES];
+  layout_even_counts((int64_t)all_rows(plan), plan->devices, counts);
+  for (int d = 0; d < plan->devices; d++) bytes[d] = part * (double)counts[d] * row_bytes(plan);
   double add = (plan->devices - 1) * bytes[device] * plan->profiles[device].byte;
-  for (int block = 0; block < (int)plan->config->blocks; block++) {
-    TRY(strategy_events_compute(timeline, share * seconds));
-    TRY(strategy_events_sum(timeline, block, 0, device, plan->devices, bytes, add));
-    TRY(strategy_events_compute(timeline, (1 - share) * seconds));
-    TRY(strategy_events_sum(timeline, block, 1, device, plan->devices, bytes, add));
-  }
+  TRY(strategy_events_compute(timeline, before * share * seconds));
+  TRY(strategy_events_sum(timeline, block, 0, device, plan->devices, bytes, add));
+  TRY(strategy_events_compute(timeline, part * (1 - share) * seconds));
+  return strategy_events_sum(timeline, block, 1, device, plan->devices, bytes, add);
+}
+
+static Status tensor_timeline(const PlanCase *plan, Timeline *timeline, int device) {
+  int blocks = (int)plan->config->blocks;
+  for (int block = 0; block < blocks; block++)
+    TRY(tensor_block(plan, timeline, device, block, block < blocks - 1 || plan->all_rows ? 1 : 1 / all_rows(plan)));
   return STATUS_OK;
 }
 
@@ -169,8 +179,8 @@ static Status block_timeline(const PlanCase *plan, Timeline *timeline, int devic
 
 static Status single_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   double blocks = (double)plan->config->blocks, seconds = block_seconds(plan, STRATEGY_SINGLE, device);
-  double kv_share = attention_share(plan->config) / (1 + (double)plan->config->width / kv_width(plan->config));
-  if (!plan->all_rows) blocks -= 1 - kv_share; /* of the last block little more than keys and values */
+  if (!plan->all_rows)
+    blocks -= 1 - attention_share(plan->config) * kv_share(plan->config); /* of the last block little more than keys and values */
   return strategy_events_compute(timeline, blocks * seconds);
 }
 
@@ -194,8 +204,16 @@ static Status check(const PlanCase *plan) {
   return STATUS_OK;
 }
 
+/* A device that waits for its input does nothing else. */
+static Status input_event(const PlanCase *plan, Timeline *timeline, int device) {
+  if (plan->input_bytes <= 0 || plan->input_rates[device] <= 0) return STATUS_OK;
+  double bits = 8 * plan->input_bytes * (double)plan->counts[device];
+  return strategy_events_compute(timeline, bits / plan->input_rates[device] / (plan->scale > 0 ? plan->scale : 1));
+}
+
 static Status device_timeline(const PlanCase *plan, Timeline *timeline, int device) {
   timeline->tokens = plan->counts[device];
+  TRY(input_event(plan, timeline, device));
   switch (plan->strategy) {
   case STRATEGY_TP:
     return tensor_timeline(plan, timeline, device);

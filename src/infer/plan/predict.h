@@ -20,7 +20,9 @@ typedef struct PlanCase {
   bool tables;                    /* keys and values of other devices' tokens are looked up */
   bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
   bool multicast;
-  double scale; /* of computation; 0: 1 */
+  double scale;              /* of computation; 0: 1 */
+  double input_bytes;        /* of a token, which a device must have before it begins; 0: they have it */
+  const double *input_rates; /* [devices] bits a second on its way there; 0: at once. NULL where input_bytes is 0 */
 } PlanCase;
 
 /* timelines [devices], zeroed; to be released also after a failure. */

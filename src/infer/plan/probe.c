@@ -12,6 +12,7 @@ static const double ENOUGH = 0.06; /* seconds of one kind of work after which it
 typedef struct Probe {
   const ModelConfig *config;
   int64_t tokens, rows;
+  ProbeConditions conditions;
   Arena *arena;
   Tape *tape;
   Rng rng;
@@ -45,18 +46,21 @@ static void run_linear(Probe *probe, Tensor *inputs[4]) {
   op_linear(probe->tape, inner, inputs[2], NULL, ACTIVATION_NONE, inputs[0]);
 }
 
+/* A short input has fewer keys than the products measured have rows. */
+static int64_t keys_of(const Probe *probe) { return probe->tokens > probe->rows ? probe->tokens : probe->rows; }
+
 static double prepare_attention(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
-  int64_t kv = c->width / c->heads * c->kv_heads;
+  int64_t kv = c->width / c->heads * c->kv_heads, keys = keys_of(probe);
   inputs[0] = drawn(probe, 3, (int64_t[]){1, probe->rows, c->width});
-  inputs[1] = drawn(probe, 3, (int64_t[]){1, probe->tokens, kv});
-  inputs[2] = drawn(probe, 3, (int64_t[]){1, probe->tokens, kv});
-  return 4.0 * (double)probe->rows * (double)probe->tokens * (double)c->width;
+  inputs[1] = drawn(probe, 3, (int64_t[]){1, keys, kv});
+  inputs[2] = drawn(probe, 3, (int64_t[]){1, keys, kv});
+  return 4.0 * (double)probe->rows * (double)keys * (double)c->width;
 }
 
 /* Some queries see all keys, as a device's do; causal or not, the planner counts what is seen. */
 static void run_attention(Probe *probe, Tensor *inputs[4]) {
-  const AttentionSpan span = {.count = probe->tokens};
+  const AttentionSpan span = {.count = keys_of(probe)};
   const int64_t queries = probe->rows;
   op_attention(
       probe->tape, inputs[0], inputs[1], inputs[2], NULL, NULL,
@@ -94,22 +98,40 @@ static void run_small(Probe *probe, Tensor *inputs[4]) {
   for (int i = 0; i < NORMS; i++) op_layer_norm(probe->tape, inputs[0], inputs[1], inputs[1], 1e-6);
 }
 
-/* Seconds for a unit: the best of some runs behind a first one, which meets cold memory. */
+static double clock_of(const Probe *probe) {
+  return probe->conditions == PROBE_BY_ITSELF && threads_count() == 1 ? clock_spent() : clock_now();
+}
+
+static double run_once(Probe *probe, Work work, Tensor *inputs[4]) {
+  size_t mark = tape_scratch_begin(probe->tape);
+  double begun = clock_of(probe);
+  work.run(probe, inputs);
+  double took = clock_of(probe) - begun;
+  tape_scratch_end(probe->tape, mark);
+  return took;
+}
+
+/* A mean needs as many runs as a while has room for: within one slice of the system's scheduler a device that is shared looks free. */
+static bool goes_on(const Probe *probe, int run, double spent) {
+  if (tape_status(probe->tape) != STATUS_OK) return false;
+  return run < 1 || (probe->conditions == PROBE_BY_ITSELF ? run < RUNS && spent < ENOUGH : spent < ENOUGH);
+}
+
+/* Seconds for a unit, behind a first run, which meets cold memory. */
 static Status measure(Probe *probe, Work work, int64_t rows, double *seconds) {
   Tensor *inputs[4] = {NULL};
   double best = INFINITY, spent = 0;
+  int runs = 0;
   probe->rows = rows;
   double units = work.prepare(probe, inputs);
-  for (int run = 0; run <= RUNS && (run < 2 || spent < ENOUGH) && tape_status(probe->tape) == STATUS_OK; run++) {
-    size_t mark = tape_scratch_begin(probe->tape);
-    double begun = threads_count() == 1 ? clock_spent() : clock_now();
-    work.run(probe, inputs);
-    double took = (threads_count() == 1 ? clock_spent() : clock_now()) - begun;
-    tape_scratch_end(probe->tape, mark);
+  run_once(probe, work, inputs);
+  while (goes_on(probe, runs, spent)) {
+    double took = run_once(probe, work, inputs);
     spent += took;
-    if (run > 0) best = fmin(best, took);
+    best = fmin(best, took);
+    runs++;
   }
-  *seconds = best / units;
+  *seconds = (probe->conditions == PROBE_BY_ITSELF ? best : spent / runs) / units;
   Status status = tape_status(probe->tape);
   tape_clear(probe->tape);
   return status;
@@ -146,8 +168,8 @@ static size_t arena_bytes(const Probe *probe) {
   return sizeof(real) * (size_t)(2 * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
 }
 
-Status probe_compute(const ModelConfig *config, int64_t tokens, DeviceProfile *profile) {
-  Probe probe = {.config = config, .tokens = tokens};
+Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions conditions, DeviceProfile *profile) {
+  Probe probe = {.config = config, .tokens = tokens, .conditions = conditions};
   rng_init(&probe.rng, 1, 0);
   probe.arena = arena_new(arena_bytes(&probe));
   probe.tape = probe.arena ? tape_new(probe.arena) : NULL;

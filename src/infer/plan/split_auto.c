@@ -62,6 +62,7 @@ static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult 
 
 /* As good as each other: a move from or to either comes to the same, but for a decoder's order, which a climb may pass over. */
 static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
+  if (plan->input_bytes > 0 && plan->input_rates[a] != plan->input_rates[b]) return false;
   return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
 }
 
@@ -132,8 +133,13 @@ Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *resul
 
 static Status split_chosen(const PlanCase *plan, const int *chosen, int used, int64_t *counts, SimResult *result) {
   DeviceProfile profiles[WIRE_NODES];
+  double rates[WIRE_NODES];
   PlanCase some = *plan;
-  for (int i = 0; i < used; i++) profiles[i] = plan->profiles[chosen[i]];
+  for (int i = 0; i < used; i++) {
+    profiles[i] = plan->profiles[chosen[i]];
+    rates[i] = plan->input_bytes > 0 ? plan->input_rates[chosen[i]] : 0;
+  }
+  some.input_rates = rates;
   some.devices = used;
   some.profiles = profiles;
   return split_auto_counts(&some, counts, result);

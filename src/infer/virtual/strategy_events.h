@@ -1,5 +1,6 @@
-/* What devices send each other in a block, as events of a timeline: one place for prediction and measurement. Groups are numbered as the
- * runner numbers them: site = 2 which + phase for sums and joins (strategy/collective.h), part = the device whose rows travel. */
+/* What devices send each other in a block, as events of a timeline: one place for prediction and measurement. Groups are numbered as
+ * blocks see them: site = 2 which + phase for sums and joins, part = the device whose rows travel. (The runner numbers by step:
+ * collective.h.) */
 #ifndef INFER_STRATEGY_EVENTS_H
 #define INFER_STRATEGY_EVENTS_H
 #include "infer/virtual/group_size.h"

@@ -61,7 +61,7 @@ static Status open_measurement(Measurement *m) {
   TRY(build_layout(m));
   TRY(open_exchange(m));
   int64_t count = m->layout.rows * m->weights->config->width;
-  m->arena = arena_new(ARENA_BYTES);
+  m->arena = m->device->arena ? m->device->arena : arena_new(ARENA_BYTES);
   m->tape = m->arena ? tape_new(m->arena) : NULL;
   m->rows = malloc((size_t)count * sizeof *m->rows);
   if (!m->tape || !m->rows)
@@ -78,7 +78,7 @@ static void close_measurement(Measurement *m) {
   virtual_reduce_release(&m->reduce);
   layout_release(&m->layout);
   tape_free(m->tape);
-  arena_free(m->arena);
+  if (!m->device->arena) arena_free(m->arena);
   free(m->rows);
 }
 
@@ -91,7 +91,7 @@ static ModelInput input_of(Measurement *m) {
 
 static Status encode(Measurement *m) {
   const ModelInput input = input_of(m);
-  model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, MODEL_ROWS_ALL);
+  model_encode(m->weights->model, m->tape, &input, &m->layout, m->alone ? NULL : &m->exchange.exchange, m->device->rows);
   return tape_status(m->tape);
 }
 
@@ -111,7 +111,7 @@ static Status run_by_heads(Measurement *m, Timeline *timeline) {
   const ModelInput input = input_of(m);
   const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
   virtual_reduce_start(&m->reduce, timeline);
-  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, MODEL_ROWS_ALL);
+  tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, m->device->rows);
   TRY(tape_status(m->tape));
   return virtual_reduce_stop(&m->reduce);
 }
@@ -156,7 +156,7 @@ static Status measure(Measurement *m, Timeline *timeline, int repeats, MeasureQu
   Timeline runs[REPEATS_MOST] = {0};
   double share;
   *quality = (MeasureQuality){.least_share = 1};
-  Status status = run(m, &runs[0], &share);
+  Status status = m->device->warm ? STATUS_OK : run(m, &runs[0], &share);
   timeline_release(&runs[0]);
   for (int r = 0; r < repeats && status == STATUS_OK; r++) {
     status = run(m, &runs[r], &share);

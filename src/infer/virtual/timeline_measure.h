@@ -15,7 +15,10 @@ typedef struct DeviceCase {
   const Codebook *books;   /* [blocks * sites]; the weights' own where NULL */
   const KeyTables *tables; /* NULL: keys and values of remote tokens are products */
   int parts, least_packets;
-  int retained; /* blocks of bp-* that devices compute together */
+  int retained;   /* blocks of bp-* that devices compute together */
+  ModelRows rows; /* that go through the last block: all, or those that an answer needs */
+  Arena *arena;   /* of a tape, kept by the caller from one measurement to the next; NULL: a new one */
+  bool warm;      /* the arena has served a measurement as large: no first run for cold memory */
 } DeviceCase;
 
 typedef struct MeasureQuality {
@@ -23,9 +26,10 @@ typedef struct MeasureQuality {
   double spread;      /* of the runs' sums: (most - least) / median */
 } MeasureQuality;
 
-/* Rows are drawn at random in place of an embedding, so that any number of tokens can be measured; all rows go through the last block; no
- * head. Single-threaded, in time of the processor. A first run meets cold memory and does not count; then `repeats` runs, of which each
- * stretch's median is taken. quality may be NULL. */
+/* Rows are drawn at random in place of an embedding, so that any number of tokens can be measured; no head. Single-threaded, in time of the
+ * processor. A first run meets cold memory and does not count (unless
+ * device->warm); then `repeats` runs, of which each stretch's median is taken. quality may be
+ * NULL. */
 Status timeline_measure(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality);
 
 #endif

@@ -20,9 +20,10 @@ struct Carrier {
   size_t packet_most; /* header and payload; a datagram carrier may lower it when the route does */
   size_t overhead;    /* bytes that the carrier puts around each packet */
   bool reliable, ordered, multicast;
+  bool more; /* `receive` stopped before it had handed over all that was there */
   /* *taken false: full, to be tried again after poll. Bytes may be changed afterwards. To a peer that is not open: taken, and dropped. */
   Status (*send)(Carrier *self, int peer, const uint8_t *packet, size_t bytes, bool *taken);
-  /* Hands over all that is there, without waiting. A failure of `take` ends it and comes back; others are about the carrier as a whole. */
+  /* Hands over what is there, without waiting. A failure of `take` ends it and comes back; others are about the carrier as a whole. */
   Status (*receive)(Carrier *self, CarrierTake *take, void *context);
   /* What to wait for, at most `room` of them; returns how many. Negative: nothing can be polled (MPI), nap instead. */
   int (*polls)(Carrier *self, struct pollfd *polls, int room);
@@ -50,9 +51,11 @@ typedef struct CarrierPeer {
 
 typedef struct CarrierUdpSetup {
   int self, nodes;
-  int socket;               /* bound; taken over, also on failure */
-  const CarrierPeer *peers; /* [nodes] */
-  uint32_t mtu;             /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
+  int socket;                  /* bound; taken over, also on failure */
+  const CarrierPeer *peers;    /* [nodes] */
+  uint32_t mtu;                /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
+  struct Multicast *multicast; /* taken over; NULL: none. What comes by it is always taken */
+  bool reaches_all;            /* all peers hear what it sends */
 } CarrierUdpSetup;
 /* A packet that is longer than a route lets through is sent in fragments, and packet_most is lowered. */
 Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup);
@@ -65,14 +68,14 @@ typedef struct CarrierPeers {
   int self, nodes;
   Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
+  int job;            /* above 0: the nodes are an MPI job, and this is the tag of its messages (carrier_mpi.h); without channels then */
+  uint16_t port;      /* for datagrams to come to, where it is free; 0: any */
   uint32_t mtu;       /* as above */
+  uint32_t multicast; /* a number of the cluster's own: packets for all go once, where all hear them; 0: they do not */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
   int accused;        /* afterwards: whom a failure is about; -1: nobody */
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
-
-/* UNSUPPORTED where the program was built without MPI. */
-Status carrier_mpi(Carrier **carrier, int nodes, size_t packet_most);
 
 #endif

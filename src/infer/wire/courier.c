@@ -91,8 +91,12 @@ static void sleep_until(Courier *c, double next) {
 
 static void receive(Courier *c) {
   pthread_mutex_unlock(&c->lock);
+  double start = clock_now();
   Status status = c->carrier->receive(c->carrier, courier_receive_take, c);
   pthread_mutex_lock(&c->lock);
+  if (!c->carrier->more) c->looked = start;
+  if (c->look) pthread_cond_broadcast(&c->changed);
+  c->look = false;
   if (status != STATUS_OK) fail(c, status);
   c->counts.dropped += c->carrier->dropped;
   c->carrier->dropped = 0;
@@ -342,6 +346,10 @@ static Status wait_slice(Courier *c, double until, CourierCheck *check, void *co
 
 static Status time_out(Courier *c, int peer) {
   c->accused = peer;
+  if (!c->carrier->reliable && c->peers[peer].heard <= 0)
+    return status_set(STATUS_TIMEOUT,
+                      "no datagram of node %d has come within %g s: a firewall may let streams alone pass (--transport tcp)", peer,
+                      c->setup.timeout);
   return status_set(STATUS_TIMEOUT, "node %d did not answer within %g s; --timeout gives it longer", peer, c->setup.timeout);
 }
 
@@ -417,11 +425,11 @@ static void extend_span(Courier *c, uint64_t sequence, double last) {
 }
 
 static void count_group(Courier *c, const CourierGroup *g) {
-  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers), payload = 0;
+  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers), times = courier_is_for_all(c, g) ? 1 : peers, payload = 0;
   for (int i = 0; i < g->count; i++) payload += g->packets[i].bytes;
   c->counts.payload_sent += peers * payload;
-  c->counts.packets_sent += peers * (uint64_t)g->count;
-  c->counts.bytes_sent += peers * (payload + (uint64_t)g->count * (PACKET_HEADER + c->carrier->overhead));
+  c->counts.packets_sent += times * (uint64_t)g->count;
+  c->counts.bytes_sent += times * (payload + (uint64_t)g->count * (PACKET_HEADER + c->carrier->overhead));
 }
 
 static void fill_group(Courier *c, CourierGroup *g, GroupKey key, const CourierPacket *packets, int count, uint64_t peers) {
@@ -485,6 +493,15 @@ static CourierSlot *claim_slot(Courier *c, int peer, GroupKey key) {
   return courier_receive_open(c, peer, sequence, courier_lane(c, key.site, key.part));
 }
 
+/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. */
+static bool has_looked(Courier *c, CourierSlot *slot, double now) {
+  if (slot->doubted <= 0) slot->doubted = now;
+  if (c->looked >= slot->doubted) return true;
+  c->look = true;
+  courier_wake(c);
+  return false;
+}
+
 static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, double *again) {
   CourierPeer *from = &c->peers[peer];
   CourierSlot *slot = claim_slot(c, peer, key);
@@ -495,7 +512,7 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
                       .waiting = since,
                       .asked = slot->asked,
                       .told = slot->told,
-                      .heard = from->heard,
+                      .heard = slot->last,
                       .gap = from->gap,
                       .round_trip = from->round_trip,
                       .jitter = from->jitter,
@@ -503,23 +520,23 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
   double now = clock_now();
   bool asks;
   GroupVerdict verdict = reliability_judge(&c->reliability, &state, now, &asks, again);
+  if (courier_is_in(c->gone, peer)) return verdict == GROUP_COMPLETE ? GROUP_COMPLETE : GROUP_LATE;
   if (verdict == GROUP_WAIT && asks) ask(c, peer, key, slot, now);
-  if (verdict != GROUP_WAIT && courier_is_in(c->gone, peer) && verdict != GROUP_COMPLETE) return GROUP_LATE;
-  return courier_is_in(c->gone, peer) && verdict == GROUP_WAIT ? GROUP_LATE : verdict;
+  if (verdict == GROUP_WAIT) slot->doubted = 0;
+  if (verdict == GROUP_WAIT || verdict == GROUP_COMPLETE || has_looked(c, slot, now)) return verdict;
+  *again = now + check_seconds;
+  return GROUP_WAIT;
 }
 
-/* Without a deadline, and where nothing may be lost, patience that is at its end is a failure. */
-static bool may_mask(const Courier *c, int peer) {
-  ReliabilityMode mode = c->reliability.mode;
-  return courier_is_in(c->gone, peer) || mode == RELIABILITY_DEADLINE || mode == RELIABILITY_FEC ||
-         (mode == RELIABILITY_STREAM && c->reliability.deadline > 0);
+/* What is lost, or late at the deadline that was asked for, is done without. Patience that is at its end is a failure. */
+static bool may_mask(const Courier *c, int peer, GroupVerdict verdict) {
+  return courier_is_in(c->gone, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
 }
 
 static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, CourierArrival *arrival) {
   CourierSlot *slot = claim_slot(c, peer, key);
   int missing = slot->count ? slot->count - slot->arrived : 1;
-  if (verdict != GROUP_COMPLETE && !may_mask(c, peer)) TRY(run_out(c, peer));
-  if (verdict == GROUP_PEER_GONE) c->gone |= (uint64_t)1 << peer;
+  if (verdict != GROUP_COMPLETE && !may_mask(c, peer, verdict)) TRY(run_out(c, peer));
   if (verdict == GROUP_LOST) c->counts.lost += (uint64_t)missing;
   if (verdict == GROUP_LATE || verdict == GROUP_PEER_GONE) c->counts.late += (uint64_t)missing;
   slot->decided = true;
@@ -533,7 +550,7 @@ static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, C
 
 static void list_packets(const Courier *c, int peer, GroupKey key) {
   const CourierSlot *slot = find_slot(c, peer, key);
-  int64_t tokens = c->batch * c->rules->part_rows[peer * c->rules->parts + key.part];
+  int64_t tokens = packet_rows(c->rules, peer, c->batch, key.block, key.site, key.part);
   for (int i = 0; i < slot->count; i++) {
     bool there = courier_has(slot->there, i);
     c->peers[peer].arrival[i] = (CourierPacket){

@@ -30,7 +30,7 @@ typedef struct CourierSlot {
   uint8_t *flags;     /* [packets_most] */
   uint8_t *parity;    /* [parity_bytes] */
   GroupSender sender;
-  double asked, told;
+  double asked, told, doubted; /* last QUERY, last STATUS; since when it seems that nothing more comes */
 } CourierSlot;
 
 /* A group to peers. */
@@ -41,7 +41,7 @@ typedef struct CourierGroup {
   const CourierPacket *packets; /* [count] */
   int count;
   int waiting;      /* entries of the queue and flights that read it */
-  uint16_t *left;   /* [nodes] packets that have left, in order */
+  uint16_t *left;   /* [nodes] packets that have left, in order; behind them parity packets */
   double *left_at;  /* [nodes] when the last one did */
   uint64_t *resend; /* [nodes][words] to be sent again */
 } CourierGroup;
@@ -121,6 +121,8 @@ struct Courier {
   int landing_first, landing;
   bool held;        /* a packet waits in the carrier for room */
   bool watched;     /* somebody waits for `changed` */
+  bool look;        /* and wants to know what has come by now */
+  double looked;    /* what had come by then has been taken */
   uint8_t *buffer;  /* [packet_most] of the packet that is sent */
   uint8_t *scratch; /* [slot_room] */
   /* estimates and counts */
@@ -150,9 +152,10 @@ void courier_fail_peer(Courier *c, int peer, Status status, const char *why);
 void courier_leave(Courier *c, int peer);
 
 /* ---- courier_send.c */
-bool courier_queue(Courier *c, CourierEntry entry); /* false: full */
-bool courier_launch(Courier *c, double now);        /* queue -> flights, as far as there is room; whether any took off */
-double courier_fly(Courier *c, double now);         /* flights -> carrier; when to come again */
+bool courier_is_for_all(const Courier *c, const CourierGroup *g); /* one transmission reaches all whom it is for */
+bool courier_queue(Courier *c, CourierEntry entry);               /* false: full */
+bool courier_launch(Courier *c, double now);                      /* queue -> flights, as far as there is room; whether any took off */
+double courier_fly(Courier *c, double now);                       /* flights -> carrier; when to come again */
 
 /* ---- courier_receive.c */
 CarrierTake courier_receive_take;                                                     /* context: the courier */

@@ -34,7 +34,7 @@ static void open_slot(const Courier *c, CourierSlot *slot, uint64_t sequence) {
   slot->sequence = sequence;
   slot->count = slot->arrived = 0;
   slot->early = 0;
-  slot->asked = slot->told = slot->last = 0;
+  slot->asked = slot->told = slot->doubted = slot->last = 0;
   slot->sender = GROUP_SENDER_SILENT;
   memset(slot->there, 0, bits);
   memset(slot->parities, 0, bits);
@@ -54,7 +54,8 @@ static Status check_count(const Courier *c, CourierSlot *slot, int count) {
   return status_set(STATUS_BAD_VALUE, "sent a packet of %d of a group of %d; %d are possible", count, slot->count, c->setup.packets_most);
 }
 
-static int64_t tokens_of(const Courier *c, int peer, int part) { return c->batch * c->rules->part_rows[peer * c->rules->parts + part]; }
+/* Of a group of codes, which are alike in all blocks and sites. */
+static int64_t tokens_of(const Courier *c, int peer, int part) { return packet_rows(c->rules, peer, c->batch, 0, 0, part); }
 
 static void arrive(Courier *c, int peer, CourierSlot *slot, int index, double at) {
   CourierPeer *from = &c->peers[peer];
@@ -144,7 +145,7 @@ double courier_land(Courier *c, double now) {
 
 static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
   TRY(check_count(c, slot, p->count));
-  size_t offset = packet_offset(c->rules, tokens_of(c, peer, p->part), p->count, p->index);
+  size_t offset = packet_offset(c->rules, packet_rows(c->rules, peer, c->batch, p->block, p->site, p->part), p->count, p->index);
   if (slot->decided) {
     c->counts.dropped++; /* it was counted when it was given up */
     return STATUS_OK;
@@ -181,11 +182,19 @@ static Status refuse_turn(const Courier *c, const Packet *p, uint64_t expected) 
                     (unsigned)(expected / blocks) + 1, (unsigned)(expected % blocks));
 }
 
+/* Groups that have no rows in the request at work do not come. */
+static void pass_empty(const Courier *c, int peer, const Packet *p, uint64_t sequence, uint64_t *next) {
+  uint64_t blocks = (uint64_t)c->setup.blocks, end = (uint64_t)c->request * blocks;
+  if (!c->rules || !c->rules->group_rows) return;
+  while (*next < sequence && *next < end && packet_rows(c->rules, peer, c->batch, (int)(*next % blocks), p->site, p->part) == 0) ++*next;
+}
+
 /* On a stream every packet has its turn. Only a whole request may be passed over, by texts that a device takes no part in. */
 static Status take_in_order(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now, bool *taken) {
   CourierPeer *from = &c->peers[peer];
   int lane = courier_lane(c, p->site, p->part);
   uint64_t sequence = courier_sequence(c, p->request, p->block), *next = &from->next[lane];
+  if (from->seen[lane] == 0) pass_empty(c, peer, p, sequence, next);
   bool between = c->setup.ahead && p->block == 0 && *next % (uint64_t)c->setup.blocks == 0 && from->seen[lane] == 0;
   if (sequence != *next && !(between && sequence > *next)) return refuse_turn(c, p, *next);
   *taken = p->request <= c->request && sequence < from->taken[lane] + (uint64_t)c->ring;
@@ -297,7 +306,7 @@ static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *
   CourierSlot *slot = courier_receive_open(c, peer, sequence, lane);
   if (slot->decided || slot->early) return STATUS_OK;
   slot->sender = head[0] == 0 ? GROUP_SENDER_NOT_YET : head[0] == 1 ? GROUP_SENDER_SENT : GROUP_SENDER_GONE;
-  slot->told = now;
+  slot->told = shaper_receive(&c->shaper, now, bytes + c->carrier->overhead); /* behind what came before it */
   if (p->count) TRY(check_count(c, slot, p->count));
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) courier_set(slot->said, i);

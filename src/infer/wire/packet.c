@@ -43,6 +43,11 @@ size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw) {
   return ((size_t)tokens * (size_t)rules->groups * (size_t)pack_bits(rules->entries) + 7) / 8;
 }
 
+int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part) {
+  if (rules->group_rows) return rules->group_rows(rules, sender, block, site, part);
+  return batch * rules->part_rows[sender * rules->parts + part];
+}
+
 /* ---- what may stand in a header */
 
 static Status check_place(const Packet *p, const PacketRules *rules) {
@@ -104,7 +109,7 @@ Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch
   packet_read(bytes, &p);
   TRY(check_place(&p, rules));
   TRY(check_kind(&p, rules));
-  int64_t tokens = batch * rules->part_rows[sender * rules->parts + p.part];
+  int64_t tokens = packet_rows(rules, sender, batch, p.block, p.site, p.part);
   TRY(check_number(&p, tokens));
   Range range = length_range(&p, rules, tokens);
   size_t payload = size - PACKET_HEADER;

@@ -38,13 +38,20 @@ void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]);
 void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet); /* the fields as they stand there, unchecked */
 
 /* What was agreed on, from which every length follows. */
-typedef struct PacketRules {
+typedef struct PacketRules PacketRules;
+struct PacketRules {
   int nodes, blocks, sites, parts;
   int64_t groups, entries, width; /* G, K of codes; numbers of a row */
   const int64_t *part_rows;       /* [nodes][parts] rows that each node sends, of one sample */
   bool raw;                       /* rows travel, no codes */
   bool coded;                     /* codes may be entropy-coded */
-} PacketRules;
+  /* Where groups differ from block to block: rows of a group, of all samples together; part_rows is not looked at. NULL: they do not. */
+  int64_t (*group_rows)(const PacketRules *rules, int sender, int block, int site, int part);
+  const void *group_context; /* group_rows' own */
+};
+
+/* Rows, or tokens, of a group of a request of `batch` samples. */
+int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part);
 
 /* The header of a packet of `size` bytes from node `sender` in a request of `batch` samples. BAD_VALUE names what does not follow from the
  * rules: block, site, part, type, flags, index, count, length. Whether its request is due is the courier's to know, and codes are looked at

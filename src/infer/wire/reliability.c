@@ -2,8 +2,7 @@
 #include "infer/wire/reliability.h"
 #include <math.h>
 
-static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, least_silence = 0.25,
-                    most_grace = 0.1, most_pause = 0.25;
+static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, most_grace = 0.1, most_pause = 0.25;
 
 double reliability_smooth(double estimate, double measured) {
   if (estimate <= 0) return measured;
@@ -13,12 +12,7 @@ double reliability_smooth(double estimate, double measured) {
 static bool asks(const Reliability *r) { return r->mode != RELIABILITY_STREAM; }
 static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE || r->mode == RELIABILITY_FEC; }
 
-static double silence_most(const Reliability *r, const GroupState *g) {
-  if (!masks(r) || !asks(r)) return r->timeout;
-  return fmin(r->timeout, fmax(fmax(least_silence, 4 * g->block_time), r->deadline));
-}
-
-static double wait_most(const Reliability *r) { return r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? r->deadline : r->timeout; }
+static double wait_most(const Reliability *r) { return r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? r->deadline : INFINITY; }
 
 /* All that is missing is said to be sent, and had a grace to come since: from then on it is lost. INFINITY: not so. */
 static double lost_from(const Reliability *r, const GroupState *g, double grace) {
@@ -41,11 +35,11 @@ GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double
   *again = now;
   if (g->packets > 0 && g->arrived + g->repairable >= g->packets) return GROUP_COMPLETE;
   if (g->sender == GROUP_SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? GROUP_PEER_GONE : GROUP_LOST;
-  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), silent = fmax(g->heard, g->waiting) + silence_most(r, g);
+  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = g->waiting + r->timeout;
   if (now >= lost) return GROUP_LOST;
-  if (now >= late) return r->deadline > 0 || g->heard > g->waiting ? GROUP_LATE : GROUP_PEER_GONE;
-  if (now >= silent) return GROUP_PEER_GONE;
-  *again = fmin(lost, fmin(late, silent));
+  if (now >= late) return GROUP_LATE;
+  if (now >= gone) return GROUP_PEER_GONE;
+  *again = fmin(lost, fmin(late, gone));
   if (!asks(r)) return GROUP_WAIT;
   double next = question_at(g, grace);
   *ask = now >= next;

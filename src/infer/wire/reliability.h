@@ -19,7 +19,7 @@ typedef struct Reliability {
   double deadline;   /* seconds that a block's codes are waited for; 0: as long as the peer lives */
   int fec;           /* data packets to a parity packet */
   int least_packets; /* of a block and receiver */
-  double timeout;    /* seconds without a sign of life after which the request fails */
+  double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
 
 typedef enum GroupSender { GROUP_SENDER_SILENT, GROUP_SENDER_NOT_YET, GROUP_SENDER_SENT, GROUP_SENDER_GONE } GroupSender;
@@ -32,7 +32,7 @@ typedef struct GroupState {
   GroupSender sender;                    /* what its last STATUS said */
   double waiting;                        /* since then the receiver can do nothing else */
   double asked, told;                    /* last QUERY, last STATUS */
-  double heard;                          /* the last packet of any kind from this peer */
+  double heard;                          /* its last packet; not the peer's, who may ask all the time and hold back what it owes */
   double gap;                            /* estimate: seconds between packets of a group */
   double round_trip, jitter, block_time; /* estimates, seconds; 0: none yet */
 } GroupState;
@@ -50,9 +50,8 @@ typedef enum GroupVerdict {
  * Questions take the link from what they ask for. A group that has begun to come is asked for after a grace of max(1 ms, 2 jitter, 3 gaps)
  * without a packet, one that has not after max(5 ms, 2 round trips, the mean block time); again every 2 round trips, or every quarter of a
  * block's time of a peer that has nothing yet. What the sender says it has sent, and what is not there a grace after it said so, is lost
- * (never with retransmit). A peer that has sent nothing at all for `timeout` is gone; with a deadline, or fec, already after max(250 ms, 4
- * mean block times, the deadline). A group that has not been sent is late after the deadline, or, when that is automatic, after `timeout`,
- * as it is with retransmit and on streams. */
+ * (never with retransmit). What is not there at the deadline is late (neither with retransmit nor when the deadline is automatic). Silence
+ * is no loss: a peer may have no processor for a while. It is gone when a group is not there after `timeout`. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
 
 /* A round trip or a block as measured, into the running estimates, which rise slowly and fall fast: a device that had no processor for a

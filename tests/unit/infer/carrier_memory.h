@@ -34,6 +34,7 @@ typedef struct MemoryWire {
   void *context;
   size_t packet_most;
   bool closed[MEMORY_NODES];
+  useconds_t stall[MEMORY_NODES]; /* before the next look: as if the process had no processor for so long */
 } MemoryWire;
 
 typedef struct MemoryCarrier {
@@ -112,6 +113,11 @@ static inline Status memory_receive(Carrier *self, CarrierTake *take, void *cont
   uint8_t packet[MEMORY_BYTES];
   size_t bytes;
   (void)!read(me->wire->event[me->self], &woken, sizeof woken);
+  pthread_mutex_lock(&me->wire->lock);
+  useconds_t stall = me->wire->stall[me->self];
+  me->wire->stall[me->self] = 0;
+  pthread_mutex_unlock(&me->wire->lock);
+  if (stall) usleep(stall);
   for (int from = 0; from < MEMORY_NODES; from++) {
     bool taken;
     while (memory_pop(me->wire, me->self, from, packet, &bytes)) TRY(take(context, from, packet, bytes, clock_now(), &taken));

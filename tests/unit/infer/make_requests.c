@@ -1,5 +1,5 @@
-/* make_requests DIR PEERS LOCAL tcp|udp rerun|mask REQUESTS: leads the workers PEERS, and LOCAL (0 or 1) devices of its own, through
- * requests in a row, while somebody else ends and stops devices. Prints a line for each:
+/* make_requests DIR PEERS LOCAL tcp|udp rerun|mask REQUESTS TIMEOUT: leads the workers PEERS, and LOCAL (0 or 1) devices of its own,
+ * through requests in a row, while somebody else ends and stops devices. Prints a line for each:
  *
  *   request 17: right, 3 of 4 devices, 1 reruns, 5120 kB, 14 descriptors
  *
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { BATCH = 24, INPUTS = 3, MEMBERS = 8 };
-static const double timeout = 2, pause_seconds = 0.2;
+static const double patience = 120, pause_seconds = 0.2; /* the first: with devices that nobody disturbs */
 
 typedef struct Run {
   Weights weights;
@@ -25,6 +25,7 @@ typedef struct Run {
   ClusterOptions cluster;
   ClusterSetup network;
   int members, requests, done;
+  double timeout;
   int64_t numbers;         /* of an answer: BATCH logits */
   float *pixels[INPUTS];   /* [BATCH, C, H, W] */
   real *expected[MEMBERS]; /* [INPUTS][numbers] of so many devices and one more */
@@ -35,6 +36,7 @@ typedef struct Run {
 /* ---- what is right */
 
 static Status open_leader(Run *run, const ClusterOptions *cluster, int devices, Partition *partition, Leader **leader) {
+  double timeout = cluster == &run->cluster ? run->timeout : patience;
   LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .network = &run->network, .cluster = cluster};
   TRY(partition_even(partition, config_tokens(run->weights.config), devices));
   return leader_start(leader, &run->weights, partition, &options);
@@ -170,6 +172,7 @@ static Status read_arguments(Run *run, char **argv) {
   run->cluster.on_failure = strcmp(argv[5], "mask") == 0 ? ON_FAILURE_MASK : ON_FAILURE_RERUN;
   run->cluster.wait = 10;
   run->requests = atoi(argv[6]);
+  run->timeout = atof(argv[7]);
   run->members = run->cluster.local + run->cluster.peer_count;
   run->network = (ClusterSetup){.transport = datagrams ? TRANSPORT_UDP : TRANSPORT_TCP,
                                 .reliability = {.mode = datagrams ? RELIABILITY_RETRANSMIT : RELIABILITY_STREAM, .least_packets = 1},
@@ -180,8 +183,8 @@ static Status read_arguments(Run *run, char **argv) {
 int main(int argc, char **argv) {
   static Run run;
   KeyFile key = key_file_open();
-  if (argc != 7) {
-    fprintf(stderr, "usage: make_requests DIR PEERS LOCAL tcp|udp rerun|mask REQUESTS\n");
+  if (argc != 8) {
+    fprintf(stderr, "usage: make_requests DIR PEERS LOCAL tcp|udp rerun|mask REQUESTS TIMEOUT\n");
     return 2;
   }
   log_program("make_requests");

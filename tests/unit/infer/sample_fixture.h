@@ -34,6 +34,16 @@ static inline void sample_fixture_open(SampleFixture *f, ModelConfig *config) {
   sample_fixture_save(f);
 }
 
+/* Tables of keys and values within `memory` bytes, whatever they take against products. */
+static inline void sample_fixture_tables(SampleFixture *f, size_t memory) {
+  const ModelConfig *config = f->weights.config;
+  const real *codewords[64];
+  for (int i = 0; i < f->weights.book_count; i++) codewords[i] = f->weights.books[i].codewords;
+  const KeyTablesSetup setup = {
+      .codewords = codewords, .groups = config->astra.groups, .entries = config->astra.codebook_size, .memory = memory};
+  if (key_tables_build(&f->weights.keys, f->weights.model, &setup) != STATUS_OK) fail_msg("%s", status_message());
+}
+
 static inline void sample_fixture_close(SampleFixture *f) {
   weights_release(&f->weights);
   sample_close(&f->sample);

@@ -307,6 +307,24 @@ static void a_stop_flag_interrupts(void **state) {
   close_fixture(&f);
 }
 
+/* Saying bye to a node that is dead fails, which is nobody's business. */
+static void the_message_outlives_the_end(void **state) {
+  (void)state;
+  Fixture f;
+  Partition p;
+  open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
+  assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
+  Leader *leader = start(&f, &p, false, 20);
+  status_set(STATUS_IO, "why it ends");
+  kill(leader_pid(leader, 1), SIGKILL);
+  for (siginfo_t ended = {0}; ended.si_pid == 0;)
+    assert_int_equal(waitid(P_PID, (id_t)leader_pid(leader, 1), &ended, WEXITED | WNOWAIT), 0);
+  leader_stop(leader);
+  assert_string_equal(status_message(), "why it ends");
+  partition_release(&p);
+  close_fixture(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(four_processes_equal_the_emulation),
                                      cmocka_unit_test(uneven_and_scattered_maps),
@@ -319,6 +337,7 @@ int main(void) {
                                      cmocka_unit_test(a_killed_node_is_named),
                                      cmocka_unit_test(a_hanging_node_is_named),
                                      cmocka_unit_test(a_node_that_hangs_alone_is_named),
-                                     cmocka_unit_test(a_stop_flag_interrupts)};
+                                     cmocka_unit_test(a_stop_flag_interrupts),
+                                     cmocka_unit_test(the_message_outlives_the_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

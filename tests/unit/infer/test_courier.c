@@ -6,6 +6,7 @@
 #include "infer/wire/interleave.h"
 #include <cmocka.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
@@ -28,7 +29,7 @@ typedef struct Side {
 
 static uint8_t content(int node, uint32_t request, int block, int i) { return (uint8_t)(node * 89 + (int)request * 31 + block * 7 + i); }
 
-static void open_side(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links) {
+static void open_masking(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links, bool mask) {
   *side = (Side){.self = self, .nodes = nodes, .place = {wire, self}, .reliability = reliability};
   for (int d = 0; d < NODES; d++) side->part_rows[d] = TOKENS;
   side->rules = (PacketRules){
@@ -44,8 +45,13 @@ static void open_side(Side *side, MemoryWire *wire, int self, int nodes, Reliabi
                         .packets_most = TOKENS,
                         .reliability = &side->reliability,
                         .links = links,
-                        .timeout = reliability.timeout};
+                        .timeout = reliability.timeout,
+                        .mask = mask};
   if (courier_start(&side->courier, &setup) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+static void open_side(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links) {
+  open_masking(side, wire, self, nodes, reliability, links, false);
 }
 
 static uint64_t others(const Side *side) { return (((uint64_t)1 << side->nodes) - 1) & ~((uint64_t)1 << side->self); }
@@ -283,27 +289,33 @@ static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
   open_side(&side, wire, 0, 2, reliability, NULL);
   double start = clock_now();
   assert_int_equal(run_requests(&side), STATUS_TIMEOUT);
-  assert_string_equal(status_message(), "node 1 did not answer within 0.2 s; --timeout gives it longer");
+  assert_non_null(strstr(status_message(), "no datagram of node 1 has come within 0.2 s"));
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
   assert_int_equal(courier_accused(side.courier), 1);
   stop_sides(&side, 1);
   memory_wire_free(wire);
 }
 
-/* With a deadline it is waited for once, and then for the rest of the request no more. */
+/* Where it may be masked it is waited for once, for --timeout; until each deadline where there is one. */
 static void a_silent_peer_is_masked(void **state) {
   (void)state;
-  Side side;
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_deadline, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
-  double start = clock_now();
-  for (int block = 0; block < BLOCKS; block++)
-    assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = (uint8_t)block}), STATUS_OK);
-  assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
-  assert_int_equal(side.missing, BLOCKS * PACKETS);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  for (int strict = 0; strict < 2; strict++) {
+    Side side;
+    Reliability reliability = with_deadline;
+    if (strict) reliability.deadline = 0.05;
+    if (!strict) reliability.timeout = 0.2;
+    MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+    open_masking(&side, wire, 0, 2, reliability, NULL, !strict);
+    assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+    double start = clock_now();
+    for (int block = 0; block < BLOCKS; block++)
+      assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = (uint8_t)block}), STATUS_OK);
+    assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
+    assert_int_equal(side.missing, BLOCKS * PACKETS);
+    assert_int_equal(side.late, BLOCKS);
+    stop_sides(&side, 1);
+    memory_wire_free(wire);
+  }
 }
 
 static void a_closed_peer_is_named_or_passed_over(void **state) {
@@ -345,14 +357,18 @@ static void whoever_waits_may_give_up(void **state) {
 }
 
 /* Packets of a peer whom nobody has asked for anything, as it likes: node 1 is this test. */
+static void push_bytes(MemoryWire *wire, const uint8_t *packet, size_t bytes) {
+  pthread_mutex_lock(&wire->lock);
+  memory_push(&wire->queue[0][1], packet, bytes);
+  pthread_mutex_unlock(&wire->lock);
+  (void)!write(wire->event[0], &(uint64_t){1}, sizeof(uint64_t));
+}
+
 static void push_packet(MemoryWire *wire, Packet header, size_t payload, uint8_t fill) {
   uint8_t packet[MEMORY_BYTES];
   packet_pack(&header, packet);
   memset(packet + PACKET_HEADER, fill, payload);
-  pthread_mutex_lock(&wire->lock);
-  memory_push(&wire->queue[0][1], packet, PACKET_HEADER + payload);
-  pthread_mutex_unlock(&wire->lock);
-  (void)!write(wire->event[0], &(uint64_t){1}, sizeof(uint64_t));
+  push_bytes(wire, packet, PACKET_HEADER + payload);
 }
 
 static void hostile_packets_are_refused(void **state) {
@@ -412,22 +428,123 @@ static void packets_of_other_requests(void **state) {
   memory_wire_free(wire);
 }
 
+/* What had come by the deadline is not late because this process had no processor to take it. */
+static void who_did_not_look_gives_nothing_up(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  Reliability reliability = with_deadline;
+  reliability.deadline = 0.02;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  pthread_mutex_lock(&wire->lock);
+  wire->stall[0] = 200000;
+  pthread_mutex_unlock(&wire->lock);
+  for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
+  double start = clock_now();
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_true(clock_now() - start > 0.02);
+  assert_int_equal(arrivals[1].missing, 0);
+  assert_false(arrivals[1].late);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+typedef struct Asker {
+  MemoryWire *wire;
+  atomic_bool over;
+} Asker;
+
+static void *ask_all_the_time(void *argument) {
+  Asker *asker = argument;
+  while (!atomic_load(&asker->over)) {
+    push_packet(asker->wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
+    usleep(5000);
+  }
+  return NULL;
+}
+
+/* Two that wait for each other: questions that come are no sign that what is missing is on its way. */
+static void who_is_asked_asks_as_well(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  Reliability reliability = with_retransmit;
+  reliability.timeout = 0.5;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  Asker asker = {.wire = wire};
+  pthread_t thread;
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  push_packet(wire, (Packet){.request = 1, .count = PACKETS}, EACH, 1);
+  usleep(50000); /* they come slowly, hence it is patient */
+  push_packet(wire, (Packet){.request = 1, .index = 1, .count = PACKETS}, EACH, 1);
+  assert_int_equal(pthread_create(&thread, NULL, ask_all_the_time, &asker), 0);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_TIMEOUT);
+  atomic_store(&asker.over, true);
+  pthread_join(thread, NULL);
+  stop_sides(&side, 1);
+  int questions = 0;
+  const MemoryQueue *sent = &wire->queue[1][0];
+  for (int i = 0; i < sent->count; i++) questions += sent->bytes[(sent->first + i) % MEMORY_QUEUE][5] >> 4 == PACKET_QUERY;
+  assert_true(questions > 0);
+  memory_wire_free(wire);
+}
+
 /* ---- shaped links ---- */
 
-/* 6 packets of 25 bytes each at 8,000 bytes a second and 20 ms: a block takes 18.75 + 20 ms, and both directions go at once. */
-static void links_are_as_slow_as_was_asked_for(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 64000, .latency = 0.02};
+/* Seconds that all requests take; nothing is lost. */
+static double time_links(const LinkOptions *links) {
   Side sides[2];
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_deadline, &links);
-  double start = clock_now(), least = REQUESTS * BLOCKS * (0.02 + 150 / 8000.0);
+  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_deadline, links);
+  double start = clock_now();
   run_sides(sides, 2);
   double took = clock_now() - start;
   must_have_worked(sides, 2);
-  assert_int_equal(sides[0].missing + sides[1].missing, 0);
-  if (took < least || took > 1.6 * least) fail_msg("%g s, %g are right", took, least);
+  for (int i = 0; i < 2; i++) assert_int_equal(sides[i].missing, 0);
   stop_sides(sides, 2);
+  memory_wire_free(wire);
+  return took;
+}
+
+/* 6 packets of 25 bytes each at 8,000 bytes a second and 20 ms: a block takes 18.75 + 20 ms, and both directions go at once. Never less;
+ * more where others take the processor, hence the best of some tries. */
+static void links_are_as_slow_as_was_asked_for(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 64000, .latency = 0.02};
+  double best = INFINITY, least = REQUESTS * BLOCKS * (0.02 + 150 / 8000.0);
+  for (int i = 0; i < 4 && best > 1.6 * least; i++) {
+    double took = time_links(&links);
+    if (took < least) fail_msg("%g s, %g are right", took, least);
+    best = fmin(best, took);
+  }
+  if (best > 1.6 * least) fail_msg("%g s, %g are right", best, least);
+}
+
+/* Node 1 says that it has sent all of it, of which only a part has passed this device's port. */
+static Status say_sent(void *context) {
+  uint8_t packet[PACKET_HEADER + PACKET_STATUS_HEAD + 1];
+  packet_pack(&(Packet){.request = 1, .type = PACKET_STATUS, .count = PACKETS}, packet);
+  memcpy(packet + PACKET_HEADER, (const uint8_t[]){1, 0, 0, 0, (1 << PACKETS) - 1}, PACKET_STATUS_HEAD + 1);
+  push_bytes(context, packet, sizeof packet);
+  return STATUS_OK;
+}
+
+/* The port takes 25 ms for a packet: it is asked after the first ones have come, long before the last one. */
+static void what_waits_before_a_port_is_not_lost(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
+  Side side;
+  CourierArrival arrivals[NODES];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_deadline, &links);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, say_sent, wire), STATUS_OK);
+  assert_int_equal(arrivals[1].missing, 0);
+  stop_sides(&side, 1);
   memory_wire_free(wire);
 }
 
@@ -444,6 +561,9 @@ int main(void) {
                                      cmocka_unit_test(whoever_waits_may_give_up),
                                      cmocka_unit_test(hostile_packets_are_refused),
                                      cmocka_unit_test(packets_of_other_requests),
-                                     cmocka_unit_test(links_are_as_slow_as_was_asked_for)};
+                                     cmocka_unit_test(who_did_not_look_gives_nothing_up),
+                                     cmocka_unit_test(who_is_asked_asks_as_well),
+                                     cmocka_unit_test(links_are_as_slow_as_was_asked_for),
+                                     cmocka_unit_test(what_waits_before_a_port_is_not_lost)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* A session by itself, with this test as its leader: it refuses what does not fit with both values named and stays, serves epoch after
  * epoch, gives one up when asked, and leaves a leader that breaks the rules. */
 #include "infer/control/peer_meeting.h"
+#include "infer/control/probe_message.h"
 #include "infer/patches.h"
 #include "session_child.h"
 #include <cmocka.h>
@@ -110,6 +111,35 @@ static void a_set_up_that_is_taken_back_is_none(void **state) {
   close_fixture(&f);
 }
 
+/* Before the first epoch, as often as the leader likes; not in the middle of one. */
+static void it_is_measured_before_the_first_epoch(void **state) {
+  (void)state;
+  Fixture f;
+  DeviceProfile profile;
+  static uint8_t bytes[PROBE_MOST];
+  const WireHeader compute = {.kind = WIRE_PROBE, .request = PROBE_COMPUTE, .count = 16};
+  open_weights(&f);
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
+  assert_true(session_child_send(f.child.control, compute, NULL));
+  assert_true(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes));
+  assert_int_equal(f.header.kind, WIRE_PROFILE);
+  assert_int_equal(f.header.bytes, PROFILE_BYTES);
+  assert_int_equal(probe_message_parse(bytes, &profile), STATUS_OK);
+  assert_true(
+      session_child_send(f.child.control, (WireHeader){.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 5000, .bytes = 7}, bytes));
+  assert_true(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes));
+  assert_int_equal(f.header.kind, WIRE_PROFILE);
+  assert_int_equal(f.header.request, PROBE_LINK);
+  assert_int_equal(f.header.bytes, 5000);
+  ClusterSetup setup = session_child_setup(&f.base.weights, BATCH, 0);
+  ask(&f, &setup);
+  assert_int_equal(f.header.kind, WIRE_READY);
+  free(setup.order);
+  session_child_send(f.child.control, compute, NULL);
+  assert_false(session_child_receive(f.child.control, &f.header, bytes, sizeof bytes)); /* it leaves */
+  close_fixture(&f);
+}
+
 static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   (void)state;
   Fixture f;
@@ -129,9 +159,12 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   other = setup, other.transport = TRANSPORT_UDP;
   ask(&f, &other);
   expect_refusal(&f, "does not go with its transport");
-  other = setup, other.strategy = STRATEGY_TP;
+  other = setup, other.strategy = STRATEGY_TP, other.parts = 2;
   ask(&f, &other);
-  expect_refusal(&f, "the strategy astra");
+  expect_refusal(&f, "strategy tp knows no parts");
+  other = setup, other.strategy = STRATEGY_SP, other.mask = true;
+  ask(&f, &other);
+  expect_refusal(&f, "strategy sp knows no parts of blocks, and cannot do without");
   other = setup, other.shaped = true, other.links.topology = LINK_AIR;
   ask(&f, &other);
   expect_refusal(&f, "virtual time");
@@ -238,7 +271,10 @@ static void a_leader_that_breaks_the_rules_is_left(void **state) {
                                {.kind = WIRE_SETUP, .count = 1, .bytes = 1 << 20},
                                {.kind = WIRE_GREET, .bytes = GREETING_BYTES},
                                {.kind = WIRE_GONE, .count = 64},
-                               {.kind = WIRE_CODES, .request = 1}};
+                               {.kind = WIRE_CODES, .request = 1},
+                               {.kind = WIRE_PROBE, .request = PROBE_COMPUTE, .count = 1 << 20},
+                               {.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 1, .bytes = PROBE_MOST + 1},
+                               {.kind = WIRE_PROFILE}};
   static uint8_t nothing[1 << 20];
   signal(SIGPIPE, SIG_IGN);
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -258,6 +294,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(epochs_follow_each_other),
                                      cmocka_unit_test(what_does_not_fit_is_refused_and_it_stays),
                                      cmocka_unit_test(a_set_up_that_is_taken_back_is_none),
+                                     cmocka_unit_test(it_is_measured_before_the_first_epoch),
                                      cmocka_unit_test(a_missing_peer_does_not_hold_it),
                                      cmocka_unit_test(a_peer_that_leaves_before_its_datagrams_is_named),
                                      cmocka_unit_test(another_model_is_refused),

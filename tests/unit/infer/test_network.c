@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "infer/link.h"
 #include "infer/network.h"
+#include "vq/code_frequencies.h"
 #include "vq/pack.h"
 #include <cmocka.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@ enum { BLOCKS = 3, WIDTH = 12, GROUPS = 3, ENTRIES = 5, TOKENS = 11, BATCH = 4, 
 static const int64_t counts_of_two[2] = {4, 7}, counts_of_three[3] = {5, 2, 4};
 
 static Codebook books[BLOCKS];
+static RansTable *coding; /* [BLOCKS * GROUPS]: code 4 comes in half of the cases, and so on, more often in later blocks */
 
 static int open_books(void **state) {
   Rng rng;
@@ -25,12 +27,19 @@ static int open_books(void **state) {
     for (int j = 0; j < ENTRIES * WIDTH; j++) books[i].codewords[j] = (real)rng_normal(&rng);
     codebook_refresh(&books[i]);
   }
+  uint16_t frequencies[BLOCKS * GROUPS * ENTRIES];
+  for (int i = 0; i < BLOCKS * GROUPS; i++) {
+    double counts[ENTRIES] = {1, 2, 4, 8, 16 * (1 + i / GROUPS)};
+    assert_int_equal(code_frequencies_fit(counts, ENTRIES, frequencies + i * ENTRIES), STATUS_OK);
+  }
+  assert_int_equal(rans_tables_new(&coding, frequencies, BLOCKS * GROUPS, ENTRIES), STATUS_OK);
   return 0;
 }
 
 static int close_books(void **state) {
   (void)state;
   for (int i = 0; i < BLOCKS; i++) codebook_release(&books[i]);
+  rans_tables_free(coding);
   return 0;
 }
 
@@ -51,7 +60,7 @@ typedef struct Side {
   Network network;
   Arena *arena;
   Tape *tape;
-  bool right, mask;
+  bool right, mask, coded;
   char problem[256];
 } Side;
 
@@ -64,7 +73,8 @@ static void open_side(Side *side, double timeout) {
                         .sites = 1,
                         .batch_most = BATCH,
                         .parts = side->parts,
-                        .keep_codes = true};
+                        .keep_codes = true,
+                        .coding = side->coded ? coding : NULL};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
   CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .mask = side->mask, .open = carrier_peers_open};
   assert_int_equal(layout_build(&side->layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
@@ -394,6 +404,69 @@ static void forged_messages_are_refused(void **state) {
   }
 }
 
+/* ---- entropy-coded packets ---- */
+
+/* The same codes coded, with the header's flag; the bytes of the message. */
+static size_t coded_honest(uint8_t message[MESSAGE], int block) {
+  int32_t codes[7 * GROUPS];
+  for (int i = 0; i < 7 * GROUPS; i++) codes[i] = 4;
+  size_t bytes = rans_encode(coding + block * GROUPS, codes, 7, GROUPS, message + LENGTH + PACKET_HEADER, PAYLOAD - 1);
+  assert_in_range(bytes, RANS_STATE, PAYLOAD - 1);
+  wire_put_u32(message, (uint32_t)(PACKET_HEADER + bytes));
+  packet_pack(&(Packet){.request = 1, .block = (uint8_t)block, .flags = PACKET_CODED, .count = 1}, message + LENGTH);
+  return LENGTH + PACKET_HEADER + bytes;
+}
+
+static void open_coded(Hostile *hostile) {
+  int pair[2];
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .coded = true};
+  hostile->wire = pair[1];
+  open_side(&hostile->side, 5);
+  assert_int_equal(begin_request(&hostile->side, 1, 1, false), STATUS_OK);
+}
+
+/* Packed packets among them are as good. Each block has frequencies of its own. */
+static void coded_packets_are_codes(void **state) {
+  (void)state;
+  Hostile hostile;
+  uint8_t message[MESSAGE];
+  open_coded(&hostile);
+  for (int block = 0; block < BLOCKS; block++) {
+    size_t size = block == 1 ? MESSAGE : coded_honest(message, block);
+    Tensor *remote;
+    if (block == 1) honest(message, 1, block);
+    assert_int_equal(write(hostile.wire, message, size), size);
+    assert_int_equal(exchange_block(&hostile.side, 1, block, 1, &remote), STATUS_OK);
+    for (int token = 0; token < 7; token++)
+      assert_memory_equal(remote->value + token * WIDTH, books[block].codewords + 4 * (WIDTH / GROUPS), WIDTH / GROUPS * sizeof(real));
+  }
+  close_hostile(&hostile);
+}
+
+/* Every bit of the payload flipped, every shorter length, and a block's bytes in another block: none is what the encoder makes. */
+static void damaged_coded_packets_are_refused(void **state) {
+  (void)state;
+  uint8_t whole[MESSAGE];
+  int size = (int)coded_honest(whole, 0), payload = LENGTH + PACKET_HEADER, bits = 8 * (size - payload);
+  for (int fault = 0; fault <= bits + size - payload; fault++) {
+    Hostile hostile;
+    uint8_t message[MESSAGE];
+    int sent = size;
+    memcpy(message, whole, sizeof message);
+    if (fault < bits) message[payload + fault / 8] ^= (uint8_t)(1 << fault % 8);
+    if (fault >= bits && fault < bits + size - payload) sent = payload + fault - bits;
+    if (fault == bits + size - payload) sent = (int)coded_honest(message, 2), message[LENGTH + 4] = 0;
+    wire_put_u32(message, (uint32_t)(sent - LENGTH));
+    open_coded(&hostile);
+    assert_int_equal(write(hostile.wire, message, (size_t)sent), sent);
+    Status status = receive_first_block(&hostile);
+    if (status != STATUS_BAD_VALUE) fail_msg("fault %d: %s", fault, status == STATUS_OK ? "was accepted" : status_message());
+    assert_int_equal(hostile.side.network.accused, 1);
+    close_hostile(&hostile);
+  }
+}
+
 static void an_honest_peer_may_run_one_block_ahead(void **state) {
   (void)state;
   Hostile hostile;
@@ -552,6 +625,8 @@ int main(void) {
                                      cmocka_unit_test(tiny_socket_buffers),
                                      cmocka_unit_test(blocks_in_parts),
                                      cmocka_unit_test(forged_messages_are_refused),
+                                     cmocka_unit_test(coded_packets_are_codes),
+                                     cmocka_unit_test(damaged_coded_packets_are_refused),
                                      cmocka_unit_test(an_honest_peer_may_run_one_block_ahead),
                                      cmocka_unit_test(a_replayed_message_is_refused),
                                      cmocka_unit_test(a_packet_of_another_batch_is_refused),

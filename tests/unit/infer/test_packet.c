@@ -67,6 +67,31 @@ static void lengths_follow_from_the_rules(void **state) {
   }
 }
 
+/* Three rows of node 1 in block 2 at site 1, of all samples together; none elsewhere. */
+static int64_t few_rows(const PacketRules *rules, int sender, int block, int site, int part) {
+  (void)part;
+  return sender == 1 && block == 2 && site == 1 ? *(const int64_t *)rules->group_context : 0;
+}
+
+static void rows_may_differ_from_block_to_block(void **state) {
+  (void)state;
+  const int64_t three = 3;
+  PacketRules rules = raw_rules();
+  rules.group_rows = few_rows;
+  rules.group_context = &three;
+  const Packet there = {.block = 2, .site = 1, .type = PACKET_RAW, .count = 1};
+  Packet elsewhere = there;
+  assert_int_equal(packet_rows(&rules, 1, 2, 2, 1, 0), 3);
+  assert_int_equal(packet_rows(&codes, 1, 2, 2, 1, 0), 14);
+  assert_int_equal(parse(&rules, 1, there, 72, 0), STATUS_OK);
+  assert_int_equal(parse(&rules, 1, there, 48, 0), STATUS_BAD_VALUE);
+  assert_int_equal(parse(&rules, 0, there, 72, 0), STATUS_BAD_VALUE);
+  elsewhere.block = 1;
+  assert_int_equal(parse(&rules, 1, elsewhere, 72, 0), STATUS_BAD_VALUE);
+  elsewhere = there, elsewhere.count = 4;
+  assert_int_equal(parse(&rules, 1, elsewhere, 24, 0), STATUS_BAD_VALUE);
+}
+
 static void coded_packets_are_shorter_than_packed_ones(void **state) {
   (void)state;
   PacketRules rules = codes;
@@ -143,6 +168,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(header_is_the_documented_one),
                                      cmocka_unit_test(payloads_are_dense),
                                      cmocka_unit_test(lengths_follow_from_the_rules),
+                                     cmocka_unit_test(rows_may_differ_from_block_to_block),
                                      cmocka_unit_test(coded_packets_are_shorter_than_packed_ones),
                                      cmocka_unit_test(what_does_not_follow_is_refused),
                                      cmocka_unit_test(every_token_is_in_one_packet),

@@ -15,7 +15,7 @@ static void every_speed_is_measured(void **state) {
     DeviceProfile profile = {.byte = 0};
     config.astra.groups = groups;
     config.astra.codebook_size = groups ? 256 : 0;
-    assert_int_equal(probe_compute(&config, 64, &profile), STATUS_OK);
+    assert_int_equal(probe_compute(&config, 64, groups ? PROBE_AS_IT_IS : PROBE_BY_ITSELF, &profile), STATUS_OK);
     for (int i = 0; i < PROFILE_SIZES; i++) {
       plausible(profile.linear[i], 1e-14, 1e-7);
       plausible(profile.attention[i], 1e-14, 1e-7);
@@ -24,6 +24,7 @@ static void every_speed_is_measured(void **state) {
     plausible(profile.byte, 1e-13, 1e-7);
     plausible(profile.fixed, 1e-8, 1e-2);
   }
+  config_release(&config);
 }
 
 int main(void) {

@@ -138,6 +138,7 @@ static void every_field_is_checked(void **state) {
                 {9, 17, "parts"},
                 {10, CLASS_NONE, "class token"},
                 {11, ENTROPY_COUNT, "entropy"},
+                {11, ENTROPY_ON, "no frequencies"},
                 {12, 0, "parity packet"},
                 {13, 255, "parity packet"},
                 {14, 4, "retained blocks"},

@@ -1,9 +1,11 @@
 /* A device that is measured alone: its timeline has the exchange of a real node, event for event; tables of keys and values give the same
- * numbers as products; and what cannot be measured is refused. */
+ * numbers as products; what a plan says of it holds; and what cannot be measured is refused. */
+#include "infer/plan/predict.h"
 #include "infer/virtual/group_size.h"
 #include "infer/virtual/net_sim.h"
 #include "infer/virtual/timeline_measure.h"
 #include "infer/virtual/virtual_exchange.h"
+#include "infer/virtual/virtual_latency.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
@@ -128,10 +130,14 @@ static void whole_rows_and_one_device(void **state) {
   Sample sample;
   open_sample(&sample, 4);
   DeviceCase device = case_of(&sample, STRATEGY_SP, 1);
-  Timeline timeline = measure(&sample, &device);
-  for (int i = 0; i < timeline.count; i++)
-    if (timeline.list[i].kind == EVENT_SEND) assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
-  timeline_release(&timeline);
+  Timeline timeline;
+  for (int site = SITE_X; site <= SITE_KV; site++) { /* rows of the stream, whichever the model's site is */
+    ((ModelConfig *)(uintptr_t)sample.weights.config)->astra.site = (Site)site;
+    timeline = measure(&sample, &device);
+    for (int i = 0; i < timeline.count; i++)
+      if (timeline.list[i].kind == EVENT_SEND) assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
+    timeline_release(&timeline);
+  }
   device.strategy = STRATEGY_SINGLE;
   timeline = measure(&sample, &device);
   assert_int_equal(timeline.count, 1);
@@ -240,6 +246,50 @@ static void tables_give_what_products_give(void **state) {
     }
 }
 
+/* Over links so slow that computing counts for nothing, what was planned and what was measured send the same and take as long. */
+static void plans_and_measurements_agree_on_what_travels(void **state) {
+  (void)state;
+  const Strategy strategies[] = {STRATEGY_ASTRA, STRATEGY_SP, STRATEGY_TP, STRATEGY_BP_AG, STRATEGY_BP_SP};
+  const LinkOptions links = {.bits_per_second = 1e4};
+  const Reliability reliability = {.mode = RELIABILITY_DEADLINE, .timeout = 1e6};
+  DeviceProfile profiles[NODES];
+  Sample sample;
+  open_sample(&sample, 4);
+  for (int d = 0; d < NODES; d++) {
+    profiles[d] = (DeviceProfile){.byte = 0};
+    for (int i = 0; i < PROFILE_SIZES; i++) profiles[d].linear[i] = profiles[d].attention[i] = profiles[d].assign[i] = 1e-15;
+  }
+  for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+    for (int all_rows = 0; all_rows < 2; all_rows++) {
+      const PlanCase plan = {.config = sample.weights.config,
+                             .strategy = strategies[i],
+                             .tokens = TOKENS,
+                             .devices = NODES,
+                             .counts = even,
+                             .profiles = profiles,
+                             .links = &links,
+                             .reliability = &reliability,
+                             .parts = 1,
+                             .least_packets = 2,
+                             .retained = 1,
+                             .all_rows = all_rows};
+      VirtualCase wanted = {.weights = &sample.weights,
+                            .device = case_of(&sample, strategies[i], 1),
+                            .repeats = 1,
+                            .links = &links,
+                            .reliability = &reliability,
+                            .scale = 1e-6};
+      SimResult predicted, measured;
+      wanted.device.retained = 1;
+      wanted.device.rows = all_rows ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS;
+      assert_int_equal(predict_latency(&plan, &predicted), STATUS_OK);
+      if (virtual_latency_measure(&wanted, &measured) != STATUS_OK) fail_msg("%s", status_message());
+      if (fabs(predicted.latency - measured.latency) > 0.03 * measured.latency)
+        fail_msg("%s: %g s predicted, %g s measured", strategy_facts(strategies[i])->name, predicted.latency, measured.latency);
+    }
+  close_sample(&sample);
+}
+
 static void what_cannot_be_measured_is_refused(void **state) {
   (void)state;
   Sample sample;
@@ -256,9 +306,12 @@ static void what_cannot_be_measured_is_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_exchange_of_a_node_is_noted), cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
-      cmocka_unit_test(whole_rows_and_one_device),       cmocka_unit_test(heads_and_columns_divided),
-      cmocka_unit_test(tables_give_what_products_give),  cmocka_unit_test(what_cannot_be_measured_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_exchange_of_a_node_is_noted),
+                                     cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
+                                     cmocka_unit_test(whole_rows_and_one_device),
+                                     cmocka_unit_test(heads_and_columns_divided),
+                                     cmocka_unit_test(plans_and_measurements_agree_on_what_travels),
+                                     cmocka_unit_test(tables_give_what_products_give),
+                                     cmocka_unit_test(what_cannot_be_measured_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ struct LoopExchange {
   bool each;         /* and another one for each receiver */
   int64_t sent, off; /* numbers that a node sent, and those that were not what the emulation shared */
   int begun[LOOP_BLOCKS], finished[LOOP_BLOCKS];
-  /* What the remote rows of a part become, instead of x; NULL: x. For tables of keys and values. */
+  /* What the remote rows of a part, or of a whole block, become instead of x; NULL: x. For tables of keys and values. */
   void (*make_keys)(LoopExchange *loop, Tape *tape, int block, ExchangeRows *rows);
   void *keys;
 };
@@ -117,6 +117,14 @@ static inline Status loop_node_finish(Exchange *self, Tape *tape, const TokenLay
   return tape_status(tape);
 }
 
+static inline Status loop_node_finish_rows(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows) {
+  LoopExchange *loop = (LoopExchange *)self;
+  *rows = (ExchangeRows){.runs = 0};
+  TRY(loop_node_finish(self, tape, layout, block, 0, &rows->x, &rows->lost));
+  loop->make_keys(loop, tape, block, rows);
+  return tape_status(tape);
+}
+
 static inline int loop_count(Exchange *self, const TokenLayout *layout, int64_t batch) {
   (void)layout, (void)batch;
   return ((LoopExchange *)self)->parts;
@@ -176,9 +184,10 @@ static inline void loop_open(LoopExchange *loop, int sites, unsigned lose) {
   *loop = (LoopExchange){.exchange = {.begin = loop_emulate_begin, .finish = loop_emulate_finish}, .sites = sites, .lose = lose};
 }
 
-/* From now on for a node; parts 0: whole blocks. */
+/* From now on for a node; parts 0: whole blocks, with make_keys through finish_rows. */
 static inline Exchange *loop_as_node(LoopExchange *loop, int parts) {
   loop->exchange = (Exchange){.begin = loop_node_begin, .finish = loop_node_finish, .parts = parts > 0 ? &LOOP_PARTS : NULL};
+  if (parts == 0 && loop->make_keys) loop->exchange.finish_rows = loop_node_finish_rows;
   loop->parts = parts;
   loop->sent = loop->off = 0;
   memset(loop->begun, 0, sizeof loop->begun);

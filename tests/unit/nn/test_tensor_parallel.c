@@ -14,7 +14,8 @@ static const double CLOSE = REAL_IS_DOUBLE ? 1e-12 : 1e-4;
 typedef struct LoopReduce {
   Reduce reduce; /* first */
   real summed[BLOCKS][WHICH][MOST_DEVICES][MOST_NUMBERS], joined[BLOCKS][WHICH][MOST_DEVICES][MOST_NUMBERS];
-  int sums, gathers;     /* of the pass under way */
+  int sums, gathers; /* of the pass under way */
+  ReduceStep asked[WHICH * BLOCKS];
   int64_t summed_bits;   /* of a whole sum's tensor, over the pass */
   int64_t gathered_bits; /* of this device's share, over the pass */
 } LoopReduce;
@@ -28,6 +29,8 @@ static Status loop_sum(Reduce *self, Tape *tape, int block, int which, Tensor *p
   memset(partial->value, 0, (size_t)count * sizeof(real));
   for (int d = 0; d < self->devices; d++)
     for (int64_t i = 0; i < count; i++) partial->value[i] += loop->summed[block][which][d][i];
+  loop->asked[loop->sums + loop->gathers] =
+      (ReduceStep){.sum = true, .samples = 1, .rows = tensor_rows(partial), .width = tensor_width(partial)};
   loop->sums++;
   loop->summed_bits += 32 * count;
   return STATUS_OK;
@@ -45,6 +48,7 @@ static Status loop_gather(Reduce *self, Tape *tape, int block, int which, const 
     for (int64_t b = 0; b < batch; b++)
       memcpy((*all)->value + (b * rows + at) * width, loop->joined[block][which][d] + b * counts[d] * width,
              (size_t)(counts[d] * width) * sizeof(real));
+  loop->asked[loop->sums + loop->gathers] = (ReduceStep){.samples = batch, .rows = rows, .width = width};
   loop->gathers++;
   loop->gathered_bits += 32 * tensor_count(own);
   return STATUS_OK;
@@ -124,6 +128,18 @@ static Tensor *pass(Fixture *f, const Case *c, const TensorParallel *how, int de
   return x;
 }
 
+/* What was asked for is what was said before. */
+static void check_steps(Fixture *f, const Case *c, const TensorParallel *how) {
+  ReduceStep steps[WHICH * BLOCKS];
+  int count = tensor_parallel_steps(&f->config, how, c->batch, &f->layout, c->rows, NULL);
+  assert_int_equal(count, f->loop->sums + f->loop->gathers);
+  assert_int_equal(tensor_parallel_steps(&f->config, how, c->batch, &f->layout, c->rows, steps), count);
+  for (int i = 0; i < count; i++) {
+    const ReduceStep *asked = &f->loop->asked[i], *said = &steps[i];
+    assert_true(said->sum == asked->sum && said->samples == asked->samples && said->rows == asked->rows && said->width == asked->width);
+  }
+}
+
 /* The last round's outputs, which all devices have in equal bits. */
 static Tensor *run(Fixture *f, const Case *c, Strategy strategy, int retained) {
   const TensorParallel how = {strategy, retained, &f->loop->reduce};
@@ -131,6 +147,7 @@ static Tensor *run(Fixture *f, const Case *c, Strategy strategy, int retained) {
   for (int round = 0; round <= 2 * BLOCKS; round++)
     for (int d = 0; d < c->devices; d++) {
       x = pass(f, c, &how, d);
+      check_steps(f, c, &how);
       if (d == 0) first = x;
       if (round == 2 * BLOCKS) assert_memory_equal(x->value, first->value, (size_t)tensor_count(x) * sizeof(real));
     }

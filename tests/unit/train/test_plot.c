@@ -64,8 +64,8 @@ static int coloured(const Picture *picture) {
 
 /* Draws one series in one panel and returns the number of coloured pixels. */
 static int draw(const double *x, const double *y, size_t count, bool log_x, bool log_y) {
-  const PlotSeries series = {"series", x, y, count, false};
-  const PlotPanel panel = {"Panel", "x", "y", &series, 1, log_x, log_y};
+  const PlotSeries series = {.name = "series", .x = x, .y = y, .count = count};
+  const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = &series, .count = 1, .log_x = log_x, .log_y = log_y};
   assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
   Picture picture = decode();
   assert_true(picture.image.width >= WIDTH && picture.image.width < WIDTH + 64);
@@ -85,7 +85,7 @@ static void empty_panels_are_drawn(void **state) {
   assert_int_equal(draw(NULL, NULL, 0, false, false), swatch);
   assert_int_equal(draw(x, beyond, 2, false, false), swatch);
   assert_int_equal(draw(x, negative, 2, false, true), swatch);
-  const PlotPanel bare = {"", "", "", NULL, 0, false, false};
+  const PlotPanel bare = {.title = "", .x_label = "", .y_label = ""};
   assert_int_equal(plot_save(path, "", &bare, 1, WIDTH, HEIGHT), STATUS_OK);
   assert_int_equal(plot_save(path, NULL, &(PlotPanel){0}, 1, WIDTH, HEIGHT), STATUS_OK);
 }
@@ -107,9 +107,11 @@ static void extreme_data_is_drawn(void **state) {
 static void arrangement_has_three_to_a_row(void **state) {
   (void)state;
   const double x[] = {1, 10, 100}, y[] = {3, 1, 2};
-  const PlotSeries series[] = {{"one", x, y, 3, true}, {"two", y, x, 3, false}};
+  const PlotSeries series[] = {{.name = "one", .x = x, .y = y, .count = 3, .points = true}, {.name = "two", .x = y, .y = x, .count = 3}};
   PlotPanel panels[5];
-  for (int i = 0; i < 5; i++) panels[i] = (PlotPanel){"Panel", "x", "y", series, 2, i == 1, i == 2};
+  for (int i = 0; i < 5; i++)
+    panels[i] =
+        (PlotPanel){.title = "Panel", .x_label = "x", .y_label = "y", .series = series, .count = 2, .log_x = i == 1, .log_y = i == 2};
   assert_int_equal(plot_save(path, "Five", panels, 5, WIDTH, HEIGHT), STATUS_OK);
   Picture picture = decode();
   assert_int_equal(picture.image.width / WIDTH, 3);
@@ -123,8 +125,10 @@ static void curve_is_where_it_belongs(void **state) {
   (void)state;
   double x[100], y[100];
   for (int i = 0; i < 100; i++) x[i] = y[i] = i;
-  const PlotSeries series = {"", x, y, 100, false};
-  assert_int_equal(plot_save(path, "", &(PlotPanel){"", "", "", &series, 1, false, false}, 1, WIDTH, HEIGHT), STATUS_OK);
+  const PlotSeries series = {.name = "", .x = x, .y = y, .count = 100};
+  assert_int_equal(
+      plot_save(path, "", &(PlotPanel){.title = "", .x_label = "", .y_label = "", .series = &series, .count = 1}, 1, WIDTH, HEIGHT),
+      STATUS_OK);
   Picture picture = decode();
   int lowest[2] = {0}, column[2] = {(int)picture.image.width / 3, (int)picture.image.width * 3 / 4};
   for (int side = 0; side < 2; side++)
@@ -139,7 +143,7 @@ static void curve_is_where_it_belongs(void **state) {
 
 static void bad_requests_are_refused(void **state) {
   (void)state;
-  const PlotPanel panel = {"", "", "", NULL, 0, false, false};
+  const PlotPanel panel = {.title = "", .x_label = "", .y_label = ""};
   assert_int_equal(plot_save(path, "", &panel, 0, WIDTH, HEIGHT), STATUS_BAD_VALUE);
   assert_int_equal(plot_save(path, "", &panel, 1, 10, HEIGHT), STATUS_BAD_VALUE);
   assert_int_equal(plot_save(path, "", &panel, 1, WIDTH, 1 << 20), STATUS_BAD_VALUE);
@@ -158,6 +162,35 @@ static void check_axis(double least, double most, bool log, const char *labels) 
     strcat(strcat(text, i ? " " : ""), axis.label[i]);
   }
   assert_string_equal(text, labels);
+}
+
+/* Bars reach down to the axis, one on the other without a gap, and side by side; a dashed line is thinner than a whole one. */
+static void bars_stand_on_each_other(void **state) {
+  (void)state;
+  const double x[] = {1, 2}, low[] = {2, 2}, high[] = {3, 4}, other[] = {1, 1};
+  PlotSeries series[] = {{.name = "low", .x = x, .y = low, .count = 2, .style = PLOT_BAR},
+                         {.name = "high", .x = x, .y = high, .count = 2, .style = PLOT_ON_BAR},
+                         {.name = "other", .x = x, .y = other, .count = 2, .style = PLOT_BAR}};
+  int pixels[3];
+  for (size_t count = 1; count <= 3; count++) {
+    const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = series, .count = count};
+    assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
+    Picture picture = decode();
+    pixels[count - 1] = coloured(&picture);
+    free(picture.rgb);
+  }
+  assert_true(pixels[0] > 5000);
+  assert_true(pixels[1] > 0.6 * pixels[0]); /* the axis is longer, and the whole bars are seen */
+  assert_true(pixels[2] > 0.6 * pixels[1]); /* half as wide, and another colour beside */
+  const double line_x[] = {0, 1}, line_y[] = {0, 1};
+  int whole = draw(line_x, line_y, 2, false, false);
+  const PlotSeries dashed = {.name = "series", .x = line_x, .y = line_y, .count = 2, .style = PLOT_DASHED};
+  const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = &dashed, .count = 1};
+  assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
+  Picture picture = decode();
+  int seen = coloured(&picture);
+  free(picture.rgb);
+  assert_true(seen > whole / 4 && seen < 3 * whole / 4);
 }
 
 static void ticks_are_round(void **state) {
@@ -205,6 +238,7 @@ int main(void) {
       cmocka_unit_test(arrangement_has_three_to_a_row),
       cmocka_unit_test(curve_is_where_it_belongs),
       cmocka_unit_test(bad_requests_are_refused),
+      cmocka_unit_test(bars_stand_on_each_other),
       cmocka_unit_test(ticks_are_round),
       cmocka_unit_test(letters_have_shapes),
   };

@@ -181,6 +181,8 @@ static void frequencies(void **state) {
   assert_int_equal(code_frequencies_check(much, 2), STATUS_BAD_VALUE);
   assert_int_equal(code_frequencies_check(right, 2), STATUS_OK);
   assert_true(code_frequencies_bits(none, f, 3) == 0);
+  const uint16_t uneven[3] = {32768, 16384, 16384};
+  assert_true(code_frequencies_entropy(uneven, 3) == 1.5);
 }
 
 int main(void) {

@@ -1,0 +1,28 @@
+/* --split auto: tokens as the devices are found to be at the start, and what was predicted for them beside what came. */
+#ifndef CLI_INFER_SPLIT_H
+#define CLI_INFER_SPLIT_H
+#include "infer/plan/split_measured.h"
+#include <jansson.h>
+
+typedef struct InferSplit {
+  bool wanted; /* --split auto */
+  bool made;   /* the devices were measured, and there are several */
+  const Weights *weights;
+  const ClusterSetup *network;
+  Partition *partition; /* of pictures; NULL for texts: */
+  TokenSplit *split;
+  bool all_rows; /* every token is scored, not the last or the class alone */
+  bool ahead;    /* the input of a request travels while the one before is computed */
+  int nodes;
+  LeaderMeasure measured[WIRE_NODES];
+  MeasuredSplit result;
+} InferSplit;
+
+bool infer_split_wanted(const char *split); /* the option's text says auto */
+LeaderDivide infer_split_divide;            /* its context is the InferSplit */
+
+/* What the devices are, and which tokens they got; then a picture's predicted and measured time. Nothing where nothing was measured. */
+void infer_split_report(FILE *out, const InferSplit *split, const Leader *leader);
+json_t *infer_split_json(const InferSplit *split, const Leader *leader); /* fresh; NULL when out of memory */
+
+#endif

@@ -1,0 +1,84 @@
+/* See node_share.h. */
+#include "infer/node_share.h"
+#include "infer/strategy/collective.h"
+#include "nn/tensor_parallel.h"
+#include <string.h>
+
+Strategy node_share_strategy(const NodeSetup *setup) { return node_setup_count(setup) == 1 ? STRATEGY_SINGLE : setup->strategy; }
+
+bool node_share_everything(const NodeSetup *setup) {
+  Strategy strategy = node_share_strategy(setup);
+  return strategy != STRATEGY_SINGLE && !strategy_facts(strategy)->divides_tokens;
+}
+
+/* ---- what is possible */
+
+static Status check_plain(const NodeSetup *setup, Strategy strategy) {
+  if (setup->weights->books || !strategy_facts(strategy)->needs_codebooks) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE,
+                    "a plain model (no codebooks) runs on one node only: use --nodes 1, or fine-tune it for several with astra-train "
+                    "--groups; --strategy sp, tp, bp-ag, bp-sp and single can do without codebooks");
+}
+
+static Status check_division(const NodeSetup *setup) {
+  const ModelConfig *config = setup->weights->config;
+  const TensorParallel how = {.strategy = setup->strategy, .retained = setup->retained};
+  const TokenLayout layout = {.rows = 1};
+  HeadShare share;
+  if (!node_share_everything(setup)) return STATUS_OK;
+  if (setup->strategy != STRATEGY_TP && (setup->retained < 1 || setup->retained > config->blocks))
+    return status_set(STATUS_BAD_VALUE, "%d retained blocks: between 1 and %lld are accepted", setup->retained, (long long)config->blocks);
+  CollectiveSetup collective = {.nodes = node_setup_count(setup),
+                                .steps = tensor_parallel_steps(config, &how, 1, &layout, MODEL_ROWS_ALL, NULL)};
+  TRY(tensor_parallel_share(config, 0, collective.nodes, &share));
+  return collective_check(&collective);
+}
+
+Status node_share_check(const NodeSetup *setup) {
+  Strategy strategy = node_share_strategy(setup);
+  const char *name = strategy_facts(strategy)->name;
+  TRY(check_plain(setup, strategy));
+  Status status = check_division(setup);
+  if (status != STATUS_OK) return status_wrap(status, "strategy %s", name);
+  if (setup->keep_codes && strategy != STRATEGY_ASTRA) return status_set(STATUS_BAD_VALUE, "with strategy %s no codes are exchanged", name);
+  return STATUS_OK;
+}
+
+/* ---- tokens */
+
+int node_share_counts(const NodeSetup *setup, int64_t tokens, int64_t *counts) {
+  int nodes = node_setup_count(setup);
+  if (strategy_facts(node_share_strategy(setup))->divides_tokens) {
+    if (setup->split) return token_split_counts(setup->split, tokens, counts) - 1;
+    memcpy(counts, setup->partition->counts, (size_t)nodes * sizeof *counts);
+    return nodes - 1;
+  }
+  for (int d = 0; d < nodes; d++) counts[d] = d == 0 || node_share_everything(setup) ? tokens : 0;
+  return 0;
+}
+
+static void take_no_part(TokenLayout *layout) { layout->rows = layout->shared_rows = layout->class_rows = layout->last_rows = 0; }
+
+static Status text_layout(const NodeSetup *setup, int64_t tokens, int node, TokenLayout *layout) {
+  int64_t counts[WIRE_NODES];
+  int nodes = token_split_counts(setup->split, tokens, counts);
+  TRY(layout_build(layout, tokens, nodes, counts, NULL, CLASS_NONE, node < nodes ? node : -1));
+  if (node >= nodes) take_no_part(layout);
+  return STATUS_OK;
+}
+
+Status node_share_layout(const NodeSetup *setup, int64_t tokens, int node, TokenLayout *layout) {
+  if (strategy_facts(node_share_strategy(setup))->divides_tokens)
+    return setup->split ? text_layout(setup, tokens, node, layout) : partition_layout(setup->partition, setup->class_token, node, layout);
+  TRY(layout_build_plain(layout, tokens, setup->class_token));
+  if (node > 0 && !node_share_everything(setup)) take_no_part(layout);
+  return STATUS_OK;
+}
+
+RequestShare node_share_of(const NodeSetup *setup, int node, const TokenLayout *layout) {
+  bool causal = layout->class_token == CLASS_NONE, silent = node > 0 && node_share_everything(setup);
+  return (RequestShare){.class_rows = silent ? 0 : layout->class_rows,
+                        .sent_rows = causal && layout->last_rows ? 0 : layout->shared_rows,
+                        .last = causal && layout->last_rows > 0 && !silent,
+                        .tokens = layout->rows - layout->class_rows};
+}

@@ -1,0 +1,329 @@
+/* Sums and gathers: see collective.h. All devices add in the order of their numbers, so that all hold equal bits. */
+#include "infer/strategy/collective.h"
+#include "base/clock.h"
+#include "infer/wire/interleave.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SITE_SCATTER, SITE_JOIN, SITES, NUMBER = 4 /* bytes */ };
+
+/* ---- who has what */
+
+static int64_t share_of(int64_t rows, int nodes, int node) { return rows / nodes + (node < rows % nodes); }
+static int64_t first_of(int64_t rows, int nodes, int node) {
+  int64_t rest = rows % nodes;
+  return rows / nodes * node + (node < rest ? node : rest);
+}
+
+/* Numbers of a device's share, all samples together. */
+static int64_t numbers_of(const ReduceStep *step, int nodes, int node) {
+  return step->samples * share_of(step->rows, nodes, node) * step->width;
+}
+
+static int64_t whole_numbers(const ReduceStep *step) { return step->samples * step->rows * step->width; }
+
+/* PacketRules.group_rows, a row being one number. */
+static int64_t group_numbers(const PacketRules *rules, int sender, int block, int site, int part) {
+  const CollectivePlan *plan = rules->group_context;
+  const ReduceStep *step = &plan->steps[block];
+  bool sent = site == SITE_SCATTER ? step->sum && sender != part : sender == part;
+  return sent ? numbers_of(step, plan->nodes, part) : 0;
+}
+
+static uint64_t others(const Collective *c) { return (((uint64_t)1 << c->setup.nodes) - 1) & ~((uint64_t)1 << c->setup.self); }
+
+static GroupKey key_of(const Collective *c, int site, int part) {
+  return (GroupKey){.request = c->request, .block = (uint8_t)c->step, .site = (uint8_t)site, .part = (uint8_t)part};
+}
+
+/* Groups of the same site and part: as many steps on, their memory is free again (courier_reserve). */
+static size_t ring_place(const Collective *c) {
+  uint64_t sequence = (uint64_t)(c->request - 1) * (uint64_t)c->setup.steps + (uint64_t)c->step;
+  return (size_t)(sequence % (uint64_t)c->ring);
+}
+
+static Status blame(Collective *c, Status status) {
+  if (status != STATUS_OK) c->accused = courier_accused(c->setup.courier);
+  return status;
+}
+
+/* ---- sending */
+
+static int packets_for(const Collective *c, int64_t numbers) {
+  return interleave_packets(numbers, 8.0 * NUMBER, courier_packet_most(c->setup.courier), 1);
+}
+
+/* bytes: of the numbers in a row. Their memory is this step's. */
+static Status send_rows(Collective *c, GroupKey key, int64_t numbers, const uint8_t *bytes, int lane, uint64_t peers) {
+  CourierPacket *packets = c->packets + (ring_place(c) * (size_t)(c->setup.nodes + 1) + (size_t)lane) * (size_t)c->packets_most;
+  int count = packets_for(c, numbers);
+  if (count == 0 || count > c->packets_most)
+    return status_set(STATUS_BAD_VALUE, "%lld numbers make more packets than a group can have; use a smaller --batch", (long long)numbers);
+  for (int f = 0; f < count; f++) {
+    packets[f] = (CourierPacket){.header = {.request = key.request,
+                                            .block = key.block,
+                                            .site = key.site,
+                                            .part = key.part,
+                                            .type = PACKET_RAW,
+                                            .index = (uint16_t)f,
+                                            .count = (uint16_t)count},
+                                 .payload = bytes,
+                                 .bytes = NUMBER * (size_t)interleave_count(numbers, count, f)};
+    bytes += packets[f].bytes;
+  }
+  return blame(c, courier_send(c->setup.courier, key, packets, count, peers));
+}
+
+static Status reserve(Collective *c, GroupKey key) {
+  double start = clock_now();
+  Status status = blame(c, courier_reserve(c->setup.courier, key, c->check, c->check_context));
+  c->wait += clock_now() - start;
+  return status;
+}
+
+/* Every other device's rows of a partial tensor, to be added up there. */
+static Status scatter(Collective *c, const ReduceStep *step, const real *partial) {
+  uint8_t *bytes = c->scattered + ring_place(c) * c->whole_bytes;
+  for (int d = 0; d < c->setup.nodes; d++) {
+    int64_t numbers = numbers_of(step, c->setup.nodes, d), first = first_of(step->rows, c->setup.nodes, d) * step->width;
+    GroupKey key = key_of(c, SITE_SCATTER, d);
+    if (d == c->setup.self || numbers == 0) continue;
+    TRY(reserve(c, key));
+    wire_pack_reals(partial + first, (size_t)numbers, bytes + NUMBER * first);
+    TRY(send_rows(c, key, numbers, bytes + NUMBER * first, d, (uint64_t)1 << d));
+  }
+  return STATUS_OK;
+}
+
+/* Own rows to all others. */
+static Status give(Collective *c, const ReduceStep *step, const real *own) {
+  uint8_t *bytes = c->joined + ring_place(c) * c->share_bytes;
+  int64_t numbers = numbers_of(step, c->setup.nodes, c->setup.self);
+  GroupKey key = key_of(c, SITE_JOIN, c->setup.self);
+  if (numbers == 0) return STATUS_OK;
+  TRY(reserve(c, key));
+  wire_pack_reals(own, (size_t)numbers, bytes);
+  return send_rows(c, key, numbers, bytes, c->setup.nodes, others(c));
+}
+
+/* ---- receiving */
+
+static Status check_finite(Collective *c, int node, const real *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    if (isfinite(values[i])) continue;
+    c->accused = node;
+    return status_set(STATUS_BAD_VALUE, "node %d: sent a number that is not finite", node);
+  }
+  return STATUS_OK;
+}
+
+/* What has come, one packet behind the other. A peer that is gone has left nothing that one could go on with. */
+static Status parse(Collective *c, int node, const CourierArrival *arrival, int64_t numbers, real *out) {
+  int64_t parsed = 0;
+  for (int f = 0; f < arrival->count && arrival->packets[f].payload; f++) {
+    int64_t count = (int64_t)(arrival->packets[f].bytes / NUMBER);
+    wire_parse_reals(arrival->packets[f].payload, (size_t)count, out + parsed);
+    parsed += count;
+  }
+  if (parsed == numbers) return check_finite(c, node, out, numbers);
+  c->accused = node;
+  return status_set(STATUS_PEER, "node %d: is gone, and nothing can take the place of its rows", node);
+}
+
+/* Groups without numbers are done without having come. */
+static Status wait_for(Collective *c, GroupKey key, int64_t numbers, uint64_t peers) {
+  double start = clock_now();
+  if (numbers == 0) return STATUS_OK;
+  Status status = blame(c, courier_wait(c->setup.courier, key, peers, c->arrivals, c->check, c->check_context));
+  c->wait += clock_now() - start;
+  return status;
+}
+
+/* Own rows become the sum, in the order of the devices. */
+static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
+  int self = c->setup.self;
+  int64_t numbers = numbers_of(step, c->setup.nodes, self);
+  real *own = partial + first_of(step->rows, c->setup.nodes, self) * step->width;
+  GroupKey key = key_of(c, SITE_SCATTER, self);
+  TRY(wait_for(c, key, numbers, others(c)));
+  if (numbers > 0) memset(c->sum, 0, (size_t)numbers * sizeof *c->sum);
+  for (int d = 0; d < c->setup.nodes && numbers > 0; d++) {
+    const real *from = d == self ? own : c->came;
+    if (d != self) TRY(parse(c, d, &c->arrivals[d], numbers, c->came));
+    for (int64_t i = 0; i < numbers; i++) c->sum[i] += from[i];
+  }
+  memcpy(own, c->sum, (size_t)numbers * sizeof *own);
+  courier_done(c->setup.courier, key, others(c));
+  return STATUS_OK;
+}
+
+/* Rows of another device into its place in each sample of all [samples, rows, width]. */
+static Status take(Collective *c, const ReduceStep *step, int node, real *all) {
+  int64_t rows = share_of(step->rows, c->setup.nodes, node), each = rows * step->width, numbers = step->samples * each;
+  int64_t first = first_of(step->rows, c->setup.nodes, node) * step->width;
+  GroupKey key = key_of(c, SITE_JOIN, node);
+  TRY(wait_for(c, key, numbers, (uint64_t)1 << node));
+  if (numbers > 0) TRY(parse(c, node, &c->arrivals[node], numbers, c->came));
+  for (int64_t b = 0; b < step->samples && each > 0; b++)
+    memcpy(all + b * step->rows * step->width + first, c->came + b * each, (size_t)each * sizeof *all);
+  courier_done(c->setup.courier, key, (uint64_t)1 << node);
+  return STATUS_OK;
+}
+
+static Status take_others(Collective *c, const ReduceStep *step, real *all) {
+  for (int d = 0; d < c->setup.nodes; d++) {
+    if (d != c->setup.self) TRY(take(c, step, d, all));
+  }
+  return STATUS_OK;
+}
+
+/* ---- nn/reduce.h */
+
+static Status next_step(const Collective *c, const ReduceStep *asked, const ReduceStep **step) {
+  *step = &c->plan[c->request & 1].steps[c->step < c->setup.steps ? c->step : 0];
+  const ReduceStep *s = *step;
+  if (c->step < c->setup.steps && s->sum == asked->sum && s->samples == asked->samples && s->rows == asked->rows &&
+      s->width == asked->width)
+    return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "step %d of %d over all devices is another one than was said before", c->step, c->setup.steps);
+}
+
+static Status sum_over_all(Reduce *self, Tape *tape, int block, int which, Tensor *partial) {
+  Collective *c = (Collective *)self;
+  const ReduceStep asked = {.sum = true, .samples = 1, .rows = tensor_rows(partial), .width = tensor_width(partial)}, *step;
+  (void)tape, (void)block, (void)which;
+  TRY(next_step(c, &asked, &step));
+  double start = clock_now(), waited = c->wait;
+  TRY(scatter(c, step, partial->value));
+  c->send += clock_now() - start - (c->wait - waited);
+  TRY(add_up(c, step, partial->value));
+  start = clock_now(), waited = c->wait;
+  TRY(give(c, step, partial->value + first_of(step->rows, c->setup.nodes, c->setup.self) * step->width));
+  c->send += clock_now() - start - (c->wait - waited);
+  TRY(take_others(c, step, partial->value));
+  c->step++;
+  return STATUS_OK;
+}
+
+static Status gather_all(Reduce *self, Tape *tape, int block, int which, const Tensor *own, int64_t rows, Tensor **all) {
+  Collective *c = (Collective *)self;
+  const int64_t width = tensor_width(own), mine = own->shape[1], shape[3] = {own->shape[0], rows, width};
+  const ReduceStep asked = {.samples = own->shape[0], .rows = rows, .width = width}, *step;
+  (void)block, (void)which;
+  TRY(next_step(c, &asked, &step));
+  if (!(*all = tape_tensor(tape, 3, shape))) return tape_status(tape);
+  double start = clock_now(), waited = c->wait;
+  TRY(give(c, step, own->value));
+  c->send += clock_now() - start - (c->wait - waited);
+  int64_t first = first_of(rows, c->setup.nodes, c->setup.self) * width;
+  for (int64_t b = 0; b < shape[0] && mine > 0; b++)
+    memcpy((*all)->value + b * rows * width + first, own->value + b * mine * width, (size_t)(mine * width) * sizeof(real));
+  TRY(take_others(c, step, (*all)->value));
+  c->step++;
+  return STATUS_OK;
+}
+
+/* ---- requests */
+
+Status collective_begin_request(Collective *c, uint32_t request, const ReduceStep *steps) {
+  CollectivePlan *plan = &c->plan[request & 1];
+  for (int i = 0; i < c->setup.steps; i++) {
+    if ((size_t)whole_numbers(&steps[i]) * NUMBER > c->whole_bytes ||
+        (size_t)numbers_of(&steps[i], c->setup.nodes, 0) * NUMBER > c->share_bytes)
+      return status_set(STATUS_BAD_VALUE, "step %d over all devices is larger than what was agreed on", i);
+    plan->steps[i] = steps[i];
+  }
+  c->request = request;
+  c->step = 0;
+  c->wait = c->send = 0;
+  return blame(c, courier_begin_request(c->setup.courier, request, 1, &plan->rules, others(c), others(c)));
+}
+
+/* ---- beginning and end */
+
+Status collective_check(const CollectiveSetup *setup) {
+  if (setup->nodes <= COLLECTIVE_NODES && setup->steps <= COLLECTIVE_STEPS) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "sums over %d devices, %d in a request: %d and %d are possible", setup->nodes, setup->steps,
+                    COLLECTIVE_NODES, COLLECTIVE_STEPS);
+}
+
+/* Bytes of the largest share, and of the largest tensor. */
+static void most_bytes(const CollectiveSetup *setup, size_t *share, size_t *whole) {
+  *share = *whole = 0;
+  for (int i = 0; i < setup->steps; i++) {
+    size_t one = NUMBER * (size_t)numbers_of(&setup->most[i], setup->nodes, 0), all = NUMBER * (size_t)whole_numbers(&setup->most[i]);
+    *share = one > *share ? one : *share;
+    *whole = all > *whole ? all : *whole;
+  }
+}
+
+void collective_courier(const CollectiveSetup *setup, CourierSetup *courier) {
+  size_t whole;
+  courier->self = setup->self;
+  courier->nodes = setup->nodes;
+  courier->blocks = setup->steps;
+  courier->sites = SITES;
+  courier->parts = setup->nodes;
+  courier->packets_most = PACKETS_MOST;
+  most_bytes(setup, &courier->slot_bytes, &whole);
+}
+
+static void init_plan(Collective *c, CollectivePlan *plan) {
+  plan->nodes = c->setup.nodes;
+  plan->rules = (PacketRules){.nodes = c->setup.nodes,
+                              .blocks = c->setup.steps,
+                              .sites = SITES,
+                              .parts = c->setup.nodes,
+                              .width = 1,
+                              .raw = true,
+                              .group_rows = group_numbers,
+                              .group_context = plan};
+}
+
+static size_t packet_count(const Collective *c) { return (size_t)c->ring * (size_t)(c->setup.nodes + 1) * (size_t)c->packets_most; }
+
+static Status allocate(Collective *c) {
+  size_t ring = (size_t)c->ring, numbers = c->share_bytes / NUMBER, steps = (size_t)c->setup.steps;
+  bool memory = (c->scattered = malloc(ring * c->whole_bytes + 1)) && (c->joined = malloc(ring * c->share_bytes + 1)) &&
+                (c->packets = calloc(packet_count(c), sizeof *c->packets)) &&
+                (c->arrivals = calloc((size_t)c->setup.nodes, sizeof *c->arrivals)) && (c->came = malloc(numbers * sizeof(real) + 1)) &&
+                (c->sum = malloc(numbers * sizeof(real) + 1));
+  for (int i = 0; i < 2 && memory; i++) {
+    init_plan(c, &c->plan[i]);
+    memory = (c->plan[i].steps = calloc(steps + 1, sizeof(ReduceStep))) != NULL;
+  }
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for rows of %d devices; use a smaller --batch", c->setup.nodes);
+}
+
+Status collective_init(Collective *c, const CollectiveSetup *setup) {
+  *c = (Collective){.reduce = {.self = setup->self, .devices = setup->nodes, .sum = sum_over_all, .gather = gather_all},
+                    .setup = *setup,
+                    .accused = -1,
+                    .ring = courier_ring(setup->courier)};
+  TRY(collective_check(setup));
+  most_bytes(setup, &c->share_bytes, &c->whole_bytes);
+  c->packets_most = c->share_bytes ? packets_for(c, (int64_t)(c->share_bytes / NUMBER)) : 1;
+  if (c->packets_most == 0)
+    return status_set(STATUS_BAD_VALUE, "%zu bytes of rows make more than %d packets; use a smaller --batch", c->share_bytes, PACKETS_MOST);
+  Status status = allocate(c);
+  if (status != STATUS_OK) collective_release(c);
+  return status;
+}
+
+size_t collective_bytes(const Collective *c) {
+  if (!c->packets) return 0;
+  size_t rows = (size_t)c->ring * (c->whole_bytes + c->share_bytes) + 2 * c->share_bytes / NUMBER * sizeof(real);
+  return rows + packet_count(c) * sizeof *c->packets + courier_bytes(c->setup.courier);
+}
+
+void collective_release(Collective *c) {
+  for (int i = 0; i < 2; i++) free(c->plan[i].steps);
+  free(c->scattered);
+  free(c->joined);
+  free(c->packets);
+  free(c->arrivals);
+  free(c->came);
+  free(c->sum);
+  *c = (Collective){.accused = -1};
+}

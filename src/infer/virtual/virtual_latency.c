@@ -1,0 +1,26 @@
+/* See virtual_latency.h. */
+#include "infer/virtual/virtual_latency.h"
+#include "infer/virtual/group_size.h"
+
+static Status simulate(const VirtualCase *wanted, const Timeline *timelines, SimResult *result) {
+  LinkOptions links = *wanted->links;
+  bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
+  links.overhead = codes ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
+  if (!codes) links.loss = 0; /* a stream hides it */
+  const SimOptions options = {
+      .reliability = codes ? wanted->reliability : NULL, .scale = wanted->scale, .multicast = wanted->multicast && codes};
+  return net_sim_run(timelines, wanted->device.devices, &links, &options, result);
+}
+
+Status virtual_latency_measure(const VirtualCase *wanted, SimResult *result) {
+  Timeline timelines[WIRE_NODES] = {0};
+  Status status = STATUS_OK;
+  for (int d = 0; d < wanted->device.devices && status == STATUS_OK; d++) {
+    DeviceCase device = wanted->device;
+    device.self = d;
+    status = timeline_measure(&timelines[d], wanted->weights, &device, wanted->repeats, NULL);
+  }
+  if (status == STATUS_OK) status = simulate(wanted, timelines, result);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
+  return status;
+}

@@ -1,0 +1,67 @@
+#!/bin/bash
+# --split auto over workers: the one whose core is busy with something else gets fewer tokens, all tokens are given out, the answer is that of
+# the same split asked for by number, prediction and measurement stand side by side; plan --peers measures the same devices; texts too.
+. tests/network/helpers.sh
+make_checkpoint "$work/model" vit-cifar 8 64 2 64 4
+make_checkpoint "$work/text" tiny-llama 2 64 3
+cp tests/golden/stories260K/tok512.bin "$work/text/"
+make_picture "$work/1.ppm" 64
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
+key=(--key-file "$work/key")
+
+lead() { # NAME EXIT-CODE ARGUMENTS...
+  name=$1 code=$2
+  shift 2
+  timeout 60 "$program" "$@" --threads 1 >"$work/out" 2>"$work/err" </dev/null
+  got=$?
+  [ $got = "$code" ] || report "$name: exit code $got, expected $code"
+}
+out() { grep -q -E -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
+err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
+tokens() { sed -n 's/.*"split":{"tokens":\[\([0-9,]*\)\].*/\1/p' "$work/out"; } # of the nodes, as 70,186
+
+start_worker a 127.0.0.1:0 -c "$work/model" "${key[@]}"
+start_worker b 127.0.0.1:0 -c "$work/model" "${key[@]}"
+core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+# Worker a shares one core with a loop that has the first right to it, worker b has what is left of the machine.
+taskset -cp "$core" "${porter[a]}" >/dev/null
+renice -n 6 -p "${porter[a]}" >/dev/null
+taskset -c "$core" bash -c 'while :; do :; done' &
+loop=$!
+trap 'kill "$loop" 2>/dev/null; rm -rf "$work"' EXIT
+
+lead "a busy device" 0 --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --split auto --json "$work/1.ppm"
+counts=$(tokens)
+slow=${counts%,*} fast=${counts#*,}
+[ $((slow + fast)) = 256 ] || report "$name: $counts are not 256 tokens"
+[ "$slow" -lt "$fast" ] || report "$name: $slow tokens for the busy one, $fast for the other"
+out '"predicted_ms":[0-9.]+,"measured_ms":[0-9.]+'
+answer_of "$work/out" >"$work/answer"
+lead "the same split by number" 0 --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --split "$counts" --json "$work/1.ppm"
+answer_of "$work/out" >"$work/expected"
+[ -s "$work/answer" ] && cmp -s "$work/answer" "$work/expected" || report "another answer than with --split $counts"
+
+lead "plan --peers" 0 plan --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --strategies astra,single --json
+[ "$(grep -o '"device":"[^"]*"' "$work/out" | sed -n '1s/.*:"\(.*\)"/\1/p')" = "${address[b]}" ] || report "$name: the busy one counts as the faster one"
+lead "plan --peers as a table" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --bandwidth 10mbit
+out '^peers: .*this device'; out '^network: mesh, 10 Mbit/s'
+kill "$loop"
+wait "$loop" 2>/dev/null
+
+lead "plan: --speeds and --peers" 2 plan --peers "${address[a]}" --speeds 1,1 -c "$work/model"; err "speeds of peers are measured"
+lead "plan: a preset and --peers" 2 plan --peers "${address[a]}" --model vit-base; err "workers have a checkpoint"
+lead "plan: more nodes than there are" 2 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --nodes 3; err "there are 2 devices"
+lead "plan: a key that is another" 1 plan --peers "${address[a]}" -c "$work/model"; err "${address[a]}"
+
+lead "the table" 0 --nodes 2 -c "$work/model" --split auto "$work/1.ppm"
+out '^measured at the start: .*GFLOP/s$'; out '^predicted [0-9.]* ms a sample, measured [0-9.]* ms'
+lead "links as they are told" 0 --nodes 2 -c "$work/model" --split auto --bandwidth 50mbit --transport udp "$work/1.ppm"; out 'links of 50 Mbit/s'
+lead "a text" 0 --nodes 2 -c "$work/text" --split auto -p "Once upon a time there was a" -m 4
+err '^measured at the start: .*GFLOP/s'
+lead "one node" 0 --nodes 1 -c "$work/model" --split auto --json "$work/1.ppm"
+! grep -q '"split"' "$work/out" || report "$name: nothing is to be divided"
+
+stop_worker a
+stop_worker b
+[ $failed = 0 ] && echo "split auto: ok"
+exit $failed

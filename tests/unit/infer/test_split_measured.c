@@ -1,0 +1,99 @@
+/* Tokens for devices and links that were measured: whatever is known of them. */
+#include "infer/plan/split_measured.h"
+#include <cmocka.h>
+#include <math.h>
+
+enum { TOKENS = 1024 };
+
+/* `gflops` at everything; nothing else takes time. */
+static LeaderMeasure device(double gflops, double mbit, double round_trip) {
+  LeaderMeasure measure = {.here = true, .linked = mbit > 0, .to = 2e6 * mbit, .from = 1e6 * mbit, .round_trip = round_trip};
+  for (int i = 0; i < PROFILE_SIZES; i++)
+    measure.profile.linear[i] = measure.profile.attention[i] = measure.profile.assign[i] = 1e-9 / gflops;
+  return measure;
+}
+
+static ModelConfig encoder(void) {
+  ModelConfig config;
+  assert_int_equal(config_preset(&config, "vit-base", 10), STATUS_OK);
+  config.astra = (AstraConfig){.groups = 1, .codebook_size = 1024, .devices = 4, .devices_least = 2, .site = SITE_X};
+  config.astra.class_token = CLASS_DISTRIBUTED;
+  return config;
+}
+
+static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOptions *given) {
+  ModelConfig config = encoder();
+  const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1};
+  MeasuredSplit split;
+  int64_t sum = 0;
+  assert_int_equal(split_measured_run(&plan, measured, nodes, given, &split), STATUS_OK);
+  for (int d = 0; d < nodes; d++) sum += split.counts[d];
+  assert_int_equal(sum, TOKENS);
+  config_release(&config);
+  return split;
+}
+
+static void links_are_as_the_worst_of_them(void **state) {
+  (void)state;
+  const LeaderMeasure three[] = {device(10, 0, 0), device(10, 50, 0.004), device(10, 20, 0.001)};
+  LinkOptions links = split_measured_links(three, 3, NULL);
+  assert_true(links.bits_per_second == 20e6);
+  assert_true(links.latency == 0.002);
+  const LinkOptions given = {.bits_per_second = 7e6, .latency = 0.5};
+  links = split_measured_links(three, 3, &given);
+  assert_true(links.bits_per_second == 7e6 && links.latency == 0.5);
+  assert_true(split_measured_links(three, 1, NULL).bits_per_second == 0); /* nothing was measured: no limit */
+}
+
+static void a_device_half_as_fast_gets_fewer_tokens(void **state) {
+  (void)state;
+  const LeaderMeasure two[] = {device(10, 0, 0), device(5, 1000, 0)};
+  MeasuredSplit split = run(two, 2, NULL);
+  /* Twice the work in the same time, but that remote tokens are projected by both, the more of them by the slower one. */
+  assert_true(split.counts[0] > 1.9 * split.counts[1] && split.counts[0] < 4.0 * split.counts[1]);
+  assert_true(split.predicted > 0 && split.without <= split.predicted);
+  assert_int_equal(split.fewer, 3); /* both are needed */
+}
+
+static void one_that_is_not_here_counts_as_the_slowest(void **state) {
+  (void)state;
+  LeaderMeasure three[] = {device(10, 0, 0), device(2, 100, 0), device(500, 100, 0)};
+  DeviceProfile profiles[3];
+  three[2].here = false;
+  split_measured_profiles(three, 3, profiles);
+  assert_true(profiles[2].linear[0] == profiles[1].linear[0]);
+  assert_true(profiles[0].linear[0] == three[0].profile.linear[0]);
+}
+
+/* The input of a token takes longer than computing it: the device that has it at once gets more. (Where computing takes longer an even
+ * split is the best: after its first block a device waits for the other's codes, early or not.) */
+static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
+  (void)state;
+  const LeaderMeasure two[] = {device(1000, 0, 0), device(1000, 10, 0)};
+  ModelConfig config = encoder();
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1, .input_bytes = 768};
+  MeasuredSplit with, without;
+  assert_int_equal(split_measured_run(&plan, two, 2, NULL, &with), STATUS_OK);
+  plan.input_bytes = 0;
+  assert_int_equal(split_measured_run(&plan, two, 2, NULL, &without), STATUS_OK);
+  config_release(&config);
+  assert_int_equal(without.counts[0], TOKENS / 2);
+  assert_true(with.counts[0] > TOKENS / 2 + TOKENS / 16);
+  assert_true(with.predicted > without.predicted);
+}
+
+static void a_link_too_slow_is_said(void **state) {
+  (void)state;
+  const LeaderMeasure two[] = {device(100, 0, 0), device(100, 0.001, 0)};
+  MeasuredSplit split = run(two, 2, NULL);
+  assert_true(split.without < split.predicted);
+  assert_true(split.fewer == 1 || split.fewer == 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(links_are_as_the_worst_of_them), cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),
+      cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest), cmocka_unit_test(a_link_too_slow_is_said),
+      cmocka_unit_test(a_device_that_waits_for_its_input_gets_fewer)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,106 @@
+/* Counting of codes: how many there are, that a second look counts the same, what frequencies and bits follow, and what a checkpoint gets
+ * from the averages of training. */
+#include "train/code_counts.h"
+#include "unit/train/tiny_run.h"
+#include "vq/code_frequencies.h"
+#include <math.h>
+
+enum { GROUPS = 4, ENTRIES = 8, BITS = 3, SITES = TINY_BLOCKS, NUMBERS = SITES * GROUPS * ENTRIES };
+
+static const int64_t *counts_of(const Session *session, int table) {
+  return session->emulation.site[table / GROUPS].usage.counts + table % GROUPS * ENTRIES;
+}
+
+static void keep_counts(const Session *session, int64_t *counts) {
+  for (int table = 0; table < SITES * GROUPS; table++)
+    memcpy(counts + table * ENTRIES, counts_of(session, table), ENTRIES * sizeof *counts);
+}
+
+static void every_token_is_counted_once(void **state) {
+  (void)state;
+  static int64_t some[NUMBERS], all[NUMBERS], again[NUMBERS];
+  TrainOptions options = tiny_options();
+  Session session;
+  tiny_open(&session, &options);
+  tiny_check(code_counts_run(&session, TASK_TEST, 5));
+  keep_counts(&session, some);
+  tiny_check(code_counts_run(&session, TASK_TEST, 0)); /* what was counted before is forgotten */
+  keep_counts(&session, all);
+  tiny_check(code_counts_run(&session, TASK_TEST, 1000));
+  keep_counts(&session, again);
+  assert_memory_equal(again, all, sizeof all);
+  for (int table = 0; table < SITES * GROUPS; table++) {
+    int64_t few = 0, many = 0;
+    for (int k = 0; k < ENTRIES; k++) {
+      few += some[table * ENTRIES + k], many += all[table * ENTRIES + k];
+      assert_true(some[table * ENTRIES + k] <= all[table * ENTRIES + k]);
+    }
+    assert_int_equal(few, 5 * TINY_TOKENS);
+    assert_int_equal(many, TINY_TEST * TINY_TOKENS);
+  }
+  session_close(&session);
+}
+
+/* As many bits as the definition says: the mean of log2(2^16 / frequency), summed over groups and sites. */
+static double bits_of(const Session *session, const uint16_t *frequencies) {
+  double bits = 0;
+  for (int table = 0; table < SITES * GROUPS; table++) {
+    double sum = 0, total = 0;
+    for (int k = 0; k < ENTRIES; k++) {
+      sum += (double)counts_of(session, table)[k] * log2(65536.0 / frequencies[table * ENTRIES + k]);
+      total += (double)counts_of(session, table)[k];
+    }
+    bits += sum / total;
+  }
+  return bits;
+}
+
+static void frequencies_follow_the_counts(void **state) {
+  (void)state;
+  static uint16_t frequencies[NUMBERS], even[NUMBERS];
+  TrainOptions options = tiny_options();
+  Session session;
+  tiny_open(&session, &options);
+  tiny_check(code_counts_run(&session, TASK_TRAIN, 0));
+  tiny_check(code_counts_fit(&session, frequencies));
+  for (int table = 0; table < SITES * GROUPS; table++) {
+    const int64_t *counts = counts_of(&session, table);
+    const uint16_t *f = frequencies + table * ENTRIES;
+    assert_int_equal(code_frequencies_check(f, ENTRIES), STATUS_OK);
+    for (int k = 0; k < ENTRIES; k++) {
+      double share = (double)(counts[k] + 1) / (TINY_TRAIN * TINY_TOKENS + ENTRIES); /* one more of each */
+      assert_float_equal(f[k] / 65536.0, share, 2e-4);
+    }
+  }
+  for (int i = 0; i < NUMBERS; i++) even[i] = 65536 / ENTRIES;
+  double bits = code_counts_bits(&session, frequencies);
+  assert_float_equal(bits, bits_of(&session, frequencies), 1e-9);
+  assert_true(bits < SITES * GROUPS * BITS);
+  assert_float_equal(code_counts_bits(&session, even), SITES * GROUPS * BITS, 1e-9);
+  assert_float_equal(config_bits_per_token(session.config), SITES * GROUPS * BITS, 1e-9);
+  session_close(&session);
+}
+
+static void a_checkpoint_gets_those_of_the_averages(void **state) {
+  (void)state;
+  static uint16_t saved[NUMBERS], want[NUMBERS];
+  TrainOptions options = tiny_options();
+  Session session;
+  tiny_open(&session, &options);
+  tiny_steps(&session, 3);
+  tiny_check(code_counts_export(&session, tiny_path("model")));
+  tiny_check(checkpoint_load_frequencies(session.config, tiny_path("model"), saved));
+  for (int table = 0; table < SITES * GROUPS; table++) {
+    double sizes[ENTRIES];
+    for (int k = 0; k < ENTRIES; k++) sizes[k] = (double)session.emulation.site[table / GROUPS].ema.sizes[table % GROUPS * ENTRIES + k];
+    assert_int_equal(code_frequencies_fit(sizes, ENTRIES, want + table * ENTRIES), STATUS_OK);
+  }
+  assert_memory_equal(saved, want, sizeof want);
+  session_close(&session);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_token_is_counted_once), cmocka_unit_test(frequencies_follow_the_counts),
+                                     cmocka_unit_test(a_checkpoint_gets_those_of_the_averages)};
+  return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
+}

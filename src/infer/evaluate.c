@@ -50,7 +50,7 @@ static Status run(Sheet *sheet, bool quiet, Evaluation *evaluation) {
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
   while (evaluation->samples < sheet->samples) {
-    while (sheet->submitted < sheet->samples && leader_under_way(sheet->leader) < LEADER_DEPTH) TRY(submit_next(sheet));
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_next(sheet));
     TRY(collect(sheet, evaluation));
     evaluation->seconds = clock_now() - start;
     snprintf(note, sizeof note, "top-1 %.2f%%  %.0f images/s", 100.0 * (double)evaluation->correct1 / (double)evaluation->samples,

@@ -40,7 +40,7 @@ static Status run(Sheet *sheet, bool quiet, TextEvaluation *evaluation) {
   double start = clock_now();
   progress_start(&progress, "evaluating", sheet->samples, quiet);
   while (sheet->collected < sheet->samples) {
-    while (sheet->submitted < sheet->samples && leader_under_way(sheet->leader) < LEADER_DEPTH) TRY(submit_next(sheet, evaluation));
+    while (sheet->submitted < sheet->samples && leader_takes_more(sheet->leader)) TRY(submit_next(sheet, evaluation));
     TRY(collect(sheet, evaluation));
     evaluation->seconds = clock_now() - start;
     snprintf(note, sizeof note, "perplexity %.2f  %.0f tokens/s", evaluate_text_perplexity(evaluation),

@@ -105,9 +105,10 @@ static int64_t parameter_bytes(const Weights *weights) {
 static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *answer, int nodes) {
   for (int d = 0; d < nodes; d++) {
     g->bytes_sent += (int64_t)answer->nodes[d].bytes_sent;
-    if (answer->counts[d] > 0) g->nodes = d + 1;
+    if (answer->counts[d] == 0) continue; /* it is gone, or the prompt is short */
+    g->nodes++;
+    g->decoder = d;
   }
-  g->decoder = g->nodes - 1;
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
   const ModelConfig *config = weights->config;
   KvShape full = {.blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .number_bytes = sizeof(real)};

@@ -5,8 +5,8 @@
  *
  * A node that dies or falls silent fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT), or is left behind, as
  * ClusterOptions.on_failure says: then the tokens are shared out anew over those that remain, and a worker that answers again takes part
- * again from the next request on. After a failure that comes back the leader is of no more use but for leader_stop, which leaves no process
- * behind. Nodes keep their numbers all the time. */
+ * again from the next request on that is submitted while none is under way (leader_takes_more). After a failure that comes back the leader
+ * is of no more use but for leader_stop, which leaves no process behind. Nodes keep their numbers all the time. */
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
 #include "infer/cluster_options.h"
@@ -57,7 +57,7 @@ typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next 
   const NodeStatistics *nodes; /* [nodes] */
   RequestScore score;          /* of leader_text_score: sums over all nodes */
   const RequestDecoding *decoding; /* [nodes] of leader_text_prompt; else NULL */
-  uint64_t missing;                /* nodes, as bits, whose tokens were masked since they failed; 0: the answer is complete */
+  uint64_t missing;                /* nodes, as bits, whose tokens others went on without; 0: the answer is complete */
   int reruns;                      /* how often it was computed anew */
   double input_seconds;            /* until the input of the request had left */
 } LeaderAnswer;
@@ -75,6 +75,10 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
 /* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be under way. */
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
 int leader_under_way(const Leader *leader);
+
+/* Whether a request is to be submitted before the next one is collected: there is a place for it, and no device waits for all to be
+ * collected to take part again. */
+bool leader_takes_more(const Leader *leader);
 
 /* Waits for the oldest request under way. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);

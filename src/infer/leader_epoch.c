@@ -15,7 +15,7 @@ static void number_nodes(Leader *leader) {
     LeaderMember *member = &leader->members[m];
     bool here = member->state >= MEMBER_HERE;
     if (here) member->state = MEMBER_HERE;
-    member->cancelled = member->failed = false;
+    member->asked = member->failed = false;
     member->node = here ? leader->nodes : -1;
     if (!here) continue;
     leader->member_of[leader->nodes] = m;
@@ -199,9 +199,10 @@ Status leader_epoch_open(Leader *leader) {
   leader_epoch_close(leader);
   number_nodes(leader);
   if (leader->nodes == 0) return status_set(STATUS_PEER, "no device is left");
-  leader->epoch++;
+  leader->epoch = leader->epoch < UINT16_MAX ? leader->epoch + 1 : 1;
   leader->base = leader->collected;
   leader->complainer = leader->accused = -1;
+  leader->parted = false;
   memset(leader->progress, 0, (size_t)leader->member_count * sizeof *leader->progress);
   leader->setting_up = true;
   Status status = begin(leader);

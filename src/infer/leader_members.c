@@ -13,9 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double call_seconds = 5;  /* for a connection, and for its handshake */
-static const double again_seconds = 1; /* between calls to a worker that is lost */
-static const double stop_seconds = 2;  /* for nodes to leave by themselves */
+static const double call_seconds = 5;                          /* for a connection, and for its handshake */
+static const double again_seconds = 1, again_most = 30;        /* between calls to a worker that is lost */
+static const double useless_seconds = 60, useless_most = 3600; /* to one that could be called and was of no use */
+static const double stop_seconds = 2;                          /* for nodes to leave by themselves */
 static const double slice_seconds = 0.02;
 
 const char *leader_name(const Leader *leader, int m, char text[LEADER_NAME]) {
@@ -64,6 +65,12 @@ Status leader_members_take_hello(Leader *leader, int m) {
   return status;
 }
 
+/* At least so long, and twice as long as last time; no longer than `most` by this alone. */
+static void put_off(LeaderMember *member, double least, double most) {
+  member->pause = fmin(fmax(2 * member->pause, least), fmax(member->pause, most));
+  member->next = clock_now() + member->pause;
+}
+
 void leader_members_drop(Leader *leader, int m) {
   LeaderMember *member = &leader->members[m];
   link_close(&member->link);
@@ -72,10 +79,13 @@ void leader_members_drop(Leader *leader, int m) {
   member->channel = NULL;
   member->calling = -1;
   member->node = -1;
+  member->asked = false;
   if (member->forked) processes_end(&leader->processes, m);
   become(member, MEMBER_LOST);
-  member->next = clock_now() + again_seconds;
+  put_off(member, again_seconds, again_most);
 }
+
+void leader_members_put_off(Leader *leader, int m) { put_off(&leader->members[m], useless_seconds, useless_most); }
 
 /* ---- workers: from a socket to HELLO, a step at a time */
 
@@ -83,6 +93,7 @@ static Status begin_tls(Leader *leader, LeaderMember *member) {
   int fd = member->calling;
   TRY(preamble_send(fd, PREAMBLE_LEADER, leader->session));
   member->calling = -1;
+  become(member, MEMBER_CALLED); /* the handshake has its own time */
   return channel_tls(&member->channel, fd, CHANNEL_DIALS, leader->cluster.key);
 }
 
@@ -97,9 +108,36 @@ static Status check_only_one(const Leader *leader, const LeaderMember *member) {
   return STATUS_OK;
 }
 
+/* The next number that somebody may answer at. A name is asked for anew where calls have been in vain for long. */
+static Status call(LeaderMember *member) {
+  Status status = STATUS_OK;
+  if (member->number_count == 0 || (member->turn == 0 && member->pause >= again_most))
+    TRY(address_numbers(&member->address, member->numbers, &member->number_count));
+  become(member, MEMBER_CALLED);
+  do {
+    status = address_call(&member->numbers[member->turn], &member->calling);
+    if (status != STATUS_OK) member->turn = (member->turn + 1) % member->number_count;
+  } while (status != STATUS_OK && member->turn > 0);
+  return status;
+}
+
+static Status check_connection(LeaderMember *member, bool *done) {
+  char text[ADDRESS_TEXT];
+  const Address *number = &member->numbers[member->turn];
+  TRY(address_called(number, member->calling, done));
+  if (*done || clock_now() - member->since < call_seconds) return STATUS_OK;
+  return status_set(STATUS_TIMEOUT, "%s: nobody answered within %g s", address_text(number, text), call_seconds);
+}
+
 static Status step_connection(Leader *leader, LeaderMember *member) {
   bool done;
-  TRY(address_called(&member->address, member->calling, &done));
+  Status status = check_connection(member, &done);
+  if (status != STATUS_OK) {
+    close(member->calling);
+    member->calling = -1;
+    member->turn = (member->turn + 1) % member->number_count;
+    return member->turn > 0 ? call(member) : status;
+  }
   if (!done) return STATUS_OK;
   TRY(address_of_peer(member->calling, &member->address, &member->reached));
   TRY(check_only_one(leader, member));
@@ -124,16 +162,10 @@ static Status step_call(Leader *leader, int m) {
   LeaderMember *member = &leader->members[m];
   Link *link = &member->link;
   if (member->state == MEMBER_GREETED) return links_step(&link, 1, 0);
-  Status status = member->channel ? step_handshake(leader, m) : step_connection(leader, member);
-  if (status != STATUS_OK || member->state != MEMBER_CALLED || clock_now() - member->since < call_seconds) return status;
+  if (!member->channel) return step_connection(leader, member);
+  TRY(step_handshake(leader, m));
+  if (member->state != MEMBER_CALLED || clock_now() - member->since < call_seconds) return STATUS_OK;
   return status_set(STATUS_TIMEOUT, "did not answer within %g s", call_seconds);
-}
-
-/* Calls once more; the number that it was reached at before, if it was. */
-static Status call(LeaderMember *member) {
-  bool known = member->reached.name[0] != 0;
-  become(member, MEMBER_CALLED);
-  return address_call(known ? &member->reached : &member->address, &member->calling);
 }
 
 bool leader_members_calling(const Leader *leader) {
@@ -193,9 +225,12 @@ static Status fork_local(Leader *leader) {
   return STATUS_OK;
 }
 
-/* One that cannot be reached may come back, where the cluster goes on without those that fail. */
+/* A worker that cannot be reached, or falls silent, may come back, where the cluster goes on without those that fail. One that says no, or
+ * that others are served by for too long, is another matter. */
 static Status miss(Leader *leader, int m, Status status) {
-  if (leader->cluster.on_failure == ON_FAILURE_ABORT) return status;
+  const LeaderMember *member = &leader->members[m];
+  bool out_of_reach = status == STATUS_NOT_FOUND || status == STATUS_TIMEOUT || status == STATUS_PEER || status == STATUS_IO;
+  if (leader->cluster.on_failure == ON_FAILURE_ABORT || member->forked || member->place > 0 || !out_of_reach) return status;
   log_warning("%s; going on without it", status_message());
   leader_members_drop(leader, m);
   return STATUS_OK;
@@ -203,9 +238,7 @@ static Status miss(Leader *leader, int m, Status status) {
 
 static Status call_workers(Leader *leader) {
   for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
-    become(member, MEMBER_CALLED);
-    Status status = address_dial(&member->address, call_seconds, &member->calling);
+    Status status = call(&leader->members[m]);
     if (status != STATUS_OK) TRY(miss(leader, m, status));
   }
   return STATUS_OK;
@@ -259,10 +292,13 @@ static Status step_member(Leader *leader, int m) {
   char name[LEADER_NAME];
   if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   Status status = step_call(leader, m);
-  if (status == STATUS_OK) return check_patience(leader, m);
-  if (member->forked) return leader_wait_explain(leader, status);
-  if (member->refused) return status; /* names it already */
-  return status_wrap(status, "%s", leader_name(leader, m, name));
+  if (status == STATUS_OK)
+    status = check_patience(leader, m);
+  else if (member->forked)
+    return leader_wait_explain(leader, status);
+  else if (!member->refused) /* which names it already */
+    status_wrap(status, "%s", leader_name(leader, m, name));
+  return status == STATUS_OK ? STATUS_OK : miss(leader, m, status);
 }
 
 static void pause_a_moment(const Leader *leader) {

@@ -1,5 +1,6 @@
 /* The devices of a leader's cluster: processes that it has forked, and workers that it calls. A worker that was lost is called again from
- * time to time, without waiting for it. */
+ * time to time, without waiting for it: after a second, and each time that this is in vain after twice as long, up to half a minute. The
+ * pauses begin anew when it has taken part in an answer. */
 #ifndef INFER_LEADER_MEMBERS_H
 #define INFER_LEADER_MEMBERS_H
 #include "infer/control/greeting.h"
@@ -17,29 +18,37 @@ typedef enum MemberState {
 typedef struct LeaderMember {
   MemberState state;
   bool forked;
-  Address address; /* of a worker, as it was given */
-  Address reached; /* the number that it was reached at */
+  Address address;                  /* of a worker, as it was given */
+  Address numbers[ADDRESS_SOCKETS]; /* [number_count] that it stands for; called in turn */
+  Address reached;                  /* the one that it was reached at */
+  int number_count, turn;
   Link link;
   int node; /* of the epoch; -1: takes no part */
   Hello hello;
   bool yields;        /* was given back while an earlier worker serves somebody else; to be called again */
   bool refused;       /* it has said why not; another call will not help */
-  bool cancelled;     /* has answered CANCEL */
+  bool asked;         /* has CANCEL to answer */
   bool failed;        /* has sent an ERROR in this epoch */
   uint32_t place;     /* in the queue of a worker; 0: it serves this leader */
   Channel *channel;   /* MEMBER_CALLED: what becomes the link's */
   int calling;        /* MEMBER_CALLED: a socket before its preamble; -1 */
-  double since, next; /* when the state began; when to call again */
+  int blamed;         /* failures that were laid on it since it took part in an answer */
+  double since;       /* when the state began */
+  double heard;       /* when a message of it was taken last */
+  double next, pause; /* MEMBER_LOST: when to call again; how long that was put off */
   uint8_t greet[WIRE_HEADER + GREETING_BYTES], hello_bytes[HELLO_BYTES];
 } LeaderMember;
 
-/* Forks, calls, greets; waits for HELLO of all. Members that do not answer are lost; where options.cluster says that a failure ends it,
- * and where one refuses, that is the failure. Call before any thread is started. */
+/* Forks, calls, greets, all at once; waits for HELLO of all. Workers that do not answer are lost; where options.cluster says that a failure
+ * ends it, and where one refuses, that is the failure. Call before any thread is started. */
 Status leader_members_open(Leader *leader);
 void leader_members_close(Leader *leader); /* BYE to those that are there, and the end of all children */
 
 /* Ends the connection to one, and its process if there is one. */
 void leader_members_drop(Leader *leader, int member);
+
+/* One that was dropped though it answers is not called again for a minute, the next time for two... up to an hour. */
+void leader_members_put_off(Leader *leader, int member);
 
 /* Goes on with the calls to lost workers as far as that is possible without waiting. */
 void leader_members_poll(Leader *leader);

@@ -1,4 +1,5 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "infer/leader_parts.h"
 
@@ -15,6 +16,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
   LeaderRequest *slot = leader_messages_request(leader, header->request);
   if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which nobody waits for", header->request);
   size_t expected = request_answer_bytes(&leader->setup, &slot->request, &slot->shares[node]);
+  if (header->block > leader->nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
   if (header->count != slot->request.batch || header->bytes != expected)
     return status_set(STATUS_BAD_VALUE, "answered with %u bytes for %u %s; %zu for %lld were expected", header->bytes, header->count,
                       request_unit(&slot->request), expected, (long long)slot->request.batch);
@@ -43,11 +45,21 @@ static void note_progress(Leader *leader, int node, uint32_t request, uint64_t s
   leader->progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
+/* Both are there, and one was silent for longer than the other would wait: they would go on without each other for ever. */
+static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
+  const LeaderMember *member = leader_member(leader, node);
+  if (member->state != MEMBER_READY || !link_is_open(&member->link)) return;
+  request->given_up |= (uint64_t)1 << leader->member_of[node];
+  leader->parted = true;
+}
+
 /* ---- what a node of the epoch says */
 
 static Status place_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t **payload) {
   int node = member->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
+  bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
+  if (answers && leader->setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
   if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
   bool ready = header->kind == WIRE_READY && header->count == leader->epoch && member->state == MEMBER_HERE;
@@ -67,6 +79,7 @@ static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHe
   LeaderRequest *request = leader_messages_request(leader, header->request);
   TRY(wire_parse_statistics(payload, &request->nodes[node]));
   request->arrived[node] = true;
+  if (header->block > 0) note_given_up(leader, request, header->block - 1);
   note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 2);
   return STATUS_OK;
 }
@@ -100,7 +113,7 @@ static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   return STATUS_OK;
 }
 
-/* A worker that takes no part yet is no concern of the others. */
+/* A worker that takes no part yet is no concern of the others. A no is BAD_VALUE: it is there, and calling again is of little use. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   char name[LEADER_NAME];
   LeaderMember *member = &leader->members[m];
@@ -110,7 +123,7 @@ static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   if (waits_from_here_on) log_info("%s %s", leader_name(leader, m, name), leader->complaints[m]);
   member->place = place;
   member->refused = header->kind == WIRE_REFUSE;
-  return member->place > 0 ? STATUS_OK : status_set(STATUS_PEER, "%s", leader->complaints[m]);
+  return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->complaints[m]);
 }
 
 static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
@@ -119,7 +132,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   bool greeted = member->state == MEMBER_GREETED;
   *payload = member->hello_bytes;
   if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
-  if (header->kind == WIRE_CANCELLED && header->bytes == 0 && !greeted) return STATUS_OK;
+  if (header->kind == WIRE_CANCELLED && header->bytes == 0 && member->asked) return STATUS_OK;
   if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, link->peer, header, payload);
   if (is_complaint(header) && is_sound(leader, header)) {
     *payload = (uint8_t *)leader->complaints[link->peer];
@@ -131,8 +144,9 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
 static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
   Leader *leader = context;
   LeaderMember *member = &leader->members[link->peer];
+  member->heard = clock_now();
   if (header->kind == WIRE_HELLO) return leader_members_take_hello(leader, link->peer);
-  if (header->kind == WIRE_CANCELLED) member->cancelled = true;
+  if (header->kind == WIRE_CANCELLED) member->asked = false;
   if (header->kind == WIRE_PROFILE) leader_probe_deliver(leader, link->peer);
   if (header->kind == WIRE_CANCELLED || header->kind == WIRE_PROFILE) return STATUS_OK;
   if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);

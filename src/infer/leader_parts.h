@@ -23,7 +23,8 @@ typedef struct LeaderRequest {
   RequestShare *shares;  /* [nodes] */
   uint32_t number;       /* in the epoch; 0: free */
   Request request;
-  uint64_t missing; /* members whose part is not waited for, as bits */
+  uint64_t missing;  /* members whose part is not waited for, as bits */
+  uint64_t given_up; /* members that others have gone on without, though they have answered */
   int reruns;
   double began, sent; /* clock_now of its submission; when its input had left, 0: not yet */
 } LeaderRequest;
@@ -50,6 +51,7 @@ struct Leader {
   uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
   uint16_t epoch;
   bool setting_up;
+  bool parted;             /* devices have given each other up for the rest of the epoch */
   uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
                             * answer */
   int complainer, accused; /* members; -1: none */
@@ -95,6 +97,7 @@ void leader_probe_deliver(Leader *leader, int member);
 typedef bool LeaderDone(const Leader *leader, const bool *arrived);
 LeaderDone leader_wait_all; /* every node has set its flag */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived);
+double leader_wait_left(const Leader *leader);             /* seconds that the requests under way still have; INFINITY: any */
 Status leader_wait_explain(Leader *leader, Status status); /* names the cause of a failure of the links */
 
 /* ---- leader_epoch.c: who takes part, and with which tokens */
@@ -112,8 +115,9 @@ Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *requ
  * failure, with its message. */
 Status leader_failure_recover(Leader *leader, Status cause);
 
-/* Before a request: members that have come back take part again. */
+/* Before a request: members that have come back take part again, and those that are gone no more, unless another request is under way. */
 Status leader_failure_rejoin(Leader *leader);
+bool leader_failure_rests(const Leader *leader); /* that is what the end of all requests is waited for */
 
 /* ---- leader_request.c: beginning and end of any request */
 

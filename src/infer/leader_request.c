@@ -1,5 +1,6 @@
 /* Beginning and end of a request of any kind. What its payload and the answers mean is leader_picture.c's and leader_text.c's. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "infer/leader_parts.h"
 #include <string.h>
 
@@ -25,6 +26,10 @@ static const Kind *kind_of(uint8_t kind) {
 /* ---- beginning */
 
 int leader_under_way(const Leader *leader) { return (int)(leader->submitted - leader->collected); }
+
+bool leader_takes_more(const Leader *leader) {
+  return leader_under_way(leader) == 0 || (leader_under_way(leader) < LEADER_DEPTH && !leader_failure_rests(leader));
+}
 
 Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot) {
   if (leader_under_way(leader) >= LEADER_DEPTH) return status_set(STATUS_BAD_VALUE, "%d requests are under way already", LEADER_DEPTH);
@@ -57,7 +62,7 @@ static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
 }
 
 Status leader_request_send(Leader *leader, LeaderRequest *slot) {
-  slot->missing = 0;
+  slot->missing = slot->given_up = 0;
   slot->reruns = 0;
   slot->began = clock_now();
   leader->submitted++;
@@ -69,7 +74,7 @@ Status leader_request_resend(Leader *leader) {
   for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
     LeaderRequest *slot = &leader->requests[i & 1];
     slot->request.codes = leader->setup.keep_codes;
-    slot->missing = 0;
+    slot->missing = slot->given_up = 0;
     slot->reruns++;
     if (slot->request.kind == WIRE_PROMPT) leader->made_count = 0;
     Status status = send(leader, slot, i - leader->base);
@@ -94,7 +99,7 @@ static void note_time(Leader *leader, const LeaderRequest *slot) {
   if (leader->fastest_request <= 0 || request < leader->fastest_request) leader->fastest_request = request;
 }
 
-/* What nodes have said, by members. */
+/* What nodes have said, by members. Whoever has taken part is in good standing again. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
   memset(leader->tokens, 0, (size_t)leader->member_count * sizeof *leader->tokens);
   memset(leader->last, 0, (size_t)leader->member_count * sizeof *leader->last);
@@ -103,7 +108,17 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     if (slot->missing >> m & 1) continue;
     leader->tokens[m] = slot->counts[d];
     leader->last[m] = slot->nodes[d];
+    leader->members[m].pause = leader->members[m].blamed = 0;
     wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
+  }
+}
+
+static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
+  char name[LEADER_NAME];
+  for (int m = 0; m < leader->member_count; m++) {
+    if (slot->given_up >> m & 1)
+      log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
+                  leader_name(leader, m, name));
   }
 }
 
@@ -114,14 +129,15 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   leader->collected++;
   slot->number = 0;
   sum_up(leader, slot);
+  warn_of_given_up(leader, slot);
   note_time(leader, slot);
   leader->reruns += slot->reruns;
-  leader->masked += slot->missing != 0;
+  leader->masked += (slot->missing | slot->given_up) != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
                            .counts = leader->tokens,
                            .nodes = leader->last,
-                           .missing = slot->missing,
+                           .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns,
                            .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
   return kind_of(slot->request.kind)->take(leader, slot, answer);

@@ -60,17 +60,24 @@ static uint64_t bytes_moved(const Leader *leader) {
   return bytes;
 }
 
-/* The node that is waited for and has come least far. */
-static Status report_silence(Leader *leader, const bool *arrived) {
-  char name[LEADER_NAME];
-  int late = -1;
+/* The member that is waited for and has come least far. */
+static int latest(const Leader *leader, const bool *arrived) {
+  int late = 0;
+  bool found = false;
   for (int d = 0; d < leader->nodes; d++) {
     bool there = arrived ? arrived[d] : leader_member(leader, d)->state == MEMBER_READY;
-    if (!there && (late < 0 || leader->progress[d] < leader->progress[late])) late = d;
+    if (there || (found && leader->progress[d] >= leader->progress[late])) continue;
+    late = d;
+    found = true;
   }
-  leader->accused = leader->member_of[late];
-  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
-                    leader_name(leader, leader->member_of[late], name), leader->options.timeout);
+  return leader->member_of[late];
+}
+
+static Status report_silence(Leader *leader, const bool *arrived, double most) {
+  char name[LEADER_NAME];
+  leader->accused = latest(leader, arrived);
+  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", leader_name(leader, leader->accused, name),
+                    most);
 }
 
 bool leader_wait_all(const Leader *leader, const bool *arrived) {
@@ -96,14 +103,18 @@ static void note_sent(Leader *leader) {
   }
 }
 
-static Status check_time(const Leader *leader) {
-  double most = leader->cluster.request_timeout;
-  for (int i = 0; i < LEADER_DEPTH && most > 0; i++) {
-    const LeaderRequest *request = &leader->requests[i];
-    if (request->number && clock_now() - request->began > most)
-      return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g", most);
-  }
-  return STATUS_OK;
+double leader_wait_left(const Leader *leader) {
+  double most = leader->cluster.request_timeout, left = INFINITY;
+  for (uint32_t i = leader->collected + 1; most > 0 && i <= leader->submitted; i++)
+    left = fmin(left, leader->requests[i & 1].began + most - clock_now());
+  return left;
+}
+
+static Status check_time(Leader *leader, const bool *arrived) {
+  char name[LEADER_NAME];
+  if (leader_wait_left(leader) > 0) return STATUS_OK;
+  return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
+                    leader->cluster.request_timeout, leader_name(leader, latest(leader, arrived), name));
 }
 
 /* Silence is judged over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so they
@@ -118,8 +129,8 @@ Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived) {
     Status status = leader->complainer >= 0 ? STATUS_PEER : links_step(leader->links, leader->nodes, slice(leader, &patience));
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
     note_sent(leader);
-    TRY(check_time(leader));
-    if (patience_ends(&patience, bytes_moved(leader), clock_now())) return report_silence(leader, arrived);
+    TRY(check_time(leader, arrived));
+    if (patience_ends(&patience, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, most);
   }
   return STATUS_OK;
 }

@@ -161,11 +161,14 @@ Status node_answer(Node *node) {
   RequestShare share = own_share(node);
   slot->arrived = false;
   node->answered = number;
+  /* Masked tokens alone may have been lost on the way. */
+  bool gave_up = node->networked && node->network.statistics.masked > 0;
   return node_send(node, result,
                    (WireHeader){.kind = WIRE_RESULT,
                                 .flags = request.codes ? WIRE_WANT_CODES : 0,
                                 .request = number,
                                 .count = (uint32_t)request.batch,
+                                .block = gave_up ? (uint8_t)(1 + courier_given_up(node->courier)) : 0,
                                 .bytes = (uint32_t)request_answer_bytes(node->setup, &request, &share)});
 }
 
@@ -281,7 +284,7 @@ static Status start(Node *node, Channel **peers) {
   TRY(start_layout(node));
   TRY(start_exchange(node, peers));
   TRY(allocate(node));
-  if (node->divided || (!node->networked && node->setup->split)) model_watch(node->setup->weights->model, &node->pulse);
+  if (!node->networked) model_watch(node->setup->weights->model, &node->pulse);
   return STATUS_OK;
 }
 

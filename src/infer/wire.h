@@ -50,7 +50,7 @@ typedef enum WireKind {
 typedef struct WireHeader {
   uint8_t kind;
   uint8_t sender; /* node; 255: the leader */
-  uint8_t block;  /* WIRE_CODES, WIRE_PROGRESS: block; 0 otherwise */
+  uint8_t block;  /* WIRE_CODES, WIRE_PROGRESS: block; WIRE_RESULT: 1 + a node that the sender has given up; 0 otherwise */
   uint8_t site;
   uint8_t flags;
   uint32_t request; /* number of the request, from 1 */

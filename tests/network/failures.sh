@@ -82,6 +82,17 @@ for policy in rerun mask; do
   done
 done
 
+# One that is stopped for less than the leader's patience, and for longer than the others': its answer comes, and theirs lacks its tokens.
+start --samples $many --on-failure mask --timeout 2
+stopped=$(sessions_of a)
+kill -STOP $stopped
+sleep 2.6
+kill -CONT $stopped
+finish "mask, stopped for a while" 0 60
+says "mask, stopped for a while" "node 1 (worker ${address[a]}).*\(went on without\|left behind\)"
+holds '.incomplete_answers > 0 and .incomplete_answers < 5'
+shares "mask, stopped for a while" "22 21 21"
+
 # A request's own time is over before the silence is: an error in time, though a rerun was allowed.
 start --samples $many --timeout 60 --request-timeout 2
 kill -STOP $(sessions_of a) "${porter[a]}"
@@ -109,6 +120,14 @@ for how in killed stopped; do
   says "$how, back again" "interrupted"
   both_anew
 done
+
+# Tokens of a text go to those that are there, which are not the first ones.
+make_checkpoint "$work/text" tiny-llama 2 64 3
+cp tests/golden/stories260K/tok512.bin "$work/text/"
+start_worker text 127.0.0.1:0 -c "$work/text"
+"$program" -c "$work/text" --threads 1 --peers "127.0.0.1:1,${address[text]}" --prompt "Once upon a time" -m 3 --json >"$work/out" 2>"$work/err" || report "a text without node 1"
+holds '.prompts[0] | .nodes_used == 2 and .decoder == 2'
+stop_worker text
 
 # Nobody is left.
 "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --no-local --batch 8 >"$work/out" 2>"$work/err" &

@@ -194,21 +194,7 @@ uint16_t address_port(int fd) {
   return own.ss_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)&own)->sin6_port) : 0;
 }
 
-/* ---- dialling */
-
-/* Until a connection that is under way stands; errno otherwise, ETIMEDOUT at the end. */
-static bool wait_connected(int fd, double until) {
-  struct pollfd waiting = {.fd = fd, .events = POLLOUT};
-  int fault = 0, ready;
-  socklen_t bytes = sizeof fault;
-  do ready = poll(&waiting, 1, (int)ceil(fmin(fmax(until - clock_now(), 0), 3600) * 1000));
-  while (ready < 0 && errno == EINTR);
-  if (ready == 0) errno = ETIMEDOUT;
-  if (ready <= 0) return false;
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &bytes) != 0) return false;
-  errno = fault;
-  return fault == 0;
-}
+/* ---- calling */
 
 /* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
 void address_prepare(int fd) {
@@ -226,56 +212,44 @@ void address_limit_silence(int fd) {
 }
 
 /* -1: errno says why. */
-static int connect_to(const struct sockaddr *to, socklen_t bytes, double until) {
+static int connect_to(const struct sockaddr *to, socklen_t bytes) {
   int fd = open_socket(to->sa_family);
   if (fd < 0) return -1;
   if (to->sa_family != AF_UNIX) address_prepare(fd);
-  if (connect(fd, to, bytes) == 0 || (errno == EINPROGRESS && (until <= 0 || wait_connected(fd, until)))) return fd;
+  if (connect(fd, to, bytes) == 0 || errno == EINPROGRESS) return fd;
   int fault = errno;
   close(fd);
   errno = fault;
   return -1;
 }
 
-static Status cannot_dial(const Address *address, double seconds) {
+static Status cannot_call(const Address *address) {
   char text[ADDRESS_TEXT];
   address_text(address, text);
-  if (errno == ETIMEDOUT) return status_set(STATUS_TIMEOUT, "%s: nobody answered within %g s", text, seconds);
   if (errno == ECONNREFUSED || errno == ENOENT)
     return status_set(STATUS_PEER, "%s: nobody listens there; astra-infer worker must run on that device", text);
   return status_set(STATUS_IO, "%s: cannot connect: %s", text, strerror(errno));
 }
 
-Status address_dial(const Address *address, double seconds, int *fd) {
-  const double until = clock_now() + seconds;
-  const struct sockaddr_un path = path_of(address);
-  struct addrinfo *list = NULL;
-  *fd = -1;
-  if (address->on_disk)
-    *fd = connect_to((const struct sockaddr *)&path, sizeof path, until);
-  else
-    TRY(resolve(address, false, &list));
-  for (const struct addrinfo *i = list; i && *fd < 0; i = i->ai_next) *fd = connect_to(i->ai_addr, i->ai_addrlen, until);
-  Status status = *fd >= 0 ? STATUS_OK : cannot_dial(address, seconds);
-  if (list) freeaddrinfo(list);
-  return status;
-}
-
 Status address_call(const Address *address, int *fd) {
   const struct sockaddr_un path = path_of(address);
   struct addrinfo *list = NULL;
+  *fd = -1;
   if (!address->on_disk) TRY(resolve(address, false, &list));
-  *fd = list ? connect_to(list->ai_addr, list->ai_addrlen, 0) : connect_to((const struct sockaddr *)&path, sizeof path, 0);
-  Status status = *fd >= 0 ? STATUS_OK : cannot_dial(address, 0);
+  *fd = list ? connect_to(list->ai_addr, list->ai_addrlen) : connect_to((const struct sockaddr *)&path, sizeof path);
+  Status status = *fd >= 0 ? STATUS_OK : cannot_call(address);
   if (list) freeaddrinfo(list);
   return status;
 }
 
 Status address_called(const Address *address, int fd, bool *done) {
   struct pollfd waiting = {.fd = fd, .events = POLLOUT};
+  int fault = 0;
+  socklen_t bytes = sizeof fault;
   *done = poll(&waiting, 1, 0) > 0;
   if (!*done) return STATUS_OK;
-  return wait_connected(fd, clock_now()) ? STATUS_OK : cannot_dial(address, 0);
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &bytes) == 0) errno = fault;
+  return errno == 0 ? STATUS_OK : cannot_call(address);
 }
 
 /* Into the form of a number, or of a path from the root. */
@@ -291,6 +265,22 @@ Status address_of_peer(int fd, const Address *address, Address *reached) {
   bool known = getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 &&
                getnameinfo((struct sockaddr *)&peer, bytes, reached->name, sizeof reached->name, NULL, 0, NI_NUMERICHOST) == 0;
   return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
+}
+
+Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count) {
+  struct addrinfo *list = NULL;
+  *count = 0;
+  if (address->on_disk)
+    numbers[(*count)++] = *address;
+  else
+    TRY(resolve(address, false, &list));
+  for (const struct addrinfo *i = list; i && *count < ADDRESS_SOCKETS; i = i->ai_next) {
+    Address *number = &numbers[*count];
+    *number = *address;
+    *count += getnameinfo(i->ai_addr, i->ai_addrlen, number->name, sizeof number->name, NULL, 0, NI_NUMERICHOST) == 0;
+  }
+  if (list) freeaddrinfo(list);
+  return *count > 0 ? STATUS_OK : status_set(STATUS_NOT_FOUND, "%s stands for no number", address->name);
 }
 
 bool address_equal(const Address *a, const Address *b) {

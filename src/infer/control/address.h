@@ -40,7 +40,10 @@ void address_limit_silence(int socket);
 
 uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
 
-/* The same without waiting, to the first number: a socket on its way. */
+/* What a name stands for, one after another; of a number or a path that alone. NOT_FOUND: no such name. May wait for a name server. */
+Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count);
+
+/* Connects to a number or a path without waiting: *socket is on its way. PEER: nobody listens there; IO. */
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
 
@@ -48,8 +51,5 @@ bool address_equal(const Address *a, const Address *b); /* the same words: two n
 
 /* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
 Status address_of_peer(int socket, const Address *address, Address *reached);
-
-/* Connects to the first that answers. NOT_FOUND: no such name; PEER: nobody listens there; TIMEOUT; IO. */
-Status address_dial(const Address *address, double seconds, int *socket);
 
 #endif

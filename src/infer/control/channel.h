@@ -22,7 +22,8 @@ Status channel_plain(Channel **channel, int fd);
 Status channel_tls(Channel **channel, int fd, ChannelRole role, const KeyFile *key);
 
 /* Goes on with the handshake as far as that is possible without waiting; *done: it is over, as it is from the start on a plain channel.
- * PEER: the other side has another key, or none, or went away; the message says which, as far as this side can know. */
+ * BAD_VALUE: the other side has another key, or none; PEER: it went away, or speaks something else. The message says which, as far as this
+ * side can know. */
 Status channel_step(Channel *channel, bool *done);
 
 /* Waits for the handshake to be over, at most so many seconds: TIMEOUT, or as channel_step. */

@@ -85,6 +85,7 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
   s->over |= header->kind == WIRE_BYE;
   s->cancelled |= header->kind == WIRE_CANCEL;
+  if (header->kind == WIRE_CANCEL) s->setup_arrived = false; /* which lay before it */
   s->setup_arrived |= header->kind == WIRE_SETUP;
   s->stop = s->over || s->cancelled || s->setup_arrived;
   bool for_session = is_word(header) || header->kind == WIRE_SETUP;

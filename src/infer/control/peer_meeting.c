@@ -46,7 +46,8 @@ Status peer_meeting_parse(const uint8_t bytes[PEER_MEETING_BYTES], PeerWords *wo
 /* ---- one channel on its way */
 
 typedef struct Caller {
-  Channel *channel; /* NULL: free */
+  Channel *channel; /* NULL: none yet */
+  int calling;      /* a socket on its way, before its channel; -1 */
   int node;         /* whom this device dialled or was handed; -1: whoever it says */
   bool shaken;
   size_t sent, got;
@@ -59,9 +60,14 @@ typedef struct Meeting {
   Caller callers[CALLERS];
 } Meeting;
 
+static const Caller nobody = {.calling = -1, .node = -1};
+
+static bool is_free(const Caller *caller) { return !caller->channel && caller->calling < 0; }
+
 static void drop(Caller *caller) {
   channel_free(caller->channel);
-  *caller = (Caller){.node = -1};
+  if (caller->calling >= 0) close(caller->calling);
+  *caller = nobody;
 }
 
 static bool dials(const ClusterSetup *setup, int from, int to) {
@@ -86,8 +92,20 @@ static Status blame(PeerMeeting *all, int node, Status status) {
 
 static bool would_wait(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
 
+static Status connect_to(Meeting *m, Caller *caller) {
+  bool done;
+  int fd = caller->calling;
+  TRY(address_called(&m->all->setup->member[caller->node].address, fd, &done));
+  if (!done) return STATUS_OK;
+  TRY(preamble_send(fd, PREAMBLE_PEER, m->all->own.session));
+  caller->calling = -1;
+  return channel_tls(&caller->channel, fd, CHANNEL_DIALS, m->all->key);
+}
+
 /* As far as it goes without waiting: PEER when it goes no further. */
 static Status move(Meeting *m, Caller *caller) {
+  if (!caller->channel) TRY(connect_to(m, caller));
+  if (!caller->channel) return STATUS_OK;
   if (!caller->shaken) TRY(channel_step(caller->channel, &caller->shaken));
   if (!caller->shaken) return STATUS_OK;
   while (caller->sent < MESSAGE) {
@@ -134,7 +152,7 @@ static Status seat(Meeting *m, Caller *caller) {
         status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition, all->own.partition));
   all->channel[words.node] = caller->channel;
   all->words[words.node] = words;
-  *caller = (Caller){.node = -1};
+  *caller = nobody;
   return STATUS_OK;
 }
 
@@ -152,7 +170,7 @@ static Status advance(Meeting *m, Caller *caller) {
 
 static Caller *free_place(Meeting *m) {
   for (int i = 0; i < CALLERS; i++) {
-    if (!m->callers[i].channel) return &m->callers[i];
+    if (is_free(&m->callers[i])) return &m->callers[i];
   }
   return NULL;
 }
@@ -161,13 +179,9 @@ static Status dial(Meeting *m, int node) {
   PeerMeeting *all = m->all;
   const Member *member = &all->setup->member[node];
   Caller *caller = free_place(m);
-  int fd;
   if (!member->reachable) return blame(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
-  Status status = address_dial(&member->address, all->seconds, &fd);
-  if (status == STATUS_OK) status = preamble_send(fd, PREAMBLE_PEER, all->own.session);
-  if (status != STATUS_OK && fd >= 0) close(fd);
-  if (status == STATUS_OK) status = channel_tls(&caller->channel, fd, CHANNEL_DIALS, all->key);
   caller->node = node;
+  Status status = address_call(&member->address, &caller->calling);
   return status == STATUS_OK ? STATUS_OK : blame(all, node, status);
 }
 
@@ -215,6 +229,8 @@ static void wait_for_events(Meeting *m, double seconds) {
   nfds_t count = 2;
   for (int i = 0; i < CALLERS; i++) {
     const Caller *caller = &m->callers[i];
+    if (is_free(caller)) continue;
+    if (!caller->channel) waiting[count++] = (struct pollfd){.fd = caller->calling, .events = POLLOUT};
     if (!caller->channel) continue;
     waiting[count++] = (struct pollfd){.fd = channel_fd(caller->channel),
                                        .events = channel_events(caller->channel, caller->got < MESSAGE, caller->sent < MESSAGE)};
@@ -235,7 +251,7 @@ static Status meet(Meeting *m) {
     TRY(listen_to_leader(all));
     TRY(take_all_handed(m));
     for (int i = 0; i < CALLERS; i++) {
-      if (m->callers[i].channel) TRY(advance(m, &m->callers[i]));
+      if (!is_free(&m->callers[i])) TRY(advance(m, &m->callers[i]));
     }
     if (missing(all) < 0) break;
     if (clock_now() > until) return blame(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
@@ -250,7 +266,7 @@ Status peer_meeting_run(PeerMeeting *all) {
   wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_MEETING_BYTES},
             m.ours);
   peer_meeting_pack(&all->own, m.ours + WIRE_HEADER);
-  for (int i = 0; i < CALLERS; i++) m.callers[i].node = -1;
+  for (int i = 0; i < CALLERS; i++) m.callers[i] = nobody;
   Status status = meet(&m);
   for (int i = 0; i < CALLERS; i++) drop(&m.callers[i]);
   return status;

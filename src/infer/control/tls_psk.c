@@ -160,13 +160,13 @@ static Status explain(const TlsPsk *tls) {
   unsigned long error = ERR_peek_error();
   int reason = ERR_GET_REASON(error);
   if (tls->other_identity && tls->key.open)
-    return status_set(STATUS_PEER, "the other device has a key and this one has none: give --key-file to both");
+    return status_set(STATUS_BAD_VALUE, "the other device has a key and this one has none: give --key-file to both");
   if (tls->other_identity)
-    return status_set(STATUS_PEER, "the other device has no key, or one of another version: give it this --key-file");
+    return status_set(STATUS_BAD_VALUE, "the other device has no key, or one of another version: give it this --key-file");
   if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
-    return status_set(STATUS_PEER, "the other device has another key: --key-file must hold the same key on all devices");
+    return status_set(STATUS_BAD_VALUE, "the other device has another key: --key-file must hold the same key on all devices");
   if (reason >= SSL_AD_REASON_OFFSET && reason < SSL_AD_REASON_OFFSET + 256)
-    return status_set(STATUS_PEER, "the other device refuses this one's key: --key-file must hold the same key on all devices");
+    return status_set(STATUS_BAD_VALUE, "the other device refuses this one's key: --key-file must hold the same key on all devices");
   if (error == 0 || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
     return status_set(STATUS_PEER, "closed the connection before the handshake was over");
   const char *text = ERR_reason_error_string(error);
@@ -184,7 +184,7 @@ Status tls_psk_step(TlsPsk *tls, bool *done) {
     return STATUS_OK;
   }
   if (result != 1) return explain(tls);
-  if (!SSL_session_reused(tls->ssl)) return status_set(STATUS_PEER, "the other device did not prove that it has the key");
+  if (!SSL_session_reused(tls->ssl)) return status_set(STATUS_BAD_VALUE, "the other device did not prove that it has the key");
   *done = tls->done = true;
   return STATUS_OK;
 }

@@ -641,6 +641,13 @@ void courier_gone(Courier *c, int peer) {
 
 int courier_accused(const Courier *c) { return c->accused; }
 
+int courier_given_up(Courier *c) {
+  pthread_mutex_lock(&c->lock);
+  int peer = c->left ? __builtin_ctzll(c->left) : -1;
+  pthread_mutex_unlock(&c->lock);
+  return peer;
+}
+
 CourierCounts courier_counts(Courier *c) {
   pthread_mutex_lock(&c->lock);
   CourierCounts counts = c->counts;

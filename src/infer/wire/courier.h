@@ -87,6 +87,7 @@ Status courier_flush(Courier *courier);
 /* The peer is gone for good: nobody waits for it, in this request and all others, and what was for it is dropped. */
 void courier_gone(Courier *courier, int peer);
 int courier_accused(const Courier *courier); /* whom a failure is about; -1: nobody */
+int courier_given_up(Courier *courier);      /* the first peer that nobody waits for any more; -1: none */
 
 /* Since the start. Groups and parity count when they are queued, once for each receiver. */
 typedef struct CourierCounts {

@@ -127,7 +127,7 @@ static void fail(Run *run) {
 }
 
 static Status step(Run *run) {
-  while (leader_under_way(run->leader) < LEADER_DEPTH && run->done + leader_under_way(run->leader) < run->requests)
+  while (leader_takes_more(run->leader) && run->done + leader_under_way(run->leader) < run->requests)
     TRY(leader_submit(run->leader, run->pixels[(run->done + leader_under_way(run->leader)) % INPUTS], BATCH));
   LeaderAnswer answer;
   int input = run->done % INPUTS;

@@ -46,6 +46,15 @@ static inline bool session_child_receive(int fd, WireHeader *header, void *paylo
          session_child_read(fd, payload, header->bytes);
 }
 
+/* The next message that is no sign of life; *signs (may be NULL): how many of those came before it. */
+static inline bool session_child_answer(int fd, WireHeader *header, void *payload, size_t room, int *signs) {
+  for (int seen = 0; session_child_receive(fd, header, payload, room); seen++) {
+    if (signs) *signs = seen;
+    if (header->kind != WIRE_PROGRESS) return true;
+  }
+  return false;
+}
+
 /* Forks it; true when it has said HELLO with these fingerprints. */
 static inline bool session_child_greet(SessionChild *child, const Weights *weights, const Fingerprints *ours) {
   Fingerprints own;

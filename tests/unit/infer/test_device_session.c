@@ -48,7 +48,9 @@ static void compute_one(Fixture *f, uint32_t number, float replica[32]) {
   layout_release(&layout);
   WireHeader request = {.kind = WIRE_REQUEST, .request = number, .count = 1, .bytes = sizeof payload};
   assert_true(session_child_send(f->child.control, request, payload));
-  assert_true(session_child_receive(f->child.control, &f->header, answer, sizeof answer));
+  int signs; /* of life */
+  assert_true(session_child_answer(f->child.control, &f->header, answer, sizeof answer, &signs));
+  assert_true(signs > 0);
   assert_int_equal(f->header.kind, WIRE_RESULT);
   assert_int_equal(f->header.request, number);
   memcpy(replica, answer + WIRE_STATISTICS, 32 * sizeof(float));
@@ -79,6 +81,32 @@ static void epochs_follow_each_other(void **state) {
   ask(&f, &setup);
   assert_int_equal(f.header.kind, WIRE_READY);
   compute_one(&f, 1, second);
+  free(setup.order);
+  close_fixture(&f);
+}
+
+/* SETUP and the word that takes it back come at once: nothing of that epoch is said. */
+static void a_set_up_that_is_taken_back_is_none(void **state) {
+  (void)state;
+  Fixture f;
+  uint8_t bytes[1 << 12];
+  open_weights(&f);
+  assert_true(session_child_greet(&f.child, &f.base.weights, NULL));
+  ClusterSetup setup = session_child_setup(&f.base.weights, BATCH, 0);
+  size_t size = setup_message_bytes(&setup);
+  assert_true(size + 2 * WIRE_HEADER < sizeof bytes);
+  wire_pack(&(WireHeader){.kind = WIRE_SETUP, .sender = WIRE_LEADER, .count = 1, .bytes = (uint32_t)size}, bytes);
+  assert_int_equal(setup_message_pack(&setup, bytes + WIRE_HEADER), STATUS_OK);
+  size += WIRE_HEADER;
+  wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, bytes + size);
+  size += WIRE_HEADER;
+  assert_int_equal(write(f.child.control, bytes, size), size);
+  assert_true(session_child_receive(f.child.control, &f.header, f.text, WIRE_TEXT));
+  assert_int_equal(f.header.kind, WIRE_CANCELLED);
+  setup.epoch = 2;
+  ask(&f, &setup);
+  assert_int_equal(f.header.kind, WIRE_READY);
+  assert_int_equal(f.header.count, 2);
   free(setup.order);
   close_fixture(&f);
 }
@@ -264,8 +292,9 @@ static void a_leader_that_breaks_the_rules_is_left(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(epochs_follow_each_other),
-                                     cmocka_unit_test(it_is_measured_before_the_first_epoch),
                                      cmocka_unit_test(what_does_not_fit_is_refused_and_it_stays),
+                                     cmocka_unit_test(a_set_up_that_is_taken_back_is_none),
+                                     cmocka_unit_test(it_is_measured_before_the_first_epoch),
                                      cmocka_unit_test(a_missing_peer_does_not_hold_it),
                                      cmocka_unit_test(a_peer_that_leaves_before_its_datagrams_is_named),
                                      cmocka_unit_test(another_model_is_refused),

@@ -131,6 +131,11 @@ static void results_have_the_length_of_their_request(void **state) {
     assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
     wrong = header, wrong.sender = (uint8_t)((rows[i].node + 1) % NODES);
     assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    wrong = header, wrong.block = NODES + 1; /* a node that it has given up */
+    assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
+    f.leader.setting_up = true; /* the request is of the epoch before */
+    assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_BAD_VALUE);
+    f.leader.setting_up = false;
     assert_false(f.arrived[rows[i].node]);
     assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_OK);
     assert_true(f.arrived[rows[i].node]);
@@ -150,6 +155,24 @@ static void a_complaint_shows_no_control_characters(void **state) {
   assert_int_equal(f.leader.accused, 2);
   header.count = NODES + 1;
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
+}
+
+/* Without member 1 the nodes are numbered otherwise; users know members. */
+static void a_complaint_is_told_in_the_users_numbers(void **state) {
+  (void)state;
+  static pid_t pids[NODES] = {101, 102, 103};
+  Fixture f;
+  const char text[] = "node 1 did not answer within 5 s";
+  open_fixture(&f, WIRE_PROMPT);
+  f.leader.processes.pid = pids;
+  f.leader.nodes = 2;
+  f.member_of[1] = 2;
+  f.members[1] = (LeaderMember){.state = MEMBER_LOST, .forked = true, .node = -1};
+  f.members[2].node = 1;
+  WireHeader header = {.kind = WIRE_ERROR, .sender = 0, .count = 2, .bytes = sizeof text - 1};
+  assert_int_equal(hand_over(&f, 0, header, (const uint8_t *)text), STATUS_OK);
+  assert_int_equal(leader_wait_explain(&f.leader, STATUS_PEER), STATUS_PEER);
+  assert_string_equal(status_message(), "node 2 (pid 103) did not answer within 5 s (reported by node 0)");
 }
 
 static size_t write_message(uint8_t *to, WireHeader header, const void *payload) {
@@ -231,8 +254,11 @@ static void what_a_device_says_of_itself(void **state) {
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_OK);
   assert_int_equal(f.members[1].state, MEMBER_READY);
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* not asked */
+  f.members[1].asked = true;
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_OK);
-  assert_true(f.members[1].cancelled);
+  assert_false(f.members[1].asked);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* once */
   f.members[2].state = MEMBER_GREETED;
   other.fingerprints.codebook = 9;
   greeting_pack_hello(&other, bytes);
@@ -252,10 +278,10 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
   assert_int_equal(hand_over(&f, 1, busy, text), STATUS_OK);
   assert_int_equal(f.members[1].place, 2);
   busy.count = 0;
-  assert_int_equal(hand_over(&f, 1, busy, text), STATUS_PEER);
+  assert_int_equal(hand_over(&f, 1, busy, text), STATUS_BAD_VALUE);
   assert_string_equal(status_message(), "serves somebody else");
   assert_false(f.members[1].refused);
-  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_PEER);
+  assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_BAD_VALUE);
   assert_true(f.members[1].refused);
   assert_int_equal(f.leader.complainer, -1);
 }
@@ -337,6 +363,7 @@ int main(void) {
                                      cmocka_unit_test(tokens_that_nobody_waits_for),
                                      cmocka_unit_test(results_have_the_length_of_their_request),
                                      cmocka_unit_test(a_complaint_shows_no_control_characters),
+                                     cmocka_unit_test(a_complaint_is_told_in_the_users_numbers),
                                      cmocka_unit_test(what_came_before_a_complaint_counts),
                                      cmocka_unit_test(what_no_node_says),
                                      cmocka_unit_test(what_a_device_says_of_itself),

@@ -80,8 +80,8 @@ static void assert_refused(const KeyFile *dials, const KeyFile *answers, const c
   char messages[2][512] = {"", ""}, byte;
   open_pair(&pair, dials, answers);
   shake(&pair, status, messages);
-  assert_int_equal(status[0], STATUS_PEER);
-  assert_int_equal(status[1], STATUS_PEER);
+  assert_int_equal(status[0], STATUS_BAD_VALUE);
+  assert_int_equal(status[1], STATUS_BAD_VALUE);
   assert_non_null(strstr(messages[0], why_dials));
   assert_non_null(strstr(messages[1], why_answers));
   assert_int_equal(channel_write(pair.dials, "x", 1), -1);

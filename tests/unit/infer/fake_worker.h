@@ -1,0 +1,160 @@
+/* A worker that a test plays, in a process of its own on a UNIX socket: it greets and answers as a worker does, but computes nothing and
+ * fails when and how it was told to. */
+#ifndef TESTS_FAKE_WORKER_H
+#define TESTS_FAKE_WORKER_H
+#include "infer/control/greeting.h"
+#include "infer/control/preamble.h"
+#include "infer/control/setup_message.h"
+#include "infer/link.h"
+#include "infer/processes.h"
+#include "infer/request.h"
+#include "sample_fixture.h"
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct FakeWorker {
+  /* How it behaves; zeroes: well. */
+  bool refuses;    /* each SETUP, and blames nobody */
+  bool fails;      /* ERROR to each request */
+  int blames;      /* ERROR to each request that this node takes part in, counted from 1, about that one */
+  int slow;        /* seconds before it answers a request */
+  bool silent;     /* answers neither requests nor CANCEL */
+  int deaf;        /* seconds before it answers CANCEL */
+  int leaves;      /* the process ends with this request, counted from 1 over all epochs */
+  int leaves_done; /* the same behind its answer */
+  int gives_up;    /* the first answer says so of this node, counted from 1 */
+  /* What comes of it: */
+  Address address;
+  pid_t pid;
+  int *calls; /* shared: leaders that have greeted it */
+} FakeWorker;
+
+typedef struct FakeSession {
+  const FakeWorker *worker;
+  const Weights *weights;
+  Channel *channel;
+  ClusterSetup setup;
+  int requests, answers; /* of all epochs */
+  uint8_t payload[1 << 16];
+} FakeSession;
+
+static inline bool fake_worker_move(Channel *channel, uint8_t *bytes, size_t size, bool reads) {
+  for (size_t at = 0; at < size;) {
+    ssize_t n = reads ? channel_read(channel, bytes + at, size - at) : channel_write(channel, bytes + at, size - at);
+    struct pollfd waiting = {.fd = channel_fd(channel), .events = channel_events(channel, reads, !reads)};
+    if (n > 0)
+      at += (size_t)n;
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR) || poll(&waiting, 1, 60000) != 1)
+      return false;
+  }
+  return true;
+}
+
+static inline bool fake_worker_say(FakeSession *s, WireHeader header, const void *payload) {
+  uint8_t message[WIRE_HEADER + (1 << 14)];
+  header.sender = (uint8_t)s->setup.self;
+  wire_pack(&header, message);
+  memset(message + WIRE_HEADER, 0, header.bytes);
+  if (payload) memcpy(message + WIRE_HEADER, payload, header.bytes);
+  return fake_worker_move(s->channel, message, WIRE_HEADER + (size_t)header.bytes, false);
+}
+
+static inline bool fake_worker_hello(FakeSession *s) {
+  Hello hello = {.version = WIRE_VERSION, .carriers = HELLO_STREAM};
+  uint8_t bytes[HELLO_BYTES];
+  fingerprint_weights(s->weights, &hello.fingerprints);
+  greeting_facts(s->weights->config, hello.facts);
+  greeting_pack_hello(&hello, bytes);
+  ++*s->worker->calls;
+  return fake_worker_say(s, (WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_BYTES}, bytes);
+}
+
+static inline bool fake_worker_set_up(FakeSession *s, size_t bytes) {
+  setup_message_release(&s->setup);
+  if (setup_message_parse(s->payload, bytes, s->weights, &s->setup) != STATUS_OK) return false;
+  if (s->worker->refuses) return fake_worker_say(s, (WireHeader){.kind = WIRE_REFUSE, .bytes = 9}, "no memory");
+  return fake_worker_say(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch}, NULL);
+}
+
+/* Of a picture: a replica of zeroes. Of a prompt: nothing made, or, of the last node, a token each half second. */
+static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
+  const FakeWorker *w = s->worker;
+  size_t bytes = WIRE_STATISTICS + (size_t)asked->count * (size_t)s->weights->config->width * 4;
+  uint8_t gives_up = (uint8_t)(s->answers++ == 0 ? w->gives_up : 0);
+  s->requests++;
+  if (w->leaves == s->requests) _exit(0);
+  if (w->silent) return true;
+  nanosleep(&(struct timespec){.tv_sec = w->slow}, NULL);
+  bool blames = w->blames && w->blames <= s->setup.nodes;
+  if (w->fails || blames) {
+    WireHeader header = {.kind = WIRE_ERROR, .request = asked->request, .count = blames ? (uint32_t)w->blames : 0, .bytes = 7};
+    return fake_worker_say(s, header, "is lame");
+  }
+  WireHeader header = {.kind = WIRE_RESULT, .request = asked->request, .count = asked->count, .block = gives_up, .bytes = (uint32_t)bytes};
+  bool said = fake_worker_say(s, header, NULL);
+  if (w->leaves_done == s->requests) _exit(0);
+  return said;
+}
+
+static inline bool fake_worker_step(FakeSession *s) {
+  uint8_t bytes[WIRE_HEADER];
+  WireHeader header;
+  if (!fake_worker_move(s->channel, bytes, sizeof bytes, true) || wire_parse(bytes, sizeof s->payload, &header) != STATUS_OK ||
+      !fake_worker_move(s->channel, s->payload, header.bytes, true))
+    return false;
+  if (header.kind == WIRE_GREET) return fake_worker_hello(s);
+  if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
+  if (header.kind == WIRE_REQUEST) return fake_worker_answer(s, &header);
+  if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE;
+  if (s->worker->silent) return true;
+  nanosleep(&(struct timespec){.tv_sec = s->worker->deaf}, NULL);
+  return fake_worker_say(s, (WireHeader){.kind = WIRE_CANCELLED}, NULL);
+}
+
+static inline void fake_worker_serve(FakeSession *s, int fd) {
+  uint8_t preamble[PREAMBLE_BYTES];
+  bool begun = recv(fd, preamble, sizeof preamble, MSG_WAITALL) == sizeof preamble;
+  if (begun && channel_tls(&s->channel, fd, CHANNEL_ANSWERS, NULL) == STATUS_OK && channel_handshake(s->channel, 10) == STATUS_OK) {
+    while (fake_worker_step(s)) {}
+  }
+  channel_free(s->channel);
+  s->channel = NULL;
+}
+
+/* Listens before it returns. */
+static inline void fake_worker_start(FakeWorker *worker, const SampleFixture *f, int number) {
+  int sockets[ADDRESS_SOCKETS], count;
+  char where[128];
+  pid_t parent = getpid();
+  snprintf(where, sizeof where, "unix:%s/worker%d", f->directory, number);
+  assert_int_equal(address_parse(where, &worker->address), STATUS_OK);
+  assert_int_equal(address_listen(&worker->address, sockets, &count), STATUS_OK);
+  worker->calls = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(worker->calls != MAP_FAILED);
+  worker->pid = fork();
+  if (worker->pid == 0) {
+    FakeSession *s = calloc(1, sizeof *s);
+    processes_become_child(parent);
+    *s = (FakeSession){.worker = worker, .weights = &f->weights};
+    for (;;) {
+      struct pollfd waiting = {.fd = sockets[0], .events = POLLIN};
+      int fd = poll(&waiting, 1, -1) == 1 ? accept(sockets[0], NULL, NULL) : -1;
+      if (fd >= 0) fake_worker_serve(s, fd);
+    }
+  }
+  close(sockets[0]);
+}
+
+static inline void fake_worker_stop(FakeWorker *worker) {
+  kill(worker->pid, SIGKILL);
+  assert_int_equal(waitpid(worker->pid, NULL, 0), worker->pid);
+  munmap(worker->calls, sizeof(int));
+}
+
+#endif

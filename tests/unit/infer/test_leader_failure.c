@@ -1,0 +1,252 @@
+/* What a leader does about workers that fail, by themselves or in the eyes of others: who is left behind, who is not, who is called again,
+ * and what is said of the answers. The workers are played (fake_worker.h): the leader is what is tested. */
+#include "base/clock.h"
+#include "fake_worker.h"
+#include "infer/leader_parts.h"
+#include <math.h>
+
+enum { MOST = 4, PIXELS = 3 * 16 * 16 };
+
+typedef struct Fixture {
+  SampleFixture base;
+  FakeWorker workers[MOST];
+  Address peers[MOST];
+  ClusterOptions cluster;
+  Partition partition;
+  Leader *leader;
+  float pixels[PIXELS];
+  int count;
+} Fixture;
+
+static void open_fixture(Fixture *f, int count, const FakeWorker *workers) {
+  ModelConfig config = {0};
+  *f = (Fixture){.count = count};
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  sample_fixture_open(&f->base, &config);
+  sample_pixels(&f->base.sample.config, 5, 1, f->pixels);
+  for (int i = 0; i < count; i++) {
+    f->workers[i] = workers[i];
+    fake_worker_start(&f->workers[i], &f->base, i);
+    f->peers[i] = f->workers[i].address;
+  }
+}
+
+static Status begin(Fixture *f, OnFailure on_failure, double timeout, double request_timeout) {
+  f->cluster = (ClusterOptions){.peers = f->peers, .peer_count = f->count, .on_failure = on_failure, .request_timeout = request_timeout};
+  LeaderOptions options = {.batch_most = 1, .timeout = timeout, .threads = 1, .cluster = &f->cluster};
+  assert_int_equal(partition_even(&f->partition, 16, f->count), STATUS_OK);
+  return leader_start(&f->leader, &f->base.weights, &f->partition, &options);
+}
+
+static void close_fixture(Fixture *f) {
+  leader_stop(f->leader);
+  for (int i = 0; i < f->count; i++) fake_worker_stop(&f->workers[i]);
+  partition_release(&f->partition);
+  sample_fixture_close(&f->base);
+}
+
+static Status ask(Fixture *f, LeaderAnswer *answer) {
+  TRY(leader_submit(f->leader, f->pixels, 1));
+  return leader_collect(f->leader, answer);
+}
+
+static void expect(Fixture *f, LeaderAnswer *answer, int nodes) {
+  if (ask(f, answer) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(leader_nodes_here(f->leader), nodes);
+}
+
+/* Both of two devices are there and have answered, but one has given the other up: the answer is not complete, the next one is. */
+static void an_answer_of_devices_that_gave_each_other_up_is_incomplete(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.gives_up = 2}, {0}});
+  assert_int_equal(begin(&f, ON_FAILURE_MASK, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.missing, 2);
+  assert_int_equal(leader_masked(f.leader), 1);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.missing, 0);
+  assert_int_equal(leader_masked(f.leader), 1);
+  assert_int_equal(answer.reruns, 0);
+  close_fixture(&f);
+}
+
+/* Addresses where nobody answers, or where somebody takes the call and then says nothing: they are gone on without, all at once, and a
+ * worker that was called before them is there. */
+static void workers_that_do_not_answer_cost_the_others_nothing(void **state) {
+  (void)state;
+  enum { WELL, FULL, OTHER_FULL, MUTE };
+  Fixture f;
+  LeaderAnswer answer;
+  int listener[MOST] = {-1, -1, -1, -1}, calls[2][8];
+  open_fixture(&f, 1, (const FakeWorker[]){{0}});
+  for (int i = FULL; i <= MUTE; i++) {
+    assert_int_equal(address_parse("127.0.0.1:1", &f.peers[i]), STATUS_OK);
+    listener[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(listen(listener[i], i == MUTE ? 8 : 0), 0);
+    f.peers[i].port = address_port(listener[i]);
+    for (int c = 0; c < 8 && i != MUTE; c++) assert_int_equal(address_call(&f.peers[i], &calls[i - 1][c]), STATUS_OK);
+  }
+  double start = clock_now();
+  f.count = MOST;
+  Status status = begin(&f, ON_FAILURE_RERUN, 2, 0);
+  f.count = 1;
+  if (status != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(clock_now() - start < 9);
+  expect(&f, &answer, 1);
+  for (int i = FULL; i <= MUTE; i++) close(listener[i]);
+  for (int i = 0; i < 2; i++)
+    for (int c = 0; c < 8; c++) close(calls[i][c]);
+  close_fixture(&f);
+}
+
+/* For some seconds, in which a worker that is lost would be called again. */
+static void go_on(Fixture *f, double seconds, int nodes) {
+  LeaderAnswer answer;
+  for (double until = clock_now() + seconds; clock_now() < until;) {
+    expect(f, &answer, nodes);
+    assert_int_equal(answer.reruns, 0);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  }
+}
+
+/* One that answers this leader and is of no use all the same: it costs two tries, and is not called again soon. */
+static void whoever_fails_twice_is_left_behind(void **state) {
+  (void)state;
+  const FakeWorker useless[][2] = {{{0}, {.refuses = true}}, {{0}, {.fails = true}}, {{.blames = 2}, {0}}};
+  for (int i = 0; i < 3; i++) {
+    Fixture f;
+    LeaderAnswer answer;
+    open_fixture(&f, 2, useless[i]);
+    if (begin(&f, ON_FAILURE_RERUN, 10, 0) != STATUS_OK) fail_msg("%d: %s", i, status_message());
+    expect(&f, &answer, 1);
+    go_on(&f, 2.5, 1);
+    assert_int_equal(*f.workers[0].calls, 1);
+    assert_int_equal(*f.workers[1].calls, 1);
+    close_fixture(&f);
+  }
+}
+
+/* It is in the middle of a long block, and hears nothing until then. */
+static void whoever_hears_late_is_not_left_behind(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.deaf = 7}, {.leaves = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 20, 0), STATUS_OK);
+  expect(&f, &answer, 1);
+  assert_int_equal(answer.reruns, 1);
+  assert_int_equal(*f.workers[0].calls, 1);
+  close_fixture(&f);
+}
+
+/* Others have waited for it already. */
+static void whoever_was_silent_is_not_waited_for_again(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.blames = 2, .slow = 2}, {.silent = true}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 3, 0), STATUS_OK);
+  double start = clock_now();
+  expect(&f, &answer, 1); /* two seconds, one, and two again */
+  assert_true(clock_now() - start < 6.5);
+  close_fixture(&f);
+}
+
+static void the_time_of_a_request_is_kept(void **state) {
+  (void)state;
+  const FakeWorker slow[][2] = {{{0}, {.silent = true}}, {{.leaves = 1}, {.silent = true}}};
+  for (int i = 0; i < 2; i++) {
+    Fixture f;
+    LeaderAnswer answer;
+    open_fixture(&f, 2, slow[i]);
+    assert_int_equal(begin(&f, ON_FAILURE_RERUN, 30, 1.5), STATUS_OK);
+    double start = clock_now();
+    assert_int_equal(ask(&f, &answer), STATUS_TIMEOUT);
+    assert_true(clock_now() - start < 4);
+    assert_non_null(strstr(status_message(), "longer than --request-timeout 1.5; last it waited for node 1 (worker unix:"));
+    close_fixture(&f);
+  }
+}
+
+/* What is under way is not computed anew for it. */
+static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  bool rested = false;
+  open_fixture(&f, 2, (const FakeWorker[]){{.slow = 1}, {.leaves_done = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  expect(&f, &answer, 2);
+  assert_int_equal(answer.reruns, 0); /* it left when its part was there */
+  expect(&f, &answer, 1);
+  assert_int_equal(waitpid(f.workers[1].pid, NULL, 0), f.workers[1].pid);
+  f.workers[1].leaves_done = 0;
+  munmap(f.workers[1].calls, sizeof(int));
+  fake_worker_start(&f.workers[1], &f.base, 1);
+  double until = clock_now() + 20;
+  for (bool both = false; !both && clock_now() < until;) {
+    while (leader_takes_more(f.leader)) assert_int_equal(leader_submit(f.leader, f.pixels, 1), STATUS_OK);
+    rested |= leader_under_way(f.leader) < LEADER_DEPTH;
+    assert_int_equal(leader_collect(f.leader, &answer), STATUS_OK);
+    assert_int_equal(answer.reruns, 0);
+    both = leader_nodes_here(f.leader) == 2;
+  }
+  assert_true(rested && clock_now() < until);
+  assert_int_equal(leader_reruns(f.leader), 0);
+  close_fixture(&f);
+}
+
+static void nobody_left_to_mask_is_an_error(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 2, (const FakeWorker[]){{.leaves = 1}, {.leaves = 1}});
+  assert_int_equal(begin(&f, ON_FAILURE_MASK, 10, 0), STATUS_OK);
+  assert_int_equal(ask(&f, &answer), STATUS_PEER);
+  assert_non_null(strstr(status_message(), "no device is left"));
+  close_fixture(&f);
+}
+
+static void epochs_begin_anew_after_the_last_number(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 1, (const FakeWorker[]){{0}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  f.leader->epoch = UINT16_MAX;
+  f.leader->parted = true; /* a reason for another one */
+  expect(&f, &answer, 1);
+  assert_int_equal(f.leader->epoch, 1);
+  close_fixture(&f);
+}
+
+/* One that is gone by then hears no goodbye: that is not what has failed. */
+static void the_end_hides_no_failure(void **state) {
+  (void)state;
+  Fixture f;
+  open_fixture(&f, 2, (const FakeWorker[]){{0}, {0}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
+  for (int i = 0; i < 2; i++) fake_worker_stop(&f.workers[i]);
+  f.count = 0;
+  status_set(STATUS_NUMERIC, "what has failed");
+  leader_stop(f.leader);
+  f.leader = NULL;
+  assert_string_equal(status_message(), "what has failed");
+  close_fixture(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
+                                     cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing),
+                                     cmocka_unit_test(whoever_fails_twice_is_left_behind),
+                                     cmocka_unit_test(whoever_hears_late_is_not_left_behind),
+                                     cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
+                                     cmocka_unit_test(the_time_of_a_request_is_kept),
+                                     cmocka_unit_test(a_worker_that_is_back_waits_for_the_end_of_requests),
+                                     cmocka_unit_test(nobody_left_to_mask_is_an_error),
+                                     cmocka_unit_test(epochs_begin_anew_after_the_last_number),
+                                     cmocka_unit_test(the_end_hides_no_failure)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

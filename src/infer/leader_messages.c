@@ -76,9 +76,10 @@ static bool is_complaint(const WireHeader *header) {
   return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
 }
 
-/* The length of a complaint; whom it is about, of those that may be. */
-static bool is_sound(const Leader *leader, const WireHeader *header) {
-  return header->bytes <= WIRE_TEXT && (header->kind == WIRE_BUSY || header->count <= (uint32_t)leader->nodes);
+/* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said HELLO: its count is a place in a queue. */
+static bool is_sound(const Leader *leader, const LeaderMember *member, const WireHeader *header) {
+  bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->nodes;
+  return header->bytes <= WIRE_TEXT && count;
 }
 
 static void store_complaint(Leader *leader, int m, const WireHeader *header) {
@@ -115,7 +116,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   *payload = member->hello_bytes;
   if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && header->bytes == 0 && !greeted) return STATUS_OK;
-  if (is_complaint(header) && is_sound(leader, header)) {
+  if (is_complaint(header) && is_sound(leader, member, header)) {
     *payload = (uint8_t *)leader->complaints[link->peer];
     return STATUS_OK;
   }

@@ -6,7 +6,8 @@
  * so each second), or tells it that the device is busy. Connections of other devices belong to the session whose number they name, and are
  * handed to it.
  *
- * Children die with the porter. Bounded: connections that have not said who they are, handshakes under way, the queue. */
+ * Children die with the porter. Bounded: connections that have not said who they are, handshakes under way, the queue. Of the first two
+ * whoever has lasted longest makes room for a newcomer: somebody without the key cannot shut the door by standing in it. */
 #ifndef INFER_PORTER_H
 #define INFER_PORTER_H
 #include "infer/control/address.h"

@@ -34,16 +34,14 @@ Status preamble_send(int fd, PreambleRole role, const uint8_t session[GREETING_S
   return status_set(STATUS_PEER, "closed the connection at once");
 }
 
-Status preamble_take(int fd, Preamble *preamble, bool *done) {
-  uint8_t bytes[PREAMBLE_BYTES];
-  ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+Status preamble_take(int fd, PreambleTaken *taken, Preamble *preamble, bool *done) {
+  ssize_t n = recv(fd, taken->bytes + taken->got, PREAMBLE_BYTES - taken->got, MSG_DONTWAIT);
   *done = false;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return STATUS_OK;
   if (n <= 0) return status_set(STATUS_PEER, "the caller went away");
-  if (n < (ssize_t)sizeof bytes) return STATUS_OK;
-  TRY(preamble_parse(bytes, preamble));
-  *done = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) == (ssize_t)sizeof bytes;
-  return STATUS_OK;
+  taken->got += (size_t)n;
+  *done = taken->got == PREAMBLE_BYTES;
+  return *done ? preamble_parse(taken->bytes, preamble) : STATUS_OK;
 }
 
 Status preamble_check_answer(int fd, const char *name) {

@@ -84,6 +84,8 @@ equal "without keys" 2 --peers "${address[open]}" -- -c "$work/model" "${picture
 lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[@]}" "${pictures[0]}"; err "key"
 lead "open to all" 2 worker -c "$work/model" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
 lead "no key for others" 2 -c "$work/model" --peers "${address[open]},203.0.113.1:7433" "${pictures[0]}"; err "peers 203.0.113.1:7433 needs --key-file"
+lead "open to all, before a model is looked for" 2 worker -c "$work/none" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
+lead "no such key, before a model is looked for" 1 worker -c "$work/none" --key-file "$work/no-key"; err "no-key: cannot open the key file"
 lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: nobody listens"
 lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" --no-local "${pictures[0]}"; err "no device is left"
 lead "the same worker twice" 1 -c "$work/model" --peers "${address[open]},localhost:${address[open]##*:}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"

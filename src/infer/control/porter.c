@@ -290,7 +290,7 @@ static void step(Porter *porter) {
 
 /* ---- beginning and end */
 
-static Status check_address(const PorterOptions *options) {
+Status porter_check(const PorterOptions *options) {
   char text[ADDRESS_TEXT];
   if ((options->key && !options->key->open) || address_is_local(&options->listen)) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--listen %s needs --key-file: without a key anybody could use this device",
@@ -319,7 +319,7 @@ Status porter_run(const PorterOptions *options) {
   for (int i = 0; i < STRANGERS; i++) porter.strangers[i].fd = -1;
   for (int i = 0; i < GUESTS; i++) porter.guests[i].socket = -1;
   processes_become_parent();
-  TRY(check_address(options));
+  TRY(porter_check(options));
   TRY(fingerprint_weights(options->weights, &porter.fingerprints));
   TRY(address_listen(&options->listen, porter.sockets, &porter.socket_count));
   say_where(&porter);

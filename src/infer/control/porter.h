@@ -28,8 +28,10 @@ typedef struct PorterOptions {
   const volatile sig_atomic_t *stop;
 } PorterOptions;
 
-/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. BAD_USAGE: an address that
- * others can reach, without a key. */
+/* BAD_USAGE: an address that others can reach, without a key. Needs no weights: before they are loaded, too. */
+Status porter_check(const PorterOptions *options);
+
+/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. Fails as porter_check. */
 Status porter_run(const PorterOptions *options);
 
 #endif

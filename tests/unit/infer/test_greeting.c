@@ -69,8 +69,7 @@ static void every_weight_and_codeword_counts(void **state) {
   config_release(&config);
 }
 
-/* Of which pages stand for the whole: the first and the last number are in one. */
-static void large_tensors_are_sampled_to_the_end(void **state) {
+static void every_number_of_a_large_tensor_counts(void **state) {
   (void)state;
   ModelConfig config;
   SampleCluster cluster;
@@ -78,8 +77,8 @@ static void large_tensors_are_sampled_to_the_end(void **state) {
   open_cluster(&cluster, &config, 1);
   const Fingerprints before = of(&cluster);
   real *codewords = cluster.books[1].codewords;
-  const int64_t places[2] = {0, 16384 * config.width - 1};
-  for (int i = 0; i < 2; i++) {
+  const int64_t count = 16384 * config.width, places[] = {0, 1777, count / 7, count / 2 + 1, count - 2000, count - 1};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     real kept = codewords[places[i]];
     codewords[places[i]] += 1;
     assert_true(of(&cluster).codebook != before.codebook);
@@ -176,7 +175,7 @@ static void both_values_are_named(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(equal_models_have_equal_numbers),
                                      cmocka_unit_test(every_weight_and_codeword_counts),
-                                     cmocka_unit_test(large_tensors_are_sampled_to_the_end),
+                                     cmocka_unit_test(every_number_of_a_large_tensor_counts),
                                      cmocka_unit_test(partitions_differ),
                                      cmocka_unit_test(greetings_survive_the_way),
                                      cmocka_unit_test(malformed_ones_are_refused),

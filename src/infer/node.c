@@ -189,6 +189,8 @@ static Status start_courier(Node *node, Channel **peers) {
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .mtu = wanted ? wanted->mtu : 0,
+                          .agreed = node->setup->agreed,
+                          .agreed_bytes = sizeof node->setup->agreed,
                           .seconds = node->setup->timeout,
                           .accused = -1};
   reliability.timeout = node->setup->timeout;

@@ -206,16 +206,18 @@ static Status take_shares(Session *s) {
 static NodeSetup node_setup_of(Session *s) {
   const ClusterSetup *setup = &s->setup;
   bool text = setup->tokens == 0;
-  return (NodeSetup){.weights = s->place->weights,
-                     .partition = text ? NULL : &s->partition,
-                     .split = text ? &s->split : NULL,
-                     .batch_most = setup->batch_most,
-                     .tokens_most = setup->tokens_most,
-                     .timeout = setup->reliability.timeout,
-                     .keep_codes = setup->keep_codes,
-                     .mask = setup->mask,
-                     .class_token = setup->class_token,
-                     .network = setup};
+  NodeSetup node = {.weights = s->place->weights,
+                    .partition = text ? NULL : &s->partition,
+                    .split = text ? &s->split : NULL,
+                    .batch_most = setup->batch_most,
+                    .tokens_most = setup->tokens_most,
+                    .timeout = setup->reliability.timeout,
+                    .keep_codes = setup->keep_codes,
+                    .mask = setup->mask,
+                    .class_token = setup->class_token,
+                    .network = setup};
+  setup_message_agreed(setup, s->greeting.session, node.agreed);
+  return node;
 }
 
 static Status meet(Session *s, PeerMeeting *meeting) {

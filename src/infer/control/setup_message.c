@@ -99,6 +99,16 @@ Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes) {
   return STATUS_OK;
 }
 
+void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]) {
+  uint8_t *at = agreed;
+  byte_cursor_put(&at, session, SETUP_SESSION);
+  byte_cursor_put_u16(&at, setup->epoch);
+  byte_cursor_put_u16(&at, WIRE_VERSION);
+  byte_cursor_put_u64(&at, setup->fingerprints.model);
+  byte_cursor_put_u64(&at, setup->fingerprints.codebook);
+  byte_cursor_put_u64(&at, setup->fingerprints.partition);
+}
+
 /* ---- parsing */
 
 /* What is no number is in no range. */

@@ -219,9 +219,22 @@ static void names_and_long_paths_are_not_sent(void **state) {
   tear_down(&f);
 }
 
+static void keys_depend_on_all_that_was_agreed(void **state) {
+  (void)state;
+  ClusterSetup setup = {.epoch = 0x0102, .fingerprints = {.model = 3, .codebook = 4, .partition = 5}};
+  const uint8_t session[SETUP_SESSION] = "fifteen letters";
+  uint8_t agreed[SETUP_AGREED], expected[SETUP_AGREED] = {[16] = 2, [17] = 1, [18] = WIRE_VERSION, [20] = 3, [28] = 4, [36] = 5};
+  memcpy(expected, session, sizeof session);
+  setup_message_agreed(&setup, session, agreed);
+  assert_memory_equal(agreed, expected, sizeof agreed);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_arrives), cmocka_unit_test(other_lengths_are_refused),
-                                     cmocka_unit_test(every_field_is_checked), cmocka_unit_test(the_model_decides_too),
-                                     cmocka_unit_test(names_and_long_paths_are_not_sent)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_arrives),
+                                     cmocka_unit_test(other_lengths_are_refused),
+                                     cmocka_unit_test(every_field_is_checked),
+                                     cmocka_unit_test(the_model_decides_too),
+                                     cmocka_unit_test(names_and_long_paths_are_not_sent),
+                                     cmocka_unit_test(keys_depend_on_all_that_was_agreed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

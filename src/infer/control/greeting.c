@@ -9,8 +9,7 @@ void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]) {
   uint8_t *at = bytes;
   memset(bytes, 0, GREETING_BYTES);
   byte_cursor_put_u16(&at, greeting->version);
-  byte_cursor_put_u16(&at, greeting->flags);
-  at += 4;
+  at += 6;
   byte_cursor_put_u64(&at, greeting->fingerprints.model);
   byte_cursor_put_u64(&at, greeting->fingerprints.codebook);
   byte_cursor_put_u64(&at, greeting->fingerprints.partition);
@@ -20,15 +19,14 @@ void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]) {
 Status greeting_parse(const uint8_t bytes[GREETING_BYTES], Greeting *greeting) {
   const uint8_t *at = bytes;
   Greeting g = {.version = byte_cursor_get_u16(&at)};
-  g.flags = byte_cursor_get_u16(&at);
-  bool zero = byte_cursor_is_zero(at, at + 4);
-  at += 4;
+  bool zero = byte_cursor_is_zero(at, at + 6);
+  at += 6;
   g.fingerprints.model = byte_cursor_get_u64(&at);
   g.fingerprints.codebook = byte_cursor_get_u64(&at);
   g.fingerprints.partition = byte_cursor_get_u64(&at);
   byte_cursor_get(&at, g.session, GREETING_SESSION);
-  if (!zero || !byte_cursor_is_zero(at, bytes + GREETING_BYTES) || g.flags & ~GREETING_PROBES)
-    return status_set(STATUS_BAD_VALUE, "sent a greeting with unknown flags or reserved bytes set");
+  if (!zero || !byte_cursor_is_zero(at, bytes + GREETING_BYTES))
+    return status_set(STATUS_BAD_VALUE, "sent a greeting with reserved bytes set");
   *greeting = g;
   return STATUS_OK;
 }

@@ -18,7 +18,7 @@ Status preamble_parse(const uint8_t bytes[PREAMBLE_BYTES], Preamble *preamble) {
   uint32_t magic = byte_cursor_get_u32(&at);
   uint8_t version = byte_cursor_get_u8(&at), role = byte_cursor_get_u8(&at);
   bool clean = byte_cursor_get_u16(&at) == 0;
-  if (magic != WIRE_MAGIC || role < PREAMBLE_LEADER || role > PREAMBLE_PROBE || !clean)
+  if (magic != WIRE_MAGIC || role < PREAMBLE_LEADER || role > PREAMBLE_PEER || !clean)
     return status_set(STATUS_BAD_VALUE, "the connection does not begin as one of astra-infer does");
   *preamble = (Preamble){.version = version, .role = (PreambleRole)role};
   byte_cursor_get(&at, preamble->session, GREETING_SESSION);

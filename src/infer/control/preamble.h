@@ -6,7 +6,7 @@
 
 enum { PREAMBLE_BYTES = 24 };
 
-typedef enum PreambleRole { PREAMBLE_LEADER = 1, PREAMBLE_PEER, PREAMBLE_PROBE } PreambleRole;
+typedef enum PreambleRole { PREAMBLE_LEADER = 1, PREAMBLE_PEER } PreambleRole;
 
 typedef struct Preamble {
   uint8_t version;

@@ -23,7 +23,7 @@ static void the_layout_is_the_documented_one(void **state) {
 
 static void other_bytes_are_refused(void **state) {
   (void)state;
-  const struct { int at, value; } faults[] = {{0, 0x16}, {3, 0}, {5, 0}, {5, 4}, {5, 255}, {6, 1}, {7, 1}};
+  const struct { int at, value; } faults[] = {{0, 0x16}, {3, 0}, {5, 0}, {5, 3}, {5, 4}, {5, 255}, {6, 1}, {7, 1}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     uint8_t bytes[PREAMBLE_BYTES];
     Preamble preamble = {.version = 2, .role = PREAMBLE_LEADER};

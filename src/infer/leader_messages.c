@@ -1,5 +1,7 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
+#include "data/text_excerpt.h"
 #include "infer/leader_parts.h"
+#include <string.h>
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
   for (int i = 0; number && i < LEADER_DEPTH; i++) {
@@ -76,7 +78,8 @@ static bool is_complaint(const WireHeader *header) {
   return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
 }
 
-/* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said HELLO: its count is a place in a queue. */
+/* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said HELLO: its count is a place in a queue.
+ */
 static bool is_sound(const Leader *leader, const LeaderMember *member, const WireHeader *header) {
   bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->nodes;
   return header->bytes <= WIRE_TEXT && count;
@@ -85,9 +88,7 @@ static bool is_sound(const Leader *leader, const LeaderMember *member, const Wir
 static void store_complaint(Leader *leader, int m, const WireHeader *header) {
   char *complaint = leader->complaints[m];
   complaint[header->bytes] = 0;
-  for (char *c = complaint; *c; c++) {
-    if ((unsigned char)*c < ' ') *c = ' '; /* no control characters from a socket to a terminal */
-  }
+  text_excerpt_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
 }
 
 /* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */

@@ -1,5 +1,6 @@
 /* Packing, checking and comparing of greetings. */
 #include "infer/control/greeting.h"
+#include "data/text_excerpt.h"
 #include "infer/control/byte_cursor.h"
 #include <inttypes.h>
 
@@ -42,16 +43,18 @@ void greeting_pack_hello(const Hello *hello, uint8_t bytes[HELLO_BYTES]) {
   byte_cursor_put_u64(&at, hello->fingerprints.codebook);
   for (int i = 0; i < HELLO_FACTS; i++, at += 4) wire_put_u32(at, hello->facts[i]);
   byte_cursor_put_u64(&at, hello->memory);
-  byte_cursor_put(&at, hello->name, strnlen(hello->name, HELLO_NAME - 1));
+  size_t length = strnlen(hello->name, HELLO_NAME - 1);
+  memcpy(at, hello->name, length);
+  text_excerpt_blank((char *)at, length);
 }
 
 /* Text that does nothing to a terminal, and zeroes behind it. */
 static bool is_name(const char name[HELLO_NAME]) {
+  char shown[HELLO_NAME];
   size_t length = strnlen(name, HELLO_NAME);
-  for (size_t i = 0; i < length; i++) {
-    if ((unsigned char)name[i] < ' ' || name[i] == 0x7f) return false;
-  }
-  return length < HELLO_NAME && byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
+  memcpy(shown, name, sizeof shown);
+  return length < HELLO_NAME && !text_excerpt_blank(shown, length) &&
+         byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
 }
 
 Status greeting_parse_hello(const uint8_t bytes[HELLO_BYTES], Hello *hello) {

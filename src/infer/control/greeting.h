@@ -22,10 +22,11 @@ typedef struct Hello {
 } Hello;
 
 void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]);
+/* Of the name what fits, control characters and what is no UTF-8 as spaces. */
 void greeting_pack_hello(const Hello *hello, uint8_t bytes[HELLO_BYTES]);
 
-/* BAD_VALUE: reserved bytes or unknown bits of carriers that are set, a name with other than printable characters (of UTF-8 any that are no
- * control characters). Another version is no fault here: greeting_compare names both. */
+/* BAD_VALUE: reserved bytes or unknown bits of carriers that are set, a name that is no UTF-8 or has control
+ * characters). Another version is no fault here: greeting_compare names both. */
 Status greeting_parse(const uint8_t bytes[GREETING_BYTES], Greeting *greeting);
 Status greeting_parse_hello(const uint8_t bytes[HELLO_BYTES], Hello *hello);
 

@@ -133,10 +133,25 @@ static void greetings_survive_the_way(void **state) {
   assert_memory_equal(&hello, &sample_hello, sizeof hello);
 }
 
+/* It is cut within a character, and leaders take whole ones only. */
+static void long_names_are_sent_as_far_as_they_fit(void **state) {
+  (void)state;
+  uint8_t bytes[HELLO_BYTES];
+  Hello sent = sample_hello, got;
+  for (int i = 0; i < HELLO_NAME / 2; i++) memcpy(sent.name + 2 * i, "\xc3\xa4", 2);
+  sent.name[1] = 27;
+  greeting_pack_hello(&sent, bytes);
+  assert_int_equal(greeting_parse_hello(bytes, &got), STATUS_OK);
+  assert_int_equal(strlen(got.name), HELLO_NAME - 1);
+  assert_memory_equal(got.name, "  \xc3\xa4", 4);
+  assert_int_equal(got.name[HELLO_NAME - 2], ' ');
+}
+
 static void malformed_ones_are_refused(void **state) {
   (void)state;
   static const int greeting_faults[][2] = {{2, 1}, {2, 2}, {3, 1}, {4, 1}, {7, 255}, {48, 1}, {63, 1}};
-  static const int hello_faults[][2] = {{2, 16}, {3, 1}, {72, 27}, {73, 127}, {81, 'x'}, {119, 'x'}, {120, 1}, {135, 1}};
+  static const int hello_faults[][2] = {{2, 16},    {3, 1},    {72, 27},   {73, 127}, {74, 0x9b},
+                                        {78, 0xc2}, {81, 'x'}, {119, 'x'}, {120, 1},  {135, 1}};
   uint8_t bytes[HELLO_BYTES];
   for (size_t i = 0; i < sizeof greeting_faults / sizeof *greeting_faults; i++) {
     Greeting greeting;
@@ -178,6 +193,7 @@ int main(void) {
                                      cmocka_unit_test(every_number_of_a_large_tensor_counts),
                                      cmocka_unit_test(partitions_differ),
                                      cmocka_unit_test(greetings_survive_the_way),
+                                     cmocka_unit_test(long_names_are_sent_as_far_as_they_fit),
                                      cmocka_unit_test(malformed_ones_are_refused),
                                      cmocka_unit_test(both_values_are_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,11 +141,11 @@ static void results_have_the_length_of_their_request(void **state) {
 static void a_complaint_shows_no_control_characters(void **state) {
   (void)state;
   Fixture f;
-  const char text[] = "bad\x1b[2Jthing\n";
+  const char text[] = "bad\x1b[2Jthing\n\x7f\xc2\x9b\x9b!";
   open_fixture(&f, WIRE_PROMPT);
   WireHeader header = {.kind = WIRE_ERROR, .sender = 1, .count = 3, .bytes = sizeof text - 1};
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_OK);
-  assert_string_equal(f.complaints[1], "bad [2Jthing ");
+  assert_string_equal(f.complaints[1], "bad [2Jthing     !");
   assert_int_equal(f.leader.complainer, 1);
   assert_int_equal(f.leader.accused, 2);
   header.count = NODES + 1;

@@ -160,10 +160,12 @@ static Caller *free_place(Meeting *m) {
 static Status dial(Meeting *m, int node) {
   PeerMeeting *all = m->all;
   const Member *member = &all->setup->member[node];
+  Address address = member->address;
   Caller *caller = free_place(m);
   int fd;
   if (!member->reachable) return blame(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
-  Status status = address_dial(&member->address, all->seconds, &fd);
+  address_on_link(&address, channel_fd(all->control->channel));
+  Status status = address_dial(&address, all->seconds, &fd);
   if (status == STATUS_OK) status = preamble_send(fd, PREAMBLE_PEER, all->own.session);
   if (status != STATUS_OK && fd >= 0) close(fd);
   if (status == STATUS_OK) status = channel_tls(&caller->channel, fd, CHANNEL_DIALS, all->key);

@@ -41,7 +41,7 @@ typedef struct ClusterSetup {
   int32_t *order;            /* [tokens], owned: content tokens sorted by node */
 } ClusterSetup;
 
-enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_SESSION = 16, SETUP_AGREED = 44 };
+enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
 /* The longest that there can be for a model. */
 size_t setup_message_most(const ModelConfig *config);
 

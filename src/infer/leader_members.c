@@ -15,7 +15,6 @@ static const double call_seconds = 5;  /* for a connection, and for its handshak
 static const double again_seconds = 1; /* between calls to a worker that is lost */
 static const double stop_seconds = 2;  /* for nodes to leave by themselves */
 static const double slice_seconds = 0.02;
-static const double give_way_seconds = 1; /* to three times as long: in a queue, before what one has is given back */
 
 const char *leader_name(const Leader *leader, int m, char text[LEADER_NAME]) {
   const LeaderMember *member = &leader->members[m];
@@ -40,7 +39,6 @@ static Status greet(Leader *leader, LeaderMember *member) {
   wire_pack(&(WireHeader){.kind = WIRE_GREET, .sender = WIRE_LEADER, .bytes = GREETING_BYTES}, member->greet);
   greeting_pack(&greeting, member->greet + WIRE_HEADER);
   become(member, MEMBER_GREETED);
-  if (member->asked <= 0) member->asked = member->since;
   TRY(link_send(&member->link, member->greet, sizeof member->greet));
   return links_step(&(Link *){&member->link}, 1, 0);
 }
@@ -213,8 +211,7 @@ static Status call_workers(Leader *leader) {
 /* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
 static Status check_patience(Leader *leader, int m) {
   const LeaderMember *member = &leader->members[m];
-  double waited = clock_now() - (member->place ? member->asked : member->since),
-         most = member->place ? leader->cluster.wait : fmax(leader->options.timeout, call_seconds);
+  double waited = clock_now() - member->since, most = member->place ? leader->cluster.wait : fmax(leader->options.timeout, call_seconds);
   char name[LEADER_NAME];
   if (member->state != MEMBER_GREETED || waited <= most) return STATUS_OK;
   leader_name(leader, m, name);
@@ -248,60 +245,7 @@ static void pause_a_moment(const Leader *leader) {
   poll(waiting, count, (int)(slice_seconds * 1000));
 }
 
-/* ---- leaders that wait for each other
-
-   Two of them may each be served by one worker and stand in the queue of the other's. Whoever stands in a queue for long gives back what it
-   has and keeps its place; the moment is each leader's own, so that one of the two comes to have both. */
-
-static bool is_queued(const LeaderMember *member) { return member->state == MEMBER_GREETED && member->place > 0; }
-static bool is_held(const LeaderMember *member) { return member->state == MEMBER_HERE && !member->forked; }
-
-/* Since when this leader has both had a worker and stood in a queue; infinite: it does not. *queued: it stands in one. */
-static double find_both(const Leader *leader, bool *queued) {
-  double both = 0;
-  bool held = *queued = false;
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    const LeaderMember *member = &leader->members[m];
-    *queued |= is_queued(member);
-    held |= is_held(member);
-    if (is_queued(member) || is_held(member)) both = fmax(both, member->since);
-  }
-  return *queued && held ? both : INFINITY;
-}
-
-static void give_back(Leader *leader) {
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
-    if (!is_held(member)) continue;
-    leader_members_drop(leader, m);
-    member->given_back = true;
-  }
-}
-
-static Status call_again(Leader *leader) {
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
-    if (!member->given_back) continue;
-    member->given_back = false;
-    Status status = call(member);
-    if (status != STATUS_OK) TRY(miss(leader, m, status));
-  }
-  return STATUS_OK;
-}
-
-/* turn: how often it has given back. The session's number is random. */
-static Status give_way(Leader *leader, int *turn) {
-  bool queued;
-  double patience = give_way_seconds * (1 + leader->session[*turn % GREETING_SESSION] / 128.0), both = find_both(leader, &queued);
-  if (!queued) return call_again(leader);
-  if (clock_now() - both <= patience) return STATUS_OK;
-  give_back(leader);
-  ++*turn;
-  return STATUS_OK;
-}
-
 Status leader_members_open(Leader *leader) {
-  int turn = 0;
   TRY(fork_local(leader));
   TRY(call_workers(leader));
   while (leader_members_calling(leader)) {
@@ -309,7 +253,6 @@ Status leader_members_open(Leader *leader) {
       MemberState state = leader->members[m].state;
       if (state == MEMBER_CALLED || state == MEMBER_GREETED) TRY(step_member(leader, m));
     }
-    TRY(give_way(leader, &turn));
     if (leader_members_calling(leader)) pause_a_moment(leader);
   }
   return STATUS_OK;

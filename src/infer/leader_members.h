@@ -26,8 +26,6 @@ typedef struct LeaderMember {
   bool cancelled;     /* has answered CANCEL */
   bool failed;        /* has sent an ERROR in this epoch */
   uint32_t place;     /* in the queue of a worker; 0: it serves this leader */
-  bool given_back;    /* MEMBER_LOST at the beginning: to others, while this leader waits in the queue of another worker */
-  double asked;       /* when it was greeted for the first time; 0: not yet */
   Channel *channel;   /* MEMBER_CALLED: what becomes the link's */
   int calling;        /* MEMBER_CALLED: a socket before its preamble; -1 */
   double since, next; /* when the state began; when to call again */

@@ -155,25 +155,6 @@ exec 3>&-
 wait $holder || report "the holder of r failed"
 address[t]=$swap
 
-# ---- two leaders, each served by the worker that the other one waits for: one of them gives way
-start_worker x 127.0.0.1:0 -c "$work/text" "${key[@]}"
-start_worker y 127.0.0.1:0 -c "$work/text" "${key[@]}"
-both() { exec "$program" -c "$work/text" --threads 1 --prompt Once -m 2 "${key[@]}" --wait 20 --on-failure abort --peers "$@" --json; }
-kill -STOP "${porter[y]}"
-both "${address[x]},${address[y]}" >"$work/first" 2>&1 &
-first=$!
-for ((i = 0; i < 100; i++)); do [ -n "$(sessions_of x)" ] && break; sleep 0.05; done
-sleep 0.2
-kill -STOP $first
-kill -CONT "${porter[y]}"
-both "${address[y]},${address[x]}" >"$work/second" 2>&1 &
-second=$!
-for ((i = 0; i < 100; i++)); do grep -q "serving a leader" "$work/y.log" && break; sleep 0.05; done
-kill -CONT $first
-wait $first || report "the first of two leaders failed: $(cat "$work/first")"
-wait $second || report "the second of two leaders failed: $(cat "$work/second")"
-for one in x y; do stop_worker $one; done
-
 # ---- the end
 hold
 pids=($(sessions_of t))

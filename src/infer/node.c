@@ -189,8 +189,6 @@ static Status start_courier(Node *node, Channel **peers) {
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .mtu = wanted ? wanted->mtu : 0,
-                          .agreed = node->setup->agreed,
-                          .agreed_bytes = sizeof node->setup->agreed,
                           .seconds = node->setup->timeout,
                           .accused = -1};
   reliability.timeout = node->setup->timeout;
@@ -201,6 +199,8 @@ static Status start_courier(Node *node, Channel **peers) {
                           .open = carrier_peers_open,
                           .open_context = &carrier};
   network_courier(&network, &courier);
+  carrier.agreed = node->setup->agreed;
+  carrier.agreed_bytes = sizeof node->setup->agreed;
   carrier.packet_most = PACKET_HEADER + courier.slot_bytes;
   Status status = courier_start(&node->courier, &courier);
   if (status != STATUS_OK) node->network.accused = carrier.accused;

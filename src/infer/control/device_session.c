@@ -206,18 +206,16 @@ static Status take_shares(Session *s) {
 static NodeSetup node_setup_of(Session *s) {
   const ClusterSetup *setup = &s->setup;
   bool text = setup->tokens == 0;
-  NodeSetup node = {.weights = s->place->weights,
-                    .partition = text ? NULL : &s->partition,
-                    .split = text ? &s->split : NULL,
-                    .batch_most = setup->batch_most,
-                    .tokens_most = setup->tokens_most,
-                    .timeout = setup->reliability.timeout,
-                    .keep_codes = setup->keep_codes,
-                    .mask = setup->mask,
-                    .class_token = setup->class_token,
-                    .network = setup};
-  setup_message_agreed(setup, s->greeting.session, node.agreed);
-  return node;
+  return (NodeSetup){.weights = s->place->weights,
+                     .partition = text ? NULL : &s->partition,
+                     .split = text ? &s->split : NULL,
+                     .batch_most = setup->batch_most,
+                     .tokens_most = setup->tokens_most,
+                     .timeout = setup->reliability.timeout,
+                     .keep_codes = setup->keep_codes,
+                     .mask = setup->mask,
+                     .class_token = setup->class_token,
+                     .network = setup};
 }
 
 static Status meet(Session *s, PeerMeeting *meeting) {
@@ -242,6 +240,7 @@ static Status open_epoch(Session *s, int *accused) {
   TRY(take_shares(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
+  setup_message_agreed(&s->setup, s->greeting.session, s->node_setup.agreed);
   Status status = meet(s, &meeting);
   *accused = meeting.accused;
   if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, &s->control, meeting.channel, accused);

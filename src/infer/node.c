@@ -191,6 +191,8 @@ static Status start_courier(Node *node, Channel **peers) {
                           .mtu = wanted ? wanted->mtu : 0,
                           .seconds = node->setup->timeout,
                           .accused = -1};
+  carrier.agreed = node->setup->agreed;
+  carrier.agreed_bytes = sizeof node->setup->agreed;
   reliability.timeout = node->setup->timeout;
   CourierSetup courier = {.reliability = &reliability,
                           .links = wanted && wanted->shaped ? &wanted->links : NULL,
@@ -199,8 +201,6 @@ static Status start_courier(Node *node, Channel **peers) {
                           .open = carrier_peers_open,
                           .open_context = &carrier};
   network_courier(&network, &courier);
-  carrier.agreed = node->setup->agreed;
-  carrier.agreed_bytes = sizeof node->setup->agreed;
   carrier.packet_most = PACKET_HEADER + courier.slot_bytes;
   Status status = courier_start(&node->courier, &courier);
   if (status != STATUS_OK) node->network.accused = carrier.accused;

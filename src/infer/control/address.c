@@ -293,6 +293,10 @@ Status address_of_peer(int fd, const Address *address, Address *reached) {
   return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
 }
 
+bool address_equal(const Address *a, const Address *b) {
+  return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
+}
+
 static bool is_link_local(const Address *address, size_t digits) {
   char text[INET6_ADDRSTRLEN];
   struct in6_addr number;
@@ -307,8 +311,4 @@ void address_on_link(Address *address, int socket) {
   bool known = getpeername(socket, (struct sockaddr *)&peer, &bytes) == 0 && peer.ss_family == AF_INET6;
   unsigned link = known ? ((const struct sockaddr_in6 *)&peer)->sin6_scope_id : 0;
   if (link && is_link_local(address, digits)) snprintf(address->name + digits, sizeof address->name - digits, "%%%u", link);
-}
-
-bool address_equal(const Address *a, const Address *b) {
-  return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
 }

@@ -44,10 +44,6 @@ uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX 
 Status address_call(const Address *address, int *socket);
 Status address_called(const Address *address, int socket, bool *done); /* whether it has come through; the socket stays the caller's */
 
-/* A link-local number becomes one of the link over which `socket` has come, as this machine calls it, if it has come over one; any other
- * address stays as it is. */
-void address_on_link(Address *address, int socket);
-
 bool address_equal(const Address *a, const Address *b); /* the same words: two names of one device differ */
 
 /* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
@@ -55,5 +51,9 @@ Status address_of_peer(int socket, const Address *address, Address *reached);
 
 /* Connects to the first that answers. NOT_FOUND: no such name; PEER: nobody listens there; TIMEOUT; IO. */
 Status address_dial(const Address *address, double seconds, int *socket);
+
+/* A link-local number becomes one of the link over which `socket` has come, as this machine calls it, if it has come over one; any other
+ * address stays as it is. */
+void address_on_link(Address *address, int socket);
 
 #endif

@@ -102,7 +102,7 @@ static double computed(pid_t pid) {
 /* Once it listens. */
 static int dial(void) {
   int fd = -1;
-  for (int i = 0; i < 1000 && address_dial(&door, 10, &fd) != STATUS_OK; i++) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  for (int i = 0; i < 1000 && address_call(&door, &fd) != STATUS_OK; i++) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
   assert_true(fd >= 0);
   return fd;
 }

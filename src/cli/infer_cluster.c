@@ -29,6 +29,32 @@ static Status read_peers(InferCluster *cluster, const char *list) {
   }
 }
 
+/* The open key is known to everybody: over a network anybody could be the worker. */
+static Status check_key(const InferCluster *cluster) {
+  char text[ADDRESS_TEXT];
+  for (int i = 0; cluster->key.open && i < cluster->options.peer_count; i++) {
+    const Address *peer = &cluster->peers[i];
+    if (!address_is_local(peer))
+      return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers of this machine are called",
+                        address_text(peer, text));
+  }
+  return STATUS_OK;
+}
+
+/* Of two workers the later one calls the earlier (peer_meeting.h): an address of this machine leads nowhere from another one. */
+static Status check_reachable(const InferCluster *cluster) {
+  char near[ADDRESS_TEXT], far[ADDRESS_TEXT];
+  for (int i = 0; i + 1 < cluster->options.peer_count; i++) {
+    const Address *first = &cluster->peers[i], *next = first + 1;
+    if (address_is_local(first) && !address_is_local(next))
+      return status_set(STATUS_BAD_USAGE,
+                        "--peers %s,%s: the second worker could not call the first, which only its own machine reaches; name the first by "
+                        "an address that all reach, or behind those of other machines",
+                        address_text(first, near), address_text(next, far));
+  }
+  return STATUS_OK;
+}
+
 Status infer_cluster_open(InferCluster *cluster, const InferSettings *s) {
   *cluster = (InferCluster){.key = key_file_open()};
   cluster->options = (ClusterOptions){.peers = cluster->peers,
@@ -39,5 +65,7 @@ Status infer_cluster_open(InferCluster *cluster, const InferSettings *s) {
   if (!s->peers) return STATUS_OK;
   cluster->options.local = s->local;
   TRY(read_peers(cluster, s->peers));
-  return s->key_file ? key_file_read(&cluster->key, s->key_file) : STATUS_OK;
+  if (s->key_file) TRY(key_file_read(&cluster->key, s->key_file));
+  TRY(check_key(cluster));
+  return check_reachable(cluster);
 }

@@ -11,8 +11,8 @@ typedef struct InferCluster {
   KeyFile key;
 } InferCluster;
 
-/* BAD_USAGE: an address that is none, or too many; else as key_file_read. options.local is 0 or 1 with --peers, else the caller's to set.
- */
+/* BAD_USAGE: an address that is none, or too many; one of another machine without a key, or behind one that only this machine reaches. Else
+ * as key_file_read. options.local is 0 or 1 with --peers, else the caller's to set. */
 Status infer_cluster_open(InferCluster *cluster, const InferSettings *settings);
 
 #endif

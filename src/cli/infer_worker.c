@@ -42,34 +42,37 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
   memcpy(table, rows, sizeof rows);
 }
 
-static Status serve(const Worker *w, const Weights *weights) {
+static Status load(const Worker *w, Weights *weights) {
+  char *directory = NULL;
+  Status status = infer_run_find(w->checkpoint, &directory);
+  if (status == STATUS_OK) status = weights_load(weights, directory);
+  if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
+  free(directory);
+  return status;
+}
+
+/* What the options say is checked before the model is loaded, which may take long. */
+static Status run(const Worker *w) {
   char host[HOST_NAME] = "";
+  Weights weights = {0};
   KeyFile key = key_file_open();
-  PorterOptions options = {.weights = weights,
+  PorterOptions options = {.weights = &weights,
                            .name = w->name,
                            .key = &key,
                            .threads = (int)w->threads,
                            .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
                            .once = w->once,
                            .stop = infer_run_stop_flag()};
+  if (!w->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
+  log_quiet(w->quiet);
   if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;
   TRY(address_parse(w->listen, &options.listen));
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
+  TRY(porter_check(&options));
+  Status status = load(w, &weights);
   infer_run_catch_signals();
-  return porter_run(&options);
-}
-
-static Status run(const Worker *w) {
-  char *directory = NULL;
-  Weights weights = {0};
-  if (!w->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
-  log_quiet(w->quiet);
-  Status status = infer_run_find(w->checkpoint, &directory);
-  if (status == STATUS_OK) status = weights_load(&weights, directory);
-  if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, &weights);
-  if (status == STATUS_OK) status = serve(w, &weights);
+  if (status == STATUS_OK) status = porter_run(&options);
   weights_release(&weights);
-  free(directory);
   return status;
 }
 

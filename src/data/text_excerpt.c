@@ -1,7 +1,6 @@
 /* See text_excerpt.h. */
 #include "data/text_excerpt.h"
 #include "data/bpe_utf8.h"
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,4 +26,16 @@ char *text_excerpt(const char *text, size_t bytes, size_t most) {
   }
   strcpy(out, at < bytes ? MORE : "");
   return shown;
+}
+
+bool text_excerpt_blank(char *text, size_t bytes) {
+  bool any = false;
+  for (size_t at = 0, size; at < bytes; at += size) {
+    size_t whole = bpe_utf8_size(text + at, bytes - at);
+    size = whole ? whole : 1;
+    if (whole && !is_control(text + at, size)) continue;
+    memset(text + at, ' ', size);
+    any = true;
+  }
+  return any;
 }

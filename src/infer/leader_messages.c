@@ -1,7 +1,9 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "data/text_excerpt.h"
 #include "infer/leader_parts.h"
+#include <string.h>
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
   for (int i = 0; number && i < LEADER_DEPTH; i++) {
@@ -90,17 +92,17 @@ static bool is_complaint(const WireHeader *header) {
   return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
 }
 
-/* The length of a complaint; whom it is about, of those that may be. */
-static bool is_sound(const Leader *leader, const WireHeader *header) {
-  return header->bytes <= WIRE_TEXT && (header->kind == WIRE_BUSY || header->count <= (uint32_t)leader->nodes);
+/* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said HELLO: its count is a place in a queue.
+ */
+static bool is_sound(const Leader *leader, const LeaderMember *member, const WireHeader *header) {
+  bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->nodes;
+  return header->bytes <= WIRE_TEXT && count;
 }
 
 static void store_complaint(Leader *leader, int m, const WireHeader *header) {
   char *complaint = leader->complaints[m];
   complaint[header->bytes] = 0;
-  for (char *c = complaint; *c; c++) {
-    if ((unsigned char)*c < ' ') *c = ' '; /* no control characters from a socket to a terminal */
-  }
+  text_excerpt_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
 }
 
 /* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */
@@ -134,7 +136,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && header->bytes == 0 && member->asked) return STATUS_OK;
   if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, link->peer, header, payload);
-  if (is_complaint(header) && is_sound(leader, header)) {
+  if (is_complaint(header) && is_sound(leader, member, header)) {
     *payload = (uint8_t *)leader->complaints[link->peer];
     return STATUS_OK;
   }

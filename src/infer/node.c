@@ -226,6 +226,8 @@ Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
                           .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout,
                           .accused = -1};
+  carrier.agreed = node->setup->agreed;
+  carrier.agreed_bytes = sizeof node->setup->agreed;
   reliability.timeout = node->setup->timeout;
   courier->reliability = &reliability;
   courier->links = wanted && wanted->shaped ? &wanted->links : NULL;

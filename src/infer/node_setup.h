@@ -20,6 +20,8 @@ typedef struct NodeSetup {
   int64_t tokens_most;         /* of the longest sequence, new tokens included; likewise 0 */
   ClassToken class_token;      /* of pictures: who has one */
   const ClusterSetup *network; /* transport, reliability, parts, MTU and links of codes; the rest of it is not looked at. NULL: streams */
+  /* What keys of datagrams are bound to (setup_message_agreed). */
+  uint8_t agreed[SETUP_AGREED];
 } NodeSetup;
 
 static inline int node_setup_count(const NodeSetup *setup) { return setup->split ? setup->split->nodes : setup->partition->nodes; }

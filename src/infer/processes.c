@@ -35,6 +35,8 @@ static void let_faults_end(void) {
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) signal(faults[i], SIG_DFL);
 }
 
+void processes_become_parent(void) { signal(SIGCHLD, SIG_DFL); }
+
 void processes_become_child(pid_t parent) {
   let_faults_end();
   signal(SIGINT, SIG_IGN);
@@ -75,6 +77,7 @@ static Status fork_all(Processes *processes, ProcessesMain *child, void *context
   pid_t parent = getpid();
   fflush(NULL); /* or each child would print what is still buffered */
   raise_limit();
+  processes_become_parent();
   for (int i = 0; i < processes->count; i++) TRY(fork_one(processes, i, child, context, parent));
   return STATUS_OK;
 }

@@ -24,6 +24,9 @@ typedef int ProcessesMain(void *context, int number, int control, int handed);
 /* Forks `count` children, at least one. Call before any thread is started. On failure those that run are ended. */
 Status processes_start(Processes *processes, int count, ProcessesMain *child, void *context);
 
+/* In whoever forks: its children can be waited for, whatever its own parent has left it with (an ignored SIGCHLD). */
+void processes_become_parent(void);
+
 /* In a child that is forked by whom these are: what all such children do first. Ctrl-C reaches them too, but the parent decides what it
  * means; and they die with it. */
 void processes_become_child(pid_t parent);

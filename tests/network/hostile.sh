@@ -1,7 +1,8 @@
 #!/bin/bash
 # limit: 240
 # Nodes that exchange datagrams while somebody else on the machine sends them noise, forgeries, and what he overhears: again, cut, changed, in
-# other names. The answers are those of nodes that are left alone.
+# other names; and workers at whose doors somebody without the key calls all the time, as a leader, as another device, and as nothing. The
+# answers are those of nodes that are left alone.
 . tests/network/helpers.sh
 
 make_checkpoint "$work/model" vit-cifar 8 256 3
@@ -41,4 +42,40 @@ for reliability in retransmit deadline; do
   grep -q 'overheard [1-9]' "$work/traffic" || echo "skipped: replayed and changed datagrams ($(cat "$work/traffic")): listening to the loopback is not allowed"
   no_orphans
 done
+
+# ---- at the door of workers that compute
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
+for one in a b; do start_worker $one 127.0.0.1:0 -c "$work/model" --key-file "$work/key"; done
+
+# What strangers begin with: noise; a leader, another device, one of another release, each with noise behind; half of a leader.
+head -c 300 /dev/urandom >"$work/noise"
+words=('' 'STRA\x02\x01\x00\x00sixteen letters.' 'STRA\x02\x02\x00\x00sixteen letters.' 'STRA\x03\x01\x00\x00sixteen letters.' 'STRA\x02\x01\x00\x00six')
+annoy() { # PID: while it runs
+  local calls=0 fds=() one word fd
+  while running "$1"; do
+    for one in a b; do
+      for word in "${words[@]}"; do
+        exec {fd}<>"/dev/tcp/127.0.0.1/${address[$one]##*:}" || continue
+        { printf '%b' "$word"; [ "$word" = "${words[4]}" ] || cat "$work/noise"; } >&"$fd"
+        fds+=("$fd") calls=$((calls + 1))
+      done
+    done
+    [ ${#fds[@]} -lt 100 ] || { for fd in "${fds[@]}"; do exec {fd}>&-; done; fds=(); }
+    sleep 0.02
+  done 2>/dev/null
+  for fd in "${fds[@]}"; do exec {fd}>&-; done
+  echo $calls >"$work/calls"
+}
+for transport in tcp udp; do
+  "$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 60 \
+    --batch 1 --transport $transport --latency 2ms >"$work/out" 2>"$work/err" &
+  run=$!
+  annoy $run 2>/dev/null
+  wait $run || report "strangers at the door, $transport: exit code $?"
+  for line in 1 2; do
+    [ "$(sed -n ${line}p "$work/out" | sed 's/ in .*//')" = "$(sed -n ${line}p "$work/alone" | sed 's/ in .*//')" ] || report "strangers at the door, $transport: another answer"
+  done
+  [ "$(cat "$work/calls")" -ge 50 ] || report "strangers at the door, $transport: only $(cat "$work/calls") calls"
+done
+for one in a b; do stop_worker $one; done
 exit $failed

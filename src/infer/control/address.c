@@ -286,3 +286,19 @@ Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS],
 bool address_equal(const Address *a, const Address *b) {
   return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
 }
+
+static bool is_link_local(const Address *address, size_t digits) {
+  char text[INET6_ADDRSTRLEN];
+  struct in6_addr number;
+  snprintf(text, sizeof text, "%.*s", (int)digits, address->name);
+  return !address->on_disk && digits < sizeof text && inet_pton(AF_INET6, text, &number) == 1 && IN6_IS_ADDR_LINKLOCAL(&number);
+}
+
+void address_on_link(Address *address, int socket) {
+  struct sockaddr_storage peer;
+  socklen_t bytes = sizeof peer;
+  size_t digits = strcspn(address->name, "%");
+  bool known = getpeername(socket, (struct sockaddr *)&peer, &bytes) == 0 && peer.ss_family == AF_INET6;
+  unsigned link = known ? ((const struct sockaddr_in6 *)&peer)->sin6_scope_id : 0;
+  if (link && is_link_local(address, digits)) snprintf(address->name + digits, sizeof address->name - digits, "%%%u", link);
+}

@@ -255,6 +255,7 @@ static Status open_epoch(Session *s, int *accused) {
   TRY(take_shares(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
+  setup_message_agreed(&s->setup, s->greeting.session, s->node_setup.agreed);
   Status status = meet(s, &meeting);
   *accused = meeting.accused;
   if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, &s->control, meeting.channel, accused);

@@ -1,11 +1,9 @@
-/* Numbers go into the digest little-endian, so that machines of either byte order agree; pages of weights as they lie in the file, which is
+/* Numbers go into the digest little-endian, so that machines of either byte order agree; weights as they lie in the file, which is
  * little-endian on every machine that can map it. */
 #include "infer/control/fingerprint.h"
 #include "infer/wire.h"
 #include <openssl/evp.h>
 #include <string.h>
-
-enum { PAGE = 4096, PAGES = 16, WHOLE = 1 << 20 };
 
 typedef struct Digest {
   EVP_MD_CTX *context;
@@ -33,15 +31,11 @@ static void add_real(Digest *digest, double number) {
   add(digest, bytes, sizeof bytes);
 }
 
-static void add_sampled(Digest *digest, const void *data, size_t bytes) {
-  const uint8_t *from = data;
+/* All of them, once per start: 0.22 s of a core with SHA instructions for 380 MB, 0.9 s without. Pages picked from large tensors took no
+ * time, but were equal for files that differ elsewhere. */
+static void add_bytes(Digest *digest, const void *data, size_t bytes) {
   add_number(digest, bytes);
-  if (bytes <= WHOLE) {
-    add(digest, from, bytes);
-    return;
-  }
-  for (size_t page = 0; page + 1 < PAGES; page++) add(digest, from + (bytes - PAGE) / (PAGES - 1) * page, PAGE);
-  add(digest, from + bytes - PAGE, PAGE);
+  add(digest, data, bytes);
 }
 
 /* 0 is kept for what there is none of. */
@@ -83,9 +77,9 @@ static void add_param(Digest *digest, const Param *param) {
   add_number(digest, (uint64_t)tensor->narrow_kind);
   for (int i = 0; i < tensor->dims; i++) add_number(digest, (uint64_t)tensor->shape[i]);
   if (tensor->narrow)
-    add_sampled(digest, tensor->narrow, count * sizeof *tensor->narrow);
+    add_bytes(digest, tensor->narrow, count * sizeof *tensor->narrow);
   else
-    add_sampled(digest, tensor->value, count * sizeof *tensor->value);
+    add_bytes(digest, tensor->value, count * sizeof *tensor->value);
 }
 
 static Status fingerprint_model(const Weights *weights, uint64_t *number) {
@@ -103,7 +97,7 @@ static Status fingerprint_books(const Weights *weights, uint64_t *number) {
   for (int i = 0; i < weights->book_count; i++) {
     const Codebook *book = &weights->books[i];
     add_number(&digest, (uint64_t)book->groups);
-    add_sampled(&digest, book->codewords, (size_t)(book->entries * book->width) * sizeof *book->codewords);
+    add_bytes(&digest, book->codewords, (size_t)(book->entries * book->width) * sizeof *book->codewords);
   }
   if (weights->frequencies) {
     const AstraConfig *astra = &weights->config->astra;

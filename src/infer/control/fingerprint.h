@@ -10,8 +10,8 @@ typedef struct Fingerprints {
   uint64_t partition; /* of whom holds which tokens: 0, not agreed on yet */
 } Fingerprints;
 
-/* model and codebook; partition becomes 0. Parameters above 1 MiB are represented by 16 pages of 4 KiB, evenly spread from the first to the
- * last. The same weights in 16 bits are another model, since they compute other numbers. IO: OpenSSL has no SHA-256. */
+/* model and codebook; partition becomes 0. Reads all weights, which takes a fraction of a second for 100 million. The same weights in 16
+ * bits are another model, since they compute other numbers. IO: OpenSSL has no SHA-256. */
 Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints);
 
 /* counts [nodes] of a picture's tokens, order [tokens] or NULL: raster order; of texts weights [nodes] instead, with counts and order NULL.

@@ -1,5 +1,6 @@
 /* Packing, checking and comparing of greetings. */
 #include "infer/control/greeting.h"
+#include "data/text_excerpt.h"
 #include "infer/control/byte_cursor.h"
 #include <inttypes.h>
 
@@ -9,8 +10,7 @@ void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]) {
   uint8_t *at = bytes;
   memset(bytes, 0, GREETING_BYTES);
   byte_cursor_put_u16(&at, greeting->version);
-  byte_cursor_put_u16(&at, greeting->flags);
-  at += 4;
+  at += 6;
   byte_cursor_put_u64(&at, greeting->fingerprints.model);
   byte_cursor_put_u64(&at, greeting->fingerprints.codebook);
   byte_cursor_put_u64(&at, greeting->fingerprints.partition);
@@ -20,15 +20,14 @@ void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]) {
 Status greeting_parse(const uint8_t bytes[GREETING_BYTES], Greeting *greeting) {
   const uint8_t *at = bytes;
   Greeting g = {.version = byte_cursor_get_u16(&at)};
-  g.flags = byte_cursor_get_u16(&at);
-  bool zero = byte_cursor_is_zero(at, at + 4);
-  at += 4;
+  bool zero = byte_cursor_is_zero(at, at + 6);
+  at += 6;
   g.fingerprints.model = byte_cursor_get_u64(&at);
   g.fingerprints.codebook = byte_cursor_get_u64(&at);
   g.fingerprints.partition = byte_cursor_get_u64(&at);
   byte_cursor_get(&at, g.session, GREETING_SESSION);
-  if (!zero || !byte_cursor_is_zero(at, bytes + GREETING_BYTES) || g.flags & ~GREETING_PROBES)
-    return status_set(STATUS_BAD_VALUE, "sent a greeting with unknown flags or reserved bytes set");
+  if (!zero || !byte_cursor_is_zero(at, bytes + GREETING_BYTES))
+    return status_set(STATUS_BAD_VALUE, "sent a greeting with reserved bytes set");
   *greeting = g;
   return STATUS_OK;
 }
@@ -44,16 +43,18 @@ void greeting_pack_hello(const Hello *hello, uint8_t bytes[HELLO_BYTES]) {
   byte_cursor_put_u64(&at, hello->fingerprints.codebook);
   for (int i = 0; i < HELLO_FACTS; i++, at += 4) wire_put_u32(at, hello->facts[i]);
   byte_cursor_put_u64(&at, hello->memory);
-  byte_cursor_put(&at, hello->name, strnlen(hello->name, HELLO_NAME - 1));
+  size_t length = strnlen(hello->name, HELLO_NAME - 1);
+  memcpy(at, hello->name, length);
+  text_excerpt_blank((char *)at, length);
 }
 
 /* Text that does nothing to a terminal, and zeroes behind it. */
 static bool is_name(const char name[HELLO_NAME]) {
+  char shown[HELLO_NAME];
   size_t length = strnlen(name, HELLO_NAME);
-  for (size_t i = 0; i < length; i++) {
-    if ((unsigned char)name[i] < ' ' || name[i] == 0x7f) return false;
-  }
-  return length < HELLO_NAME && byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
+  memcpy(shown, name, sizeof shown);
+  return length < HELLO_NAME && !text_excerpt_blank(shown, length) &&
+         byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
 }
 
 Status greeting_parse_hello(const uint8_t bytes[HELLO_BYTES], Hello *hello) {

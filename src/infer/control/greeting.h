@@ -5,11 +5,10 @@
 #include "infer/control/fingerprint.h"
 
 enum { GREETING_BYTES = 64, HELLO_BYTES = 136, GREETING_SESSION = 16, HELLO_NAME = 48, HELLO_FACTS = 10 };
-enum { GREETING_PROBES = 1 /* flag: the leader only measures */ };
 enum { HELLO_STREAM = 1, HELLO_UDP = 2, HELLO_MULTICAST = 4, HELLO_MPI = 8 /* carriers, as bits */ };
 
 typedef struct Greeting {
-  uint16_t version, flags;
+  uint16_t version;
   Fingerprints fingerprints;
   uint8_t session[GREETING_SESSION]; /* random, of the leader's run */
 } Greeting;
@@ -23,9 +22,10 @@ typedef struct Hello {
 } Hello;
 
 void greeting_pack(const Greeting *greeting, uint8_t bytes[GREETING_BYTES]);
+/* Of the name what fits, control characters and what is no UTF-8 as spaces. */
 void greeting_pack_hello(const Hello *hello, uint8_t bytes[HELLO_BYTES]);
 
-/* BAD_VALUE: reserved bytes or unknown bits that are set, a name with other than printable characters (of UTF-8 any that are no control
+/* BAD_VALUE: reserved bytes or unknown bits of carriers that are set, a name that is no UTF-8 or has control
  * characters). Another version is no fault here: greeting_compare names both. */
 Status greeting_parse(const uint8_t bytes[GREETING_BYTES], Greeting *greeting);
 Status greeting_parse_hello(const uint8_t bytes[HELLO_BYTES], Hello *hello);

@@ -13,10 +13,11 @@ enum { SLICE = 50 /* ms */ };
 
 /* The first bytes of whoever calls; TIMEOUT: they do not come. */
 static Status hear_preamble(int fd) {
+  PreambleTaken taken = {.got = 0};
   Preamble preamble;
   bool done = false;
   for (double until = clock_now() + handshake_seconds; !done;) {
-    TRY(preamble_take(fd, &preamble, &done));
+    TRY(preamble_take(fd, &taken, &preamble, &done));
     if (clock_now() > until) return status_set(STATUS_TIMEOUT, "a caller said nothing");
     if (!done) poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, SLICE);
   }

@@ -62,6 +62,9 @@ static Status check_file(int fd, const char *path) {
   if (file.st_mode & (S_IRWXG | S_IRWXO))
     return status_set(STATUS_BAD_VALUE, "%s: others may read or change this key (mode %03o); run: chmod 600 %s", path,
                       (unsigned)(file.st_mode & 0777), path);
+  if (file.st_uid != geteuid() && file.st_uid != 0)
+    return status_set(STATUS_BAD_VALUE, "%s: this key belongs to another user (%ld), who may change it; run: chown %ld %s", path,
+                      (long)file.st_uid, (long)geteuid(), path);
   return STATUS_OK;
 }
 

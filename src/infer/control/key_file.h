@@ -19,7 +19,8 @@ KeyFile key_file_open(void);
 /* A fresh one; IO when the system has no random numbers. */
 Status key_file_random(KeyFile *key);
 
-/* NOT_FOUND; IO; BAD_FILE: no such line; BAD_VALUE: others than its owner may read or write it, with the command that ends that. */
+/* NOT_FOUND; IO; BAD_FILE: no such line; BAD_VALUE: it belongs neither to this user nor to root, or others than its owner may read or
+ * write it; with the command that ends that. */
 Status key_file_read(KeyFile *key, const char *path);
 
 /* Writes a key, readable for its owner alone. A file that is there already stays as it is: BAD_VALUE. */

@@ -178,10 +178,12 @@ static Caller *free_place(Meeting *m) {
 static Status dial(Meeting *m, int node) {
   PeerMeeting *all = m->all;
   const Member *member = &all->setup->member[node];
+  Address address = member->address;
   Caller *caller = free_place(m);
   if (!member->reachable) return blame(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
+  address_on_link(&address, channel_fd(all->control->channel));
   caller->node = node;
-  Status status = address_call(&member->address, &caller->calling);
+  Status status = address_call(&address, &caller->calling);
   return status == STATUS_OK ? STATUS_OK : blame(all, node, status);
 }
 

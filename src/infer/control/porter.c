@@ -17,11 +17,13 @@
 enum { STRANGERS = 16, HANDSHAKES = 8, GUESTS = PORTER_QUEUE_MOST + HANDSHAKES + 2 };
 static const double preamble_seconds = 2; /* to say who one is */
 static const double slice_seconds = 0.5, reap_seconds = 0.01;
+static const double full_seconds = 1; /* before another look, when the system gives no more descriptors */
 
 /* A connection that has not said who it is. */
 typedef struct Stranger {
   int fd; /* -1: free */
   double since;
+  PreambleTaken taken;
 } Stranger;
 
 typedef enum GuestState { GUEST_NONE, GUEST_SHAKING /* has not shown the key */, GUEST_WAITS, GUEST_SERVED, GUEST_LEAVES } GuestState;
@@ -41,8 +43,9 @@ typedef struct Porter {
   int sockets[ADDRESS_SOCKETS], socket_count;
   Stranger strangers[STRANGERS];
   Guest guests[GUESTS];
-  uint64_t turns; /* guests so far */
-  int served;     /* leaders that have been */
+  uint64_t turns;      /* guests so far */
+  int served;          /* leaders that have been */
+  double closed_until; /* clock_now: no connection is taken before */
 } Porter;
 
 /* ---- guests */
@@ -109,6 +112,11 @@ static void describe_end(const Guest *guest, int ended) {
     log_info("session pid %d is over", (int)guest->pid);
 }
 
+static void clear(Guest *guest) {
+  if (guest->socket >= 0) close(guest->socket);
+  *guest = (Guest){.socket = -1};
+}
+
 static void reap(Porter *porter) {
   for (int i = 0; i < GUESTS; i++) {
     Guest *guest = &porter->guests[i];
@@ -116,10 +124,20 @@ static void reap(Porter *porter) {
     if (guest->state == GUEST_NONE || waitpid(guest->pid, &ended, WNOHANG) != guest->pid) continue;
     describe_end(guest, ended);
     porter->served += guest->state == GUEST_SERVED;
-    if (guest->socket >= 0) close(guest->socket);
-    *guest = (Guest){.socket = -1};
+    clear(guest);
     call_next(porter);
   }
+}
+
+static void send_away(Guest *guest) {
+  kill(guest->pid, SIGKILL);
+  while (waitpid(guest->pid, NULL, 0) < 0 && errno == EINTR) continue;
+  clear(guest);
+}
+
+/* Whoever has the key shows it within a few round trips, so that the handshake that has lasted longest is the least likely to be one. */
+static void make_room(Porter *porter) {
+  if (count(porter, GUEST_SHAKING) >= HANDSHAKES) send_away(find(porter, GUEST_SHAKING));
 }
 
 /* ---- leaders and peers */
@@ -153,6 +171,7 @@ static void run_guest(Porter *porter, int fd, const int pair[2], const uint8_t s
 
 /* The descriptor goes to the child. */
 static void take_leader(Porter *porter, int fd, const Preamble *preamble) {
+  make_room(porter);
   Guest *guest = find(porter, GUEST_NONE);
   int pair[2];
   if (!guest || handed_pair(pair) != STATUS_OK) return;
@@ -189,7 +208,7 @@ static void let_go(Stranger *stranger) {
 static void hear_stranger(Porter *porter, Stranger *stranger) {
   Preamble preamble;
   bool done;
-  Status status = preamble_take(stranger->fd, &preamble, &done);
+  Status status = preamble_take(stranger->fd, &stranger->taken, &preamble, &done);
   if (status == STATUS_OK && !done) return;
   if (status == STATUS_OK && preamble.version != WIRE_VERSION)
     answer_other_version(stranger->fd);
@@ -200,20 +219,33 @@ static void hear_stranger(Porter *porter, Stranger *stranger) {
   let_go(stranger);
 }
 
-static Stranger *free_stranger(Porter *porter) {
+/* Where there is none, that of whoever has been silent for longest. */
+static Stranger *find_place(Porter *porter) {
+  Stranger *oldest = &porter->strangers[0];
   for (int i = 0; i < STRANGERS; i++) {
-    if (porter->strangers[i].fd < 0) return &porter->strangers[i];
+    Stranger *stranger = &porter->strangers[i];
+    if (stranger->fd < 0) return stranger;
+    if (stranger->since < oldest->since) oldest = stranger;
   }
-  return NULL;
+  let_go(oldest);
+  return oldest;
 }
 
-/* While there is room; others wait in the backlog. */
+/* The caller may have gone meanwhile; anything else passes, or would be found again at once. */
+static void note_failure(Porter *porter) {
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED) return;
+  log_warning("cannot take a connection: %s", strerror(errno));
+  porter->closed_until = clock_now() + full_seconds;
+}
+
 static void accept_at(Porter *porter, int socket) {
-  Stranger *stranger = free_stranger(porter);
-  int fd = stranger ? accept4(socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
-  if (fd < 0) return;
+  int fd = accept4(socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) {
+    note_failure(porter);
+    return;
+  }
   if (!porter->options->listen.on_disk) address_prepare(fd);
-  *stranger = (Stranger){.fd = fd, .since = clock_now()};
+  *find_place(porter) = (Stranger){.fd = fd, .since = clock_now()};
 }
 
 static void dismiss_silent(Porter *porter) {
@@ -224,10 +256,6 @@ static void dismiss_silent(Porter *porter) {
 }
 
 /* ---- the loop */
-
-static bool takes_callers(Porter *porter) {
-  return free_stranger(porter) && count(porter, GUEST_SHAKING) < HANDSHAKES && find(porter, GUEST_NONE);
-}
 
 /* Whether a child has closed its socket and is about to be reaped. */
 static bool someone_ends(const Porter *porter) {
@@ -240,7 +268,7 @@ static bool someone_ends(const Porter *porter) {
 static void step(Porter *porter) {
   struct pollfd waiting[ADDRESS_SOCKETS + STRANGERS + GUESTS];
   nfds_t n = 0;
-  bool open = takes_callers(porter);
+  bool open = clock_now() >= porter->closed_until;
   for (int i = 0; i < porter->socket_count; i++) waiting[n++] = (struct pollfd){.fd = open ? porter->sockets[i] : -1, .events = POLLIN};
   for (int i = 0; i < STRANGERS; i++) waiting[n++] = (struct pollfd){.fd = porter->strangers[i].fd, .events = POLLIN};
   for (int i = 0; i < GUESTS; i++) waiting[n++] = (struct pollfd){.fd = porter->guests[i].socket, .events = POLLIN};
@@ -262,7 +290,7 @@ static void step(Porter *porter) {
 
 /* ---- beginning and end */
 
-static Status check_address(const PorterOptions *options) {
+Status porter_check(const PorterOptions *options) {
   char text[ADDRESS_TEXT];
   if ((options->key && !options->key->open) || address_is_local(&options->listen)) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--listen %s needs --key-file: without a key anybody could use this device",
@@ -282,10 +310,7 @@ static void dismiss_all(Porter *porter) {
   }
   for (int i = 0; i < GUESTS; i++) {
     Guest *guest = &porter->guests[i];
-    if (guest->state == GUEST_NONE) continue;
-    kill(guest->pid, SIGKILL);
-    waitpid(guest->pid, NULL, 0);
-    if (guest->socket >= 0) close(guest->socket);
+    if (guest->state != GUEST_NONE) send_away(guest);
   }
 }
 
@@ -293,7 +318,8 @@ Status porter_run(const PorterOptions *options) {
   Porter porter = {.options = options};
   for (int i = 0; i < STRANGERS; i++) porter.strangers[i].fd = -1;
   for (int i = 0; i < GUESTS; i++) porter.guests[i].socket = -1;
-  TRY(check_address(options));
+  processes_become_parent();
+  TRY(porter_check(options));
   TRY(fingerprint_weights(options->weights, &porter.fingerprints));
   TRY(address_listen(&options->listen, porter.sockets, &porter.socket_count));
   say_where(&porter);

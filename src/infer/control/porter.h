@@ -6,7 +6,8 @@
  * so each second), or tells it that the device is busy. Connections of other devices belong to the session whose number they name, and are
  * handed to it.
  *
- * Children die with the porter. Bounded: connections that have not said who they are, handshakes under way, the queue. */
+ * Children die with the porter. Bounded: connections that have not said who they are, handshakes under way, the queue. Of the first two
+ * whoever has lasted longest makes room for a newcomer: somebody without the key cannot shut the door by standing in it. */
 #ifndef INFER_PORTER_H
 #define INFER_PORTER_H
 #include "infer/control/address.h"
@@ -27,8 +28,10 @@ typedef struct PorterOptions {
   const volatile sig_atomic_t *stop;
 } PorterOptions;
 
-/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. BAD_USAGE: an address that
- * others can reach, without a key. */
+/* BAD_USAGE: an address that others can reach, without a key. Needs no weights: before they are loaded, too. */
+Status porter_check(const PorterOptions *options);
+
+/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. Fails as porter_check. */
 Status porter_run(const PorterOptions *options);
 
 #endif

@@ -18,7 +18,7 @@ Status preamble_parse(const uint8_t bytes[PREAMBLE_BYTES], Preamble *preamble) {
   uint32_t magic = byte_cursor_get_u32(&at);
   uint8_t version = byte_cursor_get_u8(&at), role = byte_cursor_get_u8(&at);
   bool clean = byte_cursor_get_u16(&at) == 0;
-  if (magic != WIRE_MAGIC || role < PREAMBLE_LEADER || role > PREAMBLE_PROBE || !clean)
+  if (magic != WIRE_MAGIC || role < PREAMBLE_LEADER || role > PREAMBLE_PEER || !clean)
     return status_set(STATUS_BAD_VALUE, "the connection does not begin as one of astra-infer does");
   *preamble = (Preamble){.version = version, .role = (PreambleRole)role};
   byte_cursor_get(&at, preamble->session, GREETING_SESSION);
@@ -34,16 +34,14 @@ Status preamble_send(int fd, PreambleRole role, const uint8_t session[GREETING_S
   return status_set(STATUS_PEER, "closed the connection at once");
 }
 
-Status preamble_take(int fd, Preamble *preamble, bool *done) {
-  uint8_t bytes[PREAMBLE_BYTES];
-  ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+Status preamble_take(int fd, PreambleTaken *taken, Preamble *preamble, bool *done) {
+  ssize_t n = recv(fd, taken->bytes + taken->got, PREAMBLE_BYTES - taken->got, MSG_DONTWAIT);
   *done = false;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return STATUS_OK;
   if (n <= 0) return status_set(STATUS_PEER, "the caller went away");
-  if (n < (ssize_t)sizeof bytes) return STATUS_OK;
-  TRY(preamble_parse(bytes, preamble));
-  *done = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) == (ssize_t)sizeof bytes;
-  return STATUS_OK;
+  taken->got += (size_t)n;
+  *done = taken->got == PREAMBLE_BYTES;
+  return *done ? preamble_parse(taken->bytes, preamble) : STATUS_OK;
 }
 
 Status preamble_check_answer(int fd, const char *name) {

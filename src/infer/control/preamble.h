@@ -6,7 +6,7 @@
 
 enum { PREAMBLE_BYTES = 24 };
 
-typedef enum PreambleRole { PREAMBLE_LEADER = 1, PREAMBLE_PEER, PREAMBLE_PROBE } PreambleRole;
+typedef enum PreambleRole { PREAMBLE_LEADER = 1, PREAMBLE_PEER } PreambleRole;
 
 typedef struct Preamble {
   uint8_t version;
@@ -22,9 +22,15 @@ Status preamble_parse(const uint8_t bytes[PREAMBLE_BYTES], Preamble *preamble);
 /* On a fresh connection, which has room for it. PEER: it is broken already. */
 Status preamble_send(int fd, PreambleRole role, const uint8_t session[GREETING_SESSION]);
 
-/* Looks at what has come, and takes it from the socket once it is whole. *done: preamble is filled in. BAD_VALUE; PEER: the caller went
- * away. */
-Status preamble_take(int fd, Preamble *preamble, bool *done);
+/* What has come of one; begins as zeroes. */
+typedef struct PreambleTaken {
+  uint8_t bytes[PREAMBLE_BYTES];
+  size_t got;
+} PreambleTaken;
+
+/* Takes from the socket what is there of it, and nothing that follows. *done: it is whole, and preamble is filled in. BAD_VALUE; PEER: the
+ * caller went away. */
+Status preamble_take(int fd, PreambleTaken *taken, Preamble *preamble, bool *done);
 
 /* A worker of another version answers with a preamble of its own where TLS should begin: BAD_VALUE names both versions. OK: it has not, as
  * far as can be seen. */

@@ -3,6 +3,7 @@
 #include "infer/control/byte_cursor.h"
 #include <arpa/inet.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { FLAG_CODES = 1, FLAG_MULTICAST = 2, FLAG_LOSE_TOKENS = 4, FLAG_MASK = 8, FLAG_SHAPED = 16, FLAGS = 31 };
@@ -62,6 +63,17 @@ static void pack_links(const ClusterSetup *s, uint8_t **at) {
   }
 }
 
+/* A link-local number is one of a link, which stands in the place of a path: it is the leader's name of it, for processes of its machine.
+ */
+static bool pack_v6(const char *name, uint8_t *number, uint8_t *path) {
+  char digits[INET6_ADDRSTRLEN];
+  size_t length = strcspn(name, "%"), link = name[length] ? strlen(name + length + 1) : 0;
+  snprintf(digits, sizeof digits, "%.*s", (int)length, name);
+  if (length >= sizeof digits || link >= SETUP_LINK || inet_pton(AF_INET6, digits, number) != 1) return false;
+  memcpy(path, name + length + (link > 0), link);
+  return true;
+}
+
 /* Into the family and the place of an address; the rest is zero. */
 static Status pack_address(const Member *member, uint8_t *family, uint8_t *number, uint8_t *path) {
   const char *name = member->address.name;
@@ -73,7 +85,7 @@ static Status pack_address(const Member *member, uint8_t *family, uint8_t *numbe
     memcpy(path, name, strlen(name));
     return STATUS_OK;
   }
-  *family = inet_pton(AF_INET, name, number) == 1 ? FAMILY_V4 : inet_pton(AF_INET6, name, number) == 1 ? FAMILY_V6 : FAMILY_NONE;
+  *family = inet_pton(AF_INET, name, number) == 1 ? FAMILY_V4 : pack_v6(name, number, path) ? FAMILY_V6 : FAMILY_NONE;
   if (*family) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "%s: other devices are told numbers, not names", name);
 }
@@ -97,6 +109,16 @@ Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes) {
   for (int d = 0; d < setup->nodes; d++) TRY(pack_member(&setup->member[d], &at));
   for (int64_t i = 0; i < setup->tokens; i++) byte_cursor_put_u32(&at, (uint32_t)setup->order[i]);
   return STATUS_OK;
+}
+
+void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]) {
+  uint8_t *at = agreed;
+  byte_cursor_put(&at, session, SETUP_SESSION);
+  byte_cursor_put_u16(&at, setup->epoch);
+  byte_cursor_put_u16(&at, WIRE_VERSION);
+  byte_cursor_put_u64(&at, setup->fingerprints.model);
+  byte_cursor_put_u64(&at, setup->fingerprints.codebook);
+  byte_cursor_put_u64(&at, setup->fingerprints.partition);
 }
 
 /* ---- parsing */
@@ -214,21 +236,34 @@ static Status parse_trace(const uint8_t **at, LinkTrace *trace) {
   return STATUS_OK;
 }
 
+/* The length of what stands in the place of a path; SETUP_PATH: that cannot be. */
+static size_t length_of_path(uint8_t family, const uint8_t *number, const uint8_t *path) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  if (family == FAMILY_NONE || family == FAMILY_V4) return 0;
+  size_t length = strnlen((const char *)path, SETUP_PATH);
+  if (family == FAMILY_DISK) return length > 0 ? length : SETUP_PATH;
+  if (length == 0) return 0;
+  bool link = number[0] == 0xfe && (number[1] & 0xc0) == 0x80 && length < SETUP_LINK && strspn((const char *)path, letters) == length;
+  return link ? length : SETUP_PATH;
+}
+
 static Status parse_address(const uint8_t *record, uint16_t port, Member *member) {
   const uint8_t *number = record + 16, *path = record + 32, *end = record + SETUP_MEMBER;
   Address *address = &member->address;
   uint8_t family = record[0];
   member->reachable = family != FAMILY_NONE;
   size_t used = family == FAMILY_V4 ? 4 : family == FAMILY_V6 ? 16 : 0;
-  size_t length = family == FAMILY_DISK ? strnlen((const char *)path, SETUP_PATH) : 0;
-  bool known = !member->reachable || used || (length > 0 && length < SETUP_PATH);
-  bool clean = record[1] == 0 && byte_cursor_is_zero(number + used, path) && byte_cursor_is_zero(path + length, end) &&
+  size_t length = length_of_path(family, number, path);
+  bool known = length < SETUP_PATH && (!member->reachable || used || family == FAMILY_DISK);
+  bool clean = record[1] == 0 && byte_cursor_is_zero(number + used, path) && (known && byte_cursor_is_zero(path + length, end)) &&
                (used ? port > 0 : port == 0);
   if (!known || !clean) return refuse("with an address that is none");
   address->on_disk = family == FAMILY_DISK;
   address->port = port;
   if (address->on_disk) memcpy(address->name, path, length);
   if (used) inet_ntop(family == FAMILY_V4 ? AF_INET : AF_INET6, number, address->name, ADDRESS_NAME);
+  size_t digits = strlen(address->name);
+  if (used && length > 0) snprintf(address->name + digits, ADDRESS_NAME - digits, "%%%s", (const char *)path);
   return STATUS_OK;
 }
 

@@ -42,13 +42,16 @@ typedef struct ClusterSetup {
   int32_t *order;            /* [tokens], owned: content tokens sorted by node */
 } ClusterSetup;
 
-enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96 };
+enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
 /* The longest that there can be for a model. */
 size_t setup_message_most(const ModelConfig *config);
 
 size_t setup_message_bytes(const ClusterSetup *setup);
 /* BAD_VALUE: the address of a member is a name, or its path is too long. */
 Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes);
+
+/* What two devices that have met have in common, for the keys between them: the leader's session, epoch, protocol version, fingerprints. */
+void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]);
 
 /* Hostile bytes: BAD_VALUE names the field that is out of range, or does not go with the model or with other fields. Release *setup
  * whatever comes back. */

@@ -64,6 +64,7 @@ Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup);
 
 /* For CourierSetup.open. Over streams the channels carry packets themselves. For datagrams each end tells the other its port, and both take
  * their keys from the TLS exporter; on a plain channel, which belongs to two processes of one machine alone, they tell each other keys. */
+enum { CARRIER_AGREED_MOST = 64 };
 typedef struct CarrierPeers {
   int self, nodes;
   Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
@@ -75,6 +76,9 @@ typedef struct CarrierPeers {
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
   int accused;        /* afterwards: whom a failure is about; -1: nobody */
+  /* What both ends have agreed on: of other bytes come other keys. At most CARRIER_AGREED_MOST; NULL: nothing. */
+  const uint8_t *agreed;
+  size_t agreed_bytes;
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
 

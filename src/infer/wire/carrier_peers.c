@@ -81,12 +81,15 @@ static Status exchange_words(Meeting *m, size_t bytes) {
 
 /* ---- keys ---- */
 
-/* context: who the two are, so that a pair's keys are no other pair's. Both directions in one: of the lower number first. */
+/* context: who the two are, so that a pair's keys are no other pair's, and what they have agreed on. Both directions in one: of the lower
+ * number first. */
 static Status derive_keys(Meeting *m, int d) {
-  uint8_t keys[2 * CARRIER_KEY_BYTES], low = (uint8_t)(d < m->peers->self ? d : m->peers->self),
-                                       high = (uint8_t)(d < m->peers->self ? m->peers->self : d);
-  TRY(channel_export(m->peers->channels[d], label, (const uint8_t[]){low, high}, 2, keys, sizeof keys));
-  bool lower = m->peers->self < d;
+  const CarrierPeers *p = m->peers;
+  bool lower = p->self < d;
+  uint8_t keys[2 * CARRIER_KEY_BYTES], context[2 + CARRIER_AGREED_MOST] = {(uint8_t)(lower ? p->self : d), (uint8_t)(lower ? d : p->self)};
+  if (p->agreed_bytes > CARRIER_AGREED_MOST) return status_set(STATUS_BAD_VALUE, "keys of %zu bytes of agreement", p->agreed_bytes);
+  if (p->agreed) memcpy(context + 2, p->agreed, p->agreed_bytes);
+  TRY(channel_export(p->channels[d], label, context, 2 + p->agreed_bytes, keys, sizeof keys));
   memcpy(m->all[d].seal, keys + (lower ? 0 : CARRIER_KEY_BYTES), CARRIER_KEY_BYTES);
   memcpy(m->all[d].open, keys + (lower ? CARRIER_KEY_BYTES : 0), CARRIER_KEY_BYTES);
   OPENSSL_cleanse(keys, sizeof keys);

@@ -61,9 +61,19 @@ static void bytes_that_are_no_character_are_marked(void **state) {
   assert_shown("\x82\x82\x82", 3, 2, "\xef\xbf\xbd\xef\xbf\xbd...");
 }
 
+static void what_is_no_text_becomes_blank(void **state) {
+  (void)state;
+  char text[] = "a\x1b[2J\x7f\xc2\x9b\x9b\xe2\x82\xac\xe2\x82";
+  assert_true(text_excerpt_blank(text, sizeof text - 1));
+  assert_string_equal(text, "a [2J    \xe2\x82\xac  ");
+  assert_false(text_excerpt_blank(text, sizeof text - 1));
+  assert_true(text_excerpt_blank(text, 11)); /* which ends within a character */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_short_text_is_shown_whole), cmocka_unit_test(it_ends_with_a_whole_character),
                                      cmocka_unit_test(control_characters_are_spaces),
-                                     cmocka_unit_test(bytes_that_are_no_character_are_marked)};
+                                     cmocka_unit_test(bytes_that_are_no_character_are_marked),
+                                     cmocka_unit_test(what_is_no_text_becomes_blank)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,9 @@
 #include "infer/control/address.h"
 #include <cmocka.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,6 +186,48 @@ static void dialling_has_an_end(void **state) {
   close(listener);
 }
 
+static Status call(const Address *address, int *fd) {
+  bool done = false;
+  TRY(address_call(address, fd));
+  poll(&(struct pollfd){.fd = *fd, .events = POLLOUT}, 1, 5000);
+  Status status = address_called(address, *fd, &done);
+  return status != STATUS_OK || done ? status : STATUS_TIMEOUT;
+}
+
+/* Which each machine calls something else. */
+static void link_local_numbers_need_a_link(void **state) {
+  (void)state;
+  struct ifaddrs *all, *i;
+  Address address, bare;
+  int sockets[ADDRESS_SOCKETS], count, fd;
+  assert_int_equal(getifaddrs(&all), 0);
+  for (i = all; i; i = i->ifa_next) {
+    const struct sockaddr_in6 *number = (const struct sockaddr_in6 *)i->ifa_addr;
+    if (number && number->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&number->sin6_addr)) break;
+  }
+  bool found = i && getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in6), address.name, sizeof address.name, NULL, 0, NI_NUMERICHOST) == 0;
+  freeifaddrs(all);
+  if (!found) skip();
+  address.on_disk = false;
+  address.port = 0;
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_OK);
+  address.port = address_port(sockets[0]);
+  bare = address;
+  strcpy(strchr(bare.name, '%'), "%nowhere"); /* as another machine calls it */
+  assert_int_not_equal(call(&bare, &fd), STATUS_OK);
+  assert_int_equal(call(&address, &fd), STATUS_OK);
+  close(accept(sockets[0], NULL, NULL));
+  address_on_link(&bare, fd);
+  assert_meets(&bare, sockets, count);
+  Address others[2];
+  assert_int_equal(address_parse("[2001:db8::1]:80", &others[0]), STATUS_OK);
+  others[1] = others[0];
+  address_on_link(&others[1], fd);
+  assert_true(address_equal(&others[0], &others[1]));
+  close(fd);
+  address_close(&address, sockets, count);
+}
+
 static void names_that_are_none(void **state) {
   (void)state;
   Address address;
@@ -195,8 +240,9 @@ static void names_that_are_none(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_taken_apart), cmocka_unit_test(other_texts_are_refused),
-                                     cmocka_unit_test(one_dials_the_other),   cmocka_unit_test(paths_are_their_owners),
-                                     cmocka_unit_test(dialling_has_an_end),   cmocka_unit_test(names_that_are_none)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_taken_apart),         cmocka_unit_test(other_texts_are_refused),
+                                     cmocka_unit_test(one_dials_the_other),           cmocka_unit_test(paths_are_their_owners),
+                                     cmocka_unit_test(dialling_has_an_end),           cmocka_unit_test(names_that_are_none),
+                                     cmocka_unit_test(link_local_numbers_need_a_link)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

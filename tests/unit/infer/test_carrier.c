@@ -266,6 +266,39 @@ static void strangers_are_dropped(void **state) {
   close_ends(ends, 2);
 }
 
+/* Of another epoch, say: what one sends does not open at the other. */
+static void ends_that_disagree_hear_nothing(void **state) {
+  (void)state;
+  static const uint8_t agreed[2][3] = {{1, 2, 3}, {1, 2, 4}};
+  for (int same = 0; same < 2; same++) {
+    End ends[2];
+    pthread_t thread;
+    int pair[2];
+    bool taken;
+    assert_int_equal(link_pair(pair), STATUS_OK);
+    for (int i = 0; i < 2; i++) {
+      ends[i] = (End){.secret = true, .peers = {.self = i, .nodes = 2, .datagrams = true, .seconds = 10}};
+      ends[i].sockets[!i] = pair[i];
+      ends[i].peers.channels = ends[i].channels;
+      ends[i].peers.agreed = agreed[same ? 0 : i];
+      ends[i].peers.agreed_bytes = 3;
+    }
+    assert_int_equal(pthread_create(&thread, NULL, open_end, &ends[1]), 0);
+    open_end(&ends[0]);
+    pthread_join(thread, NULL);
+    assert_true(ends[0].status == STATUS_OK && ends[1].status == STATUS_OK);
+    send_one(&ends[1], 0, 7, 50, &taken);
+    for (double until = clock_now() + 10; ends[0].count[1] + (int)ends[0].carrier->dropped == 0 && clock_now() < until;) {
+      struct pollfd polls[CARRIER_POLLS];
+      poll(polls, (nfds_t)ends[0].carrier->polls(ends[0].carrier, polls, CARRIER_POLLS), 100);
+      assert_int_equal(ends[0].carrier->receive(ends[0].carrier, take, &ends[0]), STATUS_OK);
+    }
+    assert_int_equal(ends[0].count[1], same);
+    assert_int_equal(ends[0].carrier->dropped, !same);
+    close_ends(ends, 2);
+  }
+}
+
 static void the_mtu_is_the_smallest_wanted(void **state) {
   (void)state;
   End ends[2];
@@ -310,6 +343,7 @@ int main(void) {
                                      cmocka_unit_test(a_full_stream_waits),
                                      cmocka_unit_test(a_port_is_taken_where_it_is_free),
                                      cmocka_unit_test(strangers_are_dropped),
+                                     cmocka_unit_test(ends_that_disagree_hear_nothing),
                                      cmocka_unit_test(the_mtu_is_the_smallest_wanted),
                                      cmocka_unit_test(a_silent_or_lying_end_is_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,8 +104,19 @@ static void other_files_are_refused(void **state) {
   assert_int_equal(key_file_read(&key, folder), STATUS_BAD_FILE);
 }
 
+static void keys_of_other_users_are_refused(void **state) {
+  (void)state;
+  KeyFile key;
+  write_text(line, 0600);
+  if (chown(path, 12345, (gid_t)-1) != 0) skip(); /* only root gives files away */
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "belongs to another user (12345)"));
+  assert_int_equal(chown(path, 0, (gid_t)-1), 0);
+  assert_int_equal(key_file_read(&key, path), STATUS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(written_keys_are_read_again), cmocka_unit_test(digits_mean_bytes),
-                                     cmocka_unit_test(other_files_are_refused)};
+                                     cmocka_unit_test(other_files_are_refused), cmocka_unit_test(keys_of_other_users_are_refused)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

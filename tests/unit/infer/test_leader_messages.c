@@ -146,11 +146,11 @@ static void results_have_the_length_of_their_request(void **state) {
 static void a_complaint_shows_no_control_characters(void **state) {
   (void)state;
   Fixture f;
-  const char text[] = "bad\x1b[2Jthing\n";
+  const char text[] = "bad\x1b[2Jthing\n\x7f\xc2\x9b\x9b!";
   open_fixture(&f, WIRE_PROMPT);
   WireHeader header = {.kind = WIRE_ERROR, .sender = 1, .count = 3, .bytes = sizeof text - 1};
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_OK);
-  assert_string_equal(f.complaints[1], "bad [2Jthing ");
+  assert_string_equal(f.complaints[1], "bad [2Jthing     !");
   assert_int_equal(f.leader.complainer, 1);
   assert_int_equal(f.leader.accused, 2);
   header.count = NODES + 1;
@@ -286,6 +286,23 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
   assert_int_equal(f.leader.complainer, -1);
 }
 
+/* Its count is a place in a queue, and names no node. */
+static void a_device_that_takes_part_is_not_busy(void **state) {
+  (void)state;
+  Fixture f;
+  const MemberState states[] = {MEMBER_HERE, MEMBER_READY};
+  open_fixture(&f, WIRE_PROMPT);
+  for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+    for (int node = -1; node <= 1; node += 2) { /* of the epoch, or between two of them */
+      f.members[1].state = states[i];
+      f.members[1].node = node;
+      for (uint32_t place = 0; place <= 1000000; place += 1000000)
+        assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_BUSY, .sender = 1, .count = place}, NULL), STATUS_BAD_VALUE);
+      assert_true(f.leader.complainer == -1 && f.leader.accused == -1 && !f.members[1].failed && f.members[1].place == 0);
+    }
+  }
+}
+
 /* ---- numbers that cannot be */
 
 /* Labels of 5 tokens, of which 3 count: nodes 0 and 1 have two tokens each, node 2 one. */
@@ -368,6 +385,7 @@ int main(void) {
                                      cmocka_unit_test(what_no_node_says),
                                      cmocka_unit_test(what_a_device_says_of_itself),
                                      cmocka_unit_test(a_worker_that_is_busy_or_refuses),
+                                     cmocka_unit_test(a_device_that_takes_part_is_not_busy),
                                      cmocka_unit_test(sums_of_labels_must_be_possible),
                                      cmocka_unit_test(tokens_made_are_tokens_that_came)};
   return cmocka_run_group_tests(tests, NULL, NULL);

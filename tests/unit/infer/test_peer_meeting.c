@@ -131,11 +131,12 @@ typedef struct Door {
 static void *keep_door(void *context) {
   Door *door = context;
   for (int i = 0; i < door->expected; i++) {
+    PreambleTaken taken = {.got = 0};
     Preamble preamble;
     bool done = false;
     poll(&(struct pollfd){.fd = door->sockets[0], .events = POLLIN}, 1, 10000);
     int fd = accept(door->sockets[0], NULL, NULL);
-    while (fd >= 0 && !done && preamble_take(fd, &preamble, &done) == STATUS_OK)
+    while (fd >= 0 && !done && preamble_take(fd, &taken, &preamble, &done) == STATUS_OK)
       poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 1000);
     if (fd >= 0) handed_send(door->side->porter, &(Handed){.kind = HANDED_CALL, .fd = fd});
     if (fd >= 0) close(fd);

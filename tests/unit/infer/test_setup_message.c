@@ -220,9 +220,52 @@ static void names_and_long_paths_are_not_sent(void **state) {
   tear_down(&f);
 }
 
+/* The leader's name of a link is for processes of its machine. */
+static void links_go_with_link_local_numbers(void **state) {
+  (void)state;
+  static Fixture f;
+  set_up(&f, false);
+  assert_int_equal(address_parse("[fe80::1%wlan0]:80", &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_OK);
+  uint8_t *member = f.bytes + MEMBERS + SETUP_MEMBER, *path = member + 32;
+  assert_memory_equal(path, "wlan0\0", 7);
+  ClusterSetup got;
+  assert_int_equal(setup_message_parse(f.bytes, f.size, &f.weights, &got), STATUS_OK);
+  assert_string_equal(got.member[1].address.name, "fe80::1%wlan0");
+  setup_message_release(&got);
+  memcpy(path, "a%b", 4);
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
+  memset(path, 'a', SETUP_LINK);
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
+  memset(path, 'a', SETUP_PATH);
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
+  memset(path, 0, SETUP_PATH);
+  path[0] = 'a';
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_OK);
+  member[16] = 0x20; /* no link-local number any more */
+  assert_int_equal(parse(&f, f.bytes, f.size), STATUS_BAD_VALUE);
+  assert_int_equal(address_parse("[fe80::1%abcdefghijklmnop]:80", &f.setup.member[1].address), STATUS_OK);
+  assert_int_equal(setup_message_pack(&f.setup, f.bytes), STATUS_BAD_VALUE);
+  tear_down(&f);
+}
+
+static void keys_depend_on_all_that_was_agreed(void **state) {
+  (void)state;
+  ClusterSetup setup = {.epoch = 0x0102, .fingerprints = {.model = 3, .codebook = 4, .partition = 5}};
+  const uint8_t session[SETUP_SESSION] = "fifteen letters";
+  uint8_t agreed[SETUP_AGREED], expected[SETUP_AGREED] = {[16] = 2, [17] = 1, [18] = WIRE_VERSION, [20] = 3, [28] = 4, [36] = 5};
+  memcpy(expected, session, sizeof session);
+  setup_message_agreed(&setup, session, agreed);
+  assert_memory_equal(agreed, expected, sizeof agreed);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_arrives), cmocka_unit_test(other_lengths_are_refused),
-                                     cmocka_unit_test(every_field_is_checked), cmocka_unit_test(the_model_decides_too),
-                                     cmocka_unit_test(names_and_long_paths_are_not_sent)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_arrives),
+                                     cmocka_unit_test(other_lengths_are_refused),
+                                     cmocka_unit_test(every_field_is_checked),
+                                     cmocka_unit_test(the_model_decides_too),
+                                     cmocka_unit_test(names_and_long_paths_are_not_sent),
+                                     cmocka_unit_test(links_go_with_link_local_numbers),
+                                     cmocka_unit_test(keys_depend_on_all_that_was_agreed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,201 @@
+/* A porter in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing at
+ * the door nor by taking all descriptors, and sessions are noticed to end whatever the porter's own parent did with its children. */
+#include "infer/control/channel.h"
+#include "infer/control/porter.h"
+#include "infer/control/preamble.h"
+#include "infer/processes.h"
+#include "infer/wire.h"
+#include "sample_fixture.h"
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { CROWD = 60 };
+
+static SampleFixture fixture;
+static Address door;
+static volatile sig_atomic_t stop;
+
+static void ask_to_stop(int number) { stop = number; }
+
+static int make_model(void **state) {
+  (void)state;
+  ModelConfig config;
+  assert_int_equal(sample_config(&config, "tiny", 4, 16, 1, CLASS_DISTRIBUTED), STATUS_OK);
+  sample_fixture_open(&fixture, &config);
+  door = (Address){.on_disk = true};
+  snprintf(door.name, sizeof door.name, "%s/door", fixture.directory);
+  return 0;
+}
+
+static int remove_model(void **state) {
+  (void)state;
+  sample_fixture_close(&fixture);
+  return 0;
+}
+
+/* ---- the porter */
+
+typedef struct Porter {
+  bool once;
+  int spare; /* descriptors that are left to it; 0: as many as the system gives */
+} Porter;
+
+static void leave_descriptors(int spare) {
+  const struct rlimit limit = {.rlim_cur = 128, .rlim_max = 128};
+  int last = -1;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  for (int fd; (fd = dup(0)) >= 0;) last = fd;
+  while (spare-- > 0) close(last--);
+}
+
+static void be_porter(const Porter *porter, pid_t parent) {
+  const PorterOptions options = {
+      .weights = &fixture.weights, .listen = door, .threads = 1, .queue = 1, .once = porter->once, .stop = &stop};
+  if (porter->spare) leave_descriptors(porter->spare);
+  processes_become_child(parent);
+  signal(SIGTERM, ask_to_stop);
+  _exit(porter_run(&options) == STATUS_OK ? 0 : 1);
+}
+
+static pid_t start(Porter porter) {
+  pid_t parent = getpid(), pid = fork();
+  if (pid == 0) be_porter(&porter, parent);
+  assert_true(pid > 0);
+  return pid;
+}
+
+/* It ends by itself, at once, when told to or when its leader has left. */
+static void assert_ends(pid_t pid) {
+  int ended = 0;
+  for (int i = 0; i < 2000 && waitpid(pid, &ended, WNOHANG) != pid; i++) {
+    if (i == 1999) kill(pid, SIGKILL);
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  }
+  assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+}
+
+static void end(pid_t pid) {
+  kill(pid, SIGTERM);
+  assert_ends(pid);
+}
+
+/* Seconds that a process has computed. */
+static double computed(pid_t pid) {
+  char path[64], line[1024];
+  unsigned long user = 0, system = 0;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  assert_non_null(fgets(line, sizeof line, file));
+  fclose(file);
+  assert_int_equal(sscanf(strrchr(line, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system), 2);
+  return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* ---- callers */
+
+/* Once it listens. */
+static int dial(void) {
+  int fd = -1;
+  for (int i = 0; i < 1000 && address_call(&door, &fd) != STATUS_OK; i++) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  assert_true(fd >= 0);
+  return fd;
+}
+
+static const uint8_t session[GREETING_SESSION] = "fifteen letters";
+
+/* A connection that has shown the key within so many seconds; NULL: it was not let in. */
+static Channel *lead(double seconds) {
+  Channel *channel;
+  int fd = dial();
+  assert_int_equal(preamble_send(fd, PREAMBLE_LEADER, session), STATUS_OK);
+  assert_int_equal(channel_tls(&channel, fd, CHANNEL_DIALS, NULL), STATUS_OK);
+  if (channel_handshake(channel, seconds) == STATUS_OK) return channel;
+  channel_free(channel);
+  return NULL;
+}
+
+static void say(Channel *channel, WireHeader header, const void *payload) {
+  uint8_t message[WIRE_HEADER + GREETING_BYTES];
+  header.sender = WIRE_LEADER;
+  wire_pack(&header, message);
+  if (payload) memcpy(message + WIRE_HEADER, payload, header.bytes);
+  assert_int_equal(channel_write(channel, message, WIRE_HEADER + header.bytes), WIRE_HEADER + header.bytes);
+}
+
+static bool is_welcome(Channel *channel) {
+  uint8_t bytes[WIRE_HEADER + HELLO_BYTES], greeting[GREETING_BYTES];
+  Fingerprints own;
+  WireHeader header;
+  assert_int_equal(fingerprint_weights(&fixture.weights, &own), STATUS_OK);
+  greeting_pack(&(Greeting){.version = WIRE_VERSION, .fingerprints = own}, greeting);
+  say(channel, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES}, greeting);
+  for (size_t got = 0; got < sizeof bytes;) {
+    struct pollfd waiting = {.fd = channel_fd(channel), .events = channel_events(channel, true, false)};
+    ssize_t n = channel_read(channel, bytes + got, sizeof bytes - got);
+    if (n > 0) got += (size_t)n;
+    if (n == 0 || (n < 0 && (errno != EAGAIN || poll(&waiting, 1, 10000) != 1))) return false;
+  }
+  return wire_parse(bytes, HELLO_BYTES, &header) == STATUS_OK && header.kind == WIRE_HELLO;
+}
+
+/* ---- what strangers cannot do */
+
+/* A handshake is given up after 5 s, and somebody silent after 2: if a leader had to wait for their places, it would be for longer. */
+static void a_crowd_at_the_door_keeps_nobody_out(void **state) {
+  (void)state;
+  pid_t porter = start((Porter){.once = false});
+  int crowd[CROWD];
+  for (int i = 0; i < CROWD; i++) {
+    crowd[i] = dial();
+    if (i % 2) assert_int_equal(preamble_send(crowd[i], PREAMBLE_LEADER, session), STATUS_OK);
+  }
+  Channel *leader = lead(10);
+  assert_non_null(leader);
+  assert_true(is_welcome(leader));
+  for (int i = 0; i < CROWD; i++) close(crowd[i]);
+  channel_free(leader);
+  end(porter);
+}
+
+static void without_descriptors_it_waits(void **state) {
+  (void)state;
+  pid_t porter = start((Porter){.spare = 8});
+  int crowd[12];
+  for (int i = 0; i < 12; i++) crowd[i] = dial();
+  double before = computed(porter);
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
+  assert_true(computed(porter) - before < 0.1);
+  for (int i = 0; i < 12; i++) close(crowd[i]);
+  Channel *leader = lead(20);
+  assert_non_null(leader);
+  assert_true(is_welcome(leader));
+  channel_free(leader);
+  end(porter);
+}
+
+/* ---- children */
+
+static void ignored_children_are_noticed_to_end(void **state) {
+  (void)state;
+  signal(SIGCHLD, SIG_IGN); /* as some that start services leave it */
+  pid_t porter = start((Porter){.once = true});
+  signal(SIGCHLD, SIG_DFL);
+  Channel *leader = lead(20);
+  assert_non_null(leader);
+  assert_true(is_welcome(leader));
+  say(leader, (WireHeader){.kind = WIRE_BYE}, NULL);
+  assert_ends(porter);
+  channel_free(leader);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_crowd_at_the_door_keeps_nobody_out), cmocka_unit_test(without_descriptors_it_waits),
+                                     cmocka_unit_test(ignored_children_are_noticed_to_end)};
+  return cmocka_run_group_tests(tests, make_model, remove_model);
+}

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double check_seconds = 0.02, stop_seconds = 1, nap_seconds = 50e-6;
-static const double gap_seconds = 1; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
+static const double check_seconds = 0.01, stop_seconds = 1, nap_seconds = 50e-6;
+static const double gap_seconds = 0.05; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
 
 /* ---- failures ---- */
 
@@ -337,7 +337,8 @@ static Status wait_slice(Courier *c, double until, CourierCheck *check, void *co
   wait_for_change(c, fmin(until, slice));
   double late = clock_now() - slice;
   *shift = late > gap_seconds ? late : 0;
-  if (!check || clock_now() - before < check_seconds / 2) return STATUS_OK;
+  if (!check || clock_now() < c->checked + check_seconds) return STATUS_OK;
+  c->checked = clock_now();
   pthread_mutex_unlock(&c->lock);
   Status status = check(context);
   pthread_mutex_lock(&c->lock);
@@ -362,6 +363,12 @@ static Status run_out(Courier *c, int peer) {
 
 /* ---- requests ---- */
 
+/* Whether that peer's groups of this part come in the request. */
+static bool hears(const Courier *c, int peer, int part) {
+  const PacketRules *rules = c->rules;
+  return courier_is_in(c->senders, peer) && part < rules->parts && rules->part_rows[peer * rules->parts + part] > 0;
+}
+
 Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders, uint64_t hearers) {
   pthread_mutex_lock(&c->lock);
   c->request = request;
@@ -372,8 +379,8 @@ Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const 
   c->gone = c->left;
   c->block_from = 0;
   for (int d = 0; d < c->setup.nodes; d++) {
-    uint64_t first = courier_sequence(c, request + !courier_is_in(senders, d), 0);
     for (int lane = 0; lane < c->lanes && d != c->setup.self; lane++) {
+      uint64_t first = courier_sequence(c, request + !hears(c, d, lane % c->setup.parts), 0);
       if (c->peers[d].taken[lane] < first) c->peers[d].taken[lane] = first;
       if (c->peers[d].next[lane] < first) c->peers[d].next[lane] = first;
     }
@@ -385,12 +392,18 @@ Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const 
   return status;
 }
 
-/* A peer that group has not left for yet; -1: none. */
-static int waits_for(const Courier *c, const CourierGroup *g) {
+/* One of these peers for whom packets have not left yet; -1: none. */
+static int waits_for(const Courier *c, uint64_t peers) {
   for (int d = 0; d < c->setup.nodes; d++) {
-    if (courier_is_in(g->peers, d) && c->peers[d].flying) return d;
+    if (courier_is_in(peers, d) && c->peers[d].flying) return d;
   }
   return -1;
+}
+
+/* Whom a group waits for: its receivers, or who keeps the queue's head from leaving. */
+static int holds_up(const Courier *c, const CourierGroup *g) {
+  int peer = waits_for(c, g->peers);
+  return peer >= 0 ? peer : waits_for(c, UINT64_MAX);
 }
 
 Status courier_reserve(Courier *c, GroupKey key, CourierCheck *check, void *context) {
@@ -400,7 +413,10 @@ Status courier_reserve(Courier *c, GroupKey key, CourierCheck *check, void *cont
   double from = clock_now(), shift;
   for (int waiting = g->waiting; status == STATUS_OK && g->waiting;) {
     status = check_failure(c);
-    if (status == STATUS_OK && clock_now() > from + c->setup.timeout && waits_for(c, g) >= 0) status = run_out(c, waits_for(c, g));
+    if (status == STATUS_OK && clock_now() > from + c->setup.timeout) {
+      if (holds_up(c, g) >= 0) status = run_out(c, holds_up(c, g));
+      from = clock_now();
+    }
     if (status == STATUS_OK) status = wait_slice(c, from + c->setup.timeout, check, context, &shift);
     from += shift;
     if (g->waiting != waiting) from = clock_now();
@@ -623,7 +639,7 @@ Status courier_flush(Courier *c) {
   Status status = STATUS_OK;
   pthread_mutex_lock(&c->lock);
   double from = clock_now(), shift;
-  while (status == STATUS_OK && (c->queued || waits_for(c, &(CourierGroup){.peers = UINT64_MAX}) >= 0)) {
+  while (status == STATUS_OK && (c->queued || waits_for(c, UINT64_MAX) >= 0)) {
     status = check_failure(c);
     if (status == STATUS_OK && clock_now() > from + c->setup.timeout) status = status_set(STATUS_TIMEOUT, "packets do not leave");
     if (status == STATUS_OK) status = wait_slice(c, from + c->setup.timeout, NULL, NULL, &shift);

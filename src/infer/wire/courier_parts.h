@@ -123,6 +123,7 @@ struct Courier {
   bool watched;     /* somebody waits for `changed` */
   bool look;        /* and wants to know what has come by now */
   double looked;    /* what had come by then has been taken */
+  double checked;   /* when who waits was last asked whether to go on */
   uint8_t *buffer;  /* [packet_most] of the packet that is sent */
   uint8_t *scratch; /* [slot_room] */
   /* estimates and counts */
@@ -152,7 +153,7 @@ void courier_fail_peer(Courier *c, int peer, Status status, const char *why);
 void courier_leave(Courier *c, int peer);
 
 /* ---- courier_send.c */
-bool courier_queue(Courier *c, CourierEntry entry); /* false: full */
+bool courier_queue(Courier *c, CourierEntry entry); /* false: full; never of a group whose place is free */
 bool courier_launch(Courier *c, double now);        /* queue -> flights, as far as there is room; whether any took off */
 double courier_fly(Courier *c, double now);         /* flights -> carrier; when to come again */
 

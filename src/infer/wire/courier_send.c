@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Groups always find room: one for each place is theirs alone. */
 bool courier_queue(Courier *c, CourierEntry entry) {
-  if (c->queued == c->queue_most) return false;
+  if (c->queued >= c->queue_most - (entry.kind == COURIER_GROUP ? 0 : c->slots)) return false;
   c->queue[(c->queue_first + c->queued++) % c->queue_most] = entry;
   return true;
 }

@@ -6,11 +6,13 @@
 #include "infer/wire/interleave.h"
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 /* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
-enum { NODES = 3, BLOCKS = 4, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
+enum { NODES = 3, BLOCKS = 4, PARTS = 2, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
 
 typedef struct Side {
   int self, nodes;
@@ -40,7 +42,7 @@ static void open_masking(Side *side, MemoryWire *wire, int self, int nodes, Reli
                         .open_context = &side->place,
                         .blocks = BLOCKS,
                         .sites = 1,
-                        .parts = 1,
+                        .parts = PARTS,
                         .slot_bytes = GROUP + TOKENS,
                         .packets_most = TOKENS,
                         .reliability = &side->reliability,
@@ -451,18 +453,106 @@ static void who_did_not_look_gives_nothing_up(void **state) {
   memory_wire_free(wire);
 }
 
-typedef struct Asker {
-  MemoryWire *wire;
-  atomic_bool over;
-} Asker;
+/* A block that one request cuts into parts and the one before does not: what comes of the second part before its request begins. */
+static void parts_may_come_before_their_request(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  const int64_t part_rows[2 * PARTS] = {TOKENS, TOKENS, TOKENS, TOKENS};
+  PacketRules cut;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_deadline, NULL);
+  cut = side.rules;
+  cut.parts = PARTS;
+  cut.part_rows = part_rows;
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  for (int i = 0; i < PARTS * PACKETS; i++) {
+    const Packet header = {.request = 2, .part = (uint8_t)(i % PARTS), .index = (uint16_t)(i / PARTS), .count = PACKETS};
+    push_packet(wire, header, EACH, (uint8_t)i);
+  }
+  while (courier_counts(side.courier).packets_received < PARTS * PACKETS) usleep(1000);
+  assert_int_equal(courier_begin_request(side.courier, 2, 1, &cut, 2, 2), STATUS_OK);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 2, .part = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(arrivals[1].missing, 0);
+  for (int f = 0; f < PACKETS; f++) assert_int_equal(arrivals[1].packets[f].payload[0], PARTS * f + 1);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
 
-static void *ask_all_the_time(void *argument) {
-  Asker *asker = argument;
-  while (!atomic_load(&asker->over)) {
-    push_packet(asker->wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
-    usleep(5000);
+/* Of time in which this process runs. */
+static void *send_later(void *argument) {
+  for (int i = 0; i < 25; i++) usleep(10000);
+  for (int f = 0; f < PACKETS; f++) push_packet(argument, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
+  return NULL;
+}
+
+static pid_t stop_for_a_while(void) {
+  pid_t parent = getpid(), child = fork();
+  if (child) return child;
+  usleep(100000);
+  kill(parent, SIGSTOP);
+  usleep(800000);
+  kill(parent, SIGCONT);
+  _exit(0);
+}
+
+/* Ctrl-Z, or a machine that had no processor for it. */
+static void time_without_a_processor_is_no_deadlines(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  Reliability reliability = with_deadline;
+  reliability.deadline = 0.5;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  pthread_t thread;
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  pid_t child = stop_for_a_while();
+  assert_int_equal(pthread_create(&thread, NULL, send_later, wire), 0);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(arrivals[1].count, PACKETS);
+  assert_int_equal(arrivals[1].missing, 0);
+  pthread_join(thread, NULL);
+  waitpid(child, NULL, 0);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+/* Node 1 says the same all the time. */
+typedef struct Talker {
+  MemoryWire *wire;
+  PacketType type;
+  size_t payload;
+  atomic_bool over;
+} Talker;
+
+static void *talk_all_the_time(void *argument) {
+  Talker *talker = argument;
+  while (!atomic_load(&talker->over)) {
+    push_packet(talker->wire, (Packet){.request = 1, .type = talker->type}, talker->payload, 0);
+    usleep(1000);
   }
   return NULL;
+}
+
+/* Answers wake it up more often than it would look around by itself. */
+static void whoever_is_told_things_may_give_up(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  Talker talker = {.wire = wire, .type = PACKET_STATUS, .payload = PACKET_STATUS_HEAD};
+  pthread_t thread;
+  Reliability reliability = with_retransmit;
+  reliability.timeout = 2;
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  assert_int_equal(pthread_create(&thread, NULL, talk_all_the_time, &talker), 0);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, give_up, NULL), STATUS_INTERRUPTED);
+  atomic_store(&talker.over, true);
+  pthread_join(thread, NULL);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
 }
 
 /* Two that wait for each other: questions that come are no sign that what is missing is on its way. */
@@ -473,16 +563,16 @@ static void who_is_asked_asks_as_well(void **state) {
   Reliability reliability = with_retransmit;
   reliability.timeout = 0.5;
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  Asker asker = {.wire = wire};
+  Talker talker = {.wire = wire, .type = PACKET_QUERY};
   pthread_t thread;
   open_side(&side, wire, 0, 2, reliability, NULL);
   assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
   push_packet(wire, (Packet){.request = 1, .count = PACKETS}, EACH, 1);
   usleep(50000); /* they come slowly, hence it is patient */
   push_packet(wire, (Packet){.request = 1, .index = 1, .count = PACKETS}, EACH, 1);
-  assert_int_equal(pthread_create(&thread, NULL, ask_all_the_time, &asker), 0);
+  assert_int_equal(pthread_create(&thread, NULL, talk_all_the_time, &talker), 0);
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_TIMEOUT);
-  atomic_store(&asker.over, true);
+  atomic_store(&talker.over, true);
   pthread_join(thread, NULL);
   stop_sides(&side, 1);
   int questions = 0;
@@ -562,6 +652,9 @@ int main(void) {
                                      cmocka_unit_test(hostile_packets_are_refused),
                                      cmocka_unit_test(packets_of_other_requests),
                                      cmocka_unit_test(who_did_not_look_gives_nothing_up),
+                                     cmocka_unit_test(time_without_a_processor_is_no_deadlines),
+                                     cmocka_unit_test(parts_may_come_before_their_request),
+                                     cmocka_unit_test(whoever_is_told_things_may_give_up),
                                      cmocka_unit_test(who_is_asked_asks_as_well),
                                      cmocka_unit_test(links_are_as_slow_as_was_asked_for),
                                      cmocka_unit_test(what_waits_before_a_port_is_not_lost)};

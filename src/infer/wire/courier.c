@@ -490,20 +490,14 @@ Status courier_send(Courier *c, GroupKey key, const CourierPacket *packets, int 
 
 /* ---- receiving ---- */
 
-static CourierSlot *find_slot(const Courier *c, int peer, GroupKey key) {
-  uint64_t sequence = courier_sequence(c, key.request, key.block);
-  CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
-  return slot->used && slot->sequence == sequence && !slot->early ? slot : NULL;
-}
-
 static void ask(Courier *c, int peer, GroupKey key, CourierSlot *slot, double now) {
   CourierEntry entry = {.kind = COURIER_QUERY, .ready = now, .peers = (uint64_t)1 << peer, .key = key};
-  if (courier_queue(c, entry)) slot->asked = now;
+  slot->asking = courier_queue(c, entry);
   courier_wake(c);
 }
 
 static CourierSlot *claim_slot(Courier *c, int peer, GroupKey key) {
-  CourierSlot *slot = find_slot(c, peer, key);
+  CourierSlot *slot = courier_receive_find(c, peer, key);
   if (slot) return slot;
   uint64_t sequence = courier_sequence(c, key.request, key.block);
   return courier_receive_open(c, peer, sequence, courier_lane(c, key.site, key.part));
@@ -526,8 +520,10 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
                       .missing_sent = courier_missing_said(c, slot),
                       .sender = slot->sender,
                       .waiting = since,
+                      .asking = slot->asking,
                       .asked = slot->asked,
                       .told = slot->told,
+                      .unanswered = slot->unanswered,
                       .heard = slot->last,
                       .gap = from->gap,
                       .round_trip = from->round_trip,
@@ -565,7 +561,7 @@ static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, C
 }
 
 static void list_packets(const Courier *c, int peer, GroupKey key) {
-  const CourierSlot *slot = find_slot(c, peer, key);
+  const CourierSlot *slot = courier_receive_find(c, peer, key);
   int64_t tokens = c->batch * c->rules->part_rows[peer * c->rules->parts + key.part];
   for (int i = 0; i < slot->count; i++) {
     bool there = courier_has(slot->there, i);

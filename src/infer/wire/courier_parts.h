@@ -30,7 +30,9 @@ typedef struct CourierSlot {
   uint8_t *flags;     /* [packets_most] */
   uint8_t *parity;    /* [parity_bytes] */
   GroupSender sender;
-  double asked, told, doubted; /* last QUERY, last STATUS; since when it seems that nothing more comes */
+  bool asking;                 /* a QUERY is in the queue or flies */
+  int unanswered;              /* QUERYs that have left since the last STATUS */
+  double asked, told, doubted; /* last QUERY that has left, last STATUS; since when it seems that nothing more comes */
 } CourierSlot;
 
 /* A group to peers. */
@@ -158,6 +160,7 @@ bool courier_launch(Courier *c, double now);        /* queue -> flights, as far 
 double courier_fly(Courier *c, double now);         /* flights -> carrier; when to come again */
 
 /* ---- courier_receive.c */
+CourierSlot *courier_receive_find(const Courier *c, int peer, GroupKey key);          /* its slot while it holds this group; NULL: not so */
 CarrierTake courier_receive_take;                                                     /* context: the courier */
 void courier_receive_early(Courier *c);                                               /* what had come for the request that begins now */
 CourierSlot *courier_receive_open(Courier *c, int peer, uint64_t sequence, int lane); /* its slot, emptied if it held another group */

@@ -34,6 +34,8 @@ static void open_slot(const Courier *c, CourierSlot *slot, uint64_t sequence) {
   slot->sequence = sequence;
   slot->count = slot->arrived = 0;
   slot->early = 0;
+  slot->asking = false;
+  slot->unanswered = 0;
   slot->asked = slot->told = slot->doubted = slot->last = 0;
   slot->sender = GROUP_SENDER_SILENT;
   memset(slot->there, 0, bits);
@@ -45,6 +47,12 @@ CourierSlot *courier_receive_open(Courier *c, int peer, uint64_t sequence, int l
   CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, lane)];
   if (!slot->used || slot->sequence != sequence) open_slot(c, slot, sequence);
   return slot;
+}
+
+CourierSlot *courier_receive_find(const Courier *c, int peer, GroupKey key) {
+  uint64_t sequence = courier_sequence(c, key.request, key.block);
+  CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
+  return slot->used && slot->sequence == sequence && !slot->early ? slot : NULL;
 }
 
 /* The length of the group is what its first packet said. */
@@ -250,24 +258,27 @@ static Status check_bits(const Packet *p, size_t bytes, size_t head) {
   return status_set(STATUS_BAD_VALUE, "sent a question or an answer of %zu bytes about %d packets", bytes, p->count);
 }
 
-/* What left less than a round trip ago was still on its way when the question was asked. */
-static const double most_flight = 0.1;
-
+/* Whoever does not know how much there is waits for the answer first: what has left may well be on its way, and comes before it. */
 static void send_again(Courier *c, int peer, const Packet *p, const uint8_t *missing, double now) {
   uint64_t sequence = courier_sequence(c, p->request, p->block);
   int place = courier_place(c, sequence, courier_lane(c, p->site, p->part));
   CourierGroup *g = &c->groups[place];
   uint64_t *wanted = g->resend + (size_t)peer * (size_t)c->words;
-  bool any = false;
+  bool any = false, queued = false;
   if (!g->used || g->sequence != sequence || !courier_is_in(g->peers, peer)) return;
-  if (now - g->left_at[peer] < fmin(most_flight, c->peers[peer].round_trip)) return;
-  for (int i = 0; i < g->left[peer]; i++) {
-    if (p->count && (i >= p->count || !byte_bit(missing, i))) continue;
+  if (reliability_is_under_way(c->peers[peer].round_trip, g->left_at[peer], now)) return;
+  for (int i = 0; i < c->words; i++) queued |= wanted[i] != 0;
+  for (int i = 0; i < g->left[peer] && i < p->count; i++) {
+    if (!byte_bit(missing, i)) continue;
     courier_set(wanted, i);
     any = true;
   }
+  if (queued || !any) return;
   CourierEntry entry = {.kind = COURIER_RESEND, .ready = now, .peers = (uint64_t)1 << peer, .group = place};
-  if (any && courier_queue(c, entry)) g->waiting++;
+  if (courier_queue(c, entry))
+    g->waiting++;
+  else
+    memset(wanted, 0, (size_t)c->words * sizeof *wanted); /* it will ask again */
 }
 
 static Status take_query(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
@@ -282,6 +293,18 @@ static Status take_query(Courier *c, int peer, const Packet *p, const uint8_t *p
   from->asked++;
   if (c->reliability.mode == RELIABILITY_RETRANSMIT) send_again(c, peer, p, packet + PACKET_HEADER, now);
   return STATUS_OK;
+}
+
+/* Of several questions it may answer any, and says only that the link is at least as slow as since the last one. */
+static void measure_answer(CourierPeer *from, CourierSlot *slot, double now) {
+  double took = now - slot->asked;
+  if (slot->unanswered == 1) {
+    from->jitter = reliability_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
+    from->round_trip = reliability_smooth(from->round_trip, took);
+  } else if (slot->unanswered > 1) {
+    from->round_trip = fmax(from->round_trip, took);
+  }
+  slot->unanswered = 0;
 }
 
 static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
@@ -302,11 +325,7 @@ static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) courier_set(slot->said, i);
   }
-  if (slot->asked > 0) {
-    double took = now - slot->asked;
-    from->jitter = reliability_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
-    from->round_trip = reliability_smooth(from->round_trip, took);
-  }
+  measure_answer(from, slot, now);
   if (c->watched) pthread_cond_broadcast(&c->changed);
   return STATUS_OK;
 }

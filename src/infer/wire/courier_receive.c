@@ -314,18 +314,16 @@ static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *
   if (p->request != c->request) return STATUS_OK;
   Packet parsed;
   TRY(packet_parse(packet, bytes, peer, c->batch, c->rules, &parsed));
-  int lane = courier_lane(c, p->site, p->part);
-  uint64_t sequence = courier_sequence(c, p->request, p->block);
-  if (sequence < from->taken[lane] || sequence >= from->taken[lane] + (uint64_t)c->ring) return STATUS_OK;
-  CourierSlot *slot = courier_receive_open(c, peer, sequence, lane);
-  if (slot->decided || slot->early) return STATUS_OK;
+  CourierSlot *slot = courier_receive_find(c, peer, (GroupKey){p->request, p->block, p->site, p->part});
+  if (!slot) return STATUS_OK;
+  measure_answer(from, slot, now);
+  if (slot->decided) return STATUS_OK;
   slot->sender = head[0] == 0 ? GROUP_SENDER_NOT_YET : head[0] == 1 ? GROUP_SENDER_SENT : GROUP_SENDER_GONE;
   slot->told = shaper_receive(&c->shaper, now, bytes + c->carrier->overhead); /* behind what came before it */
   if (p->count) TRY(check_count(c, slot, p->count));
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) courier_set(slot->said, i);
   }
-  measure_answer(from, slot, now);
   if (c->watched) pthread_cond_broadcast(&c->changed);
   return STATUS_OK;
 }

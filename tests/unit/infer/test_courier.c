@@ -23,7 +23,7 @@ typedef struct Side {
   int64_t part_rows[NODES];
   CourierPacket packets[2][PACKETS];
   uint8_t bytes[2][GROUP];
-  int missing, late, slow /* ms before it sends */;
+  int requests, missing, late, slow /* ms before it sends */;
   uint64_t wrong;
   Status status;
   char problem[256];
@@ -32,7 +32,7 @@ typedef struct Side {
 static uint8_t content(int node, uint32_t request, int block, int i) { return (uint8_t)(node * 89 + (int)request * 31 + block * 7 + i); }
 
 static void open_masking(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links, bool mask) {
-  *side = (Side){.self = self, .nodes = nodes, .place = {wire, self}, .reliability = reliability};
+  *side = (Side){.self = self, .nodes = nodes, .requests = REQUESTS, .place = {wire, self}, .reliability = reliability};
   for (int d = 0; d < NODES; d++) side->part_rows[d] = TOKENS;
   side->rules = (PacketRules){
       .nodes = nodes, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 8, .part_rows = side->part_rows};
@@ -96,7 +96,7 @@ static Status run_block(Side *side, GroupKey key) {
 }
 
 static Status run_requests(Side *side) {
-  for (uint32_t request = 1; request <= REQUESTS; request++) {
+  for (uint32_t request = 1; request <= (uint32_t)side->requests; request++) {
     TRY(courier_begin_request(side->courier, request, 1, &side->rules, others(side), others(side)));
     for (int block = 0; block < BLOCKS; block++) TRY(run_block(side, (GroupKey){.request = request, .block = (uint8_t)block}));
   }
@@ -479,6 +479,21 @@ static void parts_may_come_before_their_request(void **state) {
   memory_wire_free(wire);
 }
 
+/* Packets of a type that node 0 has sent to node 1. */
+static int count_sent(MemoryWire *wire, PacketType type) {
+  int count = 0;
+  pthread_mutex_lock(&wire->lock);
+  const MemoryQueue *sent = &wire->queue[1][0];
+  for (int i = 0; i < sent->count; i++) count += sent->bytes[(sent->first + i) % MEMORY_QUEUE][5] >> 4 == type;
+  pthread_mutex_unlock(&wire->lock);
+  return count;
+}
+
+static void wait_for_sent(MemoryWire *wire, PacketType type, int count) {
+  for (double start = clock_now(); count_sent(wire, type) < count && clock_now() < start + 10;) usleep(1000);
+  assert_int_equal(count_sent(wire, type), count);
+}
+
 /* Of time in which this process runs. */
 static void *send_later(void *argument) {
   for (int i = 0; i < 25; i++) usleep(10000);
@@ -575,10 +590,26 @@ static void who_is_asked_asks_as_well(void **state) {
   atomic_store(&talker.over, true);
   pthread_join(thread, NULL);
   stop_sides(&side, 1);
-  int questions = 0;
-  const MemoryQueue *sent = &wire->queue[1][0];
-  for (int i = 0; i < sent->count; i++) questions += sent->bytes[(sent->first + i) % MEMORY_QUEUE][5] >> 4 == PACKET_QUERY;
-  assert_true(questions > 0);
+  assert_true(count_sent(wire, PACKET_QUERY) > 0);
+  memory_wire_free(wire);
+}
+
+/* Whoever does not know yet how much there is may find it right behind its question. */
+static void what_is_named_is_sent_again(void **state) {
+  (void)state;
+  Side side;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_retransmit, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  assert_int_equal(send_block(&side, (GroupKey){.request = 1}), STATUS_OK);
+  wait_for_sent(wire, PACKET_CODES, PACKETS);
+  push_packet(wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
+  wait_for_sent(wire, PACKET_STATUS, 1);
+  push_packet(wire, (Packet){.request = 1, .type = PACKET_QUERY, .count = PACKETS}, 1, 1 << 4 | 1 << 2);
+  wait_for_sent(wire, PACKET_CODES, PACKETS + 2);
+  assert_int_equal(count_sent(wire, PACKET_STATUS), 2);
+  assert_int_equal(courier_counts(side.courier).resent, 2);
+  stop_sides(&side, 1);
   memory_wire_free(wire);
 }
 
@@ -611,6 +642,37 @@ static void links_are_as_slow_as_was_asked_for(void **state) {
     best = fmin(best, took);
   }
   if (best > 1.6 * least) fail_msg("%g s, %g are right", best, least);
+}
+
+static MemoryFate count_questions(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
+  (void)from, (void)to, (void)bytes, (void)number;
+  atomic_fetch_add((atomic_int *)context, packet[5] >> 4 == PACKET_QUERY);
+  return MEMORY_KEEP;
+}
+
+/* A block's packets take 0.3 s: questions must not take their place, and --timeout must do for one of them. */
+static void a_slow_link_carries_codes(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 4000};
+  const Reliability modes[2] = {with_deadline, with_retransmit};
+  for (int mode = 0; mode < 2; mode++) {
+    Side sides[2];
+    atomic_int questions = 0;
+    Reliability reliability = modes[mode];
+    reliability.timeout = 5;
+    MemoryWire *wire = memory_wire_new(count_questions, &questions, PACKET_HEADER + 2 * EACH);
+    for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, reliability, &links);
+    for (int i = 0; i < 2; i++) sides[i].requests = 1;
+    run_sides(sides, 2);
+    must_have_worked(sides, 2);
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(sides[i].missing + sides[i].late, 0);
+      assert_int_equal(courier_counts(sides[i].courier).resent, 0);
+    }
+    assert_true(questions <= 2 * BLOCKS * PACKETS);
+    stop_sides(sides, 2);
+    memory_wire_free(wire);
+  }
 }
 
 /* Node 1 says that it has sent all of it, of which only a part has passed this device's port. */
@@ -656,6 +718,8 @@ int main(void) {
                                      cmocka_unit_test(parts_may_come_before_their_request),
                                      cmocka_unit_test(whoever_is_told_things_may_give_up),
                                      cmocka_unit_test(who_is_asked_asks_as_well),
+                                     cmocka_unit_test(what_is_named_is_sent_again),
+                                     cmocka_unit_test(a_slow_link_carries_codes),
                                      cmocka_unit_test(links_are_as_slow_as_was_asked_for),
                                      cmocka_unit_test(what_waits_before_a_port_is_not_lost)};
   return cmocka_run_group_tests(tests, NULL, NULL);

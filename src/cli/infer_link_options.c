@@ -18,6 +18,7 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_INT, "fec", 0, &o->fec, "K", .least = 1, .most = PACKETS_MOST, .help = "data packets to a parity packet"},
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
       {OPTION_INT, "parts", 0, &o->parts, "N", .least = 1, .most = PARTS_MOST, .help = "parts of a block whose codes leave by themselves"},
+      {OPTION_FLAG, "multicast", 0, &o->multicast, .help = "a datagram for all goes once, where the network carries it (IPv4)"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
       {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
@@ -116,6 +117,10 @@ static Status check_together(const ClusterSetup *setup) {
     return status_set(STATUS_BAD_USAGE, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
   if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
     return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
+  if (setup->multicast && setup->transport != TRANSPORT_UDP)
+    return status_set(STATUS_BAD_USAGE, "--multicast is for --transport udp: a stream has one receiver");
+  if (setup->multicast && setup->shaped)
+    return status_set(STATUS_BAD_USAGE, "--multicast goes over links as they are: leave out --bandwidth, --latency, --loss and the like");
   return STATUS_OK;
 }
 
@@ -123,12 +128,12 @@ Status infer_link_options_read(const InferLinkOptions *o, Transport usual, doubl
   setup->transport = o->transport ? (Transport)(o->transport - 1) : usual;
   setup->parts = (int)o->parts;
   setup->mtu = (uint32_t)o->mtu;
+  setup->multicast = o->multicast;
   if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
   TRY(read_links(o, &setup->links));
   Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
-  if (status == STATUS_OK) status = check_together(setup);
   setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
   bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
   setup->shaped = o->bandwidth || o->latency || o->jitter || o->trace || packets_lost;
-  return status;
+  return status == STATUS_OK ? check_together(setup) : status;
 }

@@ -9,10 +9,11 @@ typedef struct InferLinkOptions {
   const char *deadline, *bandwidth, *latency, *jitter, *loss, *trace; /* as they were given; NULL: not */
   int transport, reliability, loss_model, loss_unit, link_model;      /* choices; transport and reliability: one more, the default */
   int64_t fec, mtu, datagrams, parts, link_seed;
+  bool multicast;
   double loss_burst;
 } InferLinkOptions;
 
-enum { INFER_LINK_ROWS = 18 };
+enum { INFER_LINK_ROWS = 19 };
 
 /* Rows for a table of options, with a heading, and the defaults in *options; returns how many. */
 int infer_link_options_rows(InferLinkOptions *options, Option rows[INFER_LINK_ROWS]);

@@ -190,6 +190,7 @@ static Status start_courier(Node *node, Channel **peers) {
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .job = wanted && wanted->transport == TRANSPORT_MPI ? wanted->epoch : 0,
                           .mtu = wanted ? wanted->mtu : 0,
+                          .multicast = wanted && wanted->multicast ? (uint32_t)wanted->fingerprints.partition | 1U : 0,
                           .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout};
   reliability.timeout = node->setup->timeout;

@@ -183,9 +183,10 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
 static Status check_possible(const ClusterSetup *setup, const SessionPlace *place) {
   if (setup->strategy != STRATEGY_ASTRA)
     return status_set(STATUS_UNSUPPORTED, "this device computes by the strategy astra, and by no other");
-  if ((setup->transport == TRANSPORT_MPI && !place->job) || setup->multicast || setup->entropy != ENTROPY_OFF)
-    return status_set(STATUS_UNSUPPORTED,
-                      "this device carries packed codes over streams or datagrams to one receiver each, and nothing else");
+  if ((setup->transport == TRANSPORT_MPI && !place->job) || setup->entropy != ENTROPY_OFF)
+    return status_set(STATUS_UNSUPPORTED, "this device carries packed codes over streams or datagrams, and nothing else");
+  if (setup->multicast && (setup->transport != TRANSPORT_UDP || setup->shaped))
+    return status_set(STATUS_UNSUPPORTED, "multicast is for datagrams over links as they are");
   if (setup->shaped && setup->links.topology == LINK_AIR)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;

@@ -51,9 +51,11 @@ typedef struct CarrierPeer {
 
 typedef struct CarrierUdpSetup {
   int self, nodes;
-  int socket;               /* bound; taken over, also on failure */
-  const CarrierPeer *peers; /* [nodes] */
-  uint32_t mtu;             /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
+  int socket;                  /* bound; taken over, also on failure */
+  const CarrierPeer *peers;    /* [nodes] */
+  uint32_t mtu;                /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
+  struct Multicast *multicast; /* taken over; NULL: none. What comes by it is always taken */
+  bool reaches_all;            /* all peers hear what it sends */
 } CarrierUdpSetup;
 /* A packet that is longer than a route lets through is sent in fragments, and packet_most is lowered. */
 Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup);
@@ -69,6 +71,7 @@ typedef struct CarrierPeers {
   int job;            /* above 0: the nodes are an MPI job, and this is the tag of its messages (carrier_mpi.h); without channels then */
   uint16_t port;      /* for datagrams to come to, where it is free; 0: any */
   uint32_t mtu;       /* as above */
+  uint32_t multicast; /* a number of the cluster's own: packets for all go once, where all hear them; 0: they do not */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
 } CarrierPeers;

@@ -155,9 +155,10 @@ void courier_fail_peer(Courier *c, int peer, Status status, const char *why);
 void courier_leave(Courier *c, int peer);
 
 /* ---- courier_send.c */
-bool courier_queue(Courier *c, CourierEntry entry); /* false: full; never of a group whose place is free */
-bool courier_launch(Courier *c, double now);        /* queue -> flights, as far as there is room; whether any took off */
-double courier_fly(Courier *c, double now);         /* flights -> carrier; when to come again */
+bool courier_is_for_all(const Courier *c, const CourierGroup *g); /* one transmission reaches all whom it is for */
+bool courier_queue(Courier *c, CourierEntry entry);               /* false: full; never of a group whose place is free */
+bool courier_launch(Courier *c, double now);                      /* queue -> flights, as far as there is room; whether any took off */
+double courier_fly(Courier *c, double now);                       /* flights -> carrier; when to come again */
 
 /* ---- courier_receive.c */
 CourierSlot *courier_receive_find(const Courier *c, int peer, GroupKey key);          /* its slot while it holds this group; NULL: not so */

@@ -170,6 +170,24 @@ bool courier_launch(Courier *c, double now) {
 
 /* ---- flights -> carrier ---- */
 
+/* Only what all others are sent: who does not take part would not know what to do with it. */
+bool courier_is_for_all(const Courier *c, const CourierGroup *g) {
+  uint64_t others = (((uint64_t)1 << (c->setup.nodes - 1) << 1) - 1) & ~((uint64_t)1 << c->setup.self);
+  return c->carrier->multicast && g->peers == others && !(c->left & others);
+}
+
+/* A packet for all leaves with the flight to the first of them; the flights to the others end when it has left. */
+typedef enum Passage { PASSAGE_ALONE, PASSAGE_FOR_ALL, PASSAGE_LEFT, PASSAGE_WAITS } Passage;
+
+static Passage passage_of(const Courier *c, int to, const CourierFlight *f) {
+  const CourierGroup *g = &c->groups[f->group];
+  bool planned = f->kind == COURIER_GROUP || f->kind == COURIER_PARITY;
+  if (!planned || !courier_is_for_all(c, g)) return PASSAGE_ALONE;
+  int first = __builtin_ctzll(g->peers), number = f->index + (f->kind == COURIER_PARITY ? g->count : 0);
+  if (to == first) return PASSAGE_FOR_ALL;
+  return g->left[first] > number ? PASSAGE_LEFT : PASSAGE_WAITS;
+}
+
 static void note_question(const Courier *c, int to, GroupKey key) {
   CourierSlot *slot = courier_receive_find(c, to, key);
   if (!slot) return;
@@ -202,12 +220,15 @@ static void count_sent(Courier *c, const CourierFlight *f, size_t bytes) {
 
 /* Hands over without the lock: flights, and groups that wait, are changed by this thread alone. */
 static bool hand_over(Courier *c, int to, const CourierFlight *f) {
+  Passage passage = passage_of(c, to, f);
+  if (passage == PASSAGE_LEFT) land_away(c, to);
+  if (passage == PASSAGE_LEFT || passage == PASSAGE_WAITS) return passage == PASSAGE_LEFT;
   size_t bytes = make_packet(c, to, f, c->buffer);
   bool taken = true;
   Status status = STATUS_OK;
   if (!f->lost && !courier_is_in(c->left, to)) {
     pthread_mutex_unlock(&c->lock);
-    status = c->carrier->send(c->carrier, to, c->buffer, bytes, &taken);
+    status = c->carrier->send(c->carrier, passage == PASSAGE_FOR_ALL ? CARRIER_ALL : to, c->buffer, bytes, &taken);
     pthread_mutex_lock(&c->lock);
   }
   if (status != STATUS_OK) courier_fail_peer(c, to, status, status_message());

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double check_seconds = 0.01, stop_seconds = 1, nap_seconds = 50e-6;
+static const double check_seconds = 0.01, stop_seconds = 1, flood_seconds = 1, nap_seconds = 50e-6;
 static const double gap_seconds = 0.05; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
 
 /* ---- failures ---- */
@@ -95,6 +95,7 @@ static void receive(Courier *c) {
   Status status = c->carrier->receive(c->carrier, courier_receive_take, c);
   pthread_mutex_lock(&c->lock);
   if (!c->carrier->more) c->looked = start;
+  c->work |= c->carrier->more;
   if (c->look) pthread_cond_broadcast(&c->changed);
   c->look = false;
   if (status != STATUS_OK) fail(c, status);
@@ -503,10 +504,11 @@ static CourierSlot *claim_slot(Courier *c, int peer, GroupKey key) {
   return courier_receive_open(c, peer, sequence, courier_lane(c, key.site, key.part));
 }
 
-/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. */
+/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. A peer that sends
+ * faster than it can be taken puts that off for a second. */
 static bool has_looked(Courier *c, CourierSlot *slot, double now) {
   if (slot->doubted <= 0) slot->doubted = now;
-  if (c->looked >= slot->doubted) return true;
+  if (c->looked >= slot->doubted || now > slot->doubted + flood_seconds) return true;
   c->look = true;
   courier_wake(c);
   return false;

@@ -341,6 +341,9 @@ static Status take_packet(Courier *c, int peer, const uint8_t *packet, size_t by
   if (bytes < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", bytes);
   packet_read(packet, &p);
   TRY(check_place(c, &p));
+  bool control = p.type == PACKET_QUERY || p.type == PACKET_STATUS;
+  if (control && c->reliability.mode == RELIABILITY_STREAM)
+    return status_set(STATUS_BAD_VALUE, "sent a question or an answer where nothing is lost");
   if (p.type == PACKET_QUERY) return take_query(c, peer, &p, packet, bytes, now);
   if (p.type == PACKET_STATUS) return take_status(c, peer, &p, packet, bytes, now);
   if (p.type == PACKET_PROBE) return STATUS_OK; /* what it measures has been measured */

@@ -69,6 +69,7 @@ typedef struct CourierFlight {
 /* A packet that the switch's port has not let in yet. */
 typedef struct CourierLanding {
   int peer, slot, index;
+  bool parity; /* of the packets from index on */
   uint64_t sequence;
   double at;
 } CourierLanding;

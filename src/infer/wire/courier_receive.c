@@ -109,10 +109,43 @@ static Status repair(Courier *c, int peer, CourierSlot *slot, int part, int whic
   return STATUS_OK;
 }
 
-/* The same around a data packet that has come. */
-static Status repair_with(Courier *c, int peer, CourierSlot *slot, int part, int index, double now) {
-  return c->reliability.mode == RELIABILITY_FEC ? repair(c, peer, slot, part, index / c->reliability.fec, now) : STATUS_OK;
+/* ---- the port */
+
+/* What stands in its place is there. index of parity: the first packet that it covers. */
+static Status land(Courier *c, int peer, CourierSlot *slot, int index, bool parity, double at) {
+  int part = (int)(slot - c->peers[peer].slots) % c->setup.parts, which = c->reliability.fec ? index / c->reliability.fec : 0;
+  if (parity)
+    courier_set(slot->parities, which);
+  else
+    arrive(c, peer, slot, index, at);
+  return c->reliability.mode == RELIABILITY_FEC ? repair(c, peer, slot, part, which, at) : STATUS_OK;
 }
+
+/* Behind what the port of a switch lets in first; where it has no room, it is lost. */
+static Status pass_port(Courier *c, int peer, CourierSlot *slot, int index, bool parity, size_t bytes, double now) {
+  double at = shaper_receive(&c->shaper, now, PACKET_HEADER + bytes + c->carrier->overhead);
+  if (at <= now) return land(c, peer, slot, index, parity, now);
+  if (c->landing == COURIER_FLIGHTS) return STATUS_OK;
+  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] = (CourierLanding){
+      .peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .parity = parity, .sequence = slot->sequence, .at = at};
+  return STATUS_OK;
+}
+
+double courier_land(Courier *c, double now) {
+  while (c->landing && c->landings[c->landing_first].at <= now) {
+    const CourierLanding *l = &c->landings[c->landing_first];
+    CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
+    if (slot->used && slot->sequence == l->sequence) {
+      Status status = land(c, l->peer, slot, l->index, l->parity, l->at);
+      if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
+    }
+    c->landing_first = (c->landing_first + 1) % COURIER_FLIGHTS;
+    c->landing--;
+  }
+  return c->landing ? c->landings[c->landing_first].at : INFINITY;
+}
+
+/* ---- payloads */
 
 static Status take_parity(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
   int covers = c->reliability.fec, which = covers ? p->index / covers : 0;
@@ -123,31 +156,7 @@ static Status take_parity(Courier *c, int peer, CourierSlot *slot, const Packet 
   if (slot->decided || courier_has(slot->parities, which) || offset + stride > c->parity_bytes) return STATUS_OK;
   memset(slot->parity + offset, 0, stride);
   memcpy(slot->parity + offset, payload, bytes);
-  courier_set(slot->parities, which);
-  return repair(c, peer, slot, p->part, which, now);
-}
-
-/* ---- data ---- */
-
-static void wait_to_land(Courier *c, int peer, const CourierSlot *slot, int index, double at) {
-  if (c->landing == COURIER_FLIGHTS) return; /* the port has no room: lost */
-  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] =
-      (CourierLanding){.peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
-}
-
-double courier_land(Courier *c, double now) {
-  while (c->landing && c->landings[c->landing_first].at <= now) {
-    const CourierLanding *l = &c->landings[c->landing_first];
-    CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
-    if (slot->used && slot->sequence == l->sequence) {
-      arrive(c, l->peer, slot, l->index, l->at);
-      Status status = repair_with(c, l->peer, slot, l->slot % c->setup.parts, l->index, now);
-      if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
-    }
-    c->landing_first = (c->landing_first + 1) % COURIER_FLIGHTS;
-    c->landing--;
-  }
-  return c->landing ? c->landings[c->landing_first].at : INFINITY;
+  return pass_port(c, peer, slot, p->index, true, bytes, now);
 }
 
 static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
@@ -162,13 +171,7 @@ static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p
   memcpy(slot->bytes + offset, payload, bytes);
   slot->length[p->index] = (uint32_t)bytes;
   slot->flags[p->index] = p->flags;
-  double in = shaper_receive(&c->shaper, now, PACKET_HEADER + bytes + c->carrier->overhead);
-  if (in > now) {
-    wait_to_land(c, peer, slot, p->index, in);
-    return STATUS_OK;
-  }
-  arrive(c, peer, slot, p->index, now);
-  return repair_with(c, peer, slot, p->part, p->index, now);
+  return pass_port(c, peer, slot, p->index, false, bytes, now);
 }
 
 /* A packet of the request at work, whose place in the sequence is right. */
@@ -284,7 +287,8 @@ static void send_again(Courier *c, int peer, const Packet *p, const uint8_t *mis
 static Status take_query(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   CourierPeer *from = &c->peers[peer];
   TRY(check_bits(p, bytes, 0));
-  if (from->asked >= COURIER_ASKED) return STATUS_OK; /* it will ask again */
+  shaper_receive(&c->shaper, now, bytes + c->carrier->overhead); /* the port's time; the answer may leave before it is over */
+  if (from->asked >= COURIER_ASKED) return STATUS_OK;            /* it will ask again */
   CourierEntry entry = {.kind = COURIER_STATUS,
                         .ready = now,
                         .peers = (uint64_t)1 << peer,

@@ -148,6 +148,7 @@ static Status open_socket(Meeting *m) {
   struct sockaddr_storage own = {.ss_family = v6 ? AF_INET6 : AF_INET};
   if (!far) ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   m->socket = socket(own.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (m->socket >= 0 && v6) setsockopt(m->socket, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
   socklen_t bytes = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
   set_port(&own, p->port);
   if (m->socket >= 0 && p->port && bind(m->socket, (struct sockaddr *)&own, bytes) == 0) return STATUS_OK;

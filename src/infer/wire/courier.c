@@ -119,7 +119,7 @@ static bool under_way(const Courier *c) {
 static void carry(Courier *c) {
   double stop = INFINITY;
   pthread_mutex_lock(&c->lock);
-  while (!(c->stopping && (!under_way(c) || clock_now() >= stop))) {
+  while (c->failed == STATUS_OK && !(c->stopping && (!under_way(c) || clock_now() >= stop))) {
     c->held = c->work = false;
     receive(c);
     double now = clock_now();
@@ -175,9 +175,12 @@ static void choose_sizes(Courier *c) {
   c->lanes = s->sites * s->parts;
   c->slots = c->ring * c->lanes;
   c->words = (s->packets_most + 63) / 64;
-  c->slot_room = s->slot_bytes + (holds ? 0 : (size_t)s->packets_most * (PACKET_HEADER + 4));
-  if (c->reliability.mode == RELIABILITY_FEC)
+  size_t early = (size_t)s->packets_most * (PACKET_HEADER + 4);
+  if (c->reliability.mode == RELIABILITY_FEC) {
     c->parity_bytes = (2 * s->slot_bytes + payload) / covers + payload + 4 * (size_t)s->packets_most;
+    early = 2 * early + c->parity_bytes;
+  }
+  c->slot_room = s->slot_bytes + (holds ? 0 : early);
   if (usual > (size_t)s->packets_most) usual = (size_t)s->packets_most;
   c->buffer_bytes = c->carrier->packet_most;
   size_t flights = 2 * usual * (size_t)c->slots + 64;
@@ -408,7 +411,8 @@ static int holds_up(const Courier *c, const CourierGroup *g) {
 }
 
 Status courier_reserve(Courier *c, GroupKey key, CourierCheck *check, void *context) {
-  CourierGroup *g = &c->groups[courier_place(c, courier_sequence(c, key.request, key.block), courier_lane(c, key.site, key.part))];
+  uint64_t sequence = courier_sequence(c, key.request, key.block);
+  CourierGroup *g = &c->groups[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
   Status status = STATUS_OK;
   pthread_mutex_lock(&c->lock);
   double from = clock_now(), shift;
@@ -423,7 +427,10 @@ Status courier_reserve(Courier *c, GroupKey key, CourierCheck *check, void *cont
     if (g->waiting != waiting) from = clock_now();
     waiting = g->waiting;
   }
-  g->used &= status != STATUS_OK; /* its memory is the owner's from here on */
+  if (status == STATUS_OK) {
+    g->used = false; /* its memory is the owner's from here on */
+    g->sequence = sequence;
+  }
   pthread_mutex_unlock(&c->lock);
   return status;
 }

@@ -88,7 +88,7 @@ Status courier_flush(Courier *courier);
 void courier_gone(Courier *courier, int peer);
 int courier_accused(const Courier *courier); /* whom a failure is about; -1: nobody */
 
-/* Since the start. Groups and parity count when they are queued, once for each receiver. */
+/* Since the start. Groups count when they are queued, once for each receiver; the rest as it leaves. */
 typedef struct CourierCounts {
   uint64_t bytes_sent, bytes_received;     /* with all headers that this program writes */
   uint64_t payload_sent;                   /* of CODES and RAW */

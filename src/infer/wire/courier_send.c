@@ -58,7 +58,7 @@ static size_t make_status(const Courier *c, int peer, GroupKey key, uint8_t *out
   Packet packet = control_packet(PACKET_STATUS, key);
   uint64_t sequence = courier_sequence(c, key.request, key.block), left[PACKETS_MOST / 64] = {0};
   const CourierGroup *g = &c->groups[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
-  bool here = g->used && g->sequence == sequence, over = key.request < c->request || (g->used && g->sequence > sequence);
+  bool here = g->used && g->sequence == sequence, over = key.request < c->request || g->sequence > sequence;
   uint8_t *head = out + PACKET_HEADER;
   memset(head, 0, PACKET_STATUS_HEAD);
   if (here && courier_is_in(g->peers, peer)) {

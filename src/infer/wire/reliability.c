@@ -52,7 +52,7 @@ GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double
   *again = now;
   if (g->packets > 0 && g->arrived + g->repairable >= g->packets) return GROUP_COMPLETE;
   if (g->sender == GROUP_SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? GROUP_PEER_GONE : GROUP_LOST;
-  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = g->waiting + r->timeout;
+  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = fmax(g->waiting, g->heard) + r->timeout;
   if (now >= lost) return GROUP_LOST;
   if (now >= late) return GROUP_LATE;
   if (now >= gone) return GROUP_PEER_GONE;

@@ -17,7 +17,7 @@ typedef enum ReliabilityMode {
 typedef struct Reliability {
   ReliabilityMode mode;
   double deadline;   /* seconds that a block's codes are waited for; 0: as long as the peer lives */
-  int fec;           /* data packets to a parity packet */
+  int fec;           /* data packets to a parity packet; a group of a single one has none */
   int least_packets; /* of a block and receiver */
   double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
@@ -55,7 +55,7 @@ typedef enum GroupVerdict {
  * block time); again a grace after the answer that all of it was sent, or after 2 round trips or a quarter of a block's time where the peer
  * has nothing yet. What the sender says it has sent, and what is not there a grace after it said so, is lost (never with retransmit). What
  * is not there at the deadline is late (neither with retransmit nor when the deadline is automatic). Silence is no loss: a peer may have no
- * processor for a while. It is gone when a group is not there after `timeout`. */
+ * processor for a while. It is gone when nothing of a group has come for `timeout`. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
 
 /* Whether a sender, asked for what left at `left`, need not send it again: it was still on its way when the question was asked. */

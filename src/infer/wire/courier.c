@@ -3,6 +3,7 @@
 #include "infer/wire/courier.h"
 #include "base/clock.h"
 #include "infer/wire/courier_parts.h"
+#include "infer/wire/interleave.h"
 #include "infer/wire/parity.h"
 #include <errno.h>
 #include <math.h>
@@ -554,12 +555,28 @@ static bool may_mask(const Courier *c, int peer, GroupVerdict verdict) {
   return courier_is_in(c->gone, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
 }
 
+/* Of packets that are not there. */
+static uint64_t missing_tokens(const Courier *c, int peer, GroupKey key, const CourierSlot *slot) {
+  int64_t all = c->batch * c->rules->part_rows[peer * c->rules->parts + key.part], missing = slot->count ? 0 : all;
+  for (int i = 0; i < slot->count; i++) missing += courier_has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
+  return (uint64_t)missing;
+}
+
+static void count_missing(Courier *c, int peer, GroupKey key, const CourierSlot *slot, GroupVerdict verdict) {
+  uint64_t packets = slot->count ? (uint64_t)(slot->count - slot->arrived) : 1, tokens = missing_tokens(c, peer, key, slot);
+  if (verdict == GROUP_LOST) {
+    c->counts.lost += packets;
+    c->counts.lost_tokens += tokens;
+  } else if (verdict != GROUP_COMPLETE) {
+    c->counts.late += packets;
+    c->counts.late_tokens += tokens;
+  }
+}
+
 static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, CourierArrival *arrival) {
   CourierSlot *slot = claim_slot(c, peer, key);
-  int missing = slot->count ? slot->count - slot->arrived : 1;
   if (verdict != GROUP_COMPLETE && !may_mask(c, peer, verdict)) TRY(run_out(c, peer));
-  if (verdict == GROUP_LOST) c->counts.lost += (uint64_t)missing;
-  if (verdict == GROUP_LATE || verdict == GROUP_PEER_GONE) c->counts.late += (uint64_t)missing;
+  count_missing(c, peer, key, slot, verdict);
   slot->decided = true;
   *arrival = (CourierArrival){.packets = c->peers[peer].arrival,
                               .count = slot->count,

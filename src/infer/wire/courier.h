@@ -94,6 +94,7 @@ typedef struct CourierCounts {
   uint64_t payload_sent;                   /* of CODES and RAW */
   uint64_t packets_sent, packets_received; /* of any type */
   uint64_t lost, late;                     /* packets: never came; were given up as the time was over, and may have come afterwards */
+  uint64_t lost_tokens, late_tokens;       /* that they held */
   uint64_t resent, recovered;              /* sent again; repaired */
   uint64_t dropped;                        /* came and were of no use: nobody knows from whom, or there was no place for them */
   double span;                             /* seconds from a block's first send to its last arrival, summed over blocks */

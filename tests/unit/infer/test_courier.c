@@ -207,6 +207,7 @@ static void a_deadline_masks_what_was_lost(void **state) {
       CourierCounts counts = courier_counts(sides[i].courier);
       assert_true(lost > 0);
       assert_int_equal(counts.lost + counts.late, lost);
+      assert_int_equal(counts.lost_tokens + counts.late_tokens, lost * TOKENS / PACKETS);
       assert_int_equal(sides[i].missing, lost);
     }
     stop_sides(sides, NODES);
@@ -315,6 +316,8 @@ static void a_silent_peer_is_masked(void **state) {
     assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
     assert_int_equal(side.missing, BLOCKS * PACKETS);
     assert_int_equal(side.late, BLOCKS);
+    assert_int_equal(courier_counts(side.courier).late_tokens, BLOCKS * TOKENS);
+    assert_int_equal(courier_counts(side.courier).lost_tokens, 0);
     stop_sides(&side, 1);
     memory_wire_free(wire);
   }

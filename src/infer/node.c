@@ -180,6 +180,20 @@ static NetworkSetup network_setup(const Node *node) {
 /* The leader may have orders, or may be gone, while codes are waited for. */
 static Status look_at_leader(void *context) { return links_step(&(Link *){((Node *)context)->control}, 1, 0); }
 
+typedef struct Opening {
+  Node *node;
+  CarrierPeers *carrier;
+} Opening;
+
+/* Also while peers are waited for that a courier needs. */
+static Status look_while_opening(void *context) {
+  const Opening *opening = context;
+  Status status = look_at_leader(opening->node);
+  if (status == STATUS_OK && opening->node->cancelled) status = status_set(STATUS_INTERRUPTED, "given up before it began");
+  if (status != STATUS_OK) atomic_store(&opening->carrier->give_up, true);
+  return status;
+}
+
 static Status start_courier(Node *node, Channel **peers) {
   const ClusterSetup *wanted = node->setup->network;
   NetworkSetup network = network_setup(node);
@@ -199,7 +213,9 @@ static Status start_courier(Node *node, Channel **peers) {
                           .timeout = reliability.timeout,
                           .mask = node->setup->mask,
                           .open = carrier_peers_open,
-                          .open_context = &carrier};
+                          .open_context = &carrier,
+                          .check = look_while_opening,
+                          .check_context = &(Opening){node, &carrier}};
   network_courier(&network, &courier);
   carrier.packet_most = PACKET_HEADER + courier.slot_bytes;
   return courier_start(&node->courier, &courier);

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "infer/control/channel.h"
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 enum { CARRIER_ALL = -1 /* as a peer: everybody at once, where `multicast` */, CARRIER_POLLS = 80 /* descriptors at most */ };
@@ -68,12 +69,13 @@ typedef struct CarrierPeers {
   int self, nodes;
   Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
-  int job;            /* above 0: the nodes are an MPI job, and this is the tag of its messages (carrier_mpi.h); without channels then */
-  uint16_t port;      /* for datagrams to come to, where it is free; 0: any */
-  uint32_t mtu;       /* as above */
-  uint32_t multicast; /* a number of the cluster's own: packets for all go once, where all hear them; 0: they do not */
-  size_t packet_most; /* of streams */
-  double seconds;     /* for the peers to answer */
+  int job;             /* above 0: the nodes are an MPI job, and this is the tag of its messages (carrier_mpi.h); without channels then */
+  uint16_t port;       /* for datagrams to come to, where it is free; 0: any */
+  uint32_t mtu;        /* as above */
+  uint32_t multicast;  /* a number of the cluster's own: packets for all go once, where all hear them; 0: they do not */
+  size_t packet_most;  /* of streams */
+  double seconds;      /* for the peers to answer */
+  atomic_bool give_up; /* set by another thread: it is not waited for them any more */
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
 

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum { WORD = 8 + CARRIER_KEY_BYTES, WORD_MOST = WORD + CARRIER_KEY_BYTES };
-static const double hear_seconds = 0.5;
+static const double hear_seconds = 0.5, look_seconds = 0.05;
 static const char label[] = "EXPORTER-astra-2 data";
 
 typedef struct Meeting {
@@ -70,8 +70,9 @@ static Status exchange_words(Meeting *m, size_t bytes) {
     }
     if (late < 0) return STATUS_OK;
     double left = until - clock_now();
+    if (atomic_load(&p->give_up)) return status_set(STATUS_INTERRUPTED, "node %d was not waited for any more", late);
     if (left <= 0) return status_set(STATUS_TIMEOUT, "node %d did not say within %g s where it takes datagrams", late, p->seconds);
-    poll(polls, (nfds_t)count, (int)ceil(1000 * left));
+    poll(polls, (nfds_t)count, (int)ceil(1000 * fmin(left, look_seconds)));
   }
 }
 

@@ -238,6 +238,35 @@ static void release(Courier *c) {
   free(c);
 }
 
+/* ---- waiting ---- */
+
+/* Until something changes, or then; lets go of the lock. */
+static void wait_for_change(Courier *c, double until) {
+  double seconds = fmax(0, until - clock_now());
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  long nanoseconds = at.tv_nsec + (long)((seconds - floor(seconds)) * 1e9);
+  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
+  at.tv_nsec = nanoseconds % 1000000000;
+  c->watched = true;
+  pthread_cond_timedwait(&c->changed, &c->lock, &at);
+  c->watched = false;
+}
+
+/* One slice of a wait. *shift: by how much this process was late by itself. */
+static Status wait_slice(Courier *c, double until, CourierCheck *check, void *context, double *shift) {
+  double before = clock_now(), slice = before + check_seconds;
+  wait_for_change(c, fmin(until, slice));
+  double late = clock_now() - slice;
+  *shift = late > gap_seconds ? late : 0;
+  if (!check || clock_now() < c->checked + check_seconds) return STATUS_OK;
+  c->checked = clock_now();
+  pthread_mutex_unlock(&c->lock);
+  Status status = check(context);
+  pthread_mutex_lock(&c->lock);
+  return status;
+}
+
 /* ---- beginning and end ---- */
 
 static void *run(void *context) {
@@ -257,6 +286,18 @@ static void *run(void *context) {
   return NULL;
 }
 
+static Status wait_until_open(Courier *c) {
+  Status status = STATUS_OK;
+  double shift;
+  pthread_mutex_lock(&c->lock);
+  while (!c->open) {
+    Status checked = wait_slice(c, INFINITY, status == STATUS_OK ? c->setup.check : NULL, c->setup.check_context, &shift);
+    if (status == STATUS_OK) status = checked;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
 static Status start_thread(Courier *c) {
   sigset_t all, before;
   sigfillset(&all);
@@ -265,9 +306,8 @@ static Status start_thread(Courier *c) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (failed) return status_set(STATUS_NO_MEMORY, "cannot start a thread: %s", strerror(failed));
   c->threaded = true;
-  pthread_mutex_lock(&c->lock);
-  while (!c->open) pthread_cond_wait(&c->changed, &c->lock);
-  pthread_mutex_unlock(&c->lock);
+  Status status = wait_until_open(c);
+  if (status != STATUS_OK) return status;
   return c->opened == STATUS_OK ? STATUS_OK : status_set(c->opened, "%s", c->failure);
 }
 
@@ -321,34 +361,7 @@ size_t courier_packet_most(Courier *c) {
 
 int courier_ring(const Courier *c) { return c->ring; }
 
-/* ---- waiting ---- */
-
-/* Until something changes, or then; lets go of the lock. */
-static void wait_for_change(Courier *c, double until) {
-  double seconds = fmax(0, until - clock_now());
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  long nanoseconds = at.tv_nsec + (long)((seconds - floor(seconds)) * 1e9);
-  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
-  at.tv_nsec = nanoseconds % 1000000000;
-  c->watched = true;
-  pthread_cond_timedwait(&c->changed, &c->lock, &at);
-  c->watched = false;
-}
-
-/* One slice of a wait. *shift: by how much this process was late by itself. */
-static Status wait_slice(Courier *c, double until, CourierCheck *check, void *context, double *shift) {
-  double before = clock_now(), slice = before + check_seconds;
-  wait_for_change(c, fmin(until, slice));
-  double late = clock_now() - slice;
-  *shift = late > gap_seconds ? late : 0;
-  if (!check || clock_now() < c->checked + check_seconds) return STATUS_OK;
-  c->checked = clock_now();
-  pthread_mutex_unlock(&c->lock);
-  Status status = check(context);
-  pthread_mutex_lock(&c->lock);
-  return status;
-}
+/* ---- patience ---- */
 
 static Status time_out(Courier *c, int peer) {
   c->accused = peer;

@@ -13,10 +13,15 @@
 
 typedef struct Courier Courier;
 
+/* While one waits: called every 20 ms at least, by the thread that waits; a failure ends the waiting. */
+typedef Status CourierCheck(void *context);
+
 typedef struct CourierSetup {
   int self, nodes;
   Status (*open)(void *context, Carrier **carrier); /* called in the courier's thread, which frees the carrier in the end */
   void *open_context;
+  CourierCheck *check; /* while it opens; a failure comes back when `open` has ended, which is to be told by the check; may be NULL */
+  void *check_context;
   int blocks, sites, parts;
   size_t slot_bytes; /* payloads of the largest group, in any number of packets */
   int packets_most;  /* of a group: PACKETS_MOST, or the tokens of the largest one */
@@ -61,9 +66,6 @@ typedef struct CourierArrival {
  * checked then. */
 Status courier_begin_request(Courier *courier, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
                              uint64_t hearers);
-
-/* While one waits: called every 20 ms at least, by the thread that waits; a failure ends the waiting. */
-typedef Status CourierCheck(void *context);
 
 /* Waits until the memory of the group that was sent courier_ring blocks before this one may be used again. TIMEOUT: a peer does not take
  * it.

@@ -334,6 +334,29 @@ static void a_silent_or_lying_end_is_named(void **state) {
   }
 }
 
+static void *give_up_soon(void *argument) {
+  usleep(100000);
+  atomic_store((atomic_bool *)argument, true);
+  return NULL;
+}
+
+/* A peer that is suspended while the leader wants to go on without it. */
+static void a_silent_end_is_given_up(void **state) {
+  (void)state;
+  int pair[2];
+  pthread_t thread;
+  End end = {.peers = {.self = 0, .nodes = 2, .datagrams = true, .seconds = 20}};
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  end.peers.channels = end.channels;
+  assert_int_equal(channel_plain(&end.channels[1], pair[0]), STATUS_OK);
+  assert_int_equal(pthread_create(&thread, NULL, give_up_soon, &end.peers.give_up), 0);
+  double start = clock_now();
+  assert_int_equal(carrier_peers_open(&end.peers, &end.carrier), STATUS_INTERRUPTED);
+  assert_true(clock_now() - start < 10);
+  pthread_join(thread, NULL);
+  close(pair[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(packets_come_whole),
                                      cmocka_unit_test(a_peer_that_goes_is_noticed),
@@ -344,6 +367,7 @@ int main(void) {
                                      cmocka_unit_test(a_flood_is_taken_in_turns),
                                      cmocka_unit_test(strangers_are_dropped),
                                      cmocka_unit_test(the_mtu_is_the_smallest_wanted),
-                                     cmocka_unit_test(a_silent_or_lying_end_is_named)};
+                                     cmocka_unit_test(a_silent_or_lying_end_is_named),
+                                     cmocka_unit_test(a_silent_end_is_given_up)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -342,6 +342,29 @@ static void a_closed_peer_is_named_or_passed_over(void **state) {
   memory_wire_free(wire);
 }
 
+/* Opens when it is told to give up. */
+static Status open_never(void *context, Carrier **carrier) {
+  *carrier = NULL;
+  while (!atomic_load((atomic_bool *)context)) usleep(1000);
+  return status_set(STATUS_TIMEOUT, "nobody came");
+}
+
+static Status end_opening(void *context) {
+  atomic_store((atomic_bool *)context, true);
+  return status_set(STATUS_INTERRUPTED, "enough");
+}
+
+static void whoever_opens_may_give_up(void **state) {
+  (void)state;
+  atomic_bool over = false;
+  Courier *courier;
+  const CourierSetup setup = {
+      .nodes = 2, .reliability = &with_deadline, .open = open_never, .open_context = &over, .check = end_opening, .check_context = &over};
+  assert_int_equal(courier_start(&courier, &setup), STATUS_INTERRUPTED);
+  assert_string_equal(status_message(), "enough");
+  assert_null(courier);
+}
+
 static Status give_up(void *context) {
   (void)context;
   return status_set(STATUS_INTERRUPTED, "enough");
@@ -740,6 +763,7 @@ int main(void) {
                                      cmocka_unit_test(a_silent_peer_ends_a_request_that_may_lose_nothing),
                                      cmocka_unit_test(a_silent_peer_is_masked),
                                      cmocka_unit_test(a_closed_peer_is_named_or_passed_over),
+                                     cmocka_unit_test(whoever_opens_may_give_up),
                                      cmocka_unit_test(whoever_waits_may_give_up),
                                      cmocka_unit_test(hostile_packets_are_refused),
                                      cmocka_unit_test(packets_of_other_requests),

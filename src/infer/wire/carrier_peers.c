@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 enum { WORD = 8 + CARRIER_KEY_BYTES, WORD_MOST = WORD + CARRIER_KEY_BYTES };
-static const double hear_seconds = 0.5, look_seconds = 0.05;
+static const double hear_seconds = 2; /* to be heard by all, on a busy machine too */
+static const double look_seconds = 0.05;
 static const char label[] = "EXPORTER-astra-2 data";
 
 typedef struct Meeting {

@@ -47,12 +47,15 @@ static void *open_end(void *argument) {
   return NULL;
 }
 
+static uint16_t wanted_port; /* of all ends */
+
 static void open_group(End *ends, int nodes, bool secret, bool datagrams, uint32_t multicast) {
   pthread_t threads[NODES];
   for (int i = 0; i < nodes; i++) {
     ends[i] = (End){.secret = secret, .peers = {.self = i, .nodes = nodes, .datagrams = datagrams, .packet_most = BYTES, .seconds = 10}};
     ends[i].peers.channels = ends[i].channels;
     ends[i].peers.multicast = multicast;
+    ends[i].peers.port = wanted_port;
     for (int j = 0; j < i; j++) {
       int pair[2];
       assert_int_equal(link_pair(pair), STATUS_OK);
@@ -276,6 +279,24 @@ static struct sockaddr_in address_of(End *end) {
   return address;
 }
 
+/* One end gets the port that both want, the other one any. */
+static void a_port_is_taken_where_it_is_free(void **state) {
+  (void)state;
+  End ends[2];
+  struct sockaddr_in free_one = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t bytes = sizeof free_one;
+  int probe = socket(AF_INET, SOCK_DGRAM, 0);
+  assert_int_equal(bind(probe, (struct sockaddr *)&free_one, bytes), 0);
+  assert_int_equal(getsockname(probe, (struct sockaddr *)&free_one, &bytes), 0);
+  close(probe);
+  wanted_port = ntohs(free_one.sin_port);
+  open_ends(ends, 2, true, true);
+  wanted_port = 0;
+  int with = (address_of(&ends[0]).sin_port == free_one.sin_port) + (address_of(&ends[1]).sin_port == free_one.sin_port);
+  assert_int_equal(with, 1);
+  close_ends(ends, 2);
+}
+
 static void strangers_are_dropped(void **state) {
   (void)state;
   End ends[2];
@@ -365,6 +386,7 @@ int main(void) {
                                      cmocka_unit_test(what_is_too_long_for_a_stream_is_refused),
                                      cmocka_unit_test(the_last_words_are_heard),
                                      cmocka_unit_test(a_flood_is_taken_in_turns),
+                                     cmocka_unit_test(a_port_is_taken_where_it_is_free),
                                      cmocka_unit_test(strangers_are_dropped),
                                      cmocka_unit_test(the_mtu_is_the_smallest_wanted),
                                      cmocka_unit_test(a_silent_or_lying_end_is_named),

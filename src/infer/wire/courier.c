@@ -463,7 +463,7 @@ static void extend_span(Courier *c, uint64_t sequence, double last) {
 }
 
 static void count_group(Courier *c, const CourierGroup *g) {
-  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers), times = courier_is_for_all(c, g) ? 1 : peers, payload = 0;
+  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers & ~c->left), times = courier_is_for_all(c, g) ? 1 : peers, payload = 0;
   for (int i = 0; i < g->count; i++) payload += g->packets[i].bytes;
   c->counts.payload_sent += peers * payload;
   c->counts.packets_sent += times * (uint64_t)g->count;

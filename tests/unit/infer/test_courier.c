@@ -336,8 +336,10 @@ static void a_closed_peer_is_named_or_passed_over(void **state) {
   assert_string_equal(status_message(), "node 1: closed the connection");
   assert_int_equal(courier_accused(side.courier), 1);
   courier_gone(side.courier, 1);
+  uint64_t sent = courier_counts(side.courier).payload_sent;
   assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = 1}), STATUS_OK);
   assert_int_equal(side.missing, PACKETS);
+  assert_int_equal(courier_counts(side.courier).payload_sent, sent);
   stop_sides(&side, 1);
   memory_wire_free(wire);
 }

@@ -32,7 +32,6 @@ static void fail(Courier *c, Status status) {
 
 void courier_leave(Courier *c, int peer) {
   c->left |= (uint64_t)1 << peer;
-  c->gone |= c->left;
   courier_wake(c);
   pthread_cond_broadcast(&c->changed);
 }
@@ -54,7 +53,7 @@ static Status accuse(Courier *c, int peer) {
 /* Of a peer that takes part in the request, or of all. One that broke the rules first. */
 static Status check_failure(Courier *c) {
   if (c->failed != STATUS_OK) return status_set(c->failed, "%s", c->failure);
-  uint64_t partners = (c->senders | c->hearers) & ~c->gone;
+  uint64_t partners = (c->senders | c->hearers) & ~c->left;
   for (int pass = 0; pass < 2; pass++) {
     for (int d = 0; d < c->setup.nodes; d++) {
       Status status = c->peers[d].status;
@@ -394,7 +393,6 @@ Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const 
   c->rules = rules;
   c->senders = senders;
   c->hearers = hearers;
-  c->gone = c->left;
   c->block_from = 0;
   for (int d = 0; d < c->setup.nodes; d++) {
     for (int lane = 0; lane < c->lanes && d != c->setup.self; lane++) {
@@ -555,7 +553,7 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
   double now = clock_now();
   bool asks;
   GroupVerdict verdict = reliability_judge(&c->reliability, &state, now, &asks, again);
-  if (courier_is_in(c->gone, peer)) return verdict == GROUP_COMPLETE ? GROUP_COMPLETE : GROUP_LATE;
+  if (courier_is_in(c->left, peer)) return verdict == GROUP_COMPLETE ? GROUP_COMPLETE : GROUP_LATE;
   if (verdict == GROUP_WAIT && asks) ask(c, peer, key, slot, now);
   if (verdict == GROUP_WAIT) slot->doubted = 0;
   if (verdict == GROUP_WAIT || verdict == GROUP_COMPLETE || has_looked(c, slot, now)) return verdict;
@@ -565,7 +563,7 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
 
 /* What is lost, or late at the deadline that was asked for, is done without. Patience that is at its end is a failure. */
 static bool may_mask(const Courier *c, int peer, GroupVerdict verdict) {
-  return courier_is_in(c->gone, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
+  return courier_is_in(c->left, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
 }
 
 /* Of packets that are not there. */

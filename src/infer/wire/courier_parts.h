@@ -114,7 +114,7 @@ struct Courier {
   uint32_t request; /* 0: none yet */
   int64_t batch;
   const PacketRules *rules;
-  uint64_t senders, hearers, gone /* for this request */, left /* for good: in `gone` of every request */;
+  uint64_t senders, hearers, left /* for good: nobody waits for these, in any request */;
   /* what waits, moves and has come */
   CourierPeer *peers;   /* [nodes] */
   CourierGroup *groups; /* [slots] */

@@ -244,6 +244,8 @@ void network_count(NodeStatistics *s, Courier *courier, CourierCounts *before) {
   s->messages_received = now.packets_received - before->packets_received;
   s->lost = now.lost - before->lost;
   s->late = now.late - before->late;
+  s->lost_tokens = now.lost_tokens - before->lost_tokens;
+  s->late_tokens = now.late_tokens - before->late_tokens;
   s->resent = now.resent - before->resent;
   s->recovered = now.recovered - before->recovered;
   s->span = now.span - before->span;

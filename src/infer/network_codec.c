@@ -47,7 +47,7 @@ static void keep(Network *net, const TokenLayout *layout, const PartPlace *at, i
 
 static int packets_for(const Network *net, int64_t tokens) {
   size_t most = net->setup.courier ? courier_packet_most(net->setup.courier) : net->setup.packet_most;
-  int least = (net->setup.least_packets + net->parts - 1) / net->parts; /* of a block */
+  int least = interleave_least(net->setup.least_packets, net->parts);
   int packets = interleave_packets(tokens, network_token_bits(&net->setup), most, least > 1 ? least : 1);
   if (packets == 0 || packets > net->packets_most) packets = net->packets_most; /* larger ones: the carrier must cut them */
   return packets < tokens ? packets : (int)tokens;

@@ -213,6 +213,20 @@ static NetworkSetup network_setup(const Node *node) {
 /* The leader may have orders, or may be gone, while codes are waited for. */
 Status node_look_at_leader(void *context) { return links_step(&(Link *){((Node *)context)->control}, 1, 0); }
 
+typedef struct Opening {
+  Node *node;
+  CarrierPeers *carrier;
+} Opening;
+
+/* Also while peers are waited for that a courier needs. */
+static Status look_while_opening(void *context) {
+  const Opening *opening = context;
+  Status status = node_look_at_leader(opening->node);
+  if (status == STATUS_OK && opening->node->cancelled) status = status_set(STATUS_INTERRUPTED, "given up before it began");
+  if (status != STATUS_OK) atomic_store(&opening->carrier->give_up, true);
+  return status;
+}
+
 Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
   const ClusterSetup *wanted = node->setup->network;
   Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
@@ -234,6 +248,8 @@ Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
   courier->timeout = reliability.timeout;
   courier->open = carrier_peers_open;
   courier->open_context = &carrier;
+  courier->check = look_while_opening;
+  courier->check_context = &(Opening){node, &carrier};
   carrier.packet_most = PACKET_HEADER + courier->slot_bytes;
   Status status = courier_start(&node->courier, courier);
   if (status != STATUS_OK) node->network.accused = carrier.accused;

@@ -97,11 +97,13 @@ static bool anything_missing(const Leader *leader) {
 
 /* What became of packets that did not come; a run that lost none has no such table. */
 static void report_losses(FILE *out, const Leader *leader) {
-  fprintf(out, "%4s %12s %12s %14s %12s %12s\n", "node", "lost", "late", "tokens masked", "sent again", "repaired");
+  fprintf(out, "%4s %12s %12s %12s %12s %14s %12s %12s\n", "node", "packets lost", "packets late", "tokens lost", "tokens late",
+          "tokens masked", "sent again", "repaired");
   for (int d = 0; d < leader_nodes(leader); d++) {
     const NodeStatistics *s = &leader_totals(leader)[d];
-    fprintf(out, "%4d %12llu %12llu %14llu %12llu %12llu\n", d, (unsigned long long)s->lost, (unsigned long long)s->late,
-            (unsigned long long)s->masked, (unsigned long long)s->resent, (unsigned long long)s->recovered);
+    fprintf(out, "%4d %12llu %12llu %12llu %12llu %14llu %12llu %12llu\n", d, (unsigned long long)s->lost, (unsigned long long)s->late,
+            (unsigned long long)s->lost_tokens, (unsigned long long)s->late_tokens, (unsigned long long)s->masked,
+            (unsigned long long)s->resent, (unsigned long long)s->recovered);
   }
 }
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 2, WIRE_HEADER = 24 };
-enum { WIRE_STATISTICS = 160, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
+enum { WIRE_STATISTICS = 176, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
 
 #define WIRE_KINDS(X)                                                                                                                      \
@@ -76,8 +76,10 @@ enum { WIRE_LEADER = 255 };
   X(payload_sent)  /* headers left out */                                                                                                  \
   X(messages_sent) /* or packets */                                                                                                        \
   X(messages_received)                                                                                                                     \
-  X(lost)   /* packets that were sent and never came */                                                                                    \
-  X(late)   /* packets that were given up */                                                                                               \
+  X(lost)        /* packets that were sent and never came */                                                                               \
+  X(late)        /* packets that were given up */                                                                                          \
+  X(lost_tokens) /* of theirs, summed over blocks and samples */                                                                           \
+  X(late_tokens)                                                                                                                           \
   X(masked) /* tokens that were not there, summed over blocks and samples */                                                               \
   X(resent)                                                                                                                                \
   X(recovered)   /* packets repaired from others */                                                                                        \

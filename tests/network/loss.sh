@@ -48,6 +48,7 @@ holds "all(x['messages_sent'] >= 4 * 3 * 2 for x in n)"
 
 # ---- losses
 run "deadline" "${udp[@]}" --loss 20%; holds "sum_of('lost') > 0 and sum_of('masked') > 0 and sum_of('resent') == 0"
+holds "sum_of('masked') == sum_of('lost_tokens') + sum_of('late_tokens')"
 masked=$(answer)
 [ "$masked" != "$whole" ] || fail_on "nothing was masked"
 run "deadline, again" "${udp[@]}" --loss 20%

@@ -2,6 +2,7 @@
  * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of block_parts.c. */
 #include "infer/plan/predict.h"
 #include "infer/virtual/strategy_events.h"
+#include "infer/wire/interleave.h"
 #include "infer/wire/packet.h"
 #include <math.h>
 
@@ -74,7 +75,7 @@ static Status send_part(const PlanCase *plan, Timeline *timeline, int device, in
   if (to == 0 || tokens == 0) return STATUS_OK;
   for (int site = 0; site < sites; site++) {
     GroupSize size = strategy_facts(plan->strategy)->sends_codes
-                         ? group_size_codes(tokens, bits, GROUP_PACKET_MOST, (plan->least_packets + plan->parts - 1) / plan->parts)
+                         ? group_size_codes(tokens, bits, GROUP_PACKET_MOST, interleave_least(plan->least_packets, plan->parts))
                          : group_size_stream(bits / 8 * (double)tokens);
     TRY(strategy_events_send(timeline, block, site, part, size, to));
   }

@@ -50,7 +50,7 @@ static int packets_of(const VirtualExchange *virtual, int64_t tokens) {
   const Codebook *book = &setup->books[0];
   int parts = parts_of(virtual);
   return interleave_packets(tokens, (double)book->groups * pack_bits(book->entries), setup->packet_most,
-                            (setup->least_packets + parts - 1) / parts);
+                            interleave_least(setup->least_packets, parts));
 }
 
 static Status draw_codes(VirtualExchange *virtual) {

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "infer/control/channel.h"
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 enum { CARRIER_ALL = -1 /* as a peer: everybody at once, where `multicast` */, CARRIER_POLLS = 80 /* descriptors at most */ };
@@ -79,6 +80,7 @@ typedef struct CarrierPeers {
   /* What both ends have agreed on: of other bytes come other keys. At most CARRIER_AGREED_MOST; NULL: nothing. */
   const uint8_t *agreed;
   size_t agreed_bytes;
+  atomic_bool give_up; /* set by another thread: it is not waited for them any more */
 } CarrierPeers;
 Status carrier_peers_open(void *peers, Carrier **carrier);
 

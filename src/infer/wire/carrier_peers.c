@@ -21,6 +21,7 @@
 
 enum { WORD = 8 + CARRIER_KEY_BYTES, WORD_MOST = WORD + CARRIER_KEY_BYTES };
 static const double hear_seconds = 2; /* to be heard by all, on a busy machine too */
+static const double look_seconds = 0.05;
 static const char label[] = "EXPORTER-astra-2 data";
 
 typedef struct Meeting {
@@ -71,11 +72,12 @@ static Status exchange_words(Meeting *m, size_t bytes) {
     }
     if (late < 0) return STATUS_OK;
     double left = until - clock_now();
+    if (atomic_load(&p->give_up)) return status_set(STATUS_INTERRUPTED, "node %d was not waited for any more", late);
     if (left <= 0) {
       m->accused = late;
       return status_set(STATUS_TIMEOUT, "node %d did not say within %g s where it takes datagrams", late, p->seconds);
     }
-    poll(polls, (nfds_t)count, (int)ceil(1000 * left));
+    poll(polls, (nfds_t)count, (int)ceil(1000 * fmin(left, look_seconds)));
   }
 }
 
@@ -155,6 +157,7 @@ static Status open_socket(Meeting *m) {
   struct sockaddr_storage own = {.ss_family = v6 ? AF_INET6 : AF_INET};
   if (!far) ((struct sockaddr_in *)&own)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   m->socket = socket(own.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (m->socket >= 0 && v6) setsockopt(m->socket, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
   socklen_t bytes = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
   set_port(&own, p->port);
   if (m->socket >= 0 && p->port && bind(m->socket, (struct sockaddr *)&own, bytes) == 0) return STATUS_OK;

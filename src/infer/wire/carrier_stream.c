@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFIX = 4, WHY = 160 };
+enum { PREFIX = 4, WHY = 160, AT_ONCE = 64 /* packets of a peer, before the others have their turn */ };
 
 typedef struct StreamPeer {
   Channel *channel; /* NULL: not open */
@@ -18,6 +18,7 @@ typedef struct StreamPeer {
   size_t got;           /* of in, prefix included */
   size_t queued, taken; /* of out: bytes, and how many of them the channel has */
   bool held;            /* in is whole, and there was no room for it */
+  bool deaf;            /* it takes nothing any more; what it has said is still to be heard */
   Status status;        /* why it is not open any more */
   char why[WHY];
 } StreamPeer;
@@ -48,7 +49,8 @@ static void write_some(StreamPeer *peer) {
     } else if (is_wait(errno)) {
       return;
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      close_peer(peer, STATUS_PEER, "closed the connection", "");
+      peer->deaf = true;
+      peer->taken = peer->queued;
     } else if (errno != EINTR) {
       close_peer(peer, STATUS_IO, "cannot send: ", strerror(errno));
     }
@@ -57,9 +59,11 @@ static void write_some(StreamPeer *peer) {
 
 static Status stream_send(Carrier *self, int to, const uint8_t *packet, size_t bytes, bool *taken) {
   StreamPeer *peer = &((Stream *)self)->peers[to];
+  if (bytes > self->packet_most)
+    return status_set(STATUS_BAD_VALUE, "a packet of %zu bytes for a stream that takes %zu", bytes, self->packet_most);
   write_some(peer);
   *taken = !peer->channel || peer->taken == peer->queued;
-  if (!*taken || !peer->channel) return STATUS_OK;
+  if (!*taken || !peer->channel || peer->deaf) return STATUS_OK;
   wire_put_u32(peer->out, (uint32_t)bytes);
   memcpy(peer->out + PREFIX, packet, bytes);
   peer->queued = PREFIX + bytes;
@@ -102,7 +106,7 @@ static Status check_length(const StreamPeer *peer, size_t most) {
 
 static Status receive_from(Stream *stream, int from, CarrierTake *take, void *context) {
   StreamPeer *peer = &stream->peers[from];
-  while (peer->channel) {
+  for (int packets = 0; peer->channel && packets < AT_ONCE;) {
     bool prefix = peer->got >= PREFIX;
     if (prefix && check_length(peer, stream->carrier.packet_most) != STATUS_OK) {
       close_peer(peer, STATUS_BAD_VALUE, status_message(), "");
@@ -112,15 +116,18 @@ static Status receive_from(Stream *stream, int from, CarrierTake *take, void *co
       peer->held = !taken;
       if (!taken) return STATUS_OK;
       peer->got = 0;
+      packets++;
     } else if (!read_once(peer)) {
       return STATUS_OK;
     }
   }
+  stream->carrier.more |= peer->channel != NULL;
   return STATUS_OK;
 }
 
 static Status stream_receive(Carrier *self, CarrierTake *take, void *context) {
   Stream *stream = (Stream *)self;
+  self->more = false;
   for (int d = 0; d < stream->nodes; d++) {
     if (!stream->peers[d].channel) continue;
     write_some(&stream->peers[d]);

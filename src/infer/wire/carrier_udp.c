@@ -28,7 +28,7 @@ typedef struct Udp {
   Carrier carrier; /* first */
   int self, nodes, socket;
   size_t lower;   /* bytes of IP and UDP */
-  bool full;      /* the socket takes no more */
+  bool full;      /* the socket took no more; until it is looked at again */
   UdpPeer *peers; /* [nodes] */
   Multicast *multicast;
   uint8_t *in, *out;
@@ -37,13 +37,11 @@ typedef struct Udp {
 
 /* ---- sending ---- */
 
-/* Whether datagrams may be cut on the way. */
+/* Whether datagrams may be cut on the way. Those of a socket for IPv6 may be IPv4 within it. */
 static void allow_fragments(const Udp *udp, bool allow) {
   int v4 = allow ? IP_PMTUDISC_DONT : IP_PMTUDISC_DO, v6 = allow ? IPV6_PMTUDISC_DONT : IPV6_PMTUDISC_DO;
-  if (udp->lower == LOWER_V4)
-    setsockopt(udp->socket, IPPROTO_IP, IP_MTU_DISCOVER, &v4, sizeof v4);
-  else
-    setsockopt(udp->socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &v6, sizeof v6);
+  setsockopt(udp->socket, IPPROTO_IP, IP_MTU_DISCOVER, &v4, sizeof v4);
+  if (udp->lower == LOWER_V6) setsockopt(udp->socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &v6, sizeof v6);
 }
 
 static ssize_t put(const Udp *udp, const UdpPeer *peer, size_t size) {
@@ -89,7 +87,7 @@ static Status udp_send(Carrier *self, int to, const uint8_t *packet, size_t byte
   ssize_t n = put(udp, peer, bytes + DATAGRAM_AROUND);
   if (n < 0 && errno == EMSGSIZE) n = put_in_fragments(udp, peer, bytes + DATAGRAM_AROUND);
   *taken = !(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
-  udp->full = !*taken;
+  udp->full |= !*taken;
   return STATUS_OK; /* what the network did not want is lost, as others are on their way */
 }
 
@@ -139,7 +137,7 @@ static Status take_multicast(Udp *udp, CarrierTake *take, void *context) {
 static Status udp_receive(Carrier *self, CarrierTake *take, void *context) {
   Udp *udp = (Udp *)self;
   look_at_channels(udp);
-  self->more = false;
+  self->more = udp->full = false;
   if (udp->multicast) TRY(take_multicast(udp, take, context)); /* before the answers, which may overtake it */
   for (int i = 0; i < AT_ONCE; i++) {
     ssize_t n = recv(udp->socket, udp->in, udp->room, MSG_DONTWAIT | MSG_TRUNC);
@@ -174,7 +172,7 @@ static Status udp_peer_status(const Carrier *self, int peer, const char **why) {
 
 static void udp_free(Carrier *self) {
   Udp *udp = (Udp *)self;
-  for (int d = 0; udp->peers && d < udp->nodes; d++) {
+  for (int d = 0; d < udp->nodes; d++) {
     seal_free(udp->peers[d].sender.seal);
     seal_free(udp->peers[d].receiver.seal);
     channel_free(udp->peers[d].channel);
@@ -219,7 +217,7 @@ static Status open_udp(Udp *udp, const CarrierUdpSetup *setup) {
   udp->room = CARRIER_UDP_MOST;
   udp->in = malloc(udp->room);
   udp->out = malloc(udp->room);
-  if (!udp->peers || !udp->in || !udp->out) return status_set(STATUS_NO_MEMORY, "no memory for %d peers", udp->nodes);
+  if (!udp->in || !udp->out) return status_set(STATUS_NO_MEMORY, "no memory for datagrams");
   /* Less will do, but what does not fit while this process has no processor is lost. */
   if (setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
     setsockopt(udp->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
@@ -230,19 +228,18 @@ static Status open_udp(Udp *udp, const CarrierUdpSetup *setup) {
 
 Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup) {
   Udp *udp = calloc(1, sizeof *udp);
+  UdpPeer *peers = calloc((size_t)setup->nodes, sizeof *peers);
   *carrier = NULL;
-  if (!udp) {
+  if (!udp || !peers) {
     close(setup->socket);
     for (int d = 0; d < setup->nodes; d++) channel_free(setup->peers[d].channel);
     multicast_free(setup->multicast);
-    return status_set(STATUS_NO_MEMORY, "no memory for datagrams");
+    free(udp);
+    free(peers);
+    return status_set(STATUS_NO_MEMORY, "no memory for %d peers", setup->nodes);
   }
-  *udp = (Udp){.self = setup->self,
-               .nodes = setup->nodes,
-               .socket = setup->socket,
-               .multicast = setup->multicast,
-               .peers = calloc((size_t)setup->nodes, sizeof(UdpPeer))};
-  for (int d = 0; udp->peers && d < udp->nodes; d++) udp->peers[d].channel = setup->peers[d].channel;
+  *udp = (Udp){.self = setup->self, .nodes = setup->nodes, .socket = setup->socket, .multicast = setup->multicast, .peers = peers};
+  for (int d = 0; d < udp->nodes; d++) udp->peers[d].channel = setup->peers[d].channel;
   udp->carrier = (Carrier){.overhead = DATAGRAM_AROUND,
                            .multicast = setup->reaches_all,
                            .send = udp_send,

@@ -3,6 +3,7 @@
 #include "infer/wire/courier.h"
 #include "base/clock.h"
 #include "infer/wire/courier_parts.h"
+#include "infer/wire/interleave.h"
 #include "infer/wire/parity.h"
 #include <errno.h>
 #include <math.h>
@@ -15,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double check_seconds = 0.02, stop_seconds = 1, nap_seconds = 50e-6;
-static const double gap_seconds = 1; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
+static const double check_seconds = 0.01, stop_seconds = 1, flood_seconds = 1, nap_seconds = 50e-6;
+static const double gap_seconds = 0.05; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
 
 /* ---- failures ---- */
 
@@ -31,7 +32,6 @@ static void fail(Courier *c, Status status) {
 
 void courier_leave(Courier *c, int peer) {
   c->left |= (uint64_t)1 << peer;
-  c->gone |= c->left;
   courier_wake(c);
   pthread_cond_broadcast(&c->changed);
 }
@@ -53,7 +53,7 @@ static Status accuse(Courier *c, int peer) {
 /* Of a peer that takes part in the request, or of all. One that broke the rules first. */
 static Status check_failure(Courier *c) {
   if (c->failed != STATUS_OK) return status_set(c->failed, "%s", c->failure);
-  uint64_t partners = (c->senders | c->hearers) & ~c->gone;
+  uint64_t partners = (c->senders | c->hearers) & ~c->left;
   for (int pass = 0; pass < 2; pass++) {
     for (int d = 0; d < c->setup.nodes; d++) {
       Status status = c->peers[d].status;
@@ -95,6 +95,7 @@ static void receive(Courier *c) {
   Status status = c->carrier->receive(c->carrier, courier_receive_take, c);
   pthread_mutex_lock(&c->lock);
   if (!c->carrier->more) c->looked = start;
+  c->work |= c->carrier->more;
   if (c->look) pthread_cond_broadcast(&c->changed);
   c->look = false;
   if (status != STATUS_OK) fail(c, status);
@@ -118,7 +119,7 @@ static bool under_way(const Courier *c) {
 static void carry(Courier *c) {
   double stop = INFINITY;
   pthread_mutex_lock(&c->lock);
-  while (!(c->stopping && (!under_way(c) || clock_now() >= stop))) {
+  while (c->failed == STATUS_OK && !(c->stopping && (!under_way(c) || clock_now() >= stop))) {
     c->held = c->work = false;
     receive(c);
     double now = clock_now();
@@ -174,9 +175,12 @@ static void choose_sizes(Courier *c) {
   c->lanes = s->sites * s->parts;
   c->slots = c->ring * c->lanes;
   c->words = (s->packets_most + 63) / 64;
-  c->slot_room = s->slot_bytes + (holds ? 0 : (size_t)s->packets_most * (PACKET_HEADER + 4));
-  if (c->reliability.mode == RELIABILITY_FEC)
+  size_t early = (size_t)s->packets_most * (PACKET_HEADER + 4);
+  if (c->reliability.mode == RELIABILITY_FEC) {
     c->parity_bytes = (2 * s->slot_bytes + payload) / covers + payload + 4 * (size_t)s->packets_most;
+    early = 2 * early + c->parity_bytes;
+  }
+  c->slot_room = s->slot_bytes + (holds ? 0 : early);
   if (usual > (size_t)s->packets_most) usual = (size_t)s->packets_most;
   c->buffer_bytes = c->carrier->packet_most;
   size_t flights = 2 * usual * (size_t)c->slots + 64;
@@ -233,6 +237,35 @@ static void release(Courier *c) {
   free(c);
 }
 
+/* ---- waiting ---- */
+
+/* Until something changes, or then; lets go of the lock. */
+static void wait_for_change(Courier *c, double until) {
+  double seconds = fmax(0, until - clock_now());
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  long nanoseconds = at.tv_nsec + (long)((seconds - floor(seconds)) * 1e9);
+  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
+  at.tv_nsec = nanoseconds % 1000000000;
+  c->watched = true;
+  pthread_cond_timedwait(&c->changed, &c->lock, &at);
+  c->watched = false;
+}
+
+/* One slice of a wait. *shift: by how much this process was late by itself. */
+static Status wait_slice(Courier *c, double until, CourierCheck *check, void *context, double *shift) {
+  double before = clock_now(), slice = before + check_seconds;
+  wait_for_change(c, fmin(until, slice));
+  double late = clock_now() - slice;
+  *shift = late > gap_seconds ? late : 0;
+  if (!check || clock_now() < c->checked + check_seconds) return STATUS_OK;
+  c->checked = clock_now();
+  pthread_mutex_unlock(&c->lock);
+  Status status = check(context);
+  pthread_mutex_lock(&c->lock);
+  return status;
+}
+
 /* ---- beginning and end ---- */
 
 static void *run(void *context) {
@@ -252,6 +285,18 @@ static void *run(void *context) {
   return NULL;
 }
 
+static Status wait_until_open(Courier *c) {
+  Status status = STATUS_OK;
+  double shift;
+  pthread_mutex_lock(&c->lock);
+  while (!c->open) {
+    Status checked = wait_slice(c, INFINITY, status == STATUS_OK ? c->setup.check : NULL, c->setup.check_context, &shift);
+    if (status == STATUS_OK) status = checked;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
 static Status start_thread(Courier *c) {
   sigset_t all, before;
   sigfillset(&all);
@@ -260,9 +305,8 @@ static Status start_thread(Courier *c) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (failed) return status_set(STATUS_NO_MEMORY, "cannot start a thread: %s", strerror(failed));
   c->threaded = true;
-  pthread_mutex_lock(&c->lock);
-  while (!c->open) pthread_cond_wait(&c->changed, &c->lock);
-  pthread_mutex_unlock(&c->lock);
+  Status status = wait_until_open(c);
+  if (status != STATUS_OK) return status;
   return c->opened == STATUS_OK ? STATUS_OK : status_set(c->opened, "%s", c->failure);
 }
 
@@ -316,33 +360,7 @@ size_t courier_packet_most(Courier *c) {
 
 int courier_ring(const Courier *c) { return c->ring; }
 
-/* ---- waiting ---- */
-
-/* Until something changes, or then; lets go of the lock. */
-static void wait_for_change(Courier *c, double until) {
-  double seconds = fmax(0, until - clock_now());
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  long nanoseconds = at.tv_nsec + (long)((seconds - floor(seconds)) * 1e9);
-  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
-  at.tv_nsec = nanoseconds % 1000000000;
-  c->watched = true;
-  pthread_cond_timedwait(&c->changed, &c->lock, &at);
-  c->watched = false;
-}
-
-/* One slice of a wait. *shift: by how much this process was late by itself. */
-static Status wait_slice(Courier *c, double until, CourierCheck *check, void *context, double *shift) {
-  double before = clock_now(), slice = before + check_seconds;
-  wait_for_change(c, fmin(until, slice));
-  double late = clock_now() - slice;
-  *shift = late > gap_seconds ? late : 0;
-  if (!check || clock_now() - before < check_seconds / 2) return STATUS_OK;
-  pthread_mutex_unlock(&c->lock);
-  Status status = check(context);
-  pthread_mutex_lock(&c->lock);
-  return status;
-}
+/* ---- patience ---- */
 
 static Status time_out(Courier *c, int peer) {
   c->accused = peer;
@@ -362,6 +380,12 @@ static Status run_out(Courier *c, int peer) {
 
 /* ---- requests ---- */
 
+/* Whether that peer's groups of this part come in the request. */
+static bool hears(const Courier *c, int peer, int part) {
+  const PacketRules *rules = c->rules;
+  return courier_is_in(c->senders, peer) && part < rules->parts && rules->part_rows[peer * rules->parts + part] > 0;
+}
+
 Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders, uint64_t hearers) {
   pthread_mutex_lock(&c->lock);
   c->request = request;
@@ -369,11 +393,10 @@ Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const 
   c->rules = rules;
   c->senders = senders;
   c->hearers = hearers;
-  c->gone = c->left;
   c->block_from = 0;
   for (int d = 0; d < c->setup.nodes; d++) {
-    uint64_t first = courier_sequence(c, request + !courier_is_in(senders, d), 0);
     for (int lane = 0; lane < c->lanes && d != c->setup.self; lane++) {
+      uint64_t first = courier_sequence(c, request + !hears(c, d, lane % c->setup.parts), 0);
       if (c->peers[d].taken[lane] < first) c->peers[d].taken[lane] = first;
       if (c->peers[d].next[lane] < first) c->peers[d].next[lane] = first;
     }
@@ -385,28 +408,41 @@ Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const 
   return status;
 }
 
-/* A peer that group has not left for yet; -1: none. */
-static int waits_for(const Courier *c, const CourierGroup *g) {
+/* One of these peers for whom packets have not left yet; -1: none. */
+static int waits_for(const Courier *c, uint64_t peers) {
   for (int d = 0; d < c->setup.nodes; d++) {
-    if (courier_is_in(g->peers, d) && c->peers[d].flying) return d;
+    if (courier_is_in(peers, d) && c->peers[d].flying) return d;
   }
   return -1;
 }
 
+/* Whom a group waits for: its receivers, or who keeps the queue's head from leaving. */
+static int holds_up(const Courier *c, const CourierGroup *g) {
+  int peer = waits_for(c, g->peers);
+  return peer >= 0 ? peer : waits_for(c, UINT64_MAX);
+}
+
 Status courier_reserve(Courier *c, GroupKey key, CourierCheck *check, void *context) {
-  CourierGroup *g = &c->groups[courier_place(c, courier_sequence(c, key.request, key.block), courier_lane(c, key.site, key.part))];
+  uint64_t sequence = courier_sequence(c, key.request, key.block);
+  CourierGroup *g = &c->groups[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
   Status status = STATUS_OK;
   pthread_mutex_lock(&c->lock);
   double from = clock_now(), shift;
   for (int waiting = g->waiting; status == STATUS_OK && g->waiting;) {
     status = check_failure(c);
-    if (status == STATUS_OK && clock_now() > from + c->setup.timeout && waits_for(c, g) >= 0) status = run_out(c, waits_for(c, g));
+    if (status == STATUS_OK && clock_now() > from + c->setup.timeout) {
+      if (holds_up(c, g) >= 0) status = run_out(c, holds_up(c, g));
+      from = clock_now();
+    }
     if (status == STATUS_OK) status = wait_slice(c, from + c->setup.timeout, check, context, &shift);
     from += shift;
     if (g->waiting != waiting) from = clock_now();
     waiting = g->waiting;
   }
-  g->used &= status != STATUS_OK; /* its memory is the owner's from here on */
+  if (status == STATUS_OK) {
+    g->used = false; /* its memory is the owner's from here on */
+    g->sequence = sequence;
+  }
   pthread_mutex_unlock(&c->lock);
   return status;
 }
@@ -425,7 +461,7 @@ static void extend_span(Courier *c, uint64_t sequence, double last) {
 }
 
 static void count_group(Courier *c, const CourierGroup *g) {
-  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers), times = courier_is_for_all(c, g) ? 1 : peers, payload = 0;
+  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers & ~c->left), times = courier_is_for_all(c, g) ? 1 : peers, payload = 0;
   for (int i = 0; i < g->count; i++) payload += g->packets[i].bytes;
   c->counts.payload_sent += peers * payload;
   c->counts.packets_sent += times * (uint64_t)g->count;
@@ -474,29 +510,24 @@ Status courier_send(Courier *c, GroupKey key, const CourierPacket *packets, int 
 
 /* ---- receiving ---- */
 
-static CourierSlot *find_slot(const Courier *c, int peer, GroupKey key) {
-  uint64_t sequence = courier_sequence(c, key.request, key.block);
-  CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
-  return slot->used && slot->sequence == sequence && !slot->early ? slot : NULL;
-}
-
 static void ask(Courier *c, int peer, GroupKey key, CourierSlot *slot, double now) {
   CourierEntry entry = {.kind = COURIER_QUERY, .ready = now, .peers = (uint64_t)1 << peer, .key = key};
-  if (courier_queue(c, entry)) slot->asked = now;
+  slot->asking = courier_queue(c, entry);
   courier_wake(c);
 }
 
 static CourierSlot *claim_slot(Courier *c, int peer, GroupKey key) {
-  CourierSlot *slot = find_slot(c, peer, key);
+  CourierSlot *slot = courier_receive_find(c, peer, key);
   if (slot) return slot;
   uint64_t sequence = courier_sequence(c, key.request, key.block);
   return courier_receive_open(c, peer, sequence, courier_lane(c, key.site, key.part));
 }
 
-/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. */
+/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. A peer that sends
+ * faster than it can be taken puts that off for a second. */
 static bool has_looked(Courier *c, CourierSlot *slot, double now) {
   if (slot->doubted <= 0) slot->doubted = now;
-  if (c->looked >= slot->doubted) return true;
+  if (c->looked >= slot->doubted || now > slot->doubted + flood_seconds) return true;
   c->look = true;
   courier_wake(c);
   return false;
@@ -510,8 +541,10 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
                       .missing_sent = courier_missing_said(c, slot),
                       .sender = slot->sender,
                       .waiting = since,
+                      .asking = slot->asking,
                       .asked = slot->asked,
                       .told = slot->told,
+                      .unanswered = slot->unanswered,
                       .heard = slot->last,
                       .gap = from->gap,
                       .round_trip = from->round_trip,
@@ -520,7 +553,7 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
   double now = clock_now();
   bool asks;
   GroupVerdict verdict = reliability_judge(&c->reliability, &state, now, &asks, again);
-  if (courier_is_in(c->gone, peer)) return verdict == GROUP_COMPLETE ? GROUP_COMPLETE : GROUP_LATE;
+  if (courier_is_in(c->left, peer)) return verdict == GROUP_COMPLETE ? GROUP_COMPLETE : GROUP_LATE;
   if (verdict == GROUP_WAIT && asks) ask(c, peer, key, slot, now);
   if (verdict == GROUP_WAIT) slot->doubted = 0;
   if (verdict == GROUP_WAIT || verdict == GROUP_COMPLETE || has_looked(c, slot, now)) return verdict;
@@ -530,15 +563,31 @@ static GroupVerdict judge(Courier *c, int peer, GroupKey key, double since, doub
 
 /* What is lost, or late at the deadline that was asked for, is done without. Patience that is at its end is a failure. */
 static bool may_mask(const Courier *c, int peer, GroupVerdict verdict) {
-  return courier_is_in(c->gone, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
+  return courier_is_in(c->left, peer) || verdict == GROUP_LOST || verdict == GROUP_LATE;
+}
+
+/* Of packets that are not there. */
+static uint64_t missing_tokens(const Courier *c, int peer, GroupKey key, const CourierSlot *slot) {
+  int64_t all = c->batch * c->rules->part_rows[peer * c->rules->parts + key.part], missing = slot->count ? 0 : all;
+  for (int i = 0; i < slot->count; i++) missing += courier_has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
+  return (uint64_t)missing;
+}
+
+static void count_missing(Courier *c, int peer, GroupKey key, const CourierSlot *slot, GroupVerdict verdict) {
+  uint64_t packets = slot->count ? (uint64_t)(slot->count - slot->arrived) : 1, tokens = missing_tokens(c, peer, key, slot);
+  if (verdict == GROUP_LOST) {
+    c->counts.lost += packets;
+    c->counts.lost_tokens += tokens;
+  } else if (verdict != GROUP_COMPLETE) {
+    c->counts.late += packets;
+    c->counts.late_tokens += tokens;
+  }
 }
 
 static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, CourierArrival *arrival) {
   CourierSlot *slot = claim_slot(c, peer, key);
-  int missing = slot->count ? slot->count - slot->arrived : 1;
   if (verdict != GROUP_COMPLETE && !may_mask(c, peer, verdict)) TRY(run_out(c, peer));
-  if (verdict == GROUP_LOST) c->counts.lost += (uint64_t)missing;
-  if (verdict == GROUP_LATE || verdict == GROUP_PEER_GONE) c->counts.late += (uint64_t)missing;
+  count_missing(c, peer, key, slot, verdict);
   slot->decided = true;
   *arrival = (CourierArrival){.packets = c->peers[peer].arrival,
                               .count = slot->count,
@@ -549,7 +598,7 @@ static Status decide(Courier *c, int peer, GroupKey key, GroupVerdict verdict, C
 }
 
 static void list_packets(const Courier *c, int peer, GroupKey key) {
-  const CourierSlot *slot = find_slot(c, peer, key);
+  const CourierSlot *slot = courier_receive_find(c, peer, key);
   int64_t tokens = packet_rows(c->rules, peer, c->batch, key.block, key.site, key.part);
   for (int i = 0; i < slot->count; i++) {
     bool there = courier_has(slot->there, i);
@@ -623,7 +672,7 @@ Status courier_flush(Courier *c) {
   Status status = STATUS_OK;
   pthread_mutex_lock(&c->lock);
   double from = clock_now(), shift;
-  while (status == STATUS_OK && (c->queued || waits_for(c, &(CourierGroup){.peers = UINT64_MAX}) >= 0)) {
+  while (status == STATUS_OK && (c->queued || waits_for(c, UINT64_MAX) >= 0)) {
     status = check_failure(c);
     if (status == STATUS_OK && clock_now() > from + c->setup.timeout) status = status_set(STATUS_TIMEOUT, "packets do not leave");
     if (status == STATUS_OK) status = wait_slice(c, from + c->setup.timeout, NULL, NULL, &shift);

@@ -13,10 +13,15 @@
 
 typedef struct Courier Courier;
 
+/* While one waits: called every 20 ms at least, by the thread that waits; a failure ends the waiting. */
+typedef Status CourierCheck(void *context);
+
 typedef struct CourierSetup {
   int self, nodes;
   Status (*open)(void *context, Carrier **carrier); /* called in the courier's thread, which frees the carrier in the end */
   void *open_context;
+  CourierCheck *check; /* while it opens; a failure comes back when `open` has ended, which is to be told by the check; may be NULL */
+  void *check_context;
   int blocks, sites, parts;
   size_t slot_bytes; /* payloads of the largest group, in any number of packets */
   int packets_most;  /* of a group: PACKETS_MOST, or the tokens of the largest one */
@@ -62,9 +67,6 @@ typedef struct CourierArrival {
 Status courier_begin_request(Courier *courier, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
                              uint64_t hearers);
 
-/* While one waits: called every 20 ms at least, by the thread that waits; a failure ends the waiting. */
-typedef Status CourierCheck(void *context);
-
 /* Waits until the memory of the group that was sent courier_ring blocks before this one may be used again. TIMEOUT: a peer does not take
  * it.
  */
@@ -89,12 +91,13 @@ void courier_gone(Courier *courier, int peer);
 int courier_accused(const Courier *courier); /* whom a failure is about; -1: nobody */
 int courier_given_up(Courier *courier);      /* the first peer that nobody waits for any more; -1: none */
 
-/* Since the start. Groups and parity count when they are queued, once for each receiver. */
+/* Since the start. Groups count when they are queued, once for each receiver; the rest as it leaves. */
 typedef struct CourierCounts {
   uint64_t bytes_sent, bytes_received;     /* with all headers that this program writes */
   uint64_t payload_sent;                   /* of CODES and RAW */
   uint64_t packets_sent, packets_received; /* of any type */
   uint64_t lost, late;                     /* packets: never came; were given up as the time was over, and may have come afterwards */
+  uint64_t lost_tokens, late_tokens;       /* that they held */
   uint64_t resent, recovered;              /* sent again; repaired */
   uint64_t dropped;                        /* came and were of no use: nobody knows from whom, or there was no place for them */
   double span;                             /* seconds from a block's first send to its last arrival, summed over blocks */

@@ -30,7 +30,9 @@ typedef struct CourierSlot {
   uint8_t *flags;     /* [packets_most] */
   uint8_t *parity;    /* [parity_bytes] */
   GroupSender sender;
-  double asked, told, doubted; /* last QUERY, last STATUS; since when it seems that nothing more comes */
+  bool asking;                 /* a QUERY is in the queue or flies */
+  int unanswered;              /* QUERYs that have left since the last STATUS */
+  double asked, told, doubted; /* last QUERY that has left, last STATUS; since when it seems that nothing more comes */
 } CourierSlot;
 
 /* A group to peers. */
@@ -67,6 +69,7 @@ typedef struct CourierFlight {
 /* A packet that the switch's port has not let in yet. */
 typedef struct CourierLanding {
   int peer, slot, index;
+  bool parity; /* of the packets from index on */
   uint64_t sequence;
   double at;
 } CourierLanding;
@@ -111,7 +114,7 @@ struct Courier {
   uint32_t request; /* 0: none yet */
   int64_t batch;
   const PacketRules *rules;
-  uint64_t senders, hearers, gone /* for this request */, left /* for good: in `gone` of every request */;
+  uint64_t senders, hearers, left /* for good: nobody waits for these, in any request */;
   /* what waits, moves and has come */
   CourierPeer *peers;   /* [nodes] */
   CourierGroup *groups; /* [slots] */
@@ -123,6 +126,7 @@ struct Courier {
   bool watched;     /* somebody waits for `changed` */
   bool look;        /* and wants to know what has come by now */
   double looked;    /* what had come by then has been taken */
+  double checked;   /* when who waits was last asked whether to go on */
   uint8_t *buffer;  /* [packet_most] of the packet that is sent */
   uint8_t *scratch; /* [slot_room] */
   /* estimates and counts */
@@ -153,11 +157,12 @@ void courier_leave(Courier *c, int peer);
 
 /* ---- courier_send.c */
 bool courier_is_for_all(const Courier *c, const CourierGroup *g); /* one transmission reaches all whom it is for */
-bool courier_queue(Courier *c, CourierEntry entry);               /* false: full */
+bool courier_queue(Courier *c, CourierEntry entry);               /* false: full; never of a group whose place is free */
 bool courier_launch(Courier *c, double now);                      /* queue -> flights, as far as there is room; whether any took off */
 double courier_fly(Courier *c, double now);                       /* flights -> carrier; when to come again */
 
 /* ---- courier_receive.c */
+CourierSlot *courier_receive_find(const Courier *c, int peer, GroupKey key);          /* its slot while it holds this group; NULL: not so */
 CarrierTake courier_receive_take;                                                     /* context: the courier */
 void courier_receive_early(Courier *c);                                               /* what had come for the request that begins now */
 CourierSlot *courier_receive_open(Courier *c, int peer, uint64_t sequence, int lane); /* its slot, emptied if it held another group */

@@ -34,6 +34,8 @@ static void open_slot(const Courier *c, CourierSlot *slot, uint64_t sequence) {
   slot->sequence = sequence;
   slot->count = slot->arrived = 0;
   slot->early = 0;
+  slot->asking = false;
+  slot->unanswered = 0;
   slot->asked = slot->told = slot->doubted = slot->last = 0;
   slot->sender = GROUP_SENDER_SILENT;
   memset(slot->there, 0, bits);
@@ -45,6 +47,12 @@ CourierSlot *courier_receive_open(Courier *c, int peer, uint64_t sequence, int l
   CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, lane)];
   if (!slot->used || slot->sequence != sequence) open_slot(c, slot, sequence);
   return slot;
+}
+
+CourierSlot *courier_receive_find(const Courier *c, int peer, GroupKey key) {
+  uint64_t sequence = courier_sequence(c, key.request, key.block);
+  CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
+  return slot->used && slot->sequence == sequence && !slot->early ? slot : NULL;
 }
 
 /* The length of the group is what its first packet said. */
@@ -102,10 +110,43 @@ static Status repair(Courier *c, int peer, CourierSlot *slot, int part, int whic
   return STATUS_OK;
 }
 
-/* The same around a data packet that has come. */
-static Status repair_with(Courier *c, int peer, CourierSlot *slot, int part, int index, double now) {
-  return c->reliability.mode == RELIABILITY_FEC ? repair(c, peer, slot, part, index / c->reliability.fec, now) : STATUS_OK;
+/* ---- the port */
+
+/* What stands in its place is there. index of parity: the first packet that it covers. */
+static Status land(Courier *c, int peer, CourierSlot *slot, int index, bool parity, double at) {
+  int part = (int)(slot - c->peers[peer].slots) % c->setup.parts, which = c->reliability.fec ? index / c->reliability.fec : 0;
+  if (parity)
+    courier_set(slot->parities, which);
+  else
+    arrive(c, peer, slot, index, at);
+  return c->reliability.mode == RELIABILITY_FEC ? repair(c, peer, slot, part, which, at) : STATUS_OK;
 }
+
+/* Behind what the port of a switch lets in first; where it has no room, it is lost. */
+static Status pass_port(Courier *c, int peer, CourierSlot *slot, int index, bool parity, size_t bytes, double now) {
+  double at = shaper_receive(&c->shaper, now, PACKET_HEADER + bytes + c->carrier->overhead);
+  if (at <= now) return land(c, peer, slot, index, parity, now);
+  if (c->landing == COURIER_FLIGHTS) return STATUS_OK;
+  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] = (CourierLanding){
+      .peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .parity = parity, .sequence = slot->sequence, .at = at};
+  return STATUS_OK;
+}
+
+double courier_land(Courier *c, double now) {
+  while (c->landing && c->landings[c->landing_first].at <= now) {
+    const CourierLanding *l = &c->landings[c->landing_first];
+    CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
+    if (slot->used && slot->sequence == l->sequence) {
+      Status status = land(c, l->peer, slot, l->index, l->parity, l->at);
+      if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
+    }
+    c->landing_first = (c->landing_first + 1) % COURIER_FLIGHTS;
+    c->landing--;
+  }
+  return c->landing ? c->landings[c->landing_first].at : INFINITY;
+}
+
+/* ---- payloads */
 
 static Status take_parity(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
   int covers = c->reliability.fec, which = covers ? p->index / covers : 0;
@@ -116,31 +157,7 @@ static Status take_parity(Courier *c, int peer, CourierSlot *slot, const Packet 
   if (slot->decided || courier_has(slot->parities, which) || offset + stride > c->parity_bytes) return STATUS_OK;
   memset(slot->parity + offset, 0, stride);
   memcpy(slot->parity + offset, payload, bytes);
-  courier_set(slot->parities, which);
-  return repair(c, peer, slot, p->part, which, now);
-}
-
-/* ---- data ---- */
-
-static void wait_to_land(Courier *c, int peer, const CourierSlot *slot, int index, double at) {
-  if (c->landing == COURIER_FLIGHTS) return; /* the port has no room: lost */
-  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] =
-      (CourierLanding){.peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
-}
-
-double courier_land(Courier *c, double now) {
-  while (c->landing && c->landings[c->landing_first].at <= now) {
-    const CourierLanding *l = &c->landings[c->landing_first];
-    CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
-    if (slot->used && slot->sequence == l->sequence) {
-      arrive(c, l->peer, slot, l->index, l->at);
-      Status status = repair_with(c, l->peer, slot, l->slot % c->setup.parts, l->index, now);
-      if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
-    }
-    c->landing_first = (c->landing_first + 1) % COURIER_FLIGHTS;
-    c->landing--;
-  }
-  return c->landing ? c->landings[c->landing_first].at : INFINITY;
+  return pass_port(c, peer, slot, p->index, true, bytes, now);
 }
 
 static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
@@ -155,13 +172,7 @@ static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p
   memcpy(slot->bytes + offset, payload, bytes);
   slot->length[p->index] = (uint32_t)bytes;
   slot->flags[p->index] = p->flags;
-  double in = shaper_receive(&c->shaper, now, PACKET_HEADER + bytes + c->carrier->overhead);
-  if (in > now) {
-    wait_to_land(c, peer, slot, p->index, in);
-    return STATUS_OK;
-  }
-  arrive(c, peer, slot, p->index, now);
-  return repair_with(c, peer, slot, p->part, p->index, now);
+  return pass_port(c, peer, slot, p->index, false, bytes, now);
 }
 
 /* A packet of the request at work, whose place in the sequence is right. */
@@ -259,30 +270,34 @@ static Status check_bits(const Packet *p, size_t bytes, size_t head) {
   return status_set(STATUS_BAD_VALUE, "sent a question or an answer of %zu bytes about %d packets", bytes, p->count);
 }
 
-/* What left less than a round trip ago was still on its way when the question was asked. */
-static const double most_flight = 0.1;
-
+/* Whoever does not know how much there is waits for the answer first: what has left may well be on its way, and comes before it. */
 static void send_again(Courier *c, int peer, const Packet *p, const uint8_t *missing, double now) {
   uint64_t sequence = courier_sequence(c, p->request, p->block);
   int place = courier_place(c, sequence, courier_lane(c, p->site, p->part));
   CourierGroup *g = &c->groups[place];
   uint64_t *wanted = g->resend + (size_t)peer * (size_t)c->words;
-  bool any = false;
+  bool any = false, queued = false;
   if (!g->used || g->sequence != sequence || !courier_is_in(g->peers, peer)) return;
-  if (now - g->left_at[peer] < fmin(most_flight, c->peers[peer].round_trip)) return;
-  for (int i = 0; i < g->left[peer]; i++) {
-    if (p->count && (i >= p->count || !byte_bit(missing, i))) continue;
+  if (reliability_is_under_way(c->peers[peer].round_trip, g->left_at[peer], now)) return;
+  for (int i = 0; i < c->words; i++) queued |= wanted[i] != 0;
+  for (int i = 0; i < g->left[peer] && i < p->count; i++) {
+    if (!byte_bit(missing, i)) continue;
     courier_set(wanted, i);
     any = true;
   }
+  if (queued || !any) return;
   CourierEntry entry = {.kind = COURIER_RESEND, .ready = now, .peers = (uint64_t)1 << peer, .group = place};
-  if (any && courier_queue(c, entry)) g->waiting++;
+  if (courier_queue(c, entry))
+    g->waiting++;
+  else
+    memset(wanted, 0, (size_t)c->words * sizeof *wanted); /* it will ask again */
 }
 
 static Status take_query(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   CourierPeer *from = &c->peers[peer];
   TRY(check_bits(p, bytes, 0));
-  if (from->asked >= COURIER_ASKED) return STATUS_OK; /* it will ask again */
+  shaper_receive(&c->shaper, now, bytes + c->carrier->overhead); /* the port's time; the answer may leave before it is over */
+  if (from->asked >= COURIER_ASKED) return STATUS_OK;            /* it will ask again */
   CourierEntry entry = {.kind = COURIER_STATUS,
                         .ready = now,
                         .peers = (uint64_t)1 << peer,
@@ -293,6 +308,18 @@ static Status take_query(Courier *c, int peer, const Packet *p, const uint8_t *p
   return STATUS_OK;
 }
 
+/* Of several questions it may answer any, and says only that the link is at least as slow as since the last one. */
+static void measure_answer(CourierPeer *from, CourierSlot *slot, double now) {
+  double took = now - slot->asked;
+  if (slot->unanswered == 1) {
+    from->jitter = reliability_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
+    from->round_trip = reliability_smooth(from->round_trip, took);
+  } else if (slot->unanswered > 1) {
+    from->round_trip = fmax(from->round_trip, took);
+  }
+  slot->unanswered = 0;
+}
+
 static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   CourierPeer *from = &c->peers[peer];
   const uint8_t *head = packet + PACKET_HEADER;
@@ -300,21 +327,15 @@ static Status take_status(Courier *c, int peer, const Packet *p, const uint8_t *
   if (p->request != c->request) return STATUS_OK;
   Packet parsed;
   TRY(packet_parse(packet, bytes, peer, c->batch, c->rules, &parsed));
-  int lane = courier_lane(c, p->site, p->part);
-  uint64_t sequence = courier_sequence(c, p->request, p->block);
-  if (sequence < from->taken[lane] || sequence >= from->taken[lane] + (uint64_t)c->ring) return STATUS_OK;
-  CourierSlot *slot = courier_receive_open(c, peer, sequence, lane);
-  if (slot->decided || slot->early) return STATUS_OK;
+  CourierSlot *slot = courier_receive_find(c, peer, (GroupKey){p->request, p->block, p->site, p->part});
+  if (!slot) return STATUS_OK;
+  measure_answer(from, slot, now);
+  if (slot->decided) return STATUS_OK;
   slot->sender = head[0] == 0 ? GROUP_SENDER_NOT_YET : head[0] == 1 ? GROUP_SENDER_SENT : GROUP_SENDER_GONE;
   slot->told = shaper_receive(&c->shaper, now, bytes + c->carrier->overhead); /* behind what came before it */
   if (p->count) TRY(check_count(c, slot, p->count));
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) courier_set(slot->said, i);
-  }
-  if (slot->asked > 0) {
-    double took = now - slot->asked;
-    from->jitter = reliability_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
-    from->round_trip = reliability_smooth(from->round_trip, took);
   }
   if (c->watched) pthread_cond_broadcast(&c->changed);
   return STATUS_OK;
@@ -333,6 +354,9 @@ static Status take_packet(Courier *c, int peer, const uint8_t *packet, size_t by
   if (bytes < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", bytes);
   packet_read(packet, &p);
   TRY(check_place(c, &p));
+  bool control = p.type == PACKET_QUERY || p.type == PACKET_STATUS;
+  if (control && c->reliability.mode == RELIABILITY_STREAM)
+    return status_set(STATUS_BAD_VALUE, "sent a question or an answer where nothing is lost");
   if (p.type == PACKET_QUERY) return take_query(c, peer, &p, packet, bytes, now);
   if (p.type == PACKET_STATUS) return take_status(c, peer, &p, packet, bytes, now);
   if (p.type == PACKET_PROBE) return STATUS_OK; /* what it measures has been measured */

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Groups always find room: one for each place is theirs alone. */
 bool courier_queue(Courier *c, CourierEntry entry) {
-  if (c->queued == c->queue_most) return false;
+  if (c->queued >= c->queue_most - (entry.kind == COURIER_GROUP ? 0 : c->slots)) return false;
   c->queue[(c->queue_first + c->queued++) % c->queue_most] = entry;
   return true;
 }
@@ -45,11 +46,10 @@ static Packet control_packet(PacketType type, GroupKey key) {
 
 static size_t make_query(const Courier *c, int peer, GroupKey key, uint8_t *out) {
   Packet packet = control_packet(PACKET_QUERY, key);
-  uint64_t sequence = courier_sequence(c, key.request, key.block);
-  const CourierSlot *slot = &c->peers[peer].slots[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
-  if (slot->used && slot->sequence == sequence && !slot->early) packet.count = (uint16_t)slot->count;
+  const CourierSlot *slot = courier_receive_find(c, peer, key);
+  if (slot) packet.count = (uint16_t)slot->count;
   packet_pack(&packet, out);
-  courier_pack_bits(slot->there, packet.count, true, out + PACKET_HEADER);
+  if (slot) courier_pack_bits(slot->there, packet.count, true, out + PACKET_HEADER);
   return PACKET_HEADER + packet_bits_bytes(packet.count);
 }
 
@@ -58,7 +58,7 @@ static size_t make_status(const Courier *c, int peer, GroupKey key, uint8_t *out
   Packet packet = control_packet(PACKET_STATUS, key);
   uint64_t sequence = courier_sequence(c, key.request, key.block), left[PACKETS_MOST / 64] = {0};
   const CourierGroup *g = &c->groups[courier_place(c, sequence, courier_lane(c, key.site, key.part))];
-  bool here = g->used && g->sequence == sequence, over = key.request < c->request || (g->used && g->sequence > sequence);
+  bool here = g->used && g->sequence == sequence, over = key.request < c->request || g->sequence > sequence;
   uint8_t *head = out + PACKET_HEADER;
   memset(head, 0, PACKET_STATUS_HEAD);
   if (here && courier_is_in(g->peers, peer)) {
@@ -114,18 +114,29 @@ static void take_off(Courier *c, int to, CourierFlight flight, double ready) {
   peer->flights[(peer->first + peer->flying++) % c->flights_most] = flight;
 }
 
+/* A question about what has been decided since is not asked any more. */
+static bool is_open(const Courier *c, const CourierEntry *e) {
+  const CourierSlot *slot = courier_receive_find(c, __builtin_ctzll(e->peers), e->key);
+  return slot && !slot->decided;
+}
+
+/* The first packet that is to be sent again, and is not from here on; false: there is none. */
+static bool next_wanted(const Courier *c, uint64_t *wanted, int *index) {
+  for (int i = 0; i < c->words; i++) {
+    if (!wanted[i]) continue;
+    *index = 64 * i + __builtin_ctzll(wanted[i]);
+    wanted[i] &= wanted[i] - 1;
+    return true;
+  }
+  return false;
+}
+
 /* The next packet of a group for all its receivers, or the next one that is sent again; false: there is none. */
 static bool next_flight(Courier *c, CourierEntry *e, CourierFlight *flight) {
   const CourierGroup *g = &c->groups[e->group];
   *flight = (CourierFlight){.kind = e->kind, .group = e->group, .index = e->next, .key = e->key};
-  if (e->kind == COURIER_QUERY || e->kind == COURIER_STATUS) return e->next++ == 0;
-  if (e->kind == COURIER_RESEND) {
-    uint64_t *wanted = g->resend + __builtin_ctzll(e->peers) * c->words;
-    while (e->next < g->count && !courier_has(wanted, e->next)) e->next++;
-    flight->index = e->next;
-    if (e->next < g->count) wanted[e->next / 64] &= ~((uint64_t)1 << e->next % 64);
-    return e->next++ < g->count;
-  }
+  if (e->kind == COURIER_RESEND) return next_wanted(c, g->resend + __builtin_ctzll(e->peers) * c->words, &flight->index);
+  if (e->kind == COURIER_QUERY || e->kind == COURIER_STATUS) return e->next++ == 0 && (e->kind == COURIER_STATUS || is_open(c, e));
   if (e->next >= g->count) {
     flight->kind = COURIER_PARITY;
     flight->index = e->next - g->count;
@@ -177,17 +188,26 @@ static Passage passage_of(const Courier *c, int to, const CourierFlight *f) {
   return g->left[first] > number ? PASSAGE_LEFT : PASSAGE_WAITS;
 }
 
+static void note_question(const Courier *c, int to, GroupKey key) {
+  CourierSlot *slot = courier_receive_find(c, to, key);
+  if (!slot) return;
+  slot->asking = false;
+  slot->asked = clock_now();
+  slot->unanswered++;
+}
+
 static void land_away(Courier *c, int to) {
   CourierPeer *peer = &c->peers[to];
   const CourierFlight f = peer->flights[peer->first];
   peer->first = (peer->first + 1) % c->flights_most;
   peer->flying--;
+  if (c->watched) pthread_cond_broadcast(&c->changed);
+  if (f.kind == COURIER_QUERY) note_question(c, to, f.key);
   if (f.kind == COURIER_STATUS) peer->asked--;
   if (f.kind == COURIER_QUERY || f.kind == COURIER_STATUS) return;
   if (f.kind == COURIER_GROUP || f.kind == COURIER_PARITY) c->groups[f.group].left[to]++;
   c->groups[f.group].left_at[to] = clock_now();
   c->groups[f.group].waiting--;
-  if (c->watched) pthread_cond_broadcast(&c->changed);
 }
 
 /* Groups counted when they were queued. */

@@ -83,10 +83,10 @@ static int next_state(Rng *rng, int from, int states) {
 
 Status link_trace_draw(LinkTrace *trace, double least, double most, int seconds, uint64_t seed) {
   Rng rng;
-  int states = (int)floor((most - least) / state_width) + 1;
   if (!(least > 0 && least <= most && most <= most_rate) || seconds < 1 || seconds > LINK_TRACE_MOST)
     return status_set(STATUS_BAD_VALUE, "a trace from %g to %g bit/s of %d s: the rates must rise from above 0, for 1 to %d s", least, most,
                       seconds, LINK_TRACE_MOST);
+  int states = (int)floor((most - least) / state_width) + 1;
   TRY(reserve(trace));
   rng_init(&rng, seed, 0x7ace);
   int state = (int)rng_below(&rng, (uint64_t)states);

@@ -2,7 +2,8 @@
 #include "infer/wire/reliability.h"
 #include <math.h>
 
-static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, most_grace = 0.1, most_pause = 0.25;
+static const double least_grace = 1e-3, most_grace = 0.1, least_pause = 2e-3, least_patience = 5e-3, first_patience = 20e-3,
+                    most_patience = 0.5;
 
 double reliability_smooth(double estimate, double measured) {
   if (estimate <= 0) return measured;
@@ -20,13 +21,29 @@ static double lost_from(const Reliability *r, const GroupState *g, double grace)
   return masks(r) && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
 }
 
+bool reliability_is_under_way(double round_trip, double left, double now) { return now < left + fmin(most_patience, round_trip); }
+
+static double between(double least, double value, double most) { return fmin(most, fmax(least, value)); }
+
+/* How long an answer may take before the question is repeated. */
+static double answer_patience(const GroupState *g) {
+  double first = g->round_trip > 0 ? between(least_patience, 2 * g->round_trip, most_patience) : first_patience;
+  return fmin(most_patience, first * pow(1.5, g->unanswered - 1));
+}
+
+/* What was sent should be there a grace after its sender said so; what was not takes its time. */
+static double after_answer(const GroupState *g, double grace) {
+  double pause = between(least_pause, fmax(2 * g->round_trip, g->block_time / 4), most_patience);
+  return fmax(g->told + (g->sender == GROUP_SENDER_SENT ? grace : pause), g->heard + grace);
+}
+
 /* When to ask, if nothing comes before. */
 static double question_at(const GroupState *g, double grace) {
-  double heard = fmax(g->heard, g->waiting),
-         pause = g->round_trip > 0 ? fmin(most_pause, fmax(least_pause, 2 * g->round_trip)) : first_pause;
-  if (g->sender == GROUP_SENDER_NOT_YET) pause = fmax(pause, fmin(most_pause, g->block_time / 4));
-  if (g->asked >= g->waiting) return fmax(g->asked + pause, heard + grace);
-  return g->arrived > 0 ? heard + grace : g->waiting + fmax(least_patience, fmax(fmin(most_pause, 2 * g->round_trip), g->block_time));
+  if (g->asking) return INFINITY;
+  if (g->unanswered > 0) return g->asked + answer_patience(g);
+  if (g->told >= g->waiting) return after_answer(g, grace);
+  if (g->arrived > 0) return fmax(g->heard, g->waiting) + grace;
+  return g->waiting + fmax(g->block_time, between(least_patience, 2 * g->round_trip, most_patience));
 }
 
 GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double now, bool *ask, double *again) {
@@ -35,7 +52,7 @@ GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double
   *again = now;
   if (g->packets > 0 && g->arrived + g->repairable >= g->packets) return GROUP_COMPLETE;
   if (g->sender == GROUP_SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? GROUP_PEER_GONE : GROUP_LOST;
-  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = g->waiting + r->timeout;
+  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = fmax(g->waiting, g->heard) + r->timeout;
   if (now >= lost) return GROUP_LOST;
   if (now >= late) return GROUP_LATE;
   if (now >= gone) return GROUP_PEER_GONE;
@@ -43,6 +60,6 @@ GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double
   if (!asks(r)) return GROUP_WAIT;
   double next = question_at(g, grace);
   *ask = now >= next;
-  *again = fmin(*again, *ask ? now + least_pause : next);
+  *again = fmin(*again, *ask ? now + least_pause : next); /* where it cannot be asked now */
   return GROUP_WAIT;
 }

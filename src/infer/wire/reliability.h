@@ -17,7 +17,7 @@ typedef enum ReliabilityMode {
 typedef struct Reliability {
   ReliabilityMode mode;
   double deadline;   /* seconds that a block's codes are waited for; 0: as long as the peer lives */
-  int fec;           /* data packets to a parity packet */
+  int fec;           /* data packets to a parity packet; a group of a single one has none */
   int least_packets; /* of a block and receiver */
   double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
@@ -31,7 +31,9 @@ typedef struct GroupState {
   int missing_sent;                      /* of those that are missing: how many the sender says it has sent */
   GroupSender sender;                    /* what its last STATUS said */
   double waiting;                        /* since then the receiver can do nothing else */
-  double asked, told;                    /* last QUERY, last STATUS */
+  bool asking;                           /* a QUERY has not left yet */
+  double asked, told;                    /* when the last QUERY left, when the last STATUS came */
+  int unanswered;                        /* QUERYs that have left since then */
   double heard;                          /* its last packet; not the peer's, who may ask all the time and hold back what it owes */
   double gap;                            /* estimate: seconds between packets of a group */
   double round_trip, jitter, block_time; /* estimates, seconds; 0: none yet */
@@ -47,12 +49,17 @@ typedef enum GroupVerdict {
 
 /* *ask: send a QUERY now. *again: when to look next, if nothing comes before; set with GROUP_WAIT.
  *
- * Questions take the link from what they ask for. A group that has begun to come is asked for after a grace of max(1 ms, 2 jitter, 3 gaps)
- * without a packet, one that has not after max(5 ms, 2 round trips, the mean block time); again every 2 round trips, or every quarter of a
- * block's time of a peer that has nothing yet. What the sender says it has sent, and what is not there a grace after it said so, is lost
- * (never with retransmit). What is not there at the deadline is late (neither with retransmit nor when the deadline is automatic). Silence
- * is no loss: a peer may have no processor for a while. It is gone when a group is not there after `timeout`. */
+ * Questions take the link from what they ask for: there is never more than one on its way, and an unanswered one is repeated after
+ * max(5 ms, 2 round trips) (20 ms where none was measured), each time half as long again, up to half a second. A group that has begun to
+ * come is asked for after a grace of max(1 ms, 2 jitter, 3 gaps) without a packet, one that has not after max(5 ms, 2 round trips, the mean
+ * block time); again a grace after the answer that all of it was sent, or after 2 round trips or a quarter of a block's time where the peer
+ * has nothing yet. What the sender says it has sent, and what is not there a grace after it said so, is lost (never with retransmit). What
+ * is not there at the deadline is late (neither with retransmit nor when the deadline is automatic). Silence is no loss: a peer may have no
+ * processor for a while. It is gone when nothing of a group has come for `timeout`. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
+
+/* Whether a sender, asked for what left at `left`, need not send it again: it was still on its way when the question was asked. */
+bool reliability_is_under_way(double round_trip, double left, double now);
 
 /* A round trip or a block as measured, into the running estimates, which rise slowly and fall fast: a device that had no processor for a
  * while says nothing about the link. 0: none yet. */

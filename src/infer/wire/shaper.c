@@ -32,8 +32,11 @@ double shaper_send(Shaper *shaper, int peer, double ready, size_t bytes, bool pl
   if (!shaper->active) return ready;
   LinkModel *link = &shaper->links[peer];
   double left = link_model_leave(shaper->options.topology == LINK_SWITCH ? &shaper->out : link, ready - shaper->start, bytes);
-  *lost = link_model_loses(planned ? link : &shaper->fates[peer]);
-  return shaper->start + link_model_arrive(link, left);
+  LinkModel *chance = planned ? link : &shaper->fates[peer];
+  *lost = link_model_loses(chance);
+  chance->arrived = link->arrived; /* nothing overtakes */
+  link->arrived = link_model_arrive(chance, left);
+  return shaper->start + link->arrived;
 }
 
 /* Cut through: a packet takes the port from when its first bit came, so that one by itself is not delayed twice. */

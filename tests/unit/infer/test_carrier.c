@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NODES = 3, BYTES = 400 };
+enum { NODES = 3, BYTES = 400, FLOOD = 150 };
 
 typedef struct End {
   CarrierPeers peers;
@@ -214,6 +214,59 @@ static void a_full_stream_waits(void **state) {
   }
 }
 
+static void what_is_too_long_for_a_stream_is_refused(void **state) {
+  (void)state;
+  End ends[2];
+  uint8_t packet[BYTES + 1] = {0};
+  bool taken;
+  open_ends(ends, 2, false, false);
+  assert_int_equal(ends[0].carrier->send(ends[0].carrier, 1, packet, BYTES + 1, &taken), STATUS_BAD_VALUE);
+  assert_string_equal(status_message(), "a packet of 401 bytes for a stream that takes 400");
+  close_ends(ends, 2);
+}
+
+/* Whoever can say nothing any more to a peer still hears what that one has said. */
+static void the_last_words_are_heard(void **state) {
+  (void)state;
+  End ends[2];
+  bool taken;
+  const char *why;
+  open_ends(ends, 2, false, false);
+  for (int i = 0; i < 3; i++) send_one(&ends[1], 0, (uint8_t)i, BYTES, &taken);
+  ends[1].carrier->free(ends[1].carrier);
+  ends[1].carrier = NULL;
+  for (int i = 0; i < 2; i++) {
+    send_one(&ends[0], 1, 0, BYTES, &taken);
+    assert_true(taken);
+  }
+  receive(&ends[0], 1, 3);
+  assert_int_equal(ends[0].last[1][0], 2);
+  assert_int_equal(ends[0].carrier->receive(ends[0].carrier, take, &ends[0]), STATUS_OK);
+  assert_int_equal(ends[0].carrier->peer_status(ends[0].carrier, 1, &why), STATUS_PEER);
+  close_ends(ends, 2);
+}
+
+/* A peer that sends faster than one takes does not keep the others waiting. */
+static void a_flood_is_taken_in_turns(void **state) {
+  (void)state;
+  End ends[NODES];
+  bool taken;
+  open_ends(ends, NODES, false, false);
+  for (int i = 0; i < FLOOD; i++) {
+    send_one(&ends[1], 0, 1, PACKET_HEADER, &taken);
+    assert_true(taken);
+  }
+  send_one(&ends[2], 0, 2, BYTES, &taken);
+  assert_int_equal(ends[0].carrier->receive(ends[0].carrier, take, &ends[0]), STATUS_OK);
+  assert_true(ends[0].carrier->more);
+  assert_true(ends[0].count[1] > 0 && ends[0].count[1] < FLOOD);
+  assert_int_equal(ends[0].count[2], 1);
+  receive(&ends[0], 1, FLOOD);
+  assert_int_equal(ends[0].carrier->receive(ends[0].carrier, take, &ends[0]), STATUS_OK);
+  assert_false(ends[0].carrier->more);
+  close_ends(ends, NODES);
+}
+
 /* The port of a carrier of datagrams: the only inet socket that it polls. */
 static struct sockaddr_in address_of(End *end) {
   struct pollfd polls[CARRIER_POLLS];
@@ -336,15 +389,42 @@ static void a_silent_or_lying_end_is_named(void **state) {
   }
 }
 
+static void *give_up_soon(void *argument) {
+  usleep(100000);
+  atomic_store((atomic_bool *)argument, true);
+  return NULL;
+}
+
+/* A peer that is suspended while the leader wants to go on without it. */
+static void a_silent_end_is_given_up(void **state) {
+  (void)state;
+  int pair[2];
+  pthread_t thread;
+  End end = {.peers = {.self = 0, .nodes = 2, .datagrams = true, .seconds = 20}};
+  assert_int_equal(link_pair(pair), STATUS_OK);
+  end.peers.channels = end.channels;
+  assert_int_equal(channel_plain(&end.channels[1], pair[0]), STATUS_OK);
+  assert_int_equal(pthread_create(&thread, NULL, give_up_soon, &end.peers.give_up), 0);
+  double start = clock_now();
+  assert_int_equal(carrier_peers_open(&end.peers, &end.carrier), STATUS_INTERRUPTED);
+  assert_true(clock_now() - start < 10);
+  pthread_join(thread, NULL);
+  close(pair[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(packets_come_whole),
                                      cmocka_unit_test(a_peer_that_goes_is_noticed),
                                      cmocka_unit_test(one_packet_reaches_all),
                                      cmocka_unit_test(a_full_stream_waits),
+                                     cmocka_unit_test(what_is_too_long_for_a_stream_is_refused),
+                                     cmocka_unit_test(the_last_words_are_heard),
+                                     cmocka_unit_test(a_flood_is_taken_in_turns),
                                      cmocka_unit_test(a_port_is_taken_where_it_is_free),
                                      cmocka_unit_test(strangers_are_dropped),
                                      cmocka_unit_test(ends_that_disagree_hear_nothing),
                                      cmocka_unit_test(the_mtu_is_the_smallest_wanted),
-                                     cmocka_unit_test(a_silent_or_lying_end_is_named)};
+                                     cmocka_unit_test(a_silent_or_lying_end_is_named),
+                                     cmocka_unit_test(a_silent_end_is_given_up)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,13 @@
 #include "infer/wire/interleave.h"
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 /* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
-enum { NODES = 3, BLOCKS = 4, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
+enum { NODES = 3, BLOCKS = 4, PARTS = 2, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
 
 typedef struct Side {
   int self, nodes;
@@ -21,7 +23,7 @@ typedef struct Side {
   int64_t part_rows[NODES];
   CourierPacket packets[2][PACKETS];
   uint8_t bytes[2][GROUP];
-  int missing, late, slow /* ms before it sends */;
+  int requests, missing, late, slow /* ms before it sends */;
   uint64_t wrong;
   Status status;
   char problem[256];
@@ -30,7 +32,7 @@ typedef struct Side {
 static uint8_t content(int node, uint32_t request, int block, int i) { return (uint8_t)(node * 89 + (int)request * 31 + block * 7 + i); }
 
 static void open_masking(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links, bool mask) {
-  *side = (Side){.self = self, .nodes = nodes, .place = {wire, self}, .reliability = reliability};
+  *side = (Side){.self = self, .nodes = nodes, .requests = REQUESTS, .place = {wire, self}, .reliability = reliability};
   for (int d = 0; d < NODES; d++) side->part_rows[d] = TOKENS;
   side->rules = (PacketRules){
       .nodes = nodes, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 8, .part_rows = side->part_rows};
@@ -40,7 +42,7 @@ static void open_masking(Side *side, MemoryWire *wire, int self, int nodes, Reli
                         .open_context = &side->place,
                         .blocks = BLOCKS,
                         .sites = 1,
-                        .parts = 1,
+                        .parts = PARTS,
                         .slot_bytes = GROUP + TOKENS,
                         .packets_most = TOKENS,
                         .reliability = &side->reliability,
@@ -94,7 +96,7 @@ static Status run_block(Side *side, GroupKey key) {
 }
 
 static Status run_requests(Side *side) {
-  for (uint32_t request = 1; request <= REQUESTS; request++) {
+  for (uint32_t request = 1; request <= (uint32_t)side->requests; request++) {
     TRY(courier_begin_request(side->courier, request, 1, &side->rules, others(side), others(side)));
     for (int block = 0; block < BLOCKS; block++) TRY(run_block(side, (GroupKey){.request = request, .block = (uint8_t)block}));
   }
@@ -205,6 +207,7 @@ static void a_deadline_masks_what_was_lost(void **state) {
       CourierCounts counts = courier_counts(sides[i].courier);
       assert_true(lost > 0);
       assert_int_equal(counts.lost + counts.late, lost);
+      assert_int_equal(counts.lost_tokens + counts.late_tokens, lost * TOKENS / PACKETS);
       assert_int_equal(sides[i].missing, lost);
     }
     stop_sides(sides, NODES);
@@ -313,6 +316,8 @@ static void a_silent_peer_is_masked(void **state) {
     assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
     assert_int_equal(side.missing, BLOCKS * PACKETS);
     assert_int_equal(side.late, BLOCKS);
+    assert_int_equal(courier_counts(side.courier).late_tokens, BLOCKS * TOKENS);
+    assert_int_equal(courier_counts(side.courier).lost_tokens, 0);
     stop_sides(&side, 1);
     memory_wire_free(wire);
   }
@@ -331,10 +336,35 @@ static void a_closed_peer_is_named_or_passed_over(void **state) {
   assert_string_equal(status_message(), "node 1: closed the connection");
   assert_int_equal(courier_accused(side.courier), 1);
   courier_gone(side.courier, 1);
+  uint64_t sent = courier_counts(side.courier).payload_sent;
   assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = 1}), STATUS_OK);
   assert_int_equal(side.missing, PACKETS);
+  assert_int_equal(courier_counts(side.courier).payload_sent, sent);
   stop_sides(&side, 1);
   memory_wire_free(wire);
+}
+
+/* Opens when it is told to give up. */
+static Status open_never(void *context, Carrier **carrier) {
+  *carrier = NULL;
+  while (!atomic_load((atomic_bool *)context)) usleep(1000);
+  return status_set(STATUS_TIMEOUT, "nobody came");
+}
+
+static Status end_opening(void *context) {
+  atomic_store((atomic_bool *)context, true);
+  return status_set(STATUS_INTERRUPTED, "enough");
+}
+
+static void whoever_opens_may_give_up(void **state) {
+  (void)state;
+  atomic_bool over = false;
+  Courier *courier;
+  const CourierSetup setup = {
+      .nodes = 2, .reliability = &with_deadline, .open = open_never, .open_context = &over, .check = end_opening, .check_context = &over};
+  assert_int_equal(courier_start(&courier, &setup), STATUS_INTERRUPTED);
+  assert_string_equal(status_message(), "enough");
+  assert_null(courier);
 }
 
 static Status give_up(void *context) {
@@ -383,11 +413,14 @@ static void hostile_packets_are_refused(void **state) {
               {{.request = 0, .count = PACKETS}, EACH, "request 0"},
               {{.request = 1, .count = PACKETS, .type = PACKET_PARITY}, 2 + EACH, "parity"},
               {{.request = 1, .count = PACKETS, .type = PACKET_STATUS}, 6, "a question or an answer"},
-              {{.request = 1, .count = 2000, .type = PACKET_QUERY}, 200, "a question or an answer"}};
+              {{.request = 1, .count = 2000, .type = PACKET_QUERY}, 200, "a question or an answer"},
+              {{.request = 1, .type = PACKET_QUERY}, 0, "where nothing is lost"},
+              {{.request = 1, .type = PACKET_STATUS}, PACKET_STATUS_HEAD, "where nothing is lost"}};
+  static const Reliability stream = {.mode = RELIABILITY_STREAM, .timeout = 20};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     Side side;
     MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-    open_side(&side, wire, 0, 2, with_deadline, NULL);
+    open_side(&side, wire, 0, 2, strstr(rows[i].message, "nothing") ? stream : with_deadline, NULL);
     assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
     push_packet(wire, rows[i].packet, rows[i].payload, 1);
     Status status = run_block(&side, (GroupKey){.request = 1});
@@ -451,18 +484,121 @@ static void who_did_not_look_gives_nothing_up(void **state) {
   memory_wire_free(wire);
 }
 
-typedef struct Asker {
-  MemoryWire *wire;
-  atomic_bool over;
-} Asker;
+/* A block that one request cuts into parts and the one before does not: what comes of the second part before its request begins. */
+static void parts_may_come_before_their_request(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  const int64_t part_rows[2 * PARTS] = {TOKENS, TOKENS, TOKENS, TOKENS};
+  PacketRules cut;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_deadline, NULL);
+  cut = side.rules;
+  cut.parts = PARTS;
+  cut.part_rows = part_rows;
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  for (int i = 0; i < PARTS * PACKETS; i++) {
+    const Packet header = {.request = 2, .part = (uint8_t)(i % PARTS), .index = (uint16_t)(i / PARTS), .count = PACKETS};
+    push_packet(wire, header, EACH, (uint8_t)i);
+  }
+  while (courier_counts(side.courier).packets_received < PARTS * PACKETS) usleep(1000);
+  assert_int_equal(courier_begin_request(side.courier, 2, 1, &cut, 2, 2), STATUS_OK);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 2, .part = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(arrivals[1].missing, 0);
+  for (int f = 0; f < PACKETS; f++) assert_int_equal(arrivals[1].packets[f].payload[0], PARTS * f + 1);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
 
-static void *ask_all_the_time(void *argument) {
-  Asker *asker = argument;
-  while (!atomic_load(&asker->over)) {
-    push_packet(asker->wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
-    usleep(5000);
+/* Packets of a type that node 0 has sent to node 1. */
+static int count_sent(MemoryWire *wire, PacketType type) {
+  int count = 0;
+  pthread_mutex_lock(&wire->lock);
+  const MemoryQueue *sent = &wire->queue[1][0];
+  for (int i = 0; i < sent->count; i++) count += sent->bytes[(sent->first + i) % MEMORY_QUEUE][5] >> 4 == type;
+  pthread_mutex_unlock(&wire->lock);
+  return count;
+}
+
+static void wait_for_sent(MemoryWire *wire, PacketType type, int count) {
+  for (double start = clock_now(); count_sent(wire, type) < count && clock_now() < start + 10;) usleep(1000);
+  assert_int_equal(count_sent(wire, type), count);
+}
+
+/* Of time in which this process runs. */
+static void *send_later(void *argument) {
+  for (int i = 0; i < 25; i++) usleep(10000);
+  for (int f = 0; f < PACKETS; f++) push_packet(argument, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
+  return NULL;
+}
+
+static pid_t stop_for_a_while(void) {
+  pid_t parent = getpid(), child = fork();
+  if (child) return child;
+  usleep(100000);
+  kill(parent, SIGSTOP);
+  usleep(800000);
+  kill(parent, SIGCONT);
+  _exit(0);
+}
+
+/* Ctrl-Z, or a machine that had no processor for it. */
+static void time_without_a_processor_is_no_deadlines(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  Reliability reliability = with_deadline;
+  reliability.deadline = 0.5;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  pthread_t thread;
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  pid_t child = stop_for_a_while();
+  assert_int_equal(pthread_create(&thread, NULL, send_later, wire), 0);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(arrivals[1].count, PACKETS);
+  assert_int_equal(arrivals[1].missing, 0);
+  pthread_join(thread, NULL);
+  waitpid(child, NULL, 0);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
+/* Node 1 says the same all the time. */
+typedef struct Talker {
+  MemoryWire *wire;
+  PacketType type;
+  size_t payload;
+  atomic_bool over;
+} Talker;
+
+static void *talk_all_the_time(void *argument) {
+  Talker *talker = argument;
+  while (!atomic_load(&talker->over)) {
+    push_packet(talker->wire, (Packet){.request = 1, .type = talker->type}, talker->payload, 0);
+    usleep(1000);
   }
   return NULL;
+}
+
+/* Answers wake it up more often than it would look around by itself. */
+static void whoever_is_told_things_may_give_up(void **state) {
+  (void)state;
+  Side side;
+  CourierArrival arrivals[NODES];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  Talker talker = {.wire = wire, .type = PACKET_STATUS, .payload = PACKET_STATUS_HEAD};
+  pthread_t thread;
+  Reliability reliability = with_retransmit;
+  reliability.timeout = 2;
+  open_side(&side, wire, 0, 2, reliability, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  assert_int_equal(pthread_create(&thread, NULL, talk_all_the_time, &talker), 0);
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, give_up, NULL), STATUS_INTERRUPTED);
+  atomic_store(&talker.over, true);
+  pthread_join(thread, NULL);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
 }
 
 /* Two that wait for each other: questions that come are no sign that what is missing is on its way. */
@@ -473,22 +609,38 @@ static void who_is_asked_asks_as_well(void **state) {
   Reliability reliability = with_retransmit;
   reliability.timeout = 0.5;
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  Asker asker = {.wire = wire};
+  Talker talker = {.wire = wire, .type = PACKET_QUERY};
   pthread_t thread;
   open_side(&side, wire, 0, 2, reliability, NULL);
   assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
   push_packet(wire, (Packet){.request = 1, .count = PACKETS}, EACH, 1);
   usleep(50000); /* they come slowly, hence it is patient */
   push_packet(wire, (Packet){.request = 1, .index = 1, .count = PACKETS}, EACH, 1);
-  assert_int_equal(pthread_create(&thread, NULL, ask_all_the_time, &asker), 0);
+  assert_int_equal(pthread_create(&thread, NULL, talk_all_the_time, &talker), 0);
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_TIMEOUT);
-  atomic_store(&asker.over, true);
+  atomic_store(&talker.over, true);
   pthread_join(thread, NULL);
   stop_sides(&side, 1);
-  int questions = 0;
-  const MemoryQueue *sent = &wire->queue[1][0];
-  for (int i = 0; i < sent->count; i++) questions += sent->bytes[(sent->first + i) % MEMORY_QUEUE][5] >> 4 == PACKET_QUERY;
-  assert_true(questions > 0);
+  assert_true(count_sent(wire, PACKET_QUERY) > 0);
+  memory_wire_free(wire);
+}
+
+/* Whoever does not know yet how much there is may find it right behind its question. */
+static void what_is_named_is_sent_again(void **state) {
+  (void)state;
+  Side side;
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_retransmit, NULL);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  assert_int_equal(send_block(&side, (GroupKey){.request = 1}), STATUS_OK);
+  wait_for_sent(wire, PACKET_CODES, PACKETS);
+  push_packet(wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
+  wait_for_sent(wire, PACKET_STATUS, 1);
+  push_packet(wire, (Packet){.request = 1, .type = PACKET_QUERY, .count = PACKETS}, 1, 1 << 4 | 1 << 2);
+  wait_for_sent(wire, PACKET_CODES, PACKETS + 2);
+  assert_int_equal(count_sent(wire, PACKET_STATUS), 2);
+  assert_int_equal(courier_counts(side.courier).resent, 2);
+  stop_sides(&side, 1);
   memory_wire_free(wire);
 }
 
@@ -523,6 +675,37 @@ static void links_are_as_slow_as_was_asked_for(void **state) {
   if (best > 1.6 * least) fail_msg("%g s, %g are right", best, least);
 }
 
+static MemoryFate count_questions(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
+  (void)from, (void)to, (void)bytes, (void)number;
+  atomic_fetch_add((atomic_int *)context, packet[5] >> 4 == PACKET_QUERY);
+  return MEMORY_KEEP;
+}
+
+/* A block's packets take 0.3 s: questions must not take their place, and --timeout must do for one of them. */
+static void a_slow_link_carries_codes(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 4000};
+  const Reliability modes[2] = {with_deadline, with_retransmit};
+  for (int mode = 0; mode < 2; mode++) {
+    Side sides[2];
+    atomic_int questions = 0;
+    Reliability reliability = modes[mode];
+    reliability.timeout = 5;
+    MemoryWire *wire = memory_wire_new(count_questions, &questions, PACKET_HEADER + 2 * EACH);
+    for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, reliability, &links);
+    for (int i = 0; i < 2; i++) sides[i].requests = 1;
+    run_sides(sides, 2);
+    must_have_worked(sides, 2);
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(sides[i].missing + sides[i].late, 0);
+      assert_int_equal(courier_counts(sides[i].courier).resent, 0);
+    }
+    assert_true(questions <= 2 * BLOCKS * PACKETS);
+    stop_sides(sides, 2);
+    memory_wire_free(wire);
+  }
+}
+
 /* Node 1 says that it has sent all of it, of which only a part has passed this device's port. */
 static Status say_sent(void *context) {
   uint8_t packet[PACKET_HEADER + PACKET_STATUS_HEAD + 1];
@@ -548,6 +731,30 @@ static void what_waits_before_a_port_is_not_lost(void **state) {
   memory_wire_free(wire);
 }
 
+/* Nor is it repaired from parity that stands behind it. */
+static void parity_waits_before_a_port(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
+  Side side;
+  CourierArrival arrivals[NODES];
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(&side, wire, 0, 2, with_fec, &links);
+  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
+  for (int f = 0; f < PACKETS; f += 3) {
+    uint8_t packet[PACKET_HEADER + 2 + EACH] = {0}; /* three lengths of 8, three times the same bytes */
+    packet_pack(&(Packet){.request = 1, .type = PACKET_PARITY, .index = (uint16_t)f, .count = PACKETS}, packet);
+    packet[PACKET_HEADER] = EACH;
+    memset(packet + PACKET_HEADER + 2, 1, EACH);
+    push_bytes(wire, packet, sizeof packet);
+  }
+  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
+  assert_int_equal(arrivals[1].missing, 0);
+  assert_int_equal(courier_counts(side.courier).recovered, 0);
+  stop_sides(&side, 1);
+  memory_wire_free(wire);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_lost_without_loss),
                                      cmocka_unit_test(repeated_and_reordered_packets_do_no_harm),
@@ -558,12 +765,19 @@ int main(void) {
                                      cmocka_unit_test(a_silent_peer_ends_a_request_that_may_lose_nothing),
                                      cmocka_unit_test(a_silent_peer_is_masked),
                                      cmocka_unit_test(a_closed_peer_is_named_or_passed_over),
+                                     cmocka_unit_test(whoever_opens_may_give_up),
                                      cmocka_unit_test(whoever_waits_may_give_up),
                                      cmocka_unit_test(hostile_packets_are_refused),
                                      cmocka_unit_test(packets_of_other_requests),
                                      cmocka_unit_test(who_did_not_look_gives_nothing_up),
+                                     cmocka_unit_test(time_without_a_processor_is_no_deadlines),
+                                     cmocka_unit_test(parts_may_come_before_their_request),
+                                     cmocka_unit_test(whoever_is_told_things_may_give_up),
                                      cmocka_unit_test(who_is_asked_asks_as_well),
+                                     cmocka_unit_test(what_is_named_is_sent_again),
+                                     cmocka_unit_test(a_slow_link_carries_codes),
                                      cmocka_unit_test(links_are_as_slow_as_was_asked_for),
-                                     cmocka_unit_test(what_waits_before_a_port_is_not_lost)};
+                                     cmocka_unit_test(what_waits_before_a_port_is_not_lost),
+                                     cmocka_unit_test(parity_waits_before_a_port)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

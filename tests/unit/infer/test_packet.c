@@ -164,6 +164,15 @@ static void packets_fit(void **state) {
   }
 }
 
+/* A lost packet must not be a hole, also of a part. */
+static void parts_are_in_two_packets_as_well(void **state) {
+  (void)state;
+  assert_int_equal(interleave_least(2, 1), 2);
+  assert_int_equal(interleave_least(2, 3), 2);
+  assert_int_equal(interleave_least(12, 3), 4);
+  assert_int_equal(interleave_least(1, 3), 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(header_is_the_documented_one),
                                      cmocka_unit_test(payloads_are_dense),
@@ -172,6 +181,7 @@ int main(void) {
                                      cmocka_unit_test(coded_packets_are_shorter_than_packed_ones),
                                      cmocka_unit_test(what_does_not_follow_is_refused),
                                      cmocka_unit_test(every_token_is_in_one_packet),
-                                     cmocka_unit_test(packets_fit)};
+                                     cmocka_unit_test(packets_fit),
+                                     cmocka_unit_test(parts_are_in_two_packets_as_well)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

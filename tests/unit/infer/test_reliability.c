@@ -52,12 +52,52 @@ static void questions_have_their_time(void **state) {
   group.gap = 0.002;
   assert_false(asks_at(&deadline, group, 10.0065));
   assert_true(asks_at(&deadline, group, 10.0071));
-  group = some_came;
-  group.asked = 10.003;
-  assert_false(asks_at(&deadline, group, 10.0105)); /* two round trips */
-  assert_true(asks_at(&deadline, group, 10.0111));
   assert_false(asks_at(&deadline, none_came, 10.09)); /* it computes: a block's time */
   assert_true(asks_at(&deadline, none_came, 10.1));
+}
+
+static void there_is_one_question_at_a_time(void **state) {
+  (void)state;
+  GroupState group = some_came;
+  group.asking = true; /* behind other packets of this device */
+  assert_false(asks_at(&deadline, group, 60));
+  group = some_came;
+  group.asked = 10.003;
+  group.unanswered = 1;
+  assert_false(asks_at(&deadline, group, 10.0105)); /* two round trips */
+  assert_true(asks_at(&deadline, group, 10.0111));
+  group.unanswered = 3;
+  assert_false(asks_at(&deadline, group, 10.0209)); /* half as long again, twice */
+  assert_true(asks_at(&deadline, group, 10.0211));
+  group.unanswered = 30;
+  assert_true(asks_at(&deadline, group, 10.51));
+  group.round_trip = 0; /* unknown */
+  group.unanswered = 1;
+  assert_false(asks_at(&deadline, group, 10.0229));
+  assert_true(asks_at(&deadline, group, 10.0231));
+}
+
+static void answers_put_off_the_next_question(void **state) {
+  (void)state;
+  GroupState group = some_came;
+  group.asked = 10.003;
+  group.told = 10.007;
+  group.sender = GROUP_SENDER_SENT; /* once more, a grace later: it should be there */
+  assert_false(asks_at(&again_and_again, group, 10.0079));
+  assert_true(asks_at(&again_and_again, group, 10.0081));
+  group.sender = GROUP_SENDER_NOT_YET; /* a quarter of a block's time */
+  assert_false(asks_at(&again_and_again, group, 10.0319));
+  assert_true(asks_at(&again_and_again, group, 10.0321));
+  group.heard = 10.0315; /* now it comes */
+  assert_false(asks_at(&again_and_again, group, 10.0321));
+}
+
+static void what_left_just_now_is_on_its_way(void **state) {
+  (void)state;
+  assert_true(reliability_is_under_way(0.1, 10, 10.09));
+  assert_false(reliability_is_under_way(0.1, 10, 10.11));
+  assert_false(reliability_is_under_way(60, 10, 11)); /* a round trip that cannot be */
+  assert_false(reliability_is_under_way(0, 10, 10.001));
 }
 
 static void only_what_was_sent_is_lost(void **state) {
@@ -84,12 +124,12 @@ static void a_peer_that_lives_is_waited_for(void **state) {
   GroupState group = none_came;
   group.sender = GROUP_SENDER_NOT_YET;
   group.asked = 19.9;
-  group.told = group.heard = 19.95;
+  group.told = 19.95;
   assert_int_equal(verdict_at(&deadline, group, 20), GROUP_WAIT);
   assert_int_equal(verdict_at(&strict, group, 20), GROUP_LATE);
   assert_int_equal(verdict_at(&strict, group, 10.029), GROUP_WAIT);
   assert_int_equal(verdict_at(&strict, group, 10.031), GROUP_LATE);
-  group.told = group.heard = 69.99;
+  group.told = 69.99;
   assert_int_equal(verdict_at(&deadline, group, 70.01), GROUP_PEER_GONE); /* --timeout */
   group.sender = GROUP_SENDER_GONE;
   assert_int_equal(verdict_at(&deadline, group, 20), GROUP_LOST);
@@ -105,6 +145,10 @@ static void silence_is_no_loss(void **state) {
     assert_int_equal(verdict_at(patient[i], some_came, 69.9), GROUP_WAIT);
     assert_int_equal(verdict_at(patient[i], none_came, 70.1), GROUP_PEER_GONE);
   }
+  GroupState group = some_came;
+  group.heard = 60; /* it is slow, but it comes */
+  assert_int_equal(verdict_at(&stream, group, 119), GROUP_WAIT);
+  assert_int_equal(verdict_at(&stream, group, 121), GROUP_PEER_GONE);
   assert_int_equal(verdict_at(&strict, none_came, 10.029), GROUP_WAIT);
   assert_int_equal(verdict_at(&strict, none_came, 10.031), GROUP_LATE);
 }
@@ -134,9 +178,15 @@ static void parity_makes_what_is_missing(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_there_is_complete),   cmocka_unit_test(questions_have_their_time),
-                                     cmocka_unit_test(only_what_was_sent_is_lost),  cmocka_unit_test(a_peer_that_lives_is_waited_for),
-                                     cmocka_unit_test(silence_is_no_loss),          cmocka_unit_test(estimates_are_smooth),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_there_is_complete),
+                                     cmocka_unit_test(questions_have_their_time),
+                                     cmocka_unit_test(there_is_one_question_at_a_time),
+                                     cmocka_unit_test(answers_put_off_the_next_question),
+                                     cmocka_unit_test(what_left_just_now_is_on_its_way),
+                                     cmocka_unit_test(only_what_was_sent_is_lost),
+                                     cmocka_unit_test(a_peer_that_lives_is_waited_for),
+                                     cmocka_unit_test(silence_is_no_loss),
+                                     cmocka_unit_test(estimates_are_smooth),
                                      cmocka_unit_test(parity_makes_what_is_missing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

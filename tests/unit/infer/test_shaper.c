@@ -84,6 +84,23 @@ static void losses_repeat_and_differ_between_links(void **state) {
   shaper_release(&two);
 }
 
+/* A question takes its place behind what was sent, and changes no other delay. */
+static void delays_repeat(void **state) {
+  (void)state;
+  const LinkOptions options = {.latency = 0.02, .jitter = 0.01, .seed = 5};
+  Shaper one, two;
+  open_shaper(&one, &options);
+  open_shaper(&two, &options);
+  for (int i = 0; i < 1000; i++) {
+    bool lost;
+    double at = shaper_send(&one, 1, 100 + i, 10, true, &lost);
+    near(shaper_send(&two, 1, 100 + i, 10, true, &lost), at);
+    assert_true(shaper_send(&two, 1, 100 + i, 10, false, &lost) >= at);
+  }
+  shaper_release(&one);
+  shaper_release(&two);
+}
+
 static void a_medium_of_all_is_refused(void **state) {
   (void)state;
   Shaper shaper;
@@ -92,9 +109,12 @@ static void a_medium_of_all_is_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(without_options_nothing_waits),          cmocka_unit_test(a_mesh_has_a_link_for_each_peer),
-      cmocka_unit_test(a_switch_has_one_port_each_way),         cmocka_unit_test(a_trace_begins_with_the_shaper),
-      cmocka_unit_test(losses_repeat_and_differ_between_links), cmocka_unit_test(a_medium_of_all_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(without_options_nothing_waits),
+                                     cmocka_unit_test(a_mesh_has_a_link_for_each_peer),
+                                     cmocka_unit_test(a_switch_has_one_port_each_way),
+                                     cmocka_unit_test(a_trace_begins_with_the_shaper),
+                                     cmocka_unit_test(losses_repeat_and_differ_between_links),
+                                     cmocka_unit_test(delays_repeat),
+                                     cmocka_unit_test(a_medium_of_all_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

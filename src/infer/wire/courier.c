@@ -383,7 +383,8 @@ static Status run_out(Courier *c, int peer) {
 /* Whether that peer's groups of this part come in the request. */
 static bool hears(const Courier *c, int peer, int part) {
   const PacketRules *rules = c->rules;
-  return courier_is_in(c->senders, peer) && part < rules->parts && rules->part_rows[peer * rules->parts + part] > 0;
+  if (!courier_is_in(c->senders, peer) || part >= rules->parts) return false;
+  return rules->group_rows || packet_rows(rules, peer, c->batch, 0, 0, part) > 0;
 }
 
 Status courier_begin_request(Courier *c, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders, uint64_t hearers) {
@@ -568,7 +569,7 @@ static bool may_mask(const Courier *c, int peer, GroupVerdict verdict) {
 
 /* Of packets that are not there. */
 static uint64_t missing_tokens(const Courier *c, int peer, GroupKey key, const CourierSlot *slot) {
-  int64_t all = c->batch * c->rules->part_rows[peer * c->rules->parts + key.part], missing = slot->count ? 0 : all;
+  int64_t all = packet_rows(c->rules, peer, c->batch, key.block, key.site, key.part), missing = slot->count ? 0 : all;
   for (int i = 0; i < slot->count; i++) missing += courier_has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
   return (uint64_t)missing;
 }

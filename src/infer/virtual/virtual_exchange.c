@@ -180,7 +180,7 @@ Status virtual_exchange_start(VirtualExchange *virtual, Timeline *timeline) {
 Status virtual_exchange_stop(VirtualExchange *virtual) { return note_compute(virtual); }
 
 Status virtual_exchange_init(VirtualExchange *virtual, const VirtualExchangeSetup *setup) {
-  *virtual = (VirtualExchange){.exchange = {.parts = &in_parts}, .setup = *setup};
+  *virtual = (VirtualExchange){.exchange = {.parts = &in_parts, .whole_rows = setup->raw}, .setup = *setup};
   if (setup->raw && parts_of(virtual) > 1)
     return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, not in %d", parts_of(virtual));
   virtual->came = calloc((size_t)(setup->network.nodes * parts_of(virtual)), sizeof *virtual->came);

@@ -79,7 +79,7 @@ typedef struct CourierPeer {
   CourierFlight *flights; /* ring [flights_most] */
   int first, flying;
   int asked; /* STATUS answers in the queue or under way */
-  double heard, round_trip, jitter, gap;
+  double heard, came, round_trip, jitter, gap;
   Status status; /* of the stream, or of the peer's manners; not OK: nothing comes from it any more */
   char why[COURIER_FAILURE];
 } CourierPeer;

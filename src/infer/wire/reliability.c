@@ -3,12 +3,14 @@
 #include <math.h>
 
 static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, least_silence = 0.25,
-                    most_grace = 0.1, most_pause = 0.25;
+                    most_grace = 0.1, most_pause = 0.25, most_flight = 0.1;
 
 double reliability_smooth(double estimate, double measured) {
   if (estimate <= 0) return measured;
   return estimate + (measured - estimate) / (measured > estimate ? 8 : 2);
 }
+
+bool reliability_still_flying(double since_left, double round_trip) { return since_left < fmin(most_flight, round_trip); }
 
 static bool asks(const Reliability *r) { return r->mode != RELIABILITY_STREAM; }
 static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE || r->mode == RELIABILITY_FEC; }
@@ -28,11 +30,10 @@ static double lost_from(const Reliability *r, const GroupState *g, double grace)
 
 /* When to ask, if nothing comes before. */
 static double question_at(const GroupState *g, double grace) {
-  double heard = fmax(g->heard, g->waiting),
-         pause = g->round_trip > 0 ? fmin(most_pause, fmax(least_pause, 2 * g->round_trip)) : first_pause;
+  double came = fmax(g->came, g->waiting), pause = g->round_trip > 0 ? fmin(most_pause, fmax(least_pause, 2 * g->round_trip)) : first_pause;
   if (g->sender == GROUP_SENDER_NOT_YET) pause = fmax(pause, fmin(most_pause, g->block_time / 4));
-  if (g->asked >= g->waiting) return fmax(g->asked + pause, heard + grace);
-  return g->arrived > 0 ? heard + grace : g->waiting + fmax(least_patience, fmax(fmin(most_pause, 2 * g->round_trip), g->block_time));
+  if (g->asked >= g->waiting) return fmax(g->asked + pause, came + grace);
+  return g->arrived > 0 ? came + grace : g->waiting + fmax(least_patience, fmax(fmin(most_pause, 2 * g->round_trip), g->block_time));
 }
 
 GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double now, bool *ask, double *again) {

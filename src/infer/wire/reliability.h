@@ -22,6 +22,8 @@ typedef struct Reliability {
   double timeout;    /* seconds without a sign of life after which the request fails */
 } Reliability;
 
+enum { RELIABILITY_LOOK_MS = 20 }; /* whoever waits looks again at the latest then, whatever comes or does not */
+
 typedef enum GroupSender { GROUP_SENDER_SILENT, GROUP_SENDER_NOT_YET, GROUP_SENDER_SENT, GROUP_SENDER_GONE } GroupSender;
 
 /* A group that is waited for. Times are clock_now's, or the simulation's; 0: never. */
@@ -33,6 +35,7 @@ typedef struct GroupState {
   double waiting;                        /* since then the receiver can do nothing else */
   double asked, told;                    /* last QUERY, last STATUS */
   double heard;                          /* the last packet of any kind from this peer */
+  double came;                           /* the last one of codes or parity, of any group: a peer's questions do not defer one's own */
   double gap;                            /* estimate: seconds between packets of a group */
   double round_trip, jitter, block_time; /* estimates, seconds; 0: none yet */
 } GroupState;
@@ -54,6 +57,10 @@ typedef enum GroupVerdict {
  * mean block times, the deadline). A group that has not been sent is late after the deadline, or, when that is automatic, after `timeout`,
  * as it is with retransmit and on streams. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
+
+/* The sender, asked for packets of which the last left so many seconds ago: it may still have been on its way when the question was asked,
+ * and is not sent again. */
+bool reliability_still_flying(double since_left, double round_trip);
 
 /* A round trip or a block as measured, into the running estimates, which rise slowly and fall fast: a device that had no processor for a
  * while says nothing about the link. 0: none yet. */

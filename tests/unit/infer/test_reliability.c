@@ -10,7 +10,8 @@ static const Reliability deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 60
 static const Reliability strict = {.mode = RELIABILITY_DEADLINE, .deadline = 0.03, .timeout = 60};
 static const Reliability again_and_again = {.mode = RELIABILITY_RETRANSMIT, .timeout = 60};
 
-static const GroupState some_came = {.packets = 4, .arrived = 2, .waiting = 10, .heard = 10.001, .round_trip = 0.004, .block_time = 0.1};
+static const GroupState some_came = {
+    .packets = 4, .arrived = 2, .waiting = 10, .heard = 10.001, .came = 10.001, .round_trip = 0.004, .block_time = 0.1};
 static const GroupState none_came = {.waiting = 10, .heard = 9, .round_trip = 0.004, .block_time = 0.1};
 
 static GroupVerdict judge(const Reliability *reliability, GroupState group, double now, bool *ask, double *again) {
@@ -55,6 +56,8 @@ static void questions_have_their_time(void **state) {
   group = some_came;
   group.asked = 10.003;
   assert_false(asks_at(&deadline, group, 10.0105)); /* two round trips */
+  assert_true(asks_at(&deadline, group, 10.0111));
+  group.heard = 10.0105; /* its own questions do not put off ours */
   assert_true(asks_at(&deadline, group, 10.0111));
   assert_false(asks_at(&deadline, none_came, 10.09)); /* it computes: a block's time */
   assert_true(asks_at(&deadline, none_came, 10.1));
@@ -128,7 +131,9 @@ static void parity_makes_what_is_missing(void **state) {
     assert_int_equal(parity_length(parity), strlen(payloads[missing]));
     assert_memory_equal(parity + PARITY_HEAD, payloads[missing], strlen(payloads[missing]));
   }
-  assert_int_equal(parity_packets(1, 4), 1);
+  assert_int_equal(parity_packets(1, 4), 0); /* a packet by itself would only be sent twice */
+  assert_int_equal(parity_packets(2, 4), 1);
+  assert_int_equal(parity_packets(8, 0), 0);
   assert_int_equal(parity_packets(8, 4), 2);
   assert_int_equal(parity_packets(9, 4), 3);
 }

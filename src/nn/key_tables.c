@@ -158,10 +158,15 @@ static Status fill_on_tape(Builder *builder) {
   return status;
 }
 
+int64_t key_tables_blocks(const ModelConfig *config, int64_t groups, int64_t entries, double memory) {
+  int64_t width = config->kv_heads * (config->width / config->heads);
+  double fit = memory / ((double)(groups * entries * 2 * width) * sizeof(real));
+  return fit < (double)config->blocks ? (int64_t)fit : config->blocks;
+}
+
 static void choose_blocks(KeyTables *tables, const ModelConfig *config, size_t memory) {
-  size_t each = (size_t)block_numbers(tables) * sizeof(real), fit = memory / each;
-  tables->blocks = fit < (size_t)config->blocks ? (int64_t)fit : config->blocks;
-  if (tables->blocks > 0) tables->rows = malloc((size_t)tables->blocks * each);
+  tables->blocks = key_tables_blocks(config, tables->groups, tables->entries, (double)memory);
+  if (tables->blocks > 0) tables->rows = malloc((size_t)(tables->blocks * block_numbers(tables)) * sizeof(real));
   if (tables->rows == NULL) tables->blocks = 0; /* the products do as well */
 }
 

@@ -17,6 +17,9 @@ typedef struct KeyTablesSetup {
   bool measure;                 /* times both ways; with G > 1 none is built where the product is found faster */
 } KeyTablesSetup;
 
+/* How many blocks, from 0 on, get tables in so many bytes. */
+int64_t key_tables_blocks(const ModelConfig *config, int64_t groups, int64_t entries, double memory);
+
 /* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
  * threads start: what is measured is the time of one. */
 Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *setup);

@@ -17,16 +17,30 @@ typedef struct PlanCase {
   int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
   int least_packets;              /* of a block and receiver */
   int retained;                   /* blocks of bp-* that devices compute together */
-  bool tables;                    /* keys and values of other devices' tokens are looked up */
+  int table_blocks;               /* the first so many blocks may look keys and values of other devices' tokens up: predict_uses_tables */
   bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
+  bool with_input;                /* the input's way to the devices counts in the latency */
   bool multicast;
   double scale; /* of computation; 0: 1 */
 } PlanCase;
 
-/* timelines [devices], zeroed; to be released also after a failure. */
+/* timelines [devices], zeroed; to be released also after a failure. Without the input. */
 Status predict_timelines(const PlanCase *plan, Timeline *timelines);
 
+/* Loss is left out where predict_models_loss says so. */
 Status predict_latency(const PlanCase *plan, SimResult *result);
+
+/* Codes in datagrams. What goes over a stream is delayed by loss in a way that is not modelled. */
+bool predict_models_loss(const PlanCase *plan);
+
+/* Seconds until every device has its input, from the leader, which sits where device 0 is and sends the others theirs one after the other:
+ * of pictures the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
+ * between the devices, those of the leader its own. */
+Status predict_input(const PlanCase *plan, double *seconds);
+
+/* Whether the device takes keys and values from tables where it has them: as key_tables.h decides, with its profile in place of a
+ * measurement: with one group always, with more where they are faster than the products. */
+bool predict_uses_tables(const PlanCase *plan, int device);
 
 /* What one device computes for one block, seconds, nothing scaled. */
 double predict_block_seconds(const PlanCase *plan, int device);

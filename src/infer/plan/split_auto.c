@@ -5,26 +5,27 @@
 
 enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
 
-/* Seconds that a device with so many tokens needs for a block by itself: what it computes, and its codes on one link where they take longer
- * than that. */
-static double alone(const PlanCase *plan, int device, int64_t tokens) {
+/* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one
+ * link where they take longer than that. */
+static double alone(const PlanCase *plan, int device, int64_t before, int64_t tokens) {
   int64_t counts[WIRE_NODES];
   memset(counts, 0, sizeof counts);
+  if (device > 0) counts[0] = before;
   counts[device] = tokens;
   PlanCase one = *plan;
   one.counts = counts;
+  const DeviceShare share = {.device = device, .devices = plan->devices, .own = tokens, .before = before, .tokens = plan->tokens};
   double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1), rate = plan->links->bits_per_second;
-  double sending =
-      rate > 0 ? device_cost(plan->config, plan->strategy, tokens, plan->tokens, plan->devices, plan->tables).sent_bits / rate : 0;
+  double sending = rate > 0 ? device_cost(plan->config, plan->strategy, &share, false).sent_bits / rate : 0;
   return sending > computing ? sending : computing;
 }
 
 /* The most tokens that it can do in this time. */
-static int64_t most_within(const PlanCase *plan, int device, double seconds) {
+static int64_t most_within(const PlanCase *plan, int device, int64_t before, double seconds) {
   int64_t low = 0, high = plan->tokens;
   while (low < high) {
     int64_t middle = (low + high + 1) / 2;
-    if (alone(plan, device, middle) <= seconds)
+    if (alone(plan, device, before, middle) <= seconds)
       low = middle;
     else
       high = middle - 1;
@@ -32,26 +33,33 @@ static int64_t most_within(const PlanCase *plan, int device, double seconds) {
   return low;
 }
 
+/* How many tokens the devices can do in this time, in their order: of a decoder each has to look at those before it. */
+static int64_t all_within(const PlanCase *plan, double seconds, int64_t *most) {
+  int64_t before = 0;
+  for (int d = 0; d < plan->devices; d++) {
+    most[d] = most_within(plan, d, before, seconds);
+    before += most[d];
+  }
+  return before;
+}
+
 /* Weights in proportion to what each device can do in the least time in which all together can do all tokens. */
 static void equal_time(const PlanCase *plan, double *weights) {
+  int64_t most[WIRE_NODES];
   double low = 0, high = 0;
   for (int d = 0; d < plan->devices; d++) {
-    double all = alone(plan, d, plan->tokens);
+    double all = alone(plan, d, 0, plan->tokens);
     high = all > high ? all : high;
   }
   for (int i = 0; i < BISECTIONS; i++) {
     double middle = (low + high) / 2;
-    int64_t sum = 0;
-    for (int d = 0; d < plan->devices; d++) sum += most_within(plan, d, middle);
-    if (sum >= plan->tokens)
+    if (all_within(plan, middle, most) >= plan->tokens)
       high = middle;
     else
       low = middle;
   }
-  for (int d = 0; d < plan->devices; d++) {
-    int64_t most = most_within(plan, d, high);
-    weights[d] = most > 0 ? (double)most : 0.5; /* every device gets one token at least */
-  }
+  all_within(plan, high, most);
+  for (int d = 0; d < plan->devices; d++) weights[d] = most[d] > 0 ? (double)most[d] : 0.5; /* every device gets one token at least */
 }
 
 static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
@@ -60,8 +68,9 @@ static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult 
   return predict_latency(&tried, result);
 }
 
-/* As good as each other: a move from or to either comes to the same, but for a decoder's order, which a climb may pass over. */
+/* As good as each other: a move from or to either comes to the same. Not so in a decoder, whose devices have an order. */
 static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
+  if (config_is_decoder(plan->config)) return false;
   return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
 }
 

@@ -27,7 +27,7 @@ typedef struct PlanCase {
 /* timelines [devices], zeroed; to be released also after a failure. Without the input. */
 Status predict_timelines(const PlanCase *plan, Timeline *timelines);
 
-/* Loss is left out where predict_models_loss says so. */
+/* Loss is left out where predict_models_loss says so. With loss or jitter: the median of some requests. */
 Status predict_latency(const PlanCase *plan, SimResult *result);
 
 /* Codes in datagrams. What goes over a stream is delayed by loss in a way that is not modelled. */

@@ -62,10 +62,20 @@ static void equal_time(const PlanCase *plan, double *weights) {
   for (int d = 0; d < plan->devices; d++) weights[d] = most[d] > 0 ? (double)most[d] : 0.5; /* every device gets one token at least */
 }
 
+/* On links that lose nothing and do not waver, so that no split is chosen for the luck of one request. */
 static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
   PlanCase tried = *plan;
+  LinkOptions calm = *plan->links;
+  calm.loss = calm.jitter = 0;
+  tried.links = &calm;
   tried.counts = counts;
   return predict_latency(&tried, result);
+}
+
+static Status predict_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
+  PlanCase chosen = *plan;
+  chosen.counts = counts;
+  return predict_latency(&chosen, result);
 }
 
 /* As good as each other: a move from or to either comes to the same. Not so in a decoder, whose devices have an order. */
@@ -117,24 +127,29 @@ static Status climb(const PlanCase *plan, int64_t *counts, SimResult *best) {
   return STATUS_OK;
 }
 
-Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
+static Status begin(const PlanCase *plan, int64_t *counts) {
   double weights[WIRE_NODES];
   if (plan->devices < 1 || plan->devices > WIRE_NODES)
     return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
   if (plan->tokens < plan->devices)
     return status_set(STATUS_BAD_VALUE, "%lld tokens for %d devices: each needs one", (long long)plan->tokens, plan->devices);
   layout_even_counts(plan->tokens, plan->devices, counts);
-  if (strategy_facts(plan->strategy)->divides_tokens) {
-    equal_time(plan, weights);
-    TRY(layout_weighted_counts(plan->tokens, plan->devices, weights, counts));
-  }
-  return try_counts(plan, counts, result);
+  if (!strategy_facts(plan->strategy)->divides_tokens) return STATUS_OK;
+  equal_time(plan, weights);
+  return layout_weighted_counts(plan->tokens, plan->devices, weights, counts);
+}
+
+Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
+  TRY(begin(plan, counts));
+  return predict_counts(plan, counts, result);
 }
 
 Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
-  TRY(split_auto_start(plan, counts, result));
   bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
-  return divided ? climb(plan, counts, result) : STATUS_OK;
+  TRY(begin(plan, counts));
+  if (divided) TRY(try_counts(plan, counts, result));
+  if (divided) TRY(climb(plan, counts, result));
+  return predict_counts(plan, counts, result);
 }
 
 /* ---- devices left out */

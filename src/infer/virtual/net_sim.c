@@ -109,7 +109,7 @@ static Status take_packet(Simulation *sim, SimGroup *group, const SimEvent *even
   cover->arrived += event->packet < data;
   cover->parity |= event->packet >= data;
   *last = fmax(*last, event->time);
-  sim_judge_packet(&sim->judge, group, event->time);
+  sim_judge_packet(&sim->judge, group, event->packet < data, event->time);
   if (group->decided || !sim_groups_whole(group)) return STATUS_OK; /* who waits is not woken by a part */
   decide(sim, group, false);
   return look_if_waiting(sim, group->receiver, event->time);

@@ -22,7 +22,7 @@ typedef struct SimGroup {
   bool sent, decided;
   /* What the receiver knows; times are -INFINITY until then. */
   bool known;         /* how many packets it has */
-  double last;        /* packet of it that came */
+  double last;        /* data packet of it that came */
   double waiting;     /* since then it can do nothing else */
   double asked, told; /* last question, last answer */
   GroupSender says;   /* that answer */

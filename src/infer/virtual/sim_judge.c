@@ -48,11 +48,13 @@ void sim_judge_release(SimJudge *judge) {
 /* ---- what is learnt */
 
 /* A packet that was asked for says nothing about how they come by themselves. */
-void sim_judge_packet(SimJudge *judge, SimGroup *group, double now) {
+void sim_judge_packet(SimJudge *judge, SimGroup *group, bool data, double now) {
   SimPeer *peer = about(judge, group->receiver, group->sender);
-  if (group->known && now > group->last && !isfinite(group->asked)) peer->gap = reliability_smooth(peer->gap, now - group->last);
+  if (data && isfinite(group->last) && now > group->last && !isfinite(group->asked))
+    peer->gap = reliability_smooth(peer->gap, now - group->last);
   group->known = true;
-  group->last = peer->heard = peer->came = now;
+  peer->heard = peer->came = now;
+  if (data) group->last = now;
 }
 
 void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now) {

@@ -23,7 +23,7 @@ bool sim_judge_asks(const SimJudge *judge); /* whether anybody ever asks */
 
 /* What the receiver learns: a data or parity packet of the group has come; the answer to its question has; a question has come to the
  * group's sender. */
-void sim_judge_packet(SimJudge *judge, SimGroup *group, double now);
+void sim_judge_packet(SimJudge *judge, SimGroup *group, bool data, double now);
 void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now);
 void sim_judge_question(SimJudge *judge, const SimGroup *group, double now);
 

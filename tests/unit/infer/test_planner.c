@@ -292,6 +292,24 @@ static void tokens_follow_speed(void **state) {
   assert_true(result.latency < 0.7 * predict(&plan).latency);
 }
 
+/* What one request happens to lose does not divide tokens among equal devices. */
+static void luck_divides_nothing(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(1);
+  const DeviceProfile equal[4] = {core(10), core(10), core(10), core(10)};
+  int64_t counts[4];
+  SimResult result, calm;
+  for (uint64_t seed = 1; seed <= 3; seed++) {
+    LinkOptions links = {.bits_per_second = 20e6, .latency = 0.002, .jitter = 0.001, .loss = 0.05, .seed = seed};
+    PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, NULL, equal, &links);
+    assert_int_equal(split_auto_counts(&plan, counts, &result), STATUS_OK);
+    for (int d = 0; d < 4; d++) assert_int_equal(counts[d], 256);
+    links.loss = links.jitter = 0;
+    assert_int_equal(split_auto_counts(&plan, counts, &calm), STATUS_OK);
+    assert_true(result.latency > calm.latency); /* which is predicted with both */
+  }
+}
+
 /* Devices of a decoder look at the tokens before them, so that the first ones, which have less to look at, take more. */
 static void early_devices_of_a_decoder_take_more(void **state) {
   (void)state;
@@ -499,6 +517,7 @@ int main(void) {
                                      cmocka_unit_test(tables_are_used_where_they_help),
                                      cmocka_unit_test(the_input_has_to_come),
                                      cmocka_unit_test(tokens_follow_speed),
+                                     cmocka_unit_test(luck_divides_nothing),
                                      cmocka_unit_test(early_devices_of_a_decoder_take_more),
                                      cmocka_unit_test(no_split_of_two_is_better),
                                      cmocka_unit_test(a_device_that_slows_all_is_left_out),

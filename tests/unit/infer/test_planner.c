@@ -14,9 +14,13 @@ static DeviceProfile core(double speed) {
   return profile;
 }
 
+/* Without labels, so that nothing is owned. */
 static ModelConfig encoder(int groups) {
-  ModelConfig config;
-  assert_int_equal(config_preset(&config, "vit-base", 10), STATUS_OK);
+  ModelConfig owner, config;
+  assert_int_equal(config_preset(&owner, "vit-base", 10), STATUS_OK);
+  config = owner;
+  config.labels = NULL, config.classes = 0;
+  config_release(&owner);
   config.astra = (AstraConfig){.groups = groups, .codebook_size = 1024, .devices = 4, .devices_least = 2, .site = SITE_X};
   config.astra.class_token = CLASS_DISTRIBUTED;
   return config;

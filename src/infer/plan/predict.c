@@ -1,9 +1,8 @@
 /* Timelines of strategies. A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what
  * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of block_parts.c. */
 #include "infer/plan/predict.h"
-#include "infer/patches.h"
+#include "infer/plan/predict_input.h"
 #include "infer/virtual/strategy_events.h"
-#include "infer/wire.h"
 #include "infer/wire/packet.h"
 #include <math.h>
 #include <stdlib.h>
@@ -231,25 +230,9 @@ static Status single_timeline(const PlanCase *plan, Timeline *timeline, int devi
   return strategy_events_compute(timeline, seconds);
 }
 
-/* ---- the input */
-
-static double input_bytes(const PlanCase *plan, int device) {
-  bool own = strategy_facts(plan->strategy)->divides_tokens;
-  if (config_is_decoder(plan->config)) return WIRE_HEADER + 4.0 * (double)plan->tokens;
-  return WIRE_HEADER + (double)patches_bytes(plan->config, 1, own ? plan->counts[device] : plan->tokens, plan->config->channels == 3);
-}
-
-static Status input_timelines(const PlanCase *plan, Timeline *timelines) {
-  for (int d = 1; d < plan->devices; d++) {
-    TRY(strategy_events_send(&timelines[0], 0, 0, d, group_size_stream(input_bytes(plan, d)), 1ull << d));
-    TRY(strategy_events_wait(&timelines[d], 0, 0, d, 1));
-  }
-  return STATUS_OK;
-}
-
 /* ---- all */
 
-static Status check(const PlanCase *plan) {
+Status predict_check(const PlanCase *plan) {
   int64_t sum = 0;
   if (plan->devices < 1 || plan->devices > WIRE_NODES)
     return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
@@ -283,7 +266,7 @@ static Status device_timeline(const PlanCase *plan, Timeline *timeline, int devi
 }
 
 Status predict_timelines(const PlanCase *plan, Timeline *timelines) {
-  TRY(check(plan));
+  TRY(predict_check(plan));
   for (int d = 0; d < plan->devices; d++) TRY(device_timeline(plan, &timelines[d], d));
   return STATUS_OK;
 }
@@ -313,17 +296,6 @@ static Status simulate(const PlanCase *plan, const Timeline *timelines, bool dat
   qsort(drawn, (size_t)draws, sizeof *drawn, by_latency);
   *result = drawn[draws / 2];
   return STATUS_OK;
-}
-
-Status predict_input(const PlanCase *plan, double *seconds) {
-  Timeline timelines[WIRE_NODES] = {0};
-  SimResult result;
-  TRY(check(plan));
-  Status status = input_timelines(plan, timelines);
-  if (status == STATUS_OK) status = simulate(plan, timelines, false, &result);
-  if (status == STATUS_OK) *seconds = result.latency;
-  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
-  return status;
 }
 
 Status predict_latency(const PlanCase *plan, SimResult *result) {

@@ -33,10 +33,8 @@ Status predict_latency(const PlanCase *plan, SimResult *result);
 /* Codes in datagrams. What goes over a stream is delayed by loss in a way that is not modelled. */
 bool predict_models_loss(const PlanCase *plan);
 
-/* Seconds until every device has its input, from the leader, which sits where device 0 is and sends the others theirs one after the other:
- * of pictures the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
- * between the devices, those of the leader its own. */
-Status predict_input(const PlanCase *plan, double *seconds);
+/* BAD_VALUE: devices, tokens or parts that make no sense. */
+Status predict_check(const PlanCase *plan);
 
 /* Whether the device takes keys and values from tables where it has them: as key_tables.h decides, with its profile in place of a
  * measurement: with one group always, with more where they are faster than the products. */

@@ -1,5 +1,6 @@
 /* The planner: profiles and links that are known, and the choice that follows from them. */
 #include "infer/plan/planner.h"
+#include "infer/plan/predict_input.h"
 #include "infer/virtual/strategy_events.h"
 #include <cmocka.h>
 #include <math.h>

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double check_seconds = 0.02, stop_seconds = 1, nap_seconds = 50e-6;
+static const double check_seconds = 1e-3 * RELIABILITY_LOOK_MS, stop_seconds = 1, nap_seconds = 50e-6;
 static const double gap_seconds = 1; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
 
 /* ---- failures ---- */

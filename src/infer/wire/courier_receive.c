@@ -259,9 +259,6 @@ static Status check_bits(const Packet *p, size_t bytes, size_t head) {
   return status_set(STATUS_BAD_VALUE, "sent a question or an answer of %zu bytes about %d packets", bytes, p->count);
 }
 
-/* What left less than a round trip ago was still on its way when the question was asked. */
-static const double most_flight = 0.1;
-
 static void send_again(Courier *c, int peer, const Packet *p, const uint8_t *missing, double now) {
   uint64_t sequence = courier_sequence(c, p->request, p->block);
   int place = courier_place(c, sequence, courier_lane(c, p->site, p->part));
@@ -269,7 +266,7 @@ static void send_again(Courier *c, int peer, const Packet *p, const uint8_t *mis
   uint64_t *wanted = g->resend + (size_t)peer * (size_t)c->words;
   bool any = false;
   if (!g->used || g->sequence != sequence || !courier_is_in(g->peers, peer)) return;
-  if (now - g->left_at[peer] < fmin(most_flight, c->peers[peer].round_trip)) return;
+  if (reliability_still_flying(now - g->left_at[peer], c->peers[peer].round_trip)) return;
   for (int i = 0; i < g->left[peer]; i++) {
     if (p->count && (i >= p->count || !byte_bit(missing, i))) continue;
     courier_set(wanted, i);

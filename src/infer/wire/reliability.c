@@ -2,12 +2,15 @@
 #include "infer/wire/reliability.h"
 #include <math.h>
 
-static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, most_grace = 0.1, most_pause = 0.25;
+static const double least_grace = 1e-3, least_pause = 2e-3, least_patience = 5e-3, first_pause = 20e-3, most_grace = 0.1, most_pause = 0.25,
+                    most_flight = 0.1;
 
 double reliability_smooth(double estimate, double measured) {
   if (estimate <= 0) return measured;
   return estimate + (measured - estimate) / (measured > estimate ? 8 : 2);
 }
+
+bool reliability_still_flying(double since_left, double round_trip) { return since_left < fmin(most_flight, round_trip); }
 
 static bool asks(const Reliability *r) { return r->mode != RELIABILITY_STREAM; }
 static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE || r->mode == RELIABILITY_FEC; }

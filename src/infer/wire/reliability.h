@@ -22,6 +22,8 @@ typedef struct Reliability {
   double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
 
+enum { RELIABILITY_LOOK_MS = 20 }; /* whoever waits looks again at the latest then, whatever comes or does not */
+
 typedef enum GroupSender { GROUP_SENDER_SILENT, GROUP_SENDER_NOT_YET, GROUP_SENDER_SENT, GROUP_SENDER_GONE } GroupSender;
 
 /* A group that is waited for. Times are clock_now's, or the simulation's; 0: never. */
@@ -32,7 +34,7 @@ typedef struct GroupState {
   GroupSender sender;                    /* what its last STATUS said */
   double waiting;                        /* since then the receiver can do nothing else */
   double asked, told;                    /* last QUERY, last STATUS */
-  double heard;                          /* its last packet; not the peer's, who may ask all the time and hold back what it owes */
+  double heard;                          /* its last packet of codes; not the peer's, who may ask all the time and hold back what it owes */
   double gap;                            /* estimate: seconds between packets of a group */
   double round_trip, jitter, block_time; /* estimates, seconds; 0: none yet */
 } GroupState;
@@ -53,6 +55,10 @@ typedef enum GroupVerdict {
  * (never with retransmit). What is not there at the deadline is late (neither with retransmit nor when the deadline is automatic). Silence
  * is no loss: a peer may have no processor for a while. It is gone when a group is not there after `timeout`. */
 GroupVerdict reliability_judge(const Reliability *reliability, const GroupState *group, double now, bool *ask, double *again);
+
+/* The sender, asked for packets of which the last left so many seconds ago: it may still have been on its way when the question was asked,
+ * and is not sent again. */
+bool reliability_still_flying(double since_left, double round_trip);
 
 /* A round trip or a block as measured, into the running estimates, which rise slowly and fall fast: a device that had no processor for a
  * while says nothing about the link. 0: none yet. */

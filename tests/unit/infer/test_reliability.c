@@ -56,6 +56,9 @@ static void questions_have_their_time(void **state) {
   group.asked = 10.003;
   assert_false(asks_at(&deadline, group, 10.0105)); /* two round trips */
   assert_true(asks_at(&deadline, group, 10.0111));
+  group.heard = 10.0105; /* more of it came */
+  assert_false(asks_at(&deadline, group, 10.0111));
+  assert_true(asks_at(&deadline, group, 10.0116));
   assert_false(asks_at(&deadline, none_came, 10.09)); /* it computes: a block's time */
   assert_true(asks_at(&deadline, none_came, 10.1));
 }
@@ -128,7 +131,9 @@ static void parity_makes_what_is_missing(void **state) {
     assert_int_equal(parity_length(parity), strlen(payloads[missing]));
     assert_memory_equal(parity + PARITY_HEAD, payloads[missing], strlen(payloads[missing]));
   }
-  assert_int_equal(parity_packets(1, 4), 1);
+  assert_int_equal(parity_packets(1, 4), 0); /* a packet by itself would only be sent twice */
+  assert_int_equal(parity_packets(2, 4), 1);
+  assert_int_equal(parity_packets(8, 0), 0);
   assert_int_equal(parity_packets(8, 4), 2);
   assert_int_equal(parity_packets(9, 4), 3);
 }

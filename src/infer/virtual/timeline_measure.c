@@ -136,7 +136,13 @@ static double median(double *values, int count) {
   return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* All runs have the same events; each stretch's median becomes the first one's. */
+/* So that they sum up to `seconds`: medians of many short stretches do not, and a device alone has but one. */
+static void stretch(Timeline *timeline, double seconds) {
+  double sum = timeline_seconds(timeline);
+  for (int i = 0; i < timeline->count && sum > 0; i++) timeline->list[i].seconds *= seconds / sum;
+}
+
+/* All runs have the same events; each stretch's median becomes the first one's, their sum the median of the runs' sums. */
 static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
   double values[REPEATS_MOST];
   for (int r = 0; r < count; r++) values[r] = timeline_seconds(&runs[r]);
@@ -149,6 +155,7 @@ static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
     }
     runs[0].list[i].seconds = median(values, count);
   }
+  stretch(&runs[0], middle);
   return STATUS_OK;
 }
 

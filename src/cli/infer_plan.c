@@ -25,7 +25,7 @@ enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIM
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
   int64_t tokens, threads, retained, parts;
-  bool even, json, measure;
+  bool even, json, measure, with_input;
   const char *peers, *key_file;
   bool local;
   double wait;
@@ -56,6 +56,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
       {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
+      {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "latencies count the input's way to the devices"},
       {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
@@ -297,6 +298,8 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .least_packets = (int)command->network.datagrams,
                         .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
                         .even = command->even,
+                        .untrained = command->model != NULL,
+                        .with_input = command->with_input,
                         .multicast = command->network.multicast};
   Plan plan;
   double target;

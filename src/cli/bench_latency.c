@@ -215,7 +215,6 @@ static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, do
 
 static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
   *bench = (LatencyBench){.repeats = command->quick ? 1 : (int)command->repeats,
-                          .quick = command->quick,
                           .least_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,

@@ -62,7 +62,7 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .least_packets = bench->least_packets,
                              .retained = bench->retained,
                              .arena = bench->arena,
-                             .warm = bench->quick && wanted->tokens <= bench->warm_tokens};
+                             .warm = wanted->tokens <= bench->warm_tokens};
   TRY(timeline_measure(timeline, &bench->model.weights, &device, bench_latency_cases_repeats(bench, wanted->tokens), quality));
   bench->quality.least_share = fmin(bench->quality.least_share, quality->least_share);
   bench->quality.spread = fmax(bench->quality.spread, quality->spread);

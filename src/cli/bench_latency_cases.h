@@ -28,7 +28,6 @@ typedef struct LatencyBench {
   LatencyModel model;
   int repeats, least_packets;
   Arena *arena;          /* of all measurements; owned */
-  bool quick;            /* measurements behind the first one have no run for cold memory */
   PacketWork work;       /* counted as computation */
   DeviceProfile profile; /* by which parts are chosen */
   bool measure_all;      /* each device by itself, also those that are alike */
@@ -40,7 +39,8 @@ typedef struct LatencyBench {
   MeasureQuality quality; /* the worst so far */
   int measured;           /* devices */
   LatencySingle single;   /* at the number of tokens asked for first */
-  int64_t warm_tokens;    /* of the largest input that a single device was measured with: others take no more memory */
+  int64_t warm_tokens;    /* of the largest input that a single device was measured with: others take no more memory, and need no run
+                           * for it to be touched */
   void (*progress)(const LatencyCase *wanted);
   struct LatencyMeasured *list; /* [count] */
   int count, capacity;

@@ -67,13 +67,13 @@ static void fill(LatencyRow *row, const SimResult *result) {
 static Status simulate(const LatencyPlan *plan, const LatencyLink *link, LatencyRow *row) {
   SimResult result;
   double scale = scale_of(plan, row->calibrated), single;
+  TRY(bench_latency_cases_single(plan->bench, row->of.tokens, &single));
   if (plan->parts > 0)
     row->of.parts = row->of.strategy == STRATEGY_ASTRA ? plan->parts : 1;
   else if (!link->trace)
     TRY(bench_latency_cases_parts(plan->bench, &row->of, link, scale, &row->of.parts));
   TRY(bench_latency_cases_run(plan->bench, &row->of, link, scale, &result));
   fill(row, &result);
-  TRY(bench_latency_cases_single(plan->bench, row->of.tokens, &single));
   row->single = scale * single;
   row->share = fmin(bench_latency_cases_share(plan->bench, &row->of), plan->bench->single.share);
   return STATUS_OK;

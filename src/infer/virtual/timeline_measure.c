@@ -39,21 +39,24 @@ static Status build_layout(Measurement *m) {
 static Status open_exchange(Measurement *m) {
   const ModelConfig *config = m->weights->config;
   const DeviceCase *device = m->device;
-  VirtualExchangeSetup setup = {.raw = device->strategy == STRATEGY_SP, .width = config->width};
+  bool whole = device->strategy == STRATEGY_SP;
+  size_t all = (size_t)(m->layout.shared * config->width) * sizeof(float); /* a stream takes a packet of any size */
   if (m->alone) return STATUS_OK;
   if (m->by_heads) return virtual_reduce_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
-  setup.network = (NetworkSetup){.self = device->self,
-                                 .nodes = device->devices,
-                                 .layout = &m->layout,
-                                 .books = device->books ? device->books : m->weights->books,
-                                 .blocks = (int)config->blocks,
-                                 .sites = setup.raw ? 1 : config_sites(config),
-                                 .parts = device->parts,
-                                 .batch_most = 1,
-                                 .least_packets = device->least_packets,
-                                 .keys = device->tables,
-                                 .causal = config_is_decoder(config),
-                                 .packet_most = GROUP_PACKET_MOST - PACKET_HEADER};
+  const NetworkSetup setup = {.self = device->self,
+                              .nodes = device->devices,
+                              .layout = &m->layout,
+                              .books = device->books ? device->books : m->weights->books,
+                              .blocks = (int)config->blocks,
+                              .sites = whole ? 1 : config_sites(config),
+                              .parts = device->parts,
+                              .batch_most = 1,
+                              .least_packets = device->least_packets,
+                              .keys = whole ? NULL : device->tables,
+                              .causal = config_is_decoder(config),
+                              .whole_rows = whole,
+                              .width = config->width,
+                              .packet_most = whole ? all : GROUP_PACKET_MOST - PACKET_HEADER};
   return virtual_exchange_init(&m->exchange, &setup);
 }
 

@@ -188,7 +188,8 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
 
 /* ---- in virtual time */
 
-static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
+static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, const PacketWork *work,
+                          PlanRow *row) {
   const VirtualCase wanted = {.weights = weights,
                               .device = {.strategy = row->strategy,
                                          .devices = row->devices,
@@ -203,6 +204,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                               .links = setup->links,
                               .reliability = setup->reliability,
                               .multicast = setup->multicast,
+                              .work = work,
                               .scale = setup->scale};
   SimResult result;
   TRY(virtual_latency_measure(&wanted, &result));
@@ -229,10 +231,12 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
 
 static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
   KeyTables *tables = NULL;
+  PacketWork work;
   if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify pictures");
+  TRY(packet_work_measure(&work));
   Status status = build_tables(setup, weights, plan, &tables);
   for (int i = 0; i < plan->count && status == STATUS_OK; i++)
-    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
+    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &work, &plan->rows[i]);
   key_tables_free(tables);
   return status;
 }

@@ -309,6 +309,27 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
   close_sample(&sample);
 }
 
+/* Work that takes a second for each packet adds up to many of them, on the way out and on the way in. */
+static void work_of_packets_counts(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e9};
+  const PacketWork work = {.out = {1, 0}, .in = {10, 0}};
+  Sample sample;
+  SimResult result;
+  open_sample(&sample, 4);
+  const VirtualCase wanted = {.weights = &sample.weights,
+                              .device = case_of(&sample, STRATEGY_ASTRA, 1),
+                              .repeats = 1,
+                              .links = &links,
+                              .reliability = &(Reliability){.mode = RELIABILITY_DEADLINE, .timeout = 1e6},
+                              .work = &work};
+  if (virtual_latency_measure(&wanted, &result) != STATUS_OK) fail_msg("%s", status_message());
+  /* each block: two packets to each of the others, as many from each of them */
+  double expected = BLOCKS * 2.0 * (NODES - 1) * 11;
+  if (fabs(result.latency - expected) > 1) fail_msg("%g s, expected %g", result.latency, expected);
+  close_sample(&sample);
+}
+
 static void what_cannot_be_measured_is_refused(void **state) {
   (void)state;
   Sample sample;
@@ -326,9 +347,10 @@ static void what_cannot_be_measured_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_exchange_of_a_node_is_noted), cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
-      cmocka_unit_test(whole_rows_and_one_device),       cmocka_unit_test(whole_rows_are_no_keys),
-      cmocka_unit_test(heads_and_columns_divided),       cmocka_unit_test(plans_and_measurements_agree_on_what_travels),
-      cmocka_unit_test(tables_give_what_products_give),  cmocka_unit_test(what_cannot_be_measured_is_refused)};
+      cmocka_unit_test(the_exchange_of_a_node_is_noted),   cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
+      cmocka_unit_test(whole_rows_and_one_device),         cmocka_unit_test(whole_rows_are_no_keys),
+      cmocka_unit_test(heads_and_columns_divided),         cmocka_unit_test(plans_and_measurements_agree_on_what_travels),
+      cmocka_unit_test(tables_give_what_products_give),    cmocka_unit_test(work_of_packets_counts),
+      cmocka_unit_test(what_cannot_be_measured_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

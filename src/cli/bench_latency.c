@@ -6,12 +6,13 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "cli/bench_latency_output.h"
+#include "cli/bench_latency_paper.h"
 #include "cli/cli.h"
 #include "cli/link_values.h"
 #include "cli/network_options.h"
+#include "infer/plan/probe.h"
 #include "infer/wire/packet.h"
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 
 static const char USAGE[] = "astra-bench latency [--figure NAME] [--quick] [OPTION...]";
@@ -19,7 +20,7 @@ static const char ABOUT[] = "The paper's latency figures from this runner: compu
 
 static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
-enum { LATENCY_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, PAPER_WIDTH = 768, PAPER_BLOCKS = 12, PAPER_TOKENS = 1024, PAPER_ENTRIES = 1024 };
+enum { LATENCY_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, PROBE_GROUPS = 16 };
 
 typedef struct LatencyCommand {
   const char *calibrate, *table_memory, *out;
@@ -35,27 +36,28 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
                         .table_memory = "512M",
                         .figure = LATENCY_FIGURE_COUNT,
                         .repeats = 3,
-                        .width = PAPER_WIDTH,
-                        .blocks = PAPER_BLOCKS,
+                        .width = 768,
+                        .blocks = 12,
                         .heads = 12,
-                        .entries = PAPER_ENTRIES,
-                        .tokens = PAPER_TOKENS,
+                        .entries = 1024,
+                        .tokens = 1024,
                         .nodes = 4,
                         .retained = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to draw"},
       {OPTION_CHOICE, "figure", 0, &c->figure, .choices = LATENCY_FIGURES(FIGURE_CHOICE) "all", .help = "which of the figures"},
       {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "what one device takes in the calibrated form: the paper's GPU"},
-      {OPTION_FLAG, "quick", 0, &c->quick, .help = "fewer devices, tokens and parts, each measured once"},
+      {OPTION_FLAG, "quick", 0, &c->quick, .help = "fewer devices, tokens and codebooks, each measured once"},
       {OPTION_GROUP, .help = "Model"},
       {OPTION_INT, "width", 0, &c->width, "N", .least = 32, .most = 8192, .help = "of a token; the MLP is four times as wide"},
       {OPTION_INT, "blocks", 0, &c->blocks, "N", .least = 1, .most = 128, .help = "of the encoder"},
       {OPTION_INT, "heads", 0, &c->heads, "N", .least = 1, .most = 128, .help = "of attention"},
       {OPTION_INT, "codebook-size", 0, &c->entries, "K", .least = 2, .most = 65536, .help = "codewords of a group"},
       {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 64, .most = 65536, .help = "of the input, where they do not vary"},
-      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .least = 2, .most = 16, .help = "devices, where they do not vary"},
+      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .least = 2, .most = WIRE_NODES, .help = "devices, where they do not vary"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 128, .help = "blocks that bp-ag and bp-sp compute together"},
-      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST,
+       .help = "of a block's codes; 0: what plans choose of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Measuring"},
       {OPTION_INT, "repeats", 0, &c->repeats, "N", .least = 1, .most = 32, .help = "runs of a device, of which medians are taken"},
@@ -95,12 +97,14 @@ static void show_progress(const LatencyCase *wanted) {
            wanted->devices, (long long)wanted->tokens, wanted->parts);
 }
 
-static json_t *row_json(LatencyFigure figure, const LatencyRow *row) {
-  return json_pack("{s:s, s:b, s:s, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "figure", bench_latency_figures_name(figure),
-                   "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name, "groups", row->of.groups, "nodes",
-                   row->of.devices, "tokens", (json_int_t)row->of.tokens, "parts", row->of.parts, "mbit", row->mbit, "latency_ms",
-                   1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "value",
-                   row->value, "paper", row->paper);
+static json_t *row_json(const LatencyPlan *plan, LatencyFigure figure, const LatencyRow *row) {
+  char note[BENCH_LATENCY_NOTE];
+  return json_pack("{s:s, s:b, s:s, s:i, s:i, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "figure",
+                   bench_latency_figures_name(figure), "calibrated", row->calibrated, "strategy", strategy_facts(row->of.strategy)->name,
+                   "groups", row->of.groups, "codewords", row->of.entries, "nodes", row->of.devices, "tokens", (json_int_t)row->of.tokens,
+                   "parts", row->of.parts, "mbit", row->mbit, "latency_ms", 1e3 * row->latency, "compute_ms", 1e3 * row->compute, "wait_ms",
+                   1e3 * row->wait, "hidden", row->hidden, "value", row->value, "paper", row->paper, "single_ms", 1e3 * row->single,
+                   "core_share", row->share, "note", bench_latency_output_note(plan, row, note));
 }
 
 static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan, LatencyFigure figure, json_t *list) {
@@ -109,16 +113,28 @@ static Status run_figure(const LatencyCommand *command, const LatencyPlan *plan,
   if (status == STATUS_OK && command->out) status = bench_latency_output_save(plan, figure, &rows, command->out);
   if (status == STATUS_OK && !command->json) bench_latency_output_print(plan, figure, &rows);
   for (int i = 0; status == STATUS_OK && figure != LATENCY_FIGURE_trace && i < rows.count; i++)
-    json_array_append_new(list, row_json(figure, &rows.list[i]));
+    json_array_append_new(list, row_json(plan, figure, &rows.list[i]));
   bench_latency_figures_release(&rows);
   return status;
 }
 
+static json_t *work_json(const PacketWork *work) {
+  return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "packet_out_us", 1e6 * work->out.packet, "byte_out_ns", 1e9 * work->out.byte,
+                   "packet_in_us", 1e6 * work->in.packet, "byte_in_ns", 1e9 * work->in.byte, "stream_byte_out_ns",
+                   1e9 * work->stream_out.byte, "stream_byte_in_ns", 1e9 * work->stream_in.byte);
+}
+
+static json_t *single_json(const LatencySingle *single) {
+  return json_pack("{s:f, s:f, s:f}", "first_ms", 1e3 * single->first, "last_ms", 1e3 * single->last, "spread", single->spread);
+}
+
 static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) {
-  const MeasureQuality *q = &plan->bench->quality;
-  json_t *object = json_pack("{s:f, s:s, s:i, s:f, s:f, s:f, s:O}", "scale", plan->calibrated, "link_model",
-                             network_options_topology(plan->bench->links.topology), "devices_measured", plan->bench->measured,
-                             "least_share_of_a_core", q->least_share, "spread", q->spread, "seconds", seconds, "rows", rows);
+  const LatencyBench *bench = plan->bench;
+  json_t *object =
+      json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
+                network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats", bench->repeats,
+                "least_share_of_a_core", bench->quality.least_share, "spread", bench->quality.spread, "seconds", seconds, "single",
+                single_json(&bench->single), "packet_work", work_json(&bench->work), "rows", rows);
   char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
@@ -127,39 +143,78 @@ static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) 
   return STATUS_OK;
 }
 
+static void print_single(const LatencyPlan *plan) {
+  const LatencySingle *single = &plan->bench->single;
+  printf("\none device: %.1f ms for %lld tokens before everything else, %.1f ms behind it; their mean counts", 1e3 * single->first,
+         (long long)plan->tokens, 1e3 * single->last);
+  if (plan->bench->repeats > 1)
+    printf("; its runs differed by %.1f%%\n", 100 * single->spread);
+  else
+    printf("; each measured once\n");
+}
+
 /* What the numbers rest on. */
-static void print_quality(const LatencyPlan *plan, double single, double seconds) {
+static void print_quality(const LatencyPlan *plan, double seconds) {
   const LatencyBench *bench = plan->bench;
-  printf("\none device: %.1f ms for %lld tokens; %d devices measured one after another%s, in %.0f s\n", 1e3 * single,
-         (long long)plan->tokens, bench->measured, bench->measure_all ? "" : ", those that are alike once", seconds);
-  printf("processor time: a run had %.0f%% of a core at least, runs of a device differed by %.1f%% at most%s\n",
-         100 * bench->quality.least_share, 100 * bench->quality.spread,
-         bench->quality.least_share < 0.97 ? "; others were on this core, and took its caches" : "");
+  const PacketWork *work = &bench->work;
+  print_single(plan);
+  printf("%d devices measured one after another%s, in %.0f s\n", bench->measured, bench->measure_all ? "" : ", those that are alike once",
+         seconds);
+  printf("processor time: a run had %.0f%% of a core at least", 100 * bench->quality.least_share);
+  if (bench->repeats > 1)
+    printf(", runs of a device differed by %.1f%% at most", 100 * bench->quality.spread);
+  else
+    printf(", each device was measured once");
+  printf("%s\n", bench->quality.least_share < 0.97 ? "; others were on this core, and took its caches" : "");
+  printf("packets of 1,200 bytes take %.1f us to seal and send, %.1f us to receive and open, a megabyte of a stream %.0f and %.0f us:"
+         " counted as computing\n",
+         1e6 * (work->out.packet + 1200 * work->out.byte), 1e6 * (work->in.packet + 1200 * work->in.byte), 1e12 * work->stream_out.byte,
+         1e12 * work->stream_in.byte);
   printf("left out: the input's way to the devices, embedding and head\n");
 }
 
-static Status run_figures(const LatencyCommand *command, LatencyPlan *plan) {
-  double begun = clock_now(), single;
+/* All that the figures need, and the single device once more behind it, so that a core that becomes slower slows both sides. */
+static Status measure_figures(const LatencyCommand *command, LatencyPlan *plan, double target) {
+  double single;
+  for (int figure = 0; figure < LATENCY_FIGURE_COUNT; figure++) {
+    LatencyRows rows = {0};
+    if (command->figure != LATENCY_FIGURE_COUNT && command->figure != figure) continue;
+    Status status = bench_latency_figures_run(plan, (LatencyFigure)figure, &rows);
+    bench_latency_figures_release(&rows);
+    TRY(status);
+  }
+  TRY(bench_latency_cases_single_again(plan->bench, plan->tokens));
+  TRY(bench_latency_cases_single(plan->bench, plan->tokens, &single));
+  plan->calibrated = target / single;
+  return STATUS_OK;
+}
+
+static Status run_figures(const LatencyCommand *command, LatencyPlan *plan, double begun) {
   json_t *rows = json_array();
   Status status = rows ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
   for (int figure = 0; figure < LATENCY_FIGURE_COUNT && status == STATUS_OK; figure++)
     if (command->figure == LATENCY_FIGURE_COUNT || command->figure == figure)
       status = run_figure(command, plan, (LatencyFigure)figure, rows);
-  if (status == STATUS_OK) status = bench_latency_cases_single(plan->bench, plan->tokens, &single);
   if (status == STATUS_OK && command->json) status = print_json(plan, rows, clock_now() - begun);
-  if (status == STATUS_OK && !command->json) print_quality(plan, single, clock_now() - begun);
+  if (status == STATUS_OK && !command->json) print_quality(plan, clock_now() - begun);
   json_decref(rows);
   return status;
 }
 
 static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, double target) {
-  return c->width == PAPER_WIDTH && c->blocks == PAPER_BLOCKS && c->entries == PAPER_ENTRIES && bench->links.topology == LINK_MESH &&
-         fabs(target - 0.0999) < 1e-6;
+  return bench_latency_paper_applies(&(PaperRun){.width = c->width,
+                                                 .blocks = c->blocks,
+                                                 .heads = c->heads,
+                                                 .entries = c->entries,
+                                                 .tokens = c->tokens,
+                                                 .retained = bench->retained,
+                                                 .single = target,
+                                                 .links = &bench->links,
+                                                 .multicast = bench->multicast});
 }
 
 static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
   *bench = (LatencyBench){.repeats = command->quick ? 1 : (int)command->repeats,
-                          .quick = command->quick,
                           .least_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,
@@ -172,12 +227,16 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
   TRY(network_options_read(&command->network, &bench->links, reliability));
   TRY(link_values_size("table-memory", command->table_memory, &bench->table_bytes));
   const LatencySize size = {.width = command->width, .blocks = command->blocks, .heads = command->heads, .entries = command->entries};
-  return bench_latency_model_open(&bench->model, &size);
+  TRY(bench_latency_model_open(&bench->model, &size));
+  TRY(packet_work_measure(&bench->work));
+  ModelConfig coded = bench->model.config; /* whatever the number of groups, codes take as many operations */
+  coded.astra.groups = PROBE_GROUPS;
+  return probe_compute(&coded, command->tokens, PROBE_BY_ITSELF, &bench->profile);
 }
 
 static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   Reliability reliability;
-  double target, single;
+  double target, single, begun = clock_now();
   TRY(link_values_time("calibrate", command->calibrate, &target));
   if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate %s: the time must be above 0", command->calibrate);
   if (command->out) TRY(files_make_dirs(command->out));
@@ -192,7 +251,8 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
                       .quick = command->quick,
                       .paper = is_the_papers(command, bench, target),
                       .seed = bench->links.seed};
-  return run_figures(command, &plan);
+  TRY(measure_figures(command, &plan, target));
+  return run_figures(command, &plan, begun);
 }
 
 Status bench_latency_run(int argc, char **argv) {

@@ -1,13 +1,17 @@
 /* A list of what was measured, and simulations of it. */
 #include "cli/bench_latency_cases.h"
+#include "infer/plan/predict.h"
 #include "infer/virtual/strategy_events.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { LONG_TOKENS = 2048, LONG_REPEATS = 2, PARTS_TRIED = 8 };
+
 typedef struct LatencyMeasured {
   LatencyCase of;
   Timeline device[WIRE_NODES];
+  double share; /* of a core, the least */
 } LatencyMeasured;
 
 void bench_latency_cases_release(LatencyBench *bench) {
@@ -22,7 +26,8 @@ void bench_latency_cases_release(LatencyBench *bench) {
 }
 
 static bool same(const LatencyCase *a, const LatencyCase *b) {
-  return a->strategy == b->strategy && a->groups == b->groups && a->devices == b->devices && a->parts == b->parts && a->tokens == b->tokens;
+  return a->strategy == b->strategy && a->groups == b->groups && a->entries == b->entries && a->devices == b->devices &&
+         a->parts == b->parts && a->tokens == b->tokens;
 }
 
 static Status new_measured(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **measured) {
@@ -34,14 +39,18 @@ static Status new_measured(LatencyBench *bench, const LatencyCase *wanted, Laten
     bench->capacity = capacity;
   }
   *measured = &bench->list[bench->count++];
-  **measured = (LatencyMeasured){.of = *wanted};
+  **measured = (LatencyMeasured){.of = *wanted, .share = 1};
   return STATUS_OK;
 }
 
 /* ---- devices, one after another */
 
-static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, const int64_t *counts, int self, Timeline *timeline) {
-  MeasureQuality quality;
+int bench_latency_cases_repeats(const LatencyBench *bench, int64_t tokens) {
+  return tokens > LONG_TOKENS && bench->repeats > LONG_REPEATS ? LONG_REPEATS : bench->repeats;
+}
+
+static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, const int64_t *counts, int self, Timeline *timeline,
+                             MeasureQuality *quality) {
   const DeviceCase device = {.strategy = wanted->strategy,
                              .devices = wanted->devices,
                              .self = self,
@@ -53,10 +62,10 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .least_packets = bench->least_packets,
                              .retained = bench->retained,
                              .arena = bench->arena,
-                             .warm = bench->quick && wanted->tokens <= bench->warm_tokens};
-  TRY(timeline_measure(timeline, &bench->model.weights, &device, bench->repeats, &quality));
-  bench->quality.least_share = fmin(bench->quality.least_share, quality.least_share);
-  bench->quality.spread = fmax(bench->quality.spread, quality.spread);
+                             .warm = wanted->tokens <= bench->warm_tokens};
+  TRY(timeline_measure(timeline, &bench->model.weights, &device, bench_latency_cases_repeats(bench, wanted->tokens), quality));
+  bench->quality.least_share = fmin(bench->quality.least_share, quality->least_share);
+  bench->quality.spread = fmax(bench->quality.spread, quality->spread);
   bench->measured++;
   if (wanted->strategy == STRATEGY_SINGLE && wanted->tokens > bench->warm_tokens) bench->warm_tokens = wanted->tokens;
   return STATUS_OK;
@@ -79,48 +88,146 @@ static Status stand_in(const LatencyCase *of, const Timeline *timeline, int from
   return STATUS_OK;
 }
 
-static int alike(const int64_t *counts, int self) {
+/* The first device that does the same as this one, -1: none does. Where a part of some device's codes is empty, the devices' places are not
+ * alike. */
+static int alike(const LatencyBench *bench, const LatencyCase *of, const int64_t *counts, int self) {
+  int64_t heads[WIRE_NODES] = {0};
+  if (bench->measure_all || of->parts > counts[of->devices - 1]) return -1;
+  if (!strategy_facts(of->strategy)->divides_tokens) layout_even_counts(bench->model.config.kv_heads, of->devices, heads);
   for (int d = 0; d < self; d++)
-    if (counts[d] == counts[self]) return d;
+    if (counts[d] == counts[self] && heads[d] == heads[self]) return d;
   return -1;
 }
 
-static Status measure_devices(LatencyBench *bench, LatencyMeasured *measured) {
+static Status measure_devices(LatencyBench *bench, LatencyMeasured *measured, Timeline *devices) {
   const LatencyCase *wanted = &measured->of;
   int64_t counts[WIRE_NODES];
   layout_even_counts(wanted->tokens, wanted->devices, counts);
-  if (wanted->strategy == STRATEGY_ASTRA) TRY(bench_latency_model_groups(&bench->model, wanted->groups, bench->table_bytes));
+  if (wanted->strategy == STRATEGY_ASTRA)
+    TRY(bench_latency_model_codes(&bench->model, wanted->groups, wanted->entries, bench->table_bytes));
   for (int d = 0; d < wanted->devices; d++) {
-    int like = bench->measure_all ? -1 : alike(counts, d);
+    int like = alike(bench, wanted, counts, d);
+    MeasureQuality quality = {.least_share = 1};
     if (like < 0)
-      TRY(measure_device(bench, wanted, counts, d, &measured->device[d]));
+      TRY(measure_device(bench, wanted, counts, d, &devices[d], &quality));
     else
-      TRY(stand_in(wanted, &measured->device[like], like, d, &measured->device[d]));
+      TRY(stand_in(wanted, &devices[like], like, d, &devices[d]));
+    measured->share = fmin(measured->share, quality.least_share);
   }
   return STATUS_OK;
 }
 
-static Status find(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **found) {
+/* With what sending and receiving takes of the processor. */
+static Status measure_case(LatencyBench *bench, LatencyMeasured *measured) {
+  Timeline devices[WIRE_NODES] = {0};
+  bool codes = strategy_facts(measured->of.strategy)->sends_codes;
+  Status status = measure_devices(bench, measured, devices);
+  if (status == STATUS_OK)
+    status = packet_work_add(&bench->work, devices, measured->of.devices, codes, codes && bench->multicast, measured->device);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&devices[d]);
+  return status;
+}
+
+static LatencyMeasured *known(const LatencyBench *bench, const LatencyCase *wanted) {
   for (int i = 0; i < bench->count; i++)
-    if (same(&bench->list[i].of, wanted)) {
-      *found = &bench->list[i];
-      return STATUS_OK;
-    }
+    if (same(&bench->list[i].of, wanted)) return &bench->list[i];
+  return NULL;
+}
+
+static Status find(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **found) {
+  *found = known(bench, wanted);
+  if (*found) return STATUS_OK;
   if (bench->progress) bench->progress(wanted);
   TRY(new_measured(bench, wanted, found));
-  Status status = measure_devices(bench, *found);
+  Status status = measure_case(bench, *found);
   if (status == STATUS_OK) return STATUS_OK;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&(*found)->device[d]);
   bench->count--;
   return status;
 }
 
+double bench_latency_cases_share(const LatencyBench *bench, const LatencyCase *wanted) {
+  const LatencyMeasured *found = known(bench, wanted);
+  return found ? found->share : 1;
+}
+
+bool bench_latency_cases_possible(const LatencyBench *bench, const LatencyCase *wanted) {
+  bool divides = strategy_facts(wanted->strategy)->divides_tokens;
+  return wanted->devices == 1 || wanted->devices <= (divides ? wanted->tokens : bench->model.config.kv_heads);
+}
+
+/* ---- one device */
+
+static LatencyCase alone(int64_t tokens) { return (LatencyCase){.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = tokens}; }
+
 Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, double *seconds) {
   LatencyMeasured *found;
-  TRY(find(bench, &(LatencyCase){.strategy = STRATEGY_SINGLE, .devices = 1, .parts = 1, .tokens = tokens}, &found));
+  double before = bench->quality.spread;
+  bool first = bench->single.first <= 0;
+  const LatencyCase wanted = alone(tokens);
+  bench->quality.spread = first ? 0 : before;
+  TRY(find(bench, &wanted, &found));
   *seconds = timeline_seconds(&found->device[0]);
+  if (!first) return STATUS_OK;
+  bench->single.share = found->share;
+  bench->single = (LatencySingle){.first = *seconds, .spread = bench->quality.spread};
+  bench->quality.spread = fmax(before, bench->quality.spread);
   return STATUS_OK;
 }
+
+Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens) {
+  const LatencyCase wanted = alone(tokens);
+  LatencyMeasured *found;
+  Timeline again;
+  MeasureQuality quality;
+  TRY(find(bench, &wanted, &found));
+  TRY(measure_device(bench, &wanted, &tokens, 0, &again, &quality));
+  bench->single.last = timeline_seconds(&again);
+  bench->single.spread = fmax(bench->single.spread, quality.spread);
+  found->share = fmin(found->share, quality.least_share);
+  bench->single.share = found->share;
+  found->device[0].list[0].seconds = (bench->single.first + bench->single.last) / 2;
+  timeline_release(&again);
+  return STATUS_OK;
+}
+
+/* ---- parts */
+
+Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts) {
+  DeviceProfile profiles[WIRE_NODES];
+  ModelConfig config = bench->model.config;
+  LinkOptions links = bench->links;
+  int64_t counts[WIRE_NODES];
+  double best = INFINITY;
+  *parts = 1;
+  if (of->strategy != STRATEGY_ASTRA || of->devices < 2) return STATUS_OK;
+  config.astra.groups = of->groups, config.astra.codebook_size = of->entries;
+  links.bits_per_second = link->bits_per_second;
+  links.loss = links.jitter = 0; /* no number of parts is chosen for the luck of one request */
+  layout_even_counts(of->tokens, of->devices, counts);
+  for (int d = 0; d < of->devices; d++) profiles[d] = bench->profile;
+  PlanCase plan = {.config = &config,
+                   .strategy = of->strategy,
+                   .tokens = of->tokens,
+                   .devices = of->devices,
+                   .counts = counts,
+                   .profiles = profiles,
+                   .links = &links,
+                   .reliability = bench->reliability,
+                   .least_packets = bench->least_packets,
+                   .retained = bench->retained,
+                   .multicast = bench->multicast,
+                   .scale = scale};
+  plan.table_blocks = (int)key_tables_room(&config, of->groups, of->entries, bench->table_bytes);
+  for (plan.parts = 1; plan.parts <= PARTS_TRIED && plan.parts <= counts[of->devices - 1]; plan.parts *= 2) {
+    SimResult result;
+    TRY(predict_latency(&plan, &result));
+    if (result.latency < best) best = result.latency, *parts = plan.parts;
+  }
+  return STATUS_OK;
+}
+
+/* ---- all */
 
 Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result) {
   LatencyMeasured *found;

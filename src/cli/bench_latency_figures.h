@@ -1,10 +1,10 @@
-/* The latency figures of the paper, from measured cases: speedup against bandwidth, devices and tokens, where the time goes, speedup over
- * other strategies, and requests over a link whose rate changes. */
+/* The latency figures of the paper, from measured cases: speedup against bandwidth, devices and tokens, where the time goes, codebook
+ * sizes, speedup over other strategies, and requests over a link whose rate changes. */
 #ifndef CLI_BENCH_LATENCY_FIGURES_H
 #define CLI_BENCH_LATENCY_FIGURES_H
 #include "cli/bench_latency_cases.h"
 
-#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(baselines) X(trace)
+#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace)
 typedef enum LatencyFigure {
 #define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
   LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
@@ -22,6 +22,9 @@ typedef struct LatencyRow {
   double kilobytes;                      /* that it sent */
   double value;                          /* what the figure draws: a speedup, milliseconds, requests */
   double paper;                          /* the same as the paper prints it; 0: it does not */
+  double single;                         /* seconds that one device takes for as many tokens */
+  double share;                          /* of a core, the least that these measurements had */
+  const char *note;                      /* about the paper's number; NULL */
 } LatencyRow;
 
 typedef struct LatencyRows {
@@ -35,7 +38,7 @@ typedef struct LatencyPlan {
   double mbit;       /* of figures that draw something else than bandwidth */
   int64_t tokens;    /* likewise; 1,024 */
   int devices;       /* 4 */
-  int parts;         /* 0: the best of those that are measured */
+  int parts;         /* 0: as a node would choose them */
   bool quick;        /* fewer devices, tokens and parts */
   bool paper;        /* model and links are the paper's: its numbers stand beside */
   uint64_t seed;     /* of the trace */

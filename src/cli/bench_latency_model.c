@@ -33,7 +33,7 @@ static void release_books(LatencyModel *model) {
   key_tables_free(model->tables);
   model->books = NULL;
   model->tables = NULL;
-  model->groups = 0;
+  model->groups = model->entries = 0;
 }
 
 void bench_latency_model_close(LatencyModel *model) {
@@ -43,14 +43,14 @@ void bench_latency_model_close(LatencyModel *model) {
   *model = (LatencyModel){.groups = 0};
 }
 
-static Status draw_books(LatencyModel *model, int groups) {
+static Status draw_books(LatencyModel *model, int groups, int entries) {
   Rng rng;
   rng_init(&rng, 1, 1);
   model->books = calloc((size_t)model->config.blocks, sizeof *model->books);
   if (!model->books) return status_set(STATUS_NO_MEMORY, "no memory for codebooks");
   for (int64_t b = 0; b < model->config.blocks; b++) {
     Codebook *book = &model->books[b];
-    TRY(codebook_init(book, groups, model->config.astra.codebook_size, model->config.width, NULL));
+    TRY(codebook_init(book, groups, entries, model->config.width, NULL));
     for (int64_t i = 0; i < book->entries * book->width; i++) book->codewords[i] = (real)(rng_uniform(&rng) - 0.5);
     codebook_refresh(book);
   }
@@ -71,13 +71,13 @@ static Status build_tables(LatencyModel *model, size_t memory) {
   return status;
 }
 
-Status bench_latency_model_groups(LatencyModel *model, int groups, double table_bytes) {
-  if (model->groups == groups) return STATUS_OK;
+Status bench_latency_model_codes(LatencyModel *model, int groups, int entries, double table_bytes) {
+  if (model->groups == groups && model->entries == entries) return STATUS_OK;
   release_books(model);
-  Status status = draw_books(model, groups);
+  Status status = draw_books(model, groups, entries);
   if (status == STATUS_OK && table_bytes >= 1) status = build_tables(model, (size_t)table_bytes);
   if (status == STATUS_OK)
-    model->groups = groups;
+    model->groups = groups, model->entries = entries;
   else
     release_books(model);
   return status;

@@ -9,7 +9,7 @@ typedef struct LatencyModel {
   ModelConfig config;
   Weights weights; /* without codebooks */
   Codebook *books; /* [blocks] of the groups asked for last */
-  int groups;
+  int groups, entries;
   KeyTables *tables; /* of those, where they fit; NULL */
 } LatencyModel;
 
@@ -20,8 +20,8 @@ typedef struct LatencySize {
 Status bench_latency_model_open(LatencyModel *model, const LatencySize *size);
 void bench_latency_model_close(LatencyModel *model); /* accepts a zeroed one */
 
-/* Codebooks with so many groups, in place of those before; tables of keys and values for them where `table_bytes` of memory are enough, and
- * they are faster than products. */
-Status bench_latency_model_groups(LatencyModel *model, int groups, double table_bytes);
+/* Codebooks of so many groups and codewords, in place of those before; tables of keys and values for them where `table_bytes` of memory are
+ * enough, and they are faster than products. */
+Status bench_latency_model_codes(LatencyModel *model, int groups, int entries, double table_bytes);
 
 #endif

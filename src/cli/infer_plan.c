@@ -25,7 +25,7 @@ enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIM
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
   int64_t tokens, threads, retained, parts;
-  bool even, json, measure;
+  bool even, json, measure, with_input;
   const char *peers, *key_file;
   bool local;
   double wait;
@@ -56,6 +56,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
       {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
+      {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "latencies count the input's way to the devices"},
       {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
@@ -187,7 +188,8 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
 
 /* ---- in virtual time */
 
-static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
+static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, const PacketWork *work,
+                          PlanRow *row) {
   const VirtualCase wanted = {.weights = weights,
                               .device = {.strategy = row->strategy,
                                          .devices = row->devices,
@@ -202,6 +204,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                               .links = setup->links,
                               .reliability = setup->reliability,
                               .multicast = setup->multicast,
+                              .work = work,
                               .scale = setup->scale};
   SimResult result;
   TRY(virtual_latency_measure(&wanted, &result));
@@ -228,10 +231,12 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
 
 static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
   KeyTables *tables = NULL;
+  PacketWork work;
   if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify pictures");
+  TRY(packet_work_measure(&work));
   Status status = build_tables(setup, weights, plan, &tables);
   for (int i = 0; i < plan->count && status == STATUS_OK; i++)
-    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
+    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &work, &plan->rows[i]);
   key_tables_free(tables);
   return status;
 }
@@ -297,6 +302,8 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .least_packets = (int)command->network.datagrams,
                         .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
                         .even = command->even,
+                        .untrained = command->model != NULL,
+                        .with_input = command->with_input,
                         .multicast = command->network.multicast};
   Plan plan;
   double target;

@@ -1,4 +1,4 @@
-/* The table of a plan. Latencies are of one sample: the input's way to the devices, embedding and head are left out. */
+/* The table of a plan. Latencies are of one sample: embedding and head are left out, the input's way to the devices stands apart. */
 #include "cli/plan_report.h"
 #include "cli/network_options.h"
 #include "nn/json_build.h"
@@ -10,6 +10,7 @@
 #include <string.h>
 
 static const char *doubts_of(const PlanRow *row) {
+  if (row->loss_not_modelled) return "loss not modelled: it would delay streams";
   if (row->other_groups) return "needs training";
   if (!strategy_facts(row->strategy)->right_answers) return "latency only: the answers would need training";
   return "";
@@ -63,17 +64,19 @@ void plan_report_text(const PlanReport *report) {
   if (report->calibrated > 0)
     printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
   print_network(report->setup->links);
-  printf("\n%-9s %6s %5s %5s %-20s %10s %8s %9s %7s %6s %10s  %s\n", "strategy", "groups", "nodes", "parts", "tokens", "predicted",
-         "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "");
+  printf("\n%-9s %6s %5s %5s %6s %-20s %10s %8s %9s %7s %6s %10s %10s  %s\n", "strategy", "groups", "nodes", "parts", "tables", "tokens",
+         "predicted", "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "input", "");
   for (int i = 0; i < report->plan->count; i++) {
     const PlanRow *row = &report->plan->rows[i];
     char groups[16] = "-";
     if (row->groups) snprintf(groups, sizeof groups, "%d", row->groups);
-    printf("%-9s %6s %5d %5d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f  %s\n", strategy_facts(row->strategy)->name, groups,
-           row->devices, row->parts, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup, 1e3 * row->wait,
-           100 * row->hidden, row->fpar, row->bytes_per_token, notes_of(row, notes, sizeof notes));
+    printf("%-9s %6s %5d %5d %6d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f %7.2f ms  %s\n", strategy_facts(row->strategy)->name,
+           groups, row->devices, row->parts, row->table_blocks, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup,
+           1e3 * row->wait, 100 * row->hidden, row->fpar, row->bytes_per_token, 1e3 * row->input, notes_of(row, notes, sizeof notes));
   }
-  printf("\n%s\n", planner_verdict(report->plan, text));
+  printf("\nthe input's way to the devices is %s what is predicted; embedding and head are left out\n",
+         report->setup->with_input ? "part of" : "not part of");
+  printf("%s\n", planner_verdict(report->plan, text));
 }
 
 /* ---- JSON */
@@ -81,13 +84,17 @@ void plan_report_text(const PlanReport *report) {
 static json_t *row_json(const PlanRow *row) {
   json_t *counts = json_array();
   for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
-  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:o}", "strategy",
+  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b, s:o}", "strategy",
                    strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
-                   "tables", row->tables, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup, "wait_ms", 1e3 * row->wait, "hidden",
-                   row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token, "needs_training", row->other_groups,
+                   "tables", row->tables, "table_blocks", row->table_blocks, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup,
+                   "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token,
+                   "input_ms", 1e3 * row->input, "needs_training", row->other_groups, "loss_not_modelled", row->loss_not_modelled,
                    "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
                    json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));
 }
+
+/* What would be faster with training of its own; null: nothing. */
+static json_t *trained_json(const Plan *plan) { return plan->trained ? row_json(plan->trained) : json_null(); }
 
 static json_t *peers_json(const PlanPeers *peers) {
   json_t *list = json_array();
@@ -105,13 +112,13 @@ Status plan_report_json(const PlanReport *report) {
   char text[160];
   json_t *rows = json_array();
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
-  json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:o, s:o, s:o, s:s}", "model", report->model,
-                             "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
-                             network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second,
-                             "latency_ms", 1e3 * setup->links->latency, "jitter_ms", 1e3 * setup->links->jitter, "loss", setup->links->loss,
-                             "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign",
-                             rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "best", row_json(report->plan->best), "rows",
-                             rows, "peers", peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
+  json_t *object = json_pack(
+      "{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model", report->model, "tokens",
+      (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology), "bits_per_second",
+      setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "jitter_ms", 1e3 * setup->links->jitter, "loss",
+      setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign", rates_json(p->assign),
+      "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input, "best", row_json(report->plan->best), "trained",
+      trained_json(report->plan), "rows", rows, "peers", peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
   char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!line) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");

@@ -1,4 +1,4 @@
-/* Formulas by nn/device_cost.h, which counts one block that carries all rows. */
+/* Formulas by nn/device_cost.h, summed over the devices that take part. */
 #include "infer/report_traffic.h"
 #include "infer/node_share.h"
 #include "nn/device_cost.h"
@@ -16,35 +16,28 @@ static int64_t tokens_of(const Leader *leader, int *taking_part) {
   return tokens;
 }
 
-/* What a device with `own` tokens sends to each receiver in a block, in bytes. */
-static double sent_bytes(const Leader *leader, int64_t own, int64_t tokens, int devices) {
-  const NodeSetup *setup = leader_setup(leader);
-  return device_cost_retained(setup->weights->config, setup->strategy, own, tokens, devices, setup->retained).sent_bits / 8;
+/* What one device sends to each receiver in all blocks, in bytes. */
+static double sent_bytes(const NodeSetup *setup, Strategy strategy, const DeviceShare *share) {
+  return device_cost_all(setup->weights->config, strategy, share, false, setup->retained).sent_bits / 8;
 }
 
-/* Codes or rows of tokens: of pictures to all others (as if one device had sent them all, with one class token), of texts to those behind.
- */
-static double of_tokens(const Leader *leader, int64_t tokens, int devices) {
-  double bytes = 0;
-  int behind = devices;
-  if (leader_partition(leader)) return (devices - 1) * sent_bytes(leader, tokens, tokens, devices);
-  for (int d = 0; d < leader_nodes(leader); d++) {
-    int64_t own = leader_tokens(leader)[d];
-    if (own > 0) bytes += --behind * sent_bytes(leader, own, tokens, devices);
-  }
-  return bytes;
-}
-
+/* Codes and rows of a text's tokens go to the devices behind alone; everything else to all others. */
 double report_traffic_formula(const Leader *leader, bool all_rows) {
   const NodeSetup *setup = leader_setup(leader);
-  int devices;
-  int64_t tokens = tokens_of(leader, &devices);
-  double blocks = (double)setup->weights->config->blocks, rows = (double)tokens + (leader_partition(leader) ? 1 : 0);
   Strategy strategy = node_share_strategy(setup);
-  if (strategy == STRATEGY_SINGLE || devices < 2) return 0;
-  if (strategy_facts(strategy)->divides_tokens) return blocks * of_tokens(leader, tokens, devices) / (double)tokens;
-  if (strategy == STRATEGY_TP && !all_rows) blocks -= 1 - 1 / rows; /* the last block's sums are of the wanted row alone */
-  return blocks * devices * (devices - 1) * sent_bytes(leader, 0, tokens, devices) / (double)tokens;
+  DeviceShare share = {.last = !all_rows};
+  double bytes = 0;
+  share.tokens = tokens_of(leader, &share.devices);
+  bool behind_alone = strategy_facts(strategy)->divides_tokens && !leader_partition(leader);
+  if (strategy == STRATEGY_SINGLE || share.devices < 2) return 0;
+  for (int d = 0; d < leader_nodes(leader); d++) {
+    share.own = leader_tokens(leader)[d];
+    if (share.own == 0) continue;
+    bytes += (share.devices - 1 - (behind_alone ? share.device : 0)) * sent_bytes(setup, strategy, &share);
+    share.before += share.own;
+    share.device++;
+  }
+  return bytes / (double)share.tokens;
 }
 
 double report_traffic_measured(const Leader *leader, int64_t samples) {

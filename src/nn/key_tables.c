@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEASURED_ROWS = 256, MEASURED_RUNS = 3, ROW_GRAIN = 16 };
+enum { MEASURED_RUNS = 3, ROW_GRAIN = 16 };
 
 struct KeyTables {
   int64_t blocks, groups, entries, width; /* blocks that have one; G, K, kv width */
   real *rows;                             /* [blocks][G][K][2 kv width] */
-  double seconds[2];                      /* of MEASURED_ROWS: from the tables, as a product */
+  double seconds[2];                      /* of KEY_TABLES_ROWS: from the tables, as a product */
 };
 
 static int64_t block_numbers(const KeyTables *tables) { return tables->groups * tables->entries * 2 * tables->width; }
@@ -63,14 +63,14 @@ static Status fill_block(const Builder *builder, int block) {
 
 static void look_up(const Builder *builder, const int32_t *codes, real *x) {
   int64_t groups = builder->tables->groups, width = builder->model->config.width, part = width / groups;
-  for (int64_t i = 0; i < MEASURED_ROWS * groups; i++)
+  for (int64_t i = 0; i < KEY_TABLES_ROWS * groups; i++)
     memcpy(x + i * part, builder->setup->codewords[0] + (i % groups * builder->tables->entries + codes[i]) * part,
            (size_t)part * sizeof *x);
 }
 
 static Status run_product(const Builder *builder, const int32_t *codes) {
   const BlockParams *block = &builder->model->block[0];
-  Tensor *x = tape_tensor(builder->tape, 2, (int64_t[]){MEASURED_ROWS, builder->model->config.width});
+  Tensor *x = tape_tensor(builder->tape, 2, (int64_t[]){KEY_TABLES_ROWS, builder->model->config.width});
   if (x != NULL) look_up(builder, codes, x->value);
   for (int side = 0; side < 2; side++) {
     const Projection *p = side == 0 ? &block->key : &block->value;
@@ -82,9 +82,9 @@ static Status run_product(const Builder *builder, const int32_t *codes) {
 
 static Status run_tables(const Builder *builder, const int32_t *codes) {
   int64_t width = builder->tables->width;
-  Tensor *k = tape_tensor(builder->tape, 2, (int64_t[]){MEASURED_ROWS, width});
-  Tensor *v = tape_tensor(builder->tape, 2, (int64_t[]){MEASURED_ROWS, width});
-  if (k != NULL && v != NULL) key_tables_sum(builder->tables, 0, codes, MEASURED_ROWS, k->value, width, v->value, width);
+  Tensor *k = tape_tensor(builder->tape, 2, (int64_t[]){KEY_TABLES_ROWS, width});
+  Tensor *v = tape_tensor(builder->tape, 2, (int64_t[]){KEY_TABLES_ROWS, width});
+  if (k != NULL && v != NULL) key_tables_sum(builder->tables, 0, codes, KEY_TABLES_ROWS, k->value, width, v->value, width);
   return tape_status(builder->tape);
 }
 
@@ -102,7 +102,7 @@ static Status measure(const Builder *builder, const int32_t *codes) {
 }
 
 static Status measure_both(const Builder *builder) {
-  int64_t count = MEASURED_ROWS * builder->tables->groups;
+  int64_t count = KEY_TABLES_ROWS * builder->tables->groups;
   int32_t *codes = malloc((size_t)count * sizeof *codes);
   if (codes == NULL) return status_set(STATUS_NO_MEMORY, "no memory to time %lld codes", (long long)count);
   Rng rng;
@@ -124,7 +124,7 @@ bool key_tables_pay(const KeyTablesCase *of) {
 
 static bool pays(const Builder *builder) {
   const KeyTables *tables = builder->tables;
-  double flops = 2.0 * MEASURED_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width;
+  double flops = 2.0 * KEY_TABLES_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width;
   return key_tables_pay(&(KeyTablesCase){.groups = tables->groups,
                                          .bytes = (size_t)block_numbers(tables) * sizeof(real),
                                          .flops = flops,
@@ -165,7 +165,7 @@ static Status fill(const Builder *builder) {
 
 /* Enough for one side's product, or for what is measured. */
 static size_t tape_bytes(const KeyTables *tables, const ModelConfig *config) {
-  int64_t rows = tables->entries + MEASURED_ROWS;
+  int64_t rows = tables->entries + KEY_TABLES_ROWS;
   return (size_t)(rows * (config->width + 2 * tables->width)) * sizeof(real) + ((size_t)64 << 20);
 }
 
@@ -178,10 +178,15 @@ static Status fill_on_tape(Builder *builder) {
   return status;
 }
 
+int64_t key_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory) {
+  int64_t width = config->kv_heads * (config->width / config->heads);
+  double fit = memory / ((double)(groups * entries * 2 * width) * sizeof(real));
+  return fit < (double)config->blocks ? (int64_t)fit : config->blocks;
+}
+
 static void choose_blocks(KeyTables *tables, const ModelConfig *config, size_t memory) {
-  size_t each = (size_t)block_numbers(tables) * sizeof(real), fit = memory / each;
-  tables->blocks = fit < (size_t)config->blocks ? (int64_t)fit : config->blocks;
-  if (tables->blocks > 0) tables->rows = malloc((size_t)tables->blocks * each);
+  tables->blocks = key_tables_room(config, tables->groups, tables->entries, (double)memory);
+  if (tables->blocks > 0) tables->rows = malloc((size_t)(tables->blocks * block_numbers(tables)) * sizeof(real));
   if (tables->rows == NULL) tables->blocks = 0; /* the products do as well */
 }
 
@@ -218,7 +223,7 @@ size_t key_tables_bytes(const KeyTables *tables) {
 }
 
 double key_tables_seconds(const KeyTables *tables, bool product, int64_t rows) {
-  return tables->seconds[product] * (double)rows / MEASURED_ROWS;
+  return tables->seconds[product] * (double)rows / KEY_TABLES_ROWS;
 }
 
 /* ---- use */

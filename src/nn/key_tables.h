@@ -29,6 +29,11 @@ typedef struct KeyTablesCase {
  * matter. So that times which are nearly equal, or too short to be told apart, choose the same way each time, and answers repeat. */
 bool key_tables_pay(const KeyTablesCase *of);
 
+/* How many blocks, from 0 on, have room for one in `memory` bytes. */
+int64_t key_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory);
+
+enum { KEY_TABLES_ROWS = 256 }; /* that are timed */
+
 /* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
  * threads start: what is measured is the time of one. */
 Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *setup);

@@ -22,19 +22,22 @@ expect "a folder that cannot be made" 1 "${small[@]}" --figure devices --out /de
 
 expect "all figures" 0 "${small[@]}" --out figures
 out "as measured"; out "calibrated: computation x"; out "devices measured one after another"; out "requests in ten seconds"
-for figure in bandwidth devices tokens breakdown baselines trace; do
+out "each device was measured once"; out "one device: .* before everything else, .* behind it.*each measured once"; out "counted as computing"
+for figure in bandwidth devices tokens breakdown codebook baselines trace; do
   csv=figures/latency-$figure.csv png=figures/latency-$figure.png
-  [ "$(head -n 1 "$csv")" = "figure,form,link_model,strategy,groups,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,hidden,kilobytes_sent,value,paper,note" ] \
+  [ "$(head -n 1 "$csv")" = "figure,form,link_model,strategy,groups,codewords,nodes,tokens,parts,mbit,second,latency_ms,compute_ms,wait_ms,hidden,kilobytes_sent,value,paper,single_ms,core_share,note" ] \
     || report "$csv has other columns"
-  awk -F, 'NF != 18 { exit 1 }' "$csv" || report "$csv has a row that is not of 18 columns"
+  awk -F, 'NF != 21 { exit 1 }' "$csv" || report "$csv has a row that is not of 21 columns"
   [ "$(grep -c ",calibrated," "$csv")" = "$(grep -c ",measured," "$csv")" ] || report "$csv has not each row in both forms"
   [ "$(head -c 8 "$png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || report "$png is no PNG"
-  [ -z "$(awk -F, 'NR > 1 && $17 != ""' "$csv")" ] || report "$csv has the paper's numbers beside another model"
+  [ -z "$(awk -F, 'NR > 1 && $18 != ""' "$csv")" ] || report "$csv has the paper's numbers beside another model"
 done
 name="rows of the figures"
+awk -F, 'NR > 1 && ($19 <= 0 || $20 <= 0 || ($20 < 0.9) != ($21 ~ /shared core/)) { exit 1 }' figures/latency-bandwidth.csv || report "no single device, or a core that others shared and no word of it"
+[ "$(tail -n +2 figures/latency-codebook.csv | cut -d, -f6 | sort -nu | tr '\n' ' ')" = "256 1024 " ] || report "codebook: of 256 and 1024"
 [ "$(tail -n +2 figures/latency-bandwidth.csv | wc -l)" = 84 ] || report "bandwidth: 7 strategies, 6 rates, 2 forms"
-[ "$(tail -n +2 figures/latency-devices.csv | cut -d, -f6 | sort -u | tr '\n' ' ')" = "2 4 8 " ] || report "devices: 2, 4 and 8"
-[ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f10 | sort -u | wc -l)" = 60 ] || report "trace: 60 times ten seconds"
+[ "$(tail -n +2 figures/latency-devices.csv | cut -d, -f7 | sort -u | tr '\n' ' ')" = "2 4 8 " ] || report "devices: 2, 4 and 8"
+[ "$(tail -n +2 figures/latency-trace.csv | cut -d, -f11 | sort -u | wc -l)" = 60 ] || report "trace: 60 times ten seconds"
 b=figures/latency-bandwidth.csv
 for strategy in "astra 16" "tp 0" "sp 0" "bp-ag 0" "bp-sp 0"; do
   read -r which groups <<<"$strategy"
@@ -52,10 +55,18 @@ expect "one figure, switch" 0 "${small[@]}" --figure bandwidth --link-model swit
 [ ! -e switched/latency-trace.png ] || report "another figure was drawn too"
 holds "$(column switched/latency-bandwidth.csv latency_ms measured sp 0 10) > $(column $b latency_ms measured sp 0 10)"
 expect "JSON" 0 "${small[@]}" --figure devices --parts 1 --measure-all --json
-json '^\{"scale":.*"link_model":"mesh".*"devices_measured":15,.*"rows":\[.*\]\}$' # one, and 2, 4 and 8 of G = 1
+json '^\{"scale":.*"link_model":"mesh".*"devices_measured":16,.*"rows":\[.*\]\}$' # one, twice, and 2, 4 and 8 of G = 1
 expect "calibrated" 0 "${small[@]}" --figure bandwidth --calibrate 10s --parts 1 --json
 json '"calibrated":true,"strategy":"astra","groups":1,[^}]*"hidden":1\.0' # computing so slow that all is hidden
-expect "loss" 0 "${small[@]}" --figure devices --loss 5% --latency 1ms --reliability retransmit
+expect "loss" 0 "${small[@]}" --figure baselines --loss 5% --latency 1ms --reliability retransmit --out lossy; out "loss not modelled"
+awk -F, 'NR > 1 && !($21 ~ /loss not modelled/) { exit 1 }' lossy/latency-baselines.csv || report "rows over streams do not say that loss is not modelled"
+
+# More devices than heads, more parts than some device has tokens: what cannot be is left out, the rest is measured.
+expect "more devices than heads" 0 "${small[@]}" --figure bandwidth --nodes 6 --out many
+[ "$(tail -n +2 many/latency-bandwidth.csv | cut -d, -f4 | sort -u | tr '\n' ' ')" = "astra sp " ] || report "only astra and sp divide tokens"
+expect "few tokens in many parts" 0 "${small[@]}" --figure tokens --tokens 68 --parts 8; out "^  G = 1, 20 Mbit/s  *17 "
+expect "too many devices" 2 "${small[@]}" --nodes 65; err "--nodes"
+expect "medians" 0 --width 64 --blocks 2 --heads 4 --codebook-size 64 --tokens 128 --figure codebook --repeats 2; out "runs of a device differed by [0-9.]*% at most"
 
 [ $failed = 0 ] && echo "astra-bench latency: ok"
 exit $failed

@@ -30,11 +30,27 @@ expect "uneven devices" 0 --checkpoint model --speeds 3,1 --bandwidth 1gbit --ca
 json '"tokens":\[(1[5-9]|2[0-9])[0-9],[0-9]+\]' # far more than half of 256 for the faster one
 expect "as many tokens each" 0 --checkpoint model --speeds 3,1 --even --strategies astra --json; json '"tokens":\[128,128\]'
 expect "loss" 0 --checkpoint model --nodes 2 --loss 5% --reliability retransmit --latency 1ms; out "loss 5%"
+out "^sp .*loss not modelled"; out "^tp .*loss not modelled"
+grep -q "^astra.*loss not modelled" out && report "codes go in datagrams, whose loss is modelled"
+
+# What a preset would need to learn is no reason against any number of groups, a checkpoint's is; the input's way counts where it is asked for.
+expect "a preset" 0 --model vit-base --nodes 4 --groups 1,4 --bandwidth 1gbit --calibrate 10s --strategies astra,single; out "^use astra"
+grep -q "needs training" out && report "a preset has not been trained for any number of groups"
+expect "another number of groups" 0 --checkpoint model --nodes 2 --groups 1 --bandwidth 1gbit --calibrate 10s --strategies astra,single --json
+json '"trained":\{"strategy":"astra","groups":1,'
+expect "the best needs nothing" 0 --checkpoint model --nodes 2 --bandwidth 1gbit --calibrate 10s --strategies astra,single --json
+json '"trained":null'; json '"table_blocks":4,'
+for flag in --no-with-input --with-input; do
+  expect "$flag" 0 --checkpoint model --nodes 2 --even --bandwidth 100kbit --calibrate 1ms --strategies sp,single $flag --json
+  tail -n 1 out | grep -oE '"strategy":"sp"[^}]*"predicted_ms":[0-9.e-]+[^}]*"input_ms":[0-9.e-]+' | tail -n 1 | sed -E 's/.*"predicted_ms":([0-9.e-]+).*"input_ms":([0-9.e-]+).*/\1 \2/' >"way$flag"
+done
+read -r without way <way--no-with-input; read -r with same <way--with-input
+holds "$way > 100 && $way == $same && $with > $without + 0.99 * $way"
 
 expect "JSON and a chart" 0 --checkpoint model --nodes 2,3 --link-model switch --latency 1ms --chart chart.png --json
 json '^\{.*"link_model":"switch".*"rows":\[.*"verdict":".*\}$'
 json '"bits_per_second":20000000'
-tail -n 1 out | grep -oE '"predicted_ms":[0-9.e-]+' | sed '1d; s/.*://' >latencies # the first one is that of the best row, which comes again
+tail -n 1 out | grep -oE '"predicted_ms":[0-9.e-]+' | sed '1d; s/.*://' >latencies # the first one is that of the best row, which comes again; nothing needs training
 [ "$(wc -l <latencies)" = 11 ] || report "$(wc -l <latencies) rows, expected 11"
 sort -g -c latencies || report "the rows are not sorted"
 [ "$(head -c 8 chart.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || report "chart.png is no PNG"

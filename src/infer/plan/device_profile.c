@@ -3,9 +3,16 @@
 #include <math.h>
 
 /* Sizes that are no larger than the one before them (a model of few tokens) are passed over. */
+/* A product of few rows takes a time for its weights to come besides one for each row: of an operation r + w / rows, by the two smallest.
+ */
+static double below(const double rates[PROFILE_SIZES], double rows) {
+  double weights = (rates[0] - rates[1]) / (1.0 / PROFILE_SMALL - 1.0 / PROFILE_MIDDLE);
+  return rates[0] + fmax(weights, 0) * (1 / fmax(rows, 1) - 1.0 / PROFILE_SMALL);
+}
+
 double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows) {
   const double sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, (double)tokens};
-  if (rows <= sizes[0]) return rates[0];
+  if (rows <= sizes[0]) return below(rates, rows);
   for (int i = 1; i < PROFILE_SIZES; i++) {
     if (sizes[i] <= sizes[i - 1]) break;
     if (rows <= sizes[i]) return rates[i - 1] + (rates[i] - rates[i - 1]) * log(rows / sizes[i - 1]) / log(sizes[i] / sizes[i - 1]);

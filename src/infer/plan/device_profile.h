@@ -16,7 +16,7 @@ typedef struct DeviceProfile {
 } DeviceProfile;
 
 /* Seconds of an operation with so many rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
- * is `tokens`; beyond them as at the nearest. */
+ * is `tokens`; beyond them as at the largest; below them as a product takes that waits for its weights. */
 double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows);
 
 /* Of what is counted, computed on so many rows of `tokens`. */

@@ -1,5 +1,7 @@
 /* All combinations, predicted and sorted. */
 #include "infer/plan/planner.h"
+#include "infer/plan/predict_input.h"
+#include "nn/key_tables.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,25 +11,35 @@ enum { PART_CHOICES_COUNT = sizeof PART_CHOICES / sizeof *PART_CHOICES };
 
 /* ---- one row */
 
-static bool tables_fit(const PlannerSetup *setup, int groups) {
-  const ModelConfig *c = setup->config;
-  double kv = (double)c->width / (double)c->heads * (double)c->kv_heads;
-  double bytes = (double)c->blocks * (double)c->astra.codebook_size * 2 * kv * sizeof(float);
-  return groups == 1 && c->astra.site == SITE_X && bytes <= setup->table_bytes;
+static int table_blocks(const PlannerSetup *setup, const ModelConfig *config) {
+  if (config->astra.site != SITE_X || config->astra.groups < 1) return 0;
+  return (int)key_tables_room(config, config->astra.groups, config->astra.codebook_size, setup->table_bytes);
+}
+
+/* Of the last device, which has no class token that others lack. */
+static double bytes_per_token(const PlanCase *plan) {
+  int device = plan->devices - 1;
+  bool divided = strategy_facts(plan->strategy)->divides_tokens;
+  const DeviceShare share = {
+      .device = device, .devices = plan->devices, .own = plan->counts[device], .tokens = plan->tokens, .last = !plan->all_rows};
+  DeviceCost cost = device_cost_all(plan->config, plan->strategy, &share, false, plan->retained);
+  return cost.sent_bits / 8 / (double)(divided ? share.own : plan->tokens);
 }
 
 static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result) {
   int last = 0;
   for (int d = 1; d < plan->devices; d++) last = result->device[d].end > result->device[last].end ? d : last;
-  DeviceCost cost = device_cost(plan->config, plan->strategy, plan->counts[0], plan->tokens, plan->devices, plan->tables);
   bool divided = strategy_facts(plan->strategy)->divides_tokens;
   row->latency = result->latency;
   row->compute = result->device[last].compute;
   row->wait = result->device[last].wait;
   row->hidden = net_sim_hidden(&result->device[last]);
   row->parts = plan->parts;
-  row->bytes_per_token = cost.sent_bits / 8 * (double)plan->config->blocks / (double)(divided ? plan->counts[0] : plan->tokens);
+  row->table_blocks = plan->devices > 1 && predict_uses_tables(plan, 0) ? plan->table_blocks : 0;
+  row->tables = row->table_blocks > 0;
+  row->bytes_per_token = bytes_per_token(plan);
   row->fpar = divided ? layout_fpar(plan->tokens, plan->devices, plan->counts) : 1;
+  row->loss_not_modelled = plan->devices > 1 && plan->links->loss > 0 && !predict_models_loss(plan);
 }
 
 /* As asked for, or the best number for the split that a climb begins with. */
@@ -55,7 +67,7 @@ static Status divide(const PlannerSetup *setup, PlanCase *plan, PlanRow *row) {
   } else
     TRY(split_auto_counts(plan, row->counts, &result));
   fill_row(row, plan, &result);
-  return STATUS_OK;
+  return predict_input(plan, &row->input);
 }
 
 static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, int devices, Plan *plan) {
@@ -64,8 +76,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
   config.astra.groups = groups;
   if (config.astra.codebook_size == 0) config.astra.codebook_size = 1024;
   *row = (PlanRow){.strategy = strategy, .groups = groups, .devices = devices};
-  row->tables = strategy == STRATEGY_ASTRA && tables_fit(setup, groups);
-  row->other_groups = strategy == STRATEGY_ASTRA && groups != setup->config->astra.groups;
+  row->other_groups = strategy == STRATEGY_ASTRA && !setup->untrained && groups != setup->config->astra.groups;
   PlanCase tried = {.config = &config,
                     .strategy = strategy,
                     .tokens = setup->tokens,
@@ -75,8 +86,9 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .reliability = setup->reliability,
                     .least_packets = setup->least_packets,
                     .retained = setup->retained,
-                    .tables = row->tables,
+                    .table_blocks = strategy == STRATEGY_ASTRA ? table_blocks(setup, &config) : 0,
                     .all_rows = setup->all_rows,
+                    .with_input = setup->with_input,
                     .multicast = setup->multicast,
                     .scale = setup->scale};
   TRY(choose_parts(setup, &tried));
@@ -128,8 +140,14 @@ static void finish(Plan *plan) {
   plan->single = plan->rows[0].latency;
   for (int i = 0; i < plan->count; i++) plan->rows[i].speedup = plan->single / plan->rows[i].latency;
   qsort(plan->rows, (size_t)plan->count, sizeof *plan->rows, by_latency);
-  for (int i = plan->count - 1; i >= 0; i--)
-    if (strategy_facts(plan->rows[i].strategy)->right_answers && !plan->rows[i].other_groups) plan->best = &plan->rows[i];
+  for (int i = 0; i < plan->count && !plan->best; i++) {
+    const PlanRow *row = &plan->rows[i];
+    if (!strategy_facts(row->strategy)->right_answers || row->loss_not_modelled) continue;
+    if (!row->other_groups)
+      plan->best = row;
+    else if (!plan->trained)
+      plan->trained = row;
+  }
 }
 
 Status planner_run(const PlannerSetup *setup, Plan *plan) {
@@ -151,15 +169,23 @@ void planner_release(Plan *plan) {
   *plan = (Plan){0};
 }
 
+enum { VERDICT = 160, PART = 64 };
+
+/* "astra with 16 groups on 4 devices" */
+static const char *way_of(const PlanRow *row, char text[PART]) {
+  char groups[24] = "";
+  if (row->groups) snprintf(groups, sizeof groups, " with %d group%s", row->groups, row->groups == 1 ? "" : "s");
+  snprintf(text, PART, "%s%s on %d devices", strategy_facts(row->strategy)->name, groups, row->devices);
+  return text;
+}
+
 const char *planner_verdict(const Plan *plan, char text[160]) {
-  const PlanRow *best = plan->best, *first = &plan->rows[0];
-  char groups[32] = "";
-  if (best->groups) snprintf(groups, sizeof groups, " with %d group%s", best->groups, best->groups == 1 ? "" : "s");
+  const PlanRow *best = plan->best, *trained = plan->trained;
+  char way[PART], more[PART + 40] = "";
+  if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", way_of(trained, way), 1e3 * trained->latency);
   if (best->devices == 1)
-    snprintf(text, 160, "one device is faster: %.1f ms%s", 1e3 * best->latency,
-             first->latency < best->latency ? " (other rows need training)" : "");
+    snprintf(text, VERDICT, "one device is faster%s: %.1f ms%s", trained ? " than what needs no training" : "", 1e3 * best->latency, more);
   else
-    snprintf(text, 160, "use %s%s on %d devices: %.1f ms, %.2f times as fast as one", strategy_facts(best->strategy)->name, groups,
-             best->devices, 1e3 * best->latency, best->speedup);
+    snprintf(text, VERDICT, "use %s: %.1f ms, %.2f times as fast as one%s", way_of(best, way), 1e3 * best->latency, best->speedup, more);
   return text;
 }

@@ -17,10 +17,12 @@ typedef struct PlannerSetup {
   const Reliability *reliability;
   int parts; /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int least_packets, retained;
-  double table_bytes; /* memory for tables (key_tables.h): used where they fit and there is one group */
+  double table_bytes; /* memory for tables, of as many blocks as fit (key_tables.h, predict_uses_tables) */
   double scale;       /* of computation; 0: 1 */
   bool even;          /* tokens are divided evenly, not to measure */
   bool all_rows, multicast;
+  bool untrained;  /* a preset: nothing has been trained, so that no number of groups needs other training than any other */
+  bool with_input; /* latencies count the input's way to the devices, which the paper's leave out */
 } PlannerSetup;
 
 typedef struct PlanRow {
@@ -28,11 +30,14 @@ typedef struct PlanRow {
   int groups;  /* of ASTRA; 0 otherwise */
   int devices; /* the fastest ones */
   int parts;
-  bool tables;
+  bool tables;                           /* of some blocks at least, used on device 0 */
+  int table_blocks;                      /* how many */
+  bool loss_not_modelled;                /* goes over a stream, on links that lose packets: never recommended */
   bool other_groups;                     /* the checkpoint has another number: needs training */
   int64_t counts[WIRE_NODES];            /* [devices] content tokens */
   double latency, compute, wait, hidden; /* seconds; of the device that ends last; a share */
   double measured;                       /* seconds in virtual time, if somebody measured it; 0 */
+  double input;                          /* seconds of the input's way to the devices (predict_input), in latency only with_input */
   double speedup;                        /* against the fastest device alone */
   double bytes_per_token;                /* payload over all blocks to one receiver */
   double fpar;                           /* full-precision attention rate */
@@ -41,8 +46,9 @@ typedef struct PlanRow {
 typedef struct Plan {
   PlanRow *rows; /* [count], the fastest first, owned */
   int count;
-  double single;       /* seconds of the fastest device alone */
-  const PlanRow *best; /* the first row whose answers are right without other training, which may be that of one device */
+  double single;          /* seconds of the fastest device alone */
+  const PlanRow *best;    /* the first row whose answers are right without other training, which may be that of one device */
+  const PlanRow *trained; /* a faster one, whose answers would be right with training of its own; NULL: there is none */
 } Plan;
 
 Status planner_run(const PlannerSetup *setup, Plan *plan);

@@ -17,18 +17,30 @@ typedef struct PlanCase {
   int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
   int least_packets;              /* of a block and receiver */
   int retained;                   /* blocks of bp-* that devices compute together */
-  bool tables;                    /* keys and values of other devices' tokens are looked up */
+  int table_blocks;               /* the first so many blocks may look keys and values of other devices' tokens up: predict_uses_tables */
   bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
+  bool with_input;                /* the input's way to the devices over `links` counts in the latency: predict_input */
   bool multicast;
-  double scale;              /* of computation; 0: 1 */
-  double input_bytes;        /* of a token, which a device must have before it begins; 0: they have it */
+  double scale;       /* of computation; 0: 1 */
+  double input_bytes; /* of a token, which a device must have before it begins, where the ways there were measured; 0: they have it */
   const double *input_rates; /* [devices] bits a second on its way there; 0: at once. NULL where input_bytes is 0 */
 } PlanCase;
 
-/* timelines [devices], zeroed; to be released also after a failure. */
+/* timelines [devices], zeroed; to be released also after a failure. Without the input. */
 Status predict_timelines(const PlanCase *plan, Timeline *timelines);
 
+/* Loss is left out where predict_models_loss says so. With loss or jitter: the median of some requests. */
 Status predict_latency(const PlanCase *plan, SimResult *result);
+
+/* Codes in datagrams. What goes over a stream is delayed by loss in a way that is not modelled. */
+bool predict_models_loss(const PlanCase *plan);
+
+/* BAD_VALUE: devices, tokens or parts that make no sense. */
+Status predict_check(const PlanCase *plan);
+
+/* Whether the device takes keys and values from tables where it has them: by key_tables_pay, with its profile in place of a
+ * measurement. */
+bool predict_uses_tables(const PlanCase *plan, int device);
 
 /* What one device computes for one block, seconds, nothing scaled. */
 double predict_block_seconds(const PlanCase *plan, int device);

@@ -5,9 +5,14 @@
 #include "vq/codebook.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { RUNS = 3, NORMS = 12 /* about as many small operations as a block has */ };
 static const double ENOUGH = 0.06; /* seconds of one kind of work after which it is not run again */
+
+/* A model's weights come from memory, not from a cache: a block's products take those of another block each time. */
+enum { COPIES_MOST = 16 };
+static const size_t WEIGHT_BYTES = (size_t)160 << 20; /* of all copies, more than a core's share of any cache */
 
 typedef struct Probe {
   const ModelConfig *config;
@@ -19,6 +24,8 @@ typedef struct Probe {
   Codebook book;
   void *scratch;
   int32_t *codes;
+  int copies, turn;                            /* of the weights; which one is next */
+  Tensor *up[COPIES_MOST], *down[COPIES_MOST]; /* [mlp, width], [width, mlp] */
 } Probe;
 
 static Tensor *drawn(Probe *probe, int dims, const int64_t *shape) {
@@ -33,17 +40,37 @@ typedef struct Work {
   void (*run)(Probe *probe, Tensor *inputs[4]);
 } Work;
 
+/* As many blocks as the model has, or as make up WEIGHT_BYTES. */
+static int copies_of(const ModelConfig *config) {
+  size_t each = 2 * (size_t)(config->width * config->mlp) * sizeof(real);
+  int64_t most = config->blocks < COPIES_MOST ? config->blocks : COPIES_MOST;
+  int64_t enough = (int64_t)((WEIGHT_BYTES + each - 1) / each);
+  return (int)(enough < most ? enough : most);
+}
+
+/* All alike, in places of their own. */
+static Tensor *copy_of(Probe *probe, const Tensor *first, int64_t rows, int64_t columns) {
+  Tensor *tensor = tape_tensor(probe->tape, 2, (int64_t[]){rows, columns});
+  if (tensor && first) memcpy(tensor->value, first->value, (size_t)(rows * columns) * sizeof(real));
+  return tensor;
+}
+
 static double prepare_linear(Probe *probe, Tensor *inputs[4]) {
   int64_t width = probe->config->width, mlp = probe->config->mlp;
   inputs[0] = drawn(probe, 2, (int64_t[]){probe->rows, width});
-  inputs[1] = drawn(probe, 2, (int64_t[]){mlp, width});
-  inputs[2] = drawn(probe, 2, (int64_t[]){width, mlp});
+  probe->copies = copies_of(probe->config), probe->turn = 0;
+  for (int i = 0; i < probe->copies; i++) {
+    probe->up[i] = i == 0 ? drawn(probe, 2, (int64_t[]){mlp, width}) : copy_of(probe, probe->up[0], mlp, width);
+    probe->down[i] = i == 0 ? drawn(probe, 2, (int64_t[]){width, mlp}) : copy_of(probe, probe->down[0], width, mlp);
+  }
   return 4.0 * (double)probe->rows * (double)width * (double)mlp;
 }
 
 static void run_linear(Probe *probe, Tensor *inputs[4]) {
-  Tensor *inner = op_linear(probe->tape, inputs[0], inputs[1], NULL, ACTIVATION_GELU, NULL);
-  op_linear(probe->tape, inner, inputs[2], NULL, ACTIVATION_NONE, inputs[0]);
+  int turn = probe->turn;
+  probe->turn = (turn + 1) % probe->copies;
+  Tensor *inner = op_linear(probe->tape, inputs[0], probe->up[turn], NULL, ACTIVATION_GELU, NULL);
+  op_linear(probe->tape, inner, probe->down[turn], NULL, ACTIVATION_NONE, inputs[0]);
 }
 
 /* A short input has fewer keys than the products measured have rows. */
@@ -165,7 +192,7 @@ static Status open_codebook(Probe *probe) {
 static size_t arena_bytes(const Probe *probe) {
   const ModelConfig *c = probe->config;
   int64_t rows = probe->tokens > PROFILE_MIDDLE ? probe->tokens : PROFILE_MIDDLE, width = c->width + config_site_width(c) + c->mlp;
-  return sizeof(real) * (size_t)(2 * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
+  return sizeof(real) * (size_t)(2 * copies_of(c) * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
 }
 
 Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions conditions, DeviceProfile *profile) {

@@ -5,26 +5,27 @@
 
 enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
 
-/* Seconds that a device with so many tokens needs for a block by itself: what it computes, and its codes on one link where they take longer
- * than that. */
-static double alone(const PlanCase *plan, int device, int64_t tokens) {
+/* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one
+ * link where they take longer than that. */
+static double alone(const PlanCase *plan, int device, int64_t before, int64_t tokens) {
   int64_t counts[WIRE_NODES];
   memset(counts, 0, sizeof counts);
+  if (device > 0) counts[0] = before;
   counts[device] = tokens;
   PlanCase one = *plan;
   one.counts = counts;
+  const DeviceShare share = {.device = device, .devices = plan->devices, .own = tokens, .before = before, .tokens = plan->tokens};
   double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1), rate = plan->links->bits_per_second;
-  double sending =
-      rate > 0 ? device_cost(plan->config, plan->strategy, tokens, plan->tokens, plan->devices, plan->tables).sent_bits / rate : 0;
+  double sending = rate > 0 ? device_cost(plan->config, plan->strategy, &share, false).sent_bits / rate : 0;
   return sending > computing ? sending : computing;
 }
 
 /* The most tokens that it can do in this time. */
-static int64_t most_within(const PlanCase *plan, int device, double seconds) {
+static int64_t most_within(const PlanCase *plan, int device, int64_t before, double seconds) {
   int64_t low = 0, high = plan->tokens;
   while (low < high) {
     int64_t middle = (low + high + 1) / 2;
-    if (alone(plan, device, middle) <= seconds)
+    if (alone(plan, device, before, middle) <= seconds)
       low = middle;
     else
       high = middle - 1;
@@ -32,36 +33,54 @@ static int64_t most_within(const PlanCase *plan, int device, double seconds) {
   return low;
 }
 
+/* How many tokens the devices can do in this time, in their order: of a decoder each has to look at those before it. */
+static int64_t all_within(const PlanCase *plan, double seconds, int64_t *most) {
+  int64_t before = 0;
+  for (int d = 0; d < plan->devices; d++) {
+    most[d] = most_within(plan, d, before, seconds);
+    before += most[d];
+  }
+  return before;
+}
+
 /* Weights in proportion to what each device can do in the least time in which all together can do all tokens. */
 static void equal_time(const PlanCase *plan, double *weights) {
+  int64_t most[WIRE_NODES];
   double low = 0, high = 0;
   for (int d = 0; d < plan->devices; d++) {
-    double all = alone(plan, d, plan->tokens);
+    double all = alone(plan, d, 0, plan->tokens);
     high = all > high ? all : high;
   }
   for (int i = 0; i < BISECTIONS; i++) {
     double middle = (low + high) / 2;
-    int64_t sum = 0;
-    for (int d = 0; d < plan->devices; d++) sum += most_within(plan, d, middle);
-    if (sum >= plan->tokens)
+    if (all_within(plan, middle, most) >= plan->tokens)
       high = middle;
     else
       low = middle;
   }
-  for (int d = 0; d < plan->devices; d++) {
-    int64_t most = most_within(plan, d, high);
-    weights[d] = most > 0 ? (double)most : 0.5; /* every device gets one token at least */
-  }
+  all_within(plan, high, most);
+  for (int d = 0; d < plan->devices; d++) weights[d] = most[d] > 0 ? (double)most[d] : 0.5; /* every device gets one token at least */
 }
 
+/* On links that lose nothing and do not waver, so that no split is chosen for the luck of one request. */
 static Status try_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
   PlanCase tried = *plan;
+  LinkOptions calm = *plan->links;
+  calm.loss = calm.jitter = 0;
+  tried.links = &calm;
   tried.counts = counts;
   return predict_latency(&tried, result);
 }
 
-/* As good as each other: a move from or to either comes to the same, but for a decoder's order, which a climb may pass over. */
+static Status predict_counts(const PlanCase *plan, const int64_t *counts, SimResult *result) {
+  PlanCase chosen = *plan;
+  chosen.counts = counts;
+  return predict_latency(&chosen, result);
+}
+
+/* As good as each other: a move from or to either comes to the same. Not so in a decoder, whose devices have an order. */
 static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
+  if (config_is_decoder(plan->config)) return false;
   if (plan->input_bytes > 0 && plan->input_rates[a] != plan->input_rates[b]) return false;
   return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
 }
@@ -109,24 +128,29 @@ static Status climb(const PlanCase *plan, int64_t *counts, SimResult *best) {
   return STATUS_OK;
 }
 
-Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
+static Status begin(const PlanCase *plan, int64_t *counts) {
   double weights[WIRE_NODES];
   if (plan->devices < 1 || plan->devices > WIRE_NODES)
     return status_set(STATUS_BAD_VALUE, "%d devices: a plan is for 1 to %d", plan->devices, WIRE_NODES);
   if (plan->tokens < plan->devices)
     return status_set(STATUS_BAD_VALUE, "%lld tokens for %d devices: each needs one", (long long)plan->tokens, plan->devices);
   layout_even_counts(plan->tokens, plan->devices, counts);
-  if (strategy_facts(plan->strategy)->divides_tokens) {
-    equal_time(plan, weights);
-    TRY(layout_weighted_counts(plan->tokens, plan->devices, weights, counts));
-  }
-  return try_counts(plan, counts, result);
+  if (!strategy_facts(plan->strategy)->divides_tokens) return STATUS_OK;
+  equal_time(plan, weights);
+  return layout_weighted_counts(plan->tokens, plan->devices, weights, counts);
+}
+
+Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result) {
+  TRY(begin(plan, counts));
+  return predict_counts(plan, counts, result);
 }
 
 Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *result) {
-  TRY(split_auto_start(plan, counts, result));
   bool divided = plan->devices > 1 && strategy_facts(plan->strategy)->divides_tokens;
-  return divided ? climb(plan, counts, result) : STATUS_OK;
+  TRY(begin(plan, counts));
+  if (divided) TRY(try_counts(plan, counts, result));
+  if (divided) TRY(climb(plan, counts, result));
+  return predict_counts(plan, counts, result);
 }
 
 /* ---- devices left out */

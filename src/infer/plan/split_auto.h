@@ -1,5 +1,5 @@
 /* How many tokens each device gets, so that the predicted latency is least (predict.h): an even share of time first, then small moves
- * while they help. Deterministic. */
+ * while they help, on links without loss and jitter: luck is no reason for a split. Deterministic. */
 #ifndef INFER_SPLIT_AUTO_H
 #define INFER_SPLIT_AUTO_H
 #include "infer/plan/predict.h"

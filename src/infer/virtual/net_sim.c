@@ -1,17 +1,21 @@
 /* The simulation: devices go through their timelines, the queue says who is next. */
 #include "infer/virtual/net_sim.h"
+#include "infer/virtual/sim_judge.h"
 #include "infer/virtual/sim_network.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { BLOCKS = 256 /* that an event can name */ };
-static const double GRACE_LEAST = 1e-3, QUERY_LEAST = 2e-3;
+static const double LOOK = 1e-3 * RELIABILITY_LOOK_MS;
 
 typedef struct Runner {
   int next;                                        /* event of its timeline */
-  int pending;                                     /* groups that it waits for; 0: it runs */
+  SimGroup *waiting[WIRE_NODES];                   /* [pending] groups that it waits for */
+  int pending;                                     /* 0: it runs */
   double since;                                    /* when it began to wait */
+  double look;                                     /* when it looks at them next */
+  double block_from, block_time;                   /* end of its last wait (-INFINITY: none), estimate of what lies between two */
   double first_sent[BLOCKS], last_arrived[BLOCKS]; /* INFINITY, -INFINITY: never */
 } Runner;
 
@@ -19,95 +23,128 @@ typedef struct Simulation {
   const Timeline *devices;
   int count;
   const SimOptions *options;
-  Reliability rules;
-  double scale, round_trip, grace, query_every;
+  double scale;
   SimQueue queue;
   SimGroups groups;
   SimNetwork network;
+  SimJudge judge;
   Runner *runners; /* [count] */
   SimResult *result;
 } Simulation;
 
-/* ---- groups that are waited for */
+static Status put(Simulation *sim, double time, SimKind kind, int what) {
+  return sim_queue_put(&sim->queue, (SimEvent){.time = time, .kind = kind, .what = what});
+}
+
+/* ---- groups that are waited for, as courier_wait does it */
 
 static const char *group_name(const SimGroup *group, char text[96]) {
   snprintf(text, 96, "block %d, site %d, part %d of device %d", group->event->block, group->event->site, group->event->part, group->sender);
   return text;
 }
 
-static Status put(Simulation *sim, double time, SimKind kind, int what) {
-  return sim_queue_put(&sim->queue, (SimEvent){.time = time, .kind = kind, .what = what});
-}
-
-static int index_of(const Simulation *sim, const SimGroup *group) { return (int)(group - sim->groups.list); }
-
 /* The receiver goes on without what is missing, if anything is. */
-static Status decide(Simulation *sim, SimGroup *group, double now, bool late) {
+static void decide(Simulation *sim, SimGroup *group, bool late) {
   SimDevice *device = &sim->result->device[group->receiver];
-  Runner *runner = &sim->runners[group->receiver];
   int repaired, missing;
   sim_groups_missing(group, &repaired, &missing);
   group->decided = true;
   device->packets_recovered += (uint64_t)repaired;
   *(late ? &device->packets_late : &device->packets_lost) += (uint64_t)missing;
-  if (!group->waited || --runner->pending > 0) return STATUS_OK;
-  device->wait += now - runner->since;
-  return put(sim, now, SIM_RUN, group->receiver);
 }
 
-/* When the receiver asks next, at `now` or later, so that the question finds the group sent. */
-static double asks_at(const Simulation *sim, const SimGroup *group, double now) {
-  double first = group->waiting + sim->grace, least = fmax(now, group->left - sim->round_trip / 2);
-  return least <= first ? first : first + ceil((least - first) / sim->query_every) * sim->query_every;
+static Status ask(Simulation *sim, SimGroup *group, double now) {
+  group->asked = now;
+  group->unanswered++;
+  return sim_network_tell(&sim->network, &sim->queue, now, &sim->groups, group, SIM_QUESTION, sim_judge_question_bytes(group),
+                          &sim->result->device[group->receiver].bytes_sent);
 }
 
-/* All packets of a group that the receiver waits for have come or are lost: what now? */
-static Status consider(Simulation *sim, SimGroup *group, double now) {
-  if (group->decided || !group->sent || group->under_way > 0) return STATUS_OK;
-  if (sim_groups_whole(group)) return decide(sim, group, now, false);
-  if (!group->waited) return STATUS_OK;
+/* One group's turn; *again: when the next one is, if it is not decided. */
+static Status judge(Simulation *sim, SimGroup *group, double now, double *again) {
+  bool asks;
   char name[96];
-  if (sim->rules.timeout > 0 && now - group->waiting > sim->rules.timeout)
+  GroupVerdict verdict = sim_judge_verdict(&sim->judge, group, sim->runners[group->receiver].block_time, now, &asks, again);
+  if (verdict == GROUP_WAIT) return asks ? ask(sim, group, now) : STATUS_OK;
+  bool whole = verdict == GROUP_COMPLETE || verdict == GROUP_LOST;
+  if (!whole && sim->judge.rules.mode == RELIABILITY_RETRANSMIT)
     return status_set(STATUS_TIMEOUT, "device %d still lacks packets of %s after %g s", group->receiver, group_name(group, name),
-                      sim->rules.timeout);
-  double told = asks_at(sim, group, now) + sim->round_trip;
-  if (sim->rules.mode == RELIABILITY_RETRANSMIT) return put(sim, told - sim->round_trip / 2, SIM_ASKED, index_of(sim, group));
-  return put(sim, told + sim->grace, SIM_GIVE_UP, index_of(sim, group));
+                      sim->judge.rules.timeout);
+  decide(sim, group, !whole);
+  return STATUS_OK;
 }
 
-/* What parity cannot repair is sent once more; which of the packets these are makes no difference but their last byte. */
-static Status resend(Simulation *sim, SimGroup *group, double now) {
-  int repaired, missing;
+/* At all that it waits for. It goes on when nothing is left, or looks again when something may have changed by time alone. */
+static Status look(Simulation *sim, int device, double now) {
+  Runner *runner = &sim->runners[device];
+  int left = 0;
+  runner->look = INFINITY;
+  for (int i = 0; i < runner->pending; i++) {
+    SimGroup *group = runner->waiting[i];
+    double again;
+    if (!group->decided) TRY(judge(sim, group, now, &again));
+    if (group->decided) continue;
+    runner->waiting[left++] = group;
+    runner->look = fmin(runner->look, again);
+  }
+  runner->pending = left;
+  if (left == 0) {
+    sim->result->device[device].wait += now - runner->since;
+    runner->block_from = now;
+    return put(sim, now, SIM_RUN, device);
+  }
+  if (sim_judge_asks(&sim->judge)) runner->look = fmin(runner->look, now + LOOK);
+  return isfinite(runner->look) ? put(sim, runner->look, SIM_LOOK, device) : STATUS_OK;
+}
+
+static Status look_if_waiting(Simulation *sim, int device, double now) {
+  return sim->runners[device].pending > 0 ? look(sim, device, now) : STATUS_OK;
+}
+
+/* ---- packets that come */
+
+static Status take_packet(Simulation *sim, SimGroup *group, const SimEvent *event) {
+  int data = (int)group->event->packets;
+  double *last = &sim->runners[group->receiver].last_arrived[group->event->block];
+  SimCover *cover = &group->cover[event->packet < data ? event->packet / group->cover_size : event->packet - data];
+  cover->arrived += event->packet < data;
+  cover->parity |= event->packet >= data;
+  *last = fmax(*last, event->time);
+  sim_judge_packet(&sim->judge, group, event->packet < data, event->time);
+  if (group->decided || !sim_groups_whole(group)) return STATUS_OK; /* who waits is not woken by a part */
+  decide(sim, group, false);
+  return look_if_waiting(sim, group->receiver, event->time);
+}
+
+/* Which of the packets are sent again makes no difference but their last byte. */
+static Status send_again(Simulation *sim, SimGroup *group, double now) {
   SimDevice *sender = &sim->result->device[group->sender];
-  if (group->decided) return STATUS_OK;
+  int repaired, missing;
   sim_groups_missing(group, &repaired, &missing);
-  for (int i = 0; i < missing; i++)
-    TRY(sim_network_send(&sim->network, &sim->queue, now, &sim->groups, (SimGroup *[]){group}, 1, i, &sender->bytes_sent));
+  for (int i = 0; i < missing; i++) TRY(sim_network_again(&sim->network, &sim->queue, now, &sim->groups, group, i, &sender->bytes_sent));
   sender->packets_resent += (uint64_t)missing;
   return STATUS_OK;
 }
 
-/* An answer to a question, or the deadline of a group some of whose packets may still be on their way. */
-static Status give_up(Simulation *sim, SimGroup *group, double now) {
+/* What the sender says has left by the time at which its answer leaves, behind all that was given to the link before. */
+static Status take_question(Simulation *sim, SimGroup *group, double now) {
+  TRY(sim_network_tell(&sim->network, &sim->queue, now, &sim->groups, group, group->sent ? SIM_SENT : SIM_NOT_YET,
+                       sim_judge_answer_bytes(group, group->sent), &sim->result->device[group->sender].bytes_sent));
+  return !group->decided && sim_judge_sends_again(&sim->judge, group, now) ? send_again(sim, group, now) : STATUS_OK;
+}
+
+static Status take_answer(Simulation *sim, SimGroup *group, const SimEvent *event) {
   if (group->decided) return STATUS_OK;
-  bool late = sim->rules.deadline > 0 && now >= group->waiting + sim->rules.deadline;
-  return late || group->under_way == 0 ? decide(sim, group, now, late) : STATUS_OK;
+  sim_judge_answer(&sim->judge, group, event->packet == SIM_SENT, event->time);
+  return look_if_waiting(sim, group->receiver, event->time);
 }
 
 static Status arrived(Simulation *sim, const SimEvent *event) {
   SimGroup *group = &sim->groups.list[event->what];
-  double *last = &sim->runners[group->receiver].last_arrived[group->event->block];
-  group->under_way--;
-  if (!event->lost) {
-    int data = (int)group->event->packets;
-    SimCover *cover = &group->cover[event->packet < data ? event->packet / group->cover_size : event->packet - data];
-    cover->arrived += event->packet < data;
-    cover->parity |= event->packet >= data;
-    *last = fmax(*last, event->time);
-  }
-  /* Repaired or whole: parity that is still under way is of no use any more. */
-  if (!group->decided && group->sent && sim_groups_whole(group)) return decide(sim, group, event->time, false);
-  return consider(sim, group, event->time);
+  group->under_way -= event->packet >= 0;
+  if (event->lost) return STATUS_OK;
+  if (event->packet == SIM_QUESTION) return take_question(sim, group, event->time);
+  return event->packet < 0 ? take_answer(sim, group, event) : take_packet(sim, group, event);
 }
 
 /* ---- devices */
@@ -120,18 +157,24 @@ static Status send_group(Simulation *sim, int device, const Event *event, double
     if (event->peers >> peer & 1) to[receivers++] = sim_groups_find(&sim->groups, device, peer, event);
   }
   if (receivers == 0) return STATUS_OK;
-  int parity = sim->rules.mode == RELIABILITY_FEC ? to[0]->covers : 0;
   double *first = &sim->runners[device].first_sent[event->block];
   *first = fmin(*first, now);
   for (int i = 0; i < receivers; i++) to[i]->sent = true;
-  for (int packet = 0; packet < (int)event->packets + parity; packet++)
+  for (int packet = 0; packet < (int)event->packets + to[0]->parity; packet++)
     TRY(sim_network_send(&sim->network, &sim->queue, now, &sim->groups, to, receivers, packet, &sim->result->device[device].bytes_sent));
   return STATUS_OK;
 }
 
+/* What lies between two waits, as courier.c measures it. */
+static void measure_block(Runner *runner, const Event *event, double now) {
+  if (event->site == 0 && event->part == 0 && isfinite(runner->block_from))
+    runner->block_time = reliability_smooth(runner->block_time, now - runner->block_from);
+}
+
 static Status wait_for(Simulation *sim, int device, const Event *event, double now) {
   Runner *runner = &sim->runners[device];
-  runner->since = now;
+  measure_block(runner, event, now);
+  runner->since = runner->block_from = now;
   for (int peer = 0; peer < sim->count; peer++) {
     if (!(event->peers >> peer & 1)) continue;
     SimGroup *group = sim_groups_find(&sim->groups, peer, device, event);
@@ -139,11 +182,8 @@ static Status wait_for(Simulation *sim, int device, const Event *event, double n
       return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", device,
                         event->block, event->site, event->part, peer);
     if (group->decided) continue;
-    runner->pending++;
-    group->waited = true;
     group->waiting = now;
-    if (sim->rules.deadline > 0) TRY(put(sim, now + sim->rules.deadline, SIM_GIVE_UP, index_of(sim, group)));
-    TRY(consider(sim, group, now));
+    runner->waiting[runner->pending++] = group;
   }
   return STATUS_OK;
 }
@@ -165,7 +205,7 @@ static Status run_device(Simulation *sim, int device, double now) {
       break;
     case EVENT_WAIT:
       TRY(wait_for(sim, device, event, now));
-      if (runner->pending > 0) return STATUS_OK;
+      if (runner->pending > 0) return look(sim, device, now);
       break;
     }
   }
@@ -176,14 +216,12 @@ static Status handle(Simulation *sim, const SimEvent *event) {
   switch (event->kind) {
   case SIM_RUN:
     return run_device(sim, event->what, event->time);
+  case SIM_LOOK: /* unless another look has come between */
+    return event->time == sim->runners[event->what].look ? look_if_waiting(sim, event->what, event->time) : STATUS_OK;
   case SIM_ENTER:
     return sim_network_enter(&sim->network, &sim->queue, &sim->groups, event);
   case SIM_ARRIVE:
     return arrived(sim, event);
-  case SIM_ASKED:
-    return resend(sim, &sim->groups.list[event->what], event->time);
-  case SIM_GIVE_UP:
-    return give_up(sim, &sim->groups.list[event->what], event->time);
   }
   return STATUS_OK;
 }
@@ -195,7 +233,7 @@ static Status check_all_done(const Simulation *sim) {
     for (int i = 0; sim->runners[d].pending > 0 && i < sim->groups.count; i++) {
       const SimGroup *group = &sim->groups.list[i];
       char name[96];
-      if (group->receiver == d && group->waited && !group->decided)
+      if (group->receiver == d && isfinite(group->waiting) && !group->decided)
         return status_set(STATUS_BAD_VALUE, "device %d waits for ever for %s, which itself waits", d, group_name(group, name));
     }
   return STATUS_OK;
@@ -231,22 +269,17 @@ static Status check(int count, const LinkOptions *links, const SimOptions *optio
   return STATUS_OK;
 }
 
-static void set_rules(Simulation *sim, const LinkOptions *links) {
-  if (sim->options->reliability) sim->rules = *sim->options->reliability;
-  sim->scale = sim->options->scale > 0 ? sim->options->scale : 1;
-  sim->round_trip = 2 * links->latency;
-  sim->grace = fmax(GRACE_LEAST, 2 * links->jitter);
-  sim->query_every = fmax(QUERY_LEAST, 2 * sim->round_trip);
-}
-
 static Status prepare(Simulation *sim, const LinkOptions *links) {
-  set_rules(sim, links);
-  TRY(sim_groups_init(&sim->groups, sim->devices, sim->count, sim->rules.mode == RELIABILITY_FEC ? sim->rules.fec : 0));
+  const Reliability *rules = sim->options->reliability;
+  TRY(sim_groups_init(&sim->groups, sim->devices, sim->count, rules && rules->mode == RELIABILITY_FEC ? rules->fec : 0));
+  TRY(sim_judge_init(&sim->judge, rules, links, sim->count));
   TRY(sim_network_init(&sim->network, links, sim->count, sim->options->multicast));
   sim->runners = calloc((size_t)sim->count, sizeof *sim->runners);
   if (!sim->runners) return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
-  for (int d = 0; d < sim->count; d++)
+  for (int d = 0; d < sim->count; d++) {
+    sim->runners[d].block_from = -INFINITY;
     for (int b = 0; b < BLOCKS; b++) sim->runners[d].first_sent[b] = INFINITY, sim->runners[d].last_arrived[b] = -INFINITY;
+  }
   return STATUS_OK;
 }
 
@@ -255,10 +288,12 @@ double net_sim_hidden(const SimDevice *device) { return device->span > 0 ? fmin(
 Status net_sim_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result) {
   *result = (SimResult){0};
   TRY(check(count, links, options));
-  Simulation sim = {.devices = devices, .count = count, .options = options, .result = result};
+  Simulation sim = {
+      .devices = devices, .count = count, .options = options, .scale = options->scale > 0 ? options->scale : 1, .result = result};
   Status status = prepare(&sim, links);
   if (status == STATUS_OK) status = run(&sim);
   free(sim.runners);
+  sim_judge_release(&sim.judge);
   sim_network_release(&sim.network);
   sim_groups_release(&sim.groups);
   sim_queue_release(&sim.queue);

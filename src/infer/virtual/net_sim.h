@@ -1,10 +1,10 @@
 /* The latency of a request over a network that is only computed: discrete events over the devices' timelines and the links between them
  * (link_model.h). Deterministic.
  *
- * Groups leave packet by packet, each packet to all receivers in turn, while the device computes on. A device that waits for a group of
- * which packets are missing asks and is told as the courier does it (reliability.h): a first question after max(1 ms, 2 jitter), then one
- * every max(2 round trips, 2 ms); what was sent and has not come by as much again after the answer is lost. Questions and answers take the
- * link's latency, not its rate. */
+ * Groups leave packet by packet, each packet to all receivers in turn, while the device computes on. A device that waits asks and gives up
+ * as the courier does, by the same rules (reliability.h, sim_judge.h); questions, answers and what is sent again take their place on the
+ * links, and can be lost. A sender answers at once, whatever it computes. What was left out: a receiver that could not take a packet for
+ * want of memory, and packets that are sent again while another copy is still on its way. */
 #ifndef INFER_NET_SIM_H
 #define INFER_NET_SIM_H
 #include "infer/virtual/timeline.h"
@@ -37,7 +37,8 @@ typedef struct SimResult {
 double net_sim_hidden(const SimDevice *device);
 
 /* devices [count]. BAD_VALUE: an event waits for a group that nobody sends, or the devices wait for each other for ever (names both); a
- * timeline or link that makes no sense; loss under a stream, which hides it. TIMEOUT: reliability's is over, again both are named. */
+ * timeline or link that makes no sense; loss under a stream, which hides it. TIMEOUT: reliability's (0: a minute) is over and nothing may
+ * be left out, again both are named. */
 Status net_sim_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result);
 
 #endif

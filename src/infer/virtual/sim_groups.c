@@ -1,6 +1,7 @@
 /* The table of groups: hashed by who sends what to whom. */
 #include "infer/virtual/sim_groups.h"
 #include "infer/wire/packet.h"
+#include "infer/wire/parity.h"
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@ SimGroup *sim_groups_find(const SimGroups *groups, int sender, int receiver, con
 /* ---- making */
 
 static int covers_of(const Event *event, int parity_of) {
-  return parity_of ? (int)((event->packets + (uint32_t)parity_of - 1) / (uint32_t)parity_of) : 1;
+  int parity = parity_packets((int)event->packets, parity_of);
+  return parity > 0 ? parity : 1;
 }
 
 static Status check_event(const Event *event, int device, int count) {
@@ -77,14 +79,20 @@ static Status add(SimGroups *groups, int sender, int receiver, const Event *even
   if (*slot >= 0)
     return status_set(STATUS_BAD_VALUE, "device %d sends block %d, site %d, part %d twice to device %d", sender, event->block, event->site,
                       event->part, receiver);
+  int parity = parity_packets((int)event->packets, parity_of);
   *slot = groups->count;
   groups->list[groups->count++] = (SimGroup){.event = event,
                                              .sender = sender,
                                              .receiver = receiver,
                                              .covers = covers_of(event, parity_of),
-                                             .cover_size = parity_of ? parity_of : (int)event->packets,
+                                             .cover_size = parity > 0 ? parity_of : (int)event->packets,
                                              .cover = *cover,
-                                             .left = -INFINITY};
+                                             .parity = parity,
+                                             .left = -INFINITY,
+                                             .last = -INFINITY,
+                                             .waiting = -INFINITY,
+                                             .asked = -INFINITY,
+                                             .told = -INFINITY};
   *cover += covers_of(event, parity_of);
   return STATUS_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef INFER_SIM_GROUPS_H
 #define INFER_SIM_GROUPS_H
 #include "infer/virtual/timeline.h"
+#include "infer/wire/reliability.h"
 #include <stdbool.h>
 
 /* Packets that parity packet `b` covers; without parity, all of the group. */
@@ -15,11 +16,17 @@ typedef struct SimGroup {
   int sender, receiver;
   int covers, cover_size; /* how many, and of how many data packets (the last may have fewer) */
   SimCover *cover;        /* [covers] */
+  int parity;             /* parity packets, behind the data packets */
   int under_way;          /* packets that have left or wait for a link */
+  double left;            /* when its last packet so far was out */
   bool sent, decided;
-  bool waited;    /* the receiver can do nothing else since */
-  double waiting; /* then */
-  double left;    /* when its last packet so far was out */
+  /* What the receiver knows; times are -INFINITY until then. */
+  bool known;         /* how many packets it has */
+  double last;        /* data packet of it that came */
+  double waiting;     /* since then it can do nothing else */
+  double asked, told; /* last question, last answer */
+  int unanswered;     /* questions since then */
+  GroupSender says;   /* that answer */
 } SimGroup;
 
 typedef struct SimGroups {

@@ -1,10 +1,9 @@
 /* Ports and links. A switch cuts through: a packet begins to enter the receiver's port as it begins to leave the sender's, unless that port
  * is taken. What is lost is lost behind the links: it has taken its time on them. */
 #include "infer/virtual/sim_network.h"
+#include "infer/wire/parity.h"
 #include <math.h>
 #include <stdlib.h>
-
-enum { PARITY_LENGTH = 2 /* bytes of a parity packet's sum of lengths */ };
 
 static Status check(const LinkOptions *o) {
   if (!(o->bits_per_second >= 0) || !isfinite(o->bits_per_second))
@@ -26,11 +25,13 @@ Status sim_network_init(SimNetwork *network, const LinkOptions *options, int nod
   int ports = ports_of(options, nodes);
   network->pair = calloc((size_t)nodes * (size_t)nodes, sizeof *network->pair);
   network->port = calloc((size_t)ports + 1, sizeof *network->port);
-  if (!network->pair || !network->port) {
+  network->rest = calloc((size_t)nodes * (size_t)nodes, sizeof *network->rest);
+  if (!network->pair || !network->port || !network->rest) {
     sim_network_release(network);
     return status_set(STATUS_NO_MEMORY, "no memory for the links of %d devices", nodes);
   }
   for (int i = 0; i < nodes * nodes; i++) link_model_init(&network->pair[i], options, i / nodes, i % nodes);
+  for (int i = 0; i < nodes * nodes; i++) link_model_init(&network->rest[i], options, nodes + i / nodes, nodes + i % nodes);
   for (int i = 0; i < ports; i++) link_model_init(&network->port[i], options, nodes, i); /* of a port only the rate is used */
   return STATUS_OK;
 }
@@ -38,46 +39,56 @@ Status sim_network_init(SimNetwork *network, const LinkOptions *options, int nod
 void sim_network_release(SimNetwork *network) {
   free(network->pair);
   free(network->port);
+  free(network->rest);
   *network = (SimNetwork){0};
 }
 
-static LinkModel *pair_of(const SimNetwork *network, const SimGroup *group) {
-  return &network->pair[group->sender * network->nodes + group->receiver];
+/* Who sends and who hears a packet of a group, or one about it. */
+typedef struct Way {
+  int from, to;
+} Way;
+
+static Way way_of(const SimGroup *group, int packet) {
+  return packet == SIM_QUESTION ? (Way){group->receiver, group->sender} : (Way){group->sender, group->receiver};
 }
+
+static LinkModel *of_pair(const SimNetwork *network, LinkModel *links, Way way) { return &links[way.from * network->nodes + way.to]; }
 
 /* Bytes are shared out as evenly as tokens are; a parity packet is as long as the longest of those it covers. */
 static size_t packet_bytes(const Event *event, int packet) {
   uint32_t each = event->bytes / event->packets, rest = event->bytes % event->packets;
   if (packet < (int)event->packets) return each + ((uint32_t)packet < rest);
-  return each + (rest > 0) + PARITY_LENGTH;
+  return each + (rest > 0) + PARITY_HEAD;
 }
 
-static Status arrive(SimNetwork *network, SimQueue *queue, const SimGroups *groups, SimGroup *group, int packet, bool lost, double left) {
-  double at = link_model_arrive(pair_of(network, group), left);
-  return sim_queue_put(queue,
-                       (SimEvent){.time = at, .kind = SIM_ARRIVE, .what = (int)(group - groups->list), .packet = packet, .lost = lost});
+static Status arrive(SimNetwork *network, SimQueue *queue, SimEvent packet, Way way, double left) {
+  packet.kind = SIM_ARRIVE;
+  packet.time = link_model_arrive(of_pair(network, network->pair, way), left);
+  return sim_queue_put(queue, packet);
 }
 
-/* On its way out at `from`, off it at `left`. */
-static Status launch(SimNetwork *network, SimQueue *queue, const SimGroups *groups, SimGroup *group, int packet, double from, double left) {
-  bool lost = link_model_loses(pair_of(network, group));
-  group->under_way++;
-  group->left = fmax(group->left, left);
-  if (network->options->topology != LINK_SWITCH) return arrive(network, queue, groups, group, packet, lost, left);
-  return sim_queue_put(
-      queue,
-      (SimEvent){.time = from, .kind = SIM_ENTER, .what = (int)(group - groups->list), .packet = packet, .lost = lost, .left = left});
+/* On its way out at `from`, off it at packet.left. */
+static Status launch(SimNetwork *network, SimQueue *queue, SimEvent packet, Way way, double from) {
+  if (network->options->topology != LINK_SWITCH) return arrive(network, queue, packet, way, packet.left);
+  packet.kind = SIM_ENTER;
+  packet.time = from;
+  return sim_queue_put(queue, packet);
 }
 
-static LinkModel *way_out(const SimNetwork *network, const SimGroup *group) {
+static LinkModel *way_out(const SimNetwork *network, Way way) {
   switch (network->options->topology) {
   case LINK_SWITCH:
-    return &network->port[network->nodes + group->sender];
+    return &network->port[network->nodes + way.from];
   case LINK_AIR:
     return &network->port[0];
   default:
-    return pair_of(network, group);
+    return of_pair(network, network->pair, way);
   }
+}
+
+static void count_out(SimGroup *group, double left) {
+  group->under_way++;
+  group->left = fmax(group->left, left);
 }
 
 Status sim_network_send(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *const *to, int count, int packet,
@@ -85,20 +96,50 @@ Status sim_network_send(SimNetwork *network, SimQueue *queue, double now, SimGro
   double from = now, left = now;
   for (int i = 0; i < count; i++) {
     SimGroup *group = to[i];
+    Way way = way_of(group, packet);
     size_t size = packet_bytes(group->event, packet);
     if (i == 0 || !network->multicast) {
-      LinkModel *link = way_out(network, group);
+      LinkModel *link = way_out(network, way);
       from = fmax(now, link->busy);
       left = link_model_leave(link, now, size);
       *bytes += size;
     }
-    TRY(launch(network, queue, groups, group, packet, from, left));
+    bool lost = link_model_loses(of_pair(network, network->pair, way));
+    count_out(group, left);
+    TRY(launch(network, queue, (SimEvent){.what = (int)(group - groups->list), .packet = packet, .lost = lost, .bytes = size, .left = left},
+               way, from));
   }
   return STATUS_OK;
 }
 
+/* To one receiver, with a chance of its own. */
+static Status send_one(SimNetwork *network, SimQueue *queue, double now, const SimGroups *groups, const SimGroup *group, SimEvent *packet) {
+  Way way = way_of(group, packet->packet);
+  LinkModel *link = way_out(network, way);
+  double from = fmax(now, link->busy);
+  packet->what = (int)(group - groups->list);
+  packet->left = link_model_leave(link, now, packet->bytes);
+  packet->lost = link_model_loses(of_pair(network, network->rest, way));
+  return launch(network, queue, *packet, way, from);
+}
+
+Status sim_network_again(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *group, int packet,
+                         uint64_t *bytes) {
+  SimEvent sent = {.packet = packet, .bytes = packet_bytes(group->event, packet)};
+  *bytes += sent.bytes;
+  TRY(send_one(network, queue, now, groups, group, &sent));
+  count_out(group, sent.left);
+  return STATUS_OK;
+}
+
+Status sim_network_tell(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *group, int what, size_t size,
+                        uint64_t *bytes) {
+  *bytes += size;
+  return send_one(network, queue, now, groups, group, &(SimEvent){.packet = what, .bytes = size});
+}
+
 Status sim_network_enter(SimNetwork *network, SimQueue *queue, const SimGroups *groups, const SimEvent *event) {
-  SimGroup *group = &groups->list[event->what];
-  double in = link_model_leave(&network->port[group->receiver], event->time, packet_bytes(group->event, event->packet));
-  return arrive(network, queue, groups, group, event->packet, event->lost, fmax(in, event->left));
+  Way way = way_of(&groups->list[event->what], event->packet);
+  double in = link_model_leave(&network->port[way.to], event->time, event->bytes);
+  return arrive(network, queue, *event, way, fmax(in, event->left));
 }

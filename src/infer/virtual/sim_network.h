@@ -10,6 +10,7 @@ typedef struct SimNetwork {
   int nodes;
   bool multicast;  /* where the topology can */
   LinkModel *pair; /* [nodes, nodes] from, to: latency, jitter and fates; in a mesh its rate as well */
+  LinkModel *rest; /* [nodes, nodes] fates of what is sent as it is needed, which have chances of their own (shaper.h) */
   LinkModel *port; /* switch: [2, nodes] ways in, then ways out; air: [1] */
 } SimNetwork;
 
@@ -20,6 +21,10 @@ void sim_network_release(SimNetwork *network);                                  
  * gets its SIM_ARRIVE, some of which are lost, and counts as under way. The first receiver is the one behind the sender, so that devices
  * that send at once do not all begin with the same one. *bytes: what the sender put on its links, lower layers left out. */
 Status sim_network_send(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *const *to, int count, int packet,
+                        uint64_t *bytes);
+/* To one receiver: a packet that is sent again, or a question or an answer (SIM_QUESTION...) of so many bytes about the group. */
+Status sim_network_again(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *group, int packet, uint64_t *bytes);
+Status sim_network_tell(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *group, int what, size_t size,
                         uint64_t *bytes);
 /* SIM_ENTER. */
 Status sim_network_enter(SimNetwork *network, SimQueue *queue, const SimGroups *groups, const SimEvent *event);

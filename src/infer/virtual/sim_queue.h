@@ -4,24 +4,28 @@
 #define INFER_SIM_QUEUE_H
 #include "base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum SimKind {
-  SIM_RUN,    /* a device goes on; `what`: which one */
-  SIM_ENTER,  /* a packet reaches its receiver's port; `what`: its group, in all that follow too */
-  SIM_ARRIVE, /* a packet has arrived, or would have */
-  SIM_ASKED,  /* the sender hears that packets are missing */
-  SIM_GIVE_UP /* the deadline is over */
+  SIM_RUN,   /* a device goes on; `what`: which one */
+  SIM_LOOK,  /* a device that waits looks at what has come; `what`: which one */
+  SIM_ENTER, /* a packet reaches the port of whom it is for; `what`: its group, or the one that it is about */
+  SIM_ARRIVE /* it has arrived, or would have */
 } SimKind;
+
+/* Packets besides those of a group, which are numbered from 0 on: the receiver's question, and what the sender answers. */
+enum { SIM_QUESTION = -1, SIM_NOT_YET = -2, SIM_SENT = -3 };
 
 typedef struct SimEvent {
   double time;
   uint64_t order; /* the queue's to set */
   SimKind kind;
   int what;
-  int packet; /* its number in the group: data first, then parity */
+  int packet; /* its number in the group, data first, then parity; or what it is besides */
   bool lost;
-  double left; /* SIM_ENTER: when its last bit is out of the sender's port */
+  size_t bytes; /* SIM_ENTER */
+  double left;  /* SIM_ENTER: when its last bit is out of the sender's port */
 } SimEvent;
 
 typedef struct SimQueue {

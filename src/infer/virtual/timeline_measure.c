@@ -39,21 +39,24 @@ static Status build_layout(Measurement *m) {
 static Status open_exchange(Measurement *m) {
   const ModelConfig *config = m->weights->config;
   const DeviceCase *device = m->device;
-  VirtualExchangeSetup setup = {.raw = device->strategy == STRATEGY_SP, .width = config->width};
+  bool whole = device->strategy == STRATEGY_SP;
+  size_t all = (size_t)(m->layout.shared * config->width) * sizeof(float); /* a stream takes a packet of any size */
   if (m->alone) return STATUS_OK;
   if (m->by_heads) return virtual_reduce_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
-  setup.network = (NetworkSetup){.self = device->self,
-                                 .nodes = device->devices,
-                                 .layout = &m->layout,
-                                 .books = device->books ? device->books : m->weights->books,
-                                 .blocks = (int)config->blocks,
-                                 .sites = setup.raw ? 1 : config_sites(config),
-                                 .parts = device->parts,
-                                 .batch_most = 1,
-                                 .least_packets = device->least_packets,
-                                 .keys = device->tables,
-                                 .causal = config_is_decoder(config),
-                                 .packet_most = GROUP_PACKET_MOST - PACKET_HEADER};
+  const NetworkSetup setup = {.self = device->self,
+                              .nodes = device->devices,
+                              .layout = &m->layout,
+                              .books = device->books ? device->books : m->weights->books,
+                              .blocks = (int)config->blocks,
+                              .sites = whole ? 1 : config_sites(config),
+                              .parts = device->parts,
+                              .batch_most = 1,
+                              .least_packets = device->least_packets,
+                              .keys = whole ? NULL : device->tables,
+                              .causal = config_is_decoder(config),
+                              .whole_rows = whole,
+                              .width = config->width,
+                              .packet_most = whole ? all : GROUP_PACKET_MOST - PACKET_HEADER};
   return virtual_exchange_init(&m->exchange, &setup);
 }
 
@@ -136,7 +139,13 @@ static double median(double *values, int count) {
   return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* All runs have the same events; each stretch's median becomes the first one's. */
+/* So that they sum up to `seconds`: medians of many short stretches do not, and a device alone has but one. */
+static void stretch(Timeline *timeline, double seconds) {
+  double sum = timeline_seconds(timeline);
+  for (int i = 0; i < timeline->count && sum > 0; i++) timeline->list[i].seconds *= seconds / sum;
+}
+
+/* All runs have the same events; each stretch's median becomes the first one's, their sum the median of the runs' sums. */
 static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
   double values[REPEATS_MOST];
   for (int r = 0; r < count; r++) values[r] = timeline_seconds(&runs[r]);
@@ -149,6 +158,7 @@ static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
     }
     runs[0].list[i].seconds = median(values, count);
   }
+  stretch(&runs[0], middle);
   return STATUS_OK;
 }
 

@@ -12,6 +12,15 @@ static Status simulate(const VirtualCase *wanted, const Timeline *timelines, Sim
   return net_sim_run(timelines, wanted->device.devices, &links, &options, result);
 }
 
+static Status simulate_with_work(const VirtualCase *wanted, const Timeline *timelines, SimResult *result) {
+  Timeline worked[WIRE_NODES] = {0};
+  bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
+  Status status = packet_work_add(wanted->work, timelines, wanted->device.devices, codes, codes && wanted->multicast, worked);
+  if (status == STATUS_OK) status = simulate(wanted, worked, result);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&worked[d]);
+  return status;
+}
+
 Status virtual_latency_measure(const VirtualCase *wanted, SimResult *result) {
   Timeline timelines[WIRE_NODES] = {0};
   Status status = STATUS_OK;
@@ -20,7 +29,7 @@ Status virtual_latency_measure(const VirtualCase *wanted, SimResult *result) {
     device.self = d;
     status = timeline_measure(&timelines[d], wanted->weights, &device, wanted->repeats, NULL);
   }
-  if (status == STATUS_OK) status = simulate(wanted, timelines, result);
+  if (status == STATUS_OK) status = wanted->work ? simulate_with_work(wanted, timelines, result) : simulate(wanted, timelines, result);
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;
 }

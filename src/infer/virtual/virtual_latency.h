@@ -3,6 +3,7 @@
 #ifndef INFER_VIRTUAL_LATENCY_H
 #define INFER_VIRTUAL_LATENCY_H
 #include "infer/virtual/net_sim.h"
+#include "infer/virtual/packet_work.h"
 #include "infer/virtual/timeline_measure.h"
 
 typedef struct VirtualCase {
@@ -12,7 +13,8 @@ typedef struct VirtualCase {
   const LinkOptions *links;       /* overhead is not read: it follows from what travels */
   const Reliability *reliability; /* of codes; NULL: a stream */
   bool multicast;
-  double scale; /* of computation; 0: 1 */
+  const PacketWork *work; /* counted as computation; NULL: packets take nothing of the processor */
+  double scale;           /* of computation; 0: 1 */
 } VirtualCase;
 
 /* Measures every device, also those that are alike. */

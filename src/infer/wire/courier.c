@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double check_seconds = 0.01, stop_seconds = 1, flood_seconds = 1, nap_seconds = 50e-6;
+static const double check_seconds = 1e-3 * RELIABILITY_LOOK_MS, stop_seconds = 1, flood_seconds = 1, nap_seconds = 50e-6;
 static const double gap_seconds = 0.05; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
 
 /* ---- failures ---- */

@@ -16,9 +16,7 @@ bool courier_queue(Courier *c, CourierEntry entry) {
 /* ---- sizes and bytes ---- */
 
 static int covers(const Courier *c) { return c->reliability.mode == RELIABILITY_FEC ? c->reliability.fec : 0; }
-static int parity_count(const Courier *c, const CourierGroup *g) {
-  return covers(c) && g->count > 1 ? parity_packets(g->count, covers(c)) : 0;
-}
+static int parity_count(const Courier *c, const CourierGroup *g) { return parity_packets(g->count, covers(c)); }
 
 static size_t longest_payload(const CourierGroup *g, int first, int count) {
   size_t most = 0;

@@ -9,7 +9,8 @@
 
 enum { PARITY_HEAD = 2 };
 
-static inline int parity_packets(int packets, int covers) { return (packets + covers - 1) / covers; }
+/* None of a single packet, which it would only double. covers 0: none at all. */
+static inline int parity_packets(int packets, int covers) { return covers > 0 && packets > 1 ? (packets + covers - 1) / covers : 0; }
 
 /* Adds (or takes away, which is the same) a payload; parity [PARITY_HEAD + room], bytes <= room. */
 void parity_add(uint8_t *parity, const uint8_t *payload, size_t bytes);

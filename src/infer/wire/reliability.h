@@ -22,6 +22,8 @@ typedef struct Reliability {
   double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
 
+enum { RELIABILITY_LOOK_MS = 10 }; /* whoever waits looks again at the latest then, whatever comes or does not */
+
 typedef enum GroupSender { GROUP_SENDER_SILENT, GROUP_SENDER_NOT_YET, GROUP_SENDER_SENT, GROUP_SENDER_GONE } GroupSender;
 
 /* A group that is waited for. Times are clock_now's, or the simulation's; 0: never. */

@@ -172,7 +172,9 @@ static void parity_makes_what_is_missing(void **state) {
     assert_int_equal(parity_length(parity), strlen(payloads[missing]));
     assert_memory_equal(parity + PARITY_HEAD, payloads[missing], strlen(payloads[missing]));
   }
-  assert_int_equal(parity_packets(1, 4), 1);
+  assert_int_equal(parity_packets(1, 4), 0); /* a packet by itself would only be sent twice */
+  assert_int_equal(parity_packets(2, 4), 1);
+  assert_int_equal(parity_packets(8, 0), 0);
   assert_int_equal(parity_packets(8, 4), 2);
   assert_int_equal(parity_packets(9, 4), 3);
 }

@@ -146,6 +146,25 @@ static void whole_rows_and_one_device(void **state) {
   close_sample(&sample);
 }
 
+/* A model whose codes are of keys and values sends, in full precision, the rows that they are made of. */
+static void whole_rows_are_no_keys(void **state) {
+  (void)state;
+  Sample sample;
+  int sends = 0;
+  open_sample(&sample, 4);
+  ((ModelConfig *)(uintptr_t)sample.weights.config)->astra.site = SITE_KV;
+  const DeviceCase device = case_of(&sample, STRATEGY_SP, 1);
+  Timeline timeline = measure(&sample, &device);
+  for (int i = 0; i < timeline.count; i++) {
+    if (timeline.list[i].kind != EVENT_SEND) continue;
+    sends++;
+    assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
+  }
+  assert_int_equal(sends, BLOCKS);
+  timeline_release(&timeline);
+  close_sample(&sample);
+}
+
 /* Two sums a block, each of them a group to each other device and one to all; joins of the last block alone. */
 static void heads_and_columns_divided(void **state) {
   (void)state;
@@ -204,16 +223,16 @@ static void encode(Sample *sample, const KeyTables *tables, int parts, real out[
   for (int i = 0; i < 17 * WIDTH; i++) rows[i] = (real)sin(i);
   tape_record(tape, false);
   assert_int_equal(layout_build(&layout, TOKENS, NODES, even, NULL, CLASS_DISTRIBUTED, 1), STATUS_OK);
-  const VirtualExchangeSetup setup = {.network = {.self = 1,
-                                                  .nodes = NODES,
-                                                  .layout = &layout,
-                                                  .books = sample->books,
-                                                  .blocks = BLOCKS,
-                                                  .sites = 1,
-                                                  .parts = parts,
-                                                  .batch_most = 1,
-                                                  .packet_most = 1436,
-                                                  .keys = tables}};
+  const NetworkSetup setup = {.self = 1,
+                              .nodes = NODES,
+                              .layout = &layout,
+                              .books = sample->books,
+                              .blocks = BLOCKS,
+                              .sites = 1,
+                              .parts = parts,
+                              .batch_most = 1,
+                              .packet_most = 1436,
+                              .keys = tables};
   if (virtual_exchange_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
   assert_int_equal(virtual_exchange_start(&exchange, &timeline), STATUS_OK);
   const ModelInput input = {.rows = tape_constant(tape, 3, (int64_t[]){1, 17, WIDTH}, rows), .batch = 1};
@@ -290,6 +309,27 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
   close_sample(&sample);
 }
 
+/* Work that takes a second for each packet adds up to many of them, on the way out and on the way in. */
+static void work_of_packets_counts(void **state) {
+  (void)state;
+  const LinkOptions links = {.bits_per_second = 1e9};
+  const PacketWork work = {.out = {1, 0}, .in = {10, 0}};
+  Sample sample;
+  SimResult result;
+  open_sample(&sample, 4);
+  const VirtualCase wanted = {.weights = &sample.weights,
+                              .device = case_of(&sample, STRATEGY_ASTRA, 1),
+                              .repeats = 1,
+                              .links = &links,
+                              .reliability = &(Reliability){.mode = RELIABILITY_DEADLINE, .timeout = 1e6},
+                              .work = &work};
+  if (virtual_latency_measure(&wanted, &result) != STATUS_OK) fail_msg("%s", status_message());
+  /* each block: two packets to each of the others, as many from each of them */
+  double expected = BLOCKS * 2.0 * (NODES - 1) * 11;
+  if (fabs(result.latency - expected) > 1) fail_msg("%g s, expected %g", result.latency, expected);
+  close_sample(&sample);
+}
+
 static void what_cannot_be_measured_is_refused(void **state) {
   (void)state;
   Sample sample;
@@ -306,12 +346,11 @@ static void what_cannot_be_measured_is_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_exchange_of_a_node_is_noted),
-                                     cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
-                                     cmocka_unit_test(whole_rows_and_one_device),
-                                     cmocka_unit_test(heads_and_columns_divided),
-                                     cmocka_unit_test(plans_and_measurements_agree_on_what_travels),
-                                     cmocka_unit_test(tables_give_what_products_give),
-                                     cmocka_unit_test(what_cannot_be_measured_is_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_exchange_of_a_node_is_noted),   cmocka_unit_test(devices_measured_apart_meet_in_the_simulation),
+      cmocka_unit_test(whole_rows_and_one_device),         cmocka_unit_test(whole_rows_are_no_keys),
+      cmocka_unit_test(heads_and_columns_divided),         cmocka_unit_test(plans_and_measurements_agree_on_what_travels),
+      cmocka_unit_test(tables_give_what_products_give),    cmocka_unit_test(work_of_packets_counts),
+      cmocka_unit_test(what_cannot_be_measured_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

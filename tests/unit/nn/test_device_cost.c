@@ -13,16 +13,29 @@ static void vit_config(ModelConfig *config, ClassToken class_token, Site site) {
   config->astra.class_token = class_token, config->astra.site = site;
 }
 
-/* Products of a forward pass of all rows, for each block. */
-static double products(Model *model, SmallRun *run, const TokenLayout *layout, Exchange *exchange) {
+/* Products of a forward pass. */
+static double products(Model *model, SmallRun *run, const TokenLayout *layout, Exchange *exchange, ModelRows wanted) {
   Tensor *rows = tape_tensor(run->tape, 3, (int64_t[]){1, layout->rows, SMALL_WIDTH});
   for (int64_t i = 0; i < tensor_count(rows); i++) rows->value[i] = (real)sin((double)i);
   matmul_reset_count();
-  assert_non_null(model_encode(model, run->tape, &(ModelInput){.rows = rows}, layout, exchange, MODEL_ROWS_ALL));
-  return matmul_counted().flops / SMALL_BLOCKS;
+  model_encode(model, run->tape, &(ModelInput){.rows = rows}, layout, exchange, wanted);
+  assert_int_equal(tape_status(run->tape), STATUS_OK);
+  return matmul_counted().flops;
 }
 
-/* The exchanges of the tests assign no codewords, and a look-up multiplies nothing. */
+static double counted(const DeviceCost *cost) { return cost->linear + cost->attention; }
+
+static void check_share(Model *model, SmallRun *run, const TokenLayout *layout, LoopExchange *loop, const ModelConfig *config,
+                        Strategy strategy, DeviceShare share) {
+  for (int last = 0; last < 2; last++) {
+    share.last = last;
+    const DeviceCost cost = device_cost_all(config, strategy, &share, false, 1);
+    const double all = products(model, run, layout, loop ? loop_as_node(loop, 4) : NULL, last ? MODEL_ROWS_CLASS : MODEL_ROWS_ALL);
+    assert_float_equal(all, counted(&cost), 0.5);
+  }
+}
+
+/* The exchanges of the tests assign no codewords, and a look-up multiplies nothing. All rows, and the class token's of the last block. */
 static void check_products(ClassToken class_token, Site site) {
   static const int64_t counts[DEVICES] = {5, 1, 10};
   ModelConfig config;
@@ -34,15 +47,14 @@ static void check_products(ClassToken class_token, Site site) {
   small_open(&run);
   loop_open(&loop, config_sites(&config), 0);
   assert_int_equal(layout_build(&layout, TOKENS, DEVICES, counts, NULL, class_token, -1), STATUS_OK);
-  products(model, &run, &layout, &loop.exchange);
-  for (int self = 0; self < (class_token == CLASS_SINGLE ? 1 : DEVICES); self++) {
+  products(model, &run, &layout, &loop.exchange, MODEL_ROWS_ALL);
+  for (int self = 0; self < DEVICES; self++) {
     assert_int_equal(layout_build(&layout, TOKENS, DEVICES, counts, NULL, class_token, self), STATUS_OK);
-    const DeviceCost cost = device_cost(&config, STRATEGY_ASTRA, counts[self], TOKENS, DEVICES, false);
-    assert_float_equal(products(model, &run, &layout, loop_as_node(&loop, 4)), cost.linear + cost.attention, 0.5);
+    check_share(model, &run, &layout, &loop, &config, STRATEGY_ASTRA,
+                (DeviceShare){.device = self, .devices = DEVICES, .own = counts[self], .tokens = TOKENS});
   }
   assert_int_equal(layout_build_plain(&layout, TOKENS, CLASS_DISTRIBUTED), STATUS_OK);
-  const DeviceCost single = device_cost(&config, STRATEGY_SINGLE, TOKENS, TOKENS, 1, false);
-  assert_float_equal(products(model, &run, &layout, NULL), single.linear + single.attention, 0.5);
+  check_share(model, &run, &layout, NULL, &config, STRATEGY_SINGLE, (DeviceShare){.devices = 1, .own = TOKENS, .tokens = TOKENS});
   layout_release(&layout);
   loop_close(&loop);
   small_close(&run);
@@ -57,17 +69,27 @@ static void products_are_counted(void **state) {
   check_products(CLASS_SINGLE, SITE_X);
 }
 
+/* An even share of 1,024 tokens. */
+static DeviceShare quarter(int device) {
+  return (DeviceShare){.device = device, .devices = 4, .own = 256, .before = 256 * device, .tokens = 1024};
+}
+static DeviceShare alone(int64_t tokens) { return (DeviceShare){.devices = 1, .own = tokens, .tokens = tokens}; }
+
+static DeviceCost cost_of(const ModelConfig *c, Strategy strategy, DeviceShare share, bool tables) {
+  return device_cost(c, strategy, &share, tables);
+}
+
 /* 12 x 768, T = 1,024 on 4 devices, in GFLOP a block. */
 static void figures_of_vit_base(void **state) {
   (void)state;
   ModelConfig c;
   assert_int_equal(config_preset(&c, "vit-base", 10), STATUS_OK);
   c.astra.groups = 16, c.astra.codebook_size = 1024;
-  const DeviceCost whole = device_cost(&c, STRATEGY_SINGLE, 1024, 1024, 1, false);
+  const DeviceCost whole = cost_of(&c, STRATEGY_SINGLE, alone(1024), false);
   assert_float_equal(whole.linear / 1e9, 14.5, 0.05); /* 24 D^2 a row */
   assert_float_equal(whole.attention / 1e9, 3.22, 0.02);
-  const DeviceCost product = device_cost(&c, STRATEGY_ASTRA, 256, 1024, 4, false);
-  const DeviceCost tables = device_cost(&c, STRATEGY_ASTRA, 256, 1024, 4, true);
+  const DeviceCost product = cost_of(&c, STRATEGY_ASTRA, quarter(1), false);
+  const DeviceCost tables = cost_of(&c, STRATEGY_ASTRA, quarter(1), true);
   assert_float_equal(tables.linear / 1e9, 3.62, 0.03);
   assert_float_equal(tables.attention / 1e9, 0.81, 0.01);
   assert_float_equal(tables.assign / 1e9, 0.40, 0.01);
@@ -77,19 +99,24 @@ static void figures_of_vit_base(void **state) {
   config_release(&c);
 }
 
-/* Bits to one receiver, with U = T / N rows of D floats: sp U, tp 4 U, bp 1 and 2 U for each retained block; class rows besides. */
+/* Bits to one receiver, with U = T / N rows of D floats: sp U, tp 4 U, bp 1 and 2 U for each retained block; class rows besides, of sp on
+ * device 0 alone, so that the others send 4 D L bytes a token. */
 static void traffic(void **state) {
   (void)state;
   for (int decoder = 0; decoder < 2; decoder++) {
     ModelConfig c;
     assert_int_equal(config_preset(&c, decoder ? "gpt2" : "vit-base", decoder ? 0 : 10), STATUS_OK);
     const double row = 32.0 * (double)c.width, rows = decoder ? 256 : 256.25, l = (double)c.blocks;
-    assert_float_equal(device_cost(&c, STRATEGY_SP, 256, 1024, 4, false).sent_bits, row * (decoder ? 256 : 257), 0.5);
-    assert_float_equal(device_cost(&c, STRATEGY_TP, 256, 1024, 4, false).sent_bits, 4 * rows * row, 0.5);
-    assert_float_equal(l * device_cost(&c, STRATEGY_BP_AG, 256, 1024, 4, false).sent_bits, rows * row, 0.5);
-    assert_float_equal(l * device_cost_retained(&c, STRATEGY_BP_SP, 256, 1024, 4, 3).sent_bits, 6 * rows * row, 0.5);
-    assert_true(device_cost(&c, STRATEGY_SINGLE, 256, 1024, 4, false).sent_bits == 0);
-    for (int s = 0; s < STRATEGY_COUNT; s++) assert_true(device_cost(&c, (Strategy)s, 1024, 1024, 1, false).sent_bits == 0);
+    const DeviceShare second = quarter(1);
+    assert_float_equal(cost_of(&c, STRATEGY_SP, quarter(0), false).sent_bits, row * (decoder ? 256 : 257), 0.5);
+    for (int device = 1; device < 4; device++)
+      assert_float_equal(cost_of(&c, STRATEGY_SP, quarter(device), false).sent_bits, row * 256, 0.5);
+    assert_float_equal(l * cost_of(&c, STRATEGY_SP, second, false).sent_bits / 8 / 256, 4 * l * (double)c.width, 0.5);
+    assert_float_equal(cost_of(&c, STRATEGY_TP, second, false).sent_bits, 4 * rows * row, 0.5);
+    assert_float_equal(device_cost_all(&c, STRATEGY_BP_AG, &second, false, 1).sent_bits, rows * row, 0.5);
+    assert_float_equal(device_cost_all(&c, STRATEGY_BP_SP, &second, false, 3).sent_bits, 6 * rows * row, 0.5);
+    assert_true(cost_of(&c, STRATEGY_SINGLE, second, false).sent_bits == 0);
+    for (int s = 0; s < STRATEGY_COUNT; s++) assert_true(cost_of(&c, (Strategy)s, alone(1024), false).sent_bits == 0);
     config_release(&c);
   }
 }
@@ -99,23 +126,58 @@ static void shares(void **state) {
   (void)state;
   ModelConfig c;
   assert_int_equal(config_preset(&c, "llama-mini", 0), STATUS_OK);
-  const DeviceCost whole = device_cost(&c, STRATEGY_SINGLE, 64, 64, 1, false);
+  const DeviceCost whole = cost_of(&c, STRATEGY_SINGLE, alone(64), false);
   for (int s = 0; s < STRATEGY_COUNT; s++) {
-    const DeviceCost one = device_cost(&c, (Strategy)s, 64, 64, 1, false);
+    const DeviceCost one = cost_of(&c, (Strategy)s, alone(64), false);
     assert_true(one.linear == whole.linear && one.attention == whole.attention && one.assign == 0);
   }
-  const DeviceCost half = device_cost(&c, STRATEGY_TP, 32, 64, 2, false);
+  const DeviceCost half = cost_of(&c, STRATEGY_TP, (DeviceShare){.devices = 2, .tokens = 64}, false);
   assert_float_equal(2 * (half.linear + half.attention), whole.linear + whole.attention, 1);
   assert_true(2 * half.other_bytes > whole.other_bytes);
   config_release(&c);
 }
 
+/* 12 heads on 8 devices: the first four have 2, the others 1; 3,072 columns divide evenly. Together they are the plain model. */
+static void heads_are_whole(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "vit-base", 10), STATUS_OK);
+  const DeviceCost whole = cost_of(&c, STRATEGY_SINGLE, alone(1024), false);
+  double attention = 0, linear = 0;
+  for (int device = 0; device < 8; device++) {
+    const DeviceShare share = {.device = device, .devices = 8, .tokens = 1024};
+    const DeviceCost cost = cost_of(&c, STRATEGY_TP, share, false), free = device_cost_decoupled(&c, &share);
+    double some = (device < 4 ? 2 : 1) / 12.0, d = 768, mlp = 1025 * 16 * d * d / 8;
+    assert_float_equal(cost.attention, some * whole.attention, 1);
+    assert_float_equal(cost.linear, some * 1025 * 8 * d * d + mlp, 1);
+    assert_true(free.linear == cost.linear && free.attention == cost.attention);
+    attention += cost.attention, linear += cost.linear;
+  }
+  assert_float_equal(attention, whole.attention, 1);
+  assert_float_equal(linear, whole.linear, 1);
+  config_release(&c);
+}
+
+/* A decoder's device sees what is before it: the first one nothing, and together they see what one sees alone. */
+static void a_decoder_looks_back(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "gpt2", 0), STATUS_OK);
+  const DeviceCost whole = cost_of(&c, STRATEGY_SINGLE, alone(1024), false);
+  double attention = 0, kv = 4 * 768.0 * 768;
+  for (int device = 0; device < 4; device++) {
+    const DeviceCost cost = cost_of(&c, STRATEGY_SP, quarter(device), false);
+    assert_float_equal(cost.linear, whole.linear / 4 + 256 * device * kv, 1);
+    attention += cost.attention;
+  }
+  assert_float_equal(attention, whole.attention, 1);
+  config_release(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_are_counted),
-      cmocka_unit_test(figures_of_vit_base),
-      cmocka_unit_test(traffic),
-      cmocka_unit_test(shares),
+      cmocka_unit_test(products_are_counted), cmocka_unit_test(figures_of_vit_base),  cmocka_unit_test(traffic), cmocka_unit_test(shares),
+      cmocka_unit_test(heads_are_whole),      cmocka_unit_test(a_decoder_looks_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static void check_tp(const Case *c) {
   assert_int_equal(f.loop->sums, 2 * BLOCKS);
   assert_int_equal(f.loop->gathers, 0);
   if (c->rows == MODEL_ROWS_ALL && c->devices > 1) { /* a reduce-scatter and a gather of each sum's share */
-    const DeviceCost cost = device_cost(&f.config, STRATEGY_TP, 0, TOKENS, c->devices, false);
+    const DeviceCost cost = device_cost(&f.config, STRATEGY_TP, &(DeviceShare){.devices = c->devices, .tokens = TOKENS}, false);
     assert_float_equal((double)c->batch * BLOCKS * cost.sent_bits, 2.0 * (double)f.loop->summed_bits / c->devices, 1e-6);
   }
   close(&f);
@@ -221,8 +221,9 @@ static void bp_decouples(void **state) {
     }
     assert_true(most > 0.01);
     assert_int_equal(f.loop->gathers, s == STRATEGY_BP_SP ? 2 : 1);
-    const DeviceCost cost = device_cost(&f.config, (Strategy)s, 0, TOKENS, 2, false);
-    assert_float_equal(BLOCKS * cost.sent_bits, (double)f.loop->gathered_bits, 1e-6);
+    const DeviceShare share = {.devices = 2, .tokens = TOKENS};
+    const DeviceCost cost = device_cost_all(&f.config, (Strategy)s, &share, false, 1);
+    assert_float_equal(cost.sent_bits, (double)f.loop->gathered_bits, 1e-6);
     close(&f);
   }
 }

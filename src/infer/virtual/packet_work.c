@@ -1,0 +1,224 @@
+/* See packet_work.h. What goes through the loopback includes the system's share, a receiver's also what it costs to be woken up. */
+#include "infer/virtual/packet_work.h"
+#include "base/clock.h"
+#include "infer/wire/datagram.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SHORT = 128, LONG = 1200, RECORD = 16384, TIMES = 150, RUNS = 3, PATIENCE_MS = 5000 };
+
+/* One way: what it costs on either side, seconds a packet. */
+typedef struct Way {
+  int out, in; /* sockets; -1: none */
+  size_t bytes;
+  DatagramSender sender;
+  DatagramReceiver receiver;
+  uint8_t packet[RECORD], sent[RECORD + DATAGRAM_AROUND], came[RECORD + DATAGRAM_AROUND];
+  double spent; /* by the receiver */
+  atomic_int taken;
+} Way;
+
+/* ---- sockets */
+
+static Status failed(const char *what) {
+  return status_set(STATUS_IO, "the work of sending cannot be measured on 127.0.0.1: %s: %s", what, strerror(errno));
+}
+
+/* A socket bound to a port of the loopback that the system chooses. */
+static Status bind_any(int type, int *descriptor, struct sockaddr_in *address) {
+  socklen_t length = sizeof *address;
+  *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  *descriptor = socket(AF_INET, type | SOCK_CLOEXEC, 0);
+  if (*descriptor < 0) return failed("socket");
+  if (bind(*descriptor, (struct sockaddr *)address, length) != 0) return failed("bind");
+  return getsockname(*descriptor, (struct sockaddr *)address, &length) == 0 ? STATUS_OK : failed("getsockname");
+}
+
+static Status open_datagrams(Way *way) {
+  struct sockaddr_in to, unused;
+  TRY(bind_any(SOCK_DGRAM, &way->in, &to));
+  TRY(bind_any(SOCK_DGRAM, &way->out, &unused));
+  return connect(way->out, (struct sockaddr *)&to, sizeof to) == 0 ? STATUS_OK : failed("connect");
+}
+
+static Status open_stream(Way *way) {
+  struct sockaddr_in to;
+  int listening = -1;
+  Status status = bind_any(SOCK_STREAM, &listening, &to);
+  if (status == STATUS_OK && listen(listening, 1) != 0) status = failed("listen");
+  if (status == STATUS_OK && (way->out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0) status = failed("socket");
+  if (status == STATUS_OK && connect(way->out, (struct sockaddr *)&to, sizeof to) != 0) status = failed("connect");
+  if (status == STATUS_OK && (way->in = accept(listening, NULL, NULL)) < 0) status = failed("accept");
+  if (listening >= 0) close(listening);
+  return status;
+}
+
+static void close_way(Way *way) {
+  if (way->out >= 0) close(way->out);
+  if (way->in >= 0) close(way->in);
+  seal_free(way->sender.seal);
+  seal_free(way->receiver.seal);
+  way->out = way->in = -1;
+  way->sender = (DatagramSender){0};
+  way->receiver = (DatagramReceiver){0};
+}
+
+static Status open_way(Way *way, bool stream, size_t bytes) {
+  static const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
+  *way = (Way){.out = -1, .in = -1, .bytes = bytes, .sender = {.self = 1}};
+  Status status = stream ? open_stream(way) : open_datagrams(way);
+  if (status == STATUS_OK) status = seal_new(&way->sender.seal, key, true);
+  if (status == STATUS_OK) status = seal_new(&way->receiver.seal, key, false);
+  if (status != STATUS_OK) close_way(way);
+  return status;
+}
+
+/* ---- one run */
+
+static void *take_all(void *context) {
+  Way *way = context;
+  size_t size = way->bytes + DATAGRAM_AROUND, opened;
+  double begun = clock_spent();
+  for (int i = 0; i < TIMES; i++) {
+    struct pollfd wait = {.fd = way->in, .events = POLLIN};
+    ssize_t n = 1;
+    for (size_t got = 0; got < size && n > 0; got += (size_t)n) {
+      if (poll(&wait, 1, PATIENCE_MS) != 1) return NULL;
+      n = recv(way->in, way->came + got, size - got, 0);
+    }
+    if (n <= 0 || !datagram_open(&way->receiver, way->came, size, &opened)) return NULL;
+    atomic_store(&way->taken, i + 1);
+  }
+  way->spent = clock_spent() - begun;
+  return NULL;
+}
+
+/* Until it has been taken, and the receiver sleeps again: none is lost, however little of a processor the receiver has. */
+static bool wait_for(const Way *way, int count) {
+  const struct timespec pause = {.tv_nsec = 50000};
+  double until = clock_now() + 1e-3 * PATIENCE_MS;
+  do nanosleep(&pause, NULL);
+  while (atomic_load(&way->taken) < count && clock_now() < until);
+  return atomic_load(&way->taken) >= count;
+}
+
+static Status send_all(Way *way, double *spent) {
+  size_t size = way->bytes + DATAGRAM_AROUND;
+  *spent = 0;
+  for (int i = 0; i < TIMES; i++) {
+    double begun = clock_spent();
+    TRY(datagram_close(&way->sender, way->packet, way->bytes, way->sent));
+    if (send(way->out, way->sent, size, MSG_NOSIGNAL) != (ssize_t)size) return failed("send");
+    *spent += clock_spent() - begun;
+    if (!wait_for(way, i + 1)) break;
+  }
+  return STATUS_OK;
+}
+
+static Status run_once(Way *way, double *out, double *in) {
+  pthread_t receiver;
+  double spent;
+  atomic_store(&way->taken, 0);
+  if (pthread_create(&receiver, NULL, take_all, way) != 0) return status_set(STATUS_NO_MEMORY, "no thread to measure packets with");
+  Status status = send_all(way, &spent);
+  pthread_join(receiver, NULL);
+  TRY(status);
+  if (atomic_load(&way->taken) < TIMES)
+    return status_set(STATUS_IO, "the work of sending cannot be measured: %d of %d packets came over 127.0.0.1", atomic_load(&way->taken),
+                      TIMES);
+  *out = fmin(*out, spent / TIMES);
+  *in = fmin(*in, way->spent / TIMES);
+  return STATUS_OK;
+}
+
+static Status measure_way(Way *way, bool stream, size_t bytes, double *out, double *in) {
+  TRY(open_way(way, stream, bytes));
+  Status status = STATUS_OK;
+  *out = *in = INFINITY;
+  for (int i = 0; i < RUNS && status == STATUS_OK; i++) status = run_once(way, out, in);
+  close_way(way);
+  return status;
+}
+
+/* ---- all */
+
+static PacketCost line_through(double little, double much) {
+  double byte = fmax((much - little) / (LONG - SHORT), 0);
+  return (PacketCost){.packet = fmax(little - SHORT * byte, 0), .byte = byte};
+}
+
+Status packet_work_measure(PacketWork *work) {
+  double out[3], in[3];
+  Way *way = calloc(1, sizeof *way);
+  if (!way) return status_set(STATUS_NO_MEMORY, "no memory to measure packets with");
+  Status status = measure_way(way, false, SHORT, &out[0], &in[0]);
+  if (status == STATUS_OK) status = measure_way(way, false, LONG, &out[1], &in[1]);
+  if (status == STATUS_OK) status = measure_way(way, true, RECORD, &out[2], &in[2]);
+  free(way);
+  TRY(status);
+  *work = (PacketWork){.out = line_through(out[0], out[1]),
+                       .in = line_through(in[0], in[1]),
+                       .stream_out = {.byte = out[2] / RECORD},
+                       .stream_in = {.byte = in[2] / RECORD}};
+  return STATUS_OK;
+}
+
+/* ---- into timelines */
+
+static double seconds_of(const PacketCost *cost, const Event *sent) { return sent->packets * cost->packet + sent->bytes * cost->byte; }
+
+static int bits_in(uint64_t bits) {
+  int count = 0;
+  for (; bits != 0; bits &= bits - 1) count++;
+  return count;
+}
+
+static const Event *find(const Timeline *sender, const Event *wait, int receiver) {
+  for (int i = 0; i < sender->count; i++) {
+    const Event *e = &sender->list[i];
+    if (e->kind == EVENT_SEND && e->block == wait->block && e->site == wait->site && e->part == wait->part && (e->peers >> receiver & 1))
+      return e;
+  }
+  return NULL;
+}
+
+static Status receiving(const PacketCost *cost, const Timeline *from, int count, const Event *wait, int receiver, double *seconds) {
+  *seconds = 0;
+  for (int d = 0; d < count; d++) {
+    if (!(wait->peers >> d & 1)) continue;
+    const Event *sent = find(&from[d], wait, receiver);
+    if (!sent)
+      return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", receiver,
+                        wait->block, wait->site, wait->part, d);
+    *seconds += seconds_of(cost, sent);
+  }
+  return STATUS_OK;
+}
+
+static Status add_stretch(Timeline *to, double seconds) { return timeline_add(to, &(Event){.kind = EVENT_COMPUTE, .seconds = seconds}); }
+
+Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, bool multicast, Timeline *to) {
+  const PacketCost *out = datagrams ? &work->out : &work->stream_out, *in = datagrams ? &work->in : &work->stream_in;
+  for (int d = 0; d < count; d++) {
+    to[d].tokens = from[d].tokens;
+    for (int i = 0; i < from[d].count; i++) {
+      const Event *event = &from[d].list[i];
+      double seconds;
+      if (event->kind == EVENT_SEND) TRY(add_stretch(&to[d], seconds_of(out, event) * (multicast ? 1 : bits_in(event->peers))));
+      TRY(timeline_add(&to[d], event));
+      if (event->kind != EVENT_WAIT) continue;
+      TRY(receiving(in, from, count, event, d, &seconds));
+      TRY(add_stretch(&to[d], seconds));
+    }
+  }
+  return STATUS_OK;
+}

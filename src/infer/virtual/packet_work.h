@@ -1,0 +1,26 @@
+/* Processor time that packets take: sealing and sending, waking up, receiving and opening. A node's courier does that beside the
+ * computation, on the same core where a device has but one; timelines measured with nobody to talk to (timeline_measure.h) lack it. */
+#ifndef INFER_PACKET_WORK_H
+#define INFER_PACKET_WORK_H
+#include "infer/virtual/timeline.h"
+#include <stdbool.h>
+
+typedef struct PacketCost {
+  double packet, byte; /* seconds */
+} PacketCost;
+
+typedef struct PacketWork {
+  PacketCost out, in;               /* datagrams */
+  PacketCost stream_out, stream_in; /* `packet` is 0 */
+} PacketWork;
+
+/* On this machine's loopback, in some hundredths of a second: AES-256-GCM as datagrams and streams have it, a receiver that sleeps until a
+ * packet comes. IO: there is no loopback; NO_MEMORY. */
+Status packet_work_measure(PacketWork *work);
+
+/* from [count], of all devices -> to [count], zeroed, to be released also after a failure: the same with stretches of computation before
+ * what is sent (all receivers' copies, or with multicast one) and behind what was waited for. BAD_VALUE: nobody sends what is waited for.
+ */
+Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, bool multicast, Timeline *to);
+
+#endif

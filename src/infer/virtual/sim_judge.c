@@ -1,0 +1,99 @@
+/* Knowledge of groups and peers: see sim_judge.h. */
+#include "infer/virtual/sim_judge.h"
+#include "infer/wire/packet.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const double default_timeout = 60;
+
+static SimPeer *about(const SimJudge *judge, int by, int whom) { return &judge->peer[by * judge->nodes + whom]; }
+
+bool sim_judge_asks(const SimJudge *judge) { return judge->rules.mode != RELIABILITY_STREAM; }
+
+/* ---- sizes */
+
+size_t sim_judge_question_bytes(const SimGroup *group) {
+  return PACKET_HEADER + (group->known ? packet_bits_bytes((int)group->event->packets) : 0);
+}
+
+size_t sim_judge_answer_bytes(const SimGroup *group, bool sent) {
+  return PACKET_HEADER + PACKET_STATUS_HEAD + (sent ? packet_bits_bytes((int)group->event->packets) : 0);
+}
+
+/* ---- beginning */
+
+/* Of the smallest question and answer, on links that are idle. */
+static double round_trip_of(const LinkOptions *links) {
+  double bits = 8.0 * (2 * PACKET_HEADER + PACKET_STATUS_HEAD + 2 * (double)links->overhead);
+  return 2 * links->latency + (links->bits_per_second > 0 ? bits / links->bits_per_second : 0);
+}
+
+Status sim_judge_init(SimJudge *judge, const Reliability *rules, const LinkOptions *links, int nodes) {
+  *judge = (SimJudge){.nodes = nodes};
+  if (rules) judge->rules = *rules;
+  if (!sim_judge_asks(judge)) judge->rules.timeout = INFINITY;
+  if (judge->rules.timeout <= 0) judge->rules.timeout = default_timeout;
+  judge->peer = malloc((size_t)nodes * (size_t)nodes * sizeof *judge->peer);
+  if (!judge->peer) return status_set(STATUS_NO_MEMORY, "no memory for what %d devices know of each other", nodes);
+  for (int i = 0; i < nodes * nodes; i++) judge->peer[i] = (SimPeer){.round_trip = round_trip_of(links), .jitter = links->jitter};
+  return STATUS_OK;
+}
+
+void sim_judge_release(SimJudge *judge) {
+  free(judge->peer);
+  *judge = (SimJudge){0};
+}
+
+/* ---- what is learnt */
+
+/* A packet that was asked for says nothing about how they come by themselves. */
+void sim_judge_packet(SimJudge *judge, SimGroup *group, bool data, double now) {
+  SimPeer *peer = about(judge, group->receiver, group->sender);
+  if (data && isfinite(group->last) && now > group->last && !isfinite(group->asked))
+    peer->gap = reliability_smooth(peer->gap, now - group->last);
+  group->known = true;
+  if (data) group->last = now;
+}
+
+void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now) {
+  SimPeer *peer = about(judge, group->receiver, group->sender);
+  double took = now - group->asked;
+  group->says = sent ? GROUP_SENDER_SENT : GROUP_SENDER_NOT_YET;
+  group->known |= sent;
+  group->told = now;
+  if (group->unanswered == 1) {
+    peer->jitter = reliability_smooth(peer->jitter, peer->round_trip > 0 ? fabs(took - peer->round_trip) : 0);
+    peer->round_trip = reliability_smooth(peer->round_trip, took);
+  } else if (group->unanswered > 1) {
+    peer->round_trip = fmax(peer->round_trip, took); /* to which of them it was is not known: the last is the least that it can be */
+  }
+  group->unanswered = 0;
+}
+
+/* ---- what follows */
+
+GroupVerdict sim_judge_verdict(const SimJudge *judge, const SimGroup *group, double block_time, double now, bool *ask, double *again) {
+  const SimPeer *peer = about(judge, group->receiver, group->sender);
+  int repaired, missing, packets = (int)group->event->packets;
+  sim_groups_missing(group, &repaired, &missing);
+  const GroupState state = {.packets = group->known ? packets : 0,
+                            .arrived = packets - missing - repaired,
+                            .repairable = repaired,
+                            .missing_sent = group->says == GROUP_SENDER_SENT ? missing + repaired : 0,
+                            .sender = group->says,
+                            .waiting = group->waiting,
+                            .asked = group->asked,
+                            .unanswered = group->unanswered,
+                            .told = group->told,
+                            .heard = group->last,
+                            .gap = peer->gap,
+                            .round_trip = peer->round_trip,
+                            .jitter = peer->jitter,
+                            .block_time = block_time};
+  return reliability_judge(&judge->rules, &state, now, ask, again);
+}
+
+bool sim_judge_sends_again(const SimJudge *judge, const SimGroup *group, double now) {
+  if (judge->rules.mode != RELIABILITY_RETRANSMIT || !group->sent || group->under_way > 0) return false;
+  return !reliability_is_under_way(about(judge, group->sender, group->receiver)->round_trip, group->left, now);
+}

@@ -2,14 +2,14 @@
 #include "infer/plan/device_profile.h"
 #include <math.h>
 
-/* Sizes that are no larger than the one before them (a model of few tokens) are passed over. */
 /* A product of few rows takes a time for its weights to come besides one for each row: of an operation r + w / rows, by the two smallest.
- */
+ * No product takes longer for having fewer rows, whatever the noise of the measurements. */
 static double below(const double rates[PROFILE_SIZES], double rows) {
   double weights = (rates[0] - rates[1]) / (1.0 / PROFILE_SMALL - 1.0 / PROFILE_MIDDLE);
-  return rates[0] + fmax(weights, 0) * (1 / fmax(rows, 1) - 1.0 / PROFILE_SMALL);
+  return rates[0] + fmin(fmax(weights, 0), rates[0] * PROFILE_SMALL) * (1 / fmax(rows, 1) - 1.0 / PROFILE_SMALL);
 }
 
+/* Sizes that are no larger than the one before them (a model of few tokens) are passed over. */
 double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows) {
   const double sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, (double)tokens};
   if (rows <= sizes[0]) return below(rates, rows);

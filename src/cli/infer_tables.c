@@ -14,12 +14,18 @@ static void tell(const Weights *weights) {
     log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
     return;
   }
-  log_info("keys and values of other nodes' tokens %s: of %d tokens in a block %.2f ms from tables of %d groups, %.2f ms by products; %.1f "
-           "MB of "
-           "tables for %lld of %lld blocks",
-           key_tables_blocks(tables) > 0 ? "from tables" : "by products", ROWS, milliseconds(tables, false), groups,
-           milliseconds(tables, true), (double)key_tables_bytes(tables) / 1e6, (long long)key_tables_blocks(tables),
-           (long long)weights->config->blocks);
+  if (key_tables_blocks(tables) == 0) {
+    log_info(
+        "keys and values of other nodes' tokens by products: tables of %d groups would save too little (%d tokens in a block: %.2f ms, by "
+        "products %.2f ms)",
+        groups, ROWS, milliseconds(tables, false), milliseconds(tables, true));
+    return;
+  }
+  log_info(
+      "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
+      "%lld of %lld blocks",
+      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)key_tables_bytes(tables) / 1e6,
+      (long long)key_tables_blocks(tables), (long long)weights->config->blocks);
 }
 
 Status infer_tables_make(const char *size, bool verbose, Weights *weights) {

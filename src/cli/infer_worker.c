@@ -38,7 +38,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_GROUP, .help = "Output:"},
       {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "of this device, for leaders; without it: the machine's"},
       {OPTION_FLAG, "quiet", 'q', &w->quiet, .help = "no line for each leader"},
-      {OPTION_GROUP}};
+      {OPTION_GROUP, .help = NULL}};
   memcpy(table, rows, sizeof rows);
 }
 

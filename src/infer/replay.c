@@ -99,7 +99,7 @@ static Status build_layout(const Weights *weights, const ReplayInput *input, Tok
 
 Status replay_run(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context, real *logits) {
   const Codebook *book = &weights->books[0];
-  Replay replay = {.exchange = {replay_begin, replay_finish},
+  Replay replay = {.exchange = {.begin = replay_begin, .finish = replay_finish},
                    .weights = weights,
                    .codes = codes,
                    .see = see,

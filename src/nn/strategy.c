@@ -4,13 +4,13 @@
 #include <string.h>
 
 static const StrategyFacts facts[STRATEGY_COUNT] = {
-    [STRATEGY_ASTRA] = {"astra", .needs_codebooks = true, .divides_tokens = true, .sends_codes = true, .decodes = true,
-                        .right_answers = true},
-    [STRATEGY_SINGLE] = {"single", .decodes = true, .right_answers = true},
-    [STRATEGY_TP] = {"tp", .right_answers = true},
-    [STRATEGY_SP] = {"sp", .divides_tokens = true, .right_answers = true},
-    [STRATEGY_BP_AG] = {"bp-ag"},
-    [STRATEGY_BP_SP] = {"bp-sp"},
+    [STRATEGY_ASTRA] =
+        {.name = "astra", .needs_codebooks = true, .divides_tokens = true, .sends_codes = true, .decodes = true, .right_answers = true},
+    [STRATEGY_SINGLE] = {.name = "single", .decodes = true, .right_answers = true},
+    [STRATEGY_TP] = {.name = "tp", .right_answers = true},
+    [STRATEGY_SP] = {.name = "sp", .divides_tokens = true, .right_answers = true},
+    [STRATEGY_BP_AG] = {.name = "bp-ag"},
+    [STRATEGY_BP_SP] = {.name = "bp-sp"},
 };
 
 const StrategyFacts *strategy_facts(Strategy strategy) { return &facts[strategy]; }

@@ -79,7 +79,7 @@ static Status watch_all(Session *session, TaskPart part, Watcher *watcher) {
 static int64_t rows_per_sample(const Session *session) { return session->tokens < ROWS_PER_SAMPLE ? session->tokens : ROWS_PER_SAMPLE; }
 
 static Status watcher_open(Session *session, int64_t limit, Watcher *watcher) {
-  *watcher = (Watcher){.exchange = {watch, NULL},
+  *watcher = (Watcher){.exchange = {.begin = watch},
                        .limit = limit,
                        .width = config_site_width(session->config),
                        .per_sample = rows_per_sample(session),

@@ -140,7 +140,7 @@ static inline Status sample_answer(SampleCluster *cluster, int devices, const in
   const ModelConfig *config = &cluster->config;
   int64_t tokens = config_tokens(config), shape[4] = {batch, config->channels, config->image, config->image};
   TokenLayout layout = {0};
-  *answer = (SampleAnswer){.exchange = {sample_begin, sample_finish}, .cluster = cluster, .batch = batch};
+  *answer = (SampleAnswer){.exchange = {.begin = sample_begin, .finish = sample_finish}, .cluster = cluster, .batch = batch};
   answer->codes = calloc((size_t)(config->blocks * batch * tokens * (config->astra.groups + 1)), sizeof(int32_t));
   answer->logits = calloc((size_t)(batch * config->classes), sizeof(real));
   Arena *arena = arena_new((size_t)1 << 32);

@@ -49,7 +49,7 @@ static inline Status sample_text(SampleCluster *cluster, int devices, const int6
                                  int64_t batch, int64_t tokens, SampleText *text) {
   const ModelConfig *config = &cluster->config;
   TokenLayout layout = {0};
-  *text = (SampleText){.answer = {.exchange = {sample_begin, sample_finish}, .cluster = cluster, .batch = batch}};
+  *text = (SampleText){.answer = {.exchange = {.begin = sample_begin, .finish = sample_finish}, .cluster = cluster, .batch = batch}};
   text->answer.codes =
       calloc((size_t)(config->blocks * config_sites(config) * batch * tokens * (config->astra.groups + 1)), sizeof(int32_t));
   text->answer.logits = calloc((size_t)(batch * config->vocabulary), sizeof(real));

@@ -40,7 +40,8 @@ static Status sent_finish(Exchange *self, Tape *tape, const TokenLayout *layout,
 static void sent_init(Sent *sent, const ModelConfig *config) {
   Rng rng;
   rng_init(&rng, 4, 0);
-  *sent = (Sent){.exchange = {sent_begin, sent_finish}, .sites = config_sites(config), .width = config_site_width(config)};
+  *sent =
+      (Sent){.exchange = {.begin = sent_begin, .finish = sent_finish}, .sites = config_sites(config), .width = config_site_width(config)};
   for (int set = 0; set < SMALL_BLOCKS * SITES; set++)
     for (int i = 0; i < ENTRIES * SMALL_WIDTH; i++) sent->codebook[set][i] = (real)rng_normal(&rng);
   for (int set = 0; set < SMALL_BLOCKS * SITES; set++)

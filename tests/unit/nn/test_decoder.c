@@ -77,7 +77,7 @@ static void devices_equal_one_without_quantisation(void **state) {
       config.astra.site = (Site)site;
       Model *model = small_model(&config, false);
       SmallRun run;
-      Oracle oracle = {.exchange = {oracle_begin, oracle_finish}, .keeps = true};
+      Oracle oracle = {.exchange = {.begin = oracle_begin, .finish = oracle_finish}, .keeps = true};
       int32_t ids[BATCH * TOKENS];
       small_ids(ids, BATCH * TOKENS);
       small_open(&run);

@@ -25,7 +25,7 @@ static Status keep(Exchange *self, Tape *tape, const TokenLayout *layout, int bl
 static void watch_next(Session *session, TaskPart part, Activations *activations) {
   TaskBatch batch;
   tiny_check(session->task->next(session, part, &batch));
-  *activations = (Activations){.exchange = {keep, NULL}};
+  *activations = (Activations){.exchange = {.begin = keep}};
   tape_record(session->tape, false);
   model_watch(session->model, &activations->exchange);
   ModelInput input = task_input(session->tape, &batch, session->config);

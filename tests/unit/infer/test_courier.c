@@ -537,7 +537,7 @@ static pid_t stop_for_a_while(void) {
   if (child) return child;
   usleep(100000);
   kill(parent, SIGSTOP);
-  usleep(800000);
+  usleep(2500000); /* more than the deadline, which itself is far beyond the time when packets come */
   kill(parent, SIGCONT);
   _exit(0);
 }
@@ -548,7 +548,7 @@ static void time_without_a_processor_is_no_deadlines(void **state) {
   Side side;
   CourierArrival arrivals[NODES];
   Reliability reliability = with_deadline;
-  reliability.deadline = 0.5;
+  reliability.deadline = 2;
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
   pthread_t thread;
   open_side(&side, wire, 0, 2, reliability, NULL);

@@ -155,6 +155,10 @@ void courier_fail_peer(Courier *c, int peer, Status status, const char *why);
 /* Nobody waits for the peer from here on. */
 void courier_leave(Courier *c, int peer);
 
+/* ---- courier_memory.c */
+Status courier_memory_allocate(Courier *c); /* by the thread, once the carrier is open; NO_MEMORY */
+void courier_memory_release(Courier *c);    /* all of it, and the courier itself; the carrier is closed by then */
+
 /* ---- courier_send.c */
 bool courier_is_for_all(const Courier *c, const CourierGroup *g); /* one transmission reaches all whom it is for */
 bool courier_queue(Courier *c, CourierEntry entry);               /* false: full; never of a group whose place is free */

@@ -23,7 +23,7 @@ void multicast_free(Multicast *multicast); /* accepts NULL */
 /* The key of a peer's; zeroes: it sends nothing. */
 Status multicast_peer(Multicast *multicast, int peer, const uint8_t key[CARRIER_KEY_BYTES]);
 
-/* false: the socket takes no more for now. out: room for the packet and DATAGRAM_AROUND bytes. */
+/* false: the socket is full, and the packet has not left. out: room for the packet and DATAGRAM_AROUND bytes. */
 Status multicast_send(Multicast *multicast, const uint8_t *packet, size_t bytes, uint8_t *out, bool *taken);
 
 /* The next datagram, in place: *packet NULL when it is nobody's. false: there is none. */

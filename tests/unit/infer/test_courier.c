@@ -1,132 +1,11 @@
 /* Couriers over a carrier that loses, repeats and reorders packets: what comes is what was sent, every mode of reliability does what it
  * promises under seeded loss, counts agree, nothing hangs. */
 #include "base/rng.h"
-#include "carrier_memory.h"
-#include "infer/wire/courier.h"
+#include "courier_sides.h"
 #include "infer/wire/interleave.h"
-#include <cmocka.h>
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <sys/wait.h>
-
-/* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
-enum { NODES = 3, BLOCKS = 4, PARTS = 2, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
-
-typedef struct Side {
-  int self, nodes;
-  MemoryPlace place;
-  Courier *courier;
-  Reliability reliability;
-  PacketRules rules;
-  int64_t part_rows[NODES];
-  CourierPacket packets[2][PACKETS];
-  uint8_t bytes[2][GROUP];
-  int requests, missing, late, slow /* ms before it sends */;
-  uint64_t wrong;
-  Status status;
-  char problem[256];
-} Side;
-
-static uint8_t content(int node, uint32_t request, int block, int i) { return (uint8_t)(node * 89 + (int)request * 31 + block * 7 + i); }
-
-static void open_masking(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links, bool mask) {
-  *side = (Side){.self = self, .nodes = nodes, .requests = REQUESTS, .place = {wire, self}, .reliability = reliability};
-  for (int d = 0; d < NODES; d++) side->part_rows[d] = TOKENS;
-  side->rules = (PacketRules){
-      .nodes = nodes, .blocks = BLOCKS, .sites = 1, .parts = 1, .groups = 2, .entries = 256, .width = 8, .part_rows = side->part_rows};
-  CourierSetup setup = {.self = self,
-                        .nodes = nodes,
-                        .open = memory_open,
-                        .open_context = &side->place,
-                        .blocks = BLOCKS,
-                        .sites = 1,
-                        .parts = PARTS,
-                        .slot_bytes = GROUP + TOKENS,
-                        .packets_most = TOKENS,
-                        .reliability = &side->reliability,
-                        .links = links,
-                        .timeout = reliability.timeout,
-                        .mask = mask};
-  if (courier_start(&side->courier, &setup) != STATUS_OK) fail_msg("%s", status_message());
-}
-
-static void open_side(Side *side, MemoryWire *wire, int self, int nodes, Reliability reliability, const LinkOptions *links) {
-  open_masking(side, wire, self, nodes, reliability, links, false);
-}
-
-static uint64_t others(const Side *side) { return (((uint64_t)1 << side->nodes) - 1) & ~((uint64_t)1 << side->self); }
-
-static Status send_block(Side *side, GroupKey key) {
-  int slot = key.block & 1;
-  TRY(courier_reserve(side->courier, key, NULL, NULL));
-  for (int i = 0; i < GROUP; i++) side->bytes[slot][i] = content(side->self, key.request, key.block, i);
-  for (int f = 0; f < PACKETS; f++)
-    side->packets[slot][f] = (CourierPacket){
-        .header = {.request = key.request, .block = key.block, .type = PACKET_CODES, .index = (uint16_t)f, .count = PACKETS},
-        .payload = side->bytes[slot] + f * EACH,
-        .bytes = EACH};
-  return courier_send(side->courier, key, side->packets[slot], PACKETS, others(side));
-}
-
-static void check_arrival(Side *side, int from, GroupKey key, const CourierArrival *arrival) {
-  int missing = 0;
-  side->late += arrival->late;
-  for (int f = 0; f < arrival->count; f++) {
-    const CourierPacket *packet = &arrival->packets[f];
-    missing += !packet->payload;
-    for (int i = 0; packet->payload && i < EACH; i++)
-      side->wrong += packet->bytes != EACH || packet->payload[i] != content(from, key.request, key.block, f * EACH + i);
-  }
-  side->wrong += missing != arrival->missing || (arrival->count != PACKETS && arrival->count != 0);
-  side->missing += arrival->count ? missing : PACKETS;
-}
-
-static Status run_block(Side *side, GroupKey key) {
-  CourierArrival arrivals[NODES];
-  if (side->slow) usleep((useconds_t)(1000 * side->slow));
-  TRY(send_block(side, key));
-  TRY(courier_wait(side->courier, key, others(side), arrivals, NULL, NULL));
-  for (int d = 0; d < side->nodes; d++) {
-    if (d != side->self) check_arrival(side, d, key, &arrivals[d]);
-  }
-  courier_done(side->courier, key, others(side));
-  return STATUS_OK;
-}
-
-static Status run_requests(Side *side) {
-  for (uint32_t request = 1; request <= (uint32_t)side->requests; request++) {
-    TRY(courier_begin_request(side->courier, request, 1, &side->rules, others(side), others(side)));
-    for (int block = 0; block < BLOCKS; block++) TRY(run_block(side, (GroupKey){.request = request, .block = (uint8_t)block}));
-  }
-  return courier_flush(side->courier);
-}
-
-static void *run_side(void *argument) {
-  Side *side = argument;
-  side->status = run_requests(side);
-  snprintf(side->problem, sizeof side->problem, "%s", status_message());
-  return NULL;
-}
-
-/* All sides at once, then all of them stopped together: until then each answers the others' questions. */
-static void run_sides(Side *sides, int nodes) {
-  pthread_t threads[NODES];
-  for (int i = 0; i < nodes; i++) assert_int_equal(pthread_create(&threads[i], NULL, run_side, &sides[i]), 0);
-  for (int i = 0; i < nodes; i++) pthread_join(threads[i], NULL);
-  for (int i = 0; i < nodes; i++) assert_int_equal(sides[i].wrong, 0);
-}
-
-static void stop_sides(Side *sides, int nodes) {
-  for (int i = 0; i < nodes; i++) courier_stop(sides[i].courier);
-}
-
-static void must_have_worked(const Side *sides, int nodes) {
-  for (int i = 0; i < nodes; i++) {
-    if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-  }
-}
 
 static bool is_data(const uint8_t *packet) { return packet[5] >> 4 == PACKET_CODES; }
 
@@ -152,10 +31,6 @@ static MemoryFate confuse(void *context, int from, int to, const uint8_t *packet
   rng_init(&rng, number, (uint64_t)(from * 8 + to));
   return rng_below(&rng, 3) == 0 ? MEMORY_TWICE : rng_below(&rng, 3) == 0 ? MEMORY_OVERTAKEN : MEMORY_KEEP;
 }
-
-static const Reliability with_deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .least_packets = PACKETS};
-static const Reliability with_retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 20, .least_packets = PACKETS};
-static const Reliability with_fec = {.mode = RELIABILITY_FEC, .fec = 3, .timeout = 20, .least_packets = PACKETS};
 
 static void nothing_is_lost_without_loss(void **state) {
   (void)state;
@@ -384,21 +259,6 @@ static void whoever_waits_may_give_up(void **state) {
   assert_true(clock_now() - start < 1);
   stop_sides(&side, 1);
   memory_wire_free(wire);
-}
-
-/* Packets of a peer whom nobody has asked for anything, as it likes: node 1 is this test. */
-static void push_bytes(MemoryWire *wire, const uint8_t *packet, size_t bytes) {
-  pthread_mutex_lock(&wire->lock);
-  memory_push(&wire->queue[0][1], packet, bytes);
-  pthread_mutex_unlock(&wire->lock);
-  (void)!write(wire->event[0], &(uint64_t){1}, sizeof(uint64_t));
-}
-
-static void push_packet(MemoryWire *wire, Packet header, size_t payload, uint8_t fill) {
-  uint8_t packet[MEMORY_BYTES];
-  packet_pack(&header, packet);
-  memset(packet + PACKET_HEADER, fill, payload);
-  push_bytes(wire, packet, PACKET_HEADER + payload);
 }
 
 static void hostile_packets_are_refused(void **state) {
@@ -644,117 +504,6 @@ static void what_is_named_is_sent_again(void **state) {
   memory_wire_free(wire);
 }
 
-/* ---- shaped links ---- */
-
-/* Seconds that all requests take; nothing is lost. */
-static double time_links(const LinkOptions *links) {
-  Side sides[2];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_deadline, links);
-  double start = clock_now();
-  run_sides(sides, 2);
-  double took = clock_now() - start;
-  must_have_worked(sides, 2);
-  for (int i = 0; i < 2; i++) assert_int_equal(sides[i].missing, 0);
-  stop_sides(sides, 2);
-  memory_wire_free(wire);
-  return took;
-}
-
-/* 6 packets of 25 bytes each at 8,000 bytes a second and 20 ms: a block takes 18.75 + 20 ms, and both directions go at once. Never less;
- * more where others take the processor, hence the best of some tries. */
-static void links_are_as_slow_as_was_asked_for(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 64000, .latency = 0.02};
-  double best = INFINITY, least = REQUESTS * BLOCKS * (0.02 + 150 / 8000.0);
-  for (int i = 0; i < 4 && best > 1.6 * least; i++) {
-    double took = time_links(&links);
-    if (took < least) fail_msg("%g s, %g are right", took, least);
-    best = fmin(best, took);
-  }
-  if (best > 1.6 * least) fail_msg("%g s, %g are right", best, least);
-}
-
-static MemoryFate count_questions(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
-  (void)from, (void)to, (void)bytes, (void)number;
-  atomic_fetch_add((atomic_int *)context, packet[5] >> 4 == PACKET_QUERY);
-  return MEMORY_KEEP;
-}
-
-/* A block's packets take 0.3 s: questions must not take their place, and --timeout must do for one of them. */
-static void a_slow_link_carries_codes(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 4000};
-  const Reliability modes[2] = {with_deadline, with_retransmit};
-  for (int mode = 0; mode < 2; mode++) {
-    Side sides[2];
-    atomic_int questions = 0;
-    Reliability reliability = modes[mode];
-    reliability.timeout = 5;
-    MemoryWire *wire = memory_wire_new(count_questions, &questions, PACKET_HEADER + 2 * EACH);
-    for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, reliability, &links);
-    for (int i = 0; i < 2; i++) sides[i].requests = 1;
-    run_sides(sides, 2);
-    must_have_worked(sides, 2);
-    for (int i = 0; i < 2; i++) {
-      assert_int_equal(sides[i].missing + sides[i].late, 0);
-      assert_int_equal(courier_counts(sides[i].courier).resent, 0);
-    }
-    assert_true(questions <= 2 * BLOCKS * PACKETS);
-    stop_sides(sides, 2);
-    memory_wire_free(wire);
-  }
-}
-
-/* Node 1 says that it has sent all of it, of which only a part has passed this device's port. */
-static Status say_sent(void *context) {
-  uint8_t packet[PACKET_HEADER + PACKET_STATUS_HEAD + 1];
-  packet_pack(&(Packet){.request = 1, .type = PACKET_STATUS, .count = PACKETS}, packet);
-  memcpy(packet + PACKET_HEADER, (const uint8_t[]){1, 0, 0, 0, (1 << PACKETS) - 1}, PACKET_STATUS_HEAD + 1);
-  push_bytes(context, packet, sizeof packet);
-  return STATUS_OK;
-}
-
-/* The port takes 25 ms for a packet: it is asked after the first ones have come, long before the last one. */
-static void what_waits_before_a_port_is_not_lost(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
-  Side side;
-  CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_deadline, &links);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
-  for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
-  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, say_sent, wire), STATUS_OK);
-  assert_int_equal(arrivals[1].missing, 0);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
-}
-
-/* Nor is it repaired from parity that stands behind it. */
-static void parity_waits_before_a_port(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
-  Side side;
-  CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_fec, &links);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
-  for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
-  for (int f = 0; f < PACKETS; f += 3) {
-    uint8_t packet[PACKET_HEADER + 2 + EACH] = {0}; /* three lengths of 8, three times the same bytes */
-    packet_pack(&(Packet){.request = 1, .type = PACKET_PARITY, .index = (uint16_t)f, .count = PACKETS}, packet);
-    packet[PACKET_HEADER] = EACH;
-    memset(packet + PACKET_HEADER + 2, 1, EACH);
-    push_bytes(wire, packet, sizeof packet);
-  }
-  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
-  assert_int_equal(arrivals[1].missing, 0);
-  assert_int_equal(courier_counts(side.courier).recovered, 0);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_lost_without_loss),
                                      cmocka_unit_test(repeated_and_reordered_packets_do_no_harm),
@@ -774,10 +523,6 @@ int main(void) {
                                      cmocka_unit_test(parts_may_come_before_their_request),
                                      cmocka_unit_test(whoever_is_told_things_may_give_up),
                                      cmocka_unit_test(who_is_asked_asks_as_well),
-                                     cmocka_unit_test(what_is_named_is_sent_again),
-                                     cmocka_unit_test(a_slow_link_carries_codes),
-                                     cmocka_unit_test(links_are_as_slow_as_was_asked_for),
-                                     cmocka_unit_test(what_waits_before_a_port_is_not_lost),
-                                     cmocka_unit_test(parity_waits_before_a_port)};
+                                     cmocka_unit_test(what_is_named_is_sent_again)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

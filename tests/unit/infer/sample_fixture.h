@@ -6,6 +6,7 @@
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <errno.h>
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,17 @@ static inline void sample_fixture_close(SampleFixture *f) {
   weights_release(&f->weights);
   sample_close(&f->sample);
   assert_int_equal(remove_tree(f->directory), 0);
+}
+
+/* As near as `close`, each number; and the largest above `least`, so that there is something to compare. */
+static inline void sample_fixture_close_to(const real *actual, const real *expected, int64_t count, double close, double least) {
+  double scale = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double difference = fabs((double)actual[i] - (double)expected[i]);
+    if (!(difference <= close)) fail_msg("number %d: %.8f, the emulation has %.8f", (int)i, (double)actual[i], (double)expected[i]);
+    scale = fmax(scale, fabs((double)expected[i]));
+  }
+  assert_true(scale > least);
 }
 
 /* All processes that this one has started are gone, and have been waited for. */

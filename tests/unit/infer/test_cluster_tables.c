@@ -21,16 +21,6 @@ static size_t block_bytes(const SampleFixture *f, int groups) {
   return (size_t)(groups * ENTRIES * 2 * width) * sizeof(real);
 }
 
-static void assert_close(const real *actual, const real *expected, int64_t count) {
-  double scale = 0;
-  for (int64_t i = 0; i < count; i++) {
-    double difference = fabs((double)actual[i] - (double)expected[i]);
-    if (!(difference <= CLOSE)) fail_msg("number %d: %.8f, the emulation has %.8f", (int)i, (double)actual[i], (double)expected[i]);
-    scale = fmax(scale, fabs((double)expected[i]));
-  }
-  assert_true(scale > 0.05); /* there is something to compare */
-}
-
 /* Whether sums from tables took part: with them the time is counted. */
 static void assert_summed(const LeaderAnswer *answer, int node, bool summed) { assert_int_equal(answer->nodes[node].tables > 0, summed); }
 
@@ -52,7 +42,7 @@ static void compare_pictures(SampleFixture *f, int parts) {
     if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
     assert_int_equal(sample_answer(&f->sample, NODES, partition.counts, partition.order, pixels, batch, &expected), STATUS_OK);
     assert_memory_equal(answer.codes, expected.codes, (size_t)(BLOCKS * batch * TOKENS * f->weights.books[0].groups) * sizeof(int32_t));
-    assert_close(answer.logits, expected.logits, batch * CLASSES);
+    sample_fixture_close_to(answer.logits, expected.logits, batch * CLASSES, CLOSE, 0.05);
     for (int d = 0; d < NODES; d++) assert_summed(&answer, d, f->weights.keys != NULL);
     sample_answer_release(&expected);
   }
@@ -94,7 +84,7 @@ static void compare_text(Texts *f, Leader *leader, int64_t tokens) {
   assert_int_equal(leader_text_last(leader, f->ids, 1, tokens), STATUS_OK);
   if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
   assert_int_equal(sample_text(&f->base.sample, nodes, counts, f->ids, f->labels, 1, tokens, &expected), STATUS_OK);
-  assert_close(answer.logits, expected.answer.logits, VOCABULARY);
+  sample_fixture_close_to(answer.logits, expected.answer.logits, VOCABULARY, CLOSE, 0.05);
   assert_summed(&answer, nodes - 1, nodes > 1);
   assert_int_equal(leader_text_score(leader, f->ids, f->labels, 1, tokens), STATUS_OK);
   assert_int_equal(leader_collect(leader, &answer), STATUS_OK);

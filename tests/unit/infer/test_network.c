@@ -1,10 +1,9 @@
 /* The exchange over sockets by itself: two and three nodes as threads of this process, and a hostile peer that is this test. */
 #include "base/clock.h"
 #include "infer/link.h"
-#include "infer/network.h"
+#include "network_side.h"
 #include "vq/code_frequencies.h"
 #include "vq/pack.h"
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +54,7 @@ static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
 typedef struct Side {
   int self, nodes, parts, sockets[MOST], most_batch, blocks_done;
   const int64_t *counts;
-  Courier *courier;
-  TokenLayout layout;
-  Network network;
-  Arena *arena;
-  Tape *tape;
+  NetworkSide base;
   bool right, mask, coded;
   char problem[256];
 } Side;
@@ -67,7 +62,7 @@ typedef struct Side {
 static void open_side(Side *side, double timeout) {
   NetworkSetup setup = {.self = side->self,
                         .nodes = side->nodes,
-                        .layout = &side->layout,
+                        .layout = &side->base.layout,
                         .books = books,
                         .blocks = BLOCKS,
                         .sites = 1,
@@ -77,37 +72,19 @@ static void open_side(Side *side, double timeout) {
                         .coding = side->coded ? coding : NULL};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
   CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .mask = side->mask, .open = carrier_peers_open};
-  assert_int_equal(layout_build(&side->layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
-  network_courier(&setup, &courier);
-  Channel *channels[MOST] = {0};
-  for (int d = 0; d < side->nodes; d++) {
-    if (d != side->self) assert_int_equal(channel_plain(&channels[d], side->sockets[d]), STATUS_OK);
-  }
-  CarrierPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .packet_most = PACKET_HEADER + courier.slot_bytes};
-  courier.open_context = &peers;
-  assert_int_equal(courier_start(&side->courier, &courier), STATUS_OK);
-  setup.courier = side->courier;
-  assert_int_equal(network_init(&side->network, &setup), STATUS_OK);
-  side->arena = arena_new((size_t)1 << 24);
-  side->tape = tape_new(side->arena);
-  tape_record(side->tape, false);
+  assert_int_equal(layout_build(&side->base.layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
+  network_side_open(&side->base, &setup, &courier, side->sockets);
 }
 
-static void close_side(Side *side) {
-  courier_stop(side->courier);
-  network_release(&side->network);
-  layout_release(&side->layout);
-  tape_free(side->tape);
-  arena_free(side->arena);
-}
+static void close_side(Side *side) { network_side_close(&side->base); }
 
 static Tensor *make_h(Side *side, int request, int block, int64_t batch) {
-  int64_t shape[3] = {batch, side->layout.rows, WIDTH};
-  Tensor *h = tape_tensor(side->tape, 3, shape);
+  int64_t shape[3] = {batch, side->base.layout.rows, WIDTH};
+  Tensor *h = tape_tensor(side->base.tape, 3, shape);
   for (int64_t b = 0; b < batch; b++) {
-    for (int64_t r = 0; r < side->layout.rows; r++) {
+    for (int64_t r = 0; r < side->base.layout.rows; r++) {
       for (int64_t i = 0; i < WIDTH; i++)
-        h->value[(b * side->layout.rows + r) * WIDTH + i] = activation(request, block, b, side->layout.row_token[r] + 1, i);
+        h->value[(b * side->base.layout.rows + r) * WIDTH + i] = activation(request, block, b, side->base.layout.row_token[r] + 1, i);
     }
   }
   return h;
@@ -118,15 +95,15 @@ static bool remote_is_right(const Side *side, int request, int block, int64_t ba
   int32_t codes[GROUPS];
   real x[WIDTH], q[WIDTH];
   void *scratch = malloc(codebook_assign_scratch(&books[block]));
-  bool right = remote->shape[0] == batch && remote->shape[1] == side->layout.remote && remote->shape[2] == WIDTH;
+  bool right = remote->shape[0] == batch && remote->shape[1] == side->base.layout.remote && remote->shape[2] == WIDTH;
   for (int64_t b = 0; b < batch && right; b++) {
     int64_t place = 0;
     for (int token = 0; token < TOKENS; token++) {
-      if (token >= side->layout.device_shared[side->self] && token < side->layout.device_shared[side->self + 1]) continue;
+      if (token >= side->base.layout.device_shared[side->self] && token < side->base.layout.device_shared[side->self + 1]) continue;
       for (int64_t i = 0; i < WIDTH; i++) x[i] = activation(request, block, b, token + 1, i);
       codebook_assign(&books[block], x, 1, codes, NULL, scratch);
       codebook_lookup(&books[block], codes, 1, q);
-      right = right && memcmp(q, remote->value + (b * side->layout.remote + place++) * WIDTH, sizeof q) == 0;
+      right = right && memcmp(q, remote->value + (b * side->base.layout.remote + place++) * WIDTH, sizeof q) == 0;
     }
   }
   free(scratch);
@@ -135,16 +112,16 @@ static bool remote_is_right(const Side *side, int request, int block, int64_t ba
 
 static Status exchange_block(Side *side, int request, int block, int64_t batch, Tensor **remote) {
   const uint8_t *lost;
-  Exchange *exchange = &side->network.exchange;
-  TRY(exchange->begin(exchange, side->tape, &side->layout, block, 0, make_h(side, request, block, batch)));
-  return exchange->finish(exchange, side->tape, &side->layout, block, 0, remote, &lost);
+  Exchange *exchange = &side->base.network.exchange;
+  TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, 0, make_h(side, request, block, batch)));
+  return exchange->finish(exchange, side->base.tape, &side->base.layout, block, 0, remote, &lost);
 }
 
 static Status run_requests(Side *side) {
   for (int request = 1; request <= REQUESTS; request++) {
     int64_t batch = batch_of(request);
-    tape_clear(side->tape);
-    TRY(network_begin_request(&side->network, &(NetworkRequest){.number = (uint32_t)request, .batch = batch, .keep = request == 1}));
+    tape_clear(side->base.tape);
+    TRY(network_begin_request(&side->base.network, &(NetworkRequest){.number = (uint32_t)request, .batch = batch, .keep = request == 1}));
     for (int block = 0; block < BLOCKS; block++) {
       Tensor *remote;
       TRY(exchange_block(side, request, block, batch, &remote));
@@ -152,8 +129,8 @@ static Status run_requests(Side *side) {
       side->blocks_done++;
     }
   }
-  network_finish_statistics(&side->network);
-  return courier_flush(side->courier);
+  network_finish_statistics(&side->base.network);
+  return courier_flush(side->base.courier);
 }
 
 static void *run_side(void *argument) {
@@ -199,10 +176,10 @@ static void exchange_among(int nodes, const int64_t *counts, int socket_buffer) 
   for (int i = 0; i < nodes; i++) {
     if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
     assert_int_equal(sides[i].blocks_done, BLOCKS * REQUESTS);
-    CourierCounts counted = courier_counts(sides[i].courier);
+    CourierCounts counted = courier_counts(sides[i].base.courier);
     assert_int_equal(counted.bytes_sent, expected_bytes(nodes, counts[i]));
     assert_int_equal(counted.packets_sent, BLOCKS * REQUESTS * (nodes - 1));
-    assert_int_equal(sides[i].network.statistics.masked, 0);
+    assert_int_equal(sides[i].base.network.statistics.masked, 0);
   }
   for (int i = 0; i < nodes; i++) close_side(&sides[i]);
 }
@@ -233,8 +210,8 @@ static bool part_is_right(const Side *side, int request, int block, const Exchan
   int64_t row = 0;
   for (int64_t r = 0; r < rows->runs && right; r++) {
     for (int64_t i = 0; i < rows->run[r].count; i++, row++) {
-      int64_t place = rows->run[r].place + i, before = side->layout.device_shared[side->self];
-      int64_t token = place < before ? place : place + side->layout.shared_rows;
+      int64_t place = rows->run[r].place + i, before = side->base.layout.device_shared[side->self];
+      int64_t token = place < before ? place : place + side->base.layout.shared_rows;
       for (int64_t k = 0; k < WIDTH; k++) x[k] = activation(request, block, 0, (int)token + 1, k);
       codebook_assign(&books[block], x, 1, codes, NULL, scratch);
       codebook_lookup(&books[block], codes, 1, q);
@@ -247,34 +224,34 @@ static bool part_is_right(const Side *side, int request, int block, const Exchan
 }
 
 static Status begin_parts(Side *side, int request, int block, int parts) {
-  Exchange *exchange = &side->network.exchange;
+  Exchange *exchange = &side->base.network.exchange;
   Tensor *h = make_h(side, request, block, 1);
   for (int p = 0; p < parts; p++) {
     int64_t first, rows, first_shared, shared;
-    layout_part(&side->layout, parts, p, &first, &rows, &first_shared, &shared);
+    layout_part(&side->base.layout, parts, p, &first, &rows, &first_shared, &shared);
     Tensor part = {.dims = 3, .shape = {1, rows, WIDTH}, .value = h->value + first * WIDTH};
-    TRY(exchange->parts->begin(exchange, side->tape, &side->layout, block, p, first, rows, (Tensor *[2]){&part, NULL}));
+    TRY(exchange->parts->begin(exchange, side->base.tape, &side->base.layout, block, p, first, rows, (Tensor *[2]){&part, NULL}));
   }
   return STATUS_OK;
 }
 
 static Status run_parts(Side *side) {
-  Exchange *exchange = &side->network.exchange;
+  Exchange *exchange = &side->base.network.exchange;
   for (int request = 1; request <= REQUESTS; request++) {
-    TRY(network_begin_request(&side->network, &(NetworkRequest){.number = (uint32_t)request, .batch = 1}));
-    int parts = exchange->parts->count(exchange, &side->layout, 1);
+    TRY(network_begin_request(&side->base.network, &(NetworkRequest){.number = (uint32_t)request, .batch = 1}));
+    int parts = exchange->parts->count(exchange, &side->base.layout, 1);
     if (parts != 3) return status_set(STATUS_NUMERIC, "%d parts", parts);
-    tape_clear(side->tape);
+    tape_clear(side->base.tape);
     for (int block = 0; block < BLOCKS; block++) {
       bool seen[TOKENS] = {0};
       TRY(begin_parts(side, request, block, parts));
       for (int p = 0; p < parts; p++) {
         ExchangeRows rows[2];
-        TRY(exchange->parts->finish(exchange, side->tape, &side->layout, block, p, rows));
+        TRY(exchange->parts->finish(exchange, side->base.tape, &side->base.layout, block, p, rows));
         if (!part_is_right(side, request, block, rows, seen))
           return status_set(STATUS_NUMERIC, "request %d block %d part %d", request, block, p);
       }
-      for (int64_t i = 0; i < side->layout.remote; i++) {
+      for (int64_t i = 0; i < side->base.layout.remote; i++) {
         if (!seen[i]) return status_set(STATUS_NUMERIC, "request %d block %d: row %d never came", request, block, (int)i);
       }
     }
@@ -306,11 +283,11 @@ static void blocks_in_parts(void **state) {
     if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
   }
   Tensor *remote;
-  assert_int_equal(network_begin_request(&sides[0].network, &(NetworkRequest){.number = REQUESTS + 1, .batch = 1}), STATUS_OK);
+  assert_int_equal(network_begin_request(&sides[0].base.network, &(NetworkRequest){.number = REQUESTS + 1, .batch = 1}), STATUS_OK);
   assert_int_equal(exchange_block(&sides[0], 1, 0, 1, &remote), STATUS_BAD_VALUE); /* not by whole blocks then */
-  assert_int_equal(network_begin_request(&sides[0].network, &(NetworkRequest){.number = REQUESTS + 2, .batch = 1, .whole = true}),
+  assert_int_equal(network_begin_request(&sides[0].base.network, &(NetworkRequest){.number = REQUESTS + 2, .batch = 1, .whole = true}),
                    STATUS_OK);
-  assert_int_equal(sides[0].network.parts, 1);
+  assert_int_equal(sides[0].base.network.parts, 1);
   for (int i = 0; i < 3; i++) close_side(&sides[i]);
 }
 
@@ -322,7 +299,7 @@ typedef struct Hostile {
 } Hostile;
 
 static Status begin_request(Side *side, uint32_t number, int64_t batch, bool keep) {
-  return network_begin_request(&side->network, &(NetworkRequest){.number = number, .batch = batch, .keep = keep});
+  return network_begin_request(&side->base.network, &(NetworkRequest){.number = number, .batch = batch, .keep = keep});
 }
 
 static void open_masking(Hostile *hostile, double timeout, bool mask) {
@@ -399,7 +376,7 @@ static void forged_messages_are_refused(void **state) {
     if (status != STATUS_BAD_VALUE) fail_msg("%s: %s", faults[i].what, status == STATUS_OK ? "was accepted" : status_message());
     if (!strstr(status_message(), faults[i].message)) fail_msg("%s: %s", faults[i].what, status_message());
     if (strncmp(status_message(), "node 1: ", 8) != 0) fail_msg("%s: %s", faults[i].what, status_message());
-    assert_int_equal(hostile.side.network.accused, 1);
+    assert_int_equal(hostile.side.base.network.accused, 1);
     close_hostile(&hostile);
   }
 }
@@ -462,7 +439,7 @@ static void damaged_coded_packets_are_refused(void **state) {
     assert_int_equal(write(hostile.wire, message, (size_t)sent), sent);
     Status status = receive_first_block(&hostile);
     if (status != STATUS_BAD_VALUE) fail_msg("fault %d: %s", fault, status == STATUS_OK ? "was accepted" : status_message());
-    assert_int_equal(hostile.side.network.accused, 1);
+    assert_int_equal(hostile.side.base.network.accused, 1);
     close_hostile(&hostile);
   }
 }
@@ -528,7 +505,7 @@ static void tokens_of_one_that_is_gone_are_masked(void **state) {
     uint8_t message[MESSAGE];
     honest(message, 1, 0);
     open_masking(&hostile, 0.2, true);
-    Network *net = &hostile.side.network;
+    Network *net = &hostile.side.base.network;
     assert_int_equal(write(hostile.wire, message, MESSAGE), MESSAGE);
     for (uint32_t request = 1; request <= 2; request++) {
       if (request > 1) assert_int_equal(begin_request(&hostile.side, request, 1, false), STATUS_OK);
@@ -537,8 +514,8 @@ static void tokens_of_one_that_is_gone_are_masked(void **state) {
         const uint8_t *lost;
         Tensor *h = make_h(&hostile.side, 1, block, 1);
         double start = clock_now();
-        assert_int_equal(net->exchange.begin(&net->exchange, hostile.side.tape, &hostile.side.layout, block, 0, h), STATUS_OK);
-        assert_int_equal(net->exchange.finish(&net->exchange, hostile.side.tape, &hostile.side.layout, block, 0, &remote, &lost),
+        assert_int_equal(net->exchange.begin(&net->exchange, hostile.side.base.tape, &hostile.side.base.layout, block, 0, h), STATUS_OK);
+        assert_int_equal(net->exchange.finish(&net->exchange, hostile.side.base.tape, &hostile.side.base.layout, block, 0, &remote, &lost),
                          STATUS_OK);
         if (request == 1 && block == 0) {
           assert_null(lost);
@@ -562,7 +539,7 @@ static void a_request_that_is_cancelled_ends(void **state) {
   Hostile hostile;
   bool cancelled = false;
   open_hostile(&hostile, 20);
-  Network *net = &hostile.side.network;
+  Network *net = &hostile.side.base.network;
   net->cancelled = &cancelled;
   net->check_context = &cancelled;
   net->check = cancel;
@@ -582,7 +559,7 @@ static void silence_ends_at_the_deadline(void **state) {
   assert_int_equal(receive_first_block(&hostile), STATUS_TIMEOUT);
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
   assert_string_equal(status_message(), "node 1 did not answer within 0.2 s; --timeout gives it longer");
-  assert_int_equal(hostile.side.network.accused, 1);
+  assert_int_equal(hostile.side.base.network.accused, 1);
   close_hostile(&hostile);
 }
 
@@ -594,7 +571,7 @@ static void a_closed_peer_is_named(void **state) {
   hostile.wire = -1;
   assert_int_equal(receive_first_block(&hostile), STATUS_PEER);
   assert_non_null(strstr(status_message(), "node 1: "));
-  assert_int_equal(hostile.side.network.accused, 1);
+  assert_int_equal(hostile.side.base.network.accused, 1);
   close_hostile(&hostile);
 }
 

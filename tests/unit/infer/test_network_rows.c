@@ -1,8 +1,7 @@
 /* Whole rows between nodes (sequence parallelism) over sockets: the same bits as the sender has them, in one packet and in several, bytes
  * to the number; nothing takes the place of rows that do not come, and what is no number is refused. */
 #include "infer/link.h"
-#include "infer/network.h"
-#include <cmocka.h>
+#include "network_side.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,11 +16,7 @@ typedef struct Side {
   int self, nodes, sockets[NODES], packets;
   const int64_t *counts;
   bool causal, mask;
-  Courier *courier;
-  TokenLayout layout;
-  Network network;
-  Arena *arena;
-  Tape *tape;
+  NetworkSide base;
   Status status;
   char problem[256];
 } Side;
@@ -29,7 +24,7 @@ typedef struct Side {
 static NetworkSetup setup_of(const Side *side) {
   return (NetworkSetup){.self = side->self,
                         .nodes = side->nodes,
-                        .layout = &side->layout,
+                        .layout = &side->base.layout,
                         .blocks = BLOCKS,
                         .sites = 1,
                         .batch_most = BATCH,
@@ -42,32 +37,14 @@ static NetworkSetup setup_of(const Side *side) {
 static void open_side(Side *side) {
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 20};
   CourierSetup courier = {.reliability = &reliability, .timeout = 20, .mask = side->mask, .open = carrier_peers_open};
-  Channel *channels[NODES] = {0};
   ClassToken class_token = side->causal ? CLASS_NONE : CLASS_SINGLE;
-  assert_int_equal(layout_build(&side->layout, TOKENS, side->nodes, side->counts, NULL, class_token, side->self), STATUS_OK);
+  assert_int_equal(layout_build(&side->base.layout, TOKENS, side->nodes, side->counts, NULL, class_token, side->self), STATUS_OK);
   NetworkSetup setup = setup_of(side);
-  network_courier(&setup, &courier);
-  for (int d = 0; d < side->nodes; d++) {
-    if (d != side->self) assert_int_equal(channel_plain(&channels[d], side->sockets[d]), STATUS_OK);
-  }
-  CarrierPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .packet_most = PACKET_HEADER + courier.slot_bytes};
-  courier.open_context = &peers;
-  assert_int_equal(courier_start(&side->courier, &courier), STATUS_OK);
-  setup.courier = side->courier;
-  assert_int_equal(network_init(&side->network, &setup), STATUS_OK);
-  assert_true(side->network.exchange.whole_rows);
-  side->arena = arena_new((size_t)1 << 24);
-  side->tape = tape_new(side->arena);
-  tape_record(side->tape, false);
+  network_side_open(&side->base, &setup, &courier, side->sockets);
+  assert_true(side->base.network.exchange.whole_rows);
 }
 
-static void close_side(Side *side) {
-  courier_stop(side->courier);
-  network_release(&side->network);
-  layout_release(&side->layout);
-  tape_free(side->tape);
-  arena_free(side->arena);
-}
+static void close_side(Side *side) { network_side_close(&side->base); }
 
 static void connect_sides(Side *sides, int nodes, const int64_t *counts, int packets, bool causal) {
   for (int i = 0; i < nodes; i++) {
@@ -90,16 +67,17 @@ static real activation(int request, int block, int64_t b, int32_t token, int64_t
 }
 
 static Tensor *make_h(Side *side, int request, int block, int64_t batch) {
-  Tensor *h = tape_tensor(side->tape, 3, (int64_t[]){batch, side->layout.rows, WIDTH});
-  for (int64_t row = 0; row < batch * side->layout.rows; row++) {
+  Tensor *h = tape_tensor(side->base.tape, 3, (int64_t[]){batch, side->base.layout.rows, WIDTH});
+  for (int64_t row = 0; row < batch * side->base.layout.rows; row++) {
     for (int64_t i = 0; i < WIDTH; i++)
-      h->value[row * WIDTH + i] = activation(request, block, row / side->layout.rows, side->layout.row_token[row % side->layout.rows], i);
+      h->value[row * WIDTH + i] =
+          activation(request, block, row / side->base.layout.rows, side->base.layout.row_token[row % side->base.layout.rows], i);
   }
   return h;
 }
 
 static bool is_right(const Side *side, int request, int block, int64_t batch, const Tensor *x) {
-  const TokenLayout *layout = &side->layout;
+  const TokenLayout *layout = &side->base.layout;
   if (x->shape[0] != batch || x->shape[1] != layout->remote || x->shape[2] != WIDTH) return false;
   for (int64_t row = 0; row < batch * layout->remote; row++) {
     for (int64_t i = 0; i < WIDTH; i++) {
@@ -112,9 +90,9 @@ static bool is_right(const Side *side, int request, int block, int64_t batch, co
 
 static Status exchange_block(Side *side, int request, int block, int64_t batch, Tensor **remote) {
   const uint8_t *lost;
-  Exchange *exchange = &side->network.exchange;
-  TRY(exchange->begin(exchange, side->tape, &side->layout, block, 0, make_h(side, request, block, batch)));
-  TRY(exchange->finish(exchange, side->tape, &side->layout, block, 0, remote, &lost));
+  Exchange *exchange = &side->base.network.exchange;
+  TRY(exchange->begin(exchange, side->base.tape, &side->base.layout, block, 0, make_h(side, request, block, batch)));
+  TRY(exchange->finish(exchange, side->base.tape, &side->base.layout, block, 0, remote, &lost));
   return lost ? status_set(STATUS_NUMERIC, "rows are marked as lost") : STATUS_OK;
 }
 
@@ -122,8 +100,8 @@ static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
 
 static Status run_requests(Side *side) {
   for (int request = 1; request <= REQUESTS; request++) {
-    tape_clear(side->tape);
-    TRY(network_begin_request(&side->network, &(NetworkRequest){.number = (uint32_t)request, .batch = batch_of(request)}));
+    tape_clear(side->base.tape);
+    TRY(network_begin_request(&side->base.network, &(NetworkRequest){.number = (uint32_t)request, .batch = batch_of(request)}));
     for (int block = 0; block < BLOCKS; block++) {
       Tensor *remote;
       TRY(exchange_block(side, request, block, batch_of(request), &remote));
@@ -131,7 +109,7 @@ static Status run_requests(Side *side) {
         return status_set(STATUS_NUMERIC, "request %d block %d", request, block);
     }
   }
-  return courier_flush(side->courier);
+  return courier_flush(side->base.courier);
 }
 
 static void *run_side(void *argument) {
@@ -160,7 +138,7 @@ static void rows_come_as_they_are(void **state) {
       for (int i = 0; i < NODES; i++) pthread_join(threads[i], NULL);
       for (int i = 0; i < NODES; i++) {
         if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-        assert_int_equal(courier_counts(sides[i].courier).payload_sent, expected_payload(&sides[i]));
+        assert_int_equal(courier_counts(sides[i].base.courier).payload_sent, expected_payload(&sides[i]));
       }
       for (int i = 0; i < NODES; i++) close_side(&sides[i]);
     }
@@ -180,7 +158,7 @@ static void open_hostile(Hostile *hostile, bool mask) {
   hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .packets = 1, .mask = mask};
   hostile->wire = pair[1];
   open_side(&hostile->side);
-  assert_int_equal(network_begin_request(&hostile->side.network, &(NetworkRequest){.number = 1, .batch = 1}), STATUS_OK);
+  assert_int_equal(network_begin_request(&hostile->side.base.network, &(NetworkRequest){.number = 1, .batch = 1}), STATUS_OK);
 }
 
 static void write_packet(const Hostile *hostile, PacketType type, size_t bytes, const float *rows) {
@@ -196,7 +174,7 @@ static void expect_failure(Hostile *hostile, Status status, const char *what) {
   assert_int_equal(exchange_block(&hostile->side, 1, 0, 1, &remote), status);
   if (!strstr(status_message(), what) || strncmp(status_message(), "node 1: ", 8) != 0)
     fail_msg("\"%s\" lacks \"%s\"", status_message(), what);
-  assert_int_equal(hostile->side.network.accused, 1);
+  assert_int_equal(hostile->side.base.network.accused, 1);
   close(hostile->wire);
   close_side(&hostile->side);
 }
@@ -232,7 +210,7 @@ static void only_plain_set_ups_are_possible(void **state) {
   (void)state;
   Side side = {.nodes = 2, .counts = counts_of_two};
   Network network;
-  assert_int_equal(layout_build(&side.layout, TOKENS, 2, counts_of_two, NULL, CLASS_SINGLE, 0), STATUS_OK);
+  assert_int_equal(layout_build(&side.base.layout, TOKENS, 2, counts_of_two, NULL, CLASS_SINGLE, 0), STATUS_OK);
   NetworkSetup setup = setup_of(&side);
   setup.packet_most = 4096;
   assert_int_equal(network_init(&network, &setup), STATUS_OK);
@@ -245,7 +223,7 @@ static void only_plain_set_ups_are_possible(void **state) {
   assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
   setup.keep_codes = false, setup.packet_most = WIDTH * 4 - 1; /* a row does not fit */
   assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
-  layout_release(&side.layout);
+  layout_release(&side.base.layout);
 }
 
 int main(void) {

@@ -57,16 +57,6 @@ static void for_each_model(Body *body) {
 
 /* ---- the emulation ---- */
 
-static void assert_close(const real *actual, const real *expected, int64_t count) {
-  double scale = 0;
-  for (int64_t i = 0; i < count; i++) {
-    double difference = fabs((double)actual[i] - (double)expected[i]);
-    if (!(difference <= CLOSE)) fail_msg("number %d: %.8f, the emulation has %.8f", (int)i, (double)actual[i], (double)expected[i]);
-    scale = fmax(scale, fabs((double)expected[i]));
-  }
-  assert_true(scale > 0.1); /* there is something to compare */
-}
-
 /* The last node sends no codes: nobody comes behind it. */
 static void assert_same_codes(const Fixture *f, const LeaderAnswer *answer, const SampleText *expected, int64_t sent) {
   int sets = BLOCKS * config_sites(f->base.weights.config);
@@ -84,7 +74,7 @@ static void compare_last(Fixture *f, Leader *leader, int64_t batch, int64_t toke
   assert_int_equal(leader_text_last(leader, f->ids, batch, tokens), STATUS_OK);
   if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
   assert_int_equal(sample_text(&f->base.sample, nodes, counts, f->ids, NULL, batch, tokens, &expected), STATUS_OK);
-  assert_close(answer.logits, expected.answer.logits, batch * VOCABULARY);
+  sample_fixture_close_to(answer.logits, expected.answer.logits, batch * VOCABULARY, CLOSE, 0.1);
   if (answer.codes) assert_same_codes(f, &answer, &expected, tokens - counts[nodes - 1]);
   sample_text_release(&expected);
 }

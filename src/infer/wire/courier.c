@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "infer/wire/courier_parts.h"
 #include "infer/wire/interleave.h"
+#include "infer/wire/parity.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>

@@ -18,7 +18,8 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},
       {OPTION_INT, "fec", 0, &o->fec, "K", .least = 1, .most = PACKETS_MOST, .help = "data packets to a parity packet"},
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
-      {OPTION_INT, "parts", 0, &o->parts, "N", .least = 1, .most = PARTS_MOST, .help = "parts of a block whose codes leave by themselves"},
+      {OPTION_INT, "parts", 0, &o->parts, "N", .least = 0, .most = PARTS_MOST,
+       .help = "parts of a block whose codes leave by themselves; 0: what --split auto predicts to be best, else 1"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
        .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
       {OPTION_TEXT, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
@@ -35,8 +36,7 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-air",
        .help = "a link for each pair, or for each node"},
       {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"}};
-  *o = (InferLinkOptions){
-      .fec = 4, .datagrams = 2, .parts = 1, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
+  *o = (InferLinkOptions){.fec = 4, .datagrams = 2, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);
 }
@@ -133,7 +133,7 @@ Status infer_link_options_read(const InferLinkOptions *o, Transport usual, doubl
   double table_bytes;
   TRY(link_values_size("table-memory", o->table_memory, &table_bytes)); /* read again where tables are made */
   setup->transport = o->transport ? (Transport)(o->transport - 1) : usual;
-  setup->parts = (int)o->parts;
+  setup->parts = o->parts > 0 ? (int)o->parts : 1;
   setup->mtu = (uint32_t)o->mtu;
   setup->entropy = (EntropyChoice)o->entropy;
   setup->multicast = o->multicast;

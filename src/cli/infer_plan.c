@@ -29,7 +29,7 @@ typedef struct PlanCommand {
   const char *peers, *key_file;
   bool local;
   double wait;
-  bool own_links; /* the links are as the options say, though others were measured */
+  bool own_links, own_topology; /* these are as the options say, though links were measured */
   NetworkOptions network;
 } PlanCommand;
 
@@ -88,6 +88,7 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
   free(positional);
   command->own_links = options_find(options, "bandwidth")->given || options_find(options, "latency")->given;
+  command->own_topology = options_find(options, "link-model")->given;
   if (status == STATUS_OK) status = check_peers(command);
   if (status == STATUS_OK && !command->checkpoint == !command->model)
     status = status_set(STATUS_BAD_USAGE, "give --checkpoint DIR or --model NAME (%s)", config_preset_names());
@@ -281,9 +282,10 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
   TRY(plan_peers_measure(&options, command->checkpoint, peers));
   setup->devices = peers->count;
   setup->profiles = peers->profiles;
-  if (!command->own_links) {
-    links->bits_per_second = peers->links.bits_per_second;
-    links->latency = peers->links.latency;
+  if (!command->own_links && peers->linked) {
+    setup->ends = peers->ends;
+    links->bits_per_second = links->latency = 0;
+    if (!command->own_topology) links->topology = LINK_SWITCH;
   }
   return read_counts(command, setup);
 }

@@ -70,6 +70,7 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
   if (!infer_split_wanted(s->split)) return;
   run->divided.weights = &run->weights;
   run->divided.network = &run->network;
+  run->divided.choose_parts = s->links.parts == 0 && s->batch == 1; /* of larger batches blocks are not cut */
   run->divided.partition = text ? NULL : &run->partition;
   run->divided.split = text ? &run->split : NULL;
   options->divide = infer_split_divide;

@@ -1,5 +1,6 @@
 /* See infer_split.h. */
 #include "cli/infer_split.h"
+#include "cli/link_json.h"
 #include "infer/report.h"
 #include "nn/json_build.h"
 #include <math.h>
@@ -13,7 +14,7 @@ static PlanCase plan_of(const InferSplit *s) {
                     .strategy = s->network->strategy,
                     .tokens = s->partition ? s->partition->tokens : config_tokens(config),
                     .reliability = s->network->transport == TRANSPORT_UDP ? &s->network->reliability : NULL,
-                    .parts = s->network->parts > 0 ? s->network->parts : 1,
+                    .parts = s->choose_parts ? 0 : s->network->parts,
                     .least_packets = s->network->reliability.least_packets,
                     .retained = s->network->retained,
                     .all_rows = s->all_rows,
@@ -33,6 +34,7 @@ Status infer_split_divide(void *context, const LeaderMeasure *measured, int node
   memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
   if (nodes < 2) return STATUS_OK;
   TRY(split_measured_run(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
+  if (s->choose_parts) s->network->parts = s->result.parts;
   for (int d = 0; d < nodes && s->partition; d++) s->partition->counts[d] = s->result.counts[d];
   for (int d = 0; d < nodes && s->split; d++) s->split->weights[d] = (double)s->result.counts[d];
   s->made = true;
@@ -40,6 +42,20 @@ Status infer_split_divide(void *context, const LeaderMeasure *measured, int node
 }
 
 /* ---- what it came to */
+
+/* "; links of 20 Mbit/s, 2 ms" as given, or "; ways to and from a node at 50/20, 48/48 Mbit/s, 2 ms" as the leader saw them. */
+static void report_links(FILE *out, const InferSplit *s) {
+  const MeasuredSplit *r = &s->result;
+  if (r->bits_per_second <= 0) return;
+  if (s->network->shaped) {
+    fprintf(out, "; links of %.4g Mbit/s, %.3g ms", r->bits_per_second / 1e6, 1e3 * r->latency);
+    return;
+  }
+  fputs("; ways to and from a node at", out);
+  for (int d = 0, first = 1; d < s->nodes; d++)
+    if (s->measured[d].linked) fprintf(out, "%s %.4g/%.4g", first ? "" : ",", r->ends[d].in / 1e6, r->ends[d].out / 1e6), first = 0;
+  fprintf(out, " Mbit/s, %.3g ms", 1e3 * r->latency);
+}
 
 static double gflops(const LeaderMeasure *measure) { return 1e-9 / measure->profile.linear[PROFILE_SIZES - 1]; }
 
@@ -63,20 +79,22 @@ void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
     else
       fprintf(out, "%s ?", d ? "," : "");
   fputs(" GFLOP/s", out);
-  if (s->result.bits_per_second > 0)
-    fprintf(out, "; links of %.4g Mbit/s, %.3g ms", s->result.bits_per_second / 1e6, 1e3 * s->result.latency);
+  report_links(out, s);
+  if (s->choose_parts && s->result.parts > 1) fprintf(out, "; blocks in %d parts", s->result.parts);
   fputc('\n', out);
   if (s->partition) report_plan_line(out, s->result.predicted, measured_seconds(s, leader));
   advise(out, s);
 }
 
 json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
-  json_t *tokens = json_array(), *speeds = json_array();
+  json_t *tokens = json_array(), *speeds = json_array(), *links = json_array();
   for (int d = 0; d < s->nodes; d++) {
     json_build_append(&tokens, json_integer((json_int_t)s->result.counts[d]));
     json_build_append(&speeds, s->measured[d].here ? json_real(gflops(&s->measured[d])) : json_null());
+    json_build_append(&links, link_json(s->measured[d].linked && !s->network->shaped ? &s->result.ends[d] : NULL));
   }
-  return json_pack("{s:o, s:o, s:f, s:f, s:f, s:o}", "tokens", tokens, "gflops", speeds, "bits_per_second", s->result.bits_per_second,
-                   "latency_ms", 1e3 * s->result.latency, "predicted_ms", 1e3 * s->result.predicted, "measured_ms",
+  return json_pack("{s:o, s:i, s:o, s:f, s:f, s:o, s:f, s:o}", "tokens", tokens, "parts", s->result.parts, "gflops", speeds,
+                   "bits_per_second", s->result.bits_per_second, "latency_ms", 1e3 * s->result.latency, "links", links, "predicted_ms",
+                   1e3 * s->result.predicted, "measured_ms",
                    json_build_number(measured_seconds(s, leader) > 0 ? 1e3 * measured_seconds(s, leader) : NAN));
 }

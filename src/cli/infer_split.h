@@ -8,9 +8,10 @@ typedef struct InferSplit {
   bool wanted; /* --split auto */
   bool made;   /* the devices were measured, and there are several */
   const Weights *weights;
-  const ClusterSetup *network;
-  Partition *partition; /* of pictures; NULL for texts: */
+  ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
+  Partition *partition;  /* of pictures; NULL for texts: */
   TokenSplit *split;
+  bool choose_parts;
   bool all_rows; /* every token is scored, not the last or the class alone */
   bool ahead;    /* the input of a request travels while the one before is computed */
   int nodes;

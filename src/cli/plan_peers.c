@@ -9,7 +9,9 @@
 
 static Status measure(const PlanPeersOptions *options, const InferCluster *cluster, const Weights *weights, LeaderMeasure *measured) {
   int nodes = cluster->options.local + cluster->options.peer_count;
+  const ClusterSetup plain = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1}; /* it has no codes */
   const LeaderOptions leader = {.batch_most = 1,
+                                .network = weights->books ? NULL : &plain,
                                 .timeout = options->timeout,
                                 .threads = options->threads,
                                 .stop = infer_run_stop_flag(),
@@ -35,13 +37,15 @@ static void name(const InferCluster *cluster, int node, char text[ADDRESS_TEXT])
 }
 
 /* Into the place that its speed gives it. */
-static void insert(PlanPeers *peers, const DeviceProfile *profile, const char *text) {
+static void insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd *end, const char *text) {
   int at = peers->count++;
   for (; at > 0 && peers->profiles[at - 1].linear[PROFILE_SIZES - 1] > profile->linear[PROFILE_SIZES - 1]; at--) {
     peers->profiles[at] = peers->profiles[at - 1];
+    peers->ends[at] = peers->ends[at - 1];
     memcpy(peers->names[at], peers->names[at - 1], ADDRESS_TEXT);
   }
   peers->profiles[at] = *profile;
+  peers->ends[at] = *end;
   snprintf(peers->names[at], ADDRESS_TEXT, "%s", text);
 }
 
@@ -49,16 +53,19 @@ static Status measure_cluster(const PlanPeersOptions *options, const Weights *we
   const InferSettings settings = {
       .peers = options->peers, .key_file = options->key_file, .local = options->local, .wait = options->wait, .on_failure = INFER_ABORT};
   LeaderMeasure measured[WIRE_NODES] = {0};
+  LinkEnd ends[WIRE_NODES];
   InferCluster cluster;
   TRY(infer_cluster_open(&cluster, &settings));
   TRY(measure(options, &cluster, weights, measured));
   int nodes = cluster.options.local + cluster.options.peer_count;
+  split_measured_ends(measured, nodes, ends);
   for (int d = 0; d < nodes; d++) {
     char text[ADDRESS_TEXT];
     name(&cluster, d, text);
-    if (measured[d].here) insert(peers, &measured[d].profile, text);
+    if (!measured[d].here) continue;
+    insert(peers, &measured[d].profile, &ends[d], text);
+    peers->linked = peers->linked || measured[d].linked;
   }
-  peers->links = split_measured_links(measured, nodes, NULL);
   return STATUS_OK;
 }
 

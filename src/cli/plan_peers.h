@@ -14,7 +14,8 @@ typedef struct PlanPeers {
   int count;
   DeviceProfile profiles[WIRE_NODES];   /* [count], the fastest first */
   char names[WIRE_NODES][ADDRESS_TEXT]; /* "this device", or the worker's address */
-  LinkOptions links;                    /* the slowest and longest of those measured; 0 bits a second: there is none */
+  LinkEnd ends[WIRE_NODES];             /* [count] the ways of each as they were measured; all zero where `linked` is not */
+  bool linked;                          /* one of them is another machine's, or might be */
 } PlanPeers;
 
 /* Calls the workers, which must have the model at `checkpoint` (a path, or the name of an installed one), measures all, and lets them go.

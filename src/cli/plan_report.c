@@ -1,5 +1,6 @@
 /* The table of a plan. Latencies are of one sample: embedding and head are left out, the input's way to the devices stands apart. */
 #include "cli/plan_report.h"
+#include "cli/link_json.h"
 #include "cli/network_options.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
@@ -38,9 +39,13 @@ static const char *split_of(const PlanRow *row, char *text, size_t room) {
   return text;
 }
 
-static void print_network(const LinkOptions *links) {
-  printf("network: %s, %.4g Mbit/s, latency %.3g ms", network_options_topology(links->topology), links->bits_per_second / 1e6,
-         1e3 * links->latency);
+static void print_network(const PlannerSetup *setup) {
+  const LinkOptions *links = setup->links;
+  printf("network: %s, ", network_options_topology(links->topology));
+  if (setup->ends)
+    fputs("links as they were measured", stdout);
+  else
+    printf("%.4g Mbit/s, latency %.3g ms", links->bits_per_second / 1e6, 1e3 * links->latency);
   if (links->jitter > 0) printf(" +- %g ms", 1e3 * links->jitter);
   if (links->loss > 0) printf(", loss %g%%", 100 * links->loss);
   putchar('\n');
@@ -48,8 +53,12 @@ static void print_network(const LinkOptions *links) {
 
 /* In the order in which the table lists their tokens. */
 static void print_peers(const PlanPeers *peers) {
-  for (int d = 0; d < peers->count; d++)
-    printf("%s%s (%.1f GFLOP/s)", d ? ", " : "peers:   ", peers->names[d], 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+  for (int d = 0; d < peers->count; d++) {
+    printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", peers->names[d], 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+    if (peers->linked)
+      printf(", %.4g Mbit/s to it, %.4g from it, %.3g ms", peers->ends[d].in / 1e6, peers->ends[d].out / 1e6, 1e3 * peers->ends[d].latency);
+    putchar(')');
+  }
   if (peers->count) putchar('\n');
 }
 
@@ -63,7 +72,7 @@ void plan_report_text(const PlanReport *report) {
   print_peers(report->peers);
   if (report->calibrated > 0)
     printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
-  print_network(report->setup->links);
+  print_network(report->setup);
   printf("\n%-9s %6s %5s %5s %6s %-20s %10s %8s %9s %7s %6s %10s %10s  %s\n", "strategy", "groups", "nodes", "parts", "tables", "tokens",
          "predicted", "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "input", "");
   for (int i = 0; i < report->plan->count; i++) {
@@ -100,7 +109,8 @@ static json_t *peers_json(const PlanPeers *peers) {
   json_t *list = json_array();
   for (int d = 0; d < peers->count; d++)
     json_build_append(&list,
-                      json_pack("{s:s, s:f}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]));
+                      json_pack("{s:s, s:f, s:o}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1],
+                                "link", link_json(peers->linked ? &peers->ends[d] : NULL)));
   return list;
 }
 

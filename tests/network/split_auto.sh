@@ -5,6 +5,7 @@
 make_checkpoint "$work/model" vit-cifar 8 64 2 64 4
 make_checkpoint "$work/text" tiny-llama 2 64 3
 cp tests/golden/stories260K/tok512.bin "$work/text/"
+make_checkpoint "$work/plain" vit-cifar 0 64 2 64 4
 make_picture "$work/1.ppm" 64
 "$program" keygen "$work/key" 2>/dev/null || report "keygen"
 key=(--key-file "$work/key")
@@ -45,8 +46,15 @@ lead "plan --peers" 0 plan --peers "${address[a]},${address[b]}" --no-local "${k
 [ "$(grep -o '"device":"[^"]*"' "$work/out" | sed -n '1s/.*:"\(.*\)"/\1/p')" = "${address[b]}" ] || report "$name: the busy one counts as the faster one"
 lead "plan --peers as a table" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --bandwidth 10mbit
 out '^peers: .*this device'; out '^network: mesh, 10 Mbit/s'
+lead "plan for the links that there are" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra
+out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links as they were measured'
 kill "$loop"
 wait "$loop" 2>/dev/null
+
+start_worker plain 127.0.0.1:0 -c "$work/plain" "${key[@]}"
+lead "plan of a plain model" 0 plan --peers "${address[plain]}" "${key[@]}" -c "$work/plain" --groups 4,8 --json
+[ "$(jq '[.rows[] | select(.strategy == "astra" and .nodes == 2) | .groups] | sort | tostring' "$work/out")" = '"[4,8]"' ] || report "$name: $(cat "$work/out")"
+stop_worker plain
 
 lead "plan: --speeds and --peers" 2 plan --peers "${address[a]}" --speeds 1,1 -c "$work/model"; err "speeds of peers are measured"
 lead "plan: a preset and --peers" 2 plan --peers "${address[a]}" --model vit-base; err "workers have a checkpoint"
@@ -56,6 +64,10 @@ lead "plan: a key that is another" 1 plan --peers "${address[a]}" -c "$work/mode
 lead "the table" 0 --nodes 2 -c "$work/model" --split auto "$work/1.ppm"
 out '^measured at the start: .*GFLOP/s$'; out '^predicted [0-9.]* ms a sample, measured [0-9.]* ms'
 lead "links as they are told" 0 --nodes 2 -c "$work/model" --split auto --bandwidth 50mbit --transport udp "$work/1.ppm"; out 'links of 50 Mbit/s'
+lead "parts are chosen" 0 --nodes 2 -c "$work/model" --split auto --bandwidth 1mbit --json "$work/1.ppm"
+[ "$(jq .split.parts "$work/out")" -gt 1 ] && [ "$(jq '.nodes[0].parts' "$work/out")" -gt 2 ] || report "$name: blocks were not cut"
+lead "parts are asked for" 0 --nodes 2 -c "$work/model" --split auto --parts 1 --bandwidth 1mbit --json "$work/1.ppm"
+[ "$(jq .split.parts "$work/out")" = 1 ] || report "$name: blocks were cut"
 lead "a text" 0 --nodes 2 -c "$work/text" --split auto -p "Once upon a time there was a" -m 4
 err '^measured at the start: .*GFLOP/s'
 lead "one node" 0 --nodes 1 -c "$work/model" --split auto --json "$work/1.ppm"

@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const int PART_CHOICES[] = {1, 2, 4, 8};
-enum { PART_CHOICES_COUNT = sizeof PART_CHOICES / sizeof *PART_CHOICES };
-
 /* ---- one row */
 
 static int table_blocks(const PlannerSetup *setup, const ModelConfig *config) {
@@ -42,22 +39,6 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->loss_not_modelled = plan->devices > 1 && plan->links->loss > 0 && !predict_models_loss(plan);
 }
 
-/* As asked for, or the best number for the split that a climb begins with. */
-static Status choose_parts(const PlannerSetup *setup, PlanCase *plan) {
-  bool in_parts = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
-  int64_t counts[WIRE_NODES];
-  double best = INFINITY;
-  int chosen = in_parts && setup->parts > 0 ? setup->parts : 1;
-  for (int i = 0; i < (in_parts && setup->parts == 0 ? PART_CHOICES_COUNT : 0); i++) {
-    SimResult result;
-    plan->parts = PART_CHOICES[i];
-    TRY(split_auto_start(plan, counts, &result));
-    if (result.latency < best) best = result.latency, chosen = plan->parts;
-  }
-  plan->parts = chosen;
-  return STATUS_OK;
-}
-
 static Status divide(const PlannerSetup *setup, PlanCase *plan, PlanRow *row) {
   SimResult result;
   plan->counts = row->counts;
@@ -83,6 +64,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .devices = devices,
                     .profiles = setup->profiles,
                     .links = setup->links,
+                    .ends = setup->ends,
                     .reliability = setup->reliability,
                     .least_packets = setup->least_packets,
                     .retained = setup->retained,
@@ -91,7 +73,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .with_input = setup->with_input,
                     .multicast = setup->multicast,
                     .scale = setup->scale};
-  TRY(choose_parts(setup, &tried));
+  TRY(split_auto_parts(&tried, setup->parts));
   TRY(divide(setup, &tried, row));
   plan->count++;
   return STATUS_OK;

@@ -14,6 +14,7 @@ typedef struct PlannerSetup {
   int groups[PLANNER_GROUPS_MOST], group_count;
   uint32_t strategies; /* bits of Strategy */
   const LinkOptions *links;
+  const LinkEnd *ends; /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability;
   int parts; /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int least_packets, retained;

@@ -302,6 +302,7 @@ static Status simulate(const PlanCase *plan, const Timeline *timelines, bool dat
   if (!datagrams) links.loss = 0;
   int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
   const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL,
+                              .ends = plan->ends,
                               .scale = plan->scale,
                               .multicast = plan->multicast && strategy_facts(plan->strategy)->sends_codes};
   for (int i = 0; i < draws; i++, links.seed++) TRY(net_sim_run(timelines, plan->devices, &links, &options, &drawn[i]));

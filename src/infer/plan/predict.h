@@ -13,6 +13,7 @@ typedef struct PlanCase {
   const int64_t *counts;         /* [devices] content tokens of each; their sum is `tokens` */
   const DeviceProfile *profiles; /* [devices] */
   const LinkOptions *links;
+  const LinkEnd *ends;            /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability; /* of codes; NULL: a stream */
   int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
   int least_packets;              /* of a block and receiver */

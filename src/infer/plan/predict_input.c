@@ -26,7 +26,7 @@ Status predict_input(const PlanCase *plan, double *seconds) {
   links.overhead = GROUP_SEGMENT_OVERHEAD;
   links.loss = 0;
   Status status = input_timelines(plan, timelines);
-  if (status == STATUS_OK) status = net_sim_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1}, &result);
+  if (status == STATUS_OK) status = net_sim_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
   if (status == STATUS_OK) *seconds = result.latency;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;

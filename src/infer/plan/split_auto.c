@@ -1,9 +1,16 @@
 /* Bisection on the time that every device may take, then a hill-climb with the simulation. The simulation alone knows what is hidden; the
  * bisection only has to begin near by. */
 #include "infer/plan/split_auto.h"
+#include <math.h>
 #include <string.h>
 
 enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
+
+/* Of codes that leave the device. 0: no limit. */
+static double rate_out(const PlanCase *plan, int device) {
+  double rate = plan->links->bits_per_second, own = plan->ends ? plan->ends[device].out : 0;
+  return rate > 0 && own > 0 ? fmin(rate, own) : fmax(rate, own);
+}
 
 /* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one
  * link where they take longer than that. */
@@ -15,7 +22,7 @@ static double alone(const PlanCase *plan, int device, int64_t before, int64_t to
   PlanCase one = *plan;
   one.counts = counts;
   const DeviceShare share = {.device = device, .devices = plan->devices, .own = tokens, .before = before, .tokens = plan->tokens};
-  double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1), rate = plan->links->bits_per_second;
+  double computing = predict_block_seconds(&one, device) * (plan->scale > 0 ? plan->scale : 1), rate = rate_out(plan, device);
   double sending = rate > 0 ? device_cost(plan->config, plan->strategy, &share, false).sent_bits / rate : 0;
   return sending > computing ? sending : computing;
 }
@@ -82,6 +89,7 @@ static Status predict_counts(const PlanCase *plan, const int64_t *counts, SimRes
 static bool alike(const PlanCase *plan, const int64_t *counts, int a, int b) {
   if (config_is_decoder(plan->config)) return false;
   if (plan->input_bytes > 0 && plan->input_rates[a] != plan->input_rates[b]) return false;
+  if (plan->ends && memcmp(&plan->ends[a], &plan->ends[b], sizeof *plan->ends) != 0) return false;
   return counts[a] == counts[b] && memcmp(&plan->profiles[a], &plan->profiles[b], sizeof *plan->profiles) == 0;
 }
 
@@ -153,16 +161,35 @@ Status split_auto_counts(const PlanCase *plan, int64_t *counts, SimResult *resul
   return predict_counts(plan, counts, result);
 }
 
+Status split_auto_parts(PlanCase *plan, int wanted) {
+  static const int choices[] = {1, 2, 4, 8};
+  bool cut = plan->strategy == STRATEGY_ASTRA && plan->devices > 1 && !config_is_decoder(plan->config);
+  int64_t counts[WIRE_NODES];
+  double best = INFINITY;
+  int chosen = cut && wanted > 0 ? wanted : 1;
+  for (size_t i = 0; cut && wanted == 0 && i < sizeof choices / sizeof *choices; i++) {
+    SimResult result;
+    plan->parts = choices[i];
+    TRY(split_auto_start(plan, counts, &result));
+    if (result.latency < best) best = result.latency, chosen = plan->parts;
+  }
+  plan->parts = chosen;
+  return STATUS_OK;
+}
+
 /* ---- devices left out */
 
 static Status split_chosen(const PlanCase *plan, const int *chosen, int used, int64_t *counts, SimResult *result) {
   DeviceProfile profiles[WIRE_NODES];
   double rates[WIRE_NODES];
+  LinkEnd ends[WIRE_NODES];
   PlanCase some = *plan;
   for (int i = 0; i < used; i++) {
     profiles[i] = plan->profiles[chosen[i]];
     rates[i] = plan->input_bytes > 0 ? plan->input_rates[chosen[i]] : 0;
+    ends[i] = plan->ends ? plan->ends[chosen[i]] : (LinkEnd){0};
   }
+  some.ends = plan->ends ? ends : NULL;
   some.input_rates = rates;
   some.devices = used;
   some.profiles = profiles;

@@ -2,16 +2,30 @@
 #include "infer/plan/split_measured.h"
 #include <math.h>
 
-LinkOptions split_measured_links(const LeaderMeasure *measured, int nodes, const LinkOptions *given) {
-  LinkOptions links = {0};
-  if (given) return *given;
+static double slower(double rate, double other) { return rate > 0 && other > 0 ? fmin(rate, other) : fmax(rate, other); }
+
+LinkEnd split_measured_slowest(const LinkEnd *ends, int nodes) {
+  LinkEnd slowest = {0};
+  for (int d = 0; d < nodes; d++)
+    slowest = (LinkEnd){
+        .out = slower(slowest.out, ends[d].out), .in = slower(slowest.in, ends[d].in), .latency = fmax(slowest.latency, ends[d].latency)};
+  return slowest;
+}
+
+void split_measured_ends(const LeaderMeasure *measured, int nodes, LinkEnd *ends) {
+  LinkEnd leader = {0};
   for (int d = 0; d < nodes; d++) {
-    double rate = fmin(measured[d].to, measured[d].from);
-    if (!measured[d].here || !measured[d].linked) continue;
-    if (links.bits_per_second <= 0 || rate < links.bits_per_second) links.bits_per_second = rate;
-    links.latency = fmax(links.latency, measured[d].round_trip / 2);
+    bool known = measured[d].here && measured[d].linked;
+    ends[d] = (LinkEnd){0};
+    if (known) ends[d] = (LinkEnd){.out = measured[d].from, .in = measured[d].to, .latency = measured[d].round_trip / 2};
+    leader = (LinkEnd){.out = fmax(leader.out, ends[d].in), .in = fmax(leader.in, ends[d].out)};
   }
-  return links;
+  const LinkEnd slowest = split_measured_slowest(ends, nodes);
+  for (int d = 0; d < nodes; d++)
+    if (!measured[d].here)
+      ends[d] = slowest;
+    else if (!measured[d].linked)
+      ends[d] = leader;
 }
 
 static double speed_of(const LeaderMeasure *measure) { return measure->profile.linear[PROFILE_SIZES - 1]; }
@@ -23,21 +37,32 @@ void split_measured_profiles(const LeaderMeasure *measured, int nodes, DevicePro
   for (int d = 0; d < nodes; d++) profiles[d] = measured[measured[d].here || slowest < 0 ? d : slowest].profile;
 }
 
+static void take_links(const LeaderMeasure *measured, int nodes, MeasuredSplit *split) {
+  split_measured_ends(measured, nodes, split->ends);
+  const LinkEnd slowest = split_measured_slowest(split->ends, nodes);
+  split->bits_per_second = slower(slowest.out, slowest.in);
+  split->latency = slowest.latency;
+}
+
 Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
   DeviceProfile profiles[WIRE_NODES];
   double rates[WIRE_NODES];
-  const LinkOptions links = split_measured_links(measured, nodes, given);
+  const LinkOptions links = given ? *given : (LinkOptions){.topology = LINK_SWITCH};
   PlanCase all = *plan;
   int chosen[WIRE_NODES], used;
   int64_t counts[WIRE_NODES];
   SimResult result;
   *split = (MeasuredSplit){.bits_per_second = links.bits_per_second, .latency = links.latency};
   split_measured_profiles(measured, nodes, profiles);
+  if (!given) take_links(measured, nodes, split);
   all.devices = nodes;
   all.profiles = profiles;
   all.links = &links;
+  all.ends = given ? NULL : split->ends;
   all.input_rates = rates;
   for (int d = 0; d < nodes; d++) rates[d] = measured[d].linked ? measured[d].to : 0;
+  TRY(split_auto_parts(&all, plan->parts));
+  split->parts = all.parts;
   TRY(split_auto_counts(&all, split->counts, &result));
   split->predicted = result.latency;
   TRY(split_auto_devices(&all, chosen, &used, counts, &result));

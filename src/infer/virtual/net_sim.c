@@ -272,8 +272,8 @@ static Status check(int count, const LinkOptions *links, const SimOptions *optio
 static Status prepare(Simulation *sim, const LinkOptions *links) {
   const Reliability *rules = sim->options->reliability;
   TRY(sim_groups_init(&sim->groups, sim->devices, sim->count, rules && rules->mode == RELIABILITY_FEC ? rules->fec : 0));
-  TRY(sim_judge_init(&sim->judge, rules, links, sim->count));
-  TRY(sim_network_init(&sim->network, links, sim->count, sim->options->multicast));
+  TRY(sim_network_init(&sim->network, links, sim->options->ends, sim->count, sim->options->multicast));
+  TRY(sim_judge_init(&sim->judge, rules, &sim->network));
   sim->runners = calloc((size_t)sim->count, sizeof *sim->runners);
   if (!sim->runners) return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
   for (int d = 0; d < sim->count; d++) {

@@ -17,6 +17,7 @@ typedef struct SimOptions {
   double scale;                   /* of every EVENT_COMPUTE; 0: 1 */
   double start;                   /* when the request begins, in the trace's time */
   bool multicast;                 /* one transmission reaches all, on a switch's way in and in the air */
+  const LinkEnd *ends;            /* [count] where devices' links differ (sim_network.h); NULL */
 } SimOptions;
 
 typedef struct SimDevice {

@@ -23,19 +23,20 @@ size_t sim_judge_answer_bytes(const SimGroup *group, bool sent) {
 /* ---- beginning */
 
 /* Of the smallest question and answer, on links that are idle. */
-static double round_trip_of(const LinkOptions *links) {
-  double bits = 8.0 * (2 * PACKET_HEADER + PACKET_STATUS_HEAD + 2 * (double)links->overhead);
-  return 2 * links->latency + (links->bits_per_second > 0 ? bits / links->bits_per_second : 0);
+static double round_trip_of(const SimNetwork *network, int by, int whom) {
+  return sim_network_idle(network, by, whom, PACKET_HEADER) + sim_network_idle(network, whom, by, PACKET_HEADER + PACKET_STATUS_HEAD);
 }
 
-Status sim_judge_init(SimJudge *judge, const Reliability *rules, const LinkOptions *links, int nodes) {
+Status sim_judge_init(SimJudge *judge, const Reliability *rules, const SimNetwork *network) {
+  int nodes = network->nodes;
   *judge = (SimJudge){.nodes = nodes};
   if (rules) judge->rules = *rules;
   if (!sim_judge_asks(judge)) judge->rules.timeout = INFINITY;
   if (judge->rules.timeout <= 0) judge->rules.timeout = default_timeout;
   judge->peer = malloc((size_t)nodes * (size_t)nodes * sizeof *judge->peer);
   if (!judge->peer) return status_set(STATUS_NO_MEMORY, "no memory for what %d devices know of each other", nodes);
-  for (int i = 0; i < nodes * nodes; i++) judge->peer[i] = (SimPeer){.round_trip = round_trip_of(links), .jitter = links->jitter};
+  for (int i = 0; i < nodes * nodes; i++)
+    judge->peer[i] = (SimPeer){.round_trip = round_trip_of(network, i / nodes, i % nodes), .jitter = network->options->jitter};
   return STATUS_OK;
 }
 

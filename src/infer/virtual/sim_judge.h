@@ -3,7 +3,7 @@
 #ifndef INFER_SIM_JUDGE_H
 #define INFER_SIM_JUDGE_H
 #include "infer/virtual/sim_groups.h"
-#include "infer/wire/link_model.h"
+#include "infer/virtual/sim_network.h"
 
 typedef struct SimPeer {
   double gap, round_trip, jitter; /* estimates, seconds; 0: none yet */
@@ -15,8 +15,8 @@ typedef struct SimJudge {
   int nodes;
 } SimJudge;
 
-Status sim_judge_init(SimJudge *judge, const Reliability *rules, const LinkOptions *links, int nodes); /* rules NULL: a stream; NO_MEMORY */
-void sim_judge_release(SimJudge *judge);                                                               /* accepts a zeroed one */
+Status sim_judge_init(SimJudge *judge, const Reliability *rules, const SimNetwork *network); /* rules NULL: a stream; NO_MEMORY */
+void sim_judge_release(SimJudge *judge);                                                     /* accepts a zeroed one */
 
 bool sim_judge_asks(const SimJudge *judge); /* whether anybody ever asks */
 

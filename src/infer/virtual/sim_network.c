@@ -18,7 +18,21 @@ static int ports_of(const LinkOptions *options, int nodes) {
   return options->topology == LINK_SWITCH ? 2 * nodes : options->topology == LINK_AIR ? 1 : 0;
 }
 
-Status sim_network_init(SimNetwork *network, const LinkOptions *options, int nodes, bool multicast) {
+static double narrower(double a, double b) { return a > 0 && b > 0 ? fmin(a, b) : fmax(a, b); }
+
+static void limit_links(SimNetwork *network, const LinkEnd *ends) {
+  int nodes = network->nodes;
+  for (int i = 0; i < nodes * nodes; i++) {
+    const LinkEnd *from = &ends[i / nodes], *to = &ends[i % nodes];
+    link_model_limit(&network->pair[i], narrower(from->out, to->in), fmax(from->latency, to->latency));
+  }
+  for (int d = 0; network->options->topology == LINK_SWITCH && d < nodes; d++) {
+    link_model_limit(&network->port[d], ends[d].in, 0);
+    link_model_limit(&network->port[nodes + d], ends[d].out, 0);
+  }
+}
+
+Status sim_network_init(SimNetwork *network, const LinkOptions *options, const LinkEnd *ends, int nodes, bool multicast) {
   *network = (SimNetwork){.options = options, .nodes = nodes};
   TRY(check(options));
   network->multicast = multicast && options->topology != LINK_MESH;
@@ -33,6 +47,7 @@ Status sim_network_init(SimNetwork *network, const LinkOptions *options, int nod
   for (int i = 0; i < nodes * nodes; i++) link_model_init(&network->pair[i], options, i / nodes, i % nodes);
   for (int i = 0; i < nodes * nodes; i++) link_model_init(&network->rest[i], options, nodes + i / nodes, nodes + i % nodes);
   for (int i = 0; i < ports; i++) link_model_init(&network->port[i], options, nodes, i); /* of a port only the rate is used */
+  if (ends) limit_links(network, ends);
   return STATUS_OK;
 }
 
@@ -53,6 +68,12 @@ static Way way_of(const SimGroup *group, int packet) {
 }
 
 static LinkModel *of_pair(const SimNetwork *network, LinkModel *links, Way way) { return &links[way.from * network->nodes + way.to]; }
+
+double sim_network_idle(const SimNetwork *network, int from, int to, size_t bytes) {
+  const LinkModel *link = of_pair(network, network->pair, (Way){from, to});
+  double bits = 8 * (double)(bytes + network->options->overhead);
+  return link->latency + (link->rate > 0 ? bits / link->rate : 0);
+}
 
 /* Bytes are shared out as evenly as tokens are; a parity packet is as long as the longest of those it covers. */
 static size_t packet_bytes(const Event *event, int packet) {

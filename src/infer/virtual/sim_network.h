@@ -14,8 +14,10 @@ typedef struct SimNetwork {
   LinkModel *port; /* switch: [2, nodes] ways in, then ways out; air: [1] */
 } SimNetwork;
 
-Status sim_network_init(SimNetwork *network, const LinkOptions *options, int nodes, bool multicast); /* BAD_VALUE, NO_MEMORY */
-void sim_network_release(SimNetwork *network);                                                       /* accepts a zeroed one */
+/* ends [nodes]: what each device's own way allows, of a mesh's pairs the narrower of two, through a switch of its port; the air has one
+ * rate for all. NULL: as the options say. BAD_VALUE, NO_MEMORY. */
+Status sim_network_init(SimNetwork *network, const LinkOptions *options, const LinkEnd *ends, int nodes, bool multicast);
+void sim_network_release(SimNetwork *network); /* accepts a zeroed one */
 
 /* At `now`, in the order of time, `packet` of these groups (of one sender and event, one for each receiver) is given to the links: each
  * gets its SIM_ARRIVE, some of which are lost, and counts as under way. The first receiver is the one behind the sender, so that devices
@@ -26,6 +28,9 @@ Status sim_network_send(SimNetwork *network, SimQueue *queue, double now, SimGro
 Status sim_network_again(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *group, int packet, uint64_t *bytes);
 Status sim_network_tell(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *group, int what, size_t size,
                         uint64_t *bytes);
+/* Seconds that so many bytes take between two devices while nothing else is under way. */
+double sim_network_idle(const SimNetwork *network, int from, int to, size_t bytes);
+
 /* SIM_ENTER. */
 Status sim_network_enter(SimNetwork *network, SimQueue *queue, const SimGroups *groups, const SimEvent *event);
 

@@ -32,8 +32,16 @@ typedef struct LinkOptions {
   size_t overhead;  /* bytes of lower layers that count with each packet */
 } LinkOptions;
 
+/* What one device's own way into the network allows. */
+typedef struct LinkEnd {
+  double out, in; /* bits a second that leave the device, and that reach it; 0: as many as the link carries */
+  double latency; /* seconds one way; of two devices the longer counts */
+} LinkEnd;
+
 typedef struct LinkModel {
   const LinkOptions *options;
+  double rate;    /* bits a second where no trace says otherwise; 0: unlimited */
+  double latency; /* seconds */
   double busy;    /* until when what was given to it takes the link */
   double arrived; /* the last arrival: nothing overtakes */
   bool bad;       /* state of the loss model */
@@ -42,6 +50,9 @@ typedef struct LinkModel {
 
 /* options outlive it. The seed and the pair decide all that is random. */
 void link_model_init(LinkModel *link, const LinkOptions *options, int from, int to);
+
+/* This link is slower (rate, bits a second; 0: not) or longer than the options say, never the other way round. */
+void link_model_limit(LinkModel *link, double rate, double latency);
 
 /* When the last bit of a packet of so many bytes (overhead comes on top) is out, that was ready then. Calls in the order of `ready`. */
 double link_model_leave(LinkModel *link, double ready, size_t bytes);

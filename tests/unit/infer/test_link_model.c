@@ -25,6 +25,19 @@ static void packets_leave_at_the_rate(void **state) {
   near(link_model_arrive(&link, 3), 3.5);
 }
 
+static void a_limit_only_narrows(void **state) {
+  (void)state;
+  const LinkOptions options = {.bits_per_second = 1e6, .latency = 0.5};
+  LinkModel link = open_link(&options);
+  link_model_limit(&link, 2e6, 0.1);
+  near(link_model_leave(&link, 1, 125), 1.001);
+  near(link_model_arrive(&link, 2), 2.5);
+  link_model_limit(&link, 5e5, 0.7);
+  link_model_limit(&link, 0, 0);
+  near(link_model_leave(&link, 2, 125), 2.002);
+  near(link_model_arrive(&link, 2.002), 2.702);
+}
+
 static void a_bucket_lets_a_burst_pass(void **state) {
   (void)state;
   const LinkOptions options = {.bits_per_second = 8000, .burst_bytes = 300};
@@ -113,12 +126,10 @@ static void single_tokens_are_not_the_links_to_lose(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(packets_leave_at_the_rate),
-                                     cmocka_unit_test(a_bucket_lets_a_burst_pass),
-                                     cmocka_unit_test(a_trace_is_integrated),
-                                     cmocka_unit_test(nothing_overtakes),
-                                     cmocka_unit_test(losses_are_as_many_as_asked_for),
-                                     cmocka_unit_test(seed_and_pair_decide),
-                                     cmocka_unit_test(single_tokens_are_not_the_links_to_lose)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(packets_leave_at_the_rate),  cmocka_unit_test(a_limit_only_narrows),
+      cmocka_unit_test(a_bucket_lets_a_burst_pass), cmocka_unit_test(a_trace_is_integrated),
+      cmocka_unit_test(nothing_overtakes),          cmocka_unit_test(losses_are_as_many_as_asked_for),
+      cmocka_unit_test(seed_and_pair_decide),       cmocka_unit_test(single_tokens_are_not_the_links_to_lose)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

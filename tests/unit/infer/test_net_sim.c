@@ -123,6 +123,51 @@ static void all_share_the_air(void **state) {
   }
 }
 
+/* Everybody sends device 0 a packet of 8,000 bits, and device 0 one to everybody. */
+static Case star(void) {
+  Case c = {.count = 4};
+  send_to(&c, 0, 0, 0, 1, 1000, 14);
+  await(&c, 0, 0, 0, 14);
+  for (int d = 1; d < 4; d++) {
+    send_to(&c, d, 0, 0, 1, 1000, 1);
+    await(&c, d, 0, 0, 1);
+  }
+  return c;
+}
+
+static void each_device_has_ways_of_its_own(void **state) {
+  (void)state;
+  const LinkEnd ends[] = {{.out = 1e6, .in = 2e6}, {.out = 8e6, .in = 5e5, .latency = 0.003}, {.out = 1e5, .in = 8e6}, {.in = 8e6}};
+  const SimOptions uneven = {.scale = 1, .ends = ends};
+  const LinkOptions mesh = {0}, through = {.topology = LINK_SWITCH};
+  Case c = star();
+  SimResult result = run(&c, &mesh, &uneven);
+  near(result.device[1].end, 8e3 / 5e5 + 0.003); /* the receiver's way in is the narrower one */
+  near(result.device[2].end, 8e3 / 1e6);         /* the sender's way out */
+  near(result.device[0].end, 8e3 / 1e5);         /* device 2 sends slowly */
+  result = run(&c, &through, &uneven);
+  near(result.device[1].end, 8e3 / 5e5 + 0.003);
+  near(result.device[2].end, 2 * 8e3 / 1e6); /* behind the copy for device 1 */
+  near(result.device[3].end, 3 * 8e3 / 1e6);
+  near(result.device[0].end, 8e3 / 1e5);
+  const LinkOptions slower = {.bits_per_second = 5e4}; /* the options are a limit still */
+  near(run(&c, &slower, &uneven).latency, 8e3 / 5e4 + 0.003);
+  release(&c);
+}
+
+/* The first question leaves when an answer to the one before could have come: later on the longer link. */
+static void a_long_way_is_known_to_who_asks(void **state) {
+  (void)state;
+  const LinkEnd ends[] = {{.latency = 0.001}, {.latency = 0.05}};
+  const Reliability rules = {.mode = RELIABILITY_RETRANSMIT, .timeout = 60};
+  const SimOptions options = {.scale = 1, .ends = ends, .reliability = &rules};
+  Case c = exchange(2, 0.01, 0, 0, 2, 1000);
+  SimResult result = run(&c, &(LinkOptions){0}, &options);
+  near(result.latency, 0.01 + 0.05);
+  assert_int_equal(result.device[0].bytes_sent, 1000); /* no question */
+  release(&c);
+}
+
 static void a_trace_counts_from_the_start(void **state) {
   (void)state;
   LinkTracePoint points[] = {{0, 1e6}, {10, 5e5}};
@@ -435,6 +480,8 @@ int main(void) {
                                      cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
                                      cmocka_unit_test(many_senders_share_the_way_in),
                                      cmocka_unit_test(all_share_the_air),
+                                     cmocka_unit_test(each_device_has_ways_of_its_own),
+                                     cmocka_unit_test(a_long_way_is_known_to_who_asks),
                                      cmocka_unit_test(a_trace_counts_from_the_start),
                                      cmocka_unit_test(blocks_in_parts_follow_the_recurrence),
                                      cmocka_unit_test(questions_take_their_time),

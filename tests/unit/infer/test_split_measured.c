@@ -33,16 +33,64 @@ static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOpt
   return split;
 }
 
-static void links_are_as_the_worst_of_them(void **state) {
+static void links_are_as_they_were_seen(void **state) {
   (void)state;
-  const LeaderMeasure three[] = {device(10, 0, 0), device(10, 50, 0.004), device(10, 20, 0.001)};
-  LinkOptions links = split_measured_links(three, 3, NULL);
-  assert_true(links.bits_per_second == 20e6);
-  assert_true(links.latency == 0.002);
+  LeaderMeasure four[] = {device(10, 0, 0), device(10, 50, 0.004), device(10, 20, 0.001), device(10, 5, 0.1)};
+  LinkEnd ends[4];
+  four[3].here = false;
+  split_measured_ends(four, 4, ends);
+  assert_true(ends[1].in == 100e6 && ends[1].out == 50e6 && ends[1].latency == 0.002);
+  assert_true(ends[2].in == 40e6 && ends[2].out == 20e6);
+  assert_true(ends[0].out == 100e6 && ends[0].in == 50e6 && ends[0].latency == 0);    /* the leader's own, which both shared */
+  assert_true(ends[3].in == 40e6 && ends[3].out == 20e6 && ends[3].latency == 0.002); /* not here: the slowest of those that are */
+  const LinkEnd slowest = split_measured_slowest(ends, 4);
+  assert_true(slowest.in == 40e6 && slowest.out == 20e6 && slowest.latency == 0.002);
+  split_measured_ends(four, 1, ends);
+  assert_true(ends[0].out == 0 && ends[0].in == 0); /* nothing was measured: no limit */
+}
+
+static void links_may_be_given(void **state) {
+  (void)state;
+  const LeaderMeasure two[] = {device(10, 0, 0), device(10, 50, 0.004)};
   const LinkOptions given = {.bits_per_second = 7e6, .latency = 0.5};
-  links = split_measured_links(three, 3, &given);
-  assert_true(links.bits_per_second == 7e6 && links.latency == 0.5);
-  assert_true(split_measured_links(three, 1, NULL).bits_per_second == 0); /* nothing was measured: no limit */
+  MeasuredSplit split = run(two, 2, &given);
+  assert_true(split.bits_per_second == 7e6 && split.latency == 0.5);
+  split = run(two, 2, NULL);
+  assert_true(split.bits_per_second == 50e6 && split.latency == 0.002);
+}
+
+/* Of four equals, one whose codes leave slowly: all others wait for them, and the fewer they are the shorter. */
+static void a_device_that_sends_slowly_gets_fewer(void **state) {
+  (void)state;
+  LeaderMeasure four[] = {device(1000, 0, 0), device(1000, 1000, 0), device(1000, 1000, 0), device(1000, 1000, 0)};
+  MeasuredSplit even = run(four, 4, NULL);
+  four[2].from = 1e6;
+  MeasuredSplit uneven = run(four, 4, NULL);
+  assert_int_equal(even.counts[2], TOKENS / 4);
+  assert_true(uneven.counts[2] < TOKENS / 8);
+  assert_true(uneven.predicted > even.predicted);
+  for (int d = 0; d < 4; d++) assert_true(d == 2 || uneven.counts[d] > TOKENS / 4);
+}
+
+static void blocks_are_cut_where_it_helps(void **state) {
+  (void)state;
+  LeaderMeasure two[] = {device(100, 0, 0), device(100, 0, 0)};
+  ModelConfig config = encoder();
+  config.astra.groups = 32;
+  for (int d = 0; d < 2; d++) two[d].profile.linear[0] *= 1.2, two[d].profile.linear[1] *= 1.05; /* products of few rows are slower */
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .least_packets = 1};
+  const LinkOptions slow = {.bits_per_second = 3e6}, fast = {.bits_per_second = 10e9};
+  MeasuredSplit chosen, whole;
+  assert_int_equal(split_measured_run(&plan, two, 2, &slow, &chosen), STATUS_OK);
+  assert_true(chosen.parts > 1);
+  plan.parts = 1;
+  assert_int_equal(split_measured_run(&plan, two, 2, &slow, &whole), STATUS_OK);
+  assert_int_equal(whole.parts, 1);
+  assert_true(chosen.predicted < whole.predicted);
+  plan.parts = 0;
+  assert_int_equal(split_measured_run(&plan, two, 2, &fast, &chosen), STATUS_OK);
+  assert_int_equal(chosen.parts, 1);
+  config_release(&config);
 }
 
 static void a_device_half_as_fast_gets_fewer_tokens(void **state) {
@@ -91,9 +139,13 @@ static void a_link_too_slow_is_said(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(links_are_as_the_worst_of_them), cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),
-      cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest), cmocka_unit_test(a_link_too_slow_is_said),
-      cmocka_unit_test(a_device_that_waits_for_its_input_gets_fewer)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(links_are_as_they_were_seen),
+                                     cmocka_unit_test(links_may_be_given),
+                                     cmocka_unit_test(a_device_that_sends_slowly_gets_fewer),
+                                     cmocka_unit_test(blocks_are_cut_where_it_helps),
+                                     cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),
+                                     cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest),
+                                     cmocka_unit_test(a_link_too_slow_is_said),
+                                     cmocka_unit_test(a_device_that_waits_for_its_input_gets_fewer)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

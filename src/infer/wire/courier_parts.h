@@ -14,6 +14,7 @@
 
 enum { COURIER_FLIGHTS = 2048 /* packets to a peer under way, at most */, COURIER_ASKED = 16 /* unanswered QUERYs of a peer */ };
 enum { COURIER_FAILURE = 512 };
+#define COURIER_LOOK (1e-3 * RELIABILITY_LOOK_MS) /* seconds between two looks at what is waited for */
 
 /* A group from a peer. */
 typedef struct CourierSlot {
@@ -154,6 +155,15 @@ void courier_fail_peer(Courier *c, int peer, Status status, const char *why);
 
 /* Nobody waits for the peer from here on. */
 void courier_leave(Courier *c, int peer);
+
+/* Of a peer that takes part in the request, or of all. One that broke the rules first. */
+Status courier_check(Courier *c);
+
+/* One slice of a wait, until something changes, or then; lets go of the lock. *shift: by how much this process was late by itself. */
+Status courier_wait_slice(Courier *c, double until, CourierCheck *check, void *context, double *shift);
+
+/* Patience with a peer is at its end: a failure, or it is left. */
+Status courier_run_out(Courier *c, int peer);
 
 /* ---- courier_memory.c */
 Status courier_memory_allocate(Courier *c); /* by the thread, once the carrier is open; NO_MEMORY */

@@ -7,6 +7,7 @@
 #include "cli/infer_run.h"
 #include "cli/link_values.h"
 #include "cli/network_options.h"
+#include "cli/plan_devices.h"
 #include "cli/plan_peers.h"
 #include "cli/plan_report.h"
 #include "data/data_paths.h"
@@ -23,13 +24,13 @@ static const char ABOUT[] = "Predicts the latency of every way of dividing a mod
 enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
 
 typedef struct PlanCommand {
-  const char *checkpoint, *model, *nodes, *speeds, *groups, *strategies, *table_memory, *calibrate, *chart;
+  const char *checkpoint, *model, *nodes, *speeds, *links, *groups, *strategies, *table_memory, *calibrate, *chart;
   int64_t tokens, threads, retained, parts;
   bool even, json, measure, with_input;
   const char *peers, *key_file;
   bool local;
   double wait;
-  bool own_links, own_topology; /* these are as the options say, though links were measured */
+  bool own_rate, own_links, own_topology; /* --bandwidth; that or --latency; --link-model was given */
   NetworkOptions network;
 } PlanCommand;
 
@@ -46,8 +47,9 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
-      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all that --speeds names"},
+      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds and --links"},
       {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "of each device, this one being 1: 1,1,0.5"},
+      {OPTION_TEXT, "links", 0, &c->links, "LIST", .help = "rate of each device's way into the network: 50mbit,50mbit,5mbit"},
       {OPTION_TEXT, "peers", 0, &c->peers, "LIST", .help = "HOST:PORT,... of workers: measure them and the links to them"},
       {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part with --peers"},
       {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"},
@@ -71,7 +73,10 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
 static Status check_peers(const PlanCommand *c) {
   if (!c->peers && (c->key_file || !c->local))
     return status_set(STATUS_BAD_USAGE, "--%s goes with --peers, of which none are given", c->key_file ? "key-file" : "no-local");
-  if (c->peers && c->speeds) return status_set(STATUS_BAD_USAGE, "--speeds and --peers: the speeds of peers are measured");
+  if (c->peers && (c->speeds || c->links))
+    return status_set(STATUS_BAD_USAGE, "--%s and --peers: the %s of peers are measured", c->speeds ? "speeds" : "links",
+                      c->speeds ? "speeds" : "links");
+  if (c->links && c->own_rate) return status_set(STATUS_BAD_USAGE, "--links says how fast each device's way is: leave out --bandwidth");
   if (c->measure && (c->model || c->peers || c->speeds))
     return status_set(STATUS_BAD_USAGE, "--measure is for a --checkpoint on devices like this one, without --peers and --speeds");
   if (c->peers && c->model) return status_set(STATUS_BAD_USAGE, "--peers: workers have a checkpoint, give it with --checkpoint");
@@ -87,7 +92,8 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
   Status status = options_parse(options, argc, argv, positional, &count);
   if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
   free(positional);
-  command->own_links = options_find(options, "bandwidth")->given || options_find(options, "latency")->given;
+  command->own_rate = options_find(options, "bandwidth")->given;
+  command->own_links = command->own_rate || options_find(options, "latency")->given;
   command->own_topology = options_find(options, "link-model")->given;
   if (status == STATUS_OK) status = check_peers(command);
   if (status == STATUS_OK && !command->checkpoint == !command->model)
@@ -134,43 +140,6 @@ static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   return STATUS_OK;
 }
 
-static int faster_first(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x < y) - (x > y);
-}
-
-/* Devices are those of --peers, where setup->devices of them were measured. */
-static Status read_counts(const PlanCommand *command, PlannerSetup *setup) {
-  int nodes[WIRE_NODES], count = 0;
-  setup->counts_tried = ~0ull;
-  if (!command->nodes) return STATUS_OK;
-  setup->counts_tried = 0;
-  TRY(link_values_list("nodes", command->nodes, 1, WIRE_NODES, nodes, WIRE_NODES, &count));
-  for (int i = 0; i < count; i++) {
-    if (nodes[i] > setup->devices)
-      return status_set(STATUS_BAD_USAGE, "--nodes %d: there are %d devices with those of --peers", nodes[i], setup->devices);
-    setup->counts_tried |= 1ull << (nodes[i] - 1);
-  }
-  return STATUS_OK;
-}
-
-static Status read_devices(const PlanCommand *command, const DeviceProfile *own, DeviceProfile profiles[WIRE_NODES], PlannerSetup *setup) {
-  int nodes[WIRE_NODES], count = 0;
-  double speeds[WIRE_NODES];
-  if (command->speeds) TRY(link_values_numbers("speeds", command->speeds, speeds, WIRE_NODES, &setup->devices));
-  qsort(speeds, (size_t)setup->devices, sizeof *speeds, faster_first);
-  int most = setup->devices > 0 ? setup->devices : WIRE_NODES;
-  TRY(link_values_list("nodes", command->nodes ? command->nodes : "2,4,8", 1, WIRE_NODES, nodes, WIRE_NODES, &count));
-  for (int i = 0; i < count && (command->nodes || !command->speeds); i++) {
-    if (nodes[i] > most) return status_set(STATUS_BAD_USAGE, "--nodes %d: --speeds names %d devices", nodes[i], most);
-    setup->counts_tried |= 1ull << (nodes[i] - 1);
-    if (!command->speeds && nodes[i] > setup->devices) setup->devices = nodes[i];
-  }
-  if (command->speeds && !command->nodes) setup->counts_tried = ~0ull;
-  for (int d = 0; d < setup->devices; d++) profiles[d] = device_profile_scaled(own, command->speeds ? speeds[d] : 1);
-  return STATUS_OK;
-}
-
 /* The scale with which the fastest device alone takes as long as was asked for. */
 static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double *target) {
   PlannerSetup alone = *setup;
@@ -203,6 +172,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                                          .rows = MODEL_ROWS_CLASS},
                               .repeats = MEASURE_REPEATS,
                               .links = setup->links,
+                              .ends = setup->ends,
                               .reliability = setup->reliability,
                               .multicast = setup->multicast,
                               .work = work,
@@ -262,13 +232,24 @@ static Status report_plan(const PlanCommand *command, const PlanReport *report) 
   return STATUS_OK;
 }
 
+/* Each device has a way of its own into the network, of a rate of its own. */
+static void take_ends(const PlanCommand *command, PlannerSetup *setup, const LinkEnd *ends, LinkOptions *links) {
+  setup->ends = ends;
+  links->bits_per_second = 0;
+  if (!command->own_topology) links->topology = LINK_SWITCH;
+}
+
 /* This device as it is, and as many like it as the options want. */
-static Status measure_own(const PlanCommand *command, PlannerSetup *setup, DeviceProfile profiles[WIRE_NODES]) {
+static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanDevices *devices, LinkOptions *links) {
   DeviceProfile own;
-  TRY(read_devices(command, &(DeviceProfile){.fixed = 0}, profiles, setup)); /* the options first: measuring takes a while */
+  TRY(plan_devices_read(command->nodes, command->speeds, command->links, devices)); /* before measuring, which takes a while */
   TRY(probe_compute(setup->config, setup->tokens, PROBE_BY_ITSELF, &own));
-  setup->devices = 0;
-  return read_devices(command, &own, profiles, setup);
+  setup->devices = devices->count;
+  setup->counts_tried = devices->counts_tried;
+  for (int d = 0; d < devices->count; d++) devices->profiles[d] = device_profile_scaled(&own, devices->speeds[d]);
+  setup->profiles = devices->profiles;
+  if (devices->linked) take_ends(command, setup, devices->ends, links);
+  return STATUS_OK;
 }
 
 /* Devices measure themselves with the tokens that the model takes. */
@@ -283,21 +264,19 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
   setup->devices = peers->count;
   setup->profiles = peers->profiles;
   if (!command->own_links && peers->linked) {
-    setup->ends = peers->ends;
-    links->bits_per_second = links->latency = 0;
-    if (!command->own_topology) links->topology = LINK_SWITCH;
+    take_ends(command, setup, peers->ends, links);
+    links->latency = 0;
   }
-  return read_counts(command, setup);
+  return plan_devices_counts(command->nodes, setup->devices, "with those of --peers", &setup->counts_tried);
 }
 
 static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
-  DeviceProfile profiles[WIRE_NODES];
+  PlanDevices devices;
   PlanPeers peers = {.count = 0};
   LinkOptions links;
   Reliability reliability;
   PlannerSetup setup = {.config = config,
                         .tokens = command->tokens > 0 ? command->tokens : config_tokens(config),
-                        .profiles = profiles,
                         .links = &links,
                         .reliability = &reliability,
                         .parts = (int)command->parts,
@@ -313,7 +292,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   TRY(read_strategies(command->strategies, &setup.strategies));
   TRY(read_groups(command, &setup));
   TRY(link_values_size("table-memory", command->table_memory, &setup.table_bytes));
-  TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, profiles));
+  TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, &devices, &links));
   TRY(calibrate(command, &setup, &target));
   TRY(planner_run(&setup, &plan));
   const PlanReport report = {.model = command->model ? command->model : command->checkpoint,

@@ -39,13 +39,26 @@ static const char *split_of(const PlanRow *row, char *text, size_t room) {
   return text;
 }
 
-static void print_network(const PlannerSetup *setup) {
-  const LinkOptions *links = setup->links;
-  printf("network: %s, ", network_options_topology(links->topology));
+enum { NETWORK_NAME = 64 };
+
+/* "mesh, 20 Mbit/s" */
+static const char *network_name(const PlannerSetup *setup, char text[NETWORK_NAME]) {
+  const char *topology = network_options_topology(setup->links->topology);
   if (setup->ends)
-    fputs("links as they were measured", stdout);
+    snprintf(text, NETWORK_NAME, "%s, links of their own", topology);
   else
-    printf("%.4g Mbit/s, latency %.3g ms", links->bits_per_second / 1e6, 1e3 * links->latency);
+    snprintf(text, NETWORK_NAME, "%s, %.4g Mbit/s", topology, setup->links->bits_per_second / 1e6);
+  return text;
+}
+
+/* Measured links stand beside the devices. */
+static void print_network(const PlannerSetup *setup, bool measured) {
+  const LinkOptions *links = setup->links;
+  char text[NETWORK_NAME];
+  printf("network: %s", network_name(setup, text));
+  for (int d = 0; setup->ends && !measured && d < setup->devices; d++) printf("%s %.4g", d ? "," : ":", setup->ends[d].out / 1e6);
+  if (setup->ends && !measured) fputs(" Mbit/s", stdout);
+  if (!setup->ends || !measured) printf(", latency %.3g ms", 1e3 * links->latency);
   if (links->jitter > 0) printf(" +- %g ms", 1e3 * links->jitter);
   if (links->loss > 0) printf(", loss %g%%", 100 * links->loss);
   putchar('\n');
@@ -72,7 +85,7 @@ void plan_report_text(const PlanReport *report) {
   print_peers(report->peers);
   if (report->calibrated > 0)
     printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
-  print_network(report->setup);
+  print_network(report->setup, report->peers->count > 0);
   printf("\n%-9s %6s %5s %5s %6s %-20s %10s %8s %9s %7s %6s %10s %10s  %s\n", "strategy", "groups", "nodes", "parts", "tables", "tokens",
          "predicted", "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "input", "");
   for (int i = 0; i < report->plan->count; i++) {
@@ -114,6 +127,13 @@ static json_t *peers_json(const PlanPeers *peers) {
   return list;
 }
 
+/* In the order of the devices; null: all are alike. */
+static json_t *links_json(const PlannerSetup *setup) {
+  json_t *list = setup->ends ? json_array() : json_null();
+  for (int d = 0; setup->ends && d < setup->devices; d++) json_build_append(&list, link_json(&setup->ends[d]));
+  return list;
+}
+
 static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1e-9 / rates[0], 1e-9 / rates[1], 1e-9 / rates[2]); }
 
 Status plan_report_json(const PlanReport *report) {
@@ -122,13 +142,14 @@ Status plan_report_json(const PlanReport *report) {
   char text[160];
   json_t *rows = json_array();
   for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
-  json_t *object = json_pack(
-      "{s:s, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model", report->model, "tokens",
-      (json_int_t)setup->tokens, "scale", setup->scale, "link_model", network_options_topology(setup->links->topology), "bits_per_second",
-      setup->links->bits_per_second, "latency_ms", 1e3 * setup->links->latency, "jitter_ms", 1e3 * setup->links->jitter, "loss",
-      setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention), "assign", rates_json(p->assign),
-      "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input, "best", row_json(report->plan->best), "trained",
-      trained_json(report->plan), "rows", rows, "peers", peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
+  json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model",
+                             report->model, "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
+                             network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second,
+                             "latency_ms", 1e3 * setup->links->latency, "links", links_json(setup), "jitter_ms", 1e3 * setup->links->jitter,
+                             "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention),
+                             "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
+                             "best", row_json(report->plan->best), "trained", trained_json(report->plan), "rows", rows, "peers",
+                             peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
   char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!line) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
@@ -175,10 +196,9 @@ Status plan_report_chart(const PlanReport *report, const char *path) {
   add_series(chart, report, STRATEGY_SINGLE, 0);
   for (int g = 0; g < report->setup->group_count; g++) add_series(chart, report, STRATEGY_ASTRA, report->setup->groups[g]);
   for (int s = STRATEGY_TP; s < STRATEGY_COUNT; s++) add_series(chart, report, (Strategy)s, 0);
-  char title[128];
-  const LinkOptions *links = report->setup->links;
-  snprintf(title, sizeof title, "%s, %lld tokens, %s, %g Mbit/s", report->model, (long long)report->setup->tokens,
-           network_options_topology(links->topology), links->bits_per_second / 1e6);
+  char title[160], network[NETWORK_NAME];
+  snprintf(title, sizeof title, "%s, %lld tokens, %s", report->model, (long long)report->setup->tokens,
+           network_name(report->setup, network));
   const PlotPanel panel = {.title = "Predicted latency",
                            .x_label = "devices",
                            .y_label = "milliseconds",

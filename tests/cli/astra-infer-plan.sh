@@ -17,7 +17,10 @@ expect "no such model" 1 --checkpoint ./nowhere; err "nowhere"
 expect "a rate without a unit" 2 --checkpoint model --bandwidth 20; err "--bandwidth"; err "20mbit"
 expect "a negative time" 2 --checkpoint model --latency=-2ms; err "--latency"
 expect "an unknown strategy" 2 --checkpoint model --strategies astra,pp; err "--strategies"; err '"pp" is no strategy'; err "bp-ag"
-expect "more nodes than speeds" 2 --checkpoint model --speeds 1,1 --nodes 3; err "--speeds names 2"
+expect "more nodes than speeds" 2 --checkpoint model --speeds 1,1 --nodes 3; err "there are 2 devices in --speeds"
+expect "more speeds than links" 2 --checkpoint model --speeds 1,1,1 --links 1mbit,2mbit; err "--speeds names 3 devices, --links 2"
+expect "links and a rate for all" 2 --checkpoint model --links 1mbit,2mbit --bandwidth 1mbit; err "leave out --bandwidth"
+expect "a link without a unit" 2 --checkpoint model --links 1mbit,2; err "--links"; err "20mbit"
 expect "groups that do not divide" 1 --checkpoint model --groups 5; err "5 groups do not divide a width of 64"
 expect "an argument" 2 --checkpoint model photo.png; err "photo.png"
 
@@ -28,6 +31,9 @@ expect "a slow network" 0 --checkpoint model --nodes 2,4 --bandwidth 9kbit --cal
 expect "other groups" 0 --checkpoint model --nodes 2 --groups 1,4 --bandwidth 1gbit --calibrate 10s --strategies astra; out "needs training"
 expect "uneven devices" 0 --checkpoint model --speeds 3,1 --bandwidth 1gbit --calibrate 10s --strategies astra --json
 json '"tokens":\[(1[5-9]|2[0-9])[0-9],[0-9]+\]' # far more than half of 256 for the faster one
+expect "a slow link" 0 --checkpoint model --links 1gbit,1gbit,200kbit --nodes 3 --calibrate 100ms --strategies astra --groups 4 --json
+json '"tokens":\[(8[6-9]|9[0-9]|1[0-9][0-9]),[0-9]+,[0-9]{1,2}\]'; json '"link_model":"switch"'; json '"links":\[\{"to_bits_per_second":(1e9|1000000000)'
+expect "links in the table" 0 --checkpoint model --links 1mbit,50mbit --strategies astra,single; out "^network: switch, links of their own: 50, 1 Mbit/s, latency 0 ms"
 expect "as many tokens each" 0 --checkpoint model --speeds 3,1 --even --strategies astra --json; json '"tokens":\[128,128\]'
 expect "loss" 0 --checkpoint model --nodes 2 --loss 5% --reliability retransmit --latency 1ms; out "loss 5%"
 out "^sp .*loss not modelled"; out "^tp .*loss not modelled"

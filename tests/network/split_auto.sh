@@ -47,10 +47,15 @@ lead "plan --peers" 0 plan --peers "${address[a]},${address[b]}" --no-local "${k
 lead "plan --peers as a table" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra --bandwidth 10mbit
 out '^peers: .*this device'; out '^network: mesh, 10 Mbit/s'
 lead "plan for the links that there are" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/model" --strategies astra
-out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links as they were measured'
+out '^peers: .*Mbit/s to it, .* from it'; out '^network: switch, links of their own$'
 kill "$loop"
 wait "$loop" 2>/dev/null
 
+for links in 50mbit,50mbit 50mbit,1mbit; do
+  lead "plan --links $links --measure" 0 plan -c "$work/model" --links $links --even --strategies astra --measure --json
+  jq '.rows[] | select(.nodes == 2) | .virtual_ms' "$work/out" >>"$work/virtual"
+done
+awk '{v[NR] = $1} END {exit !(NR == 2 && v[1] > 0 && v[2] > 1.5 * v[1])}' "$work/virtual" || report "virtual time knows nothing of links: $(tr '\n' ' ' <"$work/virtual")"
 start_worker plain 127.0.0.1:0 -c "$work/plain" "${key[@]}"
 lead "plan of a plain model" 0 plan --peers "${address[plain]}" "${key[@]}" -c "$work/plain" --groups 4,8 --json
 [ "$(jq '[.rows[] | select(.strategy == "astra" and .nodes == 2) | .groups] | sort | tostring' "$work/out")" = '"[4,8]"' ] || report "$name: $(cat "$work/out")"

@@ -8,8 +8,7 @@ enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's sha
 
 /* Of codes that leave the device. 0: no limit. */
 static double rate_out(const PlanCase *plan, int device) {
-  double rate = plan->links->bits_per_second, own = plan->ends ? plan->ends[device].out : 0;
-  return rate > 0 && own > 0 ? fmin(rate, own) : fmax(rate, own);
+  return link_slower(plan->links->bits_per_second, plan->ends ? plan->ends[device].out : 0);
 }
 
 /* Seconds that a device with so many tokens, and so many before it, needs for a block by itself: what it computes, and its codes on one

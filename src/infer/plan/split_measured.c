@@ -2,13 +2,12 @@
 #include "infer/plan/split_measured.h"
 #include <math.h>
 
-static double slower(double rate, double other) { return rate > 0 && other > 0 ? fmin(rate, other) : fmax(rate, other); }
-
 LinkEnd split_measured_slowest(const LinkEnd *ends, int nodes) {
   LinkEnd slowest = {0};
   for (int d = 0; d < nodes; d++)
-    slowest = (LinkEnd){
-        .out = slower(slowest.out, ends[d].out), .in = slower(slowest.in, ends[d].in), .latency = fmax(slowest.latency, ends[d].latency)};
+    slowest = (LinkEnd){.out = link_slower(slowest.out, ends[d].out),
+                        .in = link_slower(slowest.in, ends[d].in),
+                        .latency = fmax(slowest.latency, ends[d].latency)};
   return slowest;
 }
 
@@ -40,7 +39,7 @@ void split_measured_profiles(const LeaderMeasure *measured, int nodes, DevicePro
 static void take_links(const LeaderMeasure *measured, int nodes, MeasuredSplit *split) {
   split_measured_ends(measured, nodes, split->ends);
   const LinkEnd slowest = split_measured_slowest(split->ends, nodes);
-  split->bits_per_second = slower(slowest.out, slowest.in);
+  split->bits_per_second = link_slower(slowest.out, slowest.in);
   split->latency = slowest.latency;
 }
 

@@ -18,13 +18,11 @@ static int ports_of(const LinkOptions *options, int nodes) {
   return options->topology == LINK_SWITCH ? 2 * nodes : options->topology == LINK_AIR ? 1 : 0;
 }
 
-static double narrower(double a, double b) { return a > 0 && b > 0 ? fmin(a, b) : fmax(a, b); }
-
 static void limit_links(SimNetwork *network, const LinkEnd *ends) {
   int nodes = network->nodes;
   for (int i = 0; i < nodes * nodes; i++) {
     const LinkEnd *from = &ends[i / nodes], *to = &ends[i % nodes];
-    link_model_limit(&network->pair[i], narrower(from->out, to->in), fmax(from->latency, to->latency));
+    link_model_limit(&network->pair[i], link_slower(from->out, to->in), fmax(from->latency, to->latency));
   }
   for (int d = 0; network->options->topology == LINK_SWITCH && d < nodes; d++) {
     link_model_limit(&network->port[d], ends[d].in, 0);

@@ -7,8 +7,10 @@ static Status simulate(const VirtualCase *wanted, const Timeline *timelines, Sim
   bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
   links.overhead = codes ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
   if (!codes) links.loss = 0; /* a stream hides it */
-  const SimOptions options = {
-      .reliability = codes ? wanted->reliability : NULL, .scale = wanted->scale, .multicast = wanted->multicast && codes};
+  const SimOptions options = {.reliability = codes ? wanted->reliability : NULL,
+                              .ends = wanted->ends,
+                              .scale = wanted->scale,
+                              .multicast = wanted->multicast && codes};
   return net_sim_run(timelines, wanted->device.devices, &links, &options, result);
 }
 

@@ -11,6 +11,7 @@ typedef struct VirtualCase {
   DeviceCase device; /* of all devices; self is not read */
   int repeats;
   const LinkOptions *links;       /* overhead is not read: it follows from what travels */
+  const LinkEnd *ends;            /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability; /* of codes; NULL: a stream */
   bool multicast;
   const PacketWork *work; /* counted as computation; NULL: packets take nothing of the processor */

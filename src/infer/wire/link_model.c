@@ -11,7 +11,7 @@ void link_model_init(LinkModel *link, const LinkOptions *options, int from, int 
 }
 
 void link_model_limit(LinkModel *link, double rate, double latency) {
-  if (rate > 0 && (link->rate <= 0 || rate < link->rate)) link->rate = rate;
+  link->rate = link_slower(link->rate, rate);
   link->latency = fmax(link->latency, latency);
 }
 

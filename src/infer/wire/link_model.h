@@ -38,6 +38,9 @@ typedef struct LinkEnd {
   double latency; /* seconds one way; of two devices the longer counts */
 } LinkEnd;
 
+/* The slower of two rates, of which 0 is none. */
+static inline double link_slower(double rate, double other) { return rate <= 0 || (other > 0 && other < rate) ? other : rate; }
+
 typedef struct LinkModel {
   const LinkOptions *options;
   double rate;    /* bits a second where no trace says otherwise; 0: unlimited */

@@ -1,14 +1,21 @@
 #!/bin/bash
 # limit: 240
 # Nodes that exchange datagrams while somebody else on the machine sends them noise, forgeries, and what he overhears: again, cut, changed, in
-# other names; and workers at whose doors somebody without the key calls all the time, as a leader, as another device, and as nothing. The
-# answers are those of nodes that are left alone.
+# other names; and workers at whose doors somebody without the key calls all the time, as a leader, as another device, and as nothing, and
+# somebody who has the key and breaks the rules behind it. The answers are those of nodes that are left alone.
 . tests/network/helpers.sh
 
 make_checkpoint "$work/model" vit-cifar 8 256 3
 make_cifar "$work/data"
 set_up=(eval --checkpoint "$work/model" --nodes 3 --dataset cifar100 --data-dir "$work/data" --samples 60 --batch 1)
 "$program" "${set_up[@]}" >"$work/alone" 2>"$work/err" || report "nodes that are left alone"
+
+# What was printed, but for the time it took, is what nodes say that are left alone: as_alone NAME
+as_alone() {
+  for line in 1 2; do
+    [ "$(sed -n ${line}p "$work/out" | sed 's/ in .*//')" = "$(sed -n ${line}p "$work/alone" | sed 's/ in .*//')" ] || report "$1: another answer"
+  done
+}
 
 # The ports on which the processes of `pids` take datagrams.
 find_ports() {
@@ -36,9 +43,7 @@ for reliability in retransmit deadline; do
   [ ${#ports[@]} -eq 3 ] || { [ -r /proc/net/udp ] && report "$reliability: found ports ${ports[*]}"; }
   "$build/tests/infer/make_traffic" 3 "${ports[@]}" >"$work/traffic" || report "the traffic itself"
   wait $run || report "$reliability: exit code $?"
-  for line in 1 2; do
-    [ "$(sed -n ${line}p "$work/out" | sed 's/ in .*//')" = "$(sed -n ${line}p "$work/alone" | sed 's/ in .*//')" ] || report "$reliability: another answer"
-  done
+  as_alone "$reliability"
   grep -q 'forged [1-9]' "$work/traffic" || report "$reliability: nothing was sent: $(cat "$work/traffic")"
   grep -q 'overheard [1-9]' "$work/traffic" || echo "skipped: replayed and changed datagrams ($(cat "$work/traffic")): listening to the loopback is not allowed"
   no_orphans
@@ -67,16 +72,36 @@ annoy() { # PID: while it runs
   for fd in "${fds[@]}"; do exec {fd}>&-; done
   echo $calls >"$work/calls"
 }
+intrude() { # PID: while it runs
+  local first=0
+  while running "$1"; do
+    "$build/tests/infer/make_intruder" "$work/key" "$work/model" "${address[a]}" 1 $((first++))
+  done >>"$work/intruder" 2>&1
+}
 for transport in tcp udp; do
   "$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 60 \
     --batch 1 --transport $transport --latency 2ms >"$work/out" 2>"$work/err" &
   run=$!
+  intrude $run &
+  intruder=$!
   annoy $run 2>/dev/null
+  wait $intruder
   wait $run || report "strangers at the door, $transport: exit code $?"
-  for line in 1 2; do
-    [ "$(sed -n ${line}p "$work/out" | sed 's/ in .*//')" = "$(sed -n ${line}p "$work/alone" | sed 's/ in .*//')" ] || report "strangers at the door, $transport: another answer"
-  done
+  as_alone "strangers at the door, $transport"
   [ "$(cat "$work/calls")" -ge 50 ] || report "strangers at the door, $transport: only $(cat "$work/calls") calls"
 done
+[ "$(grep -c '^calls 1 ' "$work/intruder")" -ge 5 ] || report "nobody broke a rule: $(cat "$work/intruder")"
+
+# Now it is the intruder's turn each time. Afterwards the workers are as they were.
+for one in a b; do
+  "$build/tests/infer/make_intruder" "$work/key" "$work/model" "${address[$one]}" 22 >"$work/intruder" 2>&1 || report "the intruder: $(cat "$work/intruder")"
+  grep -q '^calls 22 answered [1-9].* refused [1-9]' "$work/intruder" || report "the intruder was not refused: $(cat "$work/intruder")"
+  for why in 'wrong magic number' 'announces 4294967295 bytes' 'a REQUEST message where none was due' 'a CODES message where none was due' 'measurement 2 of 4294967295'; do
+    grep -q "warning: session pid .*$why" "$work/$one.log" || report "worker $one did not say: $why"
+  done
+done
+"$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 60 --batch 1 \
+  >"$work/out" 2>"$work/err" || report "after the intruder: exit code $?"
+as_alone "after the intruder"
 for one in a b; do stop_worker $one; done
 exit $failed

@@ -1,6 +1,7 @@
 /* See device_session.h. Leaves out: what a request is (node.c), how channels to peers come about (peer_meeting.c). Messages are taken in
  * wherever links move, also in the middle of a request: delivering only notes what is wanted, and the loop acts on it. */
 #include "infer/control/device_session.h"
+#include "base/log.h"
 #include "base/threads.h"
 #include "infer/control/greeting.h"
 #include "infer/control/peer_meeting.h"
@@ -333,6 +334,7 @@ int session_run(const SessionPlace *place) {
   if (!s) return 1;
   s->place = place;
   Status status = run(s);
+  if (status != STATUS_OK && !place->together && !place->job) log_warning("session pid %d: %s", (int)getpid(), status_message());
   /* The leader is gone: so is the reason to be here. */
   bool failed = status != STATUS_OK && link_is_open(&s->control);
   threads_stop();

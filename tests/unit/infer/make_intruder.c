@@ -1,0 +1,189 @@
+/* make_intruder KEY MODEL ADDRESS CALLS [FIRST]: somebody who has the cluster's key and the model, and breaks the rules behind the
+ * handshake. Calls the worker so often, each time with the next of the faults below (from FIRST on), reads what it says until it hangs up
+ * or says nothing for a while, and prints how many calls there were, how many were answered, and of which the worker said what was wrong.
+ */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "infer/control/address.h"
+#include "infer/control/channel.h"
+#include "infer/control/preamble.h"
+#include "infer/weights.h"
+#include "infer/wire.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOISE = 300 };
+static const double handshake_seconds = 5, quiet_seconds = 1;
+
+typedef struct Intruder {
+  KeyFile key;
+  Address address;
+  Greeting greeting;
+  Rng rng;
+  Channel *channel;
+  long calls, answered, refused;
+} Intruder;
+
+/* ---- one call */
+
+static Status reach(const Address *address, int *fd) {
+  bool done = false;
+  TRY(address_call(address, fd));
+  while (!done) {
+    poll(&(struct pollfd){.fd = *fd, .events = POLLOUT}, 1, 1000);
+    TRY(address_called(address, *fd, &done));
+  }
+  return STATUS_OK;
+}
+
+static Status dial(Intruder *in, PreambleRole role) {
+  int fd;
+  TRY(reach(&in->address, &fd));
+  for (int i = 0; i < GREETING_SESSION; i++) in->greeting.session[i] = (uint8_t)rng_next(&in->rng);
+  TRY(preamble_send(fd, role, in->greeting.session));
+  TRY(channel_tls(&in->channel, fd, CHANNEL_DIALS, &in->key));
+  return channel_handshake(in->channel, handshake_seconds);
+}
+
+static bool wait_for(const Intruder *in, short events) {
+  return errno == EAGAIN && poll(&(struct pollfd){.fd = channel_fd(in->channel), .events = events}, 1, (int)(1e3 * quiet_seconds)) > 0;
+}
+
+/* As much of it as the worker takes before it hangs up. */
+static void say(Intruder *in, const void *bytes, size_t size) {
+  const uint8_t *at = bytes;
+  while (size > 0) {
+    ssize_t sent = channel_write(in->channel, at, size);
+    if (sent < 0 && !wait_for(in, POLLOUT)) return;
+    if (sent < 0) continue;
+    at += sent;
+    size -= (size_t)sent;
+  }
+}
+
+static void say_header(Intruder *in, WireHeader header) {
+  uint8_t bytes[WIRE_HEADER];
+  header.sender = WIRE_LEADER;
+  wire_pack(&header, bytes);
+  say(in, bytes, sizeof bytes);
+}
+
+static void say_noise(Intruder *in, size_t size) {
+  uint8_t bytes[NOISE];
+  for (size_t i = 0; i < NOISE; i++) bytes[i] = (uint8_t)rng_next(&in->rng);
+  say(in, bytes, size);
+}
+
+static void greet(Intruder *in) {
+  uint8_t bytes[GREETING_BYTES];
+  greeting_pack(&in->greeting, bytes);
+  say_header(in, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES});
+  say(in, bytes, sizeof bytes);
+}
+
+static void listen_to_it(Intruder *in) {
+  uint8_t bytes[4096];
+  size_t got = 0;
+  bool refused = false;
+  for (double until = clock_now() + quiet_seconds; clock_now() < until && got < sizeof bytes;) {
+    ssize_t more = channel_read(in->channel, bytes + got, sizeof bytes - got);
+    if (more == 0 || (more < 0 && !wait_for(in, POLLIN))) break;
+    got += more > 0 ? (size_t)more : 0;
+  }
+  for (size_t i = 0; i + WIRE_HEADER <= got;) {
+    WireHeader header;
+    if (wire_parse(bytes + i, sizeof bytes, &header) != STATUS_OK) break;
+    refused |= header.kind == WIRE_REFUSE || header.kind == WIRE_ERROR;
+    i += WIRE_HEADER + header.bytes;
+  }
+  in->answered += got > 0;
+  in->refused += refused;
+}
+
+/* ---- faults */
+
+static void noise(Intruder *in) { say_noise(in, NOISE); }
+static void too_long(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_GREET, .bytes = UINT32_MAX}); }
+static void out_of_turn(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 4}); }
+static void cut_short(Intruder *in) {
+  say_header(in, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES});
+  say_noise(in, GREETING_BYTES / 2);
+}
+static void another_model(Intruder *in) {
+  Intruder other = *in;
+  other.greeting.fingerprints.model ^= 1;
+  greet(&other);
+}
+static void noise_for_a_set_up(Intruder *in) {
+  greet(in);
+  say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = 2, .bytes = NOISE});
+  say_noise(in, NOISE);
+}
+static void a_set_up_of_nobody(Intruder *in) {
+  greet(in);
+  say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = UINT32_MAX, .bytes = 0});
+}
+static void a_probe_beyond_measure(Intruder *in) {
+  greet(in);
+  say_header(in, (WireHeader){.kind = WIRE_PROBE, .request = 2, .count = UINT32_MAX});
+}
+static void codes_for_a_leader(Intruder *in) {
+  greet(in);
+  say_header(in, (WireHeader){.kind = WIRE_CODES, .request = 1, .count = 16, .bytes = 64});
+  say_noise(in, 64);
+}
+
+typedef struct Fault {
+  PreambleRole role;
+  void (*commit)(Intruder *in);
+} Fault;
+static const Fault faults[] = {{PREAMBLE_LEADER, noise},
+                               {PREAMBLE_LEADER, too_long},
+                               {PREAMBLE_LEADER, out_of_turn},
+                               {PREAMBLE_LEADER, cut_short},
+                               {PREAMBLE_LEADER, another_model},
+                               {PREAMBLE_LEADER, noise_for_a_set_up},
+                               {PREAMBLE_LEADER, a_set_up_of_nobody},
+                               {PREAMBLE_LEADER, a_probe_beyond_measure},
+                               {PREAMBLE_LEADER, codes_for_a_leader},
+                               {PREAMBLE_PEER, noise},
+                               {PREAMBLE_PEER, greet}};
+
+static Status call(Intruder *in, const Fault *fault) {
+  Status status = dial(in, fault->role);
+  in->calls++;
+  if (status == STATUS_OK) fault->commit(in);
+  if (status == STATUS_OK) listen_to_it(in);
+  channel_free(in->channel);
+  in->channel = NULL;
+  return fault->role == PREAMBLE_PEER ? STATUS_OK : status; /* a device of no session is hung up on at once */
+}
+
+static Status prepare(Intruder *in, char **argv) {
+  Weights weights = {0};
+  TRY(key_file_read(&in->key, argv[1]));
+  TRY(address_parse(argv[3], &in->address));
+  Status status = weights_load(&weights, argv[2]);
+  if (status == STATUS_OK) status = fingerprint_weights(&weights, &in->greeting.fingerprints);
+  weights_release(&weights);
+  in->greeting.version = WIRE_VERSION;
+  rng_init(&in->rng, 42, 0);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  static Intruder in;
+  if (argc < 5 || argc > 6) {
+    fprintf(stderr, "usage: make_intruder KEY MODEL ADDRESS CALLS [FIRST]\n");
+    return 2;
+  }
+  Status status = prepare(&in, argv);
+  int first = argc > 5 ? atoi(argv[5]) : 0, count = (int)(sizeof faults / sizeof *faults);
+  for (int i = 0; status == STATUS_OK && i < atoi(argv[4]); i++) status = call(&in, &faults[(first + i) % count]);
+  if (status != STATUS_OK) fprintf(stderr, "make_intruder: %s\n", status_message());
+  printf("calls %ld answered %ld refused %ld\n", in.calls, in.answered, in.refused);
+  return status == STATUS_OK ? 0 : 1;
+}

@@ -51,8 +51,8 @@ static void add_tick(PlotAxis *axis, double value, double most, double step) {
   print_label(axis->label[axis->count++], value, most, step);
 }
 
-static void linear_ticks(PlotAxis *axis, double low, double high, int wanted) {
-  const double step = round_up((high - low) / wanted), first = ceil(low / step), most = fmax(fabs(low), fabs(high));
+static void linear_ticks(PlotAxis *axis, double low, double high, int wanted, double least_step) {
+  const double step = fmax(round_up((high - low) / wanted), least_step), first = ceil(low / step), most = fmax(fabs(low), fabs(high));
   axis->count = 0;
   for (int i = 0; i < PLOT_AXIS_TICKS && (first + i) * step <= high; i++) add_tick(axis, (first + i) * step, most, step);
 }
@@ -66,12 +66,12 @@ static void log_ticks(PlotAxis *axis, int wanted) {
       const double value = (double[]){1, 2, 5}[i] * pow(10, power);
       if (log10(value) >= axis->low && log10(value) <= axis->high) add_tick(axis, value, value, magnitude(value));
     }
-  if (axis->count < 2) linear_ticks(axis, pow(10, axis->low), pow(10, axis->high), wanted);
+  if (axis->count < 2) linear_ticks(axis, pow(10, axis->low), pow(10, axis->high), wanted, 0);
 }
 
 static double clamp(double value) { return fmin(fmax(value, -1e300), 1e300); }
 
-void plot_axis_fit(PlotAxis *axis, double least, double most, bool log, int wanted) {
+void plot_axis_fit(PlotAxis *axis, double least, double most, bool log, int wanted, double least_step) {
   memset(axis, 0, sizeof *axis);
   axis->log = log;
   least = log ? log10(least) : clamp(least);
@@ -84,7 +84,7 @@ void plot_axis_fit(PlotAxis *axis, double least, double most, bool log, int want
   if (log)
     log_ticks(axis, wanted);
   else
-    linear_ticks(axis, axis->low, axis->high, wanted);
+    linear_ticks(axis, axis->low, axis->high, wanted, least_step);
 }
 
 double plot_axis_place(const PlotAxis *axis, double value) {

@@ -88,16 +88,25 @@ static double least_gap(const PlotPanel *panel, const PlotAxis *axis) {
   return gap;
 }
 
+/* Of what is counted (steps, devices) there is no half. */
+static bool is_counted(const PlotPanel *panel) {
+  bool whole = true;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 0; i < panel->series[s].count; i++) whole = whole && panel->series[s].x[i] == floor(panel->series[s].x[i]);
+  return whole;
+}
+
 /* Bars of the first and last x need room. */
 static void fit_x(Chart *chart, double x[2]) {
   const PlotPanel *panel = chart->panel;
   const int x_ticks = (chart->area.right - chart->area.left) / 80 + 1;
-  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks);
+  const double least_step = is_counted(panel) ? 1 : 0;
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, least_step);
   if (bars_before(panel, panel->count) == 0) return;
   const double gap = least_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
   x[0] = panel->log_x ? x[0] / pow(10, gap) : x[0] - gap;
   x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
-  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks);
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, least_step);
   chart->bar_width = bars_share * least_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
 }
 
@@ -105,7 +114,7 @@ static void fit_y(Chart *chart, double y[2]) {
   const PlotPanel *panel = chart->panel;
   const bool zero = !panel->log_y && (panel->from_zero || bars_before(panel, panel->count) > 0);
   if (zero) y[0] = fmin(y[0], 0), y[1] = fmax(y[1], 0);
-  plot_axis_fit(&chart->y, y[0], y[1], panel->log_y, (chart->area.bottom - chart->area.top) / 44 + 1);
+  plot_axis_fit(&chart->y, y[0], y[1], panel->log_y, (chart->area.bottom - chart->area.top) / 44 + 1, 0);
   if (zero && y[0] == 0 && y[1] > 0) chart->y.low = 0;
 }
 

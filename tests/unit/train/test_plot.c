@@ -151,10 +151,10 @@ static void bad_requests_are_refused(void **state) {
   assert_non_null(strstr(status_message(), "/nonexistent/directory/x.png"));
 }
 
-static void check_axis(double least, double most, bool log, const char *labels) {
+static void check_steps(double least, double most, bool log, double least_step, const char *labels) {
   PlotAxis axis;
   char text[PLOT_AXIS_TICKS * (PLOT_AXIS_LABEL + 1)] = "";
-  plot_axis_fit(&axis, least, most, log, 6);
+  plot_axis_fit(&axis, least, most, log, 6, least_step);
   assert_true(plot_axis_place(&axis, least) > 0 && plot_axis_place(&axis, most) < 1);
   for (int i = 0; i < axis.count; i++) {
     const double place = plot_axis_place(&axis, axis.tick[i]);
@@ -163,6 +163,8 @@ static void check_axis(double least, double most, bool log, const char *labels) 
   }
   assert_string_equal(text, labels);
 }
+
+static void check_axis(double least, double most, bool log, const char *labels) { check_steps(least, most, log, 0, labels); }
 
 /* Bars reach down to the axis, one on the other without a gap, and side by side; a dashed line is thinner than a whole one. */
 static void bars_stand_on_each_other(void **state) {
@@ -196,6 +198,9 @@ static void bars_stand_on_each_other(void **state) {
 static void ticks_are_round(void **state) {
   (void)state;
   check_axis(0, 1, false, "0 0.2 0.4 0.6 0.8 1.0");
+  check_axis(1, 3, false, "1.0 1.5 2.0 2.5 3.0");
+  check_steps(1, 3, false, 1, "1 2 3"); /* of what is counted */
+  check_steps(0, 20000, false, 1, "0 5k 10k 15k 20k");
   check_axis(0, 20000, false, "0 5k 10k 15k 20k");
   check_axis(-3, 7, false, "-2 0 2 4 6");
   check_axis(0, 3e6, false, "0 1M 2M 3M");

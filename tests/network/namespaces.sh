@@ -1,6 +1,7 @@
 #!/bin/bash
 # Two devices in network namespaces of their own, joined by a pair of veth with a token bucket on either side: the same answers as --nodes, over
-# streams and datagrams; everything has gone through the bucket, at its rate; a link that goes down and comes back; nothing is left behind.
+# streams and datagrams; everything has gone through the bucket, at its rate; a link that goes down and comes back; ways that differ are
+# measured; nothing is left behind.
 # What it says about speed is tools/results-namespaces.sh's. limit: 120
 . tests/network/helpers.sh
 make_namespaces 4mbit
@@ -43,6 +44,14 @@ ip -n "$space_b" link set veth0 up
 lead "the link is back" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 "${pictures[@]}"
 answer_of "$work/out" >"$work/answer"
 cmp -s "$work/answer" "$work/expected" || report "$name: another answer than --nodes 2"
+
+# What --split auto measures is what the buckets let through, each way by itself (the first 3,000 of 16,384 bytes pass at once); all parts of
+# the answer come from the split that it chose.
+tc -n "$space_b" qdisc change dev veth0 root tbf rate 1mbit burst 3000 latency 1s
+lead "uneven ways" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 --split auto "${pictures[@]}"
+holds '.split.links | .[0] == null and (.[1] | .to_bits_per_second > 3.5e6 and .to_bits_per_second < 6e6
+       and .from_bits_per_second > 0.85e6 and .from_bits_per_second < 1.5e6)'
+holds '.split.tokens | .[0] + .[1] == 64 and .[0] > 0 and .[1] > 0'
 
 kill -TERM "$worker_pid"
 wait "$worker_pid" || report "the worker: exit code $?"

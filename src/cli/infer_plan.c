@@ -12,6 +12,7 @@
 #include "cli/plan_report.h"
 #include "data/data_paths.h"
 #include "infer/plan/probe.h"
+#include "infer/plan/split_measured.h"
 #include "infer/virtual/virtual_latency.h"
 #include "infer/wire/packet.h"
 #include <stdio.h>
@@ -76,6 +77,8 @@ static Status check_peers(const PlanCommand *c) {
   if (c->peers && (c->speeds || c->links))
     return status_set(STATUS_BAD_USAGE, "--%s and --peers: the %s of peers are measured", c->speeds ? "speeds" : "links",
                       c->speeds ? "speeds" : "links");
+  if (c->links && c->network.topology == LINK_AIR)
+    return status_set(STATUS_BAD_USAGE, "--links: in shared-air there is one rate for all, --bandwidth");
   if (c->links && c->own_rate) return status_set(STATUS_BAD_USAGE, "--links says how fast each device's way is: leave out --bandwidth");
   if (c->measure && (c->model || c->peers || c->speeds))
     return status_set(STATUS_BAD_USAGE, "--measure is for a --checkpoint on devices like this one, without --peers and --speeds");
@@ -239,6 +242,15 @@ static void take_ends(const PlanCommand *command, PlannerSetup *setup, const Lin
   if (!command->own_topology) links->topology = LINK_SWITCH;
 }
 
+/* The air has one rate for all: the slowest. */
+static void take_measured(const PlanCommand *command, PlannerSetup *setup, const PlanPeers *peers, LinkOptions *links) {
+  const LinkEnd slowest = split_measured_slowest(peers->ends, peers->count);
+  bool air = links->topology == LINK_AIR;
+  if (!air) take_ends(command, setup, peers->ends, links);
+  links->latency = air ? slowest.latency : 0;
+  if (air) links->bits_per_second = link_slower(slowest.out, slowest.in);
+}
+
 /* This device as it is, and as many like it as the options want. */
 static Status measure_own(const PlanCommand *command, PlannerSetup *setup, PlanDevices *devices, LinkOptions *links) {
   DeviceProfile own;
@@ -263,10 +275,7 @@ static Status measure_peers(const PlanCommand *command, PlannerSetup *setup, Pla
   TRY(plan_peers_measure(&options, command->checkpoint, peers));
   setup->devices = peers->count;
   setup->profiles = peers->profiles;
-  if (!command->own_links && peers->linked) {
-    take_ends(command, setup, peers->ends, links);
-    links->latency = 0;
-  }
+  if (!command->own_links && peers->linked) take_measured(command, setup, peers, links);
   return plan_devices_counts(command->nodes, setup->devices, "with those of --peers", &setup->counts_tried);
 }
 

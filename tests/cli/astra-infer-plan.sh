@@ -20,6 +20,7 @@ expect "an unknown strategy" 2 --checkpoint model --strategies astra,pp; err "--
 expect "more nodes than speeds" 2 --checkpoint model --speeds 1,1 --nodes 3; err "there are 2 devices in --speeds"
 expect "more speeds than links" 2 --checkpoint model --speeds 1,1,1 --links 1mbit,2mbit; err "--speeds names 3 devices, --links 2"
 expect "links and a rate for all" 2 --checkpoint model --links 1mbit,2mbit --bandwidth 1mbit; err "leave out --bandwidth"
+expect "links in the air" 2 --checkpoint model --links 1mbit,2mbit --link-model shared-air; err "one rate for all, --bandwidth"
 expect "a link without a unit" 2 --checkpoint model --links 1mbit,2; err "--links"; err "20mbit"
 expect "groups that do not divide" 1 --checkpoint model --groups 5; err "5 groups do not divide a width of 64"
 expect "an argument" 2 --checkpoint model photo.png; err "photo.png"

@@ -22,6 +22,7 @@ many=$((rate * 5 + 50))
 
 start() { # ARGUMENTS...: an evaluation over the caller and two workers is under way
   rm -f "$work/out" "$work/err"
+  until_free a b
   "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --json "$@" \
     >"$work/out" 2>"$work/err" &
   leader=$!

@@ -95,6 +95,14 @@ computes() { # PID HUNDREDTHS
 # What a worker has forked.
 sessions_of() { cat "/proc/${porter[$1]}/task/${porter[$1]}/children"; } # NAME
 
+# Waits, for ten seconds at most, until no session of an earlier leader is left, which would be taken for the next one's: until_free NAME...
+until_free() {
+  local one i
+  for one; do
+    for ((i = 0; i < 200 * ${TIME_SCALE:-1}; i++)); do [ -n "$(sessions_of "$one")" ] || break; sleep 0.05; done
+  done
+}
+
 session_of() { sessions_of "$1" | xargs -n 1 2>/dev/null | tail -1; } # NAME: the last one
 
 # A picture of noise: make_picture FILE SIDE

@@ -33,6 +33,7 @@ program=$work/astra-infer-there start_worker b 10.77.0.2:0 -c "$work/model" --ke
 
 start() { # ARGUMENTS...: an evaluation over the caller and two workers is under way
   rm -f "$work/out" "$work/err"
+  until_free a b
   "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --key-file "$work/key" --batch 8 \
     --threads 1 --timeout 2 --json "$@" >"$work/out" 2>"$work/err" &
   leader=$!

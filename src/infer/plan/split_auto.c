@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+static const double worth_cutting = 0.98; /* less than a fiftieth may be the noise of what was measured */
+
 enum { BISECTIONS = 40, FIRST_MOVE = 16 /* of all tokens, the largest move's share */ };
 
 /* Of codes that leave the device. 0: no limit. */
@@ -170,7 +172,7 @@ Status split_auto_parts(PlanCase *plan, int wanted) {
     SimResult result;
     plan->parts = choices[i];
     TRY(split_auto_start(plan, counts, &result));
-    if (result.latency < best) best = result.latency, chosen = plan->parts;
+    if (result.latency < worth_cutting * best) best = result.latency, chosen = plan->parts;
   }
   plan->parts = chosen;
   return STATUS_OK;

@@ -119,7 +119,8 @@ static void dense_codes_leave_no_gaps(void **state) {
   Rng rng;
   rng_init(&rng, 4, 1);
   for (int n = 0; n < 400; n++) {
-    int64_t tokens = 1 + (int64_t)rng_below(&rng, 20), groups = 1 + (int64_t)rng_below(&rng, 5), entries = 2 + (int64_t)rng_below(&rng, 2000);
+    int64_t tokens = 1 + (int64_t)rng_below(&rng, 20), groups = 1 + (int64_t)rng_below(&rng, 5),
+            entries = 2 + (int64_t)rng_below(&rng, 2000);
     int bits = pack_bits(entries);
     int32_t codes[100], back[100];
     uint8_t bytes[220];
@@ -129,8 +130,7 @@ static void dense_codes_leave_no_gaps(void **state) {
     bytes[size] = 0x5a;
     pack_dense(codes, tokens, groups, entries, bytes);
     assert_int_equal(bytes[size], 0x5a);
-    for (int64_t i = 0; i < tokens * groups * bits; i++)
-      assert_int_equal(bytes[i / 8] >> i % 8 & 1, codes[i / bits] >> i % bits & 1);
+    for (int64_t i = 0; i < tokens * groups * bits; i++) assert_int_equal(bytes[i / 8] >> i % 8 & 1, codes[i / bits] >> i % bits & 1);
     assert_int_equal(pack_dense_unpack(bytes, tokens, groups, entries, back), STATUS_OK);
     assert_memory_equal(codes, back, (size_t)(tokens * groups) * sizeof *codes);
   }
@@ -152,9 +152,15 @@ static void dense_faults_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bits_and_sizes), cmocka_unit_test(known_bytes),      cmocka_unit_test(every_bit_in_place),
-      cmocka_unit_test(round_trips),    cmocka_unit_test(too_large_a_code), cmocka_unit_test(padding_that_is_set),
-      cmocka_unit_test(any_bytes),      cmocka_unit_test(dense_codes_leave_no_gaps), cmocka_unit_test(dense_faults_are_named),
+      cmocka_unit_test(bits_and_sizes),
+      cmocka_unit_test(known_bytes),
+      cmocka_unit_test(every_bit_in_place),
+      cmocka_unit_test(round_trips),
+      cmocka_unit_test(too_large_a_code),
+      cmocka_unit_test(padding_that_is_set),
+      cmocka_unit_test(any_bytes),
+      cmocka_unit_test(dense_codes_leave_no_gaps),
+      cmocka_unit_test(dense_faults_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static Status print_pictures(const InferSettings *s, const InferRun *run, const 
     return infer_run_print_json(value, run);
   }
   report_pictures(stdout, &run->weights, results, count);
-  if (s->quiet) return STATUS_OK;
+  if (s->quiet || count_read(results, count) == 0) return STATUS_OK; /* of what nobody computed there is nothing to tell */
   putchar('\n');
   report_nodes(stdout, run->leader);
   report_traffic(stdout, run->leader, count_read(results, count), false);

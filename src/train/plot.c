@@ -2,13 +2,15 @@
 #include "train/plot.h"
 #include "base/files.h"
 #include "train/plot_panel.h"
+#include <errno.h>
 #include <png.h>
 #include <setjmp.h>
+#include <string.h>
 
 enum { ACROSS = 3, TITLE = 44, PAD = 12, LEAST_SIDE = 200, MOST_SIDE = 4096, MOST_PANELS = 48 };
 
 static void on_png_error(png_structp png, png_const_charp message) {
-  status_set(STATUS_IO, "cannot write %s: %s", (const char *)png_get_error_ptr(png), message);
+  status_set(STATUS_IO, "cannot write %s: %s", (const char *)png_get_error_ptr(png), errno ? strerror(errno) : message);
   longjmp(png_jmpbuf(png), 1);
 }
 
@@ -28,6 +30,7 @@ static Status write_png(const PlotCanvas *canvas, const char *path, FILE *stream
     png_destroy_write_struct(&png, &info);
     return STATUS_IO; /* with on_png_error's message */
   }
+  errno = 0; /* what the library calls a write error has its cause there */
   png_init_io(png, stream);
   png_set_IHDR(png, info, (png_uint_32)canvas->width, (png_uint_32)canvas->height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);

@@ -3,6 +3,7 @@
  * thread; not a test. */
 #include "autograd/kernels/matmul.h"
 #include "base/clock.h"
+#include "bench_model.h"
 #include "nn/model.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +18,6 @@ typedef struct Still {
   int parts;
   bool ready;
 } Still;
-
-static void must(Status status) {
-  if (status == STATUS_OK) return;
-  fprintf(stderr, "%s\n", status_message());
-  exit(1);
-}
 
 static int count(Exchange *self, const TokenLayout *layout, int64_t batch) {
   (void)layout, (void)batch;
@@ -55,20 +50,6 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
 
 static const ExchangeParts STILL_PARTS = {count, begin, finish};
 
-static Model *make_model(void) {
-  ModelConfig config;
-  Model *model;
-  Rng rng;
-  must(config_preset(&config, "vit-base", 10));
-  config.blocks = BLOCKS;
-  must(model_new(&model, &config));
-  must(param_allocate(model_params(model), false));
-  rng_init(&rng, 1, 0);
-  model_initialise(model, &rng);
-  config_release(&config);
-  return model;
-}
-
 /* Milliseconds of a block, the fastest run. */
 static double time_block(Model *model, Tape *tape, const TokenLayout *layout, Still *still) {
   double best = 1e30;
@@ -87,7 +68,7 @@ static double time_block(Model *model, Tape *tape, const TokenLayout *layout, St
 int main(void) {
   const int64_t counts[DEVICES] = {TOKENS / DEVICES, TOKENS / DEVICES, TOKENS / DEVICES, TOKENS / DEVICES};
   matmul_start();
-  Model *model = make_model();
+  Model *model = make_model(BLOCKS);
   int64_t width = model_config(model)->width;
   TokenLayout layout = {0};
   Arena *arena = arena_new((size_t)1 << 32);

@@ -3,6 +3,7 @@
 #include "autograd/kernels/matmul.h"
 #include "base/clock.h"
 #include "base/threads.h"
+#include "bench_model.h"
 #include "nn/key_tables.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,26 +15,6 @@ static void *make(size_t bytes) {
   if (block) return block;
   fprintf(stderr, "out of memory\n");
   exit(1);
-}
-
-static void must(Status status) {
-  if (status == STATUS_OK) return;
-  fprintf(stderr, "%s\n", status_message());
-  exit(1);
-}
-
-static Model *make_model(void) {
-  ModelConfig config;
-  Model *model;
-  Rng rng;
-  must(config_preset(&config, "vit-base", 10));
-  config.blocks = 1;
-  must(model_new(&model, &config));
-  must(param_allocate(model_params(model), false));
-  rng_init(&rng, 1, 0);
-  model_initialise(model, &rng);
-  config_release(&config);
-  return model;
 }
 
 /* Seconds of the fastest run over so many rows. */
@@ -56,7 +37,7 @@ static double time_sums(const KeyTables *tables, int64_t width, int64_t groups, 
 int main(void) {
   static const int64_t groups[] = {1, 4, 16, 32}, rows[] = {64, 256, MOST_ROWS};
   matmul_start();
-  Model *model = make_model();
+  Model *model = make_model(1);
   int64_t width = model_config(model)->width;
   real *words = make((size_t)(ENTRIES * width) * sizeof *words), *k = make((size_t)(MOST_ROWS * width) * sizeof *k);
   real *v = make((size_t)(MOST_ROWS * width) * sizeof *v);

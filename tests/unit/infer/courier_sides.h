@@ -120,6 +120,19 @@ static inline void stop_sides(Side *sides, int nodes) {
   for (int i = 0; i < nodes; i++) courier_stop(sides[i].courier);
 }
 
+/* Node 0 of two, by itself, whose request 1 has begun; node 1 is the test. Returns the wire between them, which close_alone takes back. */
+static inline MemoryWire *open_alone(Side *side, Reliability reliability, const LinkOptions *links) {
+  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  open_side(side, wire, 0, 2, reliability, links);
+  assert_int_equal(courier_begin_request(side->courier, 1, 1, &side->rules, 2, 2), STATUS_OK);
+  return wire;
+}
+
+static inline void close_alone(Side *side, MemoryWire *wire) {
+  stop_sides(side, 1);
+  memory_wire_free(wire);
+}
+
 static inline void must_have_worked(const Side *sides, int nodes) {
   for (int i = 0; i < nodes; i++) {
     if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);

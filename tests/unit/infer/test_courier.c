@@ -170,8 +170,7 @@ static void a_silent_peer_ends_a_request_that_may_lose_nothing(void **state) {
   assert_non_null(strstr(status_message(), "no datagram of node 1 has come within 0.2 s"));
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
   assert_int_equal(courier_accused(side.courier), 1);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* Where it may be masked it is waited for once, for --timeout; until each deadline where there is one. */
@@ -201,9 +200,7 @@ static void a_silent_peer_is_masked(void **state) {
 static void a_closed_peer_is_named_or_passed_over(void **state) {
   (void)state;
   Side side;
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_retransmit, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, with_retransmit, NULL);
   pthread_mutex_lock(&wire->lock);
   wire->closed[1] = true;
   pthread_mutex_unlock(&wire->lock);
@@ -215,8 +212,7 @@ static void a_closed_peer_is_named_or_passed_over(void **state) {
   assert_int_equal(run_block(&side, (GroupKey){.request = 1, .block = 1}), STATUS_OK);
   assert_int_equal(side.missing, PACKETS);
   assert_int_equal(courier_counts(side.courier).payload_sent, sent);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* Opens when it is told to give up. */
@@ -251,14 +247,11 @@ static void whoever_waits_may_give_up(void **state) {
   (void)state;
   Side side;
   CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_retransmit, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, with_retransmit, NULL);
   double start = clock_now();
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, give_up, NULL), STATUS_INTERRUPTED);
   assert_true(clock_now() - start < 1);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 static void hostile_packets_are_refused(void **state) {
@@ -297,9 +290,7 @@ static void packets_of_other_requests(void **state) {
   (void)state;
   Side side;
   CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_deadline, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, with_deadline, NULL);
   for (int block = 0; block < BLOCKS; block++) {
     for (int f = 0; f < PACKETS; f++)
       push_packet(wire, (Packet){.request = 1, .block = (uint8_t)block, .index = (uint16_t)f, .count = PACKETS}, EACH, (uint8_t)f);
@@ -317,8 +308,7 @@ static void packets_of_other_requests(void **state) {
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 2}, 2, arrivals, NULL, NULL), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
   for (int f = 0; f < PACKETS; f++) assert_int_equal(arrivals[1].packets[f].payload[0], 100 + f);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* What had come by the deadline is not late because this process had no processor to take it. */
@@ -328,9 +318,7 @@ static void who_did_not_look_gives_nothing_up(void **state) {
   CourierArrival arrivals[NODES];
   Reliability reliability = with_deadline;
   reliability.deadline = 0.02;
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, reliability, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, reliability, NULL);
   pthread_mutex_lock(&wire->lock);
   wire->stall[0] = 200000;
   pthread_mutex_unlock(&wire->lock);
@@ -340,8 +328,7 @@ static void who_did_not_look_gives_nothing_up(void **state) {
   assert_true(clock_now() - start > 0.02);
   assert_int_equal(arrivals[1].missing, 0);
   assert_false(arrivals[1].late);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* A block that one request cuts into parts and the one before does not: what comes of the second part before its request begins. */
@@ -366,8 +353,7 @@ static void parts_may_come_before_their_request(void **state) {
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 2, .part = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
   for (int f = 0; f < PACKETS; f++) assert_int_equal(arrivals[1].packets[f].payload[0], PARTS * f + 1);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* Packets of a type that node 0 has sent to node 1. */
@@ -409,10 +395,8 @@ static void time_without_a_processor_is_no_deadlines(void **state) {
   CourierArrival arrivals[NODES];
   Reliability reliability = with_deadline;
   reliability.deadline = 2;
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  MemoryWire *wire = open_alone(&side, reliability, NULL);
   pthread_t thread;
-  open_side(&side, wire, 0, 2, reliability, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
   pid_t child = stop_for_a_while();
   assert_int_equal(pthread_create(&thread, NULL, send_later, wire), 0);
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
@@ -420,8 +404,7 @@ static void time_without_a_processor_is_no_deadlines(void **state) {
   assert_int_equal(arrivals[1].missing, 0);
   pthread_join(thread, NULL);
   waitpid(child, NULL, 0);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* Node 1 says the same all the time. */
@@ -446,19 +429,16 @@ static void whoever_is_told_things_may_give_up(void **state) {
   (void)state;
   Side side;
   CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  Talker talker = {.wire = wire, .type = PACKET_STATUS, .payload = PACKET_STATUS_HEAD};
-  pthread_t thread;
   Reliability reliability = with_retransmit;
   reliability.timeout = 2;
-  open_side(&side, wire, 0, 2, reliability, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, reliability, NULL);
+  Talker talker = {.wire = wire, .type = PACKET_STATUS, .payload = PACKET_STATUS_HEAD};
+  pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, talk_all_the_time, &talker), 0);
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, give_up, NULL), STATUS_INTERRUPTED);
   atomic_store(&talker.over, true);
   pthread_join(thread, NULL);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* Two that wait for each other: questions that come are no sign that what is missing is on its way. */
@@ -468,11 +448,9 @@ static void who_is_asked_asks_as_well(void **state) {
   CourierArrival arrivals[NODES];
   Reliability reliability = with_retransmit;
   reliability.timeout = 0.5;
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
+  MemoryWire *wire = open_alone(&side, reliability, NULL);
   Talker talker = {.wire = wire, .type = PACKET_QUERY};
   pthread_t thread;
-  open_side(&side, wire, 0, 2, reliability, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
   push_packet(wire, (Packet){.request = 1, .count = PACKETS}, EACH, 1);
   usleep(50000); /* they come slowly, hence it is patient */
   push_packet(wire, (Packet){.request = 1, .index = 1, .count = PACKETS}, EACH, 1);
@@ -489,9 +467,7 @@ static void who_is_asked_asks_as_well(void **state) {
 static void what_is_named_is_sent_again(void **state) {
   (void)state;
   Side side;
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_retransmit, NULL);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, with_retransmit, NULL);
   assert_int_equal(send_block(&side, (GroupKey){.request = 1}), STATUS_OK);
   wait_for_sent(wire, PACKET_CODES, PACKETS);
   push_packet(wire, (Packet){.request = 1, .type = PACKET_QUERY}, 0, 0);
@@ -500,8 +476,7 @@ static void what_is_named_is_sent_again(void **state) {
   wait_for_sent(wire, PACKET_CODES, PACKETS + 2);
   assert_int_equal(count_sent(wire, PACKET_STATUS), 2);
   assert_int_equal(courier_counts(side.courier).resent, 2);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 int main(void) {

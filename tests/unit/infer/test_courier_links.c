@@ -78,14 +78,11 @@ static void what_waits_before_a_port_is_not_lost(void **state) {
   const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
   Side side;
   CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_deadline, &links);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, with_deadline, &links);
   for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, say_sent, wire), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 /* Nor is it repaired from parity that stands behind it. */
@@ -94,9 +91,7 @@ static void parity_waits_before_a_port(void **state) {
   const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
   Side side;
   CourierArrival arrivals[NODES];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  open_side(&side, wire, 0, 2, with_fec, &links);
-  assert_int_equal(courier_begin_request(side.courier, 1, 1, &side.rules, 2, 2), STATUS_OK);
+  MemoryWire *wire = open_alone(&side, with_fec, &links);
   for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
   for (int f = 0; f < PACKETS; f += 3) {
     uint8_t packet[PACKET_HEADER + 2 + EACH] = {0}; /* three lengths of 8, three times the same bytes */
@@ -108,8 +103,7 @@ static void parity_waits_before_a_port(void **state) {
   assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
   assert_int_equal(courier_counts(side.courier).recovered, 0);
-  stop_sides(&side, 1);
-  memory_wire_free(wire);
+  close_alone(&side, wire);
 }
 
 int main(void) {

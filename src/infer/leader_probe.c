@@ -151,6 +151,8 @@ Status leader_probe_run(Leader *leader, LeaderMeasure *measured) {
   leader->probe = &probe;
   Status status = memory ? measure_all(leader, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   leader->probe = NULL;
+  /* What is under way reads and writes memory that goes now. */
+  for (int m = 0; status != STATUS_OK && m < leader->member_count; m++) link_close(&leader->members[m].link);
   free(probe.message);
   free(probe.payload);
   free(probe.asked);

@@ -82,7 +82,7 @@ Status weights_load(Weights *weights, const char *directory) {
 }
 
 Status weights_make_tables(Weights *weights, size_t memory) {
-  if (!weights->books || memory == 0) return STATUS_OK;
+  if (!weights->books || memory == 0 || weights->keys) return STATUS_OK;
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
   for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;

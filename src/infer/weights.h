@@ -27,8 +27,8 @@ Status weights_load(Weights *weights, const char *directory);
 void weights_release(Weights *weights);
 
 /* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and key_tables_pay. A model without
- * codebooks, at site kv, or with adapters has none, which is no failure. Before any fork, whose children share their pages, and before
- * threads. */
+ * codebooks, at site kv, or with adapters has none, which is no failure. Those that are there stay. Before any fork, whose children share
+ * their pages, and before threads. */
 Status weights_make_tables(Weights *weights, size_t memory);
 
 /* How pictures become pixels for this model: resize to its image size, its normalisation, no augmentation. */

@@ -43,6 +43,14 @@ static void take_links(const LeaderMeasure *measured, int nodes, MeasuredSplit *
   split->latency = slowest.latency;
 }
 
+/* Of a device that is not here as of the slowest; one beside the leader has its input at once. */
+static void input_rates(const LeaderMeasure *measured, int nodes, double *rates) {
+  double slowest = 0;
+  for (int d = 0; d < nodes; d++)
+    if (measured[d].here && measured[d].linked) slowest = link_slower(slowest, measured[d].to);
+  for (int d = 0; d < nodes; d++) rates[d] = !measured[d].here ? slowest : measured[d].linked ? measured[d].to : 0;
+}
+
 Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, int nodes, const LinkOptions *given, MeasuredSplit *split) {
   DeviceProfile profiles[WIRE_NODES];
   double rates[WIRE_NODES];
@@ -59,7 +67,7 @@ Status split_measured_run(const PlanCase *plan, const LeaderMeasure *measured, i
   all.links = &links;
   all.ends = given ? NULL : split->ends;
   all.input_rates = rates;
-  for (int d = 0; d < nodes; d++) rates[d] = measured[d].linked ? measured[d].to : 0;
+  input_rates(measured, nodes, rates);
   TRY(split_auto_parts(&all, plan->parts));
   split->parts = all.parts;
   TRY(split_auto_counts(&all, split->counts, &result));

@@ -130,6 +130,20 @@ static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
   assert_true(with.predicted > without.predicted);
 }
 
+/* One that was lost while it was measured, and may come back, waits for its input as the slowest does. */
+static void one_that_is_not_here_waits_for_its_input(void **state) {
+  (void)state;
+  LeaderMeasure three[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0)};
+  ModelConfig config = encoder();
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1, .input_bytes = 768};
+  MeasuredSplit all, without;
+  assert_int_equal(split_measured_run(&plan, three, 3, NULL, &all), STATUS_OK);
+  three[2].here = three[2].linked = false;
+  assert_int_equal(split_measured_run(&plan, three, 3, NULL, &without), STATUS_OK);
+  config_release(&config);
+  assert_true(all.counts[2] == without.counts[2] && all.predicted == without.predicted);
+}
+
 static void a_link_too_slow_is_said(void **state) {
   (void)state;
   const LeaderMeasure two[] = {device(100, 0, 0), device(100, 0.001, 0)};
@@ -146,6 +160,7 @@ int main(void) {
                                      cmocka_unit_test(a_device_half_as_fast_gets_fewer_tokens),
                                      cmocka_unit_test(one_that_is_not_here_counts_as_the_slowest),
                                      cmocka_unit_test(a_link_too_slow_is_said),
-                                     cmocka_unit_test(a_device_that_waits_for_its_input_gets_fewer)};
+                                     cmocka_unit_test(a_device_that_waits_for_its_input_gets_fewer),
+                                     cmocka_unit_test(one_that_is_not_here_waits_for_its_input)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

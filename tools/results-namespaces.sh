@@ -7,11 +7,11 @@
 # of 1,024 patches (512 x 512 pixels in patches of 16, and 128 x 128 in patches of 4), its patches travel to the worker over the link as
 # 8-bit levels, encrypted like all else; its time ends with the answer. Starting programs is left out, and so is the first request of each.
 # The two ways take turns, ROUNDS times, of REQUESTS requests; OUT_DIR (default: a temporary one) gets the JSON of each run and the logs.
-#   RATE=10mbit ROUNDS=3 REQUESTS=4 GROUPS_TRIED="1 32" TRANSPORT=tcp; TABLE_MEMORY=0: of tables that the plan counts on
+#   RATE=10mbit ROUNDS=3 REQUESTS=4 GROUPS_TRIED="1 32" TRANSPORT=tcp; TABLE_MEMORY=512M
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-$(mktemp -d)}")
-rate=${RATE:-10mbit} rounds=${ROUNDS:-3} requests=${REQUESTS:-4} transport=${TRANSPORT:-tcp}
+rate=${RATE:-10mbit} rounds=${ROUNDS:-3} requests=${REQUESTS:-4} transport=${TRANSPORT:-tcp} tables=${TABLE_MEMORY:-512M}
 build=${BUILD:-build}
 program=$(realpath "$build/bin/astra-infer")
 make --no-print-directory "$build/tests/infer/make_sample" >/dev/null
@@ -47,7 +47,7 @@ make_pictures() { # SIDE
 
 start_worker() { # CHECKPOINT
   : >"$out/worker.log"
-  ip netns exec "$b" taskset -c 1 "$program" worker -c "$1" --listen 10.77.0.2:0 --key-file "$out/key" --threads 1 2>"$out/worker.log" &
+  ip netns exec "$b" taskset -c 1 "$program" worker -c "$1" --listen 10.77.0.2:0 --key-file "$out/key" --threads 1 --table-memory "$tables" 2>"$out/worker.log" &
   worker=$!
   address=
   while [ -z "$address" ]; do
@@ -65,7 +65,7 @@ stop_worker() {
 
 # The parts of a block that the planner chooses for this device and link, and the milliseconds that it predicts, input left out.
 plan_for() { # CHECKPOINT
-  "$program" plan -c "$1" --nodes 2 --even --strategies astra --bandwidth "$rate" --table-memory "${TABLE_MEMORY:-0}" --json 2>/dev/null |
+  "$program" plan -c "$1" --nodes 2 --even --strategies astra --bandwidth "$rate" --table-memory "$tables" --json 2>/dev/null |
     tail -n 1 | sed 's/.*"rows"://' | grep -o '"strategy":"astra"[^}]*' | sed -n '1s/.*"parts":\([0-9]*\),.*"predicted_ms":\([0-9.]*\),.*/\1 \2/p'
 }
 
@@ -83,7 +83,7 @@ compare() { # SIDE PATCH GROUPS
   for ((round = 1; round <= rounds; round++)); do
     taskset -c $((round % 2)) "$program" -c "$model" --nodes 1 --threads 1 --batch 1 --json "$out/$1"-*.ppm >"$out/one-$tag-$round.json"
     ip netns exec "$a" taskset -c 0 "$program" -c "$model" --peers "$address" --key-file "$out/key" --threads 1 --batch 1 \
-      --transport "$transport" --parts "$parts" --json "$out/$1"-*.ppm >"$out/two-$tag-$round.json" 2>"$out/leader.log"
+      --transport "$transport" --parts "$parts" --table-memory "$tables" --json "$out/$1"-*.ppm >"$out/two-$tag-$round.json" 2>"$out/leader.log"
     times "$out/one-$tag-$round.json" >>"$out/one-$tag"
     times "$out/two-$tag-$round.json" >>"$out/two-$tag"
   done

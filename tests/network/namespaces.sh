@@ -45,12 +45,16 @@ lead "the link is back" 0 -c "$work/model" --peers "$worker_address" --key-file 
 answer_of "$work/out" >"$work/answer"
 cmp -s "$work/answer" "$work/expected" || report "$name: another answer than --nodes 2"
 
-# What --split auto measures is what the buckets let through, each way by itself (the first 3,000 of 16,384 bytes pass at once); all parts of
-# the answer come from the split that it chose.
+# What --split auto measures is what the buckets let through, each way by itself (the first 3,000 of 16,384 bytes pass at once); it is
+# one burst each way, and asked again where this machine did something else meanwhile.
 tc -n "$space_b" qdisc change dev veth0 root tbf rate 1mbit burst 3000 latency 1s
-lead "uneven ways" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 --split auto "${pictures[@]}"
-holds '.split.links | .[0] == null and (.[1] | .to_bits_per_second > 3.5e6 and .to_bits_per_second < 6e6
+uneven='.split.links | .[0] == null and (.[1] | .to_bits_per_second > 3.5e6 and .to_bits_per_second < 6e6
        and .from_bits_per_second > 0.85e6 and .from_bits_per_second < 1.5e6)'
+for ((i = 0; i < 5; i++)); do
+  lead "uneven ways" 0 -c "$work/model" --peers "$worker_address" --key-file "$work/key" --batch 1 --split auto "${pictures[@]}"
+  [ "$(field "$uneven")" != true ] || break
+done
+holds "$uneven"
 holds '.split.tokens | .[0] + .[1] == 64 and .[0] > 0 and .[1] > 0'
 
 kill -TERM "$worker_pid"

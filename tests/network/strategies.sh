@@ -121,8 +121,8 @@ for strategy in tp sp; do
   "$program" "${evaluation[@]}" --peers "${address[a]},${address[c]}" --strategy $strategy --on-failure mask --threads 1 --json \
     >"$work/out" 2>"$work/err" </dev/null &
   leader=$!
-  for ((i = 0; i < 200; i++)); do grep -q serving "$work/c.log" && break; sleep 0.05; done
-  sleep 0.3
+  for ((i = 0; i < 600; i++)); do [ -z "$(sessions_of c)" ] || break; sleep 0.05; done
+  computes "$(session_of c)" 15
   kill -KILL "${porter[c]}"
   wait "${porter[c]}" 2>/dev/null
   wait $leader || report "$name: exit code $?"

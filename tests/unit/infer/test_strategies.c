@@ -66,16 +66,6 @@ static void stop(Fixture *f, Cluster *cluster) {
   sample_fixture_no_children();
 }
 
-static void assert_close(const real *actual, const real *expected, int64_t count) {
-  double scale = 0;
-  for (int64_t i = 0; i < count; i++) {
-    double difference = fabs((double)actual[i] - (double)expected[i]);
-    if (!(difference <= CLOSE)) fail_msg("number %d: %.8f, one device has %.8f", (int)i, (double)actual[i], (double)expected[i]);
-    scale = fmax(scale, fabs((double)expected[i]));
-  }
-  assert_true(scale > 0.1); /* there is something to compare */
-}
-
 /* ---- answers ---- */
 
 static void collect(Leader *leader, LeaderAnswer *answer) {
@@ -87,7 +77,7 @@ static void check_pictures(Fixture *f, Leader *leader, const real *expected) {
   for (int64_t batch = 1; batch <= BATCH; batch += 2) {
     assert_int_equal(leader_submit(leader, f->pixels, batch), STATUS_OK);
     collect(leader, &answer);
-    assert_close(answer.logits, expected, batch * f->base.weights.config->classes);
+    sample_fixture_close_to(answer.logits, expected, batch * f->base.weights.config->classes, CLOSE, 0.1);
   }
 }
 
@@ -101,7 +91,7 @@ static void check_texts(Fixture *f, Leader *leader) {
     assert_int_equal(sample_text(&f->base.sample, 1, &tokens, f->ids, f->labels, batch, tokens, &expected), STATUS_OK);
     assert_int_equal(leader_text_last(leader, f->ids, batch, tokens), STATUS_OK);
     collect(leader, &answer);
-    assert_close(answer.logits, expected.answer.logits, batch * f->base.weights.config->vocabulary);
+    sample_fixture_close_to(answer.logits, expected.answer.logits, batch * f->base.weights.config->vocabulary, CLOSE, 0.1);
     assert_int_equal(leader_text_score(leader, f->ids, f->labels, batch, tokens), STATUS_OK);
     collect(leader, &answer);
     assert_int_equal(answer.score.counted, expected.counted);

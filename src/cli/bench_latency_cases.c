@@ -169,8 +169,7 @@ Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, double *s
   TRY(find(bench, &wanted, &found));
   *seconds = timeline_seconds(&found->device[0]);
   if (!first) return STATUS_OK;
-  bench->single.share = found->share;
-  bench->single = (LatencySingle){.first = *seconds, .spread = bench->quality.spread};
+  bench->single = (LatencySingle){.first = *seconds, .spread = bench->quality.spread, .share = found->share};
   bench->quality.spread = fmax(before, bench->quality.spread);
   return STATUS_OK;
 }

@@ -39,7 +39,7 @@ typedef struct LatencyPlan {
   int64_t tokens;    /* likewise; 1,024 */
   int devices;       /* 4 */
   int parts;         /* 0: as a node would choose them */
-  bool quick;        /* fewer devices, tokens and parts */
+  bool quick;        /* fewer devices, tokens and codebooks */
   bool paper;        /* model and links are the paper's: its numbers stand beside */
   uint64_t seed;     /* of the trace */
 } LatencyPlan;

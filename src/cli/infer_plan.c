@@ -48,7 +48,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
-      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds and --links"},
+      {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds, --links, --peers"},
       {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "of each device, this one being 1: 1,1,0.5"},
       {OPTION_TEXT, "links", 0, &c->links, "LIST", .help = "rate of each device's way into the network: 50mbit,50mbit,5mbit"},
       {OPTION_TEXT, "peers", 0, &c->peers, "LIST", .help = "HOST:PORT,... of workers: measure them and the links to them"},

@@ -73,7 +73,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "memory for texts of N tokens, new ones included; 0: for the model's context"}},
       {ALL,
        {OPTION_INT, "threads", 't', &s->threads, "N", .least = 0, .most = 256,
-        .help = "of each node; 0: one, or all cores for a single node"}},
+        .help = "of each node; 0: one, or all cores for a single node and for this device with --peers"}},
       {ALL,
        {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .least = 0.1, .most = 86400,
         .help = "silence of a node after which the run fails"}},

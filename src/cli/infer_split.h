@@ -5,8 +5,7 @@
 #include <jansson.h>
 
 typedef struct InferSplit {
-  bool wanted; /* --split auto */
-  bool made;   /* the devices were measured, and there are several */
+  bool made; /* the devices were measured, and there are several */
   const Weights *weights;
   ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
   Partition *partition;  /* of pictures; NULL for texts: */

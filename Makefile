@@ -72,12 +72,14 @@ ifneq (,$(filter x86_64% amd64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname 
 %/kernels_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 endif
 
-# MPI is built in where its compiler wrapper is.
-MPI_FLAGS := $(shell mpicc --showme:compile 2>/dev/null)
-ifneq (,$(MPI_FLAGS))
-%/carrier_mpi.o: FILE_FLAGS := -DASTRA_MPI $(MPI_FLAGS)
-LIBS += $(shell mpicc --showme:link)
-endif
+# MPI is built in where its compiler wrapper is, which may be installed later in this very run: it is asked when the first recipe needs
+# it, and what depends on it is compiled again after each look for packages.
+export PATH := $(PATH):/usr/lib64/openmpi/bin
+MPI_FLAGS = $(eval MPI_FLAGS := $$(shell PATH='$(PATH)' mpicc --showme:compile 2>/dev/null))$(MPI_FLAGS)
+MPI_LIBS = $(eval MPI_LIBS := $$(shell PATH='$(PATH)' mpicc --showme:link 2>/dev/null))$(MPI_LIBS)
+%/carrier_mpi.o: FILE_FLAGS = $(if $(MPI_FLAGS),-DASTRA_MPI $(MPI_FLAGS))
+$(BUILD)/float/infer/wire/carrier_mpi.o $(BUILD)/double/infer/wire/carrier_mpi.o: $(DEPS)
+LIBS += $(MPI_LIBS)
 
 FOLDERS := base autograd vq nn data train infer
 # Who may use whom, as link order: upper ones first.

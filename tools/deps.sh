@@ -1,12 +1,12 @@
 #!/bin/bash
 # Says which build dependencies are missing and installs them through the system's package manager.
-#   tools/deps.sh check     lists what is missing; exit status 1 if something is
+#   tools/deps.sh check     lists what is missing; exit status 1 if something required is
 #   tools/deps.sh install   installs what is missing; does nothing (and takes a moment) when nothing is
 set -u
 
 # What to look for: a command, a header, a library (cblas.h comes with other libraries too) or a folder that is not empty; then the package that
 # brings it, for each package manager (- : not packaged).
-table='
+required='
 gcc              gcc                  gcc              gcc             gcc        gcc
 make             make                 make             make            make       make
 -lopenblas       libopenblas-dev      openblas-devel   openblas-dev    openblas   openblas
@@ -17,11 +17,21 @@ jansson.h        libjansson-dev       jansson-devel    jansson-dev     jansson  
 curl/curl.h      libcurl4-openssl-dev libcurl-devel    curl-dev        curl       curl
 archive.h        libarchive-dev       libarchive-devel libarchive-dev  libarchive libarchive
 -lpcre2-8        libpcre2-dev         pcre2-devel      pcre2-dev       pcre2      pcre2
+xxhash.h         libxxhash-dev        xxhash-devel     xxhash-dev      xxhash     xxhash
 openssl/evp.h    libssl-dev           openssl-devel    openssl-dev     openssl    openssl@3
 cmocka.h         libcmocka-dev        libcmocka-devel  cmocka-dev      cmocka     cmocka
 jq               jq                   jq               jq              jq         jq
 /etc/ssl/certs/  ca-certificates      ca-certificates  ca-certificates ca-certificates ca-certificates
 '
+# The build and the tests leave out what needs these, and say so, where they cannot be installed.
+optional='
+mpicc               libopenmpi-dev   openmpi-devel    openmpi-dev     openmpi    open-mpi
+mpirun              openmpi-bin      openmpi          openmpi         openmpi    open-mpi
+libexif/exif-data.h libexif-dev      libexif-devel    libexif-dev     libexif    libexif
+webp/decode.h       libwebp-dev      libwebp-devel    libwebp-dev     libwebp    webp
+tiffio.h            libtiff-dev      libtiff-devel    tiff-dev        libtiff    libtiff
+'
+PATH=$PATH:/usr/lib64/openmpi/bin # where Fedora keeps Open MPI
 
 manager=none column=2
 for candidate in apt-get:2 dnf:3 apk:4 pacman:5 brew:6; do
@@ -40,66 +50,85 @@ has() { # NAME: a header the compiler finds, a library it links, a command, or a
   esac
 }
 
-missing_packages() {
+# Sets names and packages from the rows whose first column is not there.
+find_missing() { # TABLE
   local row
+  names=() packages=()
   while read -r -a row; do
-    [ ${#row[@]} -eq 0 ] || has "${row[0]}" || echo "${row[0]}" "${row[column - 1]}"
-  done <<<"$table"
+    if [ ${#row[@]} -eq 0 ] || has "${row[0]}"; then continue; fi
+    names+=("${row[0]}") packages+=("${row[column - 1]}")
+  done <<<"$1"
 }
 
-missing=$(missing_packages)
-[ -n "$missing" ] || exit 0
-
-names=() packages=()
-while read -r name package; do
-  names+=("$name")
-  if [ "$package" = - ]; then
-    echo "deps: $name has no package for $manager: put it where the compiler finds it" >&2
-    exit 1
-  fi
-  packages+=("$package")
-done <<<"$missing"
-# Without a compiler no header could be looked for, and the C library's own headers are missing as well.
-if [[ " ${names[*]} " == *" gcc "* ]]; then
-  case $manager in
-    apt-get) packages+=(libc6-dev) ;;
-    dnf) packages+=(glibc-devel) ;;
-    apk) packages+=(musl-dev) ;;
-  esac
-fi
-echo "deps: missing: ${names[*]}" >&2
-[ "${1:-check}" = install ] || exit 1
-
-if [ "$manager" = none ]; then
-  echo "deps: no package manager found (apt-get, dnf, apk, pacman, brew). Install by hand what Debian calls: ${packages[*]}" >&2
-  exit 1
-fi
-
 root=()
-if [ "$(id -u)" -ne 0 ] && [ "$manager" != brew ]; then
-  if ! command -v sudo >/dev/null; then
-    echo "deps: run this as root, or install sudo: $manager install ${packages[*]}" >&2
-    exit 1
-  fi
-  root=(sudo)
-fi
 # `env` carries the setting through sudo.
 as_root() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive "$@"; }
 
-echo "deps: installing with $manager: ${packages[*]}" >&2
-case $manager in
-  apt-get) as_root apt-get update -q && as_root apt-get install -q -y --no-install-recommends "${packages[@]}" ;;
-  dnf) as_root dnf install -y "${packages[@]}" ;;
-  apk) as_root apk add "${packages[@]}" ;;
-  pacman) as_root pacman -S --needed --noconfirm "${packages[@]}" ;;
-  brew) brew install "${packages[@]}" ;;
-esac >&2 || {
-  echo "deps: $manager failed; install these by hand and run make again: ${packages[*]}" >&2
-  exit 1
+install_packages() { # PACKAGE...; returns 1 when the package manager fails, 2 when it cannot be run; says so
+  [ $# -gt 0 ] || return 0
+  if [ "$manager" = none ]; then
+    echo "deps: no package manager found (apt-get, dnf, apk, pacman, brew). Install by hand what Debian calls: $*" >&2
+    return 2
+  fi
+  if [ "$(id -u)" -ne 0 ] && [ "$manager" != brew ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "deps: run this as root, or install sudo: $manager install $*" >&2
+      return 2
+    fi
+    root=(sudo)
+  fi
+  echo "deps: installing with $manager: $*" >&2
+  case $manager in
+    apt-get) as_root apt-get update -q && as_root apt-get install -q -y --no-install-recommends "$@" ;;
+    dnf) as_root dnf install -y "$@" ;;
+    apk) as_root apk add "$@" ;;
+    pacman) as_root pacman -S --needed --noconfirm "$@" ;;
+    brew) brew install "$@" ;;
+  esac >&2 || {
+    echo "deps: $manager failed; install these by hand and run make again: $*" >&2
+    return 1
+  }
 }
 
-missing=$(missing_packages)
-if [ -n "$missing" ]; then
-  echo "deps: still missing after the installation: ${missing//$'\n'/, }" >&2
-  exit 1
+install_required() {
+  local i
+  for i in "${!names[@]}"; do
+    [ "${packages[i]}" != - ] || { echo "deps: ${names[i]} has no package for $manager: put it where the compiler finds it" >&2; return 1; }
+  done
+  # Without a compiler no header could be looked for, and the C library's own headers are missing as well.
+  if [[ " ${names[*]} " == *" gcc "* ]]; then
+    case $manager in
+      apt-get) packages+=(libc6-dev) ;;
+      dnf) packages+=(glibc-devel) ;;
+      apk) packages+=(musl-dev) ;;
+    esac
+  fi
+  install_packages "${packages[@]}" || return 1
+  find_missing "$required"
+  [ ${#names[@]} -eq 0 ] || { echo "deps: still missing after the installation: ${names[*]} (${packages[*]})" >&2; return 1; }
+}
+
+# When they cannot be installed together, one at a time: a package that this system lacks does not keep the others out.
+install_optional() {
+  local package packaged=()
+  for package in "${packages[@]}"; do [ "$package" = - ] || packaged+=("$package"); done
+  install_packages "${packaged[@]}"
+  if [ $? -eq 1 ] && [ ${#packaged[@]} -gt 1 ]; then
+    for package in "${packaged[@]}"; do install_packages "$package"; done
+  fi
+  find_missing "$optional"
+  [ ${#names[@]} -eq 0 ] || echo "deps: building without the optional ${names[*]}" >&2
+}
+
+find_missing "$required"
+if [ ${#names[@]} -gt 0 ]; then
+  echo "deps: missing: ${names[*]}" >&2
+  [ "${1:-check}" = install ] || exit 1
+  install_required || exit 1
 fi
+find_missing "$optional"
+if [ ${#names[@]} -gt 0 ]; then
+  echo "deps: missing, optional: ${names[*]}" >&2
+  [ "${1:-check}" != install ] || install_optional
+fi
+exit 0

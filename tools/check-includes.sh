@@ -26,6 +26,7 @@ restricted=(
   '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot\.c$' 'libpng, stb and libcsv belong to data and train/plot.c'
   '^(sys/socket|sys/un|sys/epoll|sys/wait|netinet/.*|arpa/inet|netdb|poll|spawn)\.h$' '^src/infer/' 'sockets and processes belong to infer'
   '^(curl/|archive)' '^src/data/' 'downloads belong to data'
+  '^zlib\.h$' '^src/data/' 'unpacking of texts belongs to data'
   '^pcre2\.h$' '^src/data/' 'patterns of tokenizers belong to data'
   '^jansson\.h$' '^src/(nn|data|train|infer|cli)/' 'JSON stays out of base, autograd and vq'
   '^mpi\.h$' '^src/infer/wire/carrier_mpi\.c$' 'MPI belongs to infer/wire/carrier_mpi.c'

@@ -16,6 +16,7 @@ csv.h            libcsv-dev           libcsv-devel     libcsv-dev      libcsv   
 jansson.h        libjansson-dev       jansson-devel    jansson-dev     jansson    jansson
 curl/curl.h      libcurl4-openssl-dev libcurl-devel    curl-dev        curl       curl
 archive.h        libarchive-dev       libarchive-devel libarchive-dev  libarchive libarchive
+zlib.h           zlib1g-dev           zlib-devel       zlib-dev        zlib       zlib
 -lpcre2-8        libpcre2-dev         pcre2-devel      pcre2-dev       pcre2      pcre2
 xxhash.h         libxxhash-dev        xxhash-devel     xxhash-dev      xxhash     xxhash
 openssl/evp.h    libssl-dev           openssl-devel    openssl-dev     openssl    openssl@3

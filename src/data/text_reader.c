@@ -1,7 +1,7 @@
-/* Plain files through read(2), .gz through libarchive's raw format. Invariant: `line` is the line of the next byte to be delivered. */
+/* Plain files through read(2), .gz through zlib, which compares the checksum and the length that end each member; libarchive's raw format
+ * looked at neither. Invariant: `line` is the line of the next byte to be delivered; the end of a .gz is reported only when all of its
+ * members were found whole. */
 #include "data/text_reader.h"
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -9,14 +9,21 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { READER_BLOCK = 1 << 16 };
+
+/* A .gz: one member or several, one behind the other. */
+typedef struct Unpacker {
+  z_stream stream;
+  bool inside; /* a member has begun and has not ended */
+  uint8_t input[READER_BLOCK];
+} Unpacker;
 
 struct TextReader {
   char *path;
   int fd;
-  struct archive *archive; /* of a .gz; NULL: plain */
-  bool empty;              /* a .gz with nothing in it */
+  Unpacker *unpacker; /* of a .gz; NULL: plain */
   int64_t line;
   char held[3]; /* the first bytes, read ahead to look for a mark; `kept` of them are still to be delivered */
   size_t kept;
@@ -27,25 +34,74 @@ static Status reader_error(const TextReader *reader, int error) {
   return status_set(code, "%s: cannot be read: %s", reader->path, strerror(error));
 }
 
-static Status archive_fault(const TextReader *reader) {
-  const char *reason = archive_error_string(reader->archive);
+/* ---- .gz ---- */
+
+static Status damaged(const TextReader *reader, const char *reason) {
   return status_set(STATUS_BAD_FILE, "%s, after line %lld: not a whole .gz file: %s; fetch or pack it again", reader->path,
-                    (long long)reader->line - 1, reason ? reason : "damaged");
+                    (long long)reader->line - 1, reason);
 }
 
-static Status archive_begin(TextReader *reader) {
-  struct archive *archive = reader->archive = archive_read_new();
-  if (!archive) return status_set(STATUS_NO_MEMORY, "%s: no memory to unpack it", reader->path);
-  if ((archive_read_support_filter_gzip(archive) | archive_read_support_format_raw(archive) | archive_read_support_format_empty(archive)) !=
-      ARCHIVE_OK)
-    return status_set(STATUS_UNSUPPORTED, "%s: libarchive on this machine lacks gzip", reader->path);
-  struct archive_entry *entry;
-  if (archive_read_open_fd(archive, reader->fd, READER_BLOCK) != ARCHIVE_OK) return archive_fault(reader);
-  int code = archive_read_next_header(archive, &entry);
-  if (archive_filter_code(archive, 0) != ARCHIVE_FILTER_GZIP)
-    return status_set(STATUS_BAD_FILE, "%s: not packed by gzip, though its name ends in .gz", reader->path);
-  reader->empty = code == ARCHIVE_EOF;
-  return code == ARCHIVE_OK || code == ARCHIVE_WARN || code == ARCHIVE_EOF ? STATUS_OK : archive_fault(reader);
+static Status read_some(TextReader *reader, void *buffer, size_t room, size_t *got) {
+  ssize_t more;
+  do more = read(reader->fd, buffer, room);
+  while (more < 0 && errno == EINTR);
+  *got = more < 0 ? 0 : (size_t)more;
+  return more < 0 ? reader_error(reader, errno) : STATUS_OK;
+}
+
+static Status unpacker_refill(TextReader *reader, size_t *got) {
+  Unpacker *unpacker = reader->unpacker;
+  TRY(read_some(reader, unpacker->input, READER_BLOCK, got));
+  unpacker->stream.next_in = unpacker->input;
+  unpacker->stream.avail_in = (uInt)*got;
+  return STATUS_OK;
+}
+
+static Status unpacker_begin(TextReader *reader) {
+  size_t got;
+  Unpacker *unpacker = reader->unpacker = calloc(1, sizeof *unpacker);
+  if (!unpacker || inflateInit2(&unpacker->stream, 16 + MAX_WBITS) != Z_OK) /* 16: gzip's header and trailer, nothing else */
+    return status_set(STATUS_NO_MEMORY, "%s: no memory to unpack it", reader->path);
+  unpacker->inside = true;
+  TRY(unpacker_refill(reader, &got));
+  if (got >= 2 && unpacker->input[0] == 0x1f && unpacker->input[1] == 0x8b) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: not packed by gzip, though its name ends in .gz", reader->path);
+}
+
+/* Behind a member: zeroes, with which tapes and disks fill a block, or another member. */
+static void begin_member(Unpacker *unpacker) {
+  z_stream *stream = &unpacker->stream;
+  while (stream->avail_in > 0 && *stream->next_in == 0) stream->next_in++, stream->avail_in--;
+  if (stream->avail_in == 0) return;
+  inflateReset(stream);
+  unpacker->inside = true;
+}
+
+/* At least one byte more, unless the file is at its end. */
+static Status unpack(TextReader *reader, char *buffer, size_t room, size_t *got) {
+  Unpacker *unpacker = reader->unpacker;
+  z_stream *stream = &unpacker->stream;
+  stream->next_out = (Bytef *)buffer;
+  stream->avail_out = room < READER_BLOCK ? (uInt)room : READER_BLOCK;
+  for (*got = 0; *got == 0;) {
+    size_t read = stream->avail_in;
+    if (read == 0) TRY(unpacker_refill(reader, &read));
+    if (read == 0) return unpacker->inside ? damaged(reader, "it ends early") : STATUS_OK;
+    if (!unpacker->inside) begin_member(unpacker);
+    if (!unpacker->inside) continue;
+    Bytef *before = stream->next_out;
+    int code = inflate(stream, Z_NO_FLUSH);
+    if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) return damaged(reader, stream->msg ? stream->msg : "damaged");
+    unpacker->inside = code != Z_STREAM_END;
+    *got = (size_t)(stream->next_out - before);
+  }
+  return STATUS_OK;
+}
+
+static void unpacker_free(Unpacker *unpacker) {
+  if (!unpacker) return;
+  inflateEnd(&unpacker->stream);
+  free(unpacker);
 }
 
 static bool packed(const char *path) {
@@ -53,18 +109,16 @@ static bool packed(const char *path) {
   return length > 3 && strcmp(path + length - 3, ".gz") == 0;
 }
 
-/* Fills the buffer as far as the file reaches: an archive delivers in small pieces. */
+/* Fills the buffer as far as the file reaches: a .gz delivers in small pieces. */
 static Status fetch(TextReader *reader, char *buffer, size_t room, size_t *got) {
   *got = room < reader->kept ? room : reader->kept;
   memcpy(buffer, reader->held, *got);
   memmove(reader->held, reader->held + *got, reader->kept -= *got);
-  while (*got < room && !reader->empty) {
-    ssize_t more =
-        reader->archive ? archive_read_data(reader->archive, buffer + *got, room - *got) : read(reader->fd, buffer + *got, room - *got);
-    if (more < 0 && !reader->archive && errno == EINTR) continue;
-    if (more < 0) return reader->archive ? archive_fault(reader) : reader_error(reader, errno);
-    if (more == 0) break;
-    *got += (size_t)more;
+  for (size_t more = 1; *got < room && more > 0; *got += more) {
+    if (reader->unpacker)
+      TRY(unpack(reader, buffer + *got, room - *got, &more));
+    else
+      TRY(read_some(reader, buffer + *got, room - *got, &more));
   }
   return STATUS_OK;
 }
@@ -86,7 +140,7 @@ static Status reader_begin(TextReader *reader) {
   if (!S_ISREG(file.st_mode))
     return status_set(STATUS_BAD_FILE, "%s is %s; a text file is expected", reader->path,
                       S_ISDIR(file.st_mode) ? "a directory" : "a device or a pipe");
-  if (packed(reader->path)) TRY(archive_begin(reader));
+  if (packed(reader->path)) TRY(unpacker_begin(reader));
   return skip_mark(reader);
 }
 
@@ -111,7 +165,7 @@ Status text_reader_open(TextReader **reader, const char *path) {
 
 void text_reader_close(TextReader *reader) {
   if (!reader) return;
-  archive_read_free(reader->archive);
+  unpacker_free(reader->unpacker);
   if (reader->fd >= 0) close(reader->fd);
   free(reader->path);
   free(reader);

@@ -11,8 +11,10 @@ typedef struct TextReader TextReader;
 Status text_reader_open(TextReader **reader, const char *path); /* NULL after a failure */
 void text_reader_close(TextReader *reader);                     /* accepts NULL */
 
-/* The next bytes, at least one and at most `room`; *got == 0 at the end. A byte order mark at the start of the file is left out. An archive
- * that ends early or cannot be unpacked is BAD_FILE; its own checksum is not compared, since libarchive leaves that out. */
+/* The next bytes, at least one and at most `room`; *got == 0 at the end. A byte order mark at the start of the file is left out. A .gz
+ * whose members' checksums or lengths are wrong, that ends early, or that has anything but zeroes behind its last member is BAD_FILE: at
+ * the latest when its end would be reported, so that who stops before the end must have it read to its end elsewhere
+ * (text_reader_size). */
 Status text_reader_read(TextReader *reader, char *buffer, size_t room, size_t *got);
 
 Status text_reader_size(const char *path, int64_t *bytes); /* unpacked, without a byte order mark; reads the file to its end */

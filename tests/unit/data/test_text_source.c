@@ -308,6 +308,86 @@ static void test_broken_archives(void **state) {
   assert_refused(text_testing_name("text", "empty.gz"), TEXT_WHOLE, STATUS_BAD_FILE, "no text");
 }
 
+/* The text of a file read in slices, in *text; what the reader says of it. */
+static Status read_slices(const char *path, size_t slice, char *text, size_t room, size_t *size) {
+  TextReader *reader;
+  *size = 0;
+  TRY(text_reader_open(&reader, path));
+  Status status = STATUS_OK;
+  for (size_t got = 1; status == STATUS_OK && got > 0; *size += got) {
+    assert_true(*size + slice <= room);
+    status = text_reader_read(reader, text + *size, slice, &got);
+  }
+  text_reader_close(reader);
+  return status;
+}
+
+enum { DAMAGED = 3000, SLICES = 3 };
+
+/* The file is refused, however it is read, or means what it meant before it was damaged. */
+static void assert_noticed(const char *what, size_t at, const char *text) {
+  static const size_t slices[SLICES] = {7, 512, 1 << 16};
+  static char back[DAMAGED + 2 * (1 << 16)];
+  for (int i = 0; i < SLICES; i++) {
+    size_t size;
+    Status status = read_slices(testing_path("damaged.gz"), slices[i], back, sizeof back, &size);
+    bool same = status == STATUS_OK && size == strlen(text) && memcmp(back, text, size) == 0;
+    if (status != STATUS_BAD_FILE && !same) fail_msg("%s at byte %zu, slices of %zu: status %d", what, at, slices[i], (int)status);
+  }
+  char name[600];
+  snprintf(name, sizeof name, "text:%s", testing_path("damaged.gz"));
+  Status part; /* whose last bytes are not read */
+  char *train = documents(name, TEXT_TRAIN, false, &part);
+  if (part != STATUS_BAD_FILE && (part != STATUS_OK || strncmp(train, text, strcspn(train, "|"))))
+    fail_msg("%s at byte %zu: its training part is taken", what, at);
+  free(train);
+}
+
+/* Two members; every byte of header, data, checksum and length in turn, every length, and something behind the end. */
+static void test_damaged_archives(void **state) {
+  (void)state;
+  static char text[DAMAGED + 1];
+  char *packed, command[1200];
+  size_t size, refused = 0;
+  for (int i = 0; i < DAMAGED; i++) text[i] = (i * 7919 >> 5) % 60 == 0 ? '\n' : (char)(' ' + (i * 7919 >> 5) % 90);
+  char first[DAMAGED + 1], path[512];
+  snprintf(first, sizeof first, "%.*s", DAMAGED / 2, text);
+  snprintf(path, sizeof path, "%s", text_testing_pack("first.gz", first));
+  snprintf(command, sizeof command, "cat '%s' '%s' > '%s/two.gz'", path, text_testing_pack("second.gz", text + DAMAGED / 2),
+           testing_folder);
+  assert_int_equal(system(command), 0);
+  assert_ok(files_read(testing_path("two.gz"), 1 << 20, &packed, &size));
+  testing_write("damaged.gz", packed, size);
+  assert_noticed("nothing", 0, text);
+  for (size_t at = 0; at < size; at++) {
+    packed[at] ^= (char)(1 << at % 8);
+    testing_write("damaged.gz", packed, size);
+    packed[at] ^= (char)(1 << at % 8);
+    assert_noticed("a flipped bit", at, text);
+    char *whole = NULL;
+    size_t bytes;
+    refused += text_reader_all(testing_path("damaged.gz"), 1 << 20, &whole, &bytes) != STATUS_OK;
+    free(whole);
+  }
+  assert_true(refused > size - 60); /* all but what headers say of the time, the system and the name */
+  for (size_t length = 0; length<size; length += length + 20> size ? 1 : 13) {
+    testing_write("damaged.gz", packed, length);
+    char *whole;
+    size_t bytes;
+    assert_int_equal(text_reader_all(testing_path("damaged.gz"), 1 << 20, &whole, &bytes), STATUS_BAD_FILE);
+    assert_noticed("an end", length, text);
+  }
+  packed = realloc(packed, size + 3);
+  memcpy(packed + size, "\0\0", 3);
+  testing_write("damaged.gz", packed, size + 2);
+  assert_noticed("zeroes", size, text);
+  packed[size + 1] = 1;
+  testing_write("damaged.gz", packed, size + 2);
+  assert_fails(text_reader_all(testing_path("damaged.gz"), 1 << 20, &(char *){NULL}, &(size_t){0}), STATUS_BAD_FILE,
+               "not a whole .gz file");
+  free(packed);
+}
+
 static void test_reads_whole(void **state) {
   (void)state;
   char *text;
@@ -353,6 +433,7 @@ int main(void) {
                                      cmocka_unit_test(test_counts),
                                      cmocka_unit_test(test_bad_text),
                                      cmocka_unit_test(test_broken_archives),
+                                     cmocka_unit_test(test_damaged_archives),
                                      cmocka_unit_test(test_reads_whole),
                                      cmocka_unit_test(test_real_corpus)};
   return cmocka_run_group_tests(tests, set_up, testing_remove_folder);

@@ -12,7 +12,7 @@ static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--g
 static const char STEP_ABOUT[] =
     "Times real training steps on drawn pictures or tokens and random weights; with --groups the plain model's in turns.";
 
-enum { STEP_OPTIONS_MOST = 32, CLASSES = 100, STEPS_MOST = 100000, NAME_ROOM = 96 };
+enum { STEP_OPTIONS_MOST = 32, CLASSES = 100, LARGEST_DEFAULT_BATCH = 64, STEPS_MOST = 100000, NAME_ROOM = 96 };
 
 typedef struct StepCommand {
   TrainCommand shared;
@@ -71,7 +71,8 @@ static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
   train->drawn = config_is_decoder(&config);
   long long side = train->image_size > 0 ? train->image_size : config.image;
   config_release(&config);
-  snprintf(name, NAME_ROOM, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4LL * train->batch);
+  long long batch = train->batch > 0 ? train->batch : LARGEST_DEFAULT_BATCH; /* 0: the session chooses */
+  snprintf(name, NAME_ROOM, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4 * batch);
   if (!train->drawn) train->dataset = name;
   train->init = "random";
   train->augment = false;

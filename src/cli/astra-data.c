@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/download.h"
 #include "data/loader.h"
+#include "nn/json_build.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +21,6 @@ enum { SHEET_MOST = 64, SHEET_SIDE = 96, SHOW_BROKEN = 10 };
 static const char get_usage[] = "astra-data get NAME... [--dir DIR]";
 static const char list_usage[] = "astra-data list [--data-dir DIR]";
 static const char show_usage[] = "astra-data show DATASET [--part train|test] [--sheet FILE.png]";
-
-/* The last line of stdout; takes over the object. */
-static Status print_json(json_t *object) {
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-  json_decref(object);
-  if (!text) return status_set(STATUS_NO_MEMORY, "out of memory for the JSON output (or a name in it is not UTF-8)");
-  puts(text);
-  free(text);
-  return STATUS_OK;
-}
 
 static Status no_path(void) { return status_set(STATUS_NO_MEMORY, "out of memory for a path"); }
 
@@ -55,12 +46,12 @@ static Status item_directory(const DownloadItem *item, const char *dir, char **d
   return *directory ? STATUS_OK : no_path();
 }
 
-static Status get_item(const DownloadItem *item, const char *dir, bool quiet, json_t *results) {
+static Status get_item(const DownloadItem *item, const char *dir, bool quiet, bool json, json_t *results) {
   char *directory = NULL;
   TRY(item_directory(item, dir, &directory));
   Status status = download_item(item, directory, quiet);
   if (status == STATUS_OK) {
-    printf("%s: %s in %s (licence: %s)\n", item->name, item->about, directory, item->licence);
+    if (!json) printf("%s: %s in %s (licence: %s)\n", item->name, item->about, directory, item->licence);
     json_array_append_new(results, json_pack("{s:s, s:s, s:s, s:s}", "name", item->name, "kind", item->kind, "directory", directory,
                                              "licence", item->licence));
   }
@@ -79,7 +70,7 @@ static Status run_get(int argc, char **argv) {
                        .value = "DIR",
                        .help = "store in DIR/NAME, not in the usual place"},
                       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &quiet, .help = "no progress and no remarks"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object as the last line"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object instead of text"},
                       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
                       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
@@ -100,8 +91,8 @@ static Status run_get(int argc, char **argv) {
     if (!download_find(names[i])) status = unknown_item(names[i]);
   }
   if (status == STATUS_OK) log_quiet(quiet);
-  for (int i = 0; i < count && status == STATUS_OK; i++) status = get_item(download_find(names[i]), dir, quiet, results);
-  if (status == STATUS_OK && json) status = print_json(json_pack("{s:O}", "items", results));
+  for (int i = 0; i < count && status == STATUS_OK; i++) status = get_item(download_find(names[i]), dir, quiet, json, results);
+  if (status == STATUS_OK && json) status = json_build_print(json_pack("{s:O}", "items", results));
   json_decref(results);
   free(names);
   return status;
@@ -134,13 +125,14 @@ static Status list_items(const char *data_dir, bool json) {
   for (int i = 0; i < count; i++) {
     const DownloadItem *item = &items[i];
     char *found = item_found(item, data_dir);
-    printf("%-18s %-12s %s\n%-18s %-12s %s%s\n", item->name, item->kind, item->about, "", "", found ? "stored in " : "not stored here",
-           found ? found : "");
+    if (!json)
+      printf("%-18s %-12s %s\n%-18s %-12s %s%s\n", item->name, item->kind, item->about, "", "", found ? "stored in " : "not stored here",
+             found ? found : "");
     json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:s?}", "name", item->name, "kind", item->kind, "about", item->about,
                                           "licence", item->licence, "stored", found));
     free(found);
   }
-  Status status = json ? print_json(json_pack("{s:O}", "items", rows)) : STATUS_OK;
+  Status status = json ? json_build_print(json_pack("{s:O}", "items", rows)) : STATUS_OK;
   json_decref(rows);
   return status;
 }
@@ -150,7 +142,7 @@ static Status run_list(int argc, char **argv) {
   bool json = false, help = false;
   Option options[] = {{.kind = OPTION_GROUP, .help = "Options:"},
                       {.kind = OPTION_TEXT, .name = "data-dir", .target = &data_dir, .value = "DIR", .help = "look here first"},
-                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object as the last line"},
+                      {.kind = OPTION_FLAG, .name = "json", .target = &json, .help = "one JSON object instead of text"},
                       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
                       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
@@ -195,7 +187,7 @@ static Status count_classes(Show *show, json_t *names) {
     if (status == STATUS_OK || status == STATUS_NO_MEMORY) continue;
     status = STATUS_OK;
     if (++show->broken > SHOW_BROKEN) continue;
-    printf("broken: %s\n", status_message());
+    if (!show->json) printf("broken: %s\n", status_message());
     json_array_append_new(names, json_string(status_message()));
   }
   if (progress.terminal) progress_finish(&progress, total, NULL);
@@ -229,7 +221,7 @@ static Status write_sheet(const Show *show) {
   TRY(loader_new(&loader, show->set, &options));
   Status status = loader_next(loader, &batch);
   if (status == STATUS_OK) status = loader_sheet(&batch, &options, show->sheet);
-  if (status == STATUS_OK) printf("sheet of %d pictures: %s\n", batch.count, show->sheet);
+  if (status == STATUS_OK && !show->json) printf("sheet of %d pictures: %s\n", batch.count, show->sheet);
   loader_free(loader);
   return status;
 }
@@ -240,17 +232,18 @@ static Status show_json(const Show *show, json_t *broken) {
     json_array_append_new(classes, json_pack("{s:s, s:I}", "label", dataset_labels(show->set)[i], "count", (json_int_t)show->per_class[i]));
   double mean[3], std[3];
   dataset_mean_std(show->set, mean, std);
-  return print_json(json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:O, s:[f,f,f], s:[f,f,f], s:s?}", "dataset", show->name, "part",
-                              show->part == DATASET_TEST ? "test" : "train", "description", dataset_describe(show->set), "pictures",
-                              (json_int_t)dataset_count(show->set), "classes", classes, "broken", (json_int_t)show->broken, "broken_names",
-                              broken, "mean", mean[0], mean[1], mean[2], "std", std[0], std[1], std[2], "sheet", show->sheet));
+  return json_build_print(json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:O, s:[f,f,f], s:[f,f,f], s:s?}", "dataset", show->name, "part",
+                                    show->part == DATASET_TEST ? "test" : "train", "description", dataset_describe(show->set), "pictures",
+                                    (json_int_t)dataset_count(show->set), "classes", classes, "broken", (json_int_t)show->broken,
+                                    "broken_names", broken, "mean", mean[0], mean[1], mean[2], "std", std[0], std[1], std[2], "sheet",
+                                    show->sheet));
 }
 
 static Status show_of_text(const Show *show) {
   json_t *facts;
   if (show->sheet) return status_set(STATUS_BAD_USAGE, "--sheet shows pictures; %s is text", show->name);
-  TRY(show_text(show->name, show->data_dir, (DatasetPart)show->part, &facts));
-  if (show->json) return print_json(facts);
+  TRY(show_text(show->name, show->data_dir, (DatasetPart)show->part, show->json, &facts));
+  if (show->json) return json_build_print(facts);
   json_decref(facts);
   return STATUS_OK;
 }
@@ -258,9 +251,9 @@ static Status show_of_text(const Show *show) {
 static Status show_set(Show *show) {
   TRY(dataset_open(&show->set, show->name, show->data_dir, (DatasetPart)show->part));
   json_t *broken = json_array();
-  printf("%s\n", dataset_describe(show->set));
+  if (!show->json) printf("%s\n", dataset_describe(show->set));
   Status status = broken ? count_classes(show, broken) : no_path();
-  if (status == STATUS_OK) print_classes(show);
+  if (status == STATUS_OK && !show->json) print_classes(show);
   if (status == STATUS_OK && show->sheet) status = write_sheet(show);
   if (status == STATUS_OK && show->json) status = show_json(show, broken);
   json_decref(broken);
@@ -292,7 +285,7 @@ static Status run_show(int argc, char **argv) {
        .help = "pictures on the sheet"},
       {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .least = 0, .most = 4294967295.0, .help = "which pictures"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &show.quiet, .help = "no progress"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object as the last line"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object instead of text"},
       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {

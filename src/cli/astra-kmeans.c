@@ -89,8 +89,9 @@ typedef struct Usage {
 
 static const Usage INIT = {FOR_INIT, "astra-kmeans init --model NAME --dataset NAME [--groups G] [options]",
                            "Clusters the embeddings of a pretrained model into a codebook for each block."};
-static const Usage EVAL = {FOR_EVAL, "astra-kmeans eval --codebooks DIR [--model NAME] --dataset NAME [options]",
-                           "Judges codebooks on the embeddings of the test part."};
+static const Usage EVAL = {
+    FOR_EVAL, "astra-kmeans eval --codebooks DIR --dataset NAME [--model NAME] [options]",
+    "Judges codebooks on the embeddings of the test part. The model is that of DIR, or --model where DIR has codebooks alone."};
 static const Usage COUNT = {FOR_COUNT, "astra-kmeans frequencies --checkpoint DIR --dataset NAME [options]",
                             "Counts how often each code is sent, for entropy coding between devices."};
 static const Usage SHOW = {FOR_SHOW, "astra-kmeans show --codebooks DIR [--json]", "Says what codebooks are; needs no data."};
@@ -176,6 +177,9 @@ static Status find_model(TrainOptions *train) {
   const char *weights = NULL;
   if (train->model == NULL) TRY(checkpoint_find_weights(train->codebooks, &weights));
   if (weights) train->model = train->codebooks;
+  if (train->model == NULL)
+    return status_set(STATUS_BAD_USAGE, "--codebooks %s holds codebooks alone, no weights: name the model they were made for with --model",
+                      train->codebooks);
   return train_options_need_model(train);
 }
 

@@ -77,13 +77,13 @@ static Status read_codebooks(Session *session) {
   return codebooks_read(session, path);
 }
 
-static Status evaluate_only(Session *session, TrainResult *result) {
+static Status evaluate_only(Session *session, bool json, TrainResult *result) {
   *result = (TrainResult){0};
   TRY(read_codebooks(session));
   TRY(perplexity_check(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &result->plain));
   if (session_astra(session)) TRY(validate_run(session, session->config->astra.devices, session->options.eval_samples, &result->emulated));
-  return evaluation_report_text(session, result);
+  return json ? STATUS_OK : evaluation_report_text(session, result);
 }
 
 /* Before anything is computed that would then have no place. */
@@ -118,7 +118,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   TRY(session_open(&session, &command->train, use));
   if (!command->train.quiet) describe(&session);
   Status status = command->dry_run     ? plan_print(&session, command->json)
-                  : command->eval_only ? evaluate_only(&session, &result)
+                  : command->eval_only ? evaluate_only(&session, command->json, &result)
                                        : train(&session, command, argc, argv, &result);
   if (status == STATUS_OK && command->json && !command->dry_run)
     status = evaluation_report_json(&session, &result, command->eval_only ? session.origin : session.options.out);

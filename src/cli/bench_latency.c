@@ -12,6 +12,7 @@
 #include "cli/network_options.h"
 #include "infer/plan/probe.h"
 #include "infer/wire/packet.h"
+#include "nn/json_build.h"
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -65,7 +66,7 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
                            {OPTION_TEXT, "out", 'o', &c->out, "DIR", .help = "write a CSV and a PNG of each figure there"},
-                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object on the last line instead of tables"},
+                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object instead of tables"},
                            {.kind = OPTION_GROUP}};
 #undef FIGURE_CHOICE
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) *options++ = own[i];
@@ -135,12 +136,7 @@ static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) 
                 network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats", bench->repeats,
                 "least_share_of_a_core", bench->quality.least_share, "spread", bench->quality.spread, "seconds", seconds, "single",
                 single_json(&bench->single), "packet_work", work_json(&bench->work), "rows", rows);
-  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  json_decref(object);
-  if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
-  puts(text);
-  free(text);
-  return STATUS_OK;
+  return json_build_print(object);
 }
 
 static void print_single(const LatencyPlan *plan) {

@@ -2,6 +2,7 @@
 #include "cli/bench_report.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "nn/json_build.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -178,10 +179,5 @@ Status bench_report_json(BenchReport *report) {
     json_object_set_new(object, SIDE_NAMES[side], side_json(report, side, figures[side]));
   }
   if (report->sides > 1) json_object_set_new(object, "ratio", json_real(ratio(figures, MEDIAN)));
-  char *text = json_dumps(object, JSON_COMPACT);
-  Status status = text != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
-  if (text != NULL) puts(text);
-  free(text);
-  json_decref(object);
-  return status;
+  return json_build_print(object);
 }

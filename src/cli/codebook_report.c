@@ -1,6 +1,7 @@
 /* Tables and JSON of astra-kmeans: see codebook_report.h. */
 #include "cli/codebook_report.h"
 #include "cli/codebook_facts.h"
+#include "nn/json_build.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,15 +16,6 @@ static const char *place_of(const ModelConfig *config, int64_t index, char text[
 }
 
 static int64_t sites_of(const ModelConfig *config) { return config->blocks * config_sites(config); }
-
-static Status print_json(json_t *object) {
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-  Status status = text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
-  if (text != NULL) puts(text);
-  free(text);
-  json_decref(object);
-  return status;
-}
 
 static json_t *shape_json(const ModelConfig *config, const char *directory) {
   return json_pack("{s:s, s:i, s:i, s:I, s:I, s:f, s:f}", "codebooks", directory, "groups", config->astra.groups, "codebook_size",
@@ -76,7 +68,7 @@ Status codebook_report_judged(const ModelConfig *config, const char *directory, 
     for (int64_t i = 0; i < count; i++) json_array_append_new(list, judged_json(&reports[i], place_of(config, i, place)));
     json_object_set_new(object, "sites", list);
     json_object_set_new(object, "mean", judged_json(&mean, "all"));
-    return print_json(object);
+    return json_build_print(object);
   }
   print_shape(config, directory);
   printf("%-6s %12s %12s %12s %10s %8s\n", "block", "distortion", "/ variance", "perplexity", "used", "dead");
@@ -114,7 +106,7 @@ Status codebook_report_shown(const ModelConfig *config, const char *directory, c
   if (status == STATUS_OK && json) {
     json_t *object = shape_json(config, directory);
     json_object_set(object, "sites", list);
-    status = print_json(object);
+    status = json_build_print(object);
   }
   json_decref(list);
   return status;
@@ -127,7 +119,7 @@ Status codebook_report_counted(const ModelConfig *config, const char *directory,
   if (json) {
     json_t *object = shape_json(config, directory);
     json_object_set_new(object, "coded_bits_per_token", json_real(bits));
-    return print_json(object);
+    return json_build_print(object);
   }
   print_shape(config, directory);
   printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%+.1f%%)\n", directory,

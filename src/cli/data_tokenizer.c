@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "data/bpe_train.h"
+#include "nn/json_build.h"
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -37,18 +38,14 @@ static Status read_files(Request *request, BpeTrain *train) {
 static Status report(const Request *request, const BpeTrain *train, const Tokenizer *tokenizer) {
   double seconds = clock_now() - request->started;
   long long words = (long long)bpe_train_words(train);
-  printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", request->out, (long long)request->pieces,
-         (long long)request->bytes, words, seconds);
+  if (!request->json)
+    printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", request->out,
+           (long long)request->pieces, (long long)request->bytes, words, seconds);
   if (!request->json) return STATUS_OK;
   json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "out", request->out, "pieces", (json_int_t)request->pieces, "bytes",
                              (json_int_t)request->bytes, "words", (json_int_t)words, "fingerprint", tokenizer_fingerprint(tokenizer),
                              "seconds", seconds);
-  char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-  json_decref(object);
-  if (!text) return no_memory();
-  puts(text);
-  free(text);
-  return STATUS_OK;
+  return json_build_print(object);
 }
 
 static Status train_and_save(Request *request, BpeTrain *train) {
@@ -88,7 +85,7 @@ Status data_tokenizer_run(int argc, char **argv) {
        .most = BPE_TRAIN_MOST,
        .help = "pieces of the vocabulary: 256 bytes, merges, <|endoftext|>"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no remarks"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object as the last line"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {

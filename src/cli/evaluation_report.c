@@ -83,10 +83,7 @@ Status evaluation_report_json(const Session *session, const TrainResult *result,
   Status status = by_convention(session) ? add_convention(session, best, &result->plain, object) : STATUS_OK;
   json_object_set_new(object, "seconds", json_real(result->seconds));
   json_object_set_new(object, "eval_samples", json_integer((json_int_t)result->plain.samples));
-  char *text = status == STATUS_OK ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  if (status == STATUS_OK && text == NULL) status = status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
-  if (text != NULL) puts(text);
-  free(text);
+  if (status == STATUS_OK) return json_build_print(object);
   json_decref(object);
   return status;
 }

@@ -64,7 +64,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
                            {OPTION_TEXT, "chart", 0, &c->chart, "FILE", .help = "PNG with latency against devices"},
-                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object on the last line instead of the table"},
+                           {OPTION_FLAG, "json", 'j', &c->json, .help = "one JSON object instead of the table"},
                            {.kind = OPTION_GROUP}};
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) *options++ = own[i];
   options += network_options_rows(&c->network, options);

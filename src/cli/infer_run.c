@@ -155,12 +155,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
   if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
-  char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  json_decref(value);
-  if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
-  puts(text);
-  free(text);
-  return STATUS_OK;
+  return json_build_print(value);
 }
 
 /* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */

@@ -100,7 +100,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {PICTURES | OF_PICTURES,
        {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture"}},
       {TEXT | OF_TEXTS, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
-      {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object on the last line instead of text"}},
+      {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object instead of text"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
       {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the process numbers of the nodes to stderr"}},
   };

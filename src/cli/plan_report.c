@@ -150,12 +150,7 @@ Status plan_report_json(const PlanReport *report) {
                              "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
                              "best", row_json(report->plan->best), "trained", trained_json(report->plan), "rows", rows, "peers",
                              peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
-  char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  json_decref(object);
-  if (!line) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output");
-  puts(line);
-  free(line);
-  return STATUS_OK;
+  return json_build_print(object);
 }
 
 /* ---- chart */

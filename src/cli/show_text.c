@@ -22,13 +22,13 @@ static Status print_sample(const char *text, size_t bytes) {
 
 /* ---- Corpora ---- */
 
-static Status count_text(TextSource *source, TextFacts *facts) {
+static Status count_text(TextSource *source, bool quiet, TextFacts *facts) {
   TextBlock block;
   text_source_start(source, false);
   for (bool first = true, more;; first = false) {
     TRY(text_source_next(source, &block, &more));
     if (!more) return STATUS_OK;
-    if (first) {
+    if (first && !quiet) {
       printf("begins with ");
       TRY(print_sample(block.text, block.bytes));
     }
@@ -36,15 +36,16 @@ static Status count_text(TextSource *source, TextFacts *facts) {
   }
 }
 
-static Status show_corpus(const char *name, const char *data_dir, DatasetPart part, json_t **facts) {
+static Status show_corpus(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {
   TextSource *source;
   TextFacts count = {0};
   TRY(text_source_open(&source, name, data_dir, part == DATASET_TEST ? TEXT_VALID : TEXT_TRAIN));
-  printf("%s\n", text_source_describe(source));
-  Status status = count_text(source, &count);
+  if (!quiet) printf("%s\n", text_source_describe(source));
+  Status status = count_text(source, quiet, &count);
   if (status == STATUS_OK) {
-    printf("%lld document%s, %lld lines, %lld words, %lld bytes\n", (long long)count.documents, count.documents == 1 ? "" : "s",
-           (long long)count.lines, (long long)count.words, (long long)count.bytes);
+    if (!quiet)
+      printf("%lld document%s, %lld lines, %lld words, %lld bytes\n", (long long)count.documents, count.documents == 1 ? "" : "s",
+             (long long)count.lines, (long long)count.words, (long long)count.bytes);
     *facts = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train",
                        "description", text_source_describe(source), "documents", (json_int_t)count.documents, "lines",
                        (json_int_t)count.lines, "words", (json_int_t)count.words, "bytes", (json_int_t)count.bytes);
@@ -74,42 +75,43 @@ static size_t count_classes(const LabelledText *set, ClassFacts *classes, size_t
   return bytes;
 }
 
-static Status print_classes(const LabelledText *set, const ClassFacts *classes, json_t *list) {
+static Status print_classes(const LabelledText *set, const ClassFacts *classes, bool quiet, json_t *list) {
   for (int64_t i = 0; i < text_labels_classes(set); i++) {
     const char *name = text_labels_names(set)[i];
+    json_array_append_new(list, json_pack("{s:s, s:I}", "label", name, "count", (json_int_t)classes[i].count));
+    if (quiet) continue;
     printf("%8lld  %-14s", (long long)classes[i].count, name);
     if (classes[i].sample) TRY(print_sample(classes[i].sample, strlen(classes[i].sample)));
     if (!classes[i].sample) puts("none");
-    json_array_append_new(list, json_pack("{s:s, s:I}", "label", name, "count", (json_int_t)classes[i].count));
   }
   return STATUS_OK;
 }
 
-static Status print_set(const LabelledText *set, const char *name, DatasetPart part, json_t **facts) {
+static Status print_set(const LabelledText *set, const char *name, DatasetPart part, bool quiet, json_t **facts) {
   ClassFacts *classes = calloc((size_t)text_labels_classes(set), sizeof *classes);
   if (!classes) return no_memory();
   size_t longest = 0, bytes = count_classes(set, classes, &longest);
-  printf("%s\n", text_labels_describe(set));
+  if (!quiet) printf("%s\n", text_labels_describe(set));
   json_t *list = json_array();
-  Status status = print_classes(set, classes, list);
+  Status status = print_classes(set, classes, quiet, list);
   free(classes);
   if (status != STATUS_OK) {
     json_decref(list);
     return status;
   }
-  printf("%zu bytes of text, %.1f a text, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set), longest);
+  if (!quiet) printf("%zu bytes of text, %.1f a text, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set), longest);
   *facts = json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train", "description",
                      text_labels_describe(set), "texts", (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes,
                      "longest", (json_int_t)longest);
   return *facts ? STATUS_OK : no_memory();
 }
 
-Status show_text(const char *name, const char *data_dir, DatasetPart part, json_t **facts) {
+Status show_text(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {
   *facts = NULL;
-  if (text_source_knows(name)) return show_corpus(name, data_dir, part, facts);
+  if (text_source_knows(name)) return show_corpus(name, data_dir, part, quiet, facts);
   LabelledText *set;
   TRY(text_labels_open(&set, name, data_dir, part));
-  Status status = print_set(set, name, part, facts);
+  Status status = print_set(set, name, part, quiet, facts);
   text_labels_close(set);
   return status;
 }

@@ -6,8 +6,9 @@
 
 bool show_text_knows(const char *name);
 
-/* Reads the whole part and prints what is in it. The test part of a corpus is its validation part. *facts: the same for --json, a new
+/* Reads the whole part and prints what is in it. The test part of a corpus is its validation part. *facts: the same for --json
+ * (quiet: nothing is printed), a new
  * reference, NULL after a failure. */
-Status show_text(const char *name, const char *data_dir, DatasetPart part, json_t **facts);
+Status show_text(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts);
 
 #endif

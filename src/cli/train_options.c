@@ -100,7 +100,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_CHOICE, "eval-part", 0, &t->test_part, .choices = "train|valid|test|whole|auto",
        .help = "with --eval-only on text: which part"},
       {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "warnings and errors only"},
-      {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object as the last line on stdout"},
+      {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object on stdout, and nothing else there"},
       {OPTION_GROUP, .help = NULL}};
   _Static_assert(sizeof list / sizeof *list <= TRAIN_OPTIONS_MOST, "the table has room for all options");
   memcpy(table, list, sizeof list);

@@ -2,6 +2,7 @@
 #include "nn/json_build.h"
 #include "base/files.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static void settle(json_t **whole, int failed) {
@@ -15,6 +16,18 @@ void json_build_put(json_t **object, const char *key, json_t *value) { settle(ob
 void json_build_append(json_t **list, json_t *value) { settle(list, json_array_append_new(*list, value)); }
 
 json_t *json_build_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+Status json_build_print(json_t *object) {
+  json_t *whole = object ? json_pack("{s:i}", "schema", JSON_SCHEMA) : NULL;
+  if (whole) settle(&whole, json_object_update(whole, object));
+  char *text = whole ? json_dumps(whole, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+  json_decref(object);
+  json_decref(whole);
+  if (!text) return status_set(STATUS_NO_MEMORY, "no memory for the JSON output, or a text in it is not UTF-8");
+  puts(text);
+  free(text);
+  return STATUS_OK;
+}
 
 static Status no_memory(const char *directory, const char *name) {
   return status_set(STATUS_NO_MEMORY, "%s: no memory to write %s", directory, name);

@@ -1,6 +1,7 @@
 /* --dry-run: see plan.h. */
 #include "train/plan.h"
 #include "autograd/kernels/matmul.h"
+#include "nn/json_build.h"
 #include "train/plan_node.h"
 #include "train/selftest_writer.h"
 #include "train/trainer.h"
@@ -191,11 +192,7 @@ static Status print_json(const Session *session, const Plan *plan, const PlanNod
                 astra ? config_bits_per_token(session->config) : 0.0, "compression", astra ? config_compression(session->config) : 1.0);
   if (node != NULL) json_object_set_new(object, "node", node_json(node));
   if (sheet != NULL) json_object_set_new(object, "sheet", json_string(sheet));
-  char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
-  if (text != NULL) puts(text);
-  free(text);
-  json_decref(object);
-  return text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the JSON line");
+  return json_build_print(object);
 }
 
 Status plan_print(Session *session, bool json) {

@@ -55,7 +55,7 @@ expect "one figure, switch" 0 "${small[@]}" --figure bandwidth --link-model swit
 [ ! -e switched/latency-trace.png ] || report "another figure was drawn too"
 holds "$(column switched/latency-bandwidth.csv latency_ms measured sp 0 10) > $(column $b latency_ms measured sp 0 10)"
 expect "JSON" 0 "${small[@]}" --figure devices --parts 1 --measure-all --json
-json '^\{"scale":.*"link_model":"mesh".*"devices_measured":16,.*"rows":\[.*\]\}$' # one, twice, and 2, 4 and 8 of G = 1
+json '^\{"schema":1,"scale":.*"link_model":"mesh".*"devices_measured":16,.*"rows":\[.*\]\}$' # one, twice, and 2, 4 and 8 of G = 1
 expect "calibrated" 0 "${small[@]}" --figure bandwidth --calibrate 10s --parts 1 --json
 json '"calibrated":true,"strategy":"astra","groups":1,[^}]*"hidden":1\.0' # computing so slow that all is hidden
 expect "loss" 0 "${small[@]}" --figure baselines --loss 5% --latency 1ms --reliability retransmit --out lossy; out "loss not modelled"

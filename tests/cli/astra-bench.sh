@@ -29,7 +29,7 @@ holds "$(figure 'MiB of activations') > 0 && $(figure 'MiB most resident until t
 expect "both" 0 "${tiny[@]}" --groups 4 --codebook-size 16 --devices 2 --profile; out "^astra:   4 groups of 16 codewords, 2-2 devices"
 out " ratio$"; out "linear  *backward"; out "nearest codewords  *forward"; out "noise moments  *around"; out "optimizer  *around"
 expect "forward as JSON" 0 "${tiny[@]}" --forward --json
-json '^\{"model":"model","image_size":16,"batch":4,"forward":true,"threads":2,.*"plain":\{"milliseconds":[0-9.]+,.*"training_mib":0\.0,.*\}\}$'
+json '^\{"schema":1,"model":"model","image_size":16,"batch":4,"forward":true,"threads":2,.*"plain":\{"milliseconds":[0-9.]+,.*"training_mib":0\.0,.*\}\}$'
 expect "a language model" 0 step --model gpt2-mini --context 32 --batch 2 --steps 1 --threads 1 -g 8 -k 16; out "gpt2-mini, 32 tokens, batch 2"; out "tokens a second"
 expect "the same as JSON" 0 step --model llama-mini --context 16 --batch 1 --steps 1 --forward --json; json '"context":16,.*"tokens_per_second":[0-9.]+'
 expect "pictures of a language model" 2 step --model gpt2-mini --image-size 32; err "--image-size is for pictures"

@@ -32,15 +32,16 @@ touch "$ASTRA_HOME/checkpoints/vit-tiny/"{config.json,preprocessor_config.json}
 expect "list, half of it there" 0 list --json; tail -n 1 "$work/out" | grep -q '"name":"vit-tiny",[^}]*"stored":null' || report "half a checkpoint counts"
 touch "$ASTRA_HOME/checkpoints/vit-tiny/model.safetensors"
 expect "list, stored" 0 list; out "stored in $ASTRA_HOME/checkpoints/vit-tiny"
-expect "get what is there" 0 get vit-tiny --json; err "there already"; tail -n 1 "$work/out" | grep -q '^{"items":\[{"name":"vit-tiny"' || report "no JSON at the end"
+expect "get what is there" 0 get vit-tiny --json; err "there already"; tail -n 1 "$work/out" | grep -q '^{"schema":1,"items":\[{"name":"vit-tiny"' || report "no JSON at the end"
 expect "the same, quietly" 0 get -q vit-tiny; silent err
 
 # Two records of CIFAR-100: coarse label, fine label, 3072 bytes of pixels.
 mkdir -p "$work/set"
 { printf '\001\007'; head -c 3072 /dev/zero; printf '\002\011'; head -c 3072 /dev/zero | tr '\0' '\377'; } >"$work/set/test.bin"
-expect "show" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/sheet.png" --json
+expect "show" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/sheet.png"
 out "2 pictures of 32x32"; out "^       1  LABEL_7$"; out "^       0  LABEL_8$"; out "^sheet of 2 pictures"
-tail -n 1 "$work/out" | grep -q '^{"dataset":"cifar100","part":"test".*"pictures":2.*"broken":0.*}$' || report "no JSON at the end"
+expect "show as JSON" 0 show cifar100 --data-dir "$work/set" --part test --json
+tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"cifar100","part":"test".*"pictures":2.*"broken":0.*}$' || report "no JSON at the end"
 [ "$(head -c 4 "$work/sheet.png" | tail -c 3)" = PNG ] || report "the sheet is no PNG"
 expect "sheet in no folder" 1 show cifar100 --data-dir "$work/set" --part test --sheet "$work/none/sheet.png"; err "none/sheet.png"
 head -c 3000 /dev/zero >"$work/set/test.bin"
@@ -54,8 +55,9 @@ echo "no picture" >"$work/pictures/test/bad/b.png"
 expect "broken picture" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 pictures cannot be read"
 # Text: a corpus with a part cut off, labelled rows, and what is wrong with them.
 seq -f "line number %g" 1 100 >"$work/numbers.txt"
-expect "corpus" 0 show "text:$work/numbers.txt" --json; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"
-tail -n 1 "$work/out" | grep -q '^{"dataset":"text:.*"documents":1,"lines":95,"words":285,"bytes":[0-9]*}$' || report "no JSON at the end"
+expect "corpus" 0 show "text:$work/numbers.txt"; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"
+expect "corpus as JSON" 0 show "text:$work/numbers.txt" --json
+tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"text:.*"documents":1,"lines":95,"words":285,"bytes":[0-9]*}$' || report "no JSON at the end"
 expect "its other part" 0 show "text-lines:$work/numbers.txt" --part test; out "^5 documents, 5 lines, 15 words, 71 bytes$"
 expect "no such corpus" 1 show "text:$work/none"; err "no text at $work/none"
 expect "no corpus of that name" 1 show "text:wikitext-none"; err "$ASTRA_HOME/datasets/wikitext-none"
@@ -63,7 +65,8 @@ printf 'a\0b' >"$work/nul.txt"
 expect "no text" 1 show "text:$work/nul.txt"; err "nul.txt, line 1: a NUL byte"
 expect "no pictures" 2 show "text:$work/numbers.txt" --sheet x.png; err "--sheet"
 printf 'body,kind\n"one, two",good\nthree,bad\n' >"$work/rows.csv"
-expect "labelled rows" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv" --json; out "CSV train, 2 texts, 2 classes"; out '^       1  good  *"one, two"$'
+expect "labelled rows" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv"; out "CSV train, 2 texts, 2 classes"; out '^       1  good  *"one, two"$'
+expect "labelled rows as JSON" 0 show "csv:$work/rows.csv:text=body:label=kind:test=$work/rows.csv" --json
 tail -n 1 "$work/out" | grep -q '"classes":\[{"label":"bad","count":1},{"label":"good","count":1}\]' || report "no JSON at the end"
 expect "column that is missing" 1 show "csv:$work/rows.csv:text=words:label=kind"; err "rows.csv, line 1: no column \"words\""
 mkdir -p "$ASTRA_HOME/datasets/wikitext-2/wikitext-2"
@@ -72,15 +75,16 @@ expect "list, text stored" 0 list; out "stored in $ASTRA_HOME/datasets/wikitext-
 # A tokenizer from text, plain and packed; the merges follow from counting by hand: "ab" four times, "abab" twice, then nothing twice but " abab".
 printf 'abab abab\n' >"$work/text.txt"
 gzip -c "$work/text.txt" >"$work/more.txt.gz"
-expect "tokenizer" 0 tokenizer --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz" --json
+expect "tokenizer" 0 tokenizer --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz"
 out "tokenizer of 259 pieces, trained on 20 bytes"; err "merging 100% 2/2"
-tail -n 1 "$work/out" | grep -q '^{"out":".*/tokenizer","pieces":259,"bytes":20,.*"fingerprint":"[0-9a-f]\{64\}"' || report "no JSON at the end"
+expect "tokenizer as JSON" 0 tokenizer --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz" --json
+tail -n 1 "$work/out" | grep -q '^{"schema":1,"out":".*/tokenizer","pieces":259,"bytes":20,.*"fingerprint":"[0-9a-f]\{64\}"' || report "no JSON at the end"
 [ "$(cat "$work/tokenizer/merges.txt")" = $'#version: 0.2\na b\nab ab' ] || report "the merges are not those expected"
 grep -q '"<|endoftext|>": 258' "$work/tokenizer/vocab.json" || report "end of text is not the last piece"
 grep -q '"type": "BPE"' "$work/tokenizer/tokenizer.json" || report "tokenizer.json lacks its model"
 expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" "$work/text.txt"; silent err
 # The bundled text: enough for the usual vocabulary, and the same files each time.
-expect "tokenizer of the bundled text" 0 tokenizer --out "$work/sample" "$sample/train.txt" "$sample/valid.txt" --json
+expect "tokenizer of the bundled text" 0 tokenizer --out "$work/sample" "$sample/train.txt" "$sample/valid.txt"
 out "tokenizer of 4096 pieces, trained on 464677 bytes"; err "counting 100% 2/2"; err "merging 100% 3839/3839"
 [ "$(wc -l <"$work/sample/merges.txt")" = 3840 ] || report "merges.txt has not a line for each merge and its heading"
 expect "and again" 0 tokenizer -q -o "$work/same" "$sample/train.txt" "$sample/valid.txt"; silent err

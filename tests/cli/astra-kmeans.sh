@@ -44,7 +44,7 @@ holds "$(column mean 2) > 0 && $(column mean 3) < 1 && $(column mean 4) > 1 && $
 first=$(column mean 3)
 [ -s books/codebooks.safetensors ] && [ -s books/config.json ] && [ ! -e books/model.safetensors ] || report "files of the codebooks"
 expect "init again" 0 init "${tiny[@]}" -g 4 -k 32 --out again --json --quiet; silent err
-json '^\{"codebooks":"again","groups":4,"codebook_size":32,.*"bits_per_token":40\.0,.*"sites":\[\{"block":"0",.*"mean":\{.*\}\}$'
+json '^\{"schema":1,"codebooks":"again","groups":4,"codebook_size":32,.*"bits_per_token":40\.0,.*"sites":\[\{"block":"0",.*"mean":\{.*\}\}$'
 cmp -s books/codebooks.safetensors again/codebooks.safetensors || report "the same seed gives other codebooks"
 expect "another seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --seed 7 -q
 ! cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "another seed gives the same codebooks"
@@ -66,7 +66,7 @@ expect "eval" 0 eval --codebooks books "${tiny[@]}"; out "^mean "; err "test"
 holds "$(column mean 3) > 0 && $(column mean 3) < 1 && $(column mean 5) + $(column mean 6) > 99.8"
 expect "eval as JSON" 0 eval --codebooks books "${tiny[@]}" --eval-samples 10 --json -q; silent err
 json '"relative_distortion":[0-9.]+,"perplexity":[0-9.]+'
-expect "eval without a model" 2 eval --codebooks books --dataset "$data"; err "--model is missing"
+expect "eval without a model" 2 eval --codebooks books --dataset "$data"; err "holds codebooks alone"; err "--model"
 
 # ---- a training that starts from them
 run "training" 0 "$bin/astra-train" "${tiny[@]}" -g 4 -k 32 --codebooks books --max-steps 1 --eval-samples 8 --out trained -q

@@ -82,7 +82,7 @@ for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimi
 is_png dry/first_batch.png
 [ ! -e dry/model.safetensors ] || report "a dry run trained"
 expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
-last '^\{"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"sheet":"dry2/first_batch.png"\}$'
+last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"sheet":"dry2/first_batch.png"\}$'
 is_png dry2/first_batch.png
 
 # ---- a run and what it leaves
@@ -91,7 +91,7 @@ expect "a run" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out run -
 err "2000 pictures of 32x32, 100 classes"; err "2 blocks of width 48, 16 tokens"; err "weights from random"; err "8 groups of 16 codewords"
 err "step 2/4 .*loss [0-9.]* .*task [0-9.]* .*commitment .*perplexity .*dead .*accuracy .* images/s .*left "
 err "evaluation at step 4: accuracy .*% on 4 devices, .*% plain (20 pictures)"; err "checkpoint in run"
-last '^\{"checkpoint":"run","steps":4,"loss":[0-9.]+,"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"seconds":[0-9.e-]+,"eval_samples":20\}$'
+last '^\{"schema":1,"checkpoint":"run","steps":4,"loss":[0-9.]+,"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"seconds":[0-9.e-]+,"eval_samples":20\}$'
 for file in config.json preprocessor_config.json model.safetensors selftest.safetensors training/state.safetensors training/options.txt; do
   there "run/$file"
 done
@@ -104,8 +104,8 @@ grep -q '"groups": *8' run/config.json || report "config.json does not say 8 gro
 no_leftovers run
 
 accuracies=$(tail -n 1 out | grep -o '"accuracy_plain":[0-9.]*,"accuracy":[0-9.]*')
-expect "evaluation alone" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --eval-only --json --out nowhere
-out "^accuracy .*% on 4 emulated devices, .*% plain (20 pictures)$"; last "$accuracies"
+expect "evaluation alone" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --eval-only --out nowhere
+out "^accuracy .*% on 4 emulated devices, .*% plain (20 pictures)$"
 [ ! -e nowhere ] || report "evaluation made a checkpoint"
 expect "evaluation with all that the checkpoint says" 0 --model run "${data[@]}" --eval-only --json; last "$accuracies"
 last '"checkpoint":"run"'
@@ -165,7 +165,7 @@ done
 story=(--model "$llama" --dataset text:text --context 32 --batch 4 --threads 1 --codebook-size 16 --kmeans-samples 256 --log-every 2)
 expect "a language model" 0 "${story[@]}" --groups 4 --max-steps 4 --out story --json
 err "train text, 1 file, from text"; err "tokens/s"; err "evaluation at step 4: perplexity [0-9.]* a token ([0-9.]* bits a byte) on 4 devices, .* plain ([0-9]* windows)"
-last '^\{"checkpoint":"story","steps":4,"loss":[0-9.]+,"perplexity_plain":[0-9.]+,"perplexity":[0-9.]+,"bits_per_byte_plain":[0-9.]+,"bits_per_byte":[0-9.]+,"seconds":'
+last '^\{"schema":1,"checkpoint":"story","steps":4,"loss":[0-9.]+,"perplexity_plain":[0-9.]+,"perplexity":[0-9.]+,"bits_per_byte_plain":[0-9.]+,"bits_per_byte":[0-9.]+,"seconds":'
 for file in config.json model.safetensors selftest.safetensors tok512.bin curves.png; do there "story/$file"; done
 same story/tok512.bin "$llama/tok512.bin"
 head -n 1 story/metrics.csv | grep -q 'tokens_per_second.*valid_perplexity,valid_perplexity_plain,valid_bits_per_byte' || report "metrics.csv lacks columns of texts"

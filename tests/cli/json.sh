@@ -1,0 +1,68 @@
+#!/bin/bash
+# --json of every command: standard output is one JSON object with "schema" as its first member, and nothing else. limit: 180
+# Usage: tests/cli/json.sh; programs in $BUILD/bin (build/bin).
+. tests/cli/helpers.sh astra-train
+maker=$(realpath "$bin/../tests/infer/make_sample")
+
+# one NAME PROGRAM ARGUMENTS... : the command succeeds, and so is what it prints
+tried=" "
+one() {
+  tried="$tried$2 $3 "
+  run "$1" 0 "$bin/$2" "${@:3}" --json
+  jq -es 'length == 1 and (.[0] | type == "object" and (keys_unsorted[0] == "schema") and .schema == 1)' <"$work/out" >"$work/jq" 2>&1 ||
+    report "stdout is not one object with a schema: $(cut -c -200 "$work/out")"
+}
+
+"$maker" model tiny 4 50 4 || { echo "cannot make a checkpoint"; exit 1; }
+printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >red.png
+mkdir tiny pictures pictures/a pictures/b
+cp red.png pictures/a && cp red.png pictures/b && head -c 50 red.png >pictures/b/broken.png
+cat >tiny/config.json <<'END'
+{"model_type": "vit", "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96,
+ "image_size": 32, "patch_size": 8, "num_labels": 100}
+END
+for i in 1 2 3 4 5 6 7 8; do echo "The quick brown fox number $i jumps over the lazy dog."; done >text.txt
+printf 'text\tlabel\ngood\t1\nbad\t0\n' >labels.tsv
+
+data=(--dataset cifar100-sample --data-dir "$root/datasets" --threads 1)
+tiny=(--model tiny --init random "${data[@]}" -g 4 --codebook-size 16 --kmeans-samples 256 --batch 8)
+one "dry run" astra-train "${tiny[@]}" --dry-run
+one "training" astra-train "${tiny[@]}" --max-steps 2 --eval-samples 20 --out run --quiet
+one "evaluation alone" astra-train --model run --init run "${data[@]}" -g 4 --codebook-size 16 --eval-only --eval-samples 20
+one "plain evaluation" astra-train --model run --init run "${data[@]}" -g 0 --eval-only --eval-samples 20
+one "codebooks" astra-kmeans init "${tiny[@]}" --out books
+one "their quality" astra-kmeans eval --codebooks run "${data[@]}" --eval-samples 20
+one "their shapes" astra-kmeans show --codebooks run
+one "their frequencies" astra-kmeans frequencies --checkpoint run "${data[@]}" --eval-samples 20
+one "a catalogue" astra-data list
+one "pictures" astra-data show cifar100-sample --data-dir "$root/datasets" --part test --sheet sheet.png
+one "broken pictures" astra-data show folder:pictures
+one "a text" astra-data show text:text.txt
+one "texts with classes" astra-data show tsv:labels.tsv
+one "a tokenizer" astra-data tokenizer text.txt --vocab 270 --out pieces
+one "a picture" astra-infer -c run -n 2 "$root/datasets/pictures/apple_0614.png"
+one "accuracy" astra-infer eval -c run "${data[@]:0:4}" -n 2 --samples 20
+one "the self-test" astra-infer selftest -c run
+one "a plan" astra-infer plan -c run
+one "a prompt" astra-infer -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" --max-new-tokens 3
+one "a prompt by its name" astra-infer generate -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" --max-new-tokens 3
+one "perplexity" astra-infer eval -c "$root/checkpoints/gpt2-mini" -n 1 --dataset text:text.txt
+one "a step" astra-bench step --model tiny --batch 2 --steps 1 --warm-up 0 -g 4
+one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
+
+# A command that takes --json and is not tried above would go unnoticed.
+for name in astra-train astra-kmeans astra-infer astra-data astra-bench; do
+  for command in "" $("$bin/$name" --help | sed -n '/^[Cc]ommands/,/^$/s/^  \([a-z][a-z]*\)  *.*/\1/p'); do
+    "$bin/$name" $command --help 2>/dev/null | grep -q -e '--json' || continue
+    case "$name $command" in "astra-data get") continue ;; esac # needs a server: tests/cli/astra-data.sh has one
+    case "$tried" in *" $name $command "* | *" $name ${command:--}"*) continue ;; esac
+    echo "FAILED: $name $command takes --json and is not tried" && failed=1
+  done
+done
+
+# As many as 0 stands for.
+run "a batch of 0" 0 "$bin/astra-bench" step --model tiny --batch 0 --steps 1 --warm-up 0
+run "codebooks without a model" 2 "$bin/astra-kmeans" eval --codebooks books "${data[@]}"; err "books holds codebooks alone"; err "--model"
+
+[ $failed = 0 ] && echo "json: one object on stdout"
+exit $failed

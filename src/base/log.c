@@ -1,22 +1,39 @@
-/* Messages on stderr. Leaves out: levels beyond three, files, time stamps.
+/* Messages on stderr. Leaves out: levels beyond three, files.
  * Invariant: one message is one write, so that lines of several processes do not mix. */
 #include "base/log.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *program = "astra";
-static atomic_bool is_quiet;
+static atomic_bool is_quiet, has_times;
 
 void log_program(const char *name) { program = name; }
 void log_quiet(bool quiet) { is_quiet = quiet; }
+void log_times(bool times) { has_times = times; }
+
+/* ISO 8601 with milliseconds and the distance from UTC, and a space behind; returns its length. */
+static size_t local_time(char *text, size_t room) {
+  struct timespec now;
+  struct tm parts;
+  char zone[8], date[32];
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (!localtime_r(&now.tv_sec, &parts)) return 0;
+  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
+  strftime(zone, sizeof zone, "%z", &parts);
+  int length = snprintf(text, room, "%s.%03ld%.3s:%.2s ", date, now.tv_nsec / 1000000, zone, strlen(zone) > 3 ? zone + 3 : "00");
+  return length < 0 || (size_t)length >= room ? 0 : (size_t)length;
+}
 
 __attribute__((format(printf, 2, 0))) static void print(const char *level, const char *format, va_list arguments) {
   char line[4096];
   /* On a terminal a progress bar may stand on this line: wipe it. */
-  int start = snprintf(line, sizeof line, "%s%s: %s", isatty(STDERR_FILENO) ? "\r\033[K" : "", program, level);
+  char when[64] = "";
+  if (has_times) when[local_time(when, sizeof when)] = 0;
+  int start = snprintf(line, sizeof line, "%s%s%s: %s", isatty(STDERR_FILENO) ? "\r\033[K" : "", when, program, level);
   if (start < 0 || (size_t)start >= sizeof line / 2) start = 0;
   vsnprintf(line + start, sizeof line - (size_t)start - 1, format, arguments);
   strcat(line, "\n");

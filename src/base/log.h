@@ -5,6 +5,7 @@
 
 void log_program(const char *name); /* not copied */
 void log_quiet(bool quiet);         /* silences log_info only */
+void log_times(bool times);         /* each line begins with the local time, as in 2026-11-22T14:03:07.512+01:00: for what runs for days */
 void log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -69,6 +69,7 @@ static Status run(const Worker *w) {
   TRY(address_parse(w->listen, &options.listen));
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
   TRY(porter_check(&options));
+  log_times(true);
   Status status = load(w, &weights);
   infer_run_catch_signals();
   if (status == STATUS_OK) status = porter_run(&options);

@@ -23,6 +23,10 @@ for program in "$bin"/astra-*; do
   check "$name"
   for command in $("$program" --help | sed -n '/^[Cc]ommands/,/^$/s/^  \([a-z][a-z]*\)  .*/\1/p'); do check "$name" "$command"; done
 done
+# Each command of astra-infer has an entry of its own (.TP or .TQ before its name).
+for command in generate eval selftest worker plan keygen; do
+  grep -A1 '^\.T[PQ]$' "$pages/astra-infer.1" | grep -qx "\.B $command" || report "$pages/astra-infer.1: $command has no entry of its own"
+done
 if command -v groff >/dev/null; then
   for page in "$pages"/*.1; do
     warnings=$(groff -man -ww -z "$page" 2>&1) || true

@@ -267,6 +267,26 @@ Status address_of_peer(int fd, const Address *address, Address *reached) {
   return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
 }
 
+/* Behind a UNIX socket there is no address, but a process. */
+const char *address_caller(int socket, char text[ADDRESS_TEXT]) {
+  struct sockaddr_storage peer;
+  struct ucred process;
+  socklen_t bytes = sizeof peer, room = sizeof process;
+  Address caller = {0};
+  char port[8];
+  snprintf(text, ADDRESS_TEXT, "an unknown address");
+  if (getpeername(socket, (struct sockaddr *)&peer, &bytes) != 0) return text;
+  if (peer.ss_family == AF_UNIX) {
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &room) == 0) snprintf(text, ADDRESS_TEXT, "pid %d", (int)process.pid);
+    return text;
+  }
+  if (getnameinfo((struct sockaddr *)&peer, bytes, caller.name, sizeof caller.name, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) !=
+      0)
+    return text;
+  caller.port = (uint16_t)strtoul(port, NULL, 10);
+  return address_text(&caller, text);
+}
+
 Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count) {
   struct addrinfo *list = NULL;
   *count = 0;

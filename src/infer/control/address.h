@@ -52,6 +52,9 @@ bool address_equal(const Address *a, const Address *b); /* the same words: two n
 /* Where a connection to `address` has come out: a number in place of a name, a whole path in place of one from here. */
 Status address_of_peer(int socket, const Address *address, Address *reached);
 
+/* Who is at the other end of a connection that was accepted, for people: an address, or "pid N" behind a UNIX socket. Returns text. */
+const char *address_caller(int socket, char text[ADDRESS_TEXT]);
+
 /* A link-local number becomes one of the link over which `socket` has come, as this machine calls it, if it has come over one; any other
  * address stays as it is. */
 void address_on_link(Address *address, int socket);

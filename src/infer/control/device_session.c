@@ -325,8 +325,15 @@ static Status run(Session *s) {
   link_open_channel(&s->control, s->place->control, -1, &sink);
   if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   TRY(greet(s));
-  while (!s->over) TRY(serve(s));
+  while (!s->over) {
+    Status status = serve(s);
+    if (!s->over) TRY(status); /* a leader that has said goodbye may hang up */
+  }
   return STATUS_OK;
+}
+
+static void session_warn(const SessionPlace *place) {
+  log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
 }
 
 int session_run(const SessionPlace *place) {
@@ -334,7 +341,7 @@ int session_run(const SessionPlace *place) {
   if (!s) return 1;
   s->place = place;
   Status status = run(s);
-  if (status != STATUS_OK && !place->together && !place->job) log_warning("session pid %d: %s", (int)getpid(), status_message());
+  if (status != STATUS_OK && !place->together && !place->job) session_warn(place);
   /* The leader is gone: so is the reason to be here. */
   bool failed = status != STATUS_OK && link_is_open(&s->control);
   threads_stop();

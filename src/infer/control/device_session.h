@@ -23,6 +23,7 @@ typedef struct SessionPlace {
   const KeyFile *key;               /* for the channels to peers; NULL: the open one */
   bool job;                         /* this process is one of an MPI job: codes may travel by MPI, where no channels to peers are needed */
   const char *name;                 /* of the device, for people */
+  const char *leader;               /* where it calls from, for people; NULL: it is of this machine */
   int threads;                      /* compute threads; 0: one for each core */
   int number, siblings;             /* this is process `number` of so many of the cluster on this machine */
 } SessionPlace;

@@ -34,6 +34,8 @@ typedef struct Guest {
   pid_t pid;
   int socket; /* to the child; -1: it has closed */
   uint64_t turn;
+  double began;              /* clock_now: it is served since */
+  char caller[ADDRESS_TEXT]; /* for people */
   uint8_t session[HANDED_SESSION];
 } Guest;
 
@@ -74,8 +76,9 @@ static void call_next(Porter *porter) {
   Guest *next = find(porter, GUEST_WAITS);
   if (next && count(porter, GUEST_SERVED) == 0) {
     next->state = GUEST_SERVED;
+    next->began = clock_now();
     tell(next, HANDED_START, 0);
-    log_info("serving a leader (session pid %d)", (int)next->pid);
+    log_info("serving the leader at %s (session pid %d)", next->caller, (int)next->pid);
   }
   for (int i = 0; i < GUESTS; i++) {
     int place = 1;
@@ -107,9 +110,9 @@ static void hear_guest(Porter *porter, Guest *guest) {
 static void describe_end(const Guest *guest, int ended) {
   if (guest->state != GUEST_SERVED) return;
   if (WIFSIGNALED(ended))
-    log_warning("session pid %d died: signal %d (%s)", (int)guest->pid, WTERMSIG(ended), strsignal(WTERMSIG(ended)));
+    log_warning("session pid %d of %s died: signal %d (%s)", (int)guest->pid, guest->caller, WTERMSIG(ended), strsignal(WTERMSIG(ended)));
   else
-    log_info("session pid %d is over", (int)guest->pid);
+    log_info("session pid %d of %s is over after %.1f s", (int)guest->pid, guest->caller, clock_now() - guest->began);
 }
 
 static void clear(Guest *guest) {
@@ -153,13 +156,14 @@ static void close_all_but(Porter *porter, int keep, int other) {
   close(other);
 }
 
-static void run_guest(Porter *porter, int fd, const int pair[2], const uint8_t session[HANDED_SESSION], pid_t parent) {
+static void run_guest(Porter *porter, int fd, const int pair[2], const uint8_t session[HANDED_SESSION], const char *caller, pid_t parent) {
   const PorterOptions *options = porter->options;
   PorterGuest guest = {.place = {.weights = options->weights,
                                  .fingerprints = &porter->fingerprints,
                                  .handed = pair[1],
                                  .key = options->key,
                                  .name = options->name,
+                                 .leader = caller,
                                  .threads = options->threads,
                                  .siblings = 1},
                        .fd = fd};
@@ -173,10 +177,12 @@ static void run_guest(Porter *porter, int fd, const int pair[2], const uint8_t s
 static void take_leader(Porter *porter, int fd, const Preamble *preamble) {
   make_room(porter);
   Guest *guest = find(porter, GUEST_NONE);
+  char caller[ADDRESS_TEXT];
   int pair[2];
+  address_caller(fd, caller);
   if (!guest || handed_pair(pair) != STATUS_OK) return;
   pid_t parent = getpid(), pid = fork();
-  if (pid == 0) run_guest(porter, fd, pair, preamble->session, parent);
+  if (pid == 0) run_guest(porter, fd, pair, preamble->session, caller, parent);
   close(pair[1]);
   if (pid < 0) {
     log_warning("cannot start a session: %s", strerror(errno));
@@ -184,6 +190,7 @@ static void take_leader(Porter *porter, int fd, const Preamble *preamble) {
     return;
   }
   *guest = (Guest){.state = GUEST_SHAKING, .pid = pid, .socket = pair[0], .turn = ++porter->turns};
+  memcpy(guest->caller, caller, sizeof caller);
 }
 
 static void take_peer(Porter *porter, int fd, const Preamble *preamble) {

@@ -96,7 +96,7 @@ int porter_guest_run(PorterGuest *guest) {
   Status status = channel_tls(&wait.channel, guest->fd, CHANNEL_ANSWERS, guest->place.key);
   if (status == STATUS_OK) status = channel_handshake(wait.channel, handshake_seconds);
   if (status != STATUS_OK) {
-    log_warning("a leader was turned away: %s", status_message());
+    log_warning("a leader at %s was turned away: %s", guest->place.leader, status_message());
     channel_free(wait.channel);
     return 1;
   }

@@ -16,7 +16,7 @@ WARNINGS += -Werror
 endif
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -Isrc -fno-math-errno -fno-trapping-math -pthread $(CFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread -Wl,--as-needed $(LDFLAGS) $(SANITIZE)
-LIBS = -lopenblas -lpng -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lm
+LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl -lcrypto -lpcre2-8 -lm
 
 # V=1 shows whole commands.
 Q := $(if $(V),,@)
@@ -80,6 +80,17 @@ MPI_LIBS = $(eval MPI_LIBS := $$(shell PATH='$(PATH)' mpicc --showme:link 2>/dev
 %/carrier_mpi.o: FILE_FLAGS = $(if $(MPI_FLAGS),-DASTRA_MPI $(MPI_FLAGS))
 $(BUILD)/float/infer/wire/carrier_mpi.o $(BUILD)/double/infer/wire/carrier_mpi.o: $(DEPS)
 LIBS += $(MPI_LIBS)
+
+# What reads WebP, TIFF (4.5 or later) and EXIF is used where its header is: asked and compiled again likewise.
+HASH := \#
+HAS = printf '$(HASH)include <%s>\n%s\n' $(1) | $(CC) -x c -fsyntax-only - 2>/dev/null && echo $(2)
+ASK_FOR_EXTRAS = $(call HAS,libexif/exif-data.h '',EXIF exif); $(call HAS,webp/decode.h '',WEBP webp); \
+  $(call HAS,tiffio.h 'TIFFOpenOptions *options;',TIFF tiff)
+IMAGE_EXTRAS = $(eval IMAGE_EXTRAS := $$(shell $$(ASK_FOR_EXTRAS)))$(IMAGE_EXTRAS)
+IMAGE_LIBS = $(addprefix -l,$(filter exif webp tiff,$(IMAGE_EXTRAS)))
+IMAGE_OBJECTS := $(foreach file,image image_orientation image_webp image_tiff,$(BUILD)/float/data/$(file).o $(BUILD)/double/data/$(file).o)
+$(IMAGE_OBJECTS): FILE_FLAGS = $(addprefix -DASTRA_,$(filter EXIF WEBP TIFF,$(IMAGE_EXTRAS)))
+$(IMAGE_OBJECTS): $(DEPS)
 
 FOLDERS := base autograd vq nn data train infer
 # Who may use whom, as link order: upper ones first.

@@ -25,6 +25,7 @@ restricted=(
   '^(cblas|openblas_config|[a-z]*mmintrin|immintrin|x86intrin|arm_neon|arm_sve|cpuid)\.h$|^sleef' '^src/autograd/kernels/' 'BLAS and intrinsics belong to autograd/kernels'
   '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot\.c$' 'libpng, stb and libcsv belong to data and train/plot.c'
   '^(sys/socket|sys/un|sys/epoll|sys/wait|netinet/.*|arpa/inet|netdb|poll|spawn)\.h$' '^src/infer/' 'sockets and processes belong to infer'
+  '^libexif/|^webp/|^tiff' '^src/data/' 'libexif, libwebp and libtiff belong to data'
   '^(curl/|archive)' '^src/data/' 'downloads belong to data'
   '^zlib\.h$' '^src/data/' 'unpacking of texts belongs to data'
   '^pcre2\.h$' '^src/data/' 'patterns of tokenizers belong to data'

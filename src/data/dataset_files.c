@@ -1,20 +1,9 @@
 /* Lists of picture files, decoded when they are read. Leaves out: where the list comes from (dataset_folder.c, dataset_csv.c). */
 #include "data/dataset_files.h"
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
 DatasetPart dataset_files_part(int64_t index) {
   return index % DATASET_FILES_FOLD == DATASET_FILES_FOLD - 1 ? DATASET_TEST : DATASET_TRAIN;
-}
-
-bool dataset_files_is_picture(const char *name) {
-  static const char *const extensions[] = {"jpg", "jpeg", "png", "bmp", "gif", "tga", "ppm", "pgm"};
-  const char *dot = strrchr(name, '.');
-  for (size_t i = 0; dot && i < sizeof extensions / sizeof *extensions; i++) {
-    if (strcasecmp(dot + 1, extensions[i]) == 0) return true;
-  }
-  return false;
 }
 
 static Status grow(PictureList *list) {

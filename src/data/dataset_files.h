@@ -15,8 +15,7 @@ typedef struct PictureList {
 
 enum { DATASET_FILES_FOLD = 5 }; /* with no split given, picture 4, 9, 14... of a class or manifest is for testing */
 
-DatasetPart dataset_files_part(int64_t index);   /* the part of the index-th picture when there is no split */
-bool dataset_files_is_picture(const char *name); /* by its extension, in any case */
+DatasetPart dataset_files_part(int64_t index); /* the part of the index-th picture when there is no split */
 
 /* Appends a file; takes `path` over, also on failure. A NULL path is out of memory. */
 Status dataset_files_add(PictureList *list, char *path, int32_t label);

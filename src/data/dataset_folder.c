@@ -25,7 +25,7 @@ static Status walk_entry(PictureList *list, const char *directory, const char *n
     free(path);
     return status;
   }
-  if (dataset_files_is_picture(name)) return dataset_files_add(list, path, label);
+  if (image_has_extension(name)) return dataset_files_add(list, path, label);
   free(path);
   return STATUS_OK;
 }
@@ -88,8 +88,7 @@ static Status read_class(PictureList *list, const char *directory, const char *l
   bool optional = split && part == DATASET_TEST;
   Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);
   if (status == STATUS_OK && list->count == first && !optional) {
-    status =
-        status_set(STATUS_BAD_FILE, "%s: a class without pictures (jpg, jpeg, png, bmp, gif, tga, ppm, pgm); add some or remove it", path);
+    status = status_set(STATUS_BAD_FILE, "%s: a class without pictures (%s); add some or remove it", path, image_extensions());
   }
   free(path);
   if (status == STATUS_OK && !split) keep_part(list, first, part);

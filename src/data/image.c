@@ -1,13 +1,14 @@
-/* Pictures in and out. Leaves out: resizing (resize.c), animation, colour profiles, EXIF orientation.
+/* Pictures in: chooses the decoder by a file's first bytes, and is the one of stb_image (JPEG, BMP, GIF, TGA, PPM, PGM). Leaves out: the
+ * other decoders (image_codec.h), resizing (resize.c), animation, colour profiles.
  * Invariant: an Image is either empty (rgb NULL, 0 x 0) or has width * height * 3 bytes from malloc. Bytes from files are hostile:
- * dimensions are checked against IMAGE_MOST_PIXELS and against what the compressed bytes can hold before memory is asked for. */
+ * dimensions go through image_check_size before memory is asked for. */
 #include "data/image.h"
 #include "base/files.h"
+#include "data/image_codec.h"
 #include "data/image_guard.h"
-#include <png.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -18,7 +19,6 @@
 #define STB_IMAGE_IMPLEMENTATION
 #define STBI_NO_STDIO
 #define STBI_ONLY_JPEG
-#define STBI_ONLY_PNG
 #define STBI_ONLY_BMP
 #define STBI_ONLY_GIF
 #define STBI_ONLY_TGA
@@ -33,14 +33,36 @@
 
 static const size_t most_file_bytes = (size_t)1 << 30;
 
-/* Deflate packs at most 1032 bytes into one, a byte of a 1-bit PNG holds 8 pixels, and the other formats stay far below: more pixels than
- * this per byte is a lying header, refused before gigabytes are allocated for it. */
-enum { MOST_PIXELS_PER_BYTE = 1 << 14 };
+static const char extensions[] = "jpg, jpeg, png, bmp, gif, tga, ppm, pgm, webp, tif, tiff";
+
+#ifdef ASTRA_WEBP
+#define WEBP_FORMAT ", WebP"
+#else
+#define WEBP_FORMAT ""
+#endif
+#ifdef ASTRA_TIFF
+#define TIFF_FORMAT ", TIFF"
+#else
+#define TIFF_FORMAT ""
+#endif
+
+const char *image_formats(void) { return "JPEG, PNG, BMP, GIF, TGA, PPM, PGM" WEBP_FORMAT TIFF_FORMAT; }
+const char *image_extensions(void) { return extensions; }
+
+bool image_has_extension(const char *name) {
+  const char *dot = strrchr(name, '.');
+  for (const char *at = extensions; dot && *at; at += strspn(at, ", ")) {
+    size_t length = strcspn(at, ",");
+    if (strlen(dot + 1) == length && strncasecmp(dot + 1, at, length) == 0) return true;
+    at += length;
+  }
+  return false;
+}
 
 Status image_reshape(Image *image, int width, int height) {
-  if (width < 1 || height < 1 || (int64_t)width * height > IMAGE_MOST_PIXELS) {
+  if (width < 1 || height < 1 || (int64_t)width * height > IMAGE_MAX_PIXELS) {
     return status_set(STATUS_BAD_VALUE, "a picture of %d x %d pixels: 1 x 1 to %d pixels in all are accepted", width, height,
-                      IMAGE_MOST_PIXELS);
+                      IMAGE_MAX_PIXELS);
   }
   if (image->rgb && image->width == width && image->height == height) return STATUS_OK;
   uint8_t *rgb = realloc(image->rgb, (size_t)width * height * 3);
@@ -98,23 +120,17 @@ static const char *failure(void) {
   return reason ? reason : "unknown reason";
 }
 
-static Status check_header(const uint8_t *bytes, size_t size, const char *origin) {
-  int width = 0, height = 0, channels = 0;
-  if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of a picture", origin);
-  if (size > most_file_bytes)
-    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; pictures up to %zu are accepted", origin, size, most_file_bytes);
-  TRY(image_guard_check(bytes, size, origin));
-  if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {
+Status image_check_size(int64_t width, int64_t height, size_t file_bytes, const char *origin) {
+  const int64_t longest = 1 << 30; /* the product of two stays in range */
+  if (width < 1 || height < 1 || width > longest || height > longest || width * height > IMAGE_MAX_PIXELS) {
+    return status_set(STATUS_BAD_FILE, "%s: %lld x %lld pixels; 1 to %d pixels are accepted", origin, (long long)width, (long long)height,
+                      IMAGE_MAX_PIXELS);
+  }
+  if (width * height > IMAGE_FREE_PIXELS && width * height / IMAGE_MAX_PIXELS_PER_BYTE > (int64_t)file_bytes) {
     return status_set(STATUS_BAD_FILE,
-                      "%s: not a picture that can be read (%s); JPEG, PNG, BMP, GIF, TGA, PPM and PGM of up to %d pixels are accepted",
-                      origin, failure(), IMAGE_MOST_PIXELS);
-  }
-  if (width < 1 || height < 1 || (int64_t)width * height > IMAGE_MOST_PIXELS) {
-    return status_set(STATUS_BAD_FILE, "%s: %d x %d pixels; up to %d pixels are accepted", origin, width, height, IMAGE_MOST_PIXELS);
-  }
-  if ((int64_t)width * height / MOST_PIXELS_PER_BYTE > (int64_t)size) {
-    return status_set(STATUS_BAD_FILE, "%s: %d x %d pixels cannot come from %zu bytes; the picture is truncated or its header lies", origin,
-                      width, height, size);
+                      "%s: %lld x %lld pixels in %zu bytes: out of proportion (beyond %d pixels a file may hold %d for each of its bytes); "
+                      "make the picture smaller",
+                      origin, (long long)width, (long long)height, file_bytes, IMAGE_FREE_PIXELS, IMAGE_MAX_PIXELS_PER_BYTE);
   }
   return STATUS_OK;
 }
@@ -135,12 +151,15 @@ static uint8_t *to_rgb(uint8_t *pixels, int channels, size_t count) {
   return rgb;
 }
 
-Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
-  *image = (Image){0};
-  TRY(check_header(bytes, size, origin));
+static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
   static const stbi_io_callbacks callbacks = {source_read, source_skip, source_ended};
   Source source = {bytes, size, 0, false};
   int width = 0, height = 0, channels = 0;
+  TRY(image_guard_check(bytes, size, origin));
+  if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {
+    return status_set(STATUS_BAD_FILE, "%s: not a picture that can be read (%s); this build reads %s", origin, failure(), image_formats());
+  }
+  TRY(image_check_size(width, height, size, origin));
   uint8_t *pixels = stbi_load_from_callbacks(&callbacks, &source, &width, &height, &channels, 0);
   if (!pixels || source.ran_out) {
     free(pixels);
@@ -152,6 +171,23 @@ Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char 
   return STATUS_OK;
 }
 
+Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
+  *image = (Image){0};
+  if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of a picture", origin);
+  if (size > most_file_bytes)
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; pictures up to %zu are accepted", origin, size, most_file_bytes);
+  if (image_tiff_is(bytes, size)) return image_tiff_decode(image, bytes, size, origin);
+  if (image_png_is(bytes, size))
+    TRY(image_png_decode(image, bytes, size, origin));
+  else if (image_webp_is(bytes, size))
+    TRY(image_webp_decode(image, bytes, size, origin));
+  else
+    TRY(decode_with_stb(image, bytes, size, origin));
+  Status status = image_orientation_apply(image, image_orientation_find(bytes, size));
+  if (status != STATUS_OK) image_release(image);
+  return status;
+}
+
 Status image_load(Image *image, const char *path) {
   *image = (Image){0};
   char *bytes = NULL;
@@ -159,37 +195,5 @@ Status image_load(Image *image, const char *path) {
   TRY(files_read(path, most_file_bytes, &bytes, &size));
   Status status = image_decode(image, (const uint8_t *)bytes, size, path);
   free(bytes);
-  return status;
-}
-
-static void png_failed(png_structp png, png_const_charp text) {
-  status_set(STATUS_IO, "%s: cannot write the picture: %s", (const char *)png_get_error_ptr(png), text);
-  longjmp(png_jmpbuf(png), 1);
-}
-
-static void png_warned(png_structp png, png_const_charp text) { (void)png, (void)text; }
-
-/* Separate from its caller, which owns the file, so that no local variable lives across longjmp. */
-static Status write_png(png_structp png, png_infop info, const Image *image, FILE *stream) {
-  if (setjmp(png_jmpbuf(png))) return STATUS_IO;
-  png_init_io(png, stream);
-  png_set_IHDR(png, info, (png_uint_32)image->width, (png_uint_32)image->height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  png_write_info(png, info);
-  for (int y = 0; y < image->height; y++) png_write_row(png, image->rgb + (size_t)y * image->width * 3);
-  png_write_end(png, NULL);
-  return STATUS_OK;
-}
-
-Status image_save_png(const Image *image, const char *path) {
-  if (!image->rgb) return status_set(STATUS_BAD_VALUE, "%s: there is no picture to write", path);
-  FileWriter writer;
-  TRY(files_create(&writer, path));
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, (void *)path, png_failed, png_warned);
-  png_infop info = png ? png_create_info_struct(png) : NULL;
-  Status status = info ? write_png(png, info, image, writer.stream) : status_set(STATUS_NO_MEMORY, "%s: no memory to write a PNG", path);
-  png_destroy_write_struct(&png, &info);
-  if (status == STATUS_OK) return files_commit(&writer);
-  files_abort(&writer);
   return status;
 }

@@ -1,7 +1,9 @@
-/* Pictures: 8-bit RGB, rows from the top. Decoding through stb_image (JPEG, PNG, BMP, GIF, TGA, PPM, PGM), PNG out through libpng. */
+/* Pictures: 8-bit RGB, rows from the top. PNG in and out through libpng, JPEG, BMP, GIF, TGA, PPM and PGM through stb_image, WebP and TIFF
+ * through libwebp and libtiff where the build found them. */
 #ifndef DATA_IMAGE_H
 #define DATA_IMAGE_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,13 +12,23 @@ typedef struct Image {
   uint8_t *rgb; /* [height, width, 3], owned */
 } Image;
 
-enum { IMAGE_MOST_PIXELS = 1 << 28 };
+/* How large a picture may be. What a file of few bytes claims to hold is bounded, so that no small file takes seconds and gigabytes: beyond
+ * IMAGE_FREE_PIXELS at most IMAGE_MAX_PIXELS_PER_BYTE for each byte of the file (photographs have 2 to 20). */
+enum { IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1 << 24, IMAGE_MAX_PIXELS_PER_BYTE = 32 };
+
+/* The formats that image_decode reads in this build, for messages: "JPEG, PNG, ...". */
+const char *image_formats(void);
+/* A file name's extension, in any case, is that of a picture, whether or not this build reads its format. */
+bool image_has_extension(const char *name);
+const char *image_extensions(void); /* those, for messages: "jpg, jpeg, ..." */
 
 /* These three fill an image whatever it held before (nothing is freed): release a used one first. On failure it is left empty. */
 Status image_load(Image *image, const char *path); /* errors name the file */
 /* `origin` names the picture in messages. Grayscale is spread over R, G, B; alpha is dropped (not blended), as Pillow's convert("RGB")
- * does; of 16 bits the upper 8 are kept; CMYK and YCCK JPEG with Adobe's marker become RGB; of an animation the first frame is taken. The
- * EXIF orientation is ignored. A picture that ends early is an error. Fuzzed. */
+ * does; of 16 bits the upper 8 are kept (of TIFF, rounded); CMYK and YCCK JPEG with Adobe's marker become RGB; of a GIF or TIFF the first
+ * frame or page is taken; the EXIF orientation is applied (JPEG, PNG, WebP, TIFF). A picture that ends early or, of PNG, has a wrong
+ * checksum is an error. Besides the picture itself decoding takes at most about 4 bytes a pixel (a progressive JPEG 9) and the file.
+ * Fuzzed. */
 Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin);
 Status image_new(Image *image, int width, int height); /* black */
 

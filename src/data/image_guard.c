@@ -1,8 +1,8 @@
-/* A look at a picture's headers before it is decoded. The stb_image of Debian 12 (2.27) writes behind its table for a JPEG Huffman table of
- * more than 256 codes, takes four JPEG channels without Adobe's marker for YCbCr, and mixes up the bytes of 16-bit PPM and PGM; these are
- * refused here, like PNG with an empty data chunk or one that is longer than the file. Leaves out: everything the decoder checks itself.
- * Invariant: of every JPEG segment that the decoder can come to, the one here starts at the same byte: it skips fill bytes, garbage between
- * segments and the coded data of a scan as the decoder does. */
+/* A look at a picture's headers before stb_image decodes it. The version of Debian 12 (2.27) writes behind its table for a JPEG Huffman
+ * table of more than 256 codes, takes four JPEG channels without Adobe's marker for YCbCr, and mixes up the bytes of 16-bit PPM and PGM;
+ * these are refused here. So are JPEGs of more scans than any encoder writes: each scan, of 20 bytes if it is empty, makes the decoder walk
+ * over the whole picture. Leaves out: everything the decoder checks itself. Invariant: of every JPEG segment that the decoder can come to,
+ * the one here starts at the same byte: it skips fill bytes, garbage between segments and the coded data of a scan as the decoder does. */
 #include "data/image_guard.h"
 #include <ctype.h>
 #include <stdbool.h>
@@ -23,16 +23,17 @@ enum {
   ADOBE_SEGMENT = 0xee,
   CODE_LENGTHS = 16,
   MOST_CODES = 256,
-  PNG_SIGNATURE = 8,
-  PNG_HEAD = 8,   /* length and type of a chunk */
-  PNG_TAIL = 4,   /* its checksum */
-  MOST_DIGITS = 8 /* of a number in a PPM or PGM header */
+  PROGRESSIVE_FRAME = 0xc2,
+  MAX_SCANS = 4,              /* one for each component */
+  MAX_PROGRESSIVE_SCANS = 64, /* encoders write about ten */
+  MOST_DIGITS = 8             /* of a number in a PPM or PGM header */
 };
 
 typedef struct Walk {
   const uint8_t *bytes;
   size_t size, at;
-  bool adobe, four; /* Adobe's marker seen; a frame of four channels */
+  bool adobe, four, progressive; /* Adobe's marker seen; a frame of four channels; a progressive frame */
+  int scans;
 } Walk;
 
 /* Behind the end there are zeros, as for the decoder. */
@@ -71,8 +72,10 @@ static bool is_frame(int marker) {
          marker != ARITHMETIC_CODING;
 }
 
-static void note_colours(Walk *walk, int marker) {
+static void note_segment(Walk *walk, int marker) {
   if (is_frame(marker)) walk->four = byte_at(walk, walk->at + 7) == 4;
+  if (marker == PROGRESSIVE_FRAME) walk->progressive = true;
+  if (marker == START_OF_SCAN) walk->scans++;
   if (marker == ADOBE_SEGMENT && walk->at + 7 <= walk->size && memcmp(walk->bytes + walk->at + 2, "Adobe", 5) == 0) walk->adobe = true;
 }
 
@@ -84,9 +87,11 @@ static Status check_jpeg(const uint8_t *bytes, size_t size, const char *origin) 
     if (marker == HUFFMAN_TABLES && !huffman_fits(&walk)) {
       return status_set(STATUS_BAD_FILE, "%s: broken picture (a Huffman table of more than %d codes)", origin, MOST_CODES);
     }
-    note_colours(&walk, marker);
+    note_segment(&walk, marker);
     coded = coded || marker == START_OF_SCAN;
   }
+  int most = walk.progressive ? MAX_PROGRESSIVE_SCANS : MAX_SCANS;
+  if (walk.scans > most) return status_set(STATUS_BAD_FILE, "%s: a JPEG of %d scans; up to %d are accepted", origin, walk.scans, most);
   if (walk.four && !walk.adobe) {
     return status_set(STATUS_BAD_FILE, "%s: a CMYK JPEG without Adobe's marker, so its colours are not known; save it as RGB", origin);
   }
@@ -116,22 +121,8 @@ static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin) {
   return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, most);
 }
 
-/* The decoder allocates what a data chunk says it holds, and takes an empty one for none. */
-static Status check_png(const uint8_t *bytes, size_t size, const char *origin) {
-  for (size_t at = PNG_SIGNATURE; at + PNG_HEAD <= size;) {
-    const uint8_t *chunk = bytes + at;
-    size_t length = (size_t)chunk[0] << 24 | (size_t)chunk[1] << 16 | (size_t)chunk[2] << 8 | chunk[3];
-    if (memcmp(chunk + 4, "IDAT", 4) == 0 && (length == 0 || length > size - at - PNG_HEAD)) {
-      return status_set(STATUS_BAD_FILE, "%s: broken picture (a data chunk %s)", origin, length ? "ends too early" : "is empty");
-    }
-    at += PNG_HEAD + length + PNG_TAIL;
-  }
-  return STATUS_OK;
-}
-
 Status image_guard_check(const uint8_t *bytes, size_t size, const char *origin) {
   if (size > 0 && bytes[0] == MARK) return check_jpeg(bytes, size, origin);
   if (size > 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6')) return check_pnm(bytes, size, origin);
-  if (size > PNG_SIGNATURE && memcmp(bytes, "\x89PNG", 4) == 0) return check_png(bytes, size, origin);
   return STATUS_OK;
 }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Looks at JPEG, PNG, PPM and PGM; anything else is OK here. Errors name `origin`. */
+/* Looks at JPEG, PPM and PGM; anything else is OK here. Errors name `origin`. */
 Status image_guard_check(const uint8_t *bytes, size_t size, const char *origin);
 
 #endif

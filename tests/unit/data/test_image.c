@@ -55,15 +55,95 @@ static void test_formats(void **state) {
   }
 }
 
+/* In a build without the library the refusal names the package. */
+static void test_optional_formats(void **state) {
+  (void)state;
+  static const Expected list[] = {
+      {"lossless.webp", 3, 2, 2, 1, 9, 99, 199, 0},     {"lossy.webp", 16, 16, 7, 7, 200, 60, 30, 4},
+      {"alpha.webp", 3, 2, 2, 1, 9, 99, 199, 0},                                                  /* alpha 10 to 210: dropped */
+      {"rgb.tiff", 3, 2, 2, 1, 9, 99, 199, 0},          {"rgba.tiff", 3, 2, 2, 1, 9, 99, 199, 0}, /* likewise */
+      {"gray16.tiff", 2, 2, 1, 0, 0xfe, 0xfe, 0xfe, 0}, {"fax.tiff", 32, 16, 0, 0, 0, 0, 0, 0},
+      {"fax.tiff", 32, 16, 4, 3, 255, 255, 255, 0},     {"jpeg.tiff", 16, 16, 9, 9, 200, 60, 30, 4},
+  };
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    const Expected *expected = &list[i];
+    bool webp = strstr(expected->name, ".webp") != NULL;
+    char path[128];
+    Image image;
+    snprintf(path, sizeof path, SEEDS "%s", expected->name);
+    if (!strstr(image_formats(), webp ? "WebP" : "TIFF")) {
+      assert_fails(image_load(&image, path), STATUS_UNSUPPORTED, webp ? "libwebp-dev" : "libtiff-dev");
+      continue;
+    }
+    assert_ok(image_load(&image, path));
+    assert_int_equal(image.width, expected->width);
+    assert_int_equal(image.height, expected->height);
+    assert_near(&image, expected->x, expected->y, expected->r, expected->g, expected->b, expected->tolerance);
+    image_release(&image);
+  }
+}
+
+/* Any one byte of a WebP or TIFF changed, and any shorter version: refused, or a picture; the sanitizers see the rest. */
+static void test_damaged_optional_formats(void **state) {
+  (void)state;
+  static const char *const names[] = {"lossless.webp", "lossy.webp",  "alpha.webp", "turned.webp", "rgb.tiff",
+                                      "rgba.tiff",     "turned.tiff", "jpeg.tiff",  "fax.tiff"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[128], *bytes;
+    size_t size;
+    snprintf(path, sizeof path, SEEDS "%s", names[i]);
+    assert_ok(files_read(path, 1 << 20, &bytes, &size));
+    for (size_t at = 0; at < 2 * size; at++) {
+      size_t length = at < size ? size : at - size;
+      uint8_t *part = malloc(length + 1); /* on its own, for the address sanitizer */
+      Image image;
+      memcpy(part, bytes, length);
+      if (at < size) part[at] ^= 0xff;
+      if (image_decode(&image, part, length, path) != STATUS_OK) {
+        assert_non_null(strstr(status_message(), names[i]));
+        assert_null(image.rgb);
+      }
+      image_release(&image);
+      free(part);
+    }
+    free(bytes);
+  }
+}
+
+/* 80 empty scans of a progressive JPEG: each would make the decoder walk over the whole picture. */
+static void test_many_scans(void **state) {
+  (void)state;
+  char *bytes;
+  size_t size, scan = 0;
+  Image image;
+  assert_ok(files_read(SEEDS "progressive.jpg", 1 << 20, &bytes, &size));
+  while (scan + 2 < size && memcmp(bytes + scan, "\xff\xda", 2) != 0) scan++;
+  uint8_t *many = malloc(size + 80 * 14);
+  memcpy(many, bytes, scan);
+  for (int i = 0; i < 80; i++) memcpy(many + scan + 10 * i, "\xff\xda\0\x08\1\1\0\1\77", 10);
+  memcpy(many + scan + 800, bytes + scan, size - scan);
+  assert_fails(image_decode(&image, many, size + 800, "scans.jpg"), STATUS_BAD_FILE, "scans.jpg: a JPEG of 90 scans");
+  free(many);
+  free(bytes);
+}
+
+static void test_formats_are_named(void **state) {
+  (void)state;
+  Image image;
+  assert_fails(image_decode(&image, (const uint8_t *)"%PDF-1.7 and so on", 18, "paper.pdf"), STATUS_BAD_FILE, image_formats());
+  assert_true(image_has_extension("A.JPEG") && image_has_extension("b.tif") && image_has_extension("c.WebP"));
+  assert_false(image_has_extension("jpg") || image_has_extension("a.jp") || image_has_extension("a.jpgx") || image_has_extension("a."));
+}
+
 static void test_refused(void **state) {
   (void)state;
   Image image;
   assert_fails(image_load(&image, SEEDS "none.png"), STATUS_NOT_FOUND, "none.png");
   assert_fails(image_load(&image, "tests/fuzz/seeds"), STATUS_BAD_FILE, "seeds");
-  assert_fails(image_load(&image, SEEDS "bomb.png"), STATUS_BAD_FILE, "bomb.png: not a picture that can be read");
+  assert_fails(image_load(&image, SEEDS "bomb.png"), STATUS_BAD_FILE, "bomb.png: 60000 x 60000 pixels");
   assert_fails(image_load(&image, SEEDS "lie.png"), STATUS_BAD_FILE, "lie.png: 16000 x 16000");
-  assert_fails(image_load(&image, SEEDS "empty_data.png"), STATUS_BAD_FILE, "empty_data.png: broken picture (a data chunk is empty");
-  assert_fails(image_load(&image, SEEDS "long_data.png"), STATUS_BAD_FILE, "long_data.png: broken picture (a data chunk ends too early");
+  assert_fails(image_load(&image, SEEDS "empty_data.png"), STATUS_BAD_FILE, "empty_data.png: broken picture (");
+  assert_fails(image_load(&image, SEEDS "long_data.png"), STATUS_BAD_FILE, "long_data.png: broken picture (");
   assert_fails(image_load(&image, SEEDS "cmyk_bare.jpg"), STATUS_BAD_FILE, "Adobe");
   assert_fails(image_decode(&image, (const uint8_t *)"", 0, "nothing.jpg"), STATUS_BAD_FILE, "nothing.jpg: empty");
   assert_fails(image_decode(&image, (const uint8_t *)"not a picture at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not a picture");
@@ -94,8 +174,7 @@ static void test_truncated(void **state) {
     Image image;
     assert_ok(image_decode(&image, (const uint8_t *)bytes, size, path));
     image_release(&image);
-    size_t end = strstr(names[i], ".png") ? size - 8 : size; /* a PNG is complete before its last chunk's end */
-    for (size_t length = 0; length < end; length++) {
+    for (size_t length = 0; length < size; length++) {
       uint8_t *part = malloc(length + 1); /* on its own, for the address sanitizer */
       memcpy(part, bytes, length);
       if (image_decode(&image, part, length, path) != STATUS_BAD_FILE)
@@ -154,8 +233,16 @@ static void test_reshape(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_formats),   cmocka_unit_test(test_refused),        cmocka_unit_test(test_oversized_huffman_table),
-      cmocka_unit_test(test_truncated), cmocka_unit_test(test_png_round_trip), cmocka_unit_test(test_save_fails),
+      cmocka_unit_test(test_formats),
+      cmocka_unit_test(test_optional_formats),
+      cmocka_unit_test(test_damaged_optional_formats),
+      cmocka_unit_test(test_many_scans),
+      cmocka_unit_test(test_formats_are_named),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_oversized_huffman_table),
+      cmocka_unit_test(test_truncated),
+      cmocka_unit_test(test_png_round_trip),
+      cmocka_unit_test(test_save_fails),
       cmocka_unit_test(test_reshape),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);

@@ -65,18 +65,30 @@ static Status require_pictures(const InferRun *run, const char *instead) {
   return status_set(STATUS_BAD_USAGE, "%s is a language model: give it %s instead of pictures", run->directory, instead);
 }
 
-static Status classify(const InferSettings *s, InferRun *run, const char *const *paths, int count) {
-  PictureResult *results = calloc((size_t)count, sizeof *results);
-  if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d pictures", count);
+static Status classify_files(const InferSettings *s, InferRun *run, const PictureFiles *files) {
+  PictureResult *results = calloc((size_t)files->count, sizeof *results);
+  if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d pictures", files->count);
   double seconds;
   Status status = infer_run_load(s, run);
   if (status == STATUS_OK) status = require_pictures(run, "--prompt TEXT");
   if (status == STATUS_OK) status = infer_run_require_options(s, run);
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch});
-  if (status == STATUS_OK) status = pictures_classify(run->leader, paths, count, s->batch, (int)s->top, results, &seconds);
-  if (status == STATUS_OK) status = print_pictures(s, run, results, count, seconds);
-  if (status == STATUS_OK) status = report_failures(results, count);
+  if (status == STATUS_OK)
+    status = pictures_classify(run->leader, (const char *const *)files->paths, files->count, s->batch, (int)s->top, results, &seconds);
+  if (status == STATUS_OK) status = print_pictures(s, run, results, files->count, seconds);
+  if (status == STATUS_OK) status = report_failures(results, files->count);
   free(results);
+  return status;
+}
+
+static Status classify(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
+  PictureFiles files;
+  InferSettings fitted = *s;
+  TRY(pictures_find(&files, arguments, count));
+  if (files.skipped) log_info("%d file%s skipped: no picture by the name", files.skipped, files.skipped == 1 ? "" : "s");
+  if (fitted.batch > files.count) fitted.batch = files.count;
+  Status status = classify_files(&fitted, run, &files);
+  pictures_release(&files);
   return status;
 }
 

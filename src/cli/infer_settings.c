@@ -241,7 +241,6 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   if (command != INFER_SELFTEST) TRY(check_devices(s));
   TRY(infer_strategy_check(s, options));
   note_kinds(s, options, of);
-  if (command == INFER_MAIN && *count > 0 && s->batch > *count) s->batch = *count;
   log_quiet(s->quiet);
   return STATUS_OK;
 }

@@ -1,8 +1,64 @@
-/* Decodes, batches and ranks; printing is report.c's. */
+/* Finds, decodes, batches and ranks; printing is report.c's. */
 #include "infer/pictures.h"
 #include "base/clock.h"
+#include "base/files.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Takes `path` over; NULL is out of memory. The array's room is always the next power of two. */
+static Status add_path(PictureFiles *files, char *path) {
+  size_t count = (size_t)files->count;
+  bool full = (count & (count - 1)) == 0;
+  char **paths = path && full && count < INT_MAX / 2 ? realloc(files->paths, (count ? 2 * count : 1) * sizeof *paths) : NULL;
+  if (paths) files->paths = paths;
+  if (!path || (full && !paths)) {
+    free(path);
+    return status_set(STATUS_NO_MEMORY, "no memory for a list of pictures");
+  }
+  files->paths[files->count++] = path;
+  return STATUS_OK;
+}
+
+static Status add_directory(PictureFiles *files, const char *directory) {
+  char **names;
+  size_t count;
+  int before = files->count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+    if (names[i][0] == '.') continue;
+    char *path = files_join(directory, names[i]);
+    if (path && files_is_dir(path)) {
+      free(path);
+    } else if (path && !image_has_extension(names[i])) {
+      files->skipped++;
+      free(path);
+    } else {
+      status = add_path(files, path);
+    }
+  }
+  files_list_free(names, count);
+  if (status != STATUS_OK || files->count > before) return status;
+  return status_set(STATUS_BAD_FILE, "%s: a directory without pictures (%s); directories in it are not searched", directory,
+                    image_extensions());
+}
+
+Status pictures_find(PictureFiles *files, const char *const *named, int count) {
+  *files = (PictureFiles){0};
+  Status status = STATUS_OK;
+  for (int i = 0; status == STATUS_OK && i < count; i++)
+    status = files_is_dir(named[i]) ? add_directory(files, named[i]) : add_path(files, strdup(named[i]));
+  if (status != STATUS_OK) pictures_release(files);
+  return status;
+}
+
+void pictures_release(PictureFiles *files) {
+  for (int i = 0; i < files->count; i++) free(files->paths[i]);
+  free(files->paths);
+  *files = (PictureFiles){0};
+}
 
 static bool prepare(PictureResult *result, const LoaderOptions *options, float *out) {
   Image image = {0};

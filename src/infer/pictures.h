@@ -16,6 +16,18 @@ typedef struct PictureResult {
   double probability[RANKING_MOST];
 } PictureResult;
 
+/* The picture files that a command line names. */
+typedef struct PictureFiles {
+  char **paths; /* [count], owned */
+  int count;
+  int skipped; /* files of directories that are no pictures by their extension */
+} PictureFiles;
+
+/* Files as they are named; of a directory its pictures (image_has_extension), sorted bytewise by name, without those of directories in it
+ * and without names that begin with a dot. BAD_FILE for a directory without pictures. */
+Status pictures_find(PictureFiles *files, const char *const *named, int count);
+void pictures_release(PictureFiles *files);
+
 /* Classifies `count` files in requests of at most `batch`; the best `top` classes of each into results [count]. A file that cannot be read
  * does not stop the others. *seconds: wall time of the requests, decoding excluded. */
 Status pictures_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, PictureResult *results,

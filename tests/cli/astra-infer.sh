@@ -97,6 +97,16 @@ expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.
 err "missing.png"; err "broken.png"; err "2 of 4 pictures"
 expect "only broken" 1 -c model -n 2 broken.png; err "broken.png"
 
+mkdir -p "$work/folder/deeper" "$work/empty"
+cp "$work/red.png" "$work/folder/b.PNG"; cp "$work/red.png" "$work/folder/a.png"; cp "$work/red.png" "$work/folder/.hidden.png"
+cp "$work/red.png" "$work/folder/deeper/c.png"; echo words >"$work/folder/readme.txt"; echo words >"$work/folder/notes"
+expect "a directory" 0 -c model -n 2 folder red.png --top 1; err "2 files skipped: no picture by the name"
+[ "$(grep 'png$\|PNG$' "$work/out" | xargs)" = "folder/a.png folder/b.PNG red.png" ] || report "$name: not its pictures, sorted"
+expect "a directory, quiet" 0 -c model -n 2 folder -q; silent err
+expect "a directory without pictures" 1 -c model -n 2 empty; err "empty: a directory without pictures (jpg, .*tiff)"
+cp "$work/folder/readme.txt" "$work/words.png"
+expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not a picture that can be read.*this build reads JPEG, PNG, BMP"
+
 expect "json" 0 -c model -n 4 --json red.png red.png --top 3
 holds '[.pictures[].top | length] == [3, 3] and .pictures[0].file == "red.png"'
 holds '.pictures[0].top[0].probability | 0 < . and . <= 1'

@@ -95,6 +95,8 @@ static Status check_astra(const ModelConfig *config) {
   TRY(check_real("astra.commitment_weight", astra->commitment_weight, 0, 1e6));
   TRY(check_real("astra.noise", astra->noise, 0, 1e6));
   TRY(check_class_token(config));
+  if (config_is_decoder(config) && astra->layout.kind != TOKEN_MAP_RASTER)
+    return status_set(STATUS_BAD_VALUE, "astra.layout: the devices of GPT-2 and Llama hold contiguous spans of the text (raster)");
   if (astra->groups == 0) return STATUS_OK; /* a plain model: what is left concerns the exchange of codes */
   TRY(check_divides("astra.groups", astra->groups, astra->site == SITE_X ? "the width at site x," : "the width at site kv,", width));
   if (astra->devices > config_tokens(config))

@@ -5,6 +5,7 @@
 #include "autograd/ops/ops.h"
 #include "base/status.h"
 #include "nn/layout.h"
+#include "nn/token_map.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@ typedef struct AstraConfig {
   ClassToken class_token;
   double commitment_weight; /* beta */
   double noise;             /* lambda */
+  TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 
 /* Rotary positions (Llama). The frequencies of Llama 3.1 (rope_type "llama3"): see rope_table.h. */

@@ -48,6 +48,18 @@ static Status read_class_token(const Fields *fields, AstraConfig *astra) {
   return STATUS_OK;
 }
 
+static Status read_layout(const Fields *fields, AstraConfig *astra) {
+  const json_t *value = fields_value(fields, "layout");
+  if (!value || (json_is_string(value) && token_map_parse(json_string_value(value), &astra->layout))) return STATUS_OK;
+  return fields_bad(fields, "layout", token_map_names);
+}
+
+static json_t *layout_json(const AstraConfig *astra) {
+  char name[TOKEN_MAP_NAME];
+  token_map_name(&astra->layout, name);
+  return json_string(name);
+}
+
 static Status read_astra(const Fields *outer, ModelConfig *config) {
   const json_t *object = fields_value(outer, "astra");
   if (!object) return STATUS_OK;
@@ -58,6 +70,7 @@ static Status read_astra(const Fields *outer, ModelConfig *config) {
   TRY(fields_choice(&fields, "site", sites, &site));
   astra->site = (Site)site;
   if (!config_is_decoder(config)) TRY(read_class_token(&fields, astra));
+  if (!config_is_decoder(config)) TRY(read_layout(&fields, astra));
   TRY(fields_int(&fields, "groups", &astra->groups));
   TRY(fields_int(&fields, "codebook_size", &astra->codebook_size));
   TRY(fields_number(&fields, "commitment_weight", &astra->commitment_weight));
@@ -178,8 +191,9 @@ static json_t *astra_json(const ModelConfig *config) {
   json_t *object = json_pack("{s:s, s:i, s:i, s:o, s:f, s:f}", "site", fields_choice_name(sites, (int)astra->site), "groups", astra->groups,
                              "codebook_size", astra->codebook_size, "devices", devices_json(astra), "commitment_weight",
                              astra->commitment_weight, "noise", astra->noise);
-  if (!config_is_decoder(config))
-    json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
+  if (config_is_decoder(config)) return object;
+  json_build_put(&object, "class_token", json_string(fields_choice_name(class_tokens, (int)astra->class_token)));
+  json_build_put(&object, "layout", layout_json(astra));
   return object;
 }
 

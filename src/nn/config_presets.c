@@ -45,7 +45,8 @@ static const AstraConfig paper_settings = {.groups = 0,
                                            .site = SITE_X,
                                            .class_token = CLASS_DISTRIBUTED,
                                            .commitment_weight = 0.0005,
-                                           .noise = 1.0};
+                                           .noise = 1.0,
+                                           .layout = TOKEN_MAP_DEFAULT};
 
 static void default_vision(ModelConfig *config) {
   config->activation = ACTIVATION_GELU;
@@ -66,6 +67,7 @@ static void default_decoder(ModelConfig *config) {
   config->rope.theta = llama ? 10000 : 0;
   config->begin_id = config->pad_id = -1;
   config->astra.class_token = CLASS_NONE;
+  config->astra.layout = (TokenMap){TOKEN_MAP_RASTER, 0};
   config->astra.site = llama ? SITE_KV : SITE_X;
 }
 

@@ -76,7 +76,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   const AstraConfig *x = &a->astra, *y = &b->astra;
   assert_true(x->groups == y->groups && x->codebook_size == y->codebook_size && x->devices == y->devices && x->site == y->site);
   assert_true(x->devices_least == y->devices_least && x->class_token == y->class_token && x->noise == y->noise);
-  assert_true(x->commitment_weight == y->commitment_weight);
+  assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
 }
 
 static void test_round_trip(void **state) {
@@ -87,7 +87,7 @@ static void test_round_trip(void **state) {
   assert_int_equal(config_set_labels(&config, names, 4), STATUS_OK);
   config.resample = 3;
   config.activation = ACTIVATION_GELU_TANH;
-  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3};
+  config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, {TOKEN_MAP_RANDOM, 9000000000000000}};
   for (int range = 0; range < 2; range++) {
     config.astra.devices_least = range ? 2 : 8;
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
@@ -159,6 +159,23 @@ static void test_astra_object(void **state) {
   }
 }
 
+static void test_layout(void **state) {
+  (void)state;
+  static const char *const names[] = {"raster", "strided", "checkerboard", "random:12"};
+  const TokenMap usual = TOKEN_MAP_DEFAULT;
+  ModelConfig config;
+  for (int i = 0; i < 4; i++) {
+    char json[512];
+    snprintf(json, sizeof json, "{" SMALL ",\"astra\":{\"groups\":8,\"layout\":\"%s\"}}", names[i]);
+    assert_int_equal(parse(&config, json), STATUS_OK);
+    assert_true(config.astra.layout.kind == (TokenMapKind)i && config.astra.layout.seed == (i == 3 ? 12 : 0));
+    config_release(&config);
+  }
+  assert_int_equal(parse(&config, "{" SMALL ",\"astra\":{\"groups\":8}}"), STATUS_OK); /* written before there was a choice */
+  assert_true(config.astra.layout.kind == usual.kind && config.astra.layout.seed == usual.seed);
+  config_release(&config);
+}
+
 static void test_labels(void **state) {
   (void)state;
   ModelConfig config;
@@ -220,6 +237,10 @@ static void test_refused_astra(void **state) {
   assert_refused(ASTRA("\"codebook_size\":65537"), STATUS_BAD_FILE, "65536");
   assert_refused(ASTRA("\"site\":\"q\""), STATUS_BAD_FILE, "x, kv");
   assert_refused(ASTRA("\"class_token\":\"none\""), STATUS_BAD_FILE, "distributed, single");
+  assert_refused(ASTRA("\"layout\":\"diagonal\""), STATUS_BAD_FILE, "astra.layout must be raster, strided, checkerboard or random:SEED");
+  assert_refused(ASTRA("\"layout\":\"random\""), STATUS_BAD_FILE, "astra.layout");
+  assert_refused(ASTRA("\"layout\":\"trained\""), STATUS_BAD_FILE, "astra.layout");
+  assert_refused(ASTRA("\"layout\":2"), STATUS_BAD_FILE, "astra.layout");
   assert_refused(ASTRA("\"devices\":0"), STATUS_BAD_FILE, "astra.devices");
   assert_refused(ASTRA("\"devices\":\"8-2\""), STATUS_BAD_FILE, "astra.devices");
   assert_refused(ASTRA("\"devices\":\"2-8x\""), STATUS_BAD_FILE, "astra.devices");
@@ -296,10 +317,11 @@ static void test_golden(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_presets),        cmocka_unit_test(test_derived),  cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_written_fields), cmocka_unit_test(test_defaults), cmocka_unit_test(test_astra_object),
-      cmocka_unit_test(test_labels),         cmocka_unit_test(test_refused),  cmocka_unit_test(test_refused_astra),
-      cmocka_unit_test(test_preprocessor),   cmocka_unit_test(test_files),    cmocka_unit_test(test_golden),
+      cmocka_unit_test(test_presets),        cmocka_unit_test(test_derived),      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_written_fields), cmocka_unit_test(test_defaults),     cmocka_unit_test(test_astra_object),
+      cmocka_unit_test(test_layout),         cmocka_unit_test(test_labels),       cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_refused_astra),  cmocka_unit_test(test_preprocessor), cmocka_unit_test(test_files),
+      cmocka_unit_test(test_golden),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

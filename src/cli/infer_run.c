@@ -45,11 +45,21 @@ static int choose_nodes(const InferSettings *s, const InferRun *run) {
   return run->weights.books && run->weights.config->astra.devices > 0 ? run->weights.config->astra.devices : 1;
 }
 
-static Status choose_partition(const InferSettings *s, InferRun *run) {
+static Status count_tokens(const InferSettings *s, InferRun *run) {
   int64_t tokens = config_tokens(run->weights.config);
   int nodes = choose_nodes(s, run);
   if (s->split && !infer_split_wanted(s->split)) return partition_split(&run->partition, tokens, nodes, s->split);
   return partition_even(&run->partition, tokens, nodes);
+}
+
+static Status choose_partition(const InferSettings *s, InferRun *run) {
+  const ModelConfig *config = run->weights.config;
+  TokenMap map = config->astra.layout;
+  int64_t side = config->image / config->patch;
+  if (s->layout && strcmp(s->layout, "trained") != 0 && !token_map_parse(s->layout, &map))
+    return status_set(STATUS_BAD_USAGE, "--layout %s: accepted are %s, and trained (as the checkpoint says)", s->layout, token_map_names);
+  TRY(count_tokens(s, run));
+  return partition_place(&run->partition, &map, side, side);
 }
 
 LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int nodes) {
@@ -144,6 +154,12 @@ Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
                     text ? "texts" : "pictures");
 }
 
+static json_t *layout_json(const TokenMap *map) {
+  char name[TOKEN_MAP_NAME];
+  token_map_name(map, name);
+  return json_string(name);
+}
+
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
@@ -152,6 +168,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
     if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
     json_object_set_new(value, "fastest_ms", json_build_number(leader_fastest(run->leader) > 0 ? 1e3 * leader_fastest(run->leader) : NAN));
+    if (run->partition.width > 0) json_object_set_new(value, "layout", layout_json(&run->partition.map));
     json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
   if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));

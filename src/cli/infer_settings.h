@@ -9,7 +9,7 @@ enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
 typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAILURE_AUTO } InferOnFailure;
 
 typedef struct InferSettings {
-  const char *checkpoint, *split, *dataset, *data_dir, *file, *prompt_file;
+  const char *checkpoint, *split, *layout, *dataset, *data_dir, *file, *prompt_file;
   int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
   double timeout, temperature, top_p;
   int strategy;     /* Strategy */

@@ -37,7 +37,7 @@ Status infer_split_divide(void *context, const LeaderMeasure *measured, int node
   if (nodes < 2) return STATUS_OK;
   TRY(split_measured_run(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
   if (s->choose_parts) s->network->parts = s->result.parts;
-  for (int d = 0; d < nodes && s->partition; d++) s->partition->counts[d] = s->result.counts[d];
+  if (s->partition) TRY(partition_recount(s->partition, s->result.counts));
   for (int d = 0; d < nodes && s->split; d++) s->split->weights[d] = (double)s->result.counts[d];
   s->made = true;
   return STATUS_OK;

@@ -35,6 +35,10 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
        .help = "tokens per device; auto: even for pictures, dirichlet for texts"},
       {OPTION_CHOICE, "site", 0, &t->site, .choices = "x|kv|auto", .help = "what is quantised; auto: kv for Llama"},
       {OPTION_TEXT, "counts", 0, &t->counts, "LIST", .help = "tokens of each device for --map fixed: 28,12,12,12"},
+      {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
+       .help = "which tokens: raster, strided, checkerboard, random:SEED, permuted (new for each batch; default)"},
+      {OPTION_TEXT, "eval-layout", 0, &t->eval_layout, "LAYOUT",
+       .help = "in evaluation and for the runner (default: strided, or a fixed --layout)"},
       {OPTION_REAL, "concentration", 0, &t->concentration, "A", .least = 0.01, .most = 1e6, .help = "of --map dirichlet"},
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token a device, or one in all"},
@@ -177,9 +181,9 @@ Status train_options_remember(const char *directory, int argc, char **argv, int6
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",          "epochs",     "max-steps", "data-dir", "eval-samples",
-                                       "eval-token-loss", "eval-every", "log-every", "threads",  "checkpoint-every",
-                                       "workers",         "quiet",      "json",      "dtype",    "recompute"};
+static const char *const HARMLESS[] = {"resume",          "eval-layout", "epochs",    "max-steps", "data-dir",         "eval-samples",
+                                       "eval-token-loss", "eval-every",  "log-every", "threads",   "checkpoint-every", "workers",
+                                       "quiet",           "json",        "dtype",     "recompute"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {

@@ -32,18 +32,23 @@ static bool is_even(const Partition *partition) {
   return most - least <= 1;
 }
 
-/* As given when all are there; else by the same rule over those that remain, with the order of the tokens as it is. */
-static Status share_picture(Leader *leader) {
+/* Tokens of each node: as given when all are there; else by the same rule over those that remain. */
+static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
   const Partition *given = leader->given;
-  Partition *partition = &leader->partition;
   double weights[WIRE_NODES];
-  partition_release(partition);
-  TRY(partition_even(partition, given->tokens, leader->nodes));
-  memcpy(partition->order, given->order, (size_t)given->tokens * sizeof *given->order);
-  if (leader->nodes == given->nodes) memcpy(partition->counts, given->counts, (size_t)given->nodes * sizeof *given->counts);
+  layout_even_counts(given->tokens, leader->nodes, counts);
+  if (leader->nodes == given->nodes) memcpy(counts, given->counts, (size_t)given->nodes * sizeof *counts);
   if (leader->nodes == given->nodes || is_even(given)) return STATUS_OK;
   for (int d = 0; d < leader->nodes; d++) weights[d] = (double)given->counts[leader->member_of[d]];
-  return layout_weighted_counts(given->tokens, leader->nodes, weights, partition->counts);
+  return layout_weighted_counts(given->tokens, leader->nodes, weights, counts);
+}
+
+/* The map of tokens stays the one that was asked for. */
+static Status share_picture(Leader *leader) {
+  int64_t counts[WIRE_NODES];
+  partition_release(&leader->partition);
+  TRY(count_tokens(leader, counts));
+  return partition_spread(&leader->partition, leader->given, leader->nodes, counts);
 }
 
 static void share_text(Leader *leader) {

@@ -1,8 +1,9 @@
-/* Counts and maps of tokens; the rows that follow from them are nn/layout.c's. */
+/* Counts and maps of tokens; where a named map puts them is nn/token_map.c's, the rows that follow are nn/layout.c's. */
 #include "infer/partition.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static Status allocate(Partition *partition, int64_t tokens, int nodes) {
   *partition = (Partition){.nodes = nodes, .tokens = tokens};
@@ -91,6 +92,35 @@ Status partition_map(Partition *partition, int64_t tokens, const int32_t *device
     return status_set(STATUS_BAD_VALUE, "device %d of the map holds no token", d);
   }
   return STATUS_OK;
+}
+
+static Status place(Partition *partition) {
+  if (partition->width == 0) return STATUS_OK;
+  return token_map_order(&partition->map, partition->height, partition->width, partition->nodes, partition->counts, partition->order);
+}
+
+Status partition_place(Partition *partition, const TokenMap *map, int64_t height, int64_t width) {
+  if (height < 1 || width < 1 || partition->tokens / width != height || partition->tokens % width != 0)
+    return status_set(STATUS_BAD_VALUE, "a grid of %lld x %lld tokens for %lld tokens", (long long)height, (long long)width,
+                      (long long)partition->tokens);
+  partition->map = *map;
+  partition->height = height;
+  partition->width = width;
+  return place(partition);
+}
+
+Status partition_recount(Partition *partition, const int64_t *counts) {
+  memcpy(partition->counts, counts, (size_t)partition->nodes * sizeof *counts);
+  return place(partition);
+}
+
+Status partition_spread(Partition *partition, const Partition *from, int nodes, const int64_t *counts) {
+  TRY(allocate(partition, from->tokens, nodes));
+  memcpy(partition->order, from->order, (size_t)from->tokens * sizeof *from->order);
+  partition->map = from->map;
+  partition->height = from->height;
+  partition->width = from->width;
+  return partition_recount(partition, counts);
 }
 
 Status partition_layout(const Partition *partition, ClassToken class_token, int self, TokenLayout *layout) {

@@ -1,25 +1,38 @@
-/* Which node holds which content tokens: counts from weights, spans of the raster order, or any map. */
+/* Which node holds which content tokens: counts from weights, placed by a named map (nn/token_map.h), or any map. */
 #ifndef INFER_PARTITION_H
 #define INFER_PARTITION_H
 #include "infer/wire.h"
 #include "nn/layout.h"
+#include "nn/token_map.h"
 
 typedef struct Partition {
   int nodes;
   int64_t tokens;
-  int64_t *counts; /* [nodes] */
-  int32_t *order;  /* [tokens] content tokens sorted by node */
+  int64_t *counts;       /* [nodes] */
+  int32_t *order;        /* [tokens] content tokens sorted by node */
+  TokenMap map;          /* that `order` follows from, on a grid of */
+  int64_t height, width; /* tokens; 0: no named map, `order` is what it is */
 } Partition;
 
 /* As even as can be, in raster order. More nodes than tokens (or than the wire format can number) is BAD_VALUE. */
 Status partition_even(Partition *partition, int64_t tokens, int nodes);
 
-/* "3,1,1,1": contiguous spans in proportion to the weights, one for each node. BAD_USAGE when the text is no list of `nodes` positive
- * numbers. */
+/* "3,1,1,1": spans of the raster order in proportion to the weights, one for each node. BAD_USAGE when the text is no list of `nodes`
+ * positive numbers. */
 Status partition_split(Partition *partition, int64_t tokens, int nodes, const char *split);
 
 /* device_of [tokens]: any map; nodes are numbered 0..N-1, each with at least one token. */
 Status partition_map(Partition *partition, int64_t tokens, const int32_t *device_of);
+
+/* Places the tokens of an image by a map, with the counts that are there, from now on: also when partition_recount changes them. BAD_VALUE:
+ * the grid has not as many tokens. */
+Status partition_place(Partition *partition, const TokenMap *map, int64_t height, int64_t width);
+
+/* Other counts [nodes], which sum to the tokens. Without a named map the nodes' spans of `order` move, and order stays as it is. */
+Status partition_recount(Partition *partition, const int64_t *counts);
+
+/* The tokens of `from`, on as many nodes as `counts` has, by the same map (or in the same order). */
+Status partition_spread(Partition *partition, const Partition *from, int nodes, const int64_t *counts);
 
 /* The layout of one node (self) or of all together (self = -1); a partition of one node is the plain model. */
 Status partition_layout(const Partition *partition, ClassToken class_token, int self, TokenLayout *layout);

@@ -9,12 +9,10 @@ static int64_t sites_of(const Session *session) { return session->emulation.bloc
 /* ---- counting */
 
 static Status count_batch(Session *session, const TaskBatch *batch) {
-  int64_t counts[SESSION_DEVICES];
   int devices = session->config->astra.devices;
   TaskScore score = {0};
   if (devices > batch->tokens) devices = (int)batch->tokens;
-  layout_even_counts(batch->tokens, devices, counts);
-  TRY(layout_build(&session->layout, batch->tokens, devices, counts, NULL, session->config->astra.class_token, -1));
+  TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
   emulate_begin_step(&session->emulation, false);
   session->task->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
   Status status = tape_status(session->tape);

@@ -1,5 +1,5 @@
-/* Draws how many devices there are, how many tokens each has and which, and has the layout built from that. All draws come from one
- * generator in a fixed order (N, counts, permutation), so a map follows from the generator's state alone. */
+/* How many devices there are, how many tokens each has and which; the layout is built from that. All draws come from one generator in a
+ * fixed order (N, counts, permutation), so a map follows from the generator's state alone. */
 #include "train/device_map.h"
 #include <math.h>
 
@@ -34,34 +34,6 @@ static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int d
   return STATUS_OK;
 }
 
-static void sift_down(int32_t *list, int64_t root, int64_t count) {
-  for (int64_t child; (child = 2 * root + 1) < count; root = child) {
-    if (child + 1 < count && list[child + 1] > list[child]) child++;
-    if (list[root] >= list[child]) return;
-    int32_t swap = list[root];
-    list[root] = list[child];
-    list[child] = swap;
-  }
-}
-
-/* Heap sort: in place, as qsort of the C library allocates for lists of this length and this runs once a step. */
-static void sort_ascending(int32_t *list, int64_t count) {
-  for (int64_t root = count / 2; root-- > 0;) sift_down(list, root, count);
-  for (int64_t last = count; last-- > 1;) {
-    int32_t swap = list[0];
-    list[0] = list[last];
-    list[last] = swap;
-    sift_down(list, 0, last);
-  }
-}
-
-static void draw_order(int64_t tokens, int devices, const int64_t *counts, Rng *rng, int32_t *order) {
-  for (int64_t i = 0; i < tokens; i++) order[i] = (int32_t)i;
-  rng_shuffle(rng, order, tokens);
-  int64_t begin = 0;
-  for (int d = 0; d < devices; begin += counts[d++]) sort_ascending(order + begin, counts[d]);
-}
-
 Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
                        int32_t *order_buffer) {
   TRY(check_options(options, tokens));
@@ -70,7 +42,20 @@ Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_tok
   TRY(draw_counts(options, tokens, devices, rng, counts));
   /* Fixed counts come from a user: unchecked they could run the sorting beyond the buffer. */
   TRY(layout_build(layout, tokens, devices, counts, NULL, class_token, -1));
-  if (!options->permute || devices == 1) return STATUS_OK;
-  draw_order(tokens, devices, counts, rng, order_buffer);
+  if ((!options->permute && options->side == 0) || devices == 1) return STATUS_OK;
+  if (options->permute)
+    token_map_draw(rng, tokens, devices, counts, order_buffer);
+  else
+    TRY(token_map_order(&options->map, options->side, options->side, devices, counts, order_buffer));
   return layout_build(layout, tokens, devices, counts, order_buffer, class_token, -1);
+}
+
+Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t tokens, int devices, int32_t *order_buffer) {
+  int64_t counts[DEVICE_MAP_MOST], side = config_is_decoder(config) ? 0 : config->image / config->patch;
+  if (devices < 1 || devices > DEVICE_MAP_MOST || devices > tokens)
+    return status_set(STATUS_BAD_VALUE, "%d devices for %lld tokens: every device needs one, and at most %d are accepted", devices,
+                      (long long)tokens, DEVICE_MAP_MOST);
+  layout_even_counts(tokens, devices, counts);
+  if (side > 0) TRY(token_map_order(&config->astra.layout, side, side, devices, counts, order_buffer));
+  return layout_build(layout, tokens, devices, counts, side > 0 ? order_buffer : NULL, config->astra.class_token, -1);
 }

@@ -107,13 +107,11 @@ static Status run_and_save(Session *session, Selftest *test, const TaskBatch *ba
 static Status write_file(Session *session, Selftest *test, const char *directory, const char *path) {
   TRY(read_back(test, directory));
   const ModelConfig *config = model_config(test->model);
-  int64_t counts[SESSION_DEVICES];
   TaskBatch batch;
   int64_t middle = session->task->count(session, TASK_TEST) / session->options.batch / 2; /* texts come in the order of their lengths */
   TRY(session->task->seek(session, TASK_TEST, 0, middle));
   TRY(session->task->next(session, TASK_TEST, &batch));
-  layout_even_counts(batch.tokens, config->astra.devices, counts);
-  TRY(layout_build(&test->layout, batch.tokens, config->astra.devices, counts, NULL, config->astra.class_token, -1));
+  TRY(device_map_place(&test->layout, config, batch.tokens, config->astra.devices, session->order));
   if (batch.count > SAMPLES) batch.count = SAMPLES;
   return run_and_save(session, test, &batch, path);
 }

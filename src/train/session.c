@@ -109,6 +109,7 @@ static Status read_config(Session *session, ModelConfig *config) {
   config->astra.noise = options->noise;
   if (options->site != SESSION_SITE_AUTO) config->astra.site = (Site)options->site;
   TRY(check_sizes(session, config));
+  TRY(map_options_layout(session, config));
   if (options->groups == 0 && (options->token_loss != NULL || options->eval_token_loss > 0))
     return status_set(STATUS_BAD_USAGE,
                       "--token-loss and --eval-token-loss are of tokens between devices: a plain model (--groups 0) has none");

@@ -56,6 +56,8 @@ typedef struct TrainOptions {
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
+  const char *layout, *eval_layout;      /* names of token maps (nn/token_map.h) or "trained"; of training NULL or "permuted": a new one for
+                                          * each batch; of evaluation NULL: as in training, or the configuration's */
   const char *token_loss;                /* token_loss_parse; NULL: none */
   double eval_token_loss;                /* share */
   /* K-means start */
@@ -85,6 +87,7 @@ struct Session {
   Emulation emulation;       /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];
+  TokenMap fixed_map; /* where training does not permute */
   Optimizer optimizer;
   Arena *arena, *block_arena; /* the second with `recompute` alone */
   Tape *tape;

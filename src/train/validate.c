@@ -13,13 +13,11 @@ static void use_average(Session *session, bool average) {
     if (!params->list[i].frozen) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
 }
 
-/* Even contiguous spans over `devices`, or the plain model's layout for none. */
+/* Even shares over `devices`, as the runner places them, or the plain model's layout for none. */
 static Status place_tokens(Session *session, int devices, int64_t tokens, const TokenLayout **layout) {
-  int64_t counts[SESSION_DEVICES];
   *layout = devices > 0 ? &session->layout : &session->plain_layout;
   if (devices == 0) return session_lay_plain(session, tokens);
-  layout_even_counts(tokens, devices, counts);
-  return layout_build(&session->layout, tokens, devices, counts, NULL, session->config->astra.class_token, -1);
+  return device_map_place(&session->layout, session->config, tokens, devices, session->order);
 }
 
 static Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {

@@ -51,6 +51,7 @@ holds '.nodes as $n | .prompts[0] | ([$n[].tokens] | add) == .prompt_tokens and 
 holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 4 * 3 * 16 * ($own + 11)
   and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 4 * 3 * 16 * (.prompt_tokens + 11)'
 ids=$(field '.prompts[0].ids')
+expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for models of pictures; llama is a model of texts"
 expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
 expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
@@ -177,7 +178,7 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
 expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "language model:$"; silent err
-[ "$(wc -l <"$work/out")" -le 48 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 49 ] || report "--help is too long"
 expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"
 expect "unknown option" 2 -c llama -p A --max-new-token 4; err "did you mean --max-new-tokens"; err "^Try 'astra-infer --help'"
 for value in -h -V; do expect "$value as a prompt" 0 -c llama -n 1 -p "$value" --echo -m 1 -q; out "^$value"; done

@@ -20,7 +20,7 @@ err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 silent() { [ ! -s "$work/$1" ] || report "$name: std$1 is not empty"; }
 
 expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
-[ "$(wc -l <"$work/out")" -le 48 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 49 ] || report "--help is too long"
 for command in eval selftest; do
   expect "help of $command" 0 $command --help; out "^usage: astra-infer $command"; out "--checkpoint"; silent err
 done
@@ -72,6 +72,29 @@ shared "split 3,1,1,1" "8 3 3 2" 0.3359375 --split 3,1,1,1
 shared "split 1,7" "2 14" 0.78125 --split 1,7
 shared "three nodes" "6 5 5" 0.3359375 -n 3
 shared "seven nodes" "3 3 2 2 2 2 2" 0.1484375 -n 7
+# Which tokens: the shares and bytes stay, the answers change.
+expect "trained layout" 0 -c model --json red.png; holds '.layout == "strided"'
+for layout in raster strided checkerboard random:1 random:2; do
+  expect "layout $layout" 0 -c model --layout $layout --split 3,1,1,1 --json red.png
+  holds ".layout == \"$layout\" and [.nodes[].tokens] == [8, 3, 3, 2]"
+  jq -c '.pictures[0].top' "$work/out" >>"$work/answers"
+done
+[ "$(sort -u "$work/answers" | wc -l)" = 5 ] || report "layouts: $(sort -u "$work/answers" | wc -l) different answers of 5"
+expect "trained layout, uneven" 0 -c model --layout trained --split 3,1,1,1 --json red.png
+[ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 2p "$work/answers")" ] || report "trained layout: another answer than strided"
+sed 's/"layout": *"strided"/"layout": "random:2"/' "$work/model/config.json" >"$work/config.json"
+cp "$work/model/config.json" "$work/config.before"; cp "$work/config.json" "$work/model"
+expect "the checkpoint's layout" 0 -c model --split 3,1,1,1 --json red.png; holds '.layout == "random:2"'
+[ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 5p "$work/answers")" ] || report "the checkpoint's layout: another answer than --layout random:2"
+cp "$work/config.before" "$work/model/config.json"
+for layout in diagonal random random:x permuted; do
+  expect "layout $layout" 2 -c model --layout $layout red.png; err "--layout $layout: accepted are raster, strided, checkerboard or random:SEED"
+done
+expect "sequence parallel with a layout" 0 -c model -n 2 --strategy sp --layout checkerboard --json red.png
+jq -c '[.pictures[0].top[].class]' "$work/out" >"$work/sp"
+expect "sequence parallel, raster" 0 -c model -n 2 --strategy sp --layout raster --json red.png
+jq -c '[.pictures[0].top[].class]' "$work/out" | cmp -s - "$work/sp" || report "$name: full precision depends on the layout"
+
 expect "one node" 0 -c model -n 1 red.png; out "^   0      16 .* 0  *0$"
 expect "plain" 0 -c plain red.png; out "^red.png$"
 expect "threads" 0 -c model -n 2 -t 2 red.png; out "^red.png$"
@@ -118,6 +141,7 @@ holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
 mkdir -p "$work/pictures"
 for class in 0 1 2 3 4 5 6; do mkdir -p "$work/pictures/test/c$class" "$work/pictures/train/c$class"; cp "$work/red.png" "$work/pictures/test/c$class/a.png"; cp "$work/red.png" "$work/pictures/train/c$class/a.png"; done
 expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 pictures on 4 nodes"; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token, block and receiver"
+expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; holds '.layout == "random:3" and .samples == 7'
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json
 tail -1 "$work/out" | grep -q '"samples":3' || report "$name: not three samples"

@@ -28,7 +28,7 @@ expect "help" 0 --help; silent err; out "^usage: astra-train"
 for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
 out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
-[ "$(wc -l <"$work/out")" -le 80 ] || report "--help is $(wc -l <"$work/out") lines long"
+[ "$(wc -l <"$work/out")" -le 84 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
 expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
 
@@ -49,6 +49,10 @@ expect "N up to more than T" 2 "${tiny[@]}" --groups 4 --devices 2-17; err "--de
 expect "K larger than the samples" 2 "${tiny[@]}" --groups 4 --codebook-size 512; err "--codebook-size 512"; err "256 sample"
 expect "no multiple of the patch" 2 "${tiny[@]}" --image-size 33; err "--image-size 33"; err "8"
 expect "fixed map without counts" 2 "${tiny[@]}" --groups 4 --map fixed; err "--counts"
+expect "unknown layout" 2 "${tiny[@]}" --groups 4 --layout diagonal; err "--layout diagonal: accepted are raster, strided, checkerboard or random:SEED"
+expect "unknown evaluation layout" 2 "${tiny[@]}" --groups 4 --eval-layout permuted; err "--eval-layout permuted: accepted are raster"
+expect "layout of a plain model" 2 "${tiny[@]}" --groups 0 --eval-layout raster; err "--eval-layout raster: a plain model"
+expect "layout of a text" 2 --model gpt2-mini --init random --dataset text:nowhere --groups 4 --layout raster; err "--layout raster: a layout is for tokens of pictures"
 expect "counts without a fixed map" 2 "${tiny[@]}" --groups 4 --counts 4,4,4,4; err "--map fixed"
 expect "fixed map of a range" 2 "${tiny[@]}" --groups 4 --map fixed --counts 8,8 --devices 1-2; err "--devices"
 for counts in 4,4,4 4,4,4,4,4 0,4,4,8 -4,8,8,4 a,b,c,d 4,4,4,4x 99999999999999999999,1,1,1; do
@@ -135,6 +139,27 @@ expect "evaluation with loss" 0 --model run "${data[@]}" --codebooks run --group
 ! cmp -s "$work/out" "$work/lossless" || report "judged as without losses"
 expect "mimetic start on half the patches" 0 "${tiny[@]}" --init mimetic --groups 0 --patch-drop 0.5 --max-steps 2 --out mimetic --json
 err "weights from mimetic"; last '"steps":2,'
+# Where tokens live: in training another permutation for each batch unless a layout is fixed; the checkpoint says what evaluation does.
+layout_of() { grep -o '"layout": *"[^"]*"' "$1/config.json" | sed 's/.*: *"\(.*\)"/\1/'; }
+[ "$(layout_of run)" = strided ] || report "config.json says $(layout_of run), not the usual layout"
+for layout in raster strided checkerboard random:5; do
+  expect "evaluation layout $layout" 0 "${tiny[@]}" --groups 8 --max-steps 4 --eval-layout "$layout" --out "eval-$layout" -q
+  [ "$(layout_of "eval-$layout")" = "$layout" ] || report "$name: config.json says $(layout_of "eval-$layout")"
+  same run/model.safetensors "eval-$layout/model.safetensors"
+  "$bin/astra-infer" selftest --checkpoint "eval-$layout" -q >out 2>&1 || report "self-test, $layout: $(cat out)"
+  cksum <"eval-$layout/selftest.safetensors" >>samples
+done
+[ "$(sort -u samples | wc -l)" = 4 ] || report "self-tests of different layouts are the same"
+same run/selftest.safetensors eval-strided/selftest.safetensors
+expect "fixed layout" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout checkerboard --out board -q
+[ "$(layout_of board)" = checkerboard ] || report "$name: config.json says $(layout_of board)"
+! cmp -s run/model.safetensors board/model.safetensors || report "$name: trained as with permuted tokens"
+expect "layouts of training and evaluation" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout checkerboard --eval-layout raster --out two -q
+[ "$(layout_of two)" = raster ] || report "$name: config.json says $(layout_of two)"
+same board/model.safetensors two/model.safetensors
+expect "permuted by name" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout permuted --out permuted -q; same run/model.safetensors permuted/model.safetensors
+expect "layout of the model" 0 --model two "${data[@]}" --codebook-size 16 --max-steps 1 --out after -q
+[ "$(layout_of after)" = raster ] || report "$name: config.json says $(layout_of after)"
 expect "fixed counts" 0 "${tiny[@]}" --groups 4 --map fixed --counts 7,4,3,2 --max-steps 2 --out fixed -q
 expect "codebooks and weights of another run, in half precision" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --codebooks run \
   --max-steps 1 --dtype f16 --out half; err "weights from run"

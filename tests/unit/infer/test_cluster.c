@@ -91,6 +91,24 @@ static void uneven_and_scattered_maps(void **state) {
   close_fixture(&f);
 }
 
+/* Wherever a layout puts the tokens, with even and with uneven shares and with either kind of class token. */
+static void every_layout_equals_the_emulation(void **state) {
+  (void)state;
+  const TokenMap maps[] = {{TOKEN_MAP_RASTER, 0}, {TOKEN_MAP_STRIDED, 0}, {TOKEN_MAP_CHECKERBOARD, 0}, {TOKEN_MAP_RANDOM, 1}};
+  for (int kind = CLASS_DISTRIBUTED; kind <= CLASS_SINGLE; kind++) {
+    Fixture f;
+    open_fixture(&f, GROUPS, (ClassToken)kind);
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+      Partition p;
+      assert_int_equal(partition_split(&p, TOKENS, 4, kind == CLASS_SINGLE ? "1,1,1,1" : "6,4,5,1"), STATUS_OK);
+      assert_int_equal(partition_place(&p, &maps[i], 4, 4), STATUS_OK);
+      run_and_compare(&f, &p);
+      partition_release(&p);
+    }
+    close_fixture(&f);
+  }
+}
+
 static void a_single_class_token_lives_on_node_0(void **state) {
   (void)state;
   Fixture f;
@@ -328,6 +346,7 @@ static void the_message_outlives_the_end(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(four_processes_equal_the_emulation),
                                      cmocka_unit_test(uneven_and_scattered_maps),
+                                     cmocka_unit_test(every_layout_equals_the_emulation),
                                      cmocka_unit_test(a_single_class_token_lives_on_node_0),
                                      cmocka_unit_test(one_node_is_the_plain_model),
                                      cmocka_unit_test(a_plain_model_does_not_run_on_more),

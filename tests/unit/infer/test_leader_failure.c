@@ -31,10 +31,17 @@ static void open_fixture(Fixture *f, int count, const FakeWorker *workers) {
   }
 }
 
+/* A fixture's tokens lie strided. */
+static void place(Fixture *f) {
+  const TokenMap strided = {TOKEN_MAP_STRIDED, 0};
+  assert_int_equal(partition_even(&f->partition, 16, f->count), STATUS_OK);
+  assert_int_equal(partition_place(&f->partition, &strided, 4, 4), STATUS_OK);
+}
+
 static Status begin(Fixture *f, OnFailure on_failure, double timeout, double request_timeout) {
   f->cluster = (ClusterOptions){.peers = f->peers, .peer_count = f->count, .on_failure = on_failure, .request_timeout = request_timeout};
   LeaderOptions options = {.batch_most = 1, .timeout = timeout, .threads = 1, .cluster = &f->cluster};
-  assert_int_equal(partition_even(&f->partition, 16, f->count), STATUS_OK);
+  place(f);
   return leader_start(&f->leader, &f->base.weights, &f->partition, &options);
 }
 
@@ -126,6 +133,20 @@ static void whoever_fails_twice_is_left_behind(void **state) {
     assert_int_equal(*f.workers[1].calls, 1);
     close_fixture(&f);
   }
+}
+
+/* Those that remain share the tokens by the same layout, of which the shared order is sorted by device anew. */
+static void the_layout_stays_when_a_worker_is_left_behind(void **state) {
+  (void)state;
+  Fixture f;
+  LeaderAnswer answer;
+  open_fixture(&f, 3, (const FakeWorker[]){{0}, {.leaves = 1}, {0}});
+  assert_int_equal(begin(&f, ON_FAILURE_RERUN, 20, 0), STATUS_OK);
+  for (int i = 0; i < 16; i++)
+    assert_int_equal(leader_partition(f.leader)->order[i], i < 6 ? 3 * i : i < 11 ? 3 * (i - 6) + 1 : 3 * (i - 11) + 2);
+  expect(&f, &answer, 2);
+  for (int i = 0; i < 16; i++) assert_int_equal(leader_partition(f.leader)->order[i], i < 8 ? 2 * i : 2 * (i - 8) + 1);
+  close_fixture(&f);
 }
 
 /* It is in the middle of a long block, and hears nothing until then. */
@@ -241,6 +262,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(an_answer_of_devices_that_gave_each_other_up_is_incomplete),
                                      cmocka_unit_test(workers_that_do_not_answer_cost_the_others_nothing),
                                      cmocka_unit_test(whoever_fails_twice_is_left_behind),
+                                     cmocka_unit_test(the_layout_stays_when_a_worker_is_left_behind),
                                      cmocka_unit_test(whoever_hears_late_is_not_left_behind),
                                      cmocka_unit_test(whoever_was_silent_is_not_waited_for_again),
                                      cmocka_unit_test(the_time_of_a_request_is_kept),

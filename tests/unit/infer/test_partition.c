@@ -78,6 +78,28 @@ static void bad_maps_are_refused(void **state) {
   assert_int_equal(partition_map(&p, 3, huge), STATUS_BAD_VALUE);
 }
 
+/* The map stays when counts change and when tokens are spread over other nodes. */
+static void a_layout_stays_when_counts_change(void **state) {
+  (void)state;
+  const TokenMap strided = {TOKEN_MAP_STRIDED, 0};
+  const int64_t uneven[4] = {7, 4, 3, 2}, of_three[3] = {8, 6, 2};
+  int32_t expected[16];
+  Partition p, fewer;
+  assert_int_equal(partition_even(&p, 16, 4), STATUS_OK);
+  assert_int_equal(partition_place(&p, &strided, 4, 4), STATUS_OK);
+  for (int i = 0; i < 16; i++) assert_int_equal(p.order[i], i % 4 * 4 + i / 4);
+  assert_int_equal(partition_recount(&p, uneven), STATUS_OK);
+  assert_int_equal(token_map_order(&strided, 4, 4, 4, uneven, expected), STATUS_OK);
+  assert_memory_equal(p.order, expected, sizeof expected);
+  assert_int_equal(partition_spread(&fewer, &p, 3, of_three), STATUS_OK);
+  assert_int_equal(token_map_order(&strided, 4, 4, 3, of_three, expected), STATUS_OK);
+  assert_memory_equal(fewer.order, expected, sizeof expected);
+  assert_int_equal(partition_place(&p, &strided, 4, 5), STATUS_BAD_VALUE);
+  assert_int_equal(partition_place(&p, &strided, 0, 4), STATUS_BAD_VALUE);
+  partition_release(&fewer);
+  partition_release(&p);
+}
+
 static void ranking_orders_and_sums_to_one(void **state) {
   (void)state;
   const real logits[6] = {1, 5, 2, 5, -1000, 4};
@@ -95,9 +117,13 @@ static void ranking_orders_and_sums_to_one(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(even_spans_in_raster_order),    cmocka_unit_test(split_follows_the_weights),
-                                     cmocka_unit_test(malformed_splits_are_refused),  cmocka_unit_test(more_nodes_than_tokens_is_refused),
-                                     cmocka_unit_test(any_map_becomes_an_order),      cmocka_unit_test(bad_maps_are_refused),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(even_spans_in_raster_order),
+                                     cmocka_unit_test(split_follows_the_weights),
+                                     cmocka_unit_test(malformed_splits_are_refused),
+                                     cmocka_unit_test(more_nodes_than_tokens_is_refused),
+                                     cmocka_unit_test(a_layout_stays_when_counts_change),
+                                     cmocka_unit_test(any_map_becomes_an_order),
+                                     cmocka_unit_test(bad_maps_are_refused),
                                      cmocka_unit_test(ranking_orders_and_sums_to_one)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

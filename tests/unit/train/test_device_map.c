@@ -76,6 +76,46 @@ static void counts_are_as_asked(void **state) {
   layout_release(&layout);
 }
 
+/* A fixed layout is the same for every batch, with the counts that are drawn. */
+static void a_fixed_layout_places_the_counts_that_are_drawn(void **state) {
+  (void)state;
+  TokenLayout layout = {0};
+  Rng rng;
+  rng_init(&rng, 4, 0);
+  int32_t order[TOKENS], expected[TOKENS];
+  const DeviceMapOptions options = {
+      .devices_least = 2, .devices_most = 6, .counts = COUNTS_DIRICHLET, .concentration = 1, .map = {TOKEN_MAP_CHECKERBOARD, 0}, .side = 8};
+  for (int i = 0; i < 50; i++) {
+    int64_t counts[TOKENS];
+    assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_NONE, &options, &rng, order), STATUS_OK);
+    device_counts(&layout, counts);
+    assert_int_equal(token_map_order(&options.map, 8, 8, layout.devices, counts, expected), STATUS_OK);
+    assert_memory_equal(layout.row_token, expected, sizeof expected);
+  }
+  layout_release(&layout);
+}
+
+/* As the runner's partition of so many nodes. */
+static void evaluation_places_even_shares_as_the_configuration_says(void **state) {
+  (void)state;
+  const TokenMap maps[] = {{TOKEN_MAP_RASTER, 0}, {TOKEN_MAP_STRIDED, 0}, {TOKEN_MAP_CHECKERBOARD, 0}, {TOKEN_MAP_RANDOM, 3}};
+  TokenLayout layout = {0};
+  ModelConfig config;
+  int32_t order[TOKENS], expected[TOKENS];
+  int64_t counts[3] = {22, 21, 21};
+  assert_int_equal(config_preset(&config, "vit-cifar", 10), STATUS_OK);
+  config.astra.class_token = CLASS_NONE; /* so that rows are tokens */
+  for (int i = 0; i < 4; i++) {
+    config.astra.layout = maps[i];
+    assert_int_equal(device_map_place(&layout, &config, TOKENS, 3, order), STATUS_OK);
+    assert_int_equal(token_map_order(&maps[i], 8, 8, 3, counts, expected), STATUS_OK);
+    assert_memory_equal(layout.row_token, expected, sizeof expected);
+  }
+  assert_int_equal(device_map_place(&layout, &config, TOKENS, TOKENS + 1, order), STATUS_BAD_VALUE);
+  config_release(&config);
+  layout_release(&layout);
+}
+
 static void dirichlet_counts_vary_with_concentration(void **state) {
   (void)state;
   TokenLayout layout = {0};
@@ -85,7 +125,8 @@ static void dirichlet_counts_vary_with_concentration(void **state) {
   const double concentrations[] = {1e-3, 1, 1000};
   double spread[3] = {0};
   for (int c = 0; c < 3; c++) {
-    const DeviceMapOptions options = {4, 4, COUNTS_DIRICHLET, NULL, concentrations[c], true};
+    const DeviceMapOptions options = {
+        .devices_least = 4, .devices_most = 4, .counts = COUNTS_DIRICHLET, .concentration = concentrations[c], .permute = true};
     for (int i = 0; i < 500; i++) {
       int64_t counts[4];
       assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_SINGLE, &options, &rng, order), STATUS_OK);
@@ -130,7 +171,7 @@ static void same_state_same_map(void **state) {
   TokenLayout one = {0}, two = {0};
   Rng rng;
   rng_init(&rng, 11, 0);
-  const DeviceMapOptions options = {2, 6, COUNTS_DIRICHLET, NULL, 1, true};
+  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 6, .counts = COUNTS_DIRICHLET, .concentration = 1, .permute = true};
   int32_t order[TOKENS], different = 0;
   for (int i = 0; i < 50; i++) {
     Rng copy = rng;
@@ -163,17 +204,19 @@ static void bad_options_are_refused(void **state) {
   assert_refused(&(DeviceMapOptions){.devices_least = 0, .devices_most = 4}, 8);
   assert_refused(&(DeviceMapOptions){.devices_least = 5, .devices_most = 4}, 8);
   assert_refused(&(DeviceMapOptions){.devices_least = 2, .devices_most = DEVICE_MAP_MOST + 1}, 1 << 20);
-  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, short_sum, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, beyond, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 3, COUNTS_FIXED, short_sum, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_DIRICHLET, NULL, 0, true}, TOKENS);
-  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_DIRICHLET, NULL, (double)NAN, true}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, short_sum, 0, true, {0}, 0}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, beyond, 0, true, {0}, 0}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 3, COUNTS_FIXED, short_sum, 0, true, {0}, 0}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_DIRICHLET, NULL, 0, true, {0}, 0}, TOKENS);
+  assert_refused(&(DeviceMapOptions){2, 2, COUNTS_DIRICHLET, NULL, (double)NAN, true, {0}, 0}, TOKENS);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(devices_are_uniform_in_the_range),
       cmocka_unit_test(counts_are_as_asked),
+      cmocka_unit_test(a_fixed_layout_places_the_counts_that_are_drawn),
+      cmocka_unit_test(evaluation_places_even_shares_as_the_configuration_says),
       cmocka_unit_test(dirichlet_counts_vary_with_concentration),
       cmocka_unit_test(permutations_are_uniform),
       cmocka_unit_test(same_state_same_map),

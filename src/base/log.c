@@ -1,6 +1,7 @@
 /* Messages on stderr. Leaves out: levels beyond three, files.
- * Invariant: one message is one write, so that lines of several processes do not mix. */
+ * Invariant: one message is one write, so that lines of several processes do not mix, and one line that holds nothing a terminal obeys. */
 #include "base/log.h"
+#include "base/printable.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,13 +30,14 @@ static size_t local_time(char *text, size_t room) {
 }
 
 __attribute__((format(printf, 2, 0))) static void print(const char *level, const char *format, va_list arguments) {
-  char line[4096];
+  char message[4096], line[2 * sizeof message];
   /* On a terminal a progress bar may stand on this line: wipe it. */
   char when[64] = "";
   if (has_times) when[local_time(when, sizeof when)] = 0;
   int start = snprintf(line, sizeof line, "%s%s%s: %s", isatty(STDERR_FILENO) ? "\r\033[K" : "", when, program, level);
   if (start < 0 || (size_t)start >= sizeof line / 2) start = 0;
-  vsnprintf(line + start, sizeof line - (size_t)start - 1, format, arguments);
+  vsnprintf(message, sizeof message, format, arguments);
+  printable_copy(line + start, sizeof line - (size_t)start - 1, message, strlen(message));
   strcat(line, "\n");
   fputs(line, stderr);
   fflush(stderr);

@@ -1,4 +1,5 @@
-/* Messages for people, on stderr, one line each, prefixed with the program's name. */
+/* Messages for people, on stderr, one line each, prefixed with the program's name. What a terminal would obey is written out
+ * (base/printable.h), so that names from files may stand in them. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 #include <stdbool.h>

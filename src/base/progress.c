@@ -2,6 +2,7 @@
  * Invariant: on a terminal one line is redrawn and ended by progress_finish; elsewhere every line is complete. */
 #include "base/progress.h"
 #include "base/clock.h"
+#include "base/printable.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -33,7 +34,7 @@ static int terminal_columns(void) {
 /* "title [####....]  40% 4/10  note  left 3s" */
 static void draw(const Progress *progress, int64_t done, const char *note, double now, bool last) {
   char line[512], bar[BAR_WIDTH + 1], duration[16];
-  size_t used = (size_t)snprintf(line, 200, "%s ", progress->title);
+  size_t used = (size_t)snprintf(line, 200, "%s ", printable(progress->title));
   if (used > 199) used = 199;
   if (progress->total > 0) {
     double part = (double)done / (double)progress->total;
@@ -47,7 +48,7 @@ static void draw(const Progress *progress, int64_t done, const char *note, doubl
   } else {
     used += (size_t)snprintf(line + used, sizeof line - used, "%lld", (long long)done);
   }
-  if (note) used += (size_t)snprintf(line + used, sizeof line - used, "  %.200s", note);
+  if (note) used += (size_t)snprintf(line + used, sizeof line - used, "  %.200s", printable(note));
   double elapsed = now - progress->started;
   if (last)
     snprintf(line + used, sizeof line - used, "  in %s", progress_duration(elapsed, duration));

@@ -3,6 +3,7 @@
  * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
 #include "base/files.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/data_tokenizer.h"
@@ -51,7 +52,7 @@ static Status get_item(const DownloadItem *item, const char *dir, bool quiet, bo
   TRY(item_directory(item, dir, &directory));
   Status status = download_item(item, directory, quiet);
   if (status == STATUS_OK) {
-    if (!json) printf("%s: %s in %s (licence: %s)\n", item->name, item->about, directory, item->licence);
+    if (!json) printf("%s: %s in %s (licence: %s)\n", item->name, item->about, printable(directory), item->licence);
     json_array_append_new(results, json_pack("{s:s, s:s, s:s, s:s}", "name", item->name, "kind", item->kind, "directory", directory,
                                              "licence", item->licence));
   }
@@ -127,7 +128,7 @@ static Status list_items(const char *data_dir, bool json) {
     char *found = item_found(item, data_dir);
     if (!json)
       printf("%-18s %-12s %s\n%-18s %-12s %s%s\n", item->name, item->kind, item->about, "", "", found ? "stored in " : "not stored here",
-             found ? found : "");
+             printable(found));
     json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:s?}", "name", item->name, "kind", item->kind, "about", item->about,
                                           "licence", item->licence, "stored", found));
     free(found);
@@ -187,7 +188,7 @@ static Status count_classes(Show *show, json_t *names) {
     if (status == STATUS_OK || status == STATUS_NO_MEMORY) continue;
     status = STATUS_OK;
     if (++show->broken > SHOW_BROKEN) continue;
-    if (!show->json) printf("broken: %s\n", status_message());
+    if (!show->json) printf("broken: %s\n", printable(status_message()));
     json_array_append_new(names, json_string(status_message()));
   }
   if (progress.terminal) progress_finish(&progress, total, NULL);
@@ -197,7 +198,7 @@ static Status count_classes(Show *show, json_t *names) {
 
 static void print_classes(const Show *show) {
   char *const *labels = dataset_labels(show->set);
-  for (int64_t i = 0; i < dataset_classes(show->set); i++) printf("%8lld  %s\n", (long long)show->per_class[i], labels[i]);
+  for (int64_t i = 0; i < dataset_classes(show->set); i++) printf("%8lld  %s\n", (long long)show->per_class[i], printable(labels[i]));
   if (show->broken > SHOW_BROKEN) printf("... and %lld more broken pictures\n", (long long)show->broken - SHOW_BROKEN);
   if (show->broken)
     printf("%lld of %lld pictures cannot be read and are skipped in training\n", (long long)show->broken,
@@ -221,7 +222,7 @@ static Status write_sheet(const Show *show) {
   TRY(loader_new(&loader, show->set, &options));
   Status status = loader_next(loader, &batch);
   if (status == STATUS_OK) status = loader_sheet(&batch, &options, show->sheet);
-  if (status == STATUS_OK && !show->json) printf("sheet of %d pictures: %s\n", batch.count, show->sheet);
+  if (status == STATUS_OK && !show->json) printf("sheet of %d pictures: %s\n", batch.count, printable(show->sheet));
   loader_free(loader);
   return status;
 }
@@ -251,7 +252,7 @@ static Status show_of_text(const Show *show) {
 static Status show_set(Show *show) {
   TRY(dataset_open(&show->set, show->name, show->data_dir, (DatasetPart)show->part));
   json_t *broken = json_array();
-  if (!show->json) printf("%s\n", dataset_describe(show->set));
+  if (!show->json) printf("%s\n", printable(dataset_describe(show->set)));
   Status status = broken ? count_classes(show, broken) : no_path();
   if (status == STATUS_OK && !show->json) print_classes(show);
   if (status == STATUS_OK && show->sheet) status = write_sheet(show);

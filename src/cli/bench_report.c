@@ -2,6 +2,7 @@
 #include "cli/bench_report.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "base/printable.h"
 #include "nn/json_build.h"
 #include <jansson.h>
 #include <math.h>
@@ -123,7 +124,7 @@ Status bench_report_text(BenchReport *report) {
   for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
   printf("machine: %d threads, kernels %s, BLAS kernels %s; products at best %.1f GFLOP/s on one thread, %.1f on all\n", threads_count(),
          kernels()->name, matmul_core(), report->peak.one / 1e9, report->peak.all / 1e9);
-  printf("model:   %s, %s, batch %lld, %.2f M parameters\n", session->options.model, size_of_sample(session, sample),
+  printf("model:   %s, %s, batch %lld, %.2f M parameters\n", printable(session->options.model), size_of_sample(session, sample),
          (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
   if (report->sides > 1)
     printf("astra:   %d groups of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, astra->astra.codebook_size,

@@ -1,5 +1,6 @@
 /* Tables and JSON of astra-kmeans: see codebook_report.h. */
 #include "cli/codebook_report.h"
+#include "base/printable.h"
 #include "cli/codebook_facts.h"
 #include "nn/json_build.h"
 #include <jansson.h>
@@ -24,8 +25,8 @@ static json_t *shape_json(const ModelConfig *config, const char *directory) {
 }
 
 static void print_shape(const ModelConfig *config, const char *directory) {
-  printf("%s: %lld codebooks of %d groups x %d codewords x %lld numbers\n", directory, (long long)sites_of(config), config->astra.groups,
-         config->astra.codebook_size, (long long)config_site_width(config) / config->astra.groups);
+  printf("%s: %lld codebooks of %d groups x %d codewords x %lld numbers\n", printable(directory), (long long)sites_of(config),
+         config->astra.groups, config->astra.codebook_size, (long long)config_site_width(config) / config->astra.groups);
   printf("%.0f bits per token over %lld blocks, %.1f-fold compression\n", config_bits_per_token(config), (long long)config->blocks,
          config_compression(config));
 }
@@ -122,7 +123,7 @@ Status codebook_report_counted(const ModelConfig *config, const char *directory,
     return json_build_print(object);
   }
   print_shape(config, directory);
-  printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%+.1f%%)\n", directory,
-         bits, packed, 100 * (bits / packed - 1));
+  printf("frequencies of codes added to %s: a token of the test part takes %.1f bits where packed codes take %.0f (%+.1f%%)\n",
+         printable(directory), bits, packed, 100 * (bits / packed - 1));
   return STATUS_OK;
 }

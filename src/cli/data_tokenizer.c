@@ -2,6 +2,7 @@
 #include "cli/data_tokenizer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "data/bpe_train.h"
@@ -39,7 +40,7 @@ static Status report(const Request *request, const BpeTrain *train, const Tokeni
   double seconds = clock_now() - request->started;
   long long words = (long long)bpe_train_words(train);
   if (!request->json)
-    printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", request->out,
+    printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", printable(request->out),
            (long long)request->pieces, (long long)request->bytes, words, seconds);
   if (!request->json) return STATUS_OK;
   json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "out", request->out, "pieces", (json_int_t)request->pieces, "bytes",

@@ -1,5 +1,6 @@
 /* Figures of an evaluation: see evaluation_report.h. */
 #include "cli/evaluation_report.h"
+#include "base/printable.h"
 #include "nn/json_build.h"
 #include "train/perplexity.h"
 #include <jansson.h>
@@ -18,7 +19,7 @@ static Status print_perplexity(const Session *session, const TrainResult *result
   Perplexity devices, plain;
   const char *name = perplexity_name(convention(session));
   TRY(perplexity_of(session, &result->plain.score, convention(session), &plain));
-  printf("%s\n", session->task->describe(session, TASK_TEST));
+  printf("%s\n", printable(session->task->describe(session, TASK_TEST)));
   if (session_astra(session)) {
     TRY(perplexity_of(session, &result->emulated.score, convention(session), &devices));
     printf("perplexity (%s) %.4f on %d emulated devices = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,

@@ -1,6 +1,7 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
 #include "base/files.h"
+#include "base/printable.h"
 #include "cli/infer_mpi.h"
 #include "cli/infer_strategy.h"
 #include "cli/infer_tables.h"
@@ -110,7 +111,7 @@ static void print_node(const Leader *leader, int node) {
   char text[ADDRESS_TEXT];
   const Address *address = leader_address(leader, node);
   if (address)
-    fprintf(stderr, "node %d is worker %s\n", node, address_text(address, text));
+    fprintf(stderr, "node %d is worker %s\n", node, printable(address_text(address, text)));
   else
     fprintf(stderr, "node %d is pid %d\n", node, (int)leader_pid(leader, node));
 }

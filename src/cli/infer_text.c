@@ -1,10 +1,13 @@
 /* Prompts of the command line through the nodes to stdout: see infer_text.h. */
 #include "cli/infer_text.h"
 #include "base/log.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/infer_prompts.h"
 #include "cli/infer_stops.h"
 #include "infer/generate.h"
 #include "infer/report.h"
+#include <unistd.h>
 
 typedef struct Job {
   const InferSettings *settings;
@@ -18,9 +21,19 @@ typedef struct Job {
 
 /* ---- output ---- */
 
+/* What a model writes goes as it is to a file or another program. A terminal gets line feeds and tabs, and nothing else that it obeys. */
 static void write_text(void *context, const char *text, size_t bytes) {
   Job *job = context;
-  fwrite(text, 1, bytes, stdout);
+  bool terminal = isatty(STDOUT_FILENO);
+  for (size_t at = 0, size; at < bytes; at += size) {
+    char written[PRINTABLE_ROOM];
+    size = terminal ? utf8_size(text + at, bytes - at) : bytes;
+    if (size == 0) size = 1;
+    if (!terminal || text[at] == '\n' || text[at] == '\t')
+      fwrite(text + at, 1, size, stdout);
+    else
+      fputs(printable_copy(written, sizeof written, text + at, size), stdout);
+  }
   fflush(stdout);
   job->line_open |= bytes > 0;
 }

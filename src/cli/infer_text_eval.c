@@ -1,6 +1,7 @@
 /* See infer_text_eval.h. The text is tokenised before the nodes are started: what a text costs in memory is theirs no concern. */
 #include "cli/infer_text_eval.h"
 #include "base/files.h"
+#include "base/printable.h"
 #include "data/text_encoder.h"
 #include "infer/evaluate_text.h"
 #include "infer/report.h"
@@ -76,7 +77,7 @@ static Status print(const InferSettings *s, const InferRun *run, const Text *tex
     report_traffic_json(value, run->leader, evaluation->windows, true);
     return infer_run_print_json(value, run);
   }
-  printf("%s\n", text->about);
+  printf("%s\n", printable(text->about));
   report_text_evaluation(stdout, run->leader, evaluation);
   report_traffic(stdout, run->leader, evaluation->windows, true);
   if (s->quiet) return STATUS_OK;

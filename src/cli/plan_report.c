@@ -1,5 +1,6 @@
 /* The table of a plan. Latencies are of one sample: embedding and head are left out, the input's way to the devices stands apart. */
 #include "cli/plan_report.h"
+#include "base/printable.h"
 #include "cli/link_json.h"
 #include "cli/network_options.h"
 #include "nn/json_build.h"
@@ -67,7 +68,7 @@ static void print_network(const PlannerSetup *setup, bool measured) {
 /* In the order in which the table lists their tokens. */
 static void print_peers(const PlanPeers *peers) {
   for (int d = 0; d < peers->count; d++) {
-    printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", peers->names[d], 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+    printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", printable(peers->names[d]), 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
     if (peers->linked)
       printf(", %.4g Mbit/s to it, %.4g from it, %.3g ms", peers->ends[d].in / 1e6, peers->ends[d].out / 1e6, 1e3 * peers->ends[d].latency);
     putchar(')');
@@ -78,7 +79,7 @@ static void print_peers(const PlanPeers *peers) {
 void plan_report_text(const PlanReport *report) {
   const DeviceProfile *p = report->profile;
   char text[160], split[64], notes[96];
-  printf("model:   %s, %lld tokens\n", report->model, (long long)report->setup->tokens);
+  printf("model:   %s, %lld tokens\n", printable(report->model), (long long)report->setup->tokens);
   printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
          PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
          1e-9 / p->attention[1], 1e-9 / p->assign[1]);

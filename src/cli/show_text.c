@@ -1,5 +1,6 @@
 /* Counts and samples of text for people and as JSON. Leaves out: tokens, which need a tokenizer. */
 #include "cli/show_text.h"
+#include "base/printable.h"
 #include "data/text_excerpt.h"
 #include "data/text_labels.h"
 #include "data/text_source.h"
@@ -40,7 +41,7 @@ static Status show_corpus(const char *name, const char *data_dir, DatasetPart pa
   TextSource *source;
   TextFacts count = {0};
   TRY(text_source_open(&source, name, data_dir, part == DATASET_TEST ? TEXT_VALID : TEXT_TRAIN));
-  if (!quiet) printf("%s\n", text_source_describe(source));
+  if (!quiet) printf("%s\n", printable(text_source_describe(source)));
   Status status = count_text(source, quiet, &count);
   if (status == STATUS_OK) {
     if (!quiet)
@@ -80,7 +81,7 @@ static Status print_classes(const LabelledText *set, const ClassFacts *classes, 
     const char *name = text_labels_names(set)[i];
     json_array_append_new(list, json_pack("{s:s, s:I}", "label", name, "count", (json_int_t)classes[i].count));
     if (quiet) continue;
-    printf("%8lld  %-14s", (long long)classes[i].count, name);
+    printf("%8lld  %-14s", (long long)classes[i].count, printable(name));
     if (classes[i].sample) TRY(print_sample(classes[i].sample, strlen(classes[i].sample)));
     if (!classes[i].sample) puts("none");
   }
@@ -91,7 +92,7 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
   ClassFacts *classes = calloc((size_t)text_labels_classes(set), sizeof *classes);
   if (!classes) return no_memory();
   size_t longest = 0, bytes = count_classes(set, classes, &longest);
-  if (!quiet) printf("%s\n", text_labels_describe(set));
+  if (!quiet) printf("%s\n", printable(text_labels_describe(set)));
   json_t *list = json_array();
   Status status = print_classes(set, classes, quiet, list);
   free(classes);

@@ -2,7 +2,7 @@
  * anchored and follow one another. No expression backtracks over more than one run of white space. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/bpe_split.h"
-#include "data/bpe_utf8.h"
+#include "base/utf8.h"
 #include <pcre2.h>
 #include <stdlib.h>
 
@@ -84,7 +84,7 @@ void bpe_split_start(BpeWalk *walk, const char *text, size_t size) {
 static size_t stretch_end(const BpeWalk *walk, bool valid) {
   size_t at = walk->at;
   for (size_t length; at < walk->size; at += valid ? length : 1) {
-    length = bpe_utf8_size(walk->text + at, walk->size - at);
+    length = utf8_size(walk->text + at, walk->size - at);
     if ((length > 0) != valid) break;
   }
   return at;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* At most `most` of the bytes of text [bytes], whole characters of UTF-8 alone, with "..." behind them where something is left out. Control
- * characters (C0, delete and C1, among them those that begin what a terminal obeys) are spaces, and each byte that belongs to no character
+ * characters and the others that base/printable.h does not show are spaces, and each byte that belongs to no character
  * is U+FFFD. A fresh string (caller frees); NULL when out of memory. */
 char *text_excerpt(const char *text, size_t bytes, size_t most);
 

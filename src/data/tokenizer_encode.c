@@ -3,7 +3,7 @@
  * vocabulary lacks the character) and is merged at once.
  * Nothing is allocated for a piece. On English text nine pieces in ten come from the cache, and the expression takes about half of the
  * time. */
-#include "data/bpe_utf8.h"
+#include "base/utf8.h"
 #include "data/tokenizer_model.h"
 #include <string.h>
 
@@ -45,7 +45,7 @@ static Status encode_bytes(const Tokenizer *tokenizer, TokenizerState *state, co
 
 /* The symbols that the character at text starts as; returns its bytes. */
 static size_t start_character(const Tokenizer *tokenizer, BpeMerge *merge, const char *text, size_t left, size_t *count) {
-  size_t size = bpe_utf8_size(text, left);
+  size_t size = utf8_size(text, left);
   int32_t id = size ? bpe_pieces_find(&tokenizer->pieces, text, size) : -1;
   if (id >= 0) {
     merge->symbols[(*count)++].id = id;

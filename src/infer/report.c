@@ -1,6 +1,7 @@
 /* Text and JSON of results. Figures come from the leader's sums; nothing is measured here. */
 #include "infer/report.h"
-#include "data/bpe_utf8.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include <math.h>
@@ -60,9 +61,9 @@ static double rate(const Evaluation *evaluation) { return evaluation->seconds > 
 void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count) {
   for (int i = 0; i < count; i++) {
     if (!results[i].read) continue;
-    fprintf(out, "%s\n", results[i].path);
+    fprintf(out, "%s\n", printable(results[i].path));
     for (int k = 0; k < results[i].count; k++)
-      fprintf(out, "  %6.2f%%  %s\n", 100 * results[i].probability[k], weights->config->labels[results[i].index[k]]);
+      fprintf(out, "  %6.2f%%  %s\n", 100 * results[i].probability[k], printable(weights->config->labels[results[i].index[k]]));
   }
 }
 
@@ -177,7 +178,7 @@ void report_selftest(FILE *out, const SelftestReport *r) {
   if (r->same_pictures < r->pictures)
     fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
   if (r->losses) fprintf(out, "%-44s %.3f of what is allowed\n", "mean loss of the labels", r->worst_loss);
-  fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", r->reason);
+  fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", printable(r->reason));
 }
 
 static void report_memory(FILE *out, const GenerateMemory *m) {
@@ -208,7 +209,7 @@ void report_generation(FILE *out, const Leader *leader, const Generation *g) {
 static json_t *json_text(const char *text, size_t bytes) {
   char *clean = malloc(3 * bytes + 1), *out = clean;
   for (size_t at = 0, size; clean && at < bytes; at += size ? size : 1) {
-    size = bpe_utf8_size(text + at, bytes - at);
+    size = utf8_size(text + at, bytes - at);
     memcpy(out, size ? text + at : "\xef\xbf\xbd", size ? size : 3);
     out += size ? size : 3;
   }

@@ -1,6 +1,7 @@
 /* --dry-run: see plan.h. */
 #include "train/plan.h"
 #include "autograd/kernels/matmul.h"
+#include "base/printable.h"
 #include "nn/json_build.h"
 #include "train/plan_node.h"
 #include "train/selftest_writer.h"
@@ -172,7 +173,7 @@ static void print_text(const Session *session, const Plan *plan, const PlanNode 
     printf("  %-*s %10.1f\n", LABEL, "compression ratio", config_compression(config));
   }
   if (node != NULL) print_node(node, session_astra(session) ? config->astra.devices : 1);
-  if (sheet != NULL) printf("first batch drawn to %s\n", sheet);
+  if (sheet != NULL) printf("first batch drawn to %s\n", printable(sheet));
 }
 
 static json_t *node_json(const PlanNode *node) {

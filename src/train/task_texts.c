@@ -2,6 +2,7 @@
  * on the right, where a causal model does not look. Training batches hold texts of similar lengths. Those of the test part hold texts of
  * one length alone, so that the emulated devices share out each text as they would if it came alone. */
 #include "base/log.h"
+#include "base/printable.h"
 #include "data/text_batches.h"
 #include "data/text_excerpt.h"
 #include "train/session.h"
@@ -184,7 +185,8 @@ static Status show(Session *session, bool json, char **shown) {
   if (json) return STATUS_OK;
   char *excerpt = text_excerpt(text, strlen(text), SHOWN);
   if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first text");
-  printf("first text: \"%s\"\n  is %s; %lld tokens hold the longest\n", excerpt, text_labels_names(set)[label], (long long)session->tokens);
+  printf("first text: \"%s\"\n  is %s; %lld tokens hold the longest\n", excerpt, printable(text_labels_names(set)[label]),
+         (long long)session->tokens);
   free(excerpt);
   return STATUS_OK;
 }

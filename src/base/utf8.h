@@ -1,10 +1,10 @@
 /* Where characters end in bytes that may or may not be UTF-8. */
-#ifndef DATA_BPE_UTF8_H
-#define DATA_BPE_UTF8_H
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
 #include <stddef.h>
 
 /* Bytes of the well-formed UTF-8 character at text [size >= 1], 0 when there is none (table 3-7 of the Unicode standard). */
-static inline size_t bpe_utf8_size(const char *text, size_t size) {
+static inline size_t utf8_size(const char *text, size_t size) {
   const unsigned char *byte = (const unsigned char *)text, first = byte[0];
   if (first < 0x80) return 1;
   size_t length = first >= 0xc2 && first <= 0xdf ? 2 : (first & 0xf0) == 0xe0 ? 3 : first >= 0xf0 && first <= 0xf4 ? 4 : 0;

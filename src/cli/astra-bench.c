@@ -1,6 +1,5 @@
 /* astra-bench: measurements of our own. `step`: how long a training step (or a forward pass) takes, plain and with ASTRA in turns, and how
  * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. `latency` is bench_latency.c's. */
-#include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "cli/bench_latency.h"
 #include "cli/bench_report.h"
@@ -112,7 +111,7 @@ static Status run_step(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(parse(&command, argc, argv));
-  TRY(kernels_check());
+  TRY(cli_check_kernels());
   TRY(threads_start((int)command.shared.train.threads));
   BenchReport report = {.forward = command.forward, .profile = command.profile};
   Status status = measure(&command, &report);

@@ -1,6 +1,5 @@
 /* astra-kmeans: codebooks alone. init makes them from a pretrained model's embeddings, eval judges them on the test part, frequencies
  * counts their codes, show says what they are. `astra-train --codebooks DIR` starts from what init leaves. */
-#include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include "cli/cli.h"
@@ -134,7 +133,7 @@ static Status judge_codebooks(const Kmeans *kmeans, Session *session, CodebookRe
 
 static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, Session *, CodebookReport *)) {
   Session session;
-  TRY(kernels_check());
+  TRY(cli_check_kernels());
   TRY(threads_start((int)kmeans->shared.train.threads));
   Status status = session_open(&session, &kmeans->shared.train, SESSION_LOOK);
   if (status == STATUS_OK) {

@@ -160,6 +160,7 @@ static Status run(int argc, char **argv) {
   TRY(parse(&command, argc, argv));
   if (command.train.out == NULL) command.train.out = train_options_usual_out(&command.train, "");
   log_quiet(command.train.quiet);
+  TRY(cli_check_kernels());
   TRY(threads_start((int)command.train.threads));
   Status status = run_session(&command, argc, argv);
   threads_stop();

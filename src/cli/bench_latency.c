@@ -1,7 +1,6 @@
 /* The command latency. Each device's computation is measured alone on one core, one after the other, and the exchange is computed: so any
  * number of devices is measured honestly on a machine of few cores. */
 #include "cli/bench_latency.h"
-#include "autograd/kernels/kernels.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -261,7 +260,7 @@ Status bench_latency_run(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(parse(&command, argc, argv));
-  TRY(kernels_check());
+  TRY(cli_check_kernels());
   Status status = run_latency(&command, &bench);
   bench_latency_cases_release(&bench);
   return status;

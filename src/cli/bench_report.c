@@ -120,10 +120,11 @@ Status bench_report_text(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->bench[BENCH_PLAIN].session;
   const ModelConfig *astra = report->bench[report->sides - 1].session.config;
-  char sample[FIGURE_NAME], name[FIGURE_NAME];
+  char sample[FIGURE_NAME], name[FIGURE_NAME], kernel_names[KERNELS_TEXT];
   for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
-  printf("machine: %d threads, kernels %s, BLAS kernels %s; products at best %.1f GFLOP/s on one thread, %.1f on all\n", threads_count(),
-         kernels()->name, matmul_core(), report->peak.one / 1e9, report->peak.all / 1e9);
+  kernels_describe(kernel_names, sizeof kernel_names);
+  printf("machine: %d threads, %s; products at best %.1f GFLOP/s on one thread, %.1f on all\n", threads_count(), kernel_names,
+         report->peak.one / 1e9, report->peak.all / 1e9);
   printf("model:   %s, %s, batch %lld, %.2f M parameters\n", printable(session->options.model), size_of_sample(session, sample),
          (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
   if (report->sides > 1)

@@ -1,6 +1,7 @@
 /* What the mains of all programs share: choosing the subcommand, --help and --version, the error line and the exit code. It knows no
  * option but those two; each program has its own table. */
 #include "cli/cli.h"
+#include "autograd/kernels/kernels.h"
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,13 @@ Status cli_parse(Option *options, int argc, char **argv) {
   if (status == STATUS_OK && count > 0) status = status_set(STATUS_BAD_USAGE, "unexpected argument \"%s\"", positional[0]);
   free(positional);
   return status;
+}
+
+Status cli_check_kernels(void) {
+  char text[KERNELS_TEXT];
+  TRY(kernels_check());
+  if (kernels_slowed(text, sizeof text)) log_warning("%s", text);
+  return STATUS_OK;
 }
 
 void cli_commands_help(const CliCommand *commands, FILE *stream) {

@@ -42,6 +42,10 @@ typedef struct CliProgram {
 
 int cli_run(int argc, char **argv, const CliProgram *program);
 
+/* What a program that computes calls once, when its command line is understood: BAD_USAGE when ASTRA_KERNELS names kernels that are not
+ * there; a warning when the environment forces slower kernels than the processor has. */
+Status cli_check_kernels(void);
+
 /* Lines "  NAME  ABOUT" for --help. */
 void cli_commands_help(const CliCommand *commands, FILE *stream);
 

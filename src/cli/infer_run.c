@@ -1,7 +1,9 @@
 /* See infer_run.h. */
 #include "cli/infer_run.h"
+#include "autograd/kernels/kernels.h"
 #include "base/files.h"
 #include "base/printable.h"
+#include "cli/cli.h"
 #include "cli/infer_mpi.h"
 #include "cli/infer_strategy.h"
 #include "cli/infer_tables.h"
@@ -181,6 +183,12 @@ static Transport usual_transport(const InferSettings *s) {
   return s->peers && strategy_facts((Strategy)s->strategy)->sends_codes ? TRANSPORT_UDP : TRANSPORT_TCP;
 }
 
+static void print_machine(void) {
+  char text[KERNELS_TEXT];
+  kernels_describe(text, sizeof text);
+  fprintf(stderr, "machine: %s\n", text);
+}
+
 Status infer_run_command(InferCommand command, int argc, char **argv, InferBody *body) {
   InferSettings settings;
   InferRun run = {0};
@@ -191,6 +199,8 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
   if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
   if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
+  if (status == STATUS_OK) status = cli_check_kernels(); /* of an MPI job the leader alone comes here */
+  if (status == STATUS_OK && settings.verbose) print_machine();
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);
   link_trace_release(&run.network.links.trace);

@@ -105,7 +105,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {TEXT | OF_TEXTS, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object instead of text"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
-      {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the process numbers of the nodes to stderr"}},
+      {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the kernels in use and the process numbers of the nodes to stderr"}},
   };
   int wanted = command == INFER_MAIN ? PICTURES | TEXT : (int)command;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -70,6 +70,7 @@ static Status run(const Worker *w) {
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
   TRY(porter_check(&options));
   log_times(true);
+  TRY(cli_check_kernels());
   Status status = load(w, &weights);
   infer_run_catch_signals();
   if (status == STATUS_OK) status = porter_run(&options);

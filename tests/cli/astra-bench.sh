@@ -36,5 +36,26 @@ expect "pictures of a language model" 2 step --model gpt2-mini --image-size 32; 
 expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --profile --json; json '"image_size":32'; json '"astra":\{'; json '"ratio":[0-9.]+\}$'
 ! grep -q backward "$work/out" || report "a forward pass ran backward"
 
+# Which kernels run; slower ones than the processor has are warned of, once, beside the results and not among them.
+slowed() { [ "$(wc -l <"$work/slow")" = "$1" ] || report "$(wc -l <"$work/slow") warnings of slower kernels instead of $1"; }
+unset OPENBLAS_CORETYPE ASTRA_KERNELS
+expect "kernels" 0 "${tiny[@]}"; slowed 0
+out "^machine: 2 threads, kernels [a-z0-9]*, BLAS kernels [A-Za-z0-9_]* (OpenBLAS [0-9][0-9.]*[^ ]*); "
+fastest=$(sed -n 's/^machine: .*, kernels \([a-z0-9]*\),.*/\1/p' "$work/out") core=$(sed -n 's/^machine: .*BLAS kernels \([^ ]*\) .*/\1/p' "$work/out")
+export ASTRA_KERNELS=portable
+expect "portable kernels" 0 "${tiny[@]}" --json; json '"kernels":"portable"'; [ "$(wc -l <"$work/out")" = 1 ] || report "more than JSON"; silent err
+if [ "$fastest" != portable ]; then slowed 1; grep -q "ASTRA_KERNELS=portable; unset it" "$work/slow" || report "the warning does not name it"; else slowed 0; fi
+unset ASTRA_KERNELS
+export OPENBLAS_CORETYPE=Prescott # of every x86-64 processor, where OpenBLAS can choose at all
+expect "Prescott" 0 "${tiny[@]}"; silent err
+if grep -q 'BLAS kernels Prescott ' "$work/out" && [ "$fastest" != portable ]; then
+  slowed 1; grep -q "OPENBLAS_CORETYPE=Prescott; unset it" "$work/slow" || report "the warning does not name it"
+else
+  slowed 0
+fi
+export OPENBLAS_CORETYPE=$core
+expect "those that OpenBLAS chooses" 0 "${tiny[@]}"; slowed 0
+unset OPENBLAS_CORETYPE
+
 [ $failed = 0 ] && echo "astra-bench: command line and figures as expected"
 exit $failed

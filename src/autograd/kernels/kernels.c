@@ -1,10 +1,13 @@
-/* Chooses the table of kernels for this CPU, once. Leaves the kernels themselves to kernels_*.c. */
+/* Chooses the table of kernels for this CPU, once, and says what runs and whether it could be faster. Leaves the kernels themselves to
+ * kernels_*.c. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
+#include "autograd/kernels/matmul.h"
 #include <stdatomic.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *const names_fastest_first[] = {"avx512", "avx2", "portable"};
 enum { NAMES = sizeof names_fastest_first / sizeof *names_fastest_first };
@@ -28,7 +31,10 @@ static const Kernels *avx512_if_supported(void) {
              ? kernels_avx512()
              : NULL;
 }
+
+static bool has_avx(void) { return __builtin_cpu_supports("avx"); }
 #else
+static bool has_avx(void) { return false; }
 static const Kernels *avx2_if_supported(void) { return NULL; }
 static const Kernels *avx512_if_supported(void) { return NULL; }
 #endif
@@ -70,4 +76,47 @@ const Kernels *kernels(void) {
   if (!table) table = fastest();
   atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
   return table;
+}
+
+/* ---- what runs, and whether it could be faster ---- */
+
+void kernels_describe(char *text, size_t size) {
+  const char *library = matmul_library(); /* name, version, options of its build */
+  const char *version = strchr(library, ' ');
+  size_t length = version ? (size_t)(version - library) + 1 : 0;
+  length += strcspn(library + length, " ");
+  snprintf(text, size, "kernels %s, BLAS kernels %s (%.*s)", kernels()->name, matmul_core(), (int)length, library);
+}
+
+/* The vector instructions that OpenBLAS's kernels for x86-64 use; those not named here have 16 bytes a vector, or belong to other CPUs. */
+typedef enum VectorLevel { VECTOR_SSE, VECTOR_AVX, VECTOR_AVX2, VECTOR_AVX512 } VectorLevel;
+static const char *const level_names[] = {"SSE", "AVX", "AVX2", "AVX-512"};
+static const struct {
+  const char *core;
+  VectorLevel level;
+} core_levels[] = {{"Sandybridge", VECTOR_AVX},   {"Bulldozer", VECTOR_AVX},        {"Piledriver", VECTOR_AVX}, {"Steamroller", VECTOR_AVX},
+                   {"Excavator", VECTOR_AVX2},    {"Haswell", VECTOR_AVX2},         {"Zen", VECTOR_AVX2},       {"SkylakeX", VECTOR_AVX512},
+                   {"Cooperlake", VECTOR_AVX512}, {"SapphireRapids", VECTOR_AVX512}};
+
+static VectorLevel processor_level(void) {
+  return avx512_if_supported() ? VECTOR_AVX512 : avx2_if_supported() ? VECTOR_AVX2 : has_avx() ? VECTOR_AVX : VECTOR_SSE;
+}
+
+static VectorLevel core_level(const char *core) {
+  for (size_t i = 0; i < sizeof core_levels / sizeof *core_levels; i++) {
+    if (strcasecmp(core, core_levels[i].core) == 0) return core_levels[i].level;
+  }
+  return VECTOR_SSE;
+}
+
+bool kernels_slowed(char *text, size_t size) {
+  const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
+  bool own_slow = own && kernels_named(own) && kernels_named(own) != fastest();
+  /* A name that OpenBLAS does not know, or an OpenBLAS with one set of kernels, changes nothing. */
+  bool core_slow = core && strcasecmp(core, matmul_core()) == 0 && core_level(core) < processor_level();
+  if (!own_slow && !core_slow) return false;
+  snprintf(text, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
+           level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "", own_slow && core_slow ? " and " : "",
+           core_slow ? "OPENBLAS_CORETYPE=" : "", core_slow ? core : "", own_slow && core_slow ? "them" : "it");
+  return true;
 }

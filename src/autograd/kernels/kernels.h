@@ -7,9 +7,11 @@
 #include "autograd/narrow.h"
 #include "autograd/real.h"
 #include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { NEAREST_MOST_WIDTH = 64 };
+enum { NEAREST_MOST_WIDTH = 64, KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */ };
 
 typedef struct Kernels {
   const char *name; /* "portable", "avx2", "avx512" */
@@ -88,6 +90,12 @@ const Kernels *kernels(void);
 
 /* BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks: programs ask at start. */
 Status kernels_check(void);
+
+/* "kernels avx512, BLAS kernels Cooperlake (OpenBLAS 0.3.21)": what runs, for people. */
+void kernels_describe(char *text, size_t size);
+
+/* True when the environment (ASTRA_KERNELS, OPENBLAS_CORETYPE) forces slower kernels than this processor can run; `text` then says so. */
+bool kernels_slowed(char *text, size_t size);
 
 /* The table of one name, or NULL where the CPU or the build lacks it: for tests and benchmarks. */
 const Kernels *kernels_named(const char *name);

@@ -226,6 +226,7 @@ int64_t matmul_narrow_scratch(void) { return (int64_t)threads_count() * NARROW_N
 /* ---- start ---- */
 
 const char *matmul_core(void) { return openblas_get_corename(); }
+const char *matmul_library(void) { return openblas_get_config(); }
 
 /* OpenBLAS's own, exported but in none of its headers; another BLAS may lack them. */
 void *blas_memory_alloc(int place) __attribute__((weak));

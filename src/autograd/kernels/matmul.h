@@ -47,8 +47,9 @@ void matmul_reset_count(void);
  * happen to be inside a product at once: at any time in a run. Call after threads_start. */
 void matmul_reserve(void);
 
-/* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"): half the speed hangs on it. */
+/* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"), which decide its speed; and the library ("OpenBLAS 0.3.21 ..."). */
 const char *matmul_core(void);
+const char *matmul_library(void);
 
 /* Makes the calling thread the one whose time in products is counted. BLAS itself is single-threaded from the program's start: the pool
  * shares the work out. Call first in main. OPENBLAS_CORETYPE in the environment overrides the kernels that OpenBLAS picks for the CPU, for

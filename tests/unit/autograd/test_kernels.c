@@ -1,6 +1,7 @@
 /* Every kernel of every table that this machine has, on awkward lengths, against a reference in double written here. Buffers have their
  * exact length plus a watched margin, so that a tail that runs over is seen. */
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
 #include "base/rng.h"
 #include <math.h>
 #include <setjmp.h>
@@ -8,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -476,14 +478,33 @@ static void test_choice(void **state) {
   assert_string_equal(kernels()->name, "portable"); /* chosen once */
 }
 
+/* What runs is named; a choice that makes nothing slower is no reason to warn. OPENBLAS_CORETYPE takes effect before main. */
+static void test_description(void **state) {
+  (void)state;
+  char text[KERNELS_TEXT], expected[KERNELS_TEXT];
+  const bool vectors = kernels_named("avx2") != NULL;
+  kernels_describe(text, sizeof text);
+  snprintf(expected, sizeof expected, "kernels %s, BLAS kernels %s (OpenBLAS ", kernels()->name, matmul_core());
+  assert_memory_equal(text, expected, strlen(expected));
+  unsetenv("OPENBLAS_CORETYPE");
+  assert_false(kernels_slowed(text, sizeof text));
+  setenv("OPENBLAS_CORETYPE", "no such core", 1);
+  assert_false(kernels_slowed(text, sizeof text));
+  setenv("ASTRA_KERNELS", "portable", 1);
+  assert_int_equal(kernels_slowed(text, sizeof text), vectors);
+  if (vectors) assert_non_null(strstr(text, "ASTRA_KERNELS=portable; unset it"));
+  unsetenv("ASTRA_KERNELS");
+  unsetenv("OPENBLAS_CORETYPE");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_choice),      cmocka_unit_test(test_axpy_add),     cmocka_unit_test(test_sums),
-      cmocka_unit_test(test_gelu),        cmocka_unit_test(test_gelu_tanh),    cmocka_unit_test(test_gelu_tails),
-      cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_softmax),
-      cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),      cmocka_unit_test(test_adamw),
-      cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split), cmocka_unit_test(test_nearest_words),
-      cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),
+      cmocka_unit_test(test_choice),        cmocka_unit_test(test_description), cmocka_unit_test(test_axpy_add),
+      cmocka_unit_test(test_sums),          cmocka_unit_test(test_gelu),        cmocka_unit_test(test_gelu_tanh),
+      cmocka_unit_test(test_gelu_tails),    cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),
+      cmocka_unit_test(test_softmax),       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),
+      cmocka_unit_test(test_adamw),         cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),
+      cmocka_unit_test(test_nearest_words), cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ typedef struct SampleCluster {
   Model *model;
   Codebook *books; /* [blocks * sites] */
   real *codewords;
+  bool no_ties; /* an answer with a code that is nearly a tie is an error */
 } SampleCluster;
 
 /* What the emulation found. */
@@ -99,11 +100,38 @@ static inline void sample_pixels(const ModelConfig *config, uint64_t seed, int64
   for (int64_t i = 0; i < batch * config->channels * config->image * config->image; i++) pixels[i] = (float)rng_normal(&rng);
 }
 
+/* NUMERIC unless the codeword nearest to each group of x [rows, width] is nearer than all others by far more than any kernel's rounding
+ * (2e-7 of the squares that make up a distance): then every kernel chooses the same codes, and they can be compared exactly. */
+static inline Status sample_check_margins(const Codebook *book, const real *x, int64_t rows) {
+  const int64_t n = book->width / book->groups;
+  for (int64_t i = 0; i < rows * book->groups; i++) {
+    const real *part = x + i * n, *words = book->codewords + i % book->groups * book->entries * n;
+    double nearest = INFINITY, second = INFINITY, squares = 0;
+    for (int64_t k = 0; k < book->entries; k++) {
+      double distance = 0, sum = 0;
+      for (int64_t j = 0; j < n; j++) {
+        const double a = (double)part[j], b = (double)words[k * n + j];
+        distance += (a - b) * (a - b);
+        sum += a * a + b * b;
+      }
+      if (distance < nearest)
+        second = nearest, nearest = distance, squares = sum;
+      else if (distance < second)
+        second = distance;
+    }
+    if (second - nearest < 2e-6 * squares)
+      return status_set(STATUS_NUMERIC, "row %lld: the sample has a code that is nearly a tie; choose another seed",
+                        (long long)(i / book->groups));
+  }
+  return STATUS_OK;
+}
+
 static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h) {
   SampleAnswer *answer = (SampleAnswer *)self;
   int set = block * config_sites(&answer->cluster->config) + site;
   const Codebook *book = &answer->cluster->books[set];
   int64_t batch = h->shape[0], width = book->width, shape[3] = {batch, layout->shared, width};
+  Status status = STATUS_OK;
   real *x = malloc((size_t)(layout->shared * width) * sizeof(real));
   int32_t *codes = malloc((size_t)(layout->shared * book->groups) * sizeof(int32_t));
   void *scratch = malloc(codebook_assign_scratch(book));
@@ -111,6 +139,7 @@ static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout 
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t i = 0; i < layout->shared; i++)
       memcpy(x + i * width, h->value + (b * layout->rows + layout->shared_row[i]) * width, (size_t)width * sizeof(real));
+    if (answer->cluster->no_ties && status == STATUS_OK) status = sample_check_margins(book, x, layout->shared);
     codebook_assign(book, x, layout->shared, codes, NULL, scratch);
     codebook_lookup(book, codes, layout->shared, answer->remote[site]->value + b * layout->shared * width);
     for (int64_t i = 0; i < layout->shared; i++) {
@@ -123,7 +152,7 @@ static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout 
   free(x);
   free(codes);
   free(scratch);
-  return STATUS_OK;
+  return status;
 }
 
 static inline Status sample_finish(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote,

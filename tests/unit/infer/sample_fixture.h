@@ -21,6 +21,7 @@ static inline void sample_fixture_make(SampleFixture *f, ModelConfig *config) {
   strcpy(f->directory, "/tmp/astra-infer-XXXXXX");
   assert_non_null(mkdtemp(f->directory));
   assert_int_equal(sample_open(&f->sample, config, 3), STATUS_OK);
+  f->sample.no_ties = true;
   config_release(config);
 }
 

@@ -82,17 +82,19 @@ static void matthews_is_that_of_the_four_counts(void **state) {
 
 /* ---------------------------------------------------------------- learning */
 
+/* Long and slow enough that all seeds end there, and so all roundings: after 150 steps at 1e-2 some are on their way still. */
 static void a_cat_is_found(void **state) {
   (void)state;
+  enum { STEPS = 300 };
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
     TrainOptions options = tiny_table_options(kind);
     Session session;
     Validation plain, devices;
     double values[TASK_MEASURES];
-    options.max_steps = 150;
-    options.optimizer.rate = 1e-2;
+    options.max_steps = STEPS;
+    options.optimizer.rate = 4e-3;
     tiny_open(&session, &options);
-    tiny_steps_to(&session, 150);
+    tiny_steps_to(&session, STEPS);
     tiny_check(validate_run(&session, 0, 0, &plain));
     tiny_check(validate_run(&session, 4, 0, &devices));
     session.task->measure(&devices.score, values);

@@ -189,6 +189,24 @@ test:
 	+@$(PARALLEL_MAKE) test-programs
 	@BUILD=$(BUILD) tests/run.sh $(CHOSEN_PROGRAMS) $(CHOSEN_SCRIPTS)
 
+# What computes: for these the kernels make a difference. Those of autograd, vq, nn and train that only read, write and check are left out.
+NUMERIC_UNITS := $(filter-out $(addsuffix %,$(addprefix nn/test_,config checkpoint frequencies json_build layout safetensors) \
+    $(addprefix train/test_,metrics plot)),$(filter autograd/% vq/% nn/% train/%,$(UNIT_TESTS))) \
+  $(addprefix infer/test_,cluster cluster_entropy cluster_tables collective evaluate_text network network_rows node node_text selftest \
+    split_measured strategies text_cluster timeline_measure)
+NUMERIC_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(NUMERIC_UNITS)))
+NUMERIC_SCRIPTS = $(call chosen,tests/golden/golden.sh)
+
+## test-kernels: the numeric tests with each of OpenBLAS's kernels and of ours that this processor can run; T=name as with test
+.PHONY: test-kernels
+test-kernels:
+	+@$(PARALLEL_MAKE) test-kernels-programs
+	@BUILD=$(BUILD) tests/kernels.sh $(NUMERIC_PROGRAMS) $(NUMERIC_SCRIPTS)
+
+.PHONY: test-kernels-programs
+test-kernels-programs: $(NUMERIC_PROGRAMS) $(BUILD)/tests/autograd/say_kernels $(PROGRAMS) \
+  $(if $(NUMERIC_SCRIPTS),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
+
 .PHONY: test-programs
 test-programs: $(CHOSEN_PROGRAMS) $(CHOSEN_NEEDS)
 

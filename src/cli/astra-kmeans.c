@@ -51,6 +51,7 @@ static const Part PARTS[] = {
     {FOR_INIT, "K-means", NULL, NULL, NULL},
     {FOR_INIT, NULL, "kmeans-samples", NULL, NULL},
     {FOR_INIT, NULL, "kmeans-iterations", NULL, NULL},
+    {FOR_INIT, NULL, "kmeans-tolerance", NULL, NULL},
     {FOR_INIT, NULL, "kmeans-restarts", NULL, NULL},
     {FOR_INIT, NULL, "kmeans-start", NULL, NULL},
     {FOR_INIT, NULL, "kmeans-minibatch", NULL, NULL},

@@ -107,6 +107,7 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   kmeans_defaults(&kmeans);
   kmeans.start = (KmeansStart)options->kmeans_start;
   kmeans.iterations = (int)options->kmeans_iterations;
+  kmeans.tolerance = options->kmeans_tolerance;
   kmeans.restarts = (int)options->kmeans_restarts;
   kmeans.minibatch = options->kmeans_minibatch;
   kmeans.seed = (uint64_t)options->seed + (uint64_t)index;
@@ -116,9 +117,10 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   if (status != STATUS_OK) return status_wrap(status, "block %d", index / session->emulation.sites);
   char duration[16], place[EMULATE_PLACE];
   if (!options->quiet)
-    log_info("k-means of %s: distortion %.5g a token, %d iterations, %lld empty clusters moved, %s",
-             emulate_place(&session->emulation, index, place), result.distortion / (double)watcher->limit, result.iterations,
-             (long long)result.repaired, progress_duration(clock_now() - started, duration));
+    log_info("k-means of %s: distortion %.5g per token, %s after %d iterations, %lld empty clusters moved, %s",
+             emulate_place(&session->emulation, index, place), result.distortion / (double)watcher->limit,
+             result.converged ? "converged" : "stopped", result.iterations, (long long)result.repaired,
+             progress_duration(clock_now() - started, duration));
   return STATUS_OK;
 }
 

@@ -62,6 +62,7 @@ typedef struct TrainOptions {
   double eval_token_loss;                /* share */
   /* K-means start */
   int64_t kmeans_samples, kmeans_iterations, kmeans_restarts, kmeans_minibatch; /* samples 0: 16 K */
+  double kmeans_tolerance;
   int kmeans_start;
   /* looking and keeping */
   int64_t eval_samples, eval_every, log_every, checkpoint_every;

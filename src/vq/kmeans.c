@@ -33,11 +33,12 @@ typedef struct Fit {
 
 typedef struct Run {
   int iterations;
+  bool converged;
   int64_t repaired;
 } Run;
 
 void kmeans_defaults(KmeansOptions *options) {
-  *options = (KmeansOptions){.start = KMEANS_PLUS_PLUS, .iterations = 50, .restarts = 1, .tolerance = 1e-4, .seed = 42};
+  *options = (KmeansOptions){.start = KMEANS_GREEDY, .iterations = 50, .restarts = 1, .tolerance = 0, .seed = 42};
 }
 
 /* ---- what is accepted ---- */
@@ -48,8 +49,8 @@ static Status check_options(const KmeansOptions *options) {
   if (!(options->tolerance >= 0)) return status_set(STATUS_BAD_VALUE, "K-means: tolerance %g is not 0 or more", options->tolerance);
   if (options->minibatch < 0)
     return status_set(STATUS_BAD_VALUE, "K-means: a mini-batch of %" PRId64 "; 0 means all samples", options->minibatch);
-  if (options->start != KMEANS_PLUS_PLUS && options->start != KMEANS_RANDOM)
-    return status_set(STATUS_BAD_VALUE, "K-means: start %d is neither k-means++ nor random", (int)options->start);
+  if (options->start != KMEANS_GREEDY && options->start != KMEANS_PLUS_PLUS && options->start != KMEANS_RANDOM)
+    return status_set(STATUS_BAD_VALUE, "K-means: start %d is neither greedy k-means++ nor k-means++ nor random", (int)options->start);
   return STATUS_OK;
 }
 
@@ -74,18 +75,18 @@ static void report(const Fit *fit, int restart, int iteration, double distortion
 /* Lloyd: ends with codes of the present centres. */
 static Run run_full(Fit *fit, int restart) {
   const KmeansOptions *options = fit->options;
-  Run run = {0, 0};
+  Run run = {0};
   double distortion;
   codebook_assign(fit->book, fit->samples, fit->count, fit->codes, &distortion, fit->scratch);
   report(fit, restart, 0, distortion);
-  while (run.iterations < options->iterations) {
+  while (!run.converged && run.iterations < options->iterations) {
     double before = distortion;
     kmeans_step_clear(&fit->step);
     int64_t moved = kmeans_step_move(&fit->step, fit->samples, fit->codes, fit->count, true);
     codebook_assign(fit->book, fit->samples, fit->count, fit->codes, &distortion, fit->scratch);
     run.repaired += moved;
     report(fit, restart, ++run.iterations, distortion);
-    if (moved == 0 && before - distortion <= options->tolerance * before) break;
+    run.converged = moved == 0 && before - distortion <= options->tolerance * before;
   }
   return run;
 }
@@ -119,12 +120,12 @@ static void draw_batch(Fit *fit, int64_t size, Rng *rng) {
 static Run run_minibatch(Fit *fit, int restart) {
   const KmeansOptions *options = fit->options;
   int64_t size = options->minibatch;
-  Run run = {0, 0};
+  Run run = {0};
   Patience patience = {0};
   Rng rng;
   rng_init(&rng, options->seed, BATCH_STREAM + (uint64_t)restart);
   kmeans_step_clear(&fit->step);
-  while (run.iterations < options->iterations) {
+  while (!run.converged && run.iterations < options->iterations) {
     double distortion;
     draw_batch(fit, size, &rng);
     codebook_assign(fit->book, fit->batch, size, fit->codes, &distortion, fit->scratch);
@@ -132,7 +133,7 @@ static Run run_minibatch(Fit *fit, int restart) {
     report(fit, restart, ++run.iterations, distortion);
     bool repair = run.iterations * size >= REPAIR_AFTER * fit->book->entries;
     run.repaired += kmeans_step_move(&fit->step, fit->batch, fit->codes, size, repair);
-    if (out_of_patience(&patience, distortion, options->tolerance)) break;
+    run.converged = out_of_patience(&patience, distortion, options->tolerance);
   }
   codebook_assign(fit->book, fit->samples, fit->count, fit->codes, NULL, fit->scratch);
   return run;
@@ -180,6 +181,7 @@ static Status run_restarts(Fit *fit, KmeansResult *result) {
     if (!(sum < lowest) && restart > 0) continue;
     lowest = sum;
     result->iterations = run.iterations;
+    result->converged = run.converged;
     result->repaired = run.repaired;
   }
   memcpy(fit->book->codewords, fit->best_words, (size_t)(fit->book->entries * fit->book->width) * sizeof(real));

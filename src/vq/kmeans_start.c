@@ -1,17 +1,20 @@
 /* K-means starts: random samples, or k-means++ (Arthur and Vassilvitskii, 2007): each next centre is a sample drawn with probability
- * proportional to its squared distance to the nearest centre so far.
+ * proportional to its squared distance to the nearest centre so far. Greedy k-means++ (the same paper, section 6; what scikit-learn does)
+ * draws 2 + ln K candidates for each centre and keeps the one that leaves the smallest sum of squared distances.
  *
- * k-means++ costs K passes over its samples, so it looks at a thinned set of them, kept as tiles [tile, W/G, LANES]: the distances of LANES
- * samples grow side by side in the first-level cache, read in one straight stream. Differences, not products: a sample equal to a centre is
- * at distance zero exactly and is not drawn again. Groups are shared out; a single group shares out its tiles. */
+ * k-means++ costs K passes over its samples, so it looks at a thinned set of them, kept as tiles [tile, W/G, LANES], each of which meets
+ * all candidates while it is in the cache. kernels()->nearer takes differences, not products: a sample equal to a centre is at distance
+ * zero exactly and is not drawn again. Groups are shared out; a single group shares out its tiles. */
 #include "vq/kmeans_start.h"
+#include "autograd/kernels/kernels.h"
 #include "base/threads.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  LANES = 256,
+  LANES = NEARER_LANES,
   SAMPLES_LEAST = 16384,
   SAMPLES_MOST = 65536,
   NUMBERS_MOST = 1 << 22, /* 16 MiB of floats are read again for each centre */
@@ -24,19 +27,22 @@ typedef struct StartJob {
   int64_t count;
   uint64_t seed;
   int restart;
-  int64_t thinned; /* samples that k-means++ looks at */
-  int64_t tiles;   /* of LANES */
-  real *columns;   /* [workers, tiles, W/G, LANES] */
-  real *distances; /* [workers, tiles, LANES] to the nearest centre so far, squared; 0 in the padding */
-  double *sums;    /* [workers, tiles] */
+  int64_t candidates;       /* tried for each centre of k-means++ */
+  int64_t thinned;          /* samples that it looks at */
+  int64_t tiles;            /* of LANES */
+  struct Drawing *drawings; /* [workers] */
 } StartJob;
 
-/* What one worker holds for the group it is at. */
+/* What one worker holds for the group it is at. Distances are squared, and 0 in the padding of the last tile. */
 typedef struct Drawing {
-  const real *centre; /* [W/G] the newest */
-  int64_t d, tiles;
-  real *columns, *distances;
-  double *sums;
+  int64_t d, tiles, candidates;
+  int64_t tried;   /* of the candidates, in this round */
+  real *columns;   /* [tiles, d, LANES] */
+  real *distances; /* [tiles, LANES] to the nearest centre so far */
+  double *sums;    /* [tiles] of them */
+  real *points;    /* [candidates, d] */
+  real *nearer;    /* [candidates, tiles, LANES] distances with that candidate taken in */
+  double *lower;   /* [tiles, candidates] their sums */
 } Drawing;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -82,29 +88,13 @@ static void thin(const StartJob *job, int64_t g, const Drawing *drawing, Rng *rn
   }
 }
 
-/* Distances of one tile with the newest centre taken in; sets the tile's sum. */
-static void approach_tile(const Drawing *drawing, int64_t tile) {
-  real found[LANES] = {0}, *distances = drawing->distances + tile * LANES;
-  const real *columns = drawing->columns + tile * drawing->d * LANES;
-  for (int64_t j = 0; j < drawing->d; j++) {
-    real centre = drawing->centre[j];
-    for (int i = 0; i < LANES; i++) {
-      real difference = columns[j * LANES + i] - centre;
-      found[i] += difference * difference;
-    }
-  }
-  double lane[4] = {0, 0, 0, 0};
-  for (int i = 0; i < LANES; i += 4)
-    for (int l = 0; l < 4; l++) {
-      distances[i + l] = found[i + l] < distances[i + l] ? found[i + l] : distances[i + l];
-      lane[l] += (double)distances[i + l];
-    }
-  drawing->sums[tile] = (lane[0] + lane[2]) + (lane[1] + lane[3]);
-}
-
 static void approach_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  for (int64_t tile = begin; tile < end; tile++) approach_tile(context, tile);
+  const Drawing *drawing = context;
+  for (int64_t tile = begin; tile < end; tile++)
+    kernels()->nearer(LANES, drawing->d, drawing->columns + tile * drawing->d * LANES, drawing->tried, drawing->points,
+                      drawing->distances + tile * LANES, drawing->nearer + tile * LANES, drawing->tiles * LANES,
+                      drawing->lower + tile * drawing->candidates);
 }
 
 /* An index drawn by squared distance. Rounding may carry the target past the end: then the last one that has a distance. */
@@ -130,30 +120,46 @@ static int64_t draw_far(const Drawing *drawing, int64_t thinned, Rng *rng) {
   return index;
 }
 
+static void copy_sample(const Drawing *drawing, int64_t index, real *to /* [d] */) {
+  const real *column = drawing->columns + index / LANES * drawing->d * LANES + index % LANES;
+  for (int64_t j = 0; j < drawing->d; j++) to[j] = column[j * LANES];
+}
+
+/* The candidate that leaves the smallest sum of distances; the first among equals. */
+static int64_t best_candidate(const Drawing *drawing) {
+  int64_t best = 0;
+  double least = INFINITY;
+  for (int64_t c = 0; c < drawing->tried; c++) {
+    double sum = 0;
+    for (int64_t tile = 0; tile < drawing->tiles; tile++) sum += drawing->lower[tile * drawing->candidates + c];
+    if (sum < least) least = sum, best = c;
+  }
+  return best;
+}
+
+/* The first centre is any sample; each later one the best of the candidates drawn. */
 static void plus_plus_group(const StartJob *job, int64_t g, Drawing *drawing) {
-  int64_t d = drawing->d;
+  int64_t d = drawing->d, lanes = drawing->tiles * LANES;
   Rng rng;
   start_rng(job, g, &rng);
   thin(job, g, drawing, &rng);
-  int64_t chosen = (int64_t)rng_below(&rng, (uint64_t)job->thinned);
+  drawing->tried = 1;
+  copy_sample(drawing, (int64_t)rng_below(&rng, (uint64_t)job->thinned), drawing->points);
   for (int64_t k = 0;; k++) {
-    real *centre = job->book->codewords + (g * job->book->entries + k) * d;
-    for (int64_t j = 0; j < d; j++) centre[j] = drawing->columns[(chosen / LANES * d + j) * LANES + chosen % LANES];
-    if (k + 1 == job->book->entries) return;
-    drawing->centre = centre;
     threads_for(drawing->tiles, 1, approach_range, drawing);
-    chosen = draw_far(drawing, job->thinned, &rng);
+    int64_t best = best_candidate(drawing);
+    memcpy(job->book->codewords + (g * job->book->entries + k) * d, drawing->points + best * d, (size_t)d * sizeof(real));
+    if (k + 1 == job->book->entries) return;
+    memcpy(drawing->distances, drawing->nearer + best * lanes, (size_t)lanes * sizeof(real));
+    for (int64_t tile = 0; tile < drawing->tiles; tile++) drawing->sums[tile] = drawing->lower[tile * drawing->candidates + best];
+    drawing->tried = drawing->candidates;
+    for (int64_t c = 0; c < drawing->tried; c++) copy_sample(drawing, draw_far(drawing, job->thinned, &rng), drawing->points + c * d);
   }
 }
 
 static void plus_plus_range(void *context, int64_t begin, int64_t end, int thread) {
   const StartJob *job = context;
-  int64_t d = job->book->width / job->book->groups;
-  Drawing drawing = {.d = d, .tiles = job->tiles};
-  drawing.columns = job->columns + thread * job->tiles * d * LANES;
-  drawing.distances = job->distances + thread * job->tiles * LANES;
-  drawing.sums = job->sums + thread * job->tiles;
-  for (int64_t g = begin; g < end; g++) plus_plus_group(job, g, &drawing);
+  for (int64_t g = begin; g < end; g++) plus_plus_group(job, g, &job->drawings[thread]);
 }
 
 /* 16 samples for each centre, but at least SAMPLES_LEAST; no more than NUMBERS_MOST allow, but 4 for each centre; at most SAMPLES_MOST in
@@ -164,33 +170,49 @@ static int64_t samples_looked_at(const StartJob *job) {
   return least(job->count, most(least(wanted, SAMPLES_MOST), entries));
 }
 
+static void drawing_release(Drawing *drawing) {
+  free(drawing->columns);
+  free(drawing->distances);
+  free(drawing->sums);
+  free(drawing->points);
+  free(drawing->nearer);
+  free(drawing->lower);
+}
+
+static bool drawing_init(Drawing *drawing, const StartJob *job) {
+  int64_t d = job->book->width / job->book->groups, lanes = job->tiles * LANES;
+  *drawing = (Drawing){.d = d, .tiles = job->tiles, .candidates = job->candidates};
+  drawing->columns = malloc((size_t)(lanes * d) * sizeof(real));
+  drawing->distances = malloc((size_t)lanes * sizeof(real));
+  drawing->sums = malloc((size_t)job->tiles * sizeof(double));
+  drawing->points = malloc((size_t)(job->candidates * d) * sizeof(real));
+  drawing->nearer = malloc((size_t)(job->candidates * lanes) * sizeof(real));
+  drawing->lower = malloc((size_t)(job->tiles * job->candidates) * sizeof(double));
+  return drawing->columns && drawing->distances && drawing->sums && drawing->points && drawing->nearer && drawing->lower;
+}
+
 static Status plus_plus(StartJob *job) {
-  int64_t groups = job->book->groups;
+  int64_t groups = job->book->groups, workers = groups > 1 ? threads_count() : 1;
   job->thinned = samples_looked_at(job);
   job->tiles = (job->thinned + LANES - 1) / LANES;
-  int64_t lanes = job->tiles * LANES, workers = groups > 1 ? threads_count() : 1;
-  job->columns = malloc((size_t)(workers * lanes * (job->book->width / groups)) * sizeof(real));
-  job->distances = malloc((size_t)(workers * lanes) * sizeof(real));
-  job->sums = malloc((size_t)(workers * job->tiles) * sizeof(double));
-  Status status = STATUS_OK;
-  if (!job->columns || !job->distances || !job->sums)
-    status = status_set(STATUS_NO_MEMORY, "K-means: no memory for a start from %" PRId64 " samples", job->thinned);
-  else if (workers > 1)
-    threads_for(groups, 1, plus_plus_range, job);
-  else
-    plus_plus_range(job, 0, groups, 0);
-  free(job->columns);
-  free(job->distances);
-  free(job->sums);
-  return status;
+  job->drawings = calloc((size_t)workers, sizeof *job->drawings);
+  bool whole = job->drawings != NULL;
+  for (int64_t i = 0; whole && i < workers; i++) whole = drawing_init(&job->drawings[i], job);
+  if (whole && workers > 1) threads_for(groups, 1, plus_plus_range, job);
+  if (whole && workers == 1) plus_plus_range(job, 0, groups, 0); /* its tiles are shared out */
+  for (int64_t i = 0; job->drawings && i < workers; i++) drawing_release(&job->drawings[i]);
+  free(job->drawings);
+  if (whole) return STATUS_OK;
+  return status_set(STATUS_NO_MEMORY, "K-means: no memory for a start from %" PRId64 " samples", job->thinned);
 }
 
 Status kmeans_start(Codebook *book, const real *samples, int64_t count, KmeansStart how, uint64_t seed, int restart) {
   StartJob job = {.book = book, .samples = samples, .count = count, .seed = seed, .restart = restart};
-  if (how == KMEANS_PLUS_PLUS)
-    TRY(plus_plus(&job));
-  else
+  job.candidates = how == KMEANS_GREEDY ? 2 + (int64_t)log((double)book->entries) : 1;
+  if (how == KMEANS_RANDOM)
     threads_for(book->groups, 1, random_range, &job);
+  else
+    TRY(plus_plus(&job));
   codebook_refresh(book);
   return STATUS_OK;
 }

@@ -54,6 +54,13 @@ static void nearest_words(const Kernels *table, int64_t at) {
   table->nearest_words(WORDS, WORDS, 24, array[0] + at, 24, array[1], array[2], codes, 1);
   sink += (real)codes[0];
 }
+static void nearer(const Kernels *table, int64_t at) { /* one tile against the candidates of K = 1,024 */
+  enum { CANDIDATES = 8, WIDTH = ROW / NEARER_LANES };
+  static real found[CANDIDATES * NEARER_LANES];
+  double sums[CANDIDATES];
+  table->nearer(NEARER_LANES, WIDTH, array[0] + at, CANDIDATES, array[1], array[2], found, NEARER_LANES, sums);
+  sink += (real)sums[0];
+}
 static void adamw(const Kernels *table, int64_t at) {
   table->adamw(ROW, array[0] + at, array[1] + at, array[2] + at, array[3] + at, 1, (real)1e-3, (real)0.9, (real)0.999, (real)0.1,
                (real)0.001, (real)1e-8, (real)0.01);
@@ -85,6 +92,7 @@ static const struct {
               {"softmax_backward", softmax_backward},
               {"nearest", nearest},
               {"nearest_words", nearest_words},
+              {"nearer", nearer},
               {"adamw", adamw},
               {"widen, half", widen_half},
               {"widen, bfloat", widen_bfloat},

@@ -64,7 +64,7 @@ static void iterate(Bench *b) {
   codebook_assign(&b->book, b->x, b->rows, b->codes, &distortion, b->scratch);
 }
 
-static void start(Bench *b) { check(kmeans_start(&b->book, b->x, b->rows, KMEANS_PLUS_PLUS, 1, 0)); }
+static void start(Bench *b) { check(kmeans_start(&b->book, b->x, b->rows, KMEANS_GREEDY, 1, 0)); }
 
 static int ascending(const void *a, const void *b) {
   double left = *(const double *)a, right = *(const double *)b;

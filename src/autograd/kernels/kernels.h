@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NEAREST_MOST_WIDTH = 64, KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */ };
+enum { NEAREST_MOST_WIDTH = 64, NEARER_LANES = 64, KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */ };
 
 typedef struct Kernels {
   const char *name; /* "portable", "avx2", "avx512" */
@@ -64,6 +64,12 @@ typedef struct Kernels {
    * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MOST_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
+
+  /* What each of `count` points [count, d] would make of the squared distances of n samples, kept as columns [d, n], to the nearest point
+   * so far: nearer[c, i] = min(distances[i], sum_j (columns[j, i] - points[c, j])^2), sums[c] = sum_i nearer[c, i]; rows of nearer are
+   * `stride` apart. Differences, not products: a sample equal to a point is at distance 0. n is a multiple of NEARER_LANES. */
+  void (*nearer)(int64_t n, int64_t d, const real *columns, int64_t count, const real *points, const real *distances, real *nearer,
+                 int64_t stride, double *sums);
 
   /* 16-bit numbers (`kind` is not NARROW_NONE), widened in registers. Through matmul_narrow, which counts the products. */
   /* y[i] = x[i] */

@@ -182,6 +182,26 @@ static void nearest_words(int64_t rows, int64_t k, int64_t d, const real *x, int
   }
 }
 
+static void nearer(int64_t n, int64_t d, const real *columns, int64_t count, const real *points, const real *distances, real *nearest_yet,
+                   int64_t stride, double *sums) {
+  for (int64_t c = 0; c < count; c++) {
+    sums[c] = 0;
+    for (int64_t first = 0; first < n; first += NEARER_LANES) {
+      real found[NEARER_LANES] = {0};
+      for (int64_t j = 0; j < d; j++)
+        for (int64_t i = 0; i < NEARER_LANES; i++) {
+          const real difference = columns[j * n + first + i] - points[c * d + j];
+          found[i] += difference * difference;
+        }
+      for (int64_t i = 0; i < NEARER_LANES; i++) {
+        const real distance = distances[first + i];
+        nearest_yet[c * stride + first + i] = found[i] < distance ? found[i] : distance;
+        sums[c] += (double)nearest_yet[c * stride + first + i];
+      }
+    }
+  }
+}
+
 static void widen(NarrowKind kind, int64_t n, const uint16_t *x, real *y) {
   for (int64_t i = 0; i < n; i++) y[i] = (real)narrow_to_float(kind, x[i]);
 }
@@ -252,6 +272,7 @@ const Kernels *kernels_portable(void) {
       .softmax_backward = softmax_backward,
       .nearest = nearest,
       .nearest_words = nearest_words,
+      .nearer = nearer,
       .widen = widen,
       .narrow_dots = narrow_dots,
       .narrow_sums = narrow_sums,

@@ -304,6 +304,7 @@ static const Kernels vector_table = {
     .softmax_backward = vector_softmax_backward,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
+    .nearer = vector_nearer,
     .widen = vector_widen,
     .narrow_dots = vector_narrow_dots,
     .narrow_sums = vector_narrow_sums,

@@ -98,4 +98,59 @@ static void vector_nearest_words(int64_t rows, int64_t k, int64_t d, const float
   }
 }
 
+/* ---- distances to a few points ---- */
+
+/* Squared distances of `vectors` vectors of samples (columns `n` apart) to `points` points, and their minima with `distances`. */
+static inline __attribute__((always_inline)) void nearer_block(int vectors, int points, int64_t n, int64_t d, const float *columns,
+                                                               const float *point, const float *distances, float *nearer, int64_t stride,
+                                                               double *sums) {
+  Vector found[NEAREST_WORDS][NEAREST_VECTORS];
+#pragma GCC unroll 4
+  for (int p = 0; p < points; p++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) found[p][v] = v_set(0);
+  for (int64_t j = 0; j < d; j++) {
+    Vector x[NEAREST_VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) x[v] = v_load(columns + j * n + v * VECTOR_WIDTH, VECTOR_WIDTH);
+#pragma GCC unroll 4
+    for (int p = 0; p < points; p++) {
+      const Vector number = v_set(point[p * d + j]);
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) {
+        const Vector difference = x[v] - number;
+        found[p][v] = v_fma(difference, difference, found[p][v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < points; p++) {
+    Doubles sum = {0};
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+      const Vector least = v_min(found[p][v], v_load(distances + v * VECTOR_WIDTH, VECTOR_WIDTH));
+      v_store(nearer + p * stride + v * VECTOR_WIDTH, least, VECTOR_WIDTH);
+      sum += v_low(least) + v_high(least);
+    }
+    for (int lane = 0; lane < VECTOR_WIDTH / 2; lane++) sums[p] += sum[lane];
+  }
+}
+
+/* Cost: d (subtract, multiply-add) for each vector of samples and point. Several points at once read each sample once; the groups of four
+ * have their sums in registers. */
+static void vector_nearer(int64_t n, int64_t d, const float *columns, int64_t count, const float *points, const float *distances,
+                          float *nearer, int64_t stride, double *sums) {
+  enum { LANES = NEAREST_VECTORS * VECTOR_WIDTH };
+  _Static_assert(NEARER_LANES % LANES == 0, "a multiple of whole blocks");
+  for (int64_t c = 0; c < count; c++) sums[c] = 0;
+  for (int64_t i = 0; i < n; i += LANES) {
+    int64_t c = 0;
+    for (; c + NEAREST_WORDS <= count; c += NEAREST_WORDS)
+      nearer_block(NEAREST_VECTORS, NEAREST_WORDS, n, d, columns + i, points + c * d, distances + i, nearer + c * stride + i, stride,
+                   sums + c);
+    for (; c < count; c++)
+      nearer_block(NEAREST_VECTORS, 1, n, d, columns + i, points + c * d, distances + i, nearer + c * stride + i, stride, sums + c);
+  }
+}
+
 #endif

@@ -375,6 +375,38 @@ static void check_nearest_words(const Kernels *table, int64_t k) {
   }
 }
 
+/* Against doubles; a sample equal to a point is at distance 0 exactly. */
+static void check_nearer(const Kernels *table, int64_t points) {
+  enum { LANES = 3 * NEARER_LANES, WIDEST = 24, MOST_POINTS = 9 };
+  static const int64_t widths[] = {1, 6, WIDEST};
+  static real columns[WIDEST * LANES], at[MOST_POINTS * WIDEST], distances[LANES], found[MOST_POINTS * (LANES + APART)];
+  if (points > MOST_POINTS) return;
+  for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+    int64_t d = widths[w], stride = LANES + APART;
+    double sums[MOST_POINTS];
+    for (int64_t i = 0; i < d * LANES; i++) columns[i] = (real)rng_normal(&rng);
+    for (int64_t i = 0; i < points * d; i++) at[i] = (real)rng_normal(&rng);
+    for (int64_t j = 0; j < d; j++) at[(points - 1) * d + j] = columns[j * LANES + 100];
+    for (int64_t i = 0; i < LANES; i++) distances[i] = (real)(2 * (double)d * rng_uniform(&rng));
+    for (int64_t i = 0; i < points * stride; i++) found[i] = UNTOUCHED;
+    table->nearer(LANES, d, columns, points, at, distances, found, stride, sums);
+    for (int64_t p = 0; p < points; p++) {
+      double sum = 0;
+      for (int64_t i = 0; i < LANES; i++) {
+        double want = 0;
+        for (int64_t j = 0; j < d; j++) want += pow((double)columns[j * LANES + i] - (double)at[p * d + j], 2);
+        want = fmin(want, (double)distances[i]);
+        sum += want;
+        check_close("nearer", table, LANES, i, (double)found[p * stride + i], want, REAL_IS_DOUBLE ? 1e-13 : 1e-6,
+                    REAL_IS_DOUBLE ? 1e-13 : 1e-6);
+      }
+      check_close("sum of nearer", table, LANES, p, sums[p], sum, 0, REAL_IS_DOUBLE ? 1e-13 : 1e-6);
+      for (int64_t i = LANES; i < stride; i++) assert_true(found[p * stride + i] == UNTOUCHED);
+    }
+    assert_true(found[(points - 1) * stride + 100] == 0);
+  }
+}
+
 /* ---- optimizer ---- */
 
 static void check_adamw(const Kernels *table, int64_t n) {
@@ -457,6 +489,7 @@ static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm);
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
 static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
 static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
+static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
 static void test_nearest_words(void **state) { (void)state, for_each(check_nearest_words); }
 static void test_adamw(void **state) { (void)state, for_each(check_adamw); }
 static void test_moments(void **state) { (void)state, for_each(check_moments); }
@@ -505,6 +538,7 @@ int main(void) {
       cmocka_unit_test(test_softmax),       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),
       cmocka_unit_test(test_adamw),         cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),
       cmocka_unit_test(test_nearest_words), cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),
+      cmocka_unit_test(test_nearer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,54 @@ static void never_rises_and_stops_early(void **state) {
   free(x);
 }
 
+/* With the default tolerance it ends where another iteration gains nothing, or when its iterations are used up, and says which. */
+static void runs_until_nothing_moves_or_iterations_end(void **state) {
+  (void)state;
+  enum { W = 8, ROWS = 3000, SHORT = 12 };
+  real *x = points_normal(ROWS * W, 12);
+  Codebook book;
+  assert_int_equal(codebook_init(&book, 1, 50, W, NULL), STATUS_OK);
+  KmeansOptions options;
+  KmeansResult result;
+  kmeans_defaults(&options);
+  options.iterations = SHORT;
+  double stopped = fit(&book, x, ROWS, &options, &result);
+  assert_int_equal(result.iterations, SHORT);
+  assert_false(result.converged);
+  options.iterations = 1000;
+  double converged = fit(&book, x, ROWS, &options, &result);
+  assert_true(result.converged);
+  assert_true(result.iterations > 2 * SHORT && result.iterations < 1000);
+  assert_true(converged < stopped);
+  options.tolerance = 0.01;
+  fit(&book, x, ROWS, &options, &result);
+  assert_true(result.converged && result.iterations < SHORT);
+  codebook_release(&book);
+  free(x);
+}
+
+/* Clusters as many as centres: each is found more often when the best of several candidates is taken. */
+static void greedy_starts_end_lower(void **state) {
+  (void)state;
+  enum { W = 4, CENTRES = 64, ROWS = 3200, SEEDS = 8 };
+  real *x = points_clustered(ROWS, W, CENTRES, 14);
+  double sum[2] = {0, 0};
+  for (int seed = 0; seed < SEEDS; seed++)
+    for (int start = KMEANS_GREEDY; start <= KMEANS_PLUS_PLUS; start++) {
+      Codebook book;
+      assert_int_equal(codebook_init(&book, 1, CENTRES, W, NULL), STATUS_OK);
+      KmeansOptions options;
+      KmeansResult result;
+      kmeans_defaults(&options);
+      options.start = (KmeansStart)start;
+      options.seed = (uint64_t)seed;
+      sum[start] += fit(&book, x, ROWS, &options, &result) / SEEDS;
+      codebook_release(&book);
+    }
+  assert_true(sum[KMEANS_GREEDY] < 0.9 * sum[KMEANS_PLUS_PLUS]);
+  free(x);
+}
+
 /* The first restarts are the same whatever their number, and each group keeps its own best. */
 static void more_restarts_are_never_worse(void **state) {
   (void)state;
@@ -118,7 +166,7 @@ static void as_many_codewords_as_samples(void **state) {
   (void)state;
   enum { W = 6, ROWS = 300 };
   real *x = points_normal(ROWS * W, 8);
-  for (int start = KMEANS_PLUS_PLUS; start <= KMEANS_RANDOM; start++) {
+  for (int start = KMEANS_GREEDY; start <= KMEANS_RANDOM; start++) {
     Codebook book;
     assert_int_equal(codebook_init(&book, 2, ROWS, W, NULL), STATUS_OK);
     KmeansOptions options;
@@ -137,7 +185,7 @@ static void fewer_distinct_points_than_codewords(void **state) {
   enum { W = 3, ROWS = 200, DISTINCT = 7 };
   real *points = points_normal(DISTINCT * W, 9), x[ROWS * W];
   for (int r = 0; r < ROWS; r++) memcpy(x + r * W, points + r % DISTINCT * W, W * sizeof(real));
-  for (int start = KMEANS_PLUS_PLUS; start <= KMEANS_RANDOM; start++)
+  for (int start = KMEANS_GREEDY; start <= KMEANS_RANDOM; start++)
     for (int64_t minibatch = 0; minibatch <= 50; minibatch += 50) {
       Codebook book;
       assert_int_equal(codebook_init(&book, 1, 40, W, NULL), STATUS_OK);
@@ -311,6 +359,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(finds_the_clusters),
       cmocka_unit_test(never_rises_and_stops_early),
+      cmocka_unit_test(runs_until_nothing_moves_or_iterations_end),
+      cmocka_unit_test(greedy_starts_end_lower),
       cmocka_unit_test(more_restarts_are_never_worse),
       cmocka_unit_test(as_many_codewords_as_samples),
       cmocka_unit_test(fewer_distinct_points_than_codewords),

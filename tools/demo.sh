@@ -21,10 +21,10 @@ nodes=4
 seconds_most=60
 picture_training=(--model vit-cifar --init "$pictures_from" --dataset cifar100-sample --data-dir datasets
   --groups 8 --devices "$nodes" --max-steps 48 --batch 64 --learning-rate 2e-4 --warmup 8
-  --kmeans-samples 8192 --kmeans-iterations 6 --log-every 8 --eval-every 1000 --out "$out")
+  --kmeans-samples 8192 --kmeans-iterations 6 --log-every 8 --eval-every 1000 --out "$out" --overwrite)
 text_training=(--model "$text_from" --dataset text:datasets/enwiki-sample --context 256
   --groups 8 --devices "$nodes" --max-steps 24 --batch 8 --learning-rate 3e-4 --warmup 4
-  --kmeans-samples 8192 --kmeans-iterations 6 --eval-samples 16 --log-every 8 --eval-every 1000 --out "$text_out")
+  --kmeans-samples 8192 --kmeans-iterations 6 --eval-samples 16 --log-every 8 --eval-every 1000 --out "$text_out" --overwrite)
 prompt="The history of the city began"
 
 step="the preparation"

@@ -30,7 +30,7 @@ typedef struct Option {
   OptionKind kind;
   const char *name;    /* without the dashes */
   char letter;         /* short form or 0 */
-  void *target;        /* holds the default; see OptionKind */
+  void *target;        /* holds the default; see OptionKind. A number below `least` is shown as "auto" */
   const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
   const char *choices; /* OPTION_CHOICE only */
   double least, most;  /* numbers only; least == most == 0 means any (finite) value */

@@ -10,9 +10,24 @@ static void show_flag(const Option *option, char *text, size_t room) {
   if (*(const bool *)option->target) snprintf(text, room, "on");
 }
 
-static void show_int(const Option *option, char *text, size_t room) { snprintf(text, room, "%" PRId64, *(const int64_t *)option->target); }
+/* A default that could not be given says that the program chooses. */
+static bool is_auto(const Option *option, double value) { return (option->least != 0 || option->most != 0) && value < option->least; }
 
-static void show_real(const Option *option, char *text, size_t room) { snprintf(text, room, "%g", *(const double *)option->target); }
+static void show_int(const Option *option, char *text, size_t room) {
+  int64_t value = *(const int64_t *)option->target;
+  if (is_auto(option, (double)value))
+    snprintf(text, room, "auto");
+  else
+    snprintf(text, room, "%" PRId64, value);
+}
+
+static void show_real(const Option *option, char *text, size_t room) {
+  double value = *(const double *)option->target;
+  if (is_auto(option, value))
+    snprintf(text, room, "auto");
+  else
+    snprintf(text, room, "%g", value);
+}
 
 static void show_text(const Option *option, char *text, size_t room) {
   const char *value = *(const char *const *)option->target;

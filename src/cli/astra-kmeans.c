@@ -32,6 +32,7 @@ static const Part PARTS[] = {
     {FOR_INIT, NULL, "codebook-size", NULL, NULL},
     {FOR_INIT, NULL, "site", NULL, NULL},
     {FOR_INIT, NULL, "out", "where they go (default: runs/codebooks-MODEL-DATASET-gG)", NULL},
+    {FOR_INIT, NULL, "overwrite", "replace the codebooks that lie in --out", NULL},
     {FOR_INIT, NULL, "dtype", "of the codewords", NULL},
     {FOR_EVAL | FOR_SHOW, NULL, "codebooks", "directory that holds them: made by init, or a checkpoint (required)", NULL},
     {FOR_COUNT, NULL, "codebooks", "directory of the model, to which the frequencies are added (required)", "checkpoint"},
@@ -115,7 +116,6 @@ static Status parse(Kmeans *kmeans, int argc, char **argv) {
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TRAIN), session->origin);
-  TRY(checkpoint_refuse_codebooks(train->out)); /* both before the work, not after it */
   TRY(out_directory_try(train->out, NULL, "codebooks.safetensors"));
   Status status = codebooks_fit_judged(session, reports);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
@@ -155,6 +155,8 @@ static Status run_init(int argc, char **argv) {
   TRY(train_options_need_model(train));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
+  TRY(checkpoint_refuse_codebooks(train->out)); /* before the work, not after it */
+  if (!kmeans.shared.overwrite) TRY(out_directory_free(train->out, OUT_CHECKPOINT, NULL));
   return with_session(&kmeans, make_codebooks);
 }
 

@@ -11,9 +11,11 @@
 #include "train/interrupt.h"
 #include "train/perplexity.h"
 #include "train/plan.h"
+#include "train/run_defaults.h"
 #include "train/state.h"
 #include "train/trainer.h"
 #include <signal.h>
+#include <stdlib.h>
 
 static const char USAGE[] = "astra-train --model NAME --dataset NAME [--groups G] [options]";
 static const char ABOUT[] =
@@ -57,6 +59,12 @@ static void describe(const Session *session) {
   if (session_astra(session))
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
              config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
+  if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
+}
+
+static void warn(const Session *session) {
+  char text[256];
+  if (run_defaults_doubt(session, text, sizeof text)) log_warning("%s", text);
 }
 
 static Status start_codebooks(Session *session) {
@@ -102,7 +110,7 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   else
     TRY(start_codebooks(session));
   catch_signals(); /* not before: a K-means that is not wanted after all ends at once */
-  if (command->resume == NULL) TRY(train_options_remember(session->options.out, argc, argv, threads_count()));
+  if (command->resume == NULL) TRY(train_options_remember(&session->options, argc, argv, threads_count()));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
     char duration[16];
@@ -117,6 +125,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
   TRY(session_open(&session, &command->train, use));
   if (!command->train.quiet) describe(&session);
+  warn(&session);
   Status status = command->dry_run     ? plan_print(&session, command->json)
                   : command->eval_only ? evaluate_only(&session, command->json, &result)
                                        : train(&session, command, argc, argv, &result);
@@ -155,12 +164,23 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   return train_options_inherit(command, table);
 }
 
+/* Nothing that was finished is replaced unasked. */
+static Status refuse_finished(const TrainCommand *command) {
+  char *path = files_join(command->train.out, "training/options.txt"), also[512] = "";
+  if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  if (files_exists(path)) snprintf(also, sizeof also, "`astra-train --resume %s` goes on with the run that left it", command->train.out);
+  free(path);
+  bool writes = !command->dry_run && !command->eval_only && command->resume == NULL;
+  return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
+}
+
 static Status run(int argc, char **argv) {
   TrainCommand command;
   TRY(parse(&command, argc, argv));
   if (command.train.out == NULL) command.train.out = train_options_usual_out(&command.train, "");
   log_quiet(command.train.quiet);
   TRY(cli_check_kernels());
+  TRY(refuse_finished(&command));
   TRY(threads_start((int)command.train.threads));
   Status status = run_session(&command, argc, argv);
   threads_stop();

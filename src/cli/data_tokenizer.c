@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/out_directory.h"
 #include "data/bpe_train.h"
 #include "nn/json_build.h"
 #include <jansson.h>
@@ -19,7 +20,7 @@ typedef struct Request {
   const char *out, **files;
   int count;
   int64_t pieces, bytes;
-  bool quiet, json;
+  bool quiet, json, overwrite;
   double started;
 } Request;
 
@@ -63,6 +64,7 @@ static Status run(Request *request) {
   BpeTrain *train;
   if (!request->out) return status_set(STATUS_BAD_USAGE, "tokenizer: --out DIR is missing: where the files are written");
   if (request->count == 0) return status_set(STATUS_BAD_USAGE, "tokenizer: no FILE given to train on");
+  if (!request->overwrite) TRY(out_directory_free(request->out, OUT_TOKENIZER, NULL));
   log_quiet(request->quiet);
   request->started = clock_now();
   TRY(bpe_train_new(&train));
@@ -77,6 +79,7 @@ Status data_tokenizer_run(int argc, char **argv) {
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
       {.kind = OPTION_TEXT, .name = "out", .letter = 'o', .target = &request.out, .value = "DIR", .help = "write the files here"},
+      {.kind = OPTION_FLAG, .name = "overwrite", .target = &request.overwrite, .help = "replace the tokenizer that lies there"},
       {.kind = OPTION_INT,
        .name = "vocab",
        .letter = 'v',

@@ -1,11 +1,54 @@
 /* Whether --out can be written: see out_directory.h. */
 #include "cli/out_directory.h"
 #include "base/files.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static char *inside(const char *out, const char *folder) { return folder != NULL ? files_join(out, folder) : strdup(out); }
+
+static bool ends_with(const char *name, const char *end) {
+  size_t length = strlen(name), tail = strlen(end);
+  return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+static bool is_one_of(const char *name, const char *const *list) {
+  for (; *list != NULL; list++)
+    if (strcmp(name, *list) == 0) return true;
+  return false;
+}
+
+/* By its name: what a checkpoint or a tokenizer consists of, here and elsewhere. */
+static bool is_work(const char *name, OutKind kind) {
+  static const char *const checkpoint[] = {"config.json", "pytorch_model.bin", NULL};
+  static const char *const tokenizer[] = {"tokenizer.json", "vocab.json", "merges.txt", NULL};
+  if (kind == OUT_TOKENIZER) return is_one_of(name, tokenizer);
+  return ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json") || is_one_of(name, checkpoint);
+}
+
+/* The first such file of the directory, copied to found; "" if there is none. */
+static Status find_work(const char *directory, OutKind kind, char found[256]) {
+  char **names;
+  size_t count;
+  found[0] = '\0';
+  if (!files_is_dir(directory)) return STATUS_OK;
+  TRY(files_list(directory, &names, &count));
+  for (size_t i = 0; i < count && found[0] == '\0'; i++)
+    if (is_work(names[i], kind)) snprintf(found, 256, "%s", names[i]);
+  files_list_free(names, count);
+  return STATUS_OK;
+}
+
+Status out_directory_free(const char *out, OutKind kind, const char *also) {
+  char found[256];
+  TRY(find_work(out, kind, found));
+  if (found[0] == '\0') return STATUS_OK;
+  return status_set(
+      STATUS_BAD_VALUE,
+      "--out %s holds finished work already (%s), which would be replaced: give another --out, or --overwrite to replace it%s%s", out,
+      found, also ? "; " : "", also ? also : "");
+}
 
 Status out_directory_try(const char *out, const char *folder, const char *name) {
   char *place = inside(out, folder), *path = place ? files_join(place, name) : NULL;

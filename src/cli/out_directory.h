@@ -3,6 +3,13 @@
 #define CLI_OUT_DIRECTORY_H
 #include "base/status.h"
 
+/* A checkpoint (codebooks alone, too), or a tokenizer. */
+typedef enum OutKind { OUT_CHECKPOINT, OUT_TOKENIZER } OutKind;
+
+/* BAD_VALUE where OUT holds a file of that kind of work, whoever wrote it: it would be replaced or made useless. `also` is a way on beside
+ * another directory and --overwrite, or NULL. Asked before anything is opened or computed. */
+Status out_directory_free(const char *out, OutKind kind, const char *also);
+
 /* Makes OUT (and in it FOLDER, if that is not NULL) and tries whether the file NAME can be created there. What an earlier run left stays as
  * it is. Errors begin with "--out OUT". */
 Status out_directory_try(const char *out, const char *folder, const char *name);

@@ -24,6 +24,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors file, random or mimetic"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},
       {OPTION_TEXT, "out", 'o', &t->out, "DIR", .help = "where the checkpoint goes (default: runs/MODEL-DATASET-gG)"},
+      {OPTION_FLAG, "overwrite", 0, &command->overwrite, .help = "replace what an earlier run left in --out"},
       {OPTION_TEXT, "resume", 0, &command->resume, "DIR", .help = "go on with an interrupted run, bit for bit"},
       {OPTION_GROUP, .help = "ASTRA"},
       {OPTION_INT, "groups", 'g', &t->groups, "G", .least = 0, .most = 65536, .help = "groups of a codebook; 0 trains the plain model"},
@@ -63,14 +64,16 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .least = 0, .most = 1e9, .help = "samples an iteration; 0: all"},
       {OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &t->epochs, "N", .least = 0, .most = 1e6,
-       .help = "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"},
+       .help = "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts, more of few"},
       {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .least = 0, .most = 1e12, .help = "stop after so many steps; 0: epochs decide"},
       {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 0, .most = 65536,
-       .help = "samples in a batch; 0: 64 pictures, 8 windows, 16 labelled texts"},
+       .help = "samples in a batch; 0: 64 pictures, 8 windows, 16 labelled texts, less of few"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
       {OPTION_FLAG, "recompute", 0, &t->recompute, .help = "compute blocks twice in place of keeping their values: less memory"},
-      {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100, .help = "highest learning rate"},
-      {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12, .help = "linear warm-up, then cosine"},
+      {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100,
+       .help = "highest learning rate; auto: 1e-4 pretrained, 3e-4 adapters, up to 1e-3 from scratch"},
+      {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12,
+       .help = "linear warm-up, then cosine; auto: a tenth of the run, at most 100"},
       {OPTION_REAL, "rate-floor", 0, &t->rate_floor, "PART", .least = 0, .most = 1, .help = "where the cosine ends"},
       {OPTION_REAL, "weight-decay", 0, &o->decay, "W", .least = 0, .most = 10, .help = "decoupled (AdamW); 0 is Adam"},
       {OPTION_REAL, "beta1", 0, &o->beta1, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
@@ -92,7 +95,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test samples an evaluation; 0: all"},
       {OPTION_REAL, "eval-token-loss", 0, &t->eval_token_loss, "P", .least = 0, .most = 0.95,
        .help = "share of remote tokens lost in evaluations"},
-      {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .least = 1, .most = 1e6, .help = "between evaluations"},
+      {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .least = 0, .most = 1e6,
+       .help = "between evaluations; 0: 1, or more for about 20 evaluations in all"},
       {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .least = 1, .most = 1e9, .help = "between lines"},
       {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .least = 1, .most = 1e9, .help = "between checkpoints"},
       {OPTION_CHOICE, "dtype", 0, &t->dtype, .choices = "f32|f16|bf16", .help = "of the exported weights"},
@@ -170,14 +174,17 @@ static char *options_path(const char *directory) {
   return path;
 }
 
-Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads) {
+Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads) {
+  const char *directory = options->out;
   char *path = options_path(directory), *folder = files_join(directory, "training");
   FileWriter writer;
   Status status = path != NULL && folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK) status = files_create(&writer, path);
   if (status == STATUS_OK) {
     for (int i = 1; i < argc; i++) fprintf(writer.stream, "%s\n", argv[i]);
-    fprintf(writer.stream, "--threads\n%lld\n", (long long)threads);
+    fprintf(writer.stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
+            (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
+            (long long)options->eval_every, options->optimizer.rate);
     status = files_commit(&writer);
   }
   free(path);
@@ -240,6 +247,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MO
   train_options_table(command, table);
   TRY(options_parse(table, count, arguments, positional, &positionals));
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
+  command->train.earlier_defaults = !given(table, "warmup"); /* since they follow from the data, they are remembered */
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;
   return STATUS_OK;

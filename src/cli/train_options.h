@@ -7,7 +7,7 @@
 typedef struct TrainCommand {
   TrainOptions train;
   const char *resume;
-  bool dry_run, json, eval_only;
+  bool dry_run, json, eval_only, overwrite;
 } TrainCommand;
 
 enum { TRAIN_OPTIONS_MOST = 80, TRAIN_OPTIONS_REMEMBERED = 256 };
@@ -27,8 +27,9 @@ Status train_options_need_model(const TrainOptions *options);
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);
 
-/* Remembers the options given on this command line in DIRECTORY/training/options.txt, one to a line. */
-Status train_options_remember(const char *directory, int argc, char **argv, int64_t threads);
+/* Remembers the options given on this command line and those that were chosen for the data (run_defaults.h) in
+ * OUT/training/options.txt, one to a line. */
+Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads);
 
 /* Remembered options as an argument vector that points into `text`, whose line ends become NULs; entry 0 stands for the program's name.
  * BAD_FILE, naming `path`: a last line without an end, or too many lines. */

@@ -143,6 +143,15 @@ static void print_memory(const Session *session, const Plan *plan) {
   print_bytes("together", total_bytes(plan));
 }
 
+static void print_length(const Session *session) {
+  const TrainOptions *options = &session->options;
+  printf(
+      "a run of %lld steps, %lld to an epoch: batch %lld, learning rate %g after a warm-up of %lld steps, evaluation every %lld epochs\n",
+      (long long)session->total_steps, (long long)session_epoch_steps(session), (long long)options->batch, options->optimizer.rate,
+      (long long)options->warmup, (long long)options->eval_every);
+  if (session->chosen[0] != '\0') printf("  of these chosen for the data: %s\n", session->chosen);
+}
+
 static void print_flops(const Session *session, const char *name, double flops) {
   printf("  %-*s %10.3f GFLOP a %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->one);
 }
@@ -163,6 +172,7 @@ static void print_text(const Session *session, const Plan *plan, const PlanNode 
   const ModelConfig *config = session->config;
   printf("%-*s %10.2f M\n", LABEL + 2, "parameters", plan->parameters / 1e6);
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "of these learn", plan->trainable / 1e6);
+  print_length(session);
   print_memory(session, plan);
   printf("matrix products\n");
   print_flops(session, "plain forward", plan->forward_flops);
@@ -182,6 +192,13 @@ static json_t *node_json(const PlanNode *node) {
                    "cache_full_bytes", node->cache_full, "paper_cache_bytes", node->paper, "paper_cache_full_bytes", node->paper_full);
 }
 
+static json_t *length_json(const Session *session) {
+  const TrainOptions *options = &session->options;
+  return json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "steps", (json_int_t)session->total_steps, "epoch_steps",
+                   (json_int_t)session_epoch_steps(session), "batch", (json_int_t)options->batch, "learning_rate", options->optimizer.rate,
+                   "warmup", (json_int_t)options->warmup, "eval_every", (json_int_t)options->eval_every, "chosen", session->chosen);
+}
+
 static Status print_json(const Session *session, const Plan *plan, const PlanNode *node, const char *sheet) {
   bool astra = session_astra(session);
   json_t *object =
@@ -191,6 +208,7 @@ static Status print_json(const Session *session, const Plan *plan, const PlanNod
                 "activation_bytes", plan->activations, "data_bytes", plan->data, "selftest_bytes", plan->selftest, "total_bytes",
                 total_bytes(plan), "forward_flops", plan->forward_flops, "step_flops", plan->step_flops, "bits_per_token",
                 astra ? config_bits_per_token(session->config) : 0.0, "compression", astra ? config_compression(session->config) : 1.0);
+  json_object_set_new(object, "run", length_json(session));
   if (node != NULL) json_object_set_new(object, "node", node_json(node));
   if (sheet != NULL) json_object_set_new(object, "sheet", json_string(sheet));
   return json_build_print(object);

@@ -3,6 +3,7 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape_segment.h"
 #include "train/map_options.h"
+#include "train/run_defaults.h"
 #include "train/start_weights.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ static const size_t ARENA_BYTES = (size_t)1 << 40;    /* address space, not memo
 void session_defaults(TrainOptions *options) {
   *options = (TrainOptions){.test_part = SESSION_PART_AUTO,
                             .accumulate = 1,
-                            .warmup = 100,
+                            .warmup = SESSION_AUTO,
                             .augment = true,
                             .entries = 1024,
                             .devices = {4, 4},
@@ -26,14 +27,13 @@ void session_defaults(TrainOptions *options) {
                             .dead_below = 0.01,
                             .kmeans_iterations = 20,
                             .kmeans_restarts = 1,
-                            .eval_every = 1,
                             .log_every = 20,
                             .lora_targets = "all",
                             .checkpoint_every = 1000,
                             .dtype = SAFE_F32,
                             .seed = 42,
                             .workers = 1};
-  options->optimizer = (OptimizerOptions){.rate = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
+  options->optimizer = (OptimizerOptions){.rate = SESSION_AUTO, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
 }
 
 bool session_astra(const Session *session) { return session->config->astra.groups > 0; }
@@ -78,8 +78,6 @@ static Status choose_task(Session *session) {
   if (session->task->decoder != decoder)
     return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s", options->model, decoder ? "texts" : "pictures",
                       options->dataset, decoder ? "pictures" : "texts");
-  if (options->batch == 0) options->batch = session->task->batch;
-  if (options->epochs == 0) options->epochs = session->task->epochs;
   if (options->map == SESSION_MAP_AUTO) options->map = decoder ? COUNTS_DIRICHLET : COUNTS_EVEN;
   return STATUS_OK;
 }
@@ -173,9 +171,9 @@ static Status open_weights(Session *session) {
 }
 
 static Status open_all(Session *session, ModelConfig *config) {
-  const TrainOptions *options = &session->options;
   TRY(choose_task(session));
   TRY(session->task->open(session));
+  run_defaults_batch(session);
   TRY(read_config(session, config));
   TRY(start_weights_find(session));
   TRY(start_weights_adopt(session, config));
@@ -185,10 +183,8 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(add_adapters(session));
   TRY(open_weights(session));
   TRY(session->task->start(session));
-  TRY(open_work(session));
-  if (session->use != SESSION_TRAIN) return STATUS_OK;
-  session->total_steps = options->max_steps > 0 ? options->max_steps : options->epochs * session_epoch_steps(session);
-  return STATUS_OK;
+  run_defaults_length(session);
+  return open_work(session);
 }
 
 Status session_open(Session *session, const TrainOptions *options, SessionUse use) {

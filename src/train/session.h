@@ -14,8 +14,9 @@
 #include "vq/kmeans.h"
 #include <stdbool.h>
 
-enum { SESSION_DEVICES = 256 };
+enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320 };
 enum {
+  SESSION_AUTO = -1,     /* of numbers for which 0 has a meaning */
   SESSION_MAP_AUTO = 3,  /* among MapCounts: even for pictures, Dirichlet for texts */
   SESSION_SITE_AUTO = 2, /* among Site: the model's */
   SESSION_PART_AUTO = 4  /* among TextPart: valid, or of an eval_dataset whole */
@@ -38,11 +39,12 @@ typedef struct TrainOptions {
   int perplexity;           /* PerplexityUnit */
   int test_part;            /* TextPart or SESSION_PART_AUTO: of what is evaluated */
   /* how long, how fast */
-  int64_t epochs, max_steps;         /* epochs 0: the task's; max_steps 0: epochs decide */
-  int64_t batch, accumulate, warmup; /* batch 0: the task's */
+  int64_t epochs, max_steps;         /* epochs 0: run_defaults.h; max_steps 0: epochs decide */
+  int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults.h */
+  bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
   bool recompute;                    /* blocks a second time in backward, in place of keeping their values */
   double rate_floor;
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults.h */
   /* regularisation and augmentation */
   double smoothing, mixup, crop_least, patch_drop;
   bool augment;
@@ -65,7 +67,7 @@ typedef struct TrainOptions {
   double kmeans_tolerance;
   int kmeans_start;
   /* looking and keeping */
-  int64_t eval_samples, eval_every, log_every, checkpoint_every;
+  int64_t eval_samples, eval_every /* epochs; 0: run_defaults.h */, log_every, checkpoint_every;
   int dtype; /* SafeDtype of the exported weights */
   int64_t seed, threads, workers;
   bool quiet;
@@ -94,7 +96,8 @@ struct Session {
   Tape *tape;
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
   int32_t *order;                   /* [T] */
-  int64_t step, total_steps;        /* optimizer steps done, and in all */
+  int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */
+  char chosen[SESSION_CHOSEN];      /* the defaults that follow from the data, for people; "": none */
   Rng map_rng, revive_rng, mixup_rng;
 };
 

@@ -34,7 +34,8 @@ typedef struct Task {
   const char *test;                /* what columns call the part that is not learnt from: "test" */
   const char *const *measures;     /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
   bool decoder;                    /* takes language models, and only these */
-  int64_t batch, epochs;           /* where the options say none */
+  int64_t batch, epochs;           /* where the options say none: see run_defaults.h */
+  int64_t least_steps;             /* of a run whose length the options leave open */
 
   /* Opening, in this order. open: data, or what is needed of it to choose a configuration; sets session->classes. configure: what the model
    * has to be for this data, into config; sets session->tokens. start: batches, once the model is there. close: whatever was opened. */
@@ -44,7 +45,7 @@ typedef struct Task {
   void (*close)(Session *session);
 
   const char *(*describe)(const Session *session, TaskPart part); /* one line for people */
-  int64_t (*count)(const Session *session, TaskPart part);        /* samples of the part that are used */
+  int64_t (*count)(const Session *session, TaskPart part);        /* samples of the part that are used; 0 until it is known */
   int64_t (*steps)(const Session *session);                       /* batches in an epoch of training */
   Status (*seek)(Session *session, TaskPart part, int64_t epoch, int64_t step);
   Status (*next)(Session *session, TaskPart part, TaskBatch *batch); /* epoch after epoch, without end */

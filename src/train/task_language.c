@@ -136,7 +136,9 @@ static const char *describe(const Session *session, TaskPart part) {
 
 static int64_t count(const Session *session, TaskPart part) {
   if (session->options.drawn) return DRAWN_WINDOWS;
-  return part == TASK_TRAIN ? text_loader_windows(own(session)->loader) : own(session)->windows.count;
+  const Language *language = own(session);
+  if (part == TASK_TRAIN) return language->loader ? text_loader_windows(language->loader) : 0;
+  return language->windows.count;
 }
 
 static int64_t steps(const Session *session) {
@@ -285,6 +287,7 @@ const Task task_language = {.unit = "tokens",
                             .decoder = true,
                             .batch = 8,
                             .epochs = 1,
+                            .least_steps = 200,
                             .open = open_tokenizer,
                             .configure = configure,
                             .start = start,

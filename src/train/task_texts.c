@@ -96,7 +96,10 @@ static void close_sets(Session *session) {
 /* ---------------------------------------------------------------- batches */
 
 static const char *describe(const Session *session, TaskPart part) { return text_labels_describe(own(session)->set[part]); }
-static int64_t count(const Session *session, TaskPart part) { return text_batches_count(own(session)->batches[part]); }
+static int64_t count(const Session *session, TaskPart part) {
+  const Texts *texts = own(session);
+  return texts->batches[part] ? text_batches_count(texts->batches[part]) : text_labels_count(texts->set[part]);
+}
 static int64_t steps(const Session *session) { return text_batches_steps(own(session)->batches[TASK_TRAIN]); }
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
@@ -202,6 +205,7 @@ const Task task_texts = {.unit = "texts",
                          .decoder = true,
                          .batch = 16,
                          .epochs = 3,
+                         .least_steps = 300,
                          .open = open_sets,
                          .configure = configure,
                          .start = start,

@@ -138,10 +138,12 @@ static Status stop_early(const RunReport *run) {
 static Status after_step(RunReport *run) {
   Session *session = run->session;
   const TrainOptions *options = &session->options;
-  bool last = session->step == session->total_steps, epoch = session->step % session_epoch_steps(session) == 0;
+  int64_t steps = session_epoch_steps(session);
+  bool last = session->step == session->total_steps;
+  bool look = last || (session->step % steps == 0 && session->step / steps % options->eval_every == 0);
   if (last || session->step % options->log_every == 0) TRY(run_report_interval(run));
-  if (last || epoch || session->step % options->checkpoint_every == 0) TRY(trainer_save(session)); /* whatever becomes of the evaluation */
-  if (!last && !(epoch && session->step / session_epoch_steps(session) % options->eval_every == 0)) return STATUS_OK;
+  if (look || session->step % options->checkpoint_every == 0) TRY(trainer_save(session)); /* whatever becomes of the evaluation */
+  if (!look) return STATUS_OK;
   Status status = run_report_evaluation(run);
   return status == STATUS_INTERRUPTED ? say_interrupted(session) : status;
 }

@@ -82,7 +82,8 @@ tail -n 1 "$work/out" | grep -q '^{"schema":1,"out":".*/tokenizer","pieces":259,
 [ "$(cat "$work/tokenizer/merges.txt")" = $'#version: 0.2\na b\nab ab' ] || report "the merges are not those expected"
 grep -q '"<|endoftext|>": 258' "$work/tokenizer/vocab.json" || report "end of text is not the last piece"
 grep -q '"type": "BPE"' "$work/tokenizer/tokenizer.json" || report "tokenizer.json lacks its model"
-expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" "$work/text.txt"; silent err
+expect "tokenizer over another" 1 tokenizer -q -v 259 -o "$work/tokenizer" "$work/text.txt"; err "holds finished work already (merges.txt)"
+expect "tokenizer, quietly" 0 tokenizer -q -v 259 -o "$work/tokenizer" --overwrite "$work/text.txt"; silent err
 # The bundled text: enough for the usual vocabulary, and the same files each time.
 expect "tokenizer of the bundled text" 0 tokenizer --out "$work/sample" "$sample/train.txt" "$sample/valid.txt"
 out "tokenizer of 4096 pieces, trained on 464677 bytes"; err "counting 100% 2/2"; err "merging 100% 3839/3839"

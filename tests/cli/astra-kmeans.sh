@@ -46,11 +46,13 @@ out "^0  "; out "^1  "
 holds "$(column mean 2) > 0 && $(column mean 3) < 1 && $(column mean 4) > 1 && $(column mean 4) <= 32 && $(column mean 5) > 50"
 first=$(column mean 3)
 [ -s books/codebooks.safetensors ] && [ -s books/config.json ] && [ ! -e books/model.safetensors ] || report "files of the codebooks"
+expect "the same --out again" 1 init "${tiny[@]}" -g 4 -k 32 --out books; err "--out books holds finished work already (codebooks.safetensors)"; err "--overwrite"
 expect "init again" 0 init "${tiny[@]}" -g 4 -k 32 --out again --json --quiet; silent err
 json '^\{"schema":1,"codebooks":"again","groups":4,"codebook_size":32,.*"bits_per_token":40\.0,.*"sites":\[\{"block":"0",.*"mean":\{.*\}\}$'
 cmp -s books/codebooks.safetensors again/codebooks.safetensors || report "the same seed gives other codebooks"
 expect "another seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --seed 7 -q
 ! cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "another seed gives the same codebooks"
+expect "over the other seed" 0 init "${tiny[@]}" -g 4 -k 32 --out other --overwrite -q; cmp -s books/codebooks.safetensors other/codebooks.safetensors || report "not replaced"
 expect "more groups lose less" 0 init "${tiny[@]}" -g 16 -k 32 --out fine -q; holds "$(column mean 3) < $first"
 expect "a file in the way" 1 init "${tiny[@]}" -g 4 -k 16 --out books/config.json; err "--out books/config.json"
 ! grep -q k-means "$work/err" || report "clustered for an --out that cannot be written"

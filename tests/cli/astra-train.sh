@@ -26,9 +26,9 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
 for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
-out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"
+out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
-[ "$(wc -l <"$work/out")" -le 84 ] || report "--help is $(wc -l <"$work/out") lines long"
+[ "$(wc -l <"$work/out")" -le 90 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
 expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
 
@@ -86,8 +86,25 @@ for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimi
 is_png dry/first_batch.png
 [ ! -e dry/model.safetensors ] || report "a dry run trained"
 expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
-last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"sheet":"dry2/first_batch.png"\}$'
+last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"sheet":"dry2/first_batch.png"\}$'
 is_png dry2/first_batch.png
+
+# ---- defaults that follow from the data
+
+little=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:60 -q)
+expect "little data" 0 "${little[@]}" --dry-run --out dry
+out "^a run of 406 steps, 7 to an epoch: batch 8, learning rate 0.001 after a warm-up of 40 steps, evaluation every 3 epochs$"
+out "chosen for the data: batch 8 for 60 pictures, 58 epochs to have enough steps, learning rate 0.001 (from scratch), warm-up of 40 of 406 steps, evaluation every 3 epochs$"
+expect "much data" 0 "${little[@]}" --dataset synthetic:32x32:4:60000 --dry-run --out dry
+out "^a run of 29984 steps, 937 to an epoch: batch 64, learning rate 0.001 after a warm-up of 100 steps, evaluation every 2 epochs$"
+given=(--batch 16 --epochs 5 -l 1e-4 --warmup 3 --eval-every 1)
+expect "what is given is taken" 0 "${little[@]}" "${given[@]}" --dry-run --out dry
+out "^a run of 15 steps, 3 to an epoch: batch 16, learning rate 0.0001 after a warm-up of 3 steps, evaluation every 1 epochs$"
+! grep -q "chosen for the data" out || report "something was chosen"
+expect "a warm-up as long as the run" 0 "${little[@]}" --max-steps 4 --warmup 8 --out warm
+err "warning: --warmup 8 is as long as the run of 4 steps or longer: the learning rate never passes 38% of its peak"
+expect "defaults are remembered" 0 "${little[@]}" --max-steps 8 --out remembered; silent err
+for line in --batch 8 --epochs 58 --eval-every 1 --learning-rate 0.001; do grep -qx -e "$line" remembered/training/options.txt || report "options.txt lacks $line"; done
 
 # ---- a run and what it leaves
 
@@ -117,6 +134,19 @@ expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; ou
 expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
 expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
 
+cp -r run untouched
+expect "the same --out again" 1 "${tiny[@]}" --groups 8 --max-steps 4 --out run
+err "--out run holds finished work already (config.json)"; err "--overwrite to replace it"; err "astra-train --resume run"; ! grep -q k-means err || report "it clustered before it looked"
+mkdir theirs empty; echo "weights of somebody else" >theirs/model.safetensors
+expect "weights of somebody else" 1 "${tiny[@]}" --groups 8 --max-steps 4 --out theirs
+err "theirs holds finished work already (model.safetensors)"; ! grep -q "resume" err || report "there is nothing to resume"
+[ "$(cat theirs/model.safetensors)" = "weights of somebody else" ] && diff -r run untouched || report "something was replaced"
+rm -r untouched
+expect "an empty directory" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out empty -q
+expect "what is in the way may go" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out theirs --overwrite -q
+expect "looking replaces nothing" 0 "${tiny[@]}" --groups 8 --out run --dry-run; rm run/first_batch.png
+expect "one way on or the other" 2 --resume run --overwrite; err "--overwrite"
+
 expect "the same again" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out again -q; silent err; silent out
 same run/model.safetensors again/model.safetensors; same run/selftest.safetensors again/selftest.safetensors
 expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --seed 7
@@ -134,9 +164,9 @@ for loss in 0.3 0.3,span:4; do
   ! cmp -s lossless/model.safetensors "loss$loss/model.safetensors" || report "trained as without losses"
 done
 ! cmp -s loss0.3/model.safetensors loss0.3,span:4/model.safetensors || report "runs of tokens were lost like single ones"
-expect "evaluation without loss" 0 --model run "${data[@]}" --codebooks run --groups 8 --codebook-size 16 --eval-only --json; cp "$work/out" "$work/lossless"
+expect "evaluation without loss" 0 --model run "${data[@]}" --codebooks run --groups 8 --codebook-size 16 --eval-only --json; cp "$work/out" "$work/lossless.json"
 expect "evaluation with loss" 0 --model run "${data[@]}" --codebooks run --groups 8 --codebook-size 16 --eval-only --eval-token-loss 0.9 --json
-! cmp -s "$work/out" "$work/lossless" || report "judged as without losses"
+! cmp -s "$work/out" "$work/lossless.json" || report "judged as without losses"
 expect "mimetic start on half the patches" 0 "${tiny[@]}" --init mimetic --groups 0 --patch-drop 0.5 --max-steps 2 --out mimetic --json
 err "weights from mimetic"; last '"steps":2,'
 # Where tokens live: in training another permutation for each batch unless a layout is fixed; the checkpoint says what evaluation does.
@@ -212,11 +242,11 @@ for init in ends ends/model.safetensors; do
 done
 expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-steps 4 --out adapted; err "adapters: rank 2 beside query,value"
 [ "$(stat -c %s adapted/model.safetensors)" = "$(stat -c %s "$llama/model.safetensors")" ] || report "the export is not as large as the model"
-expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted; err "give another directory"
+expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted --overwrite; err "give another directory"
 cp adapted/model.safetensors kept-base
 ln -s ../adapted/model.safetensors text/linked.safetensors
 for init in adapted/model.safetensors text/linked.safetensors; do
-  expect "adapters over the file $init" 2 "${story[@]}" --init $init --lora 2 --out adapted; err "give another directory"
+  expect "adapters over the file $init" 2 "${story[@]}" --init $init --lora 2 --out adapted --overwrite; err "give another directory"
 done
 same adapted/model.safetensors kept-base
 cp -r "$llama" base; chmod -R u+w base
@@ -370,7 +400,7 @@ survive() {
   "$program" "$@" --max-steps "$steps" --log-every 1 --out "$name-whole" >out 2>err || report "exit code $?"
   for try in 1 2 3 4 5; do # a machine that stalls for long may let a run slip through
     local least=1 most=$((steps / 2))
-    arguments=("$@" --max-steps "$steps" --log-every 1 --out "$name")
+    arguments=("$@" --max-steps "$steps" --log-every 1 --out "$name" --overwrite)
     for signal in $signals; do
       stop "$signal" "$least" "$most" "${arguments[@]}" || continue 2
       least=$(($(grep -o 'interrupted after step [0-9]*' "$work/err" | grep -o '[0-9]*$') + 1))

@@ -1,0 +1,109 @@
+/* Defaults that follow from the data and from where the weights come from; those that are given stand; runs of earlier versions keep
+ * theirs. */
+#include "train/run_defaults.h"
+#include "unit/train/tiny_run.h"
+
+static TrainOptions open_options(void) {
+  TrainOptions options = tiny_options();
+  options.groups = options.max_steps = options.batch = 0;
+  options.warmup = SESSION_AUTO;
+  options.optimizer.rate = SESSION_AUTO;
+  return options;
+}
+
+static void little_data_gets_enough_steps(void **state) {
+  (void)state;
+  TrainOptions options = open_options();
+  for (SessionUse use = SESSION_TRAIN; use <= SESSION_PLAN; use += SESSION_PLAN - SESSION_TRAIN) {
+    Session session;
+    tiny_check(session_open(&session, &options, use));
+    assert_int_equal(session.options.batch, 8); /* of 44 pictures */
+    assert_int_equal(session.options.epochs, 80);
+    assert_int_equal(session.total_steps, 400);
+    assert_int_equal(session.options.warmup, 40);
+    assert_int_equal(session.options.eval_every, 4);
+    assert_true(session.options.optimizer.rate == 1e-4);
+    assert_non_null(strstr(session.chosen, "batch 8 for 44 pictures, 80 epochs"));
+    session_close(&session);
+  }
+}
+
+static void the_rate_follows_from_the_weights(void **state) {
+  (void)state;
+  TrainOptions options = open_options();
+  Session session;
+  options.init = "random";
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  assert_true(session.options.optimizer.rate == 1e-3);
+  session_close(&session);
+  options.init = NULL;
+  options.lora_rank = 2;
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  assert_true(session.options.optimizer.rate == 3e-4);
+  session_close(&session);
+}
+
+/* At no length is the rate still rising at the end, nor does it stay below its peak. */
+static void the_warmup_is_a_tenth_of_any_run(void **state) {
+  (void)state;
+  for (int64_t steps = 1; steps <= 4096; steps *= 2) {
+    TrainOptions options = open_options();
+    Session session;
+    char text[256];
+    double peak = 0;
+    options.max_steps = steps;
+    tiny_check(session_open(&session, &options, SESSION_PLAN));
+    assert_true(session.options.warmup <= steps / 10 && session.options.warmup <= 100);
+    for (int64_t step = 0; step < steps; step++) {
+      double rate = optimizer_schedule(step, session.options.warmup, session.total_steps, 0);
+      peak = rate > peak ? rate : peak;
+    }
+    assert_true(peak == 1);
+    assert_false(run_defaults_doubt(&session, text, sizeof text));
+    session_close(&session);
+  }
+}
+
+static void what_is_given_stands(void **state) {
+  (void)state;
+  TrainOptions options = open_options();
+  Session session;
+  char text[256];
+  options.batch = 16, options.epochs = 3, options.warmup = 100, options.eval_every = 2, options.optimizer.rate = 0;
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  assert_int_equal(session.options.batch, 16);
+  assert_int_equal(session.total_steps, 6); /* 44 pictures: 2 whole batches */
+  assert_int_equal(session.options.warmup, 100);
+  assert_int_equal(session.options.eval_every, 2);
+  assert_true(session.options.optimizer.rate == 0);
+  assert_string_equal(session.chosen, "");
+  assert_true(run_defaults_doubt(&session, text, sizeof text));
+  assert_non_null(strstr(text, "--warmup 100"));
+  assert_non_null(strstr(text, "run of 6 steps"));
+  assert_non_null(strstr(text, "5% of its peak"));
+  session_close(&session);
+}
+
+static void earlier_runs_keep_their_defaults(void **state) {
+  (void)state;
+  TrainOptions options = open_options();
+  Session session;
+  options.earlier_defaults = true;
+  tiny_check(session_open(&session, &options, SESSION_TRAIN));
+  assert_int_equal(session.options.batch, 64);
+  assert_int_equal(session.options.epochs, 32);
+  assert_int_equal(session.options.warmup, 100);
+  assert_int_equal(session.options.eval_every, 1);
+  assert_true(session.options.optimizer.rate == 1e-4);
+  session_close(&session);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(little_data_gets_enough_steps), cmocka_unit_test(the_rate_follows_from_the_weights),
+                                     cmocka_unit_test(the_warmup_is_a_tenth_of_any_run), cmocka_unit_test(what_is_given_stands),
+                                     cmocka_unit_test(earlier_runs_keep_their_defaults)};
+  threads_start(1);
+  int failures = cmocka_run_group_tests(tests, tiny_make, tiny_remove);
+  threads_stop();
+  return failures;
+}

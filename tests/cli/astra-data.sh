@@ -77,7 +77,7 @@ printf 'abab abab\n' >"$work/text.txt"
 gzip -c "$work/text.txt" >"$work/more.txt.gz"
 expect "tokenizer" 0 tokenizer --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz"
 out "tokenizer of 259 pieces, trained on 20 bytes"; err "merging 100% 2/2"
-expect "tokenizer as JSON" 0 tokenizer --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz" --json
+expect "tokenizer as JSON" 0 tokenizer --overwrite --vocab 259 --out "$work/tokenizer" "$work/text.txt" "$work/more.txt.gz" --json
 tail -n 1 "$work/out" | grep -q '^{"schema":1,"out":".*/tokenizer","pieces":259,"bytes":20,.*"fingerprint":"[0-9a-f]\{64\}"' || report "no JSON at the end"
 [ "$(cat "$work/tokenizer/merges.txt")" = $'#version: 0.2\na b\nab ab' ] || report "the merges are not those expected"
 grep -q '"<|endoftext|>": 258' "$work/tokenizer/vocab.json" || report "end of text is not the last piece"

@@ -19,8 +19,9 @@ static void list_numbers(DeviceProfile *profile, double *numbers[PROFILE_NUMBERS
     numbers[PROFILE_SIZES + i] = &profile->attention[i];
     numbers[2 * PROFILE_SIZES + i] = &profile->assign[i];
   }
-  numbers[3 * PROFILE_SIZES] = &profile->byte;
-  numbers[3 * PROFILE_SIZES + 1] = &profile->fixed;
+  numbers[3 * PROFILE_SIZES] = &profile->table;
+  numbers[3 * PROFILE_SIZES + 1] = &profile->byte;
+  numbers[3 * PROFILE_SIZES + 2] = &profile->fixed;
 }
 
 void probe_message_pack(const DeviceProfile *profile, uint8_t bytes[PROFILE_BYTES]) {

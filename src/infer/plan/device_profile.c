@@ -23,12 +23,14 @@ double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, do
 double device_profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows) {
   return cost->linear * device_profile_rate(profile->linear, tokens, rows) +
          cost->attention * device_profile_rate(profile->attention, tokens, rows) +
-         cost->assign * device_profile_rate(profile->assign, tokens, rows) + (cost->table_bytes + cost->other_bytes) * profile->byte;
+         cost->assign * device_profile_rate(profile->assign, tokens, rows) + cost->table_bytes * profile->table +
+         cost->other_bytes * profile->byte;
 }
 
 DeviceProfile device_profile_scaled(const DeviceProfile *profile, double speed) {
   DeviceProfile scaled = *profile;
   for (int i = 0; i < PROFILE_SIZES; i++) scaled.linear[i] /= speed, scaled.attention[i] /= speed, scaled.assign[i] /= speed;
+  scaled.table /= speed;
   scaled.byte /= speed;
   scaled.fixed /= speed;
   return scaled;

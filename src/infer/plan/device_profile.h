@@ -11,7 +11,8 @@ enum {
 
 typedef struct DeviceProfile {
   double linear[PROFILE_SIZES], attention[PROFILE_SIZES], assign[PROFILE_SIZES]; /* seconds for a floating-point operation */
-  double byte;  /* seconds for a byte of tables, and of what is bound by memory */
+  double table; /* seconds for a byte of tables, whose rows are read here and there */
+  double byte;  /* seconds for a byte of what else is bound by memory */
   double fixed; /* seconds of a block whatever its rows */
 } DeviceProfile;
 

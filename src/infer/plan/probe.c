@@ -1,5 +1,6 @@
 /* Each kind of work by itself, through the operations that a block uses. */
 #include "infer/plan/probe.h"
+#include "autograd/kernels/kernels.h"
 #include "autograd/ops/ops.h"
 #include "base/clock.h"
 #include "vq/codebook.h"
@@ -7,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 3, NORMS = 12 /* about as many small operations as a block has */ };
+enum {
+  RUNS = 3,
+  NORMS = 12 /* about as many small operations as a block has */,
+  TABLE_GROUPS = 8 /* rows that are summed for a token; seconds are of a byte, whatever their number */
+};
 static const double ENOUGH = 0.06; /* seconds of one kind of work after which it is not run again */
 
 /* A model's weights come from memory, not from a cache: a block's products take those of another block each time. */
@@ -125,6 +130,33 @@ static void run_small(Probe *probe, Tensor *inputs[4]) {
   for (int i = 0; i < NORMS; i++) op_layer_norm(probe->tape, inputs[0], inputs[1], inputs[1], 1e-6);
 }
 
+/* ---- tables: rows of keys and values in places that no cache knows */
+
+/* Rows of all blocks' tables, or as many as make up WEIGHT_BYTES. */
+static double prepare_table(Probe *probe, Tensor *inputs[4]) {
+  const ModelConfig *c = probe->config;
+  int64_t groups = c->astra.groups > 0 ? c->astra.groups : 1, entries = c->astra.codebook_size > 0 ? c->astra.codebook_size : 1024;
+  int64_t width = 2 * (c->width / c->heads * c->kv_heads), most = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
+  int64_t rows = c->blocks * groups * entries;
+  inputs[0] = tape_tensor(probe->tape, 2, (int64_t[]){rows < most ? rows : most, width});
+  inputs[1] = tape_tensor(probe->tape, 2, (int64_t[]){probe->rows, width});
+  for (int i = 0; i < 2; i++)
+    if (inputs[i]) memset(inputs[i]->value, 0, (size_t)tensor_count(inputs[i]) * sizeof(real));
+  return (double)(probe->rows * TABLE_GROUPS) * (double)width * sizeof(real);
+}
+
+/* As key_tables_sum does it. */
+static void run_table(Probe *probe, Tensor *inputs[4]) {
+  if (!inputs[0] || !inputs[1]) return;
+  int64_t width = inputs[1]->shape[1];
+  for (int64_t i = 0; i < probe->rows * TABLE_GROUPS; i++) {
+    int64_t row = (int64_t)rng_below(&probe->rng, (uint64_t)inputs[0]->shape[0]);
+    kernels()->add(width, inputs[0]->value + row * width, inputs[1]->value + i / TABLE_GROUPS * width);
+  }
+}
+
+/* ---- timing */
+
 static double clock_of(const Probe *probe) {
   return probe->conditions == PROBE_BY_ITSELF && threads_count() == 1 ? clock_spent() : clock_now();
 }
@@ -166,7 +198,8 @@ static Status measure(Probe *probe, Work work, int64_t rows, double *seconds) {
 
 static Status measure_all(Probe *probe, DeviceProfile *profile) {
   static const Work linear = {prepare_linear, run_linear}, attention = {prepare_attention, run_attention},
-                    assign = {prepare_assign, run_assign}, memory = {prepare_memory, run_memory}, small = {prepare_small, run_small};
+                    assign = {prepare_assign, run_assign}, memory = {prepare_memory, run_memory}, table = {prepare_table, run_table},
+                    small = {prepare_small, run_small};
   const int64_t sizes[PROFILE_SIZES] = {PROFILE_SMALL, PROFILE_MIDDLE, probe->tokens};
   for (int i = 0; i < PROFILE_SIZES; i++) {
     TRY(measure(probe, linear, sizes[i], &profile->linear[i]));
@@ -174,6 +207,7 @@ static Status measure_all(Probe *probe, DeviceProfile *profile) {
     TRY(measure(probe, assign, sizes[i], &profile->assign[i]));
   }
   TRY(measure(probe, memory, probe->tokens, &profile->byte));
+  TRY(measure(probe, table, PROFILE_MIDDLE, &profile->table));
   return measure(probe, small, 1, &profile->fixed);
 }
 
@@ -192,7 +226,7 @@ static Status open_codebook(Probe *probe) {
 static size_t arena_bytes(const Probe *probe) {
   const ModelConfig *c = probe->config;
   int64_t rows = probe->tokens > PROFILE_MIDDLE ? probe->tokens : PROFILE_MIDDLE, width = c->width + config_site_width(c) + c->mlp;
-  return sizeof(real) * (size_t)(2 * copies_of(c) * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
+  return WEIGHT_BYTES + sizeof(real) * (size_t)(2 * copies_of(c) * c->width * c->mlp + 16 * rows * width) + ((size_t)64 << 20);
 }
 
 Status probe_compute(const ModelConfig *config, int64_t tokens, ProbeConditions conditions, DeviceProfile *profile) {

@@ -22,6 +22,7 @@ static void every_speed_is_measured(void **state) {
       plausible(profile.assign[i], 1e-14, 1e-7);
     }
     plausible(profile.byte, 1e-13, 1e-7);
+    plausible(profile.table, 1e-13, 1e-7);
     plausible(profile.fixed, 1e-8, 1e-2);
   }
   config_release(&config);

@@ -162,7 +162,7 @@ static void print_quality(const LatencyPlan *plan, double seconds) {
     printf(", each device was measured once");
   printf("%s\n", bench->quality.least_share < 0.97 ? "; others were on this core, and took its caches" : "");
   printf("packets of 1,200 bytes take %.1f us to seal and send, %.1f us to receive and open, a megabyte of a stream %.0f and %.0f us:"
-         " counted as computing\n",
+         " as they are here, whatever computation is scaled by\n",
          1e6 * (work->out.packet + 1200 * work->out.byte), 1e6 * (work->in.packet + 1200 * work->in.byte), 1e12 * work->stream_out.byte,
          1e12 * work->stream_in.byte);
   printf("left out: the input's way to the devices, embedding and head\n");

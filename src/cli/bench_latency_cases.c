@@ -82,7 +82,7 @@ static Status stand_in(const LatencyCase *of, const Timeline *timeline, int from
     uint64_t peers = 0;
     for (int d = 0; d < of->devices; d++) peers |= (event.peers >> d & 1) << (d + moved) % of->devices;
     event.peers = peers;
-    if (by_rows && event.kind != EVENT_COMPUTE) event.part = (uint8_t)((event.part + moved) % of->devices);
+    if (by_rows && (event.kind == EVENT_SEND || event.kind == EVENT_WAIT)) event.part = (uint8_t)((event.part + moved) % of->devices);
     TRY(timeline_add(to, &event));
   }
   return STATUS_OK;
@@ -216,6 +216,7 @@ Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *o
                    .least_packets = bench->least_packets,
                    .retained = bench->retained,
                    .multicast = bench->multicast,
+                   .work = &bench->work,
                    .scale = scale};
   plan.table_blocks = (int)key_tables_room(&config, of->groups, of->entries, bench->table_bytes);
   for (plan.parts = 1; plan.parts <= PARTS_TRIED && plan.parts <= counts[of->devices - 1]; plan.parts *= 2) {

@@ -2,6 +2,7 @@
  * every way of dividing the model over these devices and links. */
 #include "cli/infer_plan.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
@@ -161,8 +162,7 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
 
 /* ---- in virtual time */
 
-static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, const PacketWork *work,
-                          PlanRow *row) {
+static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
   const VirtualCase wanted = {.weights = weights,
                               .device = {.strategy = row->strategy,
                                          .devices = row->devices,
@@ -178,7 +178,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                               .ends = setup->ends,
                               .reliability = setup->reliability,
                               .multicast = setup->multicast,
-                              .work = work,
+                              .work = setup->work,
                               .scale = setup->scale};
   SimResult result;
   TRY(virtual_latency_measure(&wanted, &result));
@@ -205,12 +205,10 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
 
 static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
   KeyTables *tables = NULL;
-  PacketWork work;
   if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify pictures");
-  TRY(packet_work_measure(&work));
   Status status = build_tables(setup, weights, plan, &tables);
   for (int i = 0; i < plan->count && status == STATUS_OK; i++)
-    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &work, &plan->rows[i]);
+    if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
   key_tables_free(tables);
   return status;
 }
@@ -295,6 +293,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .untrained = command->model != NULL,
                         .with_input = command->with_input,
                         .multicast = command->network.multicast};
+  PacketWork work;
   Plan plan;
   double target;
   TRY(network_options_read(&command->network, &links, &reliability));
@@ -302,6 +301,10 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   TRY(read_groups(command, &setup));
   TRY(link_values_size("table-memory", command->table_memory, &setup.table_bytes));
   TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, &devices, &links));
+  if (packet_work_measure(&work) == STATUS_OK)
+    setup.work = &work;
+  else
+    log_warning("%s; packets are planned as if they cost nothing", status_message());
   TRY(calibrate(command, &setup, &target));
   TRY(planner_run(&setup, &plan));
   const PlanReport report = {.model = command->model ? command->model : command->checkpoint,

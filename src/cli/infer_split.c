@@ -31,10 +31,12 @@ static double measured_seconds(const InferSplit *s, const Leader *leader) {
 
 Status infer_split_divide(void *context, const LeaderMeasure *measured, int nodes) {
   InferSplit *s = context;
-  const PlanCase plan = plan_of(s);
+  PlanCase plan = plan_of(s);
+  PacketWork work;
   s->nodes = nodes;
   memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
   if (nodes < 2) return STATUS_OK;
+  if (packet_work_measure(&work) == STATUS_OK) plan.work = &work; /* of this device, as of one that is like it */
   TRY(split_measured_run(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
   if (s->choose_parts) s->network->parts = s->result.parts;
   if (s->partition) TRY(partition_recount(s->partition, s->result.counts));

@@ -72,6 +72,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .all_rows = setup->all_rows,
                     .with_input = setup->with_input,
                     .multicast = setup->multicast,
+                    .work = setup->work,
                     .scale = setup->scale};
   TRY(split_auto_parts(&tried, setup->parts));
   TRY(divide(setup, &tried, row));

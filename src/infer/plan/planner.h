@@ -16,7 +16,8 @@ typedef struct PlannerSetup {
   const LinkOptions *links;
   const LinkEnd *ends; /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability;
-  int parts; /* of a block's codes; 0: the best of 1, 2, 4, 8 */
+  const PacketWork *work; /* NULL: packets cost nothing */
+  int parts;              /* of a block's codes; 0: the best of 1, 2, 4, 8 */
   int least_packets, retained;
   double table_bytes; /* memory for tables, of as many blocks as fit (key_tables.h, predict_uses_tables) */
   double scale;       /* of computation; 0: 1 */

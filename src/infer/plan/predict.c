@@ -34,7 +34,7 @@ bool predict_uses_tables(const PlanCase *plan, int device) {
   return key_tables_pay(&(KeyTablesCase){.groups = config->astra.groups,
                                          .bytes = (size_t)(numbers * (double)config->astra.codebook_size) * sizeof(real),
                                          .flops = flops,
-                                         .table_time = rows * numbers * sizeof(real) * profile->byte,
+                                         .table_time = rows * numbers * sizeof(real) * profile->table,
                                          .product_time = product});
 }
 
@@ -77,7 +77,7 @@ static Phases phases_of(const PlanCase *plan, int device, int block) {
   Phases phases = {.fixed = profile->fixed};
   phases.before = site_kv ? linear_seconds(plan, device, 4 * rows * width * kv_width(config), rows / plan->parts) : 0;
   phases.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (site_kv ? 0 : linear_seconds(plan, device, kv, rows));
-  phases.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->byte;
+  phases.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
   phases.rest = device_profile_seconds(profile, &rest, plan->tokens, height);
   phases.assign = cost.assign * device_profile_rate(profile->assign, plan->tokens, rows / plan->parts);
   return phases;
@@ -258,7 +258,7 @@ Status predict_check(const PlanCase *plan) {
 static Status input_event(const PlanCase *plan, Timeline *timeline, int device) {
   if (plan->input_bytes <= 0 || plan->input_rates[device] <= 0) return STATUS_OK;
   double bits = 8 * plan->input_bytes * (double)plan->counts[device];
-  return strategy_events_compute(timeline, bits / plan->input_rates[device] / (plan->scale > 0 ? plan->scale : 1));
+  return timeline_add(timeline, &(Event){.kind = EVENT_FIXED, .seconds = bits / plan->input_rates[device]});
 }
 
 static Status device_timeline(const PlanCase *plan, Timeline *timeline, int device) {
@@ -294,7 +294,7 @@ static int by_latency(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Where links draw lots, the middle one of some requests. */
+/* With loss or jitter the middle one of some requests, each of another seed. */
 static Status simulate(const PlanCase *plan, const Timeline *timelines, bool datagrams, SimResult *result) {
   LinkOptions links = *plan->links;
   SimResult drawn[DRAWS];
@@ -312,12 +312,15 @@ static Status simulate(const PlanCase *plan, const Timeline *timelines, bool dat
 }
 
 Status predict_latency(const PlanCase *plan, SimResult *result) {
-  Timeline timelines[WIRE_NODES] = {0};
+  Timeline timelines[WIRE_NODES] = {0}, worked[WIRE_NODES] = {0};
+  bool datagrams = predict_models_loss(plan);
   double input = 0;
   Status status = predict_timelines(plan, timelines);
-  if (status == STATUS_OK) status = simulate(plan, timelines, predict_models_loss(plan), result);
+  if (status == STATUS_OK && plan->work)
+    status = packet_work_add(plan->work, timelines, plan->devices, datagrams, datagrams && plan->multicast, worked);
+  if (status == STATUS_OK) status = simulate(plan, plan->work ? worked : timelines, datagrams, result);
   if (status == STATUS_OK && plan->with_input) status = predict_input(plan, &input);
   if (status == STATUS_OK) result->latency += input;
-  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
   return status;
 }

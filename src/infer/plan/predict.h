@@ -4,6 +4,7 @@
 #define INFER_PREDICT_H
 #include "infer/plan/device_profile.h"
 #include "infer/virtual/net_sim.h"
+#include "infer/virtual/packet_work.h"
 
 typedef struct PlanCase {
   const ModelConfig *config; /* astra.groups and the like are those to plan for */
@@ -22,8 +23,9 @@ typedef struct PlanCase {
   bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
   bool with_input;                /* the input's way to the devices over `links` counts in the latency: predict_input */
   bool multicast;
-  double scale;       /* of computation; 0: 1 */
-  double input_bytes; /* of a token, which a device must have before it begins, where the ways there were measured; 0: they have it */
+  double scale;           /* of computation; 0: 1 */
+  double input_bytes;     /* of a token, which a device must have before it begins, where the ways there were measured; 0: they have it */
+  const PacketWork *work; /* what packets take of a device's processor; NULL: nothing */
   const double *input_rates; /* [devices] bits a second on its way there; 0: at once. NULL where input_bytes is 0 */
 } PlanCase;
 

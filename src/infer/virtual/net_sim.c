@@ -195,9 +195,10 @@ static Status run_device(Simulation *sim, int device, double now) {
   sim->result->device[device].end = now - sim->options->start;
   while (runner->next < timeline->count) {
     const Event *event = &timeline->list[runner->next++];
-    double seconds = event->seconds * sim->scale;
+    double seconds = event->seconds * (event->kind == EVENT_COMPUTE ? sim->scale : 1);
     switch (event->kind) {
     case EVENT_COMPUTE:
+    case EVENT_FIXED:
       sim->result->device[device].compute += seconds;
       return put(sim, now + seconds, SIM_RUN, device);
     case EVENT_SEND:

@@ -22,7 +22,7 @@ typedef struct SimOptions {
 
 typedef struct SimDevice {
   double end;                          /* when its last event is over; times are since `start` */
-  double compute, wait;                /* seconds, scaled; waiting that computation did not hide */
+  double compute, wait;                /* seconds of EVENT_COMPUTE, scaled, and EVENT_FIXED; waiting that they did not hide */
   double span;                         /* from each block's first send to its last arrival, summed */
   uint64_t bytes_sent;                 /* of packets with their headers, lower layers left out */
   uint64_t packets_lost, packets_late; /* that it did without: never came; not there at the deadline */

@@ -204,7 +204,7 @@ static Status receiving(const PacketCost *cost, const Timeline *from, int count,
   return STATUS_OK;
 }
 
-static Status add_stretch(Timeline *to, double seconds) { return timeline_add(to, &(Event){.kind = EVENT_COMPUTE, .seconds = seconds}); }
+static Status add_stretch(Timeline *to, double seconds) { return timeline_add(to, &(Event){.kind = EVENT_FIXED, .seconds = seconds}); }
 
 Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, bool multicast, Timeline *to) {
   const PacketCost *out = datagrams ? &work->out : &work->stream_out, *in = datagrams ? &work->in : &work->stream_in;

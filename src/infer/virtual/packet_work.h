@@ -18,7 +18,7 @@ typedef struct PacketWork {
  * packet comes. IO: there is no loopback; NO_MEMORY. */
 Status packet_work_measure(PacketWork *work);
 
-/* from [count], of all devices -> to [count], zeroed, to be released also after a failure: the same with stretches of computation before
+/* from [count], of all devices -> to [count], zeroed, to be released also after a failure: the same with stretches of EVENT_FIXED before
  * what is sent (all receivers' copies, or with multicast one) and behind what was waited for. BAD_VALUE: nobody sends what is waited for.
  */
 Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, bool multicast, Timeline *to);

@@ -37,7 +37,7 @@ static int covers_of(const Event *event, int parity_of) {
 
 static Status check_event(const Event *event, int device, int count) {
   uint64_t others = (count < 64 ? (1ull << count) - 1 : ~0ull) & ~(1ull << device);
-  if (event->kind == EVENT_COMPUTE) {
+  if (event->kind == EVENT_COMPUTE || event->kind == EVENT_FIXED) {
     if (isfinite(event->seconds) && event->seconds >= 0) return STATUS_OK;
     return status_set(STATUS_BAD_VALUE, "device %d computes for %g seconds: a timeline needs a finite time from 0 on", device,
                       event->seconds);

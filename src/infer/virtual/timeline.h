@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 typedef enum EventKind {
-  EVENT_COMPUTE, /* `seconds` */
+  EVENT_COMPUTE, /* `seconds` of the model's arithmetic */
+  EVENT_FIXED,   /* `seconds` that do not become fewer on a device that computes faster: packets through the system, input on its way */
   EVENT_SEND,    /* a group to `peers` */
   EVENT_WAIT     /* until the same group of each of `peers` is there */
 } EventKind;

@@ -474,25 +474,31 @@ static void senseless_cases_are_refused(void **state) {
   release(&c);
 }
 
+/* A device that computes faster is no faster at packets, nor is its input. */
+static void what_is_fixed_is_not_scaled(void **state) {
+  (void)state;
+  Case c = {.count = 1};
+  const LinkOptions links = {.bits_per_second = 1e6};
+  compute(&c, 0, 0.5);
+  add(&c, 0, (Event){.kind = EVENT_FIXED, .seconds = 0.25});
+  SimResult result = run(&c, &links, &(SimOptions){.scale = 0.1});
+  near(result.latency, 0.05 + 0.25);
+  near(result.device[0].compute, 0.05 + 0.25);
+  near(timeline_seconds(&c.device[0]), 0.5);
+  release(&c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
-                                     cmocka_unit_test(computing_hides_sending),
-                                     cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
-                                     cmocka_unit_test(many_senders_share_the_way_in),
-                                     cmocka_unit_test(all_share_the_air),
-                                     cmocka_unit_test(each_device_has_ways_of_its_own),
-                                     cmocka_unit_test(a_long_way_is_known_to_who_asks),
-                                     cmocka_unit_test(a_trace_counts_from_the_start),
-                                     cmocka_unit_test(blocks_in_parts_follow_the_recurrence),
-                                     cmocka_unit_test(questions_take_their_time),
-                                     cmocka_unit_test(what_is_lost_is_missed_after_an_answer),
-                                     cmocka_unit_test(a_deadline_ends_the_waiting),
-                                     cmocka_unit_test(what_is_lost_is_sent_again),
-                                     cmocka_unit_test(parity_repairs_one_of_each),
-                                     cmocka_unit_test(one_packet_has_no_parity),
-                                     cmocka_unit_test(parity_is_not_waited_for),
-                                     cmocka_unit_test(a_seed_decides),
-                                     cmocka_unit_test(what_cannot_end_is_named),
-                                     cmocka_unit_test(senseless_cases_are_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_fixed_is_not_scaled),     cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
+      cmocka_unit_test(computing_hides_sending),         cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
+      cmocka_unit_test(many_senders_share_the_way_in),   cmocka_unit_test(all_share_the_air),
+      cmocka_unit_test(each_device_has_ways_of_its_own), cmocka_unit_test(a_long_way_is_known_to_who_asks),
+      cmocka_unit_test(a_trace_counts_from_the_start),   cmocka_unit_test(blocks_in_parts_follow_the_recurrence),
+      cmocka_unit_test(questions_take_their_time),       cmocka_unit_test(what_is_lost_is_missed_after_an_answer),
+      cmocka_unit_test(a_deadline_ends_the_waiting),     cmocka_unit_test(what_is_lost_is_sent_again),
+      cmocka_unit_test(parity_repairs_one_of_each),      cmocka_unit_test(one_packet_has_no_parity),
+      cmocka_unit_test(parity_is_not_waited_for),        cmocka_unit_test(a_seed_decides),
+      cmocka_unit_test(what_cannot_end_is_named),        cmocka_unit_test(senseless_cases_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

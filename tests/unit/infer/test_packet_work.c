@@ -39,7 +39,7 @@ static void check(bool datagrams, bool multicast, double out, double in) {
   open_three(from);
   assert_int_equal(packet_work_add(&work, from, 3, datagrams, multicast, to), STATUS_OK);
   assert_int_equal(to[0].count, 3);
-  assert_int_equal(to[0].list[1].kind, EVENT_COMPUTE); /* before it leaves */
+  assert_int_equal(to[0].list[1].kind, EVENT_FIXED); /* before it leaves */
   assert_float_equal(to[0].list[1].seconds, out, 1e-12);
   assert_int_equal(to[0].list[2].kind, EVENT_SEND);
   assert_int_equal(to[1].count, 2);

@@ -89,8 +89,8 @@ static void speed_depends_on_rows(void **state) {
   within(device_profile_rate(rates, 1024, 512), 3, 1e-9);
   assert_true(device_profile_rate(rates, 1024, 5000) == 2);
   assert_true(device_profile_rate(rates, 64, 500) == 4); /* a model of 64 tokens: the last size says nothing new */
-  DeviceProfile twice = device_profile_scaled(&(DeviceProfile){.linear = {1, 2, 3}, .byte = 4, .fixed = 5}, 2);
-  assert_true(twice.linear[2] == 1.5 && twice.byte == 2 && twice.fixed == 2.5);
+  DeviceProfile twice = device_profile_scaled(&(DeviceProfile){.linear = {1, 2, 3}, .byte = 4, .table = 6, .fixed = 5}, 2);
+  assert_true(twice.linear[2] == 1.5 && twice.byte == 2 && twice.table == 3 && twice.fixed == 2.5);
 }
 
 static void groups_have_the_size_of_their_packets(void **state) {
@@ -239,9 +239,9 @@ static void tables_are_used_where_they_help(void **state) {
   plan.table_blocks = 6;
   within(none - predict(&plan).latency, (none - all) / 2, 1e-6);
   config.astra.groups = 16; /* 256 rows: 24,576 bytes x 16 x byte against 2.4 MFLOP a row */
-  for (int d = 0; d < 4; d++) profiles[d].byte = 1e-11;
+  for (int d = 0; d < 4; d++) profiles[d].table = 1e-11;
   assert_true(predict_uses_tables(&plan, 0));
-  for (int d = 0; d < 4; d++) profiles[d].byte = 1e-8;
+  for (int d = 0; d < 4; d++) profiles[d].table = 1e-8;
   assert_false(predict_uses_tables(&plan, 0));
   double slow = predict(&plan).latency;
   plan.table_blocks = 0;
@@ -249,6 +249,23 @@ static void tables_are_used_where_they_help(void **state) {
   config.astra.groups = 1; /* one group's are taken unmeasured */
   plan.table_blocks = 6;
   assert_true(predict_uses_tables(&plan, 0));
+}
+
+/* Each device seals what it sends to three others and opens what comes from them, in each block, however fast it computes. */
+static void packets_take_time(void **state) {
+  (void)state;
+  const ModelConfig config = encoder(1);
+  const DeviceProfile profiles[4] = {core(1), core(1), core(1), core(1)};
+  const LinkOptions links = {0};
+  const PacketWork work = {.out = {.packet = 1e-3}, .in = {.packet = 2e-3}};
+  const int64_t even[4] = {256, 256, 256, 256};
+  for (double scale = 1; scale > 0.01; scale /= 20) {
+    PlanCase plan = case_of(&config, STRATEGY_ASTRA, 4, even, profiles, &links);
+    plan.scale = scale;
+    double free = predict(&plan).latency;
+    plan.work = &work;
+    within(predict(&plan).latency - free, 12 * 3 * 3e-3, 1e-3);
+  }
 }
 
 /* A device's patches of 16 x 16 in three colours are 768 bytes a token; texts go whole to everybody. */
@@ -527,6 +544,7 @@ int main(void) {
                                      cmocka_unit_test(the_device_with_most_heads_decides),
                                      cmocka_unit_test(the_last_block_is_short_for_all),
                                      cmocka_unit_test(tables_are_used_where_they_help),
+                                     cmocka_unit_test(packets_take_time),
                                      cmocka_unit_test(the_input_has_to_come),
                                      cmocka_unit_test(tokens_follow_speed),
                                      cmocka_unit_test(luck_divides_nothing),

@@ -1,11 +1,12 @@
 /* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set, train a tokenizer
- * (data_tokenizer.c).
+ * (data_tokenizer.c), encode and decode with one (data_encode.c).
  * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/data_encode.h"
 #include "cli/data_tokenizer.h"
 #include "cli/show_text.h"
 #include "data/data_paths.h"
@@ -317,10 +318,12 @@ static const CliCommand commands[] = {{"get", "download, check and unpack data s
                                       {"list", "what can be downloaded, and where it is stored", run_list},
                                       {"show", "classes, counts and samples of a data set, its broken pictures; sizes of a text", run_show},
                                       {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
+                                      {"encode", "the token ids of a text", data_encode_run},
+                                      {"decode", "the text of token ids", data_decode_run},
                                       {NULL, NULL, NULL}};
 
 static void print_help(FILE *stream) {
-  fprintf(stream, "usage: astra-data get NAME... | list | show DATASET | tokenizer FILE...\n\n"
+  fprintf(stream, "usage: astra-data get NAME... | list | show DATASET | tokenizer FILE... |\n                  encode | decode\n\n"
                   "Data sets, pretrained weights and tokenizers for astra-train and astra-infer.\n\n"
                   "Commands:\n");
   cli_commands_help(commands, stream);

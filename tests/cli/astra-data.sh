@@ -7,7 +7,7 @@ expect "help" 0 --help; out "^usage: astra-data"; out "^  get "; out "^  list ";
 [ "$(wc -l <"$work/out")" -le 24 ] || report "--help does not fit a screen"
 expect "short help" 0 -h; out "^usage: astra-data"
 expect "version" 0 --version; out "^astra-data [0-9]*\.[0-9]*\.[0-9]*$"
-for command in get list show tokenizer; do
+for command in get list show tokenizer encode decode; do
   expect "help of $command" 0 $command --help; out "^usage: astra-data $command"; out "--json"; silent err
 done
 
@@ -97,6 +97,42 @@ expect "tokenizer of a folder" 1 tokenizer --out "$work/none" "$work"; err "dire
 expect "tokenizer to nowhere" 2 tokenizer "$work/text.txt"; err "--out"
 expect "tokenizer of nothing" 2 tokenizer --out "$work/none"; err "no FILE"
 expect "tokenizer too small" 2 tokenizer --vocab 256 --out "$work/none" "$work/text.txt"; err "--vocab"; err "257 to 1000000"
+# Ids of texts, and texts of ids. The vocabulary of 259: bytes in GPT-2's order, then ab (256), abab (257), <|endoftext|> (258).
+expect "encode" 0 encode --tokenizer "$work/tokenizer" "abab ab"; silent err
+[ "$(cat "$work/out")" = "257 220 256" ] || report "not the ids expected"
+expect "encode, a line each" 0 encode -t "$work/tokenizer/vocab.json" --lines --end abab ab
+[ "$(cat "$work/out")" = $'257\n220\n256\n258' ] || report "not the ids expected"
+expect "special tokens are text" 0 encode -t "$work/tokenizer" "ab<|endoftext|>"; [ "$(wc -w <"$work/out")" = 14 ] || report "not 14 ids"
+expect "special tokens" 0 encode -t "$work/tokenizer" --special "ab<|endoftext|>"; out "^256 258$"
+expect "encode as JSON" 0 encode -t "$work/tokenizer" --json "abab"; json '^\{"schema":1,"ids":\[257\],"tokens":1,"bytes":4,"vocabulary":259,"fingerprint":"[0-9a-f]{64}"\}$'
+expect "decode" 0 decode -t "$work/tokenizer" 257 220 256; printf 'abab ab' | cmp -s - "$work/out" || report "not the text expected"
+expect "decode a JSON list" 0 decode -t "$work/tokenizer" "[257, 220,256]"; printf 'abab ab' | cmp -s - "$work/out" || report "not the text expected"
+expect "half a character as JSON" 0 decode -t "$work/tokenizer" --json 256 "$("$program" encode -t "$work/tokenizer" $'\xc3')"; out $'"text":"ab\xef\xbf\xbd"'
+head -c 3000 /dev/urandom >"$work/bytes"
+input=$work/bytes expect "any bytes" 0 encode -t "$work/sample"; cp "$work/out" "$work/ids"
+input=$work/ids expect "and back" 0 decode -t "$work/sample"; cmp -s "$work/bytes" "$work/out" || report "not the bytes that were encoded"
+expect "encode a file" 0 encode -t "$work/sample" --file "$work/bytes"; cmp -s "$work/ids" "$work/out" || report "not the ids of standard input"
+expect "encode nothing" 0 encode -t "$work/sample"; [ -z "$(cat "$work/out")" ] || report "ids of no text"
+expect "encode with a checkpoint" 0 encode -t "$root/checkpoints/gpt2-mini" "The history of the city"; cp "$work/out" "$work/ids"
+expect "and back" 0 decode -t "$root/checkpoints/gpt2-mini" -f "$work/ids"; [ "$(cat "$work/out")" = "The history of the city" ] || report "another text"
+expect "encode without a tokenizer" 2 encode text; err "--tokenizer PATH"
+expect "encode with none there" 1 encode -t "$work/nothing" text; err "nothing"
+expect "encode two things" 2 encode -t "$work/sample" -f "$work/bytes" text; err "cannot be combined"
+expect "encode a missing file" 1 encode -t "$work/sample" -f "$work/nothing"; err "nothing"
+expect "no begin" 1 encode -t "$work/sample" --begin text; err "--begin"
+expect "no id" 1 decode -t "$work/tokenizer" 256 259; err "'259' is no id"; err "0 to 258"
+expect "no number" 1 decode -t "$work/tokenizer" 1x; err "'1x' is no id"
+# The texts of the models' own tokenizers, each against the ids of its line.
+vectors=$root/tests/golden/tokenizers
+mkdir -p "$work/gpt2"
+for file in encoder.json vocab.bpe; do gzip -dc "$vectors/gpt2/$file.gz" >"$work/gpt2/$file"; done
+awk -v to="$work/case." 'BEGIN { n = 1 } /^__ggml_vocab_test__$/ { if (held) printf "%s", text >(to n); else printf "" >(to n); close(to n); n++; held = 0; text = ""; next }
+  { text = held ? text "\n" $0 : $0; held = 1 }' "$vectors/cases.inp"
+total=$(wc -l <"$vectors/gpt2.out")
+for i in 1 2 3 4 11 16 19 20 22 30 40 "$total"; do # each loads the tokenizer: a dozen of them show that the command does what the library does
+  expect "vector $i" 0 encode -t "$work/gpt2" -f "$work/case.$i"
+  [ "$(cat "$work/out")" = "$(sed -n "${i}s/^ *//;${i}s/ *$//p" "$vectors/gpt2.out")" ] || report "not the ids of line $i"
+done
 name="full output"; "$program" list >/dev/full 2>"$work/err"; [ $? = 1 ] || report "a full disk under stdout is not noticed"; err "standard output"
 
 [ $failed = 0 ] && echo "astra-data: command line as expected"

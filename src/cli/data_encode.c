@@ -1,0 +1,251 @@
+/* The command lines of astra-data encode and decode: where the text or the ids come from (an argument, a file, standard input) and how
+ * what becomes of them is printed. The tokenizers are src/data/tokenizer.h.
+ *
+ * decode writes the bytes of the text as they are, so that `encode | decode` gives the same bytes; only to a terminal characters that it
+ * would obey are written out, and a line feed follows. */
+#include "cli/data_encode.h"
+#include "base/printable.h"
+#include "base/utf8.h"
+#include "cli/cli.h"
+#include "data/tokenizer.h"
+#include "nn/json_build.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INPUT_MOST = 1 << 30, INPUT_STEP = 1 << 16 };
+
+typedef struct Request {
+  const char *command, *tokenizer, *file;
+  const char **arguments; /* [count]: a text, or ids */
+  int count;
+  bool special, begin, end, lines, json;
+} Request;
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the text or its tokens"); }
+
+/* ---- input ---- */
+
+/* All that a stream holds, with a NUL behind it; *data is the caller's. */
+static Status read_stream(FILE *stream, const char *name, char **data, size_t *size) {
+  size_t room = 0;
+  *data = NULL, *size = 0;
+  do {
+    if (room - *size <= INPUT_STEP) {
+      char *more = realloc(*data, room = 2 * room + 2 * INPUT_STEP);
+      if (more == NULL) return no_memory();
+      *data = more;
+    }
+    *size += fread(*data + *size, 1, INPUT_STEP, stream);
+    if (*size > INPUT_MOST) return status_set(STATUS_BAD_VALUE, "%s is larger than 1 GiB; encode it in parts", name);
+  } while (!feof(stream) && !ferror(stream));
+  (*data)[*size] = '\0';
+  return ferror(stream) ? status_set(STATUS_IO, "%s cannot be read: %s", name, strerror(errno)) : STATUS_OK;
+}
+
+static Status read_file(const Request *request, char **data, size_t *size) {
+  const char *path = request->file;
+  if (path == NULL || strcmp(path, "-") == 0) return read_stream(stdin, "standard input", data, size);
+  FILE *stream = fopen(path, "rb");
+  if (stream == NULL) return status_set(STATUS_NOT_FOUND, "--file %s cannot be opened: %s", path, strerror(errno));
+  Status status = read_stream(stream, path, data, size);
+  fclose(stream);
+  return status;
+}
+
+/* The arguments with spaces between them, or what --file or standard input holds. */
+static Status read_input(const Request *request, char **data, size_t *size) {
+  *data = NULL;
+  if (request->file != NULL && request->count > 0)
+    return status_set(STATUS_BAD_USAGE, "%s: --file and '%s' cannot be combined; give one of them", request->command,
+                      request->arguments[0]);
+  if (request->count == 0) return read_file(request, data, size);
+  *size = 0;
+  for (int i = 0; i < request->count; i++) *size += strlen(request->arguments[i]) + 1;
+  if ((*data = calloc(*size + 1, 1)) == NULL) return no_memory();
+  for (int i = 0; i < request->count; i++) strcat(strcat(*data, i > 0 ? " " : ""), request->arguments[i]);
+  (*size)--;
+  return STATUS_OK;
+}
+
+/* ---- encode ---- */
+
+static Status add_end(const Request *request, int32_t id, const char *option, TokenList *ids) {
+  if (id < 0) return status_set(STATUS_BAD_VALUE, "%s: the tokenizer in %s has no such token", option, request->tokenizer);
+  return token_list_add(ids, id);
+}
+
+static Status encode(const Request *request, Tokenizer *tokenizer, const char *text, size_t bytes, TokenList *ids) {
+  if (request->begin) TRY(add_end(request, tokenizer_begin(tokenizer), "--begin", ids));
+  TRY(tokenizer_encode(tokenizer, text, bytes, request->special, ids));
+  return request->end ? add_end(request, tokenizer_end(tokenizer), "--end", ids) : STATUS_OK;
+}
+
+static json_t *json_ids(const TokenList *ids) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < ids->count; i++) json_build_append(&list, json_integer(ids->ids[i]));
+  return list;
+}
+
+static Status print_ids(const Request *request, const Tokenizer *tokenizer, size_t bytes, const TokenList *ids) {
+  if (request->json)
+    return json_build_print(json_pack("{s:o?, s:I, s:I, s:I, s:s}", "ids", json_ids(ids), "tokens", (json_int_t)ids->count, "bytes",
+                                      (json_int_t)bytes, "vocabulary", (json_int_t)tokenizer_count(tokenizer), "fingerprint",
+                                      tokenizer_fingerprint(tokenizer)));
+  for (size_t i = 0; i < ids->count; i++) printf("%s%d", i == 0 ? "" : request->lines ? "\n" : " ", (int)ids->ids[i]);
+  putchar('\n');
+  return STATUS_OK;
+}
+
+static Status encode_input(const Request *request, Tokenizer *tokenizer, const char *text, size_t bytes) {
+  TokenList ids = {0};
+  Status status = encode(request, tokenizer, text, bytes, &ids);
+  if (status == STATUS_OK) status = print_ids(request, tokenizer, bytes, &ids);
+  token_list_release(&ids);
+  return status;
+}
+
+/* ---- decode ---- */
+
+/* Numbers between spaces, line feeds, commas and brackets: what encode prints, and JSON lists. */
+static Status parse_ids(const char *text, size_t bytes, int64_t vocabulary, TokenList *ids) {
+  static const char between[] = " \t\r\n,[]";
+  if (strlen(text) != bytes) return status_set(STATUS_BAD_VALUE, "decode: a NUL byte among the ids");
+  for (const char *at = text + strspn(text, between); *at != '\0'; at += strspn(at, between)) {
+    char *end;
+    long id = strtol(at, &end, 10);
+    if (end == at || (*end != '\0' && strchr(between, *end) == NULL) || id < 0 || id >= vocabulary)
+      return status_set(STATUS_BAD_VALUE, "decode: '%.*s' is no id of this tokenizer; whole numbers from 0 to %lld are",
+                        (int)strcspn(at, between), at, (long long)vocabulary - 1);
+    TRY(token_list_add(ids, (int32_t)id));
+    at = end;
+  }
+  return STATUS_OK;
+}
+
+/* Each byte that belongs to no character as U+FFFD, for JSON; *bytes is the new length. NULL when out of memory. */
+static char *replace_broken(const char *text, size_t *bytes) {
+  char *copy = malloc(3 * *bytes + 1);
+  size_t used = 0;
+  for (size_t i = 0; copy != NULL && i < *bytes;) {
+    size_t size = utf8_size(text + i, *bytes - i);
+    memcpy(copy + used, size > 0 ? text + i : "\xef\xbf\xbd", size > 0 ? size : 3);
+    used += size > 0 ? size : 3;
+    i += size > 0 ? size : 1;
+  }
+  *bytes = used;
+  return copy;
+}
+
+static Status print_text_json(const TokenList *ids, const char *text, size_t bytes) {
+  size_t length = bytes;
+  char *whole = replace_broken(text, &length);
+  json_t *string = whole ? json_stringn(whole, length) : NULL;
+  free(whole);
+  if (string == NULL) return no_memory();
+  return json_build_print(json_pack("{s:o, s:I, s:I}", "text", string, "tokens", (json_int_t)ids->count, "bytes", (json_int_t)bytes));
+}
+
+static Status print_text(const Request *request, const TokenList *ids, const char *text, size_t bytes) {
+  if (request->json) return print_text_json(ids, text, bytes);
+  if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, bytes, stdout) == bytes ? STATUS_OK : status_set(STATUS_IO, "standard output is full");
+  for (size_t i = 0; i < bytes;) {
+    char shown[PRINTABLE_ROOM];
+    size_t size = utf8_size(text + i, bytes - i);
+    if (size == 0) size = 1;
+    fputs(text[i] == '\n' || text[i] == '\t' ? (const char[]){text[i], '\0'} : printable_copy(shown, sizeof shown, text + i, size), stdout);
+    i += size;
+  }
+  putchar('\n');
+  return STATUS_OK;
+}
+
+static Status decode_input(const Request *request, Tokenizer *tokenizer, const char *input, size_t size) {
+  TokenList ids = {0};
+  char *text = NULL;
+  size_t bytes = 0;
+  Status status = parse_ids(input, size, tokenizer_count(tokenizer), &ids);
+  if (status == STATUS_OK) status = tokenizer_decode(tokenizer, ids.ids, ids.count, &text, &bytes);
+  if (status == STATUS_OK) status = print_text(request, &ids, text, bytes);
+  free(text);
+  token_list_release(&ids);
+  return status;
+}
+
+/* ---- the command lines ---- */
+
+static Status run(const Request *request, Status (*work)(const Request *, Tokenizer *, const char *, size_t)) {
+  Tokenizer *tokenizer;
+  char *input;
+  size_t size = 0;
+  if (request->tokenizer == NULL)
+    return status_set(STATUS_BAD_USAGE,
+                      "%s: --tokenizer PATH is missing: a tokenizer's file, or a directory that holds one, as a checkpoint does",
+                      request->command);
+  TRY(tokenizer_open(&tokenizer, request->tokenizer));
+  Status status = read_input(request, &input, &size);
+  if (status == STATUS_OK) status = work(request, tokenizer, input, size);
+  free(input);
+  tokenizer_close(tokenizer);
+  return status;
+}
+
+#define TOKENIZER_OPTION                                                                                                                   \
+  {                                                                                                                                        \
+    .kind = OPTION_TEXT, .name = "tokenizer", .letter = 't', .target = &request.tokenizer, .value = "PATH",                                \
+    .help = "its file, or a directory: a tokenizer's or a checkpoint (required)"                                                           \
+  }
+
+Status data_encode_run(int argc, char **argv) {
+  Request request = {.command = "encode"};
+  bool help = false;
+  Option options[] = {
+      {.kind = OPTION_GROUP, .help = "Options:"},
+      TOKENIZER_OPTION,
+      {.kind = OPTION_TEXT, .name = "file", .letter = 'f', .target = &request.file, .value = "FILE", .help = "the text; -: standard input"},
+      {.kind = OPTION_FLAG, .name = "special", .target = &request.special, .help = "names of special tokens in the text are those tokens"},
+      {.kind = OPTION_FLAG, .name = "begin", .target = &request.begin, .help = "put the token for the beginning of a text in front"},
+      {.kind = OPTION_FLAG, .name = "end", .target = &request.end, .help = "put the token for the end of a text behind"},
+      {.kind = OPTION_FLAG, .name = "lines", .target = &request.lines, .help = "one id per line, not all on one"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, "astra-data encode --tokenizer PATH [TEXT | --file FILE]",
+                 "Prints the token ids of a text: the argument, a file, or standard input. The text is taken as it is, with the\n"
+                 "line feed at its end if it has one; several arguments are joined by spaces.",
+                 stdout);
+    return STATUS_OK;
+  }
+  request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
+  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : no_memory();
+  if (status == STATUS_OK) status = run(&request, encode_input);
+  free(request.arguments);
+  return status;
+}
+
+Status data_decode_run(int argc, char **argv) {
+  Request request = {.command = "decode"};
+  bool help = false;
+  Option options[] = {
+      {.kind = OPTION_GROUP, .help = "Options:"},
+      TOKENIZER_OPTION,
+      {.kind = OPTION_TEXT, .name = "file", .letter = 'f', .target = &request.file, .value = "FILE", .help = "the ids; -: standard input"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, "astra-data decode --tokenizer PATH [ID... | --file FILE]",
+                 "Writes the text of token ids, which stand between spaces, line feeds or commas: the arguments, a file, or standard\n"
+                 "input. The bytes are those of the text alone, without a line feed behind them (but on a terminal).",
+                 stdout);
+    return STATUS_OK;
+  }
+  request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
+  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : no_memory();
+  if (status == STATUS_OK) status = run(&request, decode_input);
+  free(request.arguments);
+  return status;
+}

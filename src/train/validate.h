@@ -1,4 +1,4 @@
-/* How the model does on the test part: the plain model, and the emulated cluster with even contiguous spans, as the runner places them. */
+/* How the model does on the test part: the plain model, and the emulated cluster with even shares, as the runner places them. */
 #ifndef TRAIN_VALIDATE_H
 #define TRAIN_VALIDATE_H
 #include "train/session.h"

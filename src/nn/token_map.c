@@ -130,9 +130,9 @@ static Status check(int64_t height, int64_t width, int devices, const int64_t *c
 }
 
 Status token_map_order(const TokenMap *map, int64_t height, int64_t width, int devices, const int64_t *counts, int32_t *order) {
-  int64_t tokens = height * width;
   Rng rng;
   TRY(check(height, width, devices, counts));
+  int64_t tokens = height * width;
   switch (map->kind) {
   case TOKEN_MAP_RASTER:
     for (int64_t i = 0; i < tokens; i++) order[i] = (int32_t)i;

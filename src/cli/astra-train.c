@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/bench_peak.h"
 #include "cli/cli.h"
 #include "cli/evaluation_report.h"
 #include "cli/out_directory.h"
@@ -10,7 +11,7 @@
 #include "train/codebooks.h"
 #include "train/interrupt.h"
 #include "train/perplexity.h"
-#include "train/plan.h"
+#include "train/plan_print.h"
 #include "train/run_defaults.h"
 #include "train/state.h"
 #include "train/trainer.h"
@@ -119,6 +120,12 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   return status;
 }
 
+static Status look_ahead(Session *session, bool json) {
+  BenchPeak peak = {0};
+  TRY(bench_peak_measure(&peak));
+  return plan_print(session, peak.all, json);
+}
+
 static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
@@ -126,7 +133,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   TRY(session_open(&session, &command->train, use));
   if (!command->train.quiet) describe(&session);
   warn(&session);
-  Status status = command->dry_run     ? plan_print(&session, command->json)
+  Status status = command->dry_run     ? look_ahead(&session, command->json)
                   : command->eval_only ? evaluate_only(&session, command->json, &result)
                                        : train(&session, command, argc, argv, &result);
   if (status == STATUS_OK && command->json && !command->dry_run)

@@ -62,6 +62,7 @@ void dataset_close(Dataset *set) {
 
 int64_t dataset_count(const Dataset *set) { return set->count; }
 int64_t dataset_classes(const Dataset *set) { return set->classes; }
+size_t dataset_mapped(const Dataset *set) { return set->mapped; }
 char *const *dataset_labels(const Dataset *set) { return set->labels; }
 const char *dataset_describe(const Dataset *set) { return set->description; }
 

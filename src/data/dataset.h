@@ -21,6 +21,7 @@ void dataset_close(Dataset *set);
 
 int64_t dataset_count(const Dataset *set);
 int64_t dataset_classes(const Dataset *set);
+size_t dataset_mapped(const Dataset *set);                            /* bytes of mapped files: a data set that is read in place */
 char *const *dataset_labels(const Dataset *set);                      /* [classes] */
 bool dataset_fixed_size(const Dataset *set, int *width, int *height); /* true when all pictures have one size */
 const char *dataset_describe(const Dataset *set); /* "CIFAR-100 train, 50000 pictures of 32x32, 100 classes, from PATH" */

@@ -217,6 +217,7 @@ static Status open_part(Dataset *set, CifarFiles *files, const char *folder, Dat
   for (int i = 0; i < MOST_FILES && layout->files[part][i]; i++) {
     TRY(open_file(files, folder, layout->files[part][i]));
     set->count += files->counts[i];
+    set->mapped += files->maps[i].size;
   }
   TRY(read_names(set, folder, layout));
   return dataset_set_description(set, "%s %s, %lld pictures of %dx%d, %lld classes, from %s", layout->title, dataset_part_name(part),

@@ -12,7 +12,8 @@ struct Dataset {
   int width, height; /* with fixed_size */
   char *description; /* owned */
   double mean[3], std[3];
-  void *state;                                                               /* the source's own, released by `close` */
+  size_t mapped; /* bytes of mapped files, all of which are read sooner or later */
+  void *state;   /* the source's own, released by `close` */
   Status (*read)(Dataset *set, int64_t index, Image *image, int32_t *label); /* index is within [0, count) */
   void (*close)(Dataset *set);
 };

@@ -2,9 +2,12 @@
  * picture or window of text, so that one pass over some of them fills the samples of all blocks at once. */
 #include "train/codebooks.h"
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/progress.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,10 +103,8 @@ static void watcher_close(Watcher *watcher) {
 
 /* ---------------------------------------------------------------- fitting */
 
-static Status fit_site(Session *session, const Watcher *watcher, int index) {
-  const TrainOptions *options = &session->options;
+static KmeansOptions kmeans_options(const TrainOptions *options, int index) {
   KmeansOptions kmeans;
-  KmeansResult result;
   kmeans_defaults(&kmeans);
   kmeans.start = (KmeansStart)options->kmeans_start;
   kmeans.iterations = (int)options->kmeans_iterations;
@@ -111,6 +112,13 @@ static Status fit_site(Session *session, const Watcher *watcher, int index) {
   kmeans.restarts = (int)options->kmeans_restarts;
   kmeans.minibatch = options->kmeans_minibatch;
   kmeans.seed = (uint64_t)options->seed + (uint64_t)index;
+  return kmeans;
+}
+
+static Status fit_site(Session *session, const Watcher *watcher, int index) {
+  const TrainOptions *options = &session->options;
+  const KmeansOptions kmeans = kmeans_options(options, index);
+  KmeansResult result;
   double started = clock_now();
   Status status = kmeans_fit(&session->emulation.site[index].book, watcher->samples + index * watcher->limit * watcher->width,
                              watcher->limit, &kmeans, &result);
@@ -162,10 +170,61 @@ static int64_t sample_count(const Session *session) {
   return wanted < available ? wanted : available;
 }
 
+/* ---------------------------------------------------------------- planning */
+
+/* As watch_batch goes through the model, on a tape that plans. */
+static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
+  TaskBatch batch;
+  size_t mark = arena_mark(session->arena);
+  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  TRY(session_lay_plain(session, batch.tokens));
+  tape_record(session->tape, false);
+  arena_watch(session->arena);
+  matmul_reset_count();
+  ModelInput input = task_input(session->tape, &batch, session->config);
+  model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
+               session->task->decoder ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
+  plan->activations = (double)(arena_watched(session->arena) - mark);
+  plan->batch_flops = matmul_counted().flops;
+  plan->batches = ceil((double)plan->count / (double)(batch.count * rows_per_sample(session)));
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
+  matmul_reset_count();
+  return status;
+}
+
+Status codebooks_plan(Session *session, CodebooksPlan *plan) {
+  const Codebook *book = &session->emulation.site[0].book;
+  const KmeansOptions kmeans = kmeans_options(&session->options, 0);
+  double sites = session->emulation.blocks * session->emulation.sites, passes = kmeans.iterations * (double)kmeans.restarts;
+  *plan = (CodebooksPlan){.count = sample_count(session)};
+  plan->samples = sites * (double)(plan->count * book->width) * sizeof(real);
+  plan->work = (double)kmeans_bytes(book, plan->count, &kmeans);
+  plan->kmeans_flops =
+      sites * passes * 2 * (double)(kmeans.minibatch > 0 ? kmeans.minibatch : plan->count) * (double)(book->entries * book->width);
+  tape_plan(session->tape, true);
+  Status status = plan_watched_batch(session, plan);
+  tape_plan(session->tape, false);
+  return status;
+}
+
+/* Before hours of a large model's embeddings end in a machine without memory. */
+static Status check_memory(Session *session) {
+  CodebooksPlan plan;
+  TRY(codebooks_plan(session, &plan));
+  double needed = plan.samples + plan.work + plan.activations, available = memory_available();
+  if (needed <= available) return STATUS_OK;
+  return status_set(
+      STATUS_NO_MEMORY, "K-means of %lld samples needs %.1f GiB more memory, but %.1f GiB are free: use fewer --kmeans-samples%s",
+      (long long)plan.count, needed / 1073741824, available / 1073741824, plan.activations > plan.samples ? " or a smaller --batch" : "");
+}
+
 static int64_t rows_per_batch(const Session *session) { return session->options.batch * session->tokens; }
 
 Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   Watcher watcher;
+  TRY(check_memory(session));
   Status status = watcher_open(session, sample_count(session), &watcher);
   if (status == STATUS_OK && watcher.limit < session->options.entries)
     status = status_set(STATUS_BAD_USAGE,

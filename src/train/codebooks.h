@@ -18,6 +18,15 @@ typedef struct CodebookReport {
 Status codebooks_fit(Session *session);
 Status codebooks_fit_judged(Session *session, CodebookReport *reports);
 
+/* What codebooks_fit takes: bytes of the samples of all sites, of K-means of one site, of the plain model's pass over a batch; and its work
+ * in FLOPs, of K-means at most. The session's step, layouts and batches are as they were. */
+typedef struct CodebooksPlan {
+  int64_t count; /* samples of a site */
+  double samples, work, activations;
+  double batches, batch_flops, kmeans_flops; /* passes over a batch, FLOPs of one; all sites and iterations */
+} CodebooksPlan;
+Status codebooks_plan(Session *session, CodebooksPlan *plan);
+
 /* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. samples:
  * pictures, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. */
 Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports);

@@ -2,6 +2,7 @@
 #include "train/session.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape_segment.h"
+#include "base/memory.h"
 #include "train/map_options.h"
 #include "train/run_defaults.h"
 #include "train/start_weights.h"
@@ -171,6 +172,7 @@ static Status open_weights(Session *session) {
 }
 
 static Status open_all(Session *session, ModelConfig *config) {
+  const MemoryUse before = memory_used();
   TRY(choose_task(session));
   TRY(session->task->open(session));
   run_defaults_batch(session);
@@ -181,6 +183,7 @@ static Status open_all(Session *session, ModelConfig *config) {
   session->config = model_config(session->model);
   TRY(map_options_set(session));
   TRY(add_adapters(session));
+  session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
   TRY(open_weights(session));
   TRY(session->task->start(session));
   run_defaults_length(session);

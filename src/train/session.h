@@ -82,6 +82,7 @@ struct Session {
   void *data;      /* the task's own */
   int64_t classes; /* of the data; 0: tokens are predicted */
   int64_t tokens;  /* T: content tokens of a sample */
+  double program;  /* bytes that the process took before weights and batches: code, libraries, threads, what the data's files say */
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */

@@ -63,7 +63,7 @@ typedef struct Task {
                  char **shown); /* --dry-run: the first batch, printed or drawn; *shown: where (owned) or NULL */
   Status (*save)(const Session *session, const char *directory);       /* what belongs into a checkpoint beside the model; NULL: nothing */
   Status (*check_save)(const Session *session, const char *directory); /* whether `save` would refuse it; NULL: never */
-  size_t (*bytes)(const Session *session);                             /* memory of batches */
+  size_t (*bytes)(const Session *session);                             /* memory of batches, and data that is mapped */
   void (*finish)(const Session *session);                              /* warnings at the end of a run; NULL: none */
 } Task;
 

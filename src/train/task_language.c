@@ -183,7 +183,12 @@ static Status next(Session *session, TaskPart part, TaskBatch *batch) {
 }
 
 static size_t bytes(const Session *session) {
-  return 4 * (size_t)(session->options.batch * session->tokens) * sizeof(int32_t); /* ids and labels, of both parts */
+  size_t sum = 4 * (size_t)(session->options.batch * session->tokens) * sizeof(int32_t); /* ids and labels, of both parts */
+  for (int part = 0; part < TASK_PARTS; part++) {
+    const TokenCache *cache = own(session)->cache[part];
+    if (cache != NULL) sum += (size_t)token_cache_facts(cache)->tokens * (size_t)token_cache_facts(cache)->width;
+  }
+  return sum;
 }
 
 /* ---------------------------------------------------------------- the model */

@@ -99,7 +99,9 @@ static Status next(Session *session, TaskPart part, TaskBatch *batch) {
 
 static size_t bytes(const Session *session) {
   const Pictures *pictures = own(session);
-  return loader_bytes(pictures->loader[TASK_TRAIN]) + loader_bytes(pictures->loader[TASK_TEST]);
+  size_t sum = 0;
+  for (int part = 0; part < TASK_PARTS; part++) sum += loader_bytes(pictures->loader[part]) + dataset_mapped(pictures->set[part]);
+  return sum;
 }
 
 /* Each was named when it was met. */

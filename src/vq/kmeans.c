@@ -192,9 +192,27 @@ static Status run_restarts(Fit *fit, KmeansResult *result) {
 
 /* ---- workspace ---- */
 
+static bool is_full_batch(const KmeansOptions *options, int64_t count) { return options->minibatch == 0 || options->minibatch >= count; }
+
+/* The start's memory has gone when the iterations touch theirs. */
+size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *options) {
+  bool full = is_full_batch(options, count);
+  size_t words = (size_t)(book->entries * book->width) * sizeof(real), start = kmeans_start_bytes(book, count, options->start);
+  size_t iterations = kmeans_step_bytes(book, full ? count : options->minibatch) + (size_t)(count * book->groups) * sizeof(int32_t) +
+                      codebook_assign_scratch(book) + (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
+  return words + (start > iterations ? start : iterations);
+}
+
+/* The loop over distances of the start runs at about a quarter of a product's rate. */
+double kmeans_flops(const Codebook *book, int64_t count, const KmeansOptions *options) {
+  double rows = (double)(is_full_batch(options, count) ? count : options->minibatch);
+  double iterations = 2 * rows * (double)(book->entries * book->width) * options->iterations;
+  return options->restarts * (4 * kmeans_start_flops(book, count, options->start) + iterations);
+}
+
 static Status reserve(Fit *fit) {
   const Codebook *book = fit->book;
-  bool full = fit->options->minibatch == 0 || fit->options->minibatch >= fit->count;
+  bool full = is_full_batch(fit->options, fit->count);
   TRY(kmeans_step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
   fit->codes = malloc((size_t)(fit->count * book->groups) * sizeof *fit->codes);
   fit->scratch = malloc(codebook_assign_scratch(book));

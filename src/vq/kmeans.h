@@ -37,4 +37,9 @@ void kmeans_defaults(KmeansOptions *options); /* greedy, 50, 1, 0, 0, 42 */
  * not finite is NUMERIC. Allocates its workspace (mainly codes [count, G]) and frees it. */
 Status kmeans_fit(Codebook *book, const real *samples, int64_t count, const KmeansOptions *options, KmeansResult *result);
 
+/* Of a book's shape (codewords are not read): bytes of that workspace at its largest, and the FLOPs of matrix products that take about as
+ * long, if no iteration is saved. */
+size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *options);
+double kmeans_flops(const Codebook *book, int64_t count, const KmeansOptions *options);
+
 #endif

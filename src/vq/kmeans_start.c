@@ -170,6 +170,27 @@ static int64_t samples_looked_at(const StartJob *job) {
   return least(job->count, most(least(wanted, SAMPLES_MOST), entries));
 }
 
+static int64_t workers_for(const Codebook *book) { return book->groups > 1 ? threads_count() : 1; }
+
+static int64_t candidates_of(const Codebook *book, KmeansStart how) {
+  return how == KMEANS_GREEDY ? 2 + (int64_t)log((double)book->entries) : 1;
+}
+
+/* Of a Drawing for each worker. */
+size_t kmeans_start_bytes(const Codebook *book, int64_t count, KmeansStart how) {
+  if (how == KMEANS_RANDOM) return 0;
+  StartJob job = {.book = (Codebook *)book, .count = count}; /* looked at alone */
+  int64_t tiles = (samples_looked_at(&job) + LANES - 1) / LANES, candidates = candidates_of(book, how), width = book->width / book->groups;
+  size_t numbers = (size_t)(tiles * LANES * (width + 1 + candidates) + candidates * width), sums = (size_t)(tiles * (1 + candidates));
+  return (size_t)workers_for(book) * (numbers * sizeof(real) + sums * sizeof(double));
+}
+
+double kmeans_start_flops(const Codebook *book, int64_t count, KmeansStart how) {
+  if (how == KMEANS_RANDOM) return 0;
+  StartJob job = {.book = (Codebook *)book, .count = count};
+  return 3.0 * (double)(book->entries * candidates_of(book, how)) * (double)(samples_looked_at(&job) * book->width);
+}
+
 static void drawing_release(Drawing *drawing) {
   free(drawing->columns);
   free(drawing->distances);
@@ -192,7 +213,7 @@ static bool drawing_init(Drawing *drawing, const StartJob *job) {
 }
 
 static Status plus_plus(StartJob *job) {
-  int64_t groups = job->book->groups, workers = groups > 1 ? threads_count() : 1;
+  int64_t groups = job->book->groups, workers = workers_for(job->book);
   job->thinned = samples_looked_at(job);
   job->tiles = (job->thinned + LANES - 1) / LANES;
   job->drawings = calloc((size_t)workers, sizeof *job->drawings);
@@ -208,7 +229,7 @@ static Status plus_plus(StartJob *job) {
 
 Status kmeans_start(Codebook *book, const real *samples, int64_t count, KmeansStart how, uint64_t seed, int restart) {
   StartJob job = {.book = book, .samples = samples, .count = count, .seed = seed, .restart = restart};
-  job.candidates = how == KMEANS_GREEDY ? 2 + (int64_t)log((double)book->entries) : 1;
+  job.candidates = candidates_of(book, how);
   if (how == KMEANS_RANDOM)
     threads_for(book->groups, 1, random_range, &job);
   else

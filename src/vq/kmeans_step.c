@@ -31,6 +31,11 @@ Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t most_rows) {
   return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, most_rows);
 }
 
+size_t kmeans_step_bytes(const Codebook *book, int64_t most_rows) {
+  return (size_t)(book->groups * book->entries) * sizeof(int64_t) + (size_t)(book->entries * book->width) * sizeof(double) +
+         (size_t)most_rows * sizeof(Candidate);
+}
+
 void kmeans_step_release(KmeansStep *step) {
   free(step->sizes);
   free(step->sums);

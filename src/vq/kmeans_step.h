@@ -13,7 +13,8 @@ typedef struct KmeansStep {
 
 Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t most_rows);
 void kmeans_step_release(KmeansStep *step);
-void kmeans_step_clear(KmeansStep *step); /* forgets sizes and sums */
+size_t kmeans_step_bytes(const Codebook *book, int64_t most_rows); /* that kmeans_step_init takes */
+void kmeans_step_clear(KmeansStep *step);                          /* forgets sizes and sums */
 
 /* Adds x [rows, W] with codes [rows, G] to sizes and sums (so clear first for a Lloyd iteration), moves empty centres, if `repair`, to
  * the samples farthest from theirs (changing those codes), and sets every centre that has samples to their mean. Returns how many were

@@ -81,12 +81,13 @@ expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err
 # ---- looking ahead
 
 expect "dry run" 0 "${tiny[@]}" --groups 8 --dry-run --out dry
-for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test's copy of the model, at each checkpoint " "^  together " "GFLOP a picture" \
+for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test's copy of the model, at each checkpoint " "^  together " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP a picture" \
+  "^time (an estimate: " "^  a training step  *[0-9.]*s$" "^  the run " \
   "^  bits per token  *64$" "^  compression ratio  *48.0$"; do out "$line"; done
 is_png dry/first_batch.png
 [ ! -e dry/model.safetensors ] || report "a dry run trained"
 expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
-last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"sheet":"dry2/first_batch.png"\}$'
+last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"program_bytes":[1-9].*"kmeans_bytes":[1-9].*,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"seconds":\{"gflop_per_second":[1-9][^}]*"run":[1-9][^}]*"evaluations":16\},"sheet":"dry2/first_batch.png"\}$'
 is_png dry2/first_batch.png
 
 # ---- defaults that follow from the data

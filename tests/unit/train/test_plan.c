@@ -41,9 +41,12 @@ static void no_text_is_needed(void **state) {
   (void)state;
   TrainOptions options = tiny_text_options(MODEL_LLAMA);
   Plan with, without;
+  options.kmeans_samples = 8; /* else there are as many as the text has */
   planned(&options, SESSION_PLAN, &with);
   options.dataset = options.tokenizer = NULL;
   planned(&options, SESSION_PLAN, &without);
+  assert_true(with.data > without.data); /* its tokens are mapped */
+  with.data = without.data;
   assert_memory_equal(&with, &without, sizeof with);
 }
 
@@ -59,6 +62,25 @@ static void frozen_weights_have_no_moments(void **state) {
   assert_true(adapters.trainable == adapters.parameters - whole.parameters);
   assert_true(adapters.moments == 2 * adapters.weights && adapters.gradients == adapters.weights);
   assert_true(adapters.moments < whole.moments / 4);
+}
+
+/* Samples of all codebooks at once, as codebooks_fit has them; none where the codebooks come from a file. */
+static void samples_of_k_means_count(void **state) {
+  (void)state;
+  TrainOptions options = tiny_options();
+  Plan few, more, none;
+  options.kmeans_samples = 100;
+  planned(&options, SESSION_PLAN, &few);
+  options.kmeans_samples = 500;
+  planned(&options, SESSION_PLAN, &more);
+  options.codebooks = "somewhere";
+  planned(&options, SESSION_PLAN, &none);
+  double sample = TINY_BLOCKS * TINY_WIDTH * sizeof(real);
+  assert_true(few.kmeans_samples == 100 * sample && more.kmeans_samples == 500 * sample);
+  assert_true(plan_kmeans_bytes(&more) - plan_kmeans_bytes(&few) >= 400 * sample && more.kmeans_flops > few.kmeans_flops);
+  assert_true(plan_kmeans_bytes(&more) >= more.kmeans_samples + more.kmeans_work + more.kmeans_activations + more.weights);
+  assert_true(none.kmeans_samples == 0 && plan_kmeans_bytes(&none) == 0 && none.kmeans_flops == 0);
+  assert_true(plan_training_bytes(&none) == plan_training_bytes(&few));
 }
 
 /* Llama-3-8B, N = 1024, 4 devices, G = 32, K = 1024: the figures of the appendix "Memory Cost Analysis". */
@@ -161,6 +183,7 @@ int main(void) {
       cmocka_unit_test(no_weights_are_needed),
       cmocka_unit_test(no_text_is_needed),
       cmocka_unit_test(frozen_weights_have_no_moments),
+      cmocka_unit_test(samples_of_k_means_count),
       cmocka_unit_test(a_node_takes_what_the_paper_says),
       cmocka_unit_test(a_node_works_in_the_memory_of_its_plan),
   };

@@ -1,0 +1,26 @@
+/* Lines "Name:  number kB" of /proc: see memory.h. */
+#include "base/memory.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes behind `name`, which ends in a colon; -1 where there is no such line. */
+static double read_line(const char *path, const char *name) {
+  FILE *file = fopen(path, "r");
+  char line[256];
+  long long kilobytes = -1;
+  while (file != NULL && kilobytes < 0 && fgets(line, sizeof line, file) != NULL)
+    if (strncmp(line, name, strlen(name)) != 0 || sscanf(line + strlen(name), "%lld kB", &kilobytes) != 1) kilobytes = -1;
+  if (file != NULL) fclose(file);
+  return kilobytes < 0 ? -1 : 1024.0 * (double)kilobytes;
+}
+
+double memory_available(void) {
+  double bytes = read_line("/proc/meminfo", "MemAvailable:");
+  return bytes > 0 ? bytes : INFINITY;
+}
+
+MemoryUse memory_used(void) {
+  static const char path[] = "/proc/self/status";
+  return (MemoryUse){fmax(read_line(path, "VmRSS:"), 0), fmax(read_line(path, "RssAnon:"), 0)};
+}

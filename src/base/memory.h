@@ -1,0 +1,15 @@
+/* What the system says about memory: of the machine, and of this process. Read from Linux's /proc. */
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+
+/* Bytes that programs can still get without swapping; INFINITY where the system does not say. */
+double memory_available(void);
+
+typedef struct MemoryUse {
+  double resident;  /* bytes of this process in memory: its own, and of files that it has mapped, libraries among them */
+  double anonymous; /* of these its own */
+} MemoryUse;
+
+MemoryUse memory_used(void); /* zeroes where the system does not say */
+
+#endif

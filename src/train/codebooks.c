@@ -197,12 +197,11 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
 Status codebooks_plan(Session *session, CodebooksPlan *plan) {
   const Codebook *book = &session->emulation.site[0].book;
   const KmeansOptions kmeans = kmeans_options(&session->options, 0);
-  double sites = session->emulation.blocks * session->emulation.sites, passes = kmeans.iterations * (double)kmeans.restarts;
+  double sites = session->emulation.blocks * session->emulation.sites;
   *plan = (CodebooksPlan){.count = sample_count(session)};
   plan->samples = sites * (double)(plan->count * book->width) * sizeof(real);
   plan->work = (double)kmeans_bytes(book, plan->count, &kmeans);
-  plan->kmeans_flops =
-      sites * passes * 2 * (double)(kmeans.minibatch > 0 ? kmeans.minibatch : plan->count) * (double)(book->entries * book->width);
+  plan->kmeans_flops = sites * kmeans_flops(book, plan->count, &kmeans);
   tape_plan(session->tape, true);
   Status status = plan_watched_batch(session, plan);
   tape_plan(session->tape, false);

@@ -223,18 +223,11 @@ void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int6
 size_t tape_scratch_begin(Tape *tape) { return arena_mark(tape->run.arena); }
 void tape_scratch_end(Tape *tape, size_t mark) { arena_release(tape->run.arena, mark); }
 
-static bool all_finite(const Tensor *tensor) {
-  int64_t count = tensor_count(tensor);
-  for (int64_t i = 0; i < count; i++)
-    if (!isfinite((double)tensor->value[i])) return false;
-  return true;
-}
-
 bool tape_find_not_finite(const Tape *tape, TapeFault *fault) {
   *fault = (TapeFault){0};
   for (const TapeRecord *record = tape->run.last; record != NULL; record = record->before) {
     fault->count++;
-    if (all_finite(record->output)) continue;
+    if (tensor_is_finite(record->output)) continue;
     fault->op = record->op->name; /* the list runs backwards: the last found is the first made */
     fault->output = record->output;
     fault->number = fault->count;

@@ -1,5 +1,6 @@
-/* Sizes of a tensor, from its shape. */
+/* Sizes of a tensor, from its shape, and a look at its values. */
 #include "autograd/tensor.h"
+#include <math.h>
 
 int64_t tensor_count(const Tensor *tensor) { return tensor_rows(tensor) * tensor_width(tensor); }
 
@@ -10,3 +11,18 @@ int64_t tensor_rows(const Tensor *tensor) {
 }
 
 int64_t tensor_width(const Tensor *tensor) { return tensor->dims > 0 ? tensor->shape[tensor->dims - 1] : 1; }
+
+/* Without a way out inside, so that the compiler looks at a vector at a time. */
+static bool all_finite(const real *value, int64_t count) {
+  int odd = 0;
+  for (int64_t i = 0; i < count; i++) odd |= !isfinite(value[i]);
+  return !odd;
+}
+
+bool tensor_is_finite(const Tensor *tensor) {
+  enum { AT_ONCE = 4096 };
+  int64_t count = tensor_count(tensor);
+  for (int64_t i = 0; i < count; i += AT_ONCE)
+    if (!all_finite(tensor->value + i, count - i < AT_ONCE ? count - i : AT_ONCE)) return false;
+  return true;
+}

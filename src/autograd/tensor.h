@@ -25,4 +25,7 @@ int64_t tensor_count(const Tensor *tensor); /* numbers in all */
 int64_t tensor_rows(const Tensor *tensor);  /* product of all dimensions but the last */
 int64_t tensor_width(const Tensor *tensor); /* the last dimension */
 
+/* No value is an infinity or no number. One look at each: next to nothing beside a product of the same rows. */
+bool tensor_is_finite(const Tensor *tensor);
+
 #endif

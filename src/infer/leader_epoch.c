@@ -207,6 +207,7 @@ Status leader_epoch_open(Leader *leader) {
   leader->epoch = leader->epoch < UINT16_MAX ? leader->epoch + 1 : 1;
   leader->base = leader->collected;
   leader->complainer = leader->accused = -1;
+  leader->not_finite = false;
   leader->parted = false;
   memset(leader->progress, 0, (size_t)leader->member_count * sizeof *leader->progress);
   leader->setting_up = true;

@@ -109,7 +109,9 @@ static void store_complaint(Leader *leader, int m, const WireHeader *header) {
 static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   store_complaint(leader, m, header);
   leader->members[m].failed = true;
-  if (leader->complainer >= 0) return STATUS_OK;
+  bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, where others miss its codes and complain of that */
+  if (leader->complainer >= 0 && (leader->not_finite || !not_finite)) return STATUS_OK;
+  leader->not_finite = not_finite;
   leader->complainer = m;
   leader->accused = header->count > 0 ? leader->member_of[header->count - 1] : -1;
   return STATUS_OK;

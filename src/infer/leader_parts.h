@@ -55,6 +55,7 @@ struct Leader {
   uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
                             * answer */
   int complainer, accused; /* members; -1: none */
+  bool not_finite;         /* what the complainer came to: of no use to try again with others */
   char (*complaints)[WIRE_TEXT + 1]; /* [member_count] */
   NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
   int64_t *tokens;                   /* [member_count] of the last answer */

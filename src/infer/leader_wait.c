@@ -21,7 +21,8 @@ static Status explain_complaint(const Leader *leader) {
   int from = leader->complainer, about = leader->accused;
   char name[LEADER_NAME];
   const char *complaint = leader->complaints[from];
-  if (about < 0) return status_set(STATUS_PEER, "%s: %s", leader_name(leader, from, name), complaint);
+  Status status = leader->not_finite ? STATUS_NUMERIC : STATUS_PEER;
+  if (about < 0 || leader->not_finite) return status_set(status, "%s: %s", leader_name(leader, from, name), complaint);
   leader_name(leader, about, name);
   const char *rest = without_number(complaint);
   if (rest) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, rest, from);

@@ -51,7 +51,8 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHea
   if (bytes[4] != WIRE_VERSION)
     return status_set(STATUS_BAD_VALUE, "message of protocol version %d, this program speaks version %d", bytes[4], WIRE_VERSION);
   if (bytes[5] == 0 || bytes[5] >= WIRE_KIND_END) return status_set(STATUS_BAD_VALUE, "message of unknown kind %d", bytes[5]);
-  if (bytes[9] & ~WIRE_WANT_CODES) return status_set(STATUS_BAD_VALUE, "message with unknown flags %d", bytes[9]);
+  if (bytes[9] & ~(bytes[5] == WIRE_ERROR ? WIRE_NOT_FINITE : WIRE_WANT_CODES))
+    return status_set(STATUS_BAD_VALUE, "message with unknown flags %d", bytes[9]);
   if (bytes[10] || bytes[11]) return status_set(STATUS_BAD_VALUE, "message with reserved bytes set");
   *header = (WireHeader){.kind = bytes[5],
                          .sender = bytes[6],

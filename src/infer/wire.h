@@ -13,7 +13,10 @@
 
 enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 2, WIRE_HEADER = 24 };
 enum { WIRE_STATISTICS = 176, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
-enum { WIRE_WANT_CODES = 1 }; /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
+enum {
+  WIRE_WANT_CODES = 1, /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
+  WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
+};
 
 #define WIRE_KINDS(X)                                                                                                                      \
   X(HELLO, 1)      /* device to leader: who it is (control/greeting.h) */                                                                  \

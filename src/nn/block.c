@@ -1,12 +1,21 @@
 /* The transformer block: see block.h. */
 #include "nn/block_steps.h"
 #include "nn/decode.h"
+#include <stdio.h>
 
 Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias) {
   double eps = context->config->norm_eps;
   Tensor *scale = block_steps_param(context, weight);
   if (bias < 0) return op_rms_norm(tape, x, scale, eps);
   return op_layer_norm(tape, x, scale, block_steps_param(context, bias), eps);
+}
+
+const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PLACE]) {
+  if (index < 0 || index >= config->blocks)
+    snprintf(text, BLOCK_PLACE, "%s", index < 0 ? "the embedding" : "the head");
+  else
+    snprintf(text, BLOCK_PLACE, "block %d of %lld, counted from 0,", index, (long long)config->blocks);
+  return text;
 }
 
 /* ---- the other devices' tokens */

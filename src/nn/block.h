@@ -40,6 +40,7 @@ typedef struct BlockContext {
   const TokenLayout *layout;
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
+  int *not_finite;    /* takes the first place whose output is not finite (block_place); NULL: nobody asks */
   KvCache *cache;     /* takes the keys and values of the rows; rows that it holds already are what a new one sees (decode.h); NULL: none */
 } BlockContext;
 
@@ -49,5 +50,9 @@ Tensor *block_forward(const BlockContext *context, const BlockParams *block, int
 
 /* LayerNorm, or RMSNorm where bias is -1. */
 Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias);
+
+/* "block 3 of 12, counted from 0,", "the embedding" for BLOCK_EMBEDDING, "the head" for the number of blocks; returns text. */
+enum { BLOCK_EMBEDDING = -1, BLOCK_NONE = -2, BLOCK_PLACE = 64 };
+const char *block_place(const ModelConfig *config, int index, char text[BLOCK_PLACE]);
 
 #endif

@@ -213,7 +213,7 @@ static Tensor *mix(const Parts *parts, const Seen *seen, Tensor *q, const BlockW
 }
 
 /* The rest of a block for one part of its rows: its x becomes the block's output. */
-static bool advance_part(const Parts *parts, const BlockParams *block, const Seen *seen, Tensor *q, int p) {
+static bool advance_part(const Parts *parts, const BlockParams *block, int index, const Seen *seen, Tensor *q, int p) {
   Part *part = &parts->part[p];
   BlockWanted wanted;
   block_steps_wanted(parts->context->layout, MODEL_ROWS_ALL, &wanted);
@@ -221,7 +221,8 @@ static bool advance_part(const Parts *parts, const BlockParams *block, const See
     wanted = (BlockWanted){.of_span = &part->rows, .part = true, .first = part->first, .count = part->rows};
     q = view(parts->tape, q, part->first, part->rows);
   }
-  part->x = block_steps_tail(parts->context, block, parts->tape, mix(parts, seen, q, &wanted), part->x);
+  Tensor *x = block_steps_tail(parts->context, block, parts->tape, mix(parts, seen, q, &wanted), part->x);
+  part->x = block_steps_checked(parts->context, parts->tape, index, x);
   return part->x != NULL;
 }
 
@@ -234,7 +235,7 @@ static bool advance(const Parts *parts, const BlockParams *block, const BlockPar
   if (!see(parts, block, index, &all, true, &q, &seen) || q == NULL) return false;
   for (int p = 0; p < parts->count; p++) {
     if (parts->part[p].rows == 0) continue;
-    if (!advance_part(parts, block, &seen, q, p)) return false;
+    if (!advance_part(parts, block, index, &seen, q, p)) return false;
     if (next != NULL && !begin_part(parts, next, index + 1, p)) return false;
   }
   return true;
@@ -249,7 +250,8 @@ static Tensor *advance_wanted(const Parts *parts, const BlockParams *block, int 
   bool any = wanted.count > 0;
   Tensor *residual = any ? block_steps_wanted_of(&wanted, parts->tape, joined(parts, member_x)) : NULL;
   if (!see(parts, block, index, &wanted, any, &q, &seen)) return NULL;
-  return block_steps_tail(parts->context, block, parts->tape, mix(parts, &seen, q, &wanted), residual);
+  Tensor *x = block_steps_tail(parts->context, block, parts->tape, mix(parts, &seen, q, &wanted), residual);
+  return block_steps_checked(parts->context, parts->tape, index, x);
 }
 
 /* ---- the whole */

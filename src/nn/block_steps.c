@@ -1,5 +1,6 @@
 /* The steps of a block: see block_steps.h. */
 #include "nn/block_steps.h"
+#include <stdio.h>
 
 Tensor *block_steps_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
 
@@ -48,6 +49,20 @@ void block_steps_wanted(const TokenLayout *layout, ModelRows rows, BlockWanted *
 Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) {
   if (wanted->row == NULL) return x;
   return wanted->count > 0 ? op_gather_rows(tape, x, wanted->row, wanted->count) : NULL;
+}
+
+/* ---- values that are not finite */
+
+Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, Tensor *x) {
+  char place[BLOCK_PLACE];
+  if (x == NULL || x->value == NULL || tape_planning(tape) || tensor_is_finite(x)) return x;
+  if (context->not_finite != NULL && *context->not_finite == BLOCK_NONE) *context->not_finite = index;
+  if (tape_recording(tape)) return x;
+  tape_fail(tape, STATUS_NUMERIC,
+            "%s gives numbers that are not finite: the checkpoint's weights are damaged or too large; get it again, or train it again "
+            "with a lower --learning-rate",
+            block_place(context->config, index, place));
+  return NULL;
 }
 
 /* ---- the other devices' tokens */

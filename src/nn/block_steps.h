@@ -43,6 +43,10 @@ Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, B
 /* What follows attention: output projection + residual, then + mlp(norm). NULL for mixed NULL. */
 Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *mixed, Tensor *residual);
 
+/* x, the output of a block or of what else block_place knows. Values that are not finite fail a tape that does not
+ * record, NUMERIC with a message that names the block; of training they are noted alone (model_not_finite), since the loss tells more. */
+Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, Tensor *x);
+
 /* An exchange's failure becomes the tape's. */
 bool block_steps_went_well(Tape *tape, Status status);
 

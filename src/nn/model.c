@@ -1,6 +1,7 @@
 /* A model of any kind: see model.h. What the kinds do not share is in vit.c, gpt2.c, llama.c and decoder.c. */
 #include "autograd/ops/ops.h"
 #include "nn/block_parts.h"
+#include "nn/block_steps.h"
 #include "nn/model_parts.h"
 #include "nn/recompute.h"
 #include <math.h>
@@ -91,7 +92,8 @@ static bool in_parts(const BlockContext *context, const Tape *tape) {
 static Tensor *whole_blocks(const Model *model, const BlockContext *context, ModelRows rows, Tape *tape, Tensor *x) {
   int blocks = (int)model->config.blocks;
   for (int index = 0; index < blocks && x != NULL; index++)
-    x = recompute_block(context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x);
+    x = block_steps_checked(context, tape, index,
+                            recompute_block(context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x));
   return x;
 }
 
@@ -107,8 +109,10 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .layout = layout,
                           .exchange = exchange,
                           .watch = model->watch,
+                          .not_finite = &model->not_finite,
                           .cache = input->cache};
-  Tensor *x = model_embed(model, tape, input, layout);
+  model->not_finite = BLOCK_NONE;
+  Tensor *x = block_steps_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
   x = in_parts(&context, tape) ? block_parts_encode(&context, model->block, (int)model->config.blocks, rows, tape, x)
                                : whole_blocks(model, &context, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
@@ -117,12 +121,20 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
 
 /* ---- heads */
 
+int model_not_finite(const Model *model) { return model->not_finite; }
+
+static Tensor *checked_head(Model *model, Tape *tape, Tensor *logits) {
+  const BlockContext context = {.config = &model->config, .not_finite = &model->not_finite};
+  return block_steps_checked(&context, tape, (int)model->config.blocks, logits);
+}
+
 Tensor *model_classify(Model *model, Tape *tape, Tensor *encoded) {
   if (model->config.classes == 0) return tape_fail(tape, STATUS_BAD_VALUE, "this model predicts tokens; it has no head of classes"), NULL;
   if (encoded != NULL && config_is_decoder(&model->config) && encoded->shape[1] != 1)
     return tape_fail(tape, STATUS_BAD_VALUE, "a text is classified by one row, that of its last token"), NULL;
-  return op_linear(tape, op_mean_replicas(tape, encoded), model_parts_param(model, model->head_weight),
-                   model_parts_param(model, model->head_bias), ACTIVATION_NONE, NULL);
+  return checked_head(model, tape,
+                      op_linear(tape, op_mean_replicas(tape, encoded), model_parts_param(model, model->head_weight),
+                                model_parts_param(model, model->head_bias), ACTIVATION_NONE, NULL));
 }
 
 /* [V, D]; NULL, with a failed tape, where the model does not predict tokens. */
@@ -133,7 +145,7 @@ static Tensor *token_head(Model *model, Tape *tape) {
 }
 
 Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded) {
-  return op_linear(tape, encoded, token_head(model, tape), NULL, ACTIVATION_NONE, NULL);
+  return checked_head(model, tape, op_linear(tape, encoded, token_head(model, tape), NULL, ACTIVATION_NONE, NULL));
 }
 
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options) {

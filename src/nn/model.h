@@ -67,6 +67,10 @@ Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded);
 /* The same fused with its loss (op_vocab_loss): [B, S, D] -> [1]. */
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options);
 
+/* Where the last forward pass, from model_encode on, first had a value that is not finite (block_place); BLOCK_NONE: nowhere. A pass that
+ * is not recorded has failed then, NUMERIC with a message that names the place. */
+int model_not_finite(const Model *model);
+
 /* Called with each site's activations of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain
  * is not asked for remote tokens but its begin is called when `watch` is set. */
 void model_watch(Model *model, Exchange *watch);

@@ -16,6 +16,7 @@ struct Model {
   double adapter_scale;  /* alpha / rank */
   size_t adapters_first; /* index of the first adapter; 0: none */
   Exchange *watch;
+  int not_finite;  /* of the last forward pass: model_not_finite */
   bool incomplete; /* while it is described: there was no memory for a parameter */
 };
 

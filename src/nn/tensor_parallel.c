@@ -52,6 +52,7 @@ static Tensor *inputs_of(const Division *d, Tensor *x, const Projection *p, int6
   Tensor *bias = starts ? block_steps_param(&d->context, p->bias) : NULL;
   Tensor *y = op_linear_columns(d->tape, x, block_steps_param(&d->context, p->weight), bias, &p->part, first, starts ? residual : NULL);
   if (y == NULL || !d->summed) return y;
+  if (block_steps_checked(&d->context, d->tape, d->index, y) == NULL) return NULL; /* or others would be told of it, and blame this one */
   return block_steps_went_well(d->tape, d->reduce->sum(d->reduce, d->tape, d->index, which, y)) ? y : NULL;
 }
 
@@ -93,9 +94,10 @@ static Tensor *divided_block(const Division *d, Tensor *x, ModelRows rows) {
 
 /* ---- a retained block */
 
-static Tensor *gather(const Division *d, int which, const Tensor *own, int64_t rows) {
+static Tensor *gather(const Division *d, int which, Tensor *own, int64_t rows) {
   Tensor *all = NULL;
   if (own == NULL || tape_status(d->tape) != STATUS_OK) return NULL;
+  if (block_steps_checked(&d->context, d->tape, d->index, own) == NULL) return NULL;
   return block_steps_went_well(d->tape, d->reduce->gather(d->reduce, d->tape, d->index, which, own, rows, &all)) ? all : NULL;
 }
 
@@ -229,7 +231,7 @@ static Tensor *all_blocks(Division *d, const Model *model, const TensorParallel 
     bool whole = !d->summed && is_retained(index, blocks, how->retained);
     *job = (BlockJob){*d, how, index == blocks - 1 ? rows : MODEL_ROWS_ALL, whole};
     tape_segment(d->tape, &(TapeSegment){.run = run_block, .context = job, .input = {x}}, output);
-    x = output[0];
+    x = block_steps_checked(&d->context, d->tape, (int)index, output[0]);
   }
   return x;
 }
@@ -240,13 +242,15 @@ Tensor *tensor_parallel_encode(Model *model, Tape *tape, const ModelInput *input
                             .params = &model->params,
                             .rope = model->rope.cosine ? &model->rope : NULL,
                             .causal = config_is_decoder(&model->config),
-                            .layout = layout},
+                            .layout = layout,
+                            .not_finite = &model->not_finite},
                 .reduce = how->reduce,
                 .summed = how->strategy == STRATEGY_TP,
                 .tape = tape};
   if (!block_steps_went_well(tape, check(model, tape, input, layout, how))) return NULL;
   if (!block_steps_went_well(tape, tensor_parallel_share(&model->config, how->reduce->self, how->reduce->devices, &d.share))) return NULL;
-  Tensor *x = model_embed(model, tape, input, layout);
+  model->not_finite = BLOCK_NONE;
+  Tensor *x = block_steps_checked(&d.context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
   if (x != NULL) x = all_blocks(&d, model, how, rows, x);
   return x == NULL ? NULL : block_norm(&d.context, tape, x, model->norm_weight, model->norm_bias);
 }

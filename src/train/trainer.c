@@ -65,12 +65,28 @@ static Status check_loss(const Session *session, const StepResult *result) {
     snprintf(where, sizeof where, "the output [%s] of operation %lld of %lld, \"%s\"", shape, (long long)fault.number,
              (long long)fault.count, fault.op);
   }
+  char place[BLOCK_PLACE], in[BLOCK_PLACE + 8] = "";
+  int first = model_not_finite(session->model);
+  if (first != BLOCK_NONE) snprintf(in, sizeof in, " in %s", block_place(session->config, first, place));
   const char *weight = bad_weight(model_params(session->model));
   return status_set(
       STATUS_NUMERIC,
-      "the loss is not a number at step %lld. The first tensor with such a value is %s%s%s. The last checkpoint is kept; a lower "
+      "the loss is not a number at step %lld. The first tensor with such a value is %s%s%s%s. The last checkpoint is kept; a lower "
       "--learning-rate or --clip may help",
-      (long long)session->step + 1, weight ? "the weight " : where, weight ? weight : "", weight ? " itself" : "");
+      (long long)session->step + 1, weight ? "the weight " : where, weight ? weight : "", weight ? " itself" : "", in);
+}
+
+/* Weights that are finite and yet of no use take the place of no checkpoint. */
+static Status check_weights(Session *session) {
+  char place[BLOCK_PLACE];
+  Status status = validate_finite(session);
+  if (status != STATUS_NUMERIC) return status;
+  int first = model_not_finite(session->model);
+  return status_set(
+      status,
+      "the numbers run away after step %lld, whose weights are not saved. The first tensor that is not finite is the output of "
+      "%s. The last checkpoint is kept; a lower --learning-rate or --clip may help",
+      (long long)session->step, first == BLOCK_NONE ? "the loss" : block_place(session->config, first, place));
 }
 
 Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
@@ -99,6 +115,7 @@ Status trainer_save(Session *session) {
   ParamSet *params = model_params(session->model);
   const real *values = session->optimizer.average ? session->optimizer.average : params->values;
   const real *codewords = session_astra(session) ? session->emulation.codewords : NULL;
+  TRY(check_weights(session));
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->task->save != NULL) TRY(session->task->save(session, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));

@@ -1,6 +1,7 @@
 /* Validation: see validate.h. */
 #include "train/validate.h"
 #include "train/interrupt.h"
+#include <math.h>
 
 /* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
 static void use_average(Session *session, bool average) {
@@ -50,6 +51,21 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   return STATUS_OK;
 }
 
+/* Whoever interrupts the run, which is then saved. */
+Status validate_finite(Session *session) {
+  TaskBatch batch;
+  TaskScore score = {0};
+  TRY(session->task->seek(session, TASK_TEST, 0, 0));
+  TRY(session->task->next(session, TASK_TEST, &batch));
+  batch.count = 1;
+  tape_record(session->tape, false);
+  use_average(session, true);
+  Status status = validate_batch(session, &batch, 0, &score);
+  use_average(session, false);
+  if (status == STATUS_OK && !isfinite(task_mean_loss(&score))) status = status_set(STATUS_NUMERIC, "the loss is not finite");
+  return status;
+}
+
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result) {
   *result = (Validation){0};
   tape_record(session->tape, false);
@@ -59,5 +75,7 @@ Status validate_run(Session *session, int devices, int64_t samples, Validation *
   result->accuracy = task_accuracy(&result->score);
   result->loss = task_mean_loss(&result->score);
   result->samples = result->score.samples;
+  if (status == STATUS_OK && !isfinite(result->loss))
+    status = status_set(STATUS_NUMERIC, "the loss over the test part is not finite: the weights are damaged or too large");
   return status;
 }

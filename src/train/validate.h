@@ -13,4 +13,8 @@ typedef struct Validation {
  * keeps them. STATUS_INTERRUPTED when interrupt_ask was called. */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
 
+/* NUMERIC where the plain model, with the weights that would be saved, gives numbers that are not finite for the first sample;
+ * model_not_finite says where. Moves the place in the test part, nothing else. */
+Status validate_finite(Session *session);
+
 #endif

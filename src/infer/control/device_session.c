@@ -112,14 +112,15 @@ static Status send_word(Session *s, WireHeader header) {
 }
 
 /* The message of the failure that has just been, about `accused` or nobody (-1). */
-static Status send_failure(Session *s, uint8_t kind, uint32_t request, int accused) {
+static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t request, int accused) {
   const char *why = status_message();
   size_t length = strnlen(why, WIRE_TEXT);
   if (!link_is_open(&s->control)) return STATUS_PEER;
   while (link_pending(&s->control)) TRY(links_step(&(Link *){&s->control}, 1, 1));
   memcpy(s->text + WIRE_HEADER, why, length);
-  return send_message(s, s->text,
-                      (WireHeader){.kind = kind, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
+  return send_message(
+      s, s->text,
+      (WireHeader){.kind = kind, .flags = flags, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
 }
 
 static uint64_t free_memory(void) {
@@ -273,7 +274,7 @@ static Status start_epoch(Session *s) {
     s->control.sink.most_payload = fmax((double)node_most_payload(s->node), (double)setup_message_most(s->place->weights->config));
   if (status == STATUS_OK) return send_word(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
   if (!link_is_open(&s->control) || s->stop) return link_is_open(&s->control) ? STATUS_OK : status;
-  return send_failure(s, WIRE_REFUSE, 0, accused);
+  return send_failure(s, WIRE_REFUSE, 0, 0, accused);
 }
 
 /* The leader may be gone, or may want none of it any more; else it is told. */
@@ -282,7 +283,8 @@ static Status answer(Session *s) {
   if (status == STATUS_OK || !link_is_open(&s->control)) return status;
   s->failed = true;
   if (s->over || s->cancelled) return STATUS_OK;
-  return send_failure(s, WIRE_ERROR, node_answered(s->node) + 1, node_accused(s->node));
+  uint8_t flags = status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0;
+  return send_failure(s, WIRE_ERROR, flags, node_answered(s->node) + 1, node_accused(s->node));
 }
 
 static Status cancel_epoch(Session *s) {
@@ -316,7 +318,7 @@ static Status greet(Session *s) {
   TRY(say_hello(s));
   /* Both sides look: whoever finds the difference first names it. */
   if (greeting_compare(s->greeting.version, &s->greeting.fingerprints, s->place->fingerprints, "the leader") == STATUS_OK) return STATUS_OK;
-  return send_failure(s, WIRE_REFUSE, 0, -1);
+  return send_failure(s, WIRE_REFUSE, 0, 0, -1);
 }
 
 static Status run(Session *s) {

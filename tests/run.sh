@@ -3,18 +3,26 @@
 #   tests/run.sh PROGRAM|SCRIPT...      (from the repository root; `make test` calls it)
 # A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). A crash, a timeout or
 # an output without a summary is one failure. The limit is 120 s unless the source says "limit: SECONDS" near its top;
-# TIME_SCALE multiplies it (sanitizers are slow).
+# TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure.
+shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
 BUILD=${BUILD:-build}
 export BUILD
 PATH=$PWD/$BUILD/bin:$PATH
 passed=0 failed=0 skipped=0 group=
-output=$(mktemp) || exit 1
+work=$(mktemp -d) || exit 1
+output=$work/output
+export TMPDIR=$work/t # short: addresses of UNIX sockets have little room
+
+discard() { # FOLDER, of which a broken test may have locked parts
+  chmod -R u+rwx "$1" 2>/dev/null
+  rm -rf "$1"
+}
 
 finish() {
   [ -z "$group" ] || kill -KILL -- "-$group" 2>/dev/null
-  rm -f "$output"
+  discard "$work"
 }
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
@@ -59,6 +67,8 @@ run() { # PROGRAM
   local limit start command=("$1")
   if [[ $1 == *.sh ]]; then command=(bash "$1"); fi
   limit=$(limit_of "$1")
+  discard "$TMPDIR"
+  mkdir "$TMPDIR"
   start=${EPOCHREALTIME/[.,]/}
   timeout --kill-after=10 "$limit" "${command[@]}" </dev/null >"$output" 2>&1 &
   group=$!
@@ -72,7 +82,7 @@ run() { # PROGRAM
   if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $took -ge $((limit * 1000000)) ]; }; then timed_out="no end after $limit s"; fi
 }
 
-# Sets good, bad, left_out and why.
+# Sets good, bad, left_out and why. What a test that failed leaves behind does not count twice.
 judge() { # PROGRAM
   why=
   if [[ $1 == *.sh ]]; then
@@ -87,6 +97,11 @@ judge() { # PROGRAM
     if [ $status -ne 0 ] && [ $bad -eq 0 ]; then bad=1 why="exit status $status without a failed case"; fi
     if [ $status -gt 128 ]; then why="killed by signal $((status - 128)) ($(kill -l $((status - 128)) 2>/dev/null))"; fi
     if [ $status -eq 0 ] && [ $((good + bad + left_out)) -eq 0 ]; then bad=1 why="no test results in its output"; fi
+  fi
+  local left=("$TMPDIR"/*)
+  if [ ${#left[@]} -gt 0 ] && [ $bad -eq 0 ]; then
+    bad=1 why="left behind in TMPDIR: ${left[*]#"$TMPDIR/"}"
+    if [[ $1 == *.sh ]]; then good=0; fi
   fi
   if [ -n "$timed_out" ]; then why=$timed_out; fi
 }

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/astra-test-files-XXXXXX";
+static char folder[TEMPORARY_PATH];
 
 static const char *in(const char *name) {
   static char path[4][256];
@@ -245,7 +245,7 @@ static void a_folder_is_itself_or_a_files(void **state) {
 
 static int make_folder(void **state) {
   (void)state;
-  return mkdtemp(folder) ? 0 : -1;
+  return make_temporary_folder(folder);
 }
 
 static int remove_folder(void **state) {

@@ -1,24 +1,25 @@
 /* Which lists of workers are taken: what needs a key, and who could not call whom. */
 #include "cli/infer_cluster.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char key_path[] = "/tmp/astra-cluster-XXXXXX";
+static char folder[TEMPORARY_PATH], key_path[TEMPORARY_PATH + 16];
 
 static int make_key(void **state) {
   (void)state;
   KeyFile key;
-  int fd = mkstemp(key_path);
-  if (fd < 0 || close(fd) != 0 || unlink(key_path) != 0) return -1;
+  if (make_temporary_folder(folder) != 0) return -1;
+  snprintf(key_path, sizeof key_path, "%s/key", folder);
   return key_file_random(&key) == STATUS_OK && key_file_write(&key, key_path) == STATUS_OK ? 0 : -1;
 }
 
 static int remove_key(void **state) {
   (void)state;
-  return unlink(key_path);
+  return remove_tree(folder);
 }
 
 static Status open_cluster(const char *peers, const char *key_file) {

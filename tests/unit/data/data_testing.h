@@ -28,12 +28,11 @@
     if (!strstr(status_message(), text)) fail_msg("\"%s\" does not say \"%s\"", status_message(), text);                                   \
   } while (0)
 
-static char testing_folder[64];
+static char testing_folder[TEMPORARY_PATH];
 
 static inline int testing_make_folder(void **state) {
   (void)state;
-  strcpy(testing_folder, "/tmp/astra-test-XXXXXX");
-  return mkdtemp(testing_folder) ? 0 : -1;
+  return make_temporary_folder(testing_folder);
 }
 
 static inline int testing_remove_folder(void **state) {

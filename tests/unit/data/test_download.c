@@ -2,6 +2,7 @@
 #include "base/files.h"
 #include "data/download_transfer.h"
 #include "unit/data/http_server.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 
 static HttpServer server;
-static char folder[64]; /* fresh for each test */
+static char folder[TEMPORARY_PATH]; /* fresh for each test */
 static const TransferLimits hasty = {.tries = 3, .wait = 0.01, .connect_seconds = 5, .slow_bytes = 1024, .slow_seconds = 1};
 
 static void digest_of(const void *data, size_t size, const EVP_MD *kind, char *text) {
@@ -62,9 +63,8 @@ static void assert_says(const char *text) {
 
 static int begin(void **state) {
   (void)state;
-  strcpy(folder, "/tmp/astra-download-XXXXXX");
   http_reset(&server);
-  return mkdtemp(folder) ? 0 : -1;
+  return make_temporary_folder(folder);
 }
 
 static int end(void **state) {

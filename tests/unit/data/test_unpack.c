@@ -20,7 +20,7 @@ typedef struct Entry {
   const char *text; /* contents, or where a link points */
 } Entry;
 
-static char folder[64], target[96], packed[96]; /* folder/target and folder/packed */
+static char folder[TEMPORARY_PATH], target[TEMPORARY_PATH + 16], packed[TEMPORARY_PATH + 16]; /* folder/target and folder/packed */
 
 static const char *below(const char *name) {
   static char path[4][256];
@@ -32,8 +32,7 @@ static const char *below(const char *name) {
 
 static int begin(void **state) {
   (void)state;
-  strcpy(folder, "/tmp/astra-unpack-XXXXXX");
-  if (!mkdtemp(folder)) return -1;
+  if (make_temporary_folder(folder) != 0) return -1;
   snprintf(target, sizeof target, "%s/target", folder);
   snprintf(packed, sizeof packed, "%s/packed", folder);
   return mkdir(target, 0755);

@@ -11,15 +11,14 @@
 #include <unistd.h>
 
 typedef struct SampleFixture {
-  char directory[64];
+  char directory[TEMPORARY_PATH];
   SampleCluster sample;
   Weights weights;
 } SampleFixture;
 
 /* The directory and the model, which may still be changed before it is saved. `config` is taken: sample.config is a copy. */
 static inline void sample_fixture_make(SampleFixture *f, ModelConfig *config) {
-  strcpy(f->directory, "/tmp/astra-infer-XXXXXX");
-  assert_non_null(mkdtemp(f->directory));
+  assert_int_equal(make_temporary_folder(f->directory), 0);
   assert_int_equal(sample_open(&f->sample, config, 3), STATUS_OK);
   f->sample.no_ties = true;
   config_release(config);

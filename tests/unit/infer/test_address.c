@@ -1,6 +1,7 @@
 /* Addresses: what is accepted and what it means, listening and dialling by number, name and path. */
 #include "base/clock.h"
 #include "infer/control/address.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -135,11 +136,11 @@ static void one_dials_the_other(void **state) {
 
 static void paths_are_their_owners(void **state) {
   (void)state;
-  char folder[] = "/tmp/astra-address-XXXXXX", text[64];
+  char folder[TEMPORARY_PATH], text[TEMPORARY_PATH + 16];
   Address address;
   struct stat file;
   int sockets[ADDRESS_SOCKETS], others[ADDRESS_SOCKETS], count, other_count, fd;
-  assert_non_null(mkdtemp(folder));
+  assert_int_equal(make_temporary_folder(folder), 0);
   snprintf(text, sizeof text, "unix:%s/s", folder);
   assert_int_equal(address_parse(text, &address), STATUS_OK);
   assert_int_equal(dial(&address, 5, &fd), STATUS_PEER);

@@ -1,5 +1,6 @@
 /* Key files: what is written can be read, by its owner alone, and nothing is overwritten. */
 #include "infer/control/key_file.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/astra-key-XXXXXX", path[64];
+static char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
 
 static int make_folder(void **state) {
   (void)state;
-  if (!mkdtemp(folder)) return -1;
+  if (make_temporary_folder(folder) != 0) return -1;
   snprintf(path, sizeof path, "%s/key", folder);
   return 0;
 }
@@ -74,7 +75,7 @@ static void digits_mean_bytes(void **state) {
 
 static void other_files_are_refused(void **state) {
   (void)state;
-  char text[80], wanted[96];
+  char text[80], wanted[TEMPORARY_PATH + 32];
   KeyFile key;
   static const mode_t modes[] = {0640, 0604, 0620, 0602, 0601};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {

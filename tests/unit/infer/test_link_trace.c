@@ -1,6 +1,7 @@
 /* Traces from texts, files and chance. */
 #include "base/files.h"
 #include "infer/wire/link_trace.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
@@ -79,17 +80,17 @@ static void names_and_files(void **state) {
   static const char *const wrong[] = {"markov:",         "markov:20-100",       "markov:100-20mbit",
                                       "markov:0-20mbit", "markov:20-100mbit:0", "markov:20-100mbit:5x"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_int_equal(link_trace_open(&trace, wrong[i], 1), STATUS_BAD_VALUE);
-  char path[] = "/tmp/astra-trace-XXXXXX";
-  int file = mkstemp(path);
-  assert_int_equal(write(file, "0 1\n2 x\n", 8), 8);
-  close(file);
+  char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(path, sizeof path, "%s/trace", folder);
+  assert_int_equal(files_write(path, "0 1\n2 x\n", 8), STATUS_OK);
   assert_int_equal(link_trace_open(&trace, path, 1), STATUS_BAD_FILE);
   assert_non_null(strstr(status_message(), path));
   assert_int_equal(files_write(path, "0 1\n2 3\n", 8), STATUS_OK);
   assert_int_equal(link_trace_open(&trace, path, 1), STATUS_OK);
   assert_int_equal(trace.count, 2);
   link_trace_release(&trace);
-  unlink(path);
+  assert_int_equal(remove_tree(folder), 0);
   assert_true(link_trace_open(&trace, path, 1) != STATUS_OK);
 }
 

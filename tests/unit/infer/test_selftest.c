@@ -9,7 +9,7 @@ static int32_t twin_of(int32_t code) { return ENTRIES - 1 - code; }
 
 typedef struct Fixture {
   SampleFixture base;
-  char path[96];
+  char path[TEMPORARY_PATH + 32];
 } Fixture;
 
 /* The codewords of a group lie on a sphere of radius R, beyond every x: those are LayerNorm's output, |x| < 1.1 sqrt(width) = 6.2. The last

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char scratch[] = "/tmp/astra-test-XXXXXX";
+static char scratch[TEMPORARY_PATH];
 
 static int scratch_make(void **state) {
   (void)state;
-  return mkdtemp(scratch) ? 0 : -1;
+  return make_temporary_folder(scratch);
 }
 
 static int scratch_remove(void **state) {

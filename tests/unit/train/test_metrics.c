@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "train/event_file.h"
 #include "train/metrics.h"
+#include "unit/remove_tree.h"
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,15 +22,14 @@ static const char *const columns[] = {"loss", "accuracy"};
 static const double gap = (double)NAN;
 
 typedef struct Place {
-  char directory[64], csv[96], png[96];
+  char directory[TEMPORARY_PATH], csv[TEMPORARY_PATH + 16], png[TEMPORARY_PATH + 16];
 } Place;
 
 static int enter(void **state) {
   Place *place = calloc(1, sizeof *place);
   *state = place;
   if (!place) return -1;
-  strcpy(place->directory, "/tmp/test_metrics.XXXXXX");
-  if (!mkdtemp(place->directory)) return -1;
+  if (make_temporary_folder(place->directory) != 0) return -1;
   snprintf(place->csv, sizeof place->csv, "%s/metrics.csv", place->directory);
   snprintf(place->png, sizeof place->png, "%s/curves.png", place->directory);
   return 0;

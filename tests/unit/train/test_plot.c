@@ -11,6 +11,7 @@
 #include "train/plot.h"
 #include "train/plot_axis.h"
 #include "train/plot_canvas.h"
+#include "unit/remove_tree.h"
 #include <float.h>
 #include <math.h>
 #include <png.h>
@@ -21,18 +22,18 @@
 
 enum { WIDTH = 420, HEIGHT = 300 };
 
-static char path[64];
+static char folder[TEMPORARY_PATH], path[TEMPORARY_PATH + 16];
 
 static int enter(void **state) {
   (void)state;
-  snprintf(path, sizeof path, "/tmp/test_plot.%ld.png", (long)getpid());
+  if (make_temporary_folder(folder) != 0) return -1;
+  snprintf(path, sizeof path, "%s/plot.png", folder);
   return 0;
 }
 
 static int leave(void **state) {
   (void)state;
-  remove(path);
-  return 0;
+  return remove_tree(folder);
 }
 
 typedef struct Picture {

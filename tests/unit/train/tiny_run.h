@@ -17,7 +17,7 @@
 
 enum { TINY_TRAIN = 44, TINY_TEST = 12, TINY_SIDE = 32, TINY_CLASSES = 100, TINY_TOKENS = 16, TINY_WIDTH = 48, TINY_BLOCKS = 2 };
 
-static char tiny_dir[] = "/tmp/astra-train-test-XXXXXX";
+static char tiny_dir[TEMPORARY_PATH];
 
 /* "DIR/name"; valid until the eighth call after this one. */
 static inline const char *tiny_path(const char *name) {
@@ -75,7 +75,7 @@ static inline void tiny_write_model(const char *directory) {
 static inline int tiny_make(void **state) {
   (void)state;
   log_quiet(true);
-  if (mkdtemp(tiny_dir) == NULL) return -1;
+  if (make_temporary_folder(tiny_dir) != 0) return -1;
   tiny_write_records(tiny_path("train.bin"), TINY_TRAIN, 1);
   tiny_write_records(tiny_path("test.bin"), TINY_TEST, 2);
   tiny_write_model(tiny_path("model"));

@@ -77,7 +77,7 @@ static inline void tiny_text_files(void) {
 static inline int tiny_text_make(void **state) {
   (void)state;
   log_quiet(true);
-  if (mkdtemp(tiny_dir) == NULL) return -1;
+  if (make_temporary_folder(tiny_dir) != 0) return -1;
   tiny_text_files();
   return 0;
 }

@@ -1,0 +1,55 @@
+#!/bin/bash
+# What counts the tests: tests/run.sh fails a test that leaves files behind, and clears them away; tests/kernels.sh names a combination of
+# kernels that fails, and does not count one where other kernels run. Usage: tests/cli/runner.sh
+. tests/cli/helpers.sh astra-data
+cd "$root" || exit 1
+export TMPDIR=$work/tmp
+mkdir "$TMPDIR"
+cat >"$work/tidy.sh" <<'END'
+work=$(mktemp -d); touch "$work/.hidden"; rm -r "$work"
+END
+cat >"$work/untidy.sh" <<'END'
+touch "$TMPDIR/.hidden"; mkdir -p "$TMPDIR/kept/locked"; chmod 0 "$TMPDIR/kept/locked"
+END
+echo 'touch "$TMPDIR/kept"; exit 3' >"$work/broken.sh"
+echo 'touch "$TMPDIR/kept"; exit 77' >"$work/skips.sh"
+
+run "tidy" 0 tests/run.sh "$work/tidy.sh"; out "^1 passed, 0 failed, 0 skipped$"
+run "untidy" 1 tests/run.sh "$work/untidy.sh" "$work/tidy.sh"
+out "untidy.sh .* 0 passed, 1 failed .*left behind in TMPDIR: .hidden kept)"; out "^1 passed, 1 failed, 0 skipped$"
+run "broken" 1 tests/run.sh "$work/broken.sh"; out "(exit status 3)$"; out "^0 passed, 1 failed, 0 skipped$"
+run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
+[ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
+
+# An OpenBLAS that chooses Zen, has no Prescott, and is wrong as Nehalem; its test says which kernels it runs with.
+[ "$(uname -m)" = x86_64 ] || { echo "skipped: kernels of x86-64"; exit $((failed ? failed : 77)); }
+mkdir -p "$work/build/tests/autograd"
+cat >"$work/build/tests/autograd/say_kernels" <<'END'
+#!/bin/bash
+core=${OPENBLAS_CORETYPE:-Zen}
+echo "${core/Prescott/Zen} ${ASTRA_KERNELS:-portable}"
+END
+cat >"$work/build/tests/autograd/test_sum" <<END
+#!/bin/bash
+echo "\${OPENBLAS_CORETYPE:-none} \$ASTRA_KERNELS" >>"$work/ran"
+case "\${OPENBLAS_CORETYPE:-} \$ASTRA_KERNELS" in
+  "Nehalem avx2") echo '[  PASSED  ] 2 test(s).'; echo '[  FAILED  ] 1 test(s), listed below:'; exit 1 ;;
+  *) echo '[  PASSED  ] 3 test(s).' ;;
+esac
+END
+cp "$work/build/tests/autograd/test_sum" "$work/build/tests/autograd/test_sum_double"
+sed -i 's/ran"/ran_double"/' "$work/build/tests/autograd/test_sum_double"
+chmod +x "$work"/build/tests/autograd/*
+run "kernels" 1 env BUILD="$work/build" tests/kernels.sh "$work"/build/tests/autograd/test_sum{,_double}
+out "^ok  *Nehalem x portable  *6 passed, 0 failed"; out "^ok  *Nehalem x avx512  *3 passed"
+out "^FAILED  *Nehalem x avx2  *2 passed, 1 failed"; out "^FAILED  *autograd/test_sum "
+out "^skipped Prescott x avx2: OpenBLAS runs Zen instead of it$"; ! grep -q Prescott "$work/ran" || report "other kernels are tested as Prescott's"
+out "^ok  *Zen x avx512"; grep -q '^none avx512$' "$work/ran" || report "OpenBLAS's own choice is not tested without the variable"
+[ "$(grep -c Nehalem "$work/ran_double")" = 1 ] || report "double builds do not run once for each core"
+tail -n 1 "$work/out" | grep -qxE '[0-9]+ passed, 1 failed, [0-9]+ combinations skipped' || report "the last line does not sum up"
+rm -f "$work/ran"
+run "no such test" 1 env BUILD="$work/build" tests/kernels.sh; err "no numeric test has such a name"
+[ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
+
+[ $failed = 0 ] && echo "runner: counts what it should"
+exit $failed

@@ -10,10 +10,11 @@
 #include <unistd.h>
 
 static const char *program = "astra";
-static atomic_bool is_quiet, has_times;
+static atomic_bool is_verbose, is_quiet, has_times;
 
 void log_program(const char *name) { program = name; }
 void log_quiet(bool quiet) { is_quiet = quiet; }
+void log_verbose(bool verbose) { is_verbose = verbose; }
 void log_times(bool times) { has_times = times; }
 
 /* ISO 8601 with milliseconds and the distance from UTC, and a space behind; returns its length. */
@@ -45,6 +46,14 @@ __attribute__((format(printf, 2, 0))) static void print(const char *level, const
 
 void log_info(const char *format, ...) {
   if (is_quiet) return;
+  va_list arguments;
+  va_start(arguments, format);
+  print("", format, arguments);
+  va_end(arguments);
+}
+
+void log_detail(const char *format, ...) {
+  if (is_quiet || !is_verbose) return;
   va_list arguments;
   va_start(arguments, format);
   print("", format, arguments);

@@ -53,7 +53,7 @@ static Status parse(StepCommand *command, int argc, char **argv) {
   Option options[STEP_OPTIONS_MOST];
   step_options(command, options);
   TRY(cli_parse(options, argc, argv));
-  return train_options_need_model(&command->shared.train);
+  return train_options_need_model(&command->shared.train, NULL);
 }
 
 /* ---------------------------------------------------------------- the run */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/codebook_report.h"
+#include "cli/example.h"
 #include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include "train/code_counts.h"
@@ -60,6 +61,7 @@ static const Part PARTS[] = {
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "seed", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "threads", NULL, NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "workers", NULL, NULL},
+    {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "verbose", "also say where data is looked for", NULL},
     {FOR_INIT | FOR_EVAL | FOR_COUNT, NULL, "quiet", NULL, NULL},
     {FOR_ALL, NULL, "json", NULL, NULL},
 };
@@ -108,6 +110,7 @@ static bool helped(Kmeans *kmeans, const Usage *usage, int argc, char **argv) {
 static Status parse(Kmeans *kmeans, int argc, char **argv) {
   Status status = cli_parse(kmeans->options, argc, argv);
   log_quiet(kmeans->shared.train.quiet);
+  log_verbose(kmeans->shared.verbose);
   return status;
 }
 
@@ -152,7 +155,7 @@ static Status run_init(int argc, char **argv) {
   if (helped(&kmeans, &INIT, argc, argv)) return STATUS_OK;
   TRY(parse(&kmeans, argc, argv));
   TrainOptions *train = &kmeans.shared.train;
-  TRY(train_options_need_model(train));
+  TRY(train_options_need_model(train, example_kmeans));
   if (train->groups == 0) return status_set(STATUS_BAD_USAGE, "--groups 0: a plain model has no codebooks; give 1 or more groups");
   if (train->out == NULL) train->out = train_options_usual_out(train, "codebooks-");
   TRY(checkpoint_refuse_codebooks(train->out)); /* before the work, not after it */
@@ -182,7 +185,7 @@ static Status find_model(TrainOptions *train) {
   if (train->model == NULL)
     return status_set(STATUS_BAD_USAGE, "--codebooks %s holds codebooks alone, no weights: name the model they were made for with --model",
                       train->codebooks);
-  return train_options_need_model(train);
+  return train_options_need_model(train, NULL);
 }
 
 static void take_codebooks(TrainOptions *train, const ModelConfig *config) {

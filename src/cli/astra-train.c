@@ -6,6 +6,7 @@
 #include "cli/bench_peak.h"
 #include "cli/cli.h"
 #include "cli/evaluation_report.h"
+#include "cli/example.h"
 #include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include "train/codebooks.h"
@@ -166,7 +167,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   train_options_table(command, table);
   TRY(cli_parse(table, argc, argv));
   if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
-  TRY(train_options_need_model(&command->train));
+  TRY(train_options_need_model(&command->train, example_train));
   TRY(check_use(command));
   return train_options_inherit(command, table);
 }
@@ -186,6 +187,7 @@ static Status run(int argc, char **argv) {
   TRY(parse(&command, argc, argv));
   if (command.train.out == NULL) command.train.out = train_options_usual_out(&command.train, "");
   log_quiet(command.train.quiet);
+  log_verbose(command.verbose);
   TRY(cli_check_kernels());
   TRY(refuse_finished(&command));
   TRY(threads_start((int)command.train.threads));

@@ -1,6 +1,7 @@
 /* The table of options, their defaults, and what goes together: see infer_settings.h. */
 #include "cli/infer_settings.h"
 #include "base/log.h"
+#include "cli/example.h"
 #include "cli/infer_strategy.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
@@ -203,7 +204,10 @@ static Status check_drawing(const InferSettings *s, const Option *options) {
 static Status check_inputs(const InferSettings *s, InferCommand command, const char *name, const char *const *positional, int count) {
   bool prompt = s->prompts.count > 0 || s->prompt_file;
   if (command != INFER_MAIN && count > 0) return status_set(STATUS_BAD_USAGE, "%s: %s takes options only", positional[0], name);
-  if (!s->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
+  if (!s->checkpoint) {
+    const char *what = "--checkpoint DIR is missing: the directory of the model to run";
+    return command == INFER_MAIN ? example_infer(what, s->nodes > 0 ? s->nodes : 4) : status_set(STATUS_BAD_USAGE, "%s", what);
+  }
   if (command == INFER_EVAL && !s->dataset)
     return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the pictures or the text to judge the model by");
   if (command == INFER_GENERATE && !prompt) return status_set(STATUS_BAD_USAGE, "--prompt TEXT is missing: what to go on from");
@@ -245,5 +249,6 @@ Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, ch
   TRY(infer_strategy_check(s, options));
   note_kinds(s, options, of);
   log_quiet(s->quiet);
+  log_verbose(s->verbose);
   return STATUS_OK;
 }

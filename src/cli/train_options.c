@@ -111,6 +111,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
        .help = "with --eval-only on text: tokens from window to window; 0: the context"},
       {OPTION_CHOICE, "eval-part", 0, &t->test_part, .choices = "train|valid|test|whole|auto",
        .help = "with --eval-only on text: which part"},
+      {OPTION_FLAG, "verbose", 'v', &command->verbose, .help = "say more: codebooks of an evaluation, where data is looked for"},
       {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "warnings and errors only"},
       {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object on stdout, and nothing else there"},
       {OPTION_GROUP, .help = NULL}};
@@ -124,9 +125,11 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
   return count;
 }
 
-Status train_options_need_model(const TrainOptions *options) {
+Status train_options_need_model(const TrainOptions *options, Status (*example)(const char *what)) {
+  char what[512];
   if (options->model != NULL) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  snprintf(what, sizeof what, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  return example != NULL ? example(what) : status_set(STATUS_BAD_USAGE, "%s", what);
 }
 
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix) {
@@ -194,7 +197,7 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
 
 static const char *const HARMLESS[] = {"resume",          "eval-layout", "epochs",    "max-steps", "data-dir",         "eval-samples",
                                        "eval-token-loss", "eval-every",  "log-every", "threads",   "checkpoint-every", "workers",
-                                       "quiet",           "json",        "dtype",     "recompute"};
+                                       "quiet",           "json",        "dtype",     "recompute", "verbose"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {

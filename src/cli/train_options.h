@@ -7,7 +7,7 @@
 typedef struct TrainCommand {
   TrainOptions train;
   const char *resume;
-  bool dry_run, json, eval_only, overwrite;
+  bool dry_run, json, eval_only, overwrite, verbose;
 } TrainCommand;
 
 enum { TRAIN_OPTIONS_MOST = 80, TRAIN_OPTIONS_REMEMBERED = 256 };
@@ -21,8 +21,8 @@ Status train_options_inherit(TrainCommand *command, const Option *table);
 /* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
 size_t train_options_select(const Option *table, const char *const *names, Option *to);
 
-/* BAD_USAGE, naming the presets, without --model. */
-Status train_options_need_model(const TrainOptions *options);
+/* BAD_USAGE, naming the presets, without --model; `example` (of example.h, or NULL) shows what to type. */
+Status train_options_need_model(const TrainOptions *options, Status (*example)(const char *what));
 
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);

@@ -2,6 +2,7 @@
  * (dataset_cifar.c, dataset_folder.c, dataset_csv.c, dataset_synthetic.c) and everything that changes pictures (loader.c).
  * Invariant: an open set never changes, so that any thread may read it. */
 #include "data/dataset.h"
+#include "data/dataset_hint.h"
 #include "data/dataset_source.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,10 +32,22 @@ static Status open_source(Dataset *set, const char *name, const char *data_dir, 
   if (file && *file) return dataset_csv_open(set, file, part);
   if (after_prefix(name, "synthetic:")) return dataset_synthetic_open(set, name, part);
   if (dataset_cifar_knows(name)) return dataset_cifar_open(set, name, data_dir, part);
+  return dataset_unknown(name, data_dir);
+}
+
+bool dataset_knows(const char *name) {
+  static const char *const prefixes[] = {"folder:", "csv:", "synthetic:"};
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+    if (after_prefix(name, prefixes[i]) && *after_prefix(name, prefixes[i])) return true;
+  return dataset_cifar_knows(name);
+}
+
+Status dataset_unknown(const char *name, const char *data_dir) {
+  char hint[DATASET_HINT];
   return status_set(STATUS_BAD_VALUE,
-                    "data set \"%s\" is not known: cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
-                    "synthetic:WIDTHxHEIGHT:CLASSES are accepted",
-                    name);
+                    "data set \"%s\" is not known.%s Accepted are cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
+                    "synthetic:WIDTHxHEIGHT:CLASSES; of texts text:PATH, cola, sst2, agnews, tsv:FILE and csv:FILE:text=COLUMN",
+                    name, dataset_hint(name, data_dir, hint));
 }
 
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part) {

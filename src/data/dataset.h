@@ -19,6 +19,11 @@ typedef struct Dataset Dataset;
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part);
 void dataset_close(Dataset *set);
 
+bool dataset_knows(const char *name); /* a name of pictures, by its form */
+
+/* BAD_VALUE about a name that no kind of data set has, with what may have been meant (dataset_hint.h). */
+Status dataset_unknown(const char *name, const char *data_dir);
+
 int64_t dataset_count(const Dataset *set);
 int64_t dataset_classes(const Dataset *set);
 size_t dataset_mapped(const Dataset *set);                            /* bytes of mapped files: a data set that is read in place */

@@ -2,6 +2,7 @@
  * Invariant: sizes and every label are checked when a set is opened; reading a record after that cannot fail but for memory. */
 #include "data/dataset_cifar.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "data/data_paths.h"
 #include "data/dataset_source.h"
 #include <stdio.h>
@@ -151,8 +152,8 @@ static Status find_folder(const CifarLayout *layout, const char *data_dir, Datas
   data_paths_release(&roots);
   bool listed = fclose(tried) == 0;
   if (status == STATUS_OK && !*folder) {
-    status = status_set(STATUS_NOT_FOUND, "%s: %s not found in %s; %s, --data-dir names another place", layout->title, file,
-                        listed ? text : "any place", layout->get);
+    log_detail("%s: looked for %s in %s", layout->title, file, listed ? text : "all places");
+    status = status_set(STATUS_NOT_FOUND, "%s is not installed: %s (or --data-dir names where it lies)", layout->title, layout->get);
   }
   free(text);
   return status;

@@ -7,10 +7,18 @@
  * passed over. Invariant: the order is that of sorted names, so the same folder gives the same set on every machine. */
 #include "base/files.h"
 #include "data/dataset_files.h"
+#include "data/dataset_hint.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEEPEST = 6 }; /* folders inside a class; also ends a walk through links that lead in circles */
+
+static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
+  char name[512];
+  snprintf(name, sizeof name, "folder:%s", directory);
+  return dataset_hint(name, NULL, hint);
+}
 
 static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory to list it", directory); }
 
@@ -74,8 +82,9 @@ static Status read_classes(Dataset *set, const char *directory) {
   }
   files_list_free(names, count);
   if (status == STATUS_OK && set->classes == 0) {
-    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/picture.jpg or %s/train/CLASS/picture.jpg", directory,
-                        directory, directory);
+    char hint[DATASET_HINT];
+    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/picture.jpg or %s/train/CLASS/picture.jpg.%s", directory,
+                        directory, directory, hint_for(directory, hint));
   }
   return status;
 }
@@ -143,7 +152,9 @@ static char *subfolder(const char *directory, const char *name) {
 
 Status dataset_folder_open(Dataset *set, const char *directory, DatasetPart part) {
   static const char *const test_names[] = {"test", "val", "validation", "valid"};
-  if (!files_is_dir(directory)) return status_set(STATUS_NOT_FOUND, "folder:%s: there is no such folder", directory);
+  char hint[DATASET_HINT];
+  if (!files_is_dir(directory))
+    return status_set(STATUS_NOT_FOUND, "folder:%s: there is no such folder.%s", directory, hint_for(directory, hint));
   char *train = subfolder(directory, "train"), *test = NULL;
   for (size_t i = 0; train && !test && i < sizeof test_names / sizeof *test_names; i++) test = subfolder(directory, test_names[i]);
   Status status = read_part(set, train ? train : directory, test, directory, part);

@@ -3,6 +3,10 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/tape_segment.h"
 #include "base/memory.h"
+#include "data/dataset.h"
+#include "data/dataset_hint.h"
+#include "data/text_labels.h"
+#include "data/text_source.h"
 #include "train/map_options.h"
 #include "train/run_defaults.h"
 #include "train/start_weights.h"
@@ -75,10 +79,15 @@ static Status choose_task(Session *session) {
     return status_set(STATUS_BAD_USAGE,
                       "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
   if (options->dataset == NULL && !options->drawn) options->dataset = "cifar100";
+  bool known = options->drawn || text_source_knows(options->dataset) || text_labels_knows(options->dataset);
+  if (!known && !dataset_knows(options->dataset)) return dataset_unknown(options->dataset, options->data_dir);
   session->task = options->drawn ? &task_language : task_find(options->dataset);
-  if (session->task->decoder != decoder)
-    return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s", options->model, decoder ? "texts" : "pictures",
-                      options->dataset, decoder ? "pictures" : "texts");
+  if (session->task->decoder != decoder) {
+    char hint[DATASET_HINT];
+    return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s.%s", options->model,
+                      decoder ? "texts" : "pictures", options->dataset, decoder ? "pictures" : "texts",
+                      dataset_hint(options->dataset, options->data_dir, hint));
+  }
   if (options->map == SESSION_MAP_AUTO) options->map = decoder ? COUNTS_DIRICHLET : COUNTS_EVEN;
   return STATUS_OK;
 }

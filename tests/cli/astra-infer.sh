@@ -39,6 +39,9 @@ expect "keygen where nothing is" 1 keygen "$work/nowhere/key"; err "$work/nowher
 expect "help of keygen" 0 keygen --help; out "^usage: astra-infer keygen"
 
 expect "nothing" 2; err "--checkpoint"; silent out
+expect "nodes of nothing" 2 --nodes 3; err "For example: astra-infer --nodes 3 .*--checkpoint .*/checkpoints/vit-cifar.* .*/datasets/pictures$"
+# shellcheck disable=SC2046
+expect "the example" 0 $(sed -n "s/.*For example: astra-infer //p" "$work/err"); out "apple"
 expect "no picture" 2 -c model; err "no picture"; silent out
 expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"
 expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"

@@ -19,6 +19,7 @@ for command in init eval frequencies show; do
   expect "help of $command" 0 $command --help; out "^usage: astra-kmeans $command"; out "--json"; silent err
 done
 [ "$(wc -l <"$work/out")" -le 24 ] || report "help of show does not fit a screen"
+expect "init of nothing" 2 init; err "For example: astra-kmeans init --model vit-cifar --dataset cifar100-sample --groups 8$"
 expect "nothing" 2; err "no command given"; err "init, eval, frequencies, show"
 expect "unknown command" 2 make; err "unknown command 'make'"
 expect "unknown option" 2 show --colour; err "--colour"

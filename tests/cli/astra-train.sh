@@ -41,7 +41,16 @@ expect "one codeword" 2 "${tiny[@]}" --codebook-size 1; err "from 2 to 65536"
 expect "unknown choice" 2 "${tiny[@]}" --map anyhow; err "--map"; err "even"; err "dirichlet"
 expect "range upside down" 2 "${tiny[@]}" --devices 5-3; err "5-3"
 expect "unknown model" 1 --model vit-huge --init random "${data[@]}"; err "'vit-huge'"; err "vit-base"
-expect "unknown data set" 1 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"
+expect "unknown data set" 1 --model tiny --init random --dataset mnist; err '"mnist"'; err "cifar100"; err "folder:DIR"; ! grep -q "Did you mean" err || report "a guess"
+
+mkdir -p clothes/hat clothes/shoe articles "$ASTRA_HOME/datasets/own/train/dog"; touch clothes/hat/1.jpg clothes/shoe/1.PNG articles/wiki.valid.tokens rows.csv "$ASTRA_HOME/datasets/own/train/dog/1.png"
+# meant NAME SUGGESTION
+meant() { expect "the data set $1" "${3:-1}" --model tiny --init random --dataset "$1"; err "Did you mean $2?"; }
+meant clothes folder:clothes; meant ./clothes folder:./clothes; meant text:clothes folder:clothes 2; meant articles text:articles
+meant folder:articles text:articles; meant rows.csv csv:rows.csv; meant own "folder:$ASTRA_HOME/datasets/own"; meant folder:own "folder:$ASTRA_HOME/datasets/own"
+meant CIFAR-100 cifar100; meant wikitext-2 text:wikitext-2; err "astra-data get wikitext-2"; meant folder:wikitext2 text:wikitext-2
+rm -r clothes articles rows.csv "$ASTRA_HOME"
+expect "an example of what is installed" 2; err "For example: astra-train --model vit-cifar --dataset cifar100-sample --groups 8$"
 
 expect "G does not divide D" 2 "${tiny[@]}" --groups 5; err "--groups 5 does not divide the model's width 48"
 expect "N larger than T" 2 "${tiny[@]}" --groups 4 --devices 17; err "--devices 17"; err "16 tokens"
@@ -72,7 +81,9 @@ if [ ! -e "$root/checkpoints/vit-base" ] && [ ! -e "$root/datasets/vit-base" ]; 
   err "$ASTRA_HOME/checkpoints/vit-base"; err "astra-data get vit-base"; err "--init random"; silent out
 fi
 if [ ! -e "$root/datasets/cifar100" ]; then
-  expect "no data" 1 --model tiny --init random --dataset cifar100; err "$ASTRA_HOME/datasets/cifar100"; err "astra-data get cifar100"; err "--data-dir"
+  expect "no data" 1 --model tiny --init random --dataset cifar100; err "CIFAR-100 is not installed: .astra-data get cifar100. downloads it"; err "--data-dir"
+  [ "$(wc -l <err)" = 1 ] && ! grep -q "$ASTRA_HOME" err || report "it lists places"
+  expect "no data, and where" 1 --model tiny --init random --dataset cifar100 --verbose; err "looked for train.bin in $ASTRA_HOME/datasets/cifar100"
 fi
 expect "a model without weights" 1 --model tiny "${data[@]}"; err "model.safetensors"
 expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err "none"

@@ -32,6 +32,7 @@ restricted=(
   '^jansson\.h$' '^src/(nn|data|train|infer|cli)/' 'JSON stays out of base, autograd and vq'
   '^mpi\.h$' '^src/infer/wire/carrier_mpi\.c$' 'MPI belongs to infer/wire/carrier_mpi.c'
   '^openssl/' '^src/(data|infer)/' 'checksums and encryption belong to data and infer'
+  '^xxh' '^src/nn/safetensors_digest\.c$' 'digests of tensors belong to nn/safetensors_digest.c'
   '^cmocka\.h$' '^$' 'cmocka belongs to tests'
 )
 

@@ -19,7 +19,8 @@ static Status read_reals(const SafeFile *file, const char *name, int dims, const
   TRY(find(file, name, dims, shape, &tensor));
   *out = malloc((size_t)tensor->count * sizeof(real));
   if (!*out) return status_set(STATUS_NO_MEMORY, "no memory for %s", name);
-  return safetensors_to_real(tensor, *out);
+  Status status = safetensors_to_real(tensor, *out);
+  return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
 }
 
 static Status read_integers(const SafeFile *file, const char *name, int dims, const int64_t *shape, int32_t **out) {
@@ -27,7 +28,8 @@ static Status read_integers(const SafeFile *file, const char *name, int dims, co
   TRY(find(file, name, dims, shape, &tensor));
   *out = malloc((size_t)tensor->count * sizeof(int32_t));
   if (!*out) return status_set(STATUS_NO_MEMORY, "no memory for %s", name);
-  return safetensors_to_int32(tensor, *out);
+  Status status = safetensors_to_int32(tensor, *out);
+  return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
 }
 
 /* ---- pictures ---- */

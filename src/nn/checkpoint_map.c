@@ -6,6 +6,7 @@
  * Invariant: no page behind a mapped parameter is writable, and every number in it is finite. */
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_files.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,12 +58,30 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
   return STATUS_OK;
 }
 
-/* Bits of an exponent that is all ones: an infinity or a NaN. */
-static Status check_narrow(const CheckpointMapping *mapping, const SafeTensor *tensor, const uint16_t *numbers, NarrowKind kind) {
-  const uint16_t exponent = kind == NARROW_F16 ? 0x7c00 : 0x7f80;
-  int bad = 0; /* no early exit: the loop becomes vector instructions */
-  for (int64_t i = 0; i < tensor->count; i++) bad |= (numbers[i] & exponent) == exponent;
-  if (!bad) return STATUS_OK;
+/* Of numbers that stay in the file, looked at piece by piece beside their digest, which is when their pages are first touched. */
+typedef struct FiniteCheck {
+  NarrowKind kind;
+  int bad;
+} FiniteCheck;
+
+/* Bits of an exponent that is all ones: an infinity or a NaN. No early exit: the loops become vector instructions. */
+static void check_piece(void *context, const uint8_t *data, size_t bytes) {
+  FiniteCheck *check = context;
+  const uint16_t exponent = check->kind == NARROW_F16 ? 0x7c00 : 0x7f80, *narrow = (const uint16_t *)(const void *)data;
+  const real *wide = (const real *)(const void *)data;
+  int bad = 0;
+  if (check->kind != NARROW_NONE)
+    for (size_t i = 0; i < bytes / sizeof *narrow; i++) bad |= (narrow[i] & exponent) == exponent;
+  else
+    for (size_t i = 0; i < bytes / sizeof *wide; i++) bad |= !isfinite(wide[i]);
+  check->bad |= bad;
+}
+
+static Status check_in_place(const CheckpointMapping *mapping, const SafeTensor *tensor, NarrowKind kind) {
+  FiniteCheck check = {.kind = kind};
+  Status status = safetensors_walk(tensor, check_piece, &check);
+  if (status != STATUS_OK) return status_wrap(status, "%s", mapping->files.path);
+  if (!check.bad) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
 }
 
@@ -72,11 +91,11 @@ static Status place_numbers(CheckpointMapping *mapping, Param *param, const Safe
   if (kind) {
     param->tensor.narrow = (const uint16_t *)(const void *)tensor->data;
     param->tensor.narrow_kind = kind;
-    return check_narrow(mapping, tensor, param->tensor.narrow, kind);
+    return check_in_place(mapping, tensor, kind);
   }
   if (usable_in_place(tensor)) {
     param->tensor.value = (real *)(uintptr_t)tensor->data;
-    return checkpoint_check_finite(mapping->files.path, tensor->name, param->tensor.value, tensor->count);
+    return check_in_place(mapping, tensor, NARROW_NONE);
   }
   param->tensor.value = *free_place;
   *free_place += param_padded(param);

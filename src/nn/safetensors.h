@@ -1,10 +1,15 @@
 /* safetensors files: u64 header length, JSON header, data. The reader trusts nothing: header length, offsets (inside the file, no overlap,
- * no hole), dtypes, shapes and their products are checked before the first use, and each error names file and tensor. */
+ * no hole), dtypes, shapes and their products are checked before the first use, and each error names file and tensor.
+ *
+ * Files that this code has written hold a digest of each tensor and of the header (docs/FORMATS.md). The header's is compared when a file
+ * is opened, a tensor's when its numbers are read, by the functions below; who uses `data` in place calls safetensors_walk or
+ * safetensors_verify before. A file without digests is read as it is. */
 #ifndef NN_SAFETENSORS_H
 #define NN_SAFETENSORS_H
 #include "autograd/real.h"
 #include "base/files.h"
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +44,8 @@ typedef struct SafeTensor {
   const uint8_t *data; /* into the mapping; not necessarily aligned */
   size_t bytes;
   int64_t count;
+  bool sealed;     /* the file has its digest: */
+  uint64_t digest; /* XXH3-64 of its bytes */
 } SafeTensor;
 
 typedef struct SafeFile {
@@ -46,6 +53,10 @@ typedef struct SafeFile {
   char *path;
   SafeTensor *list; /* sorted by name */
   size_t count;
+  bool sealed;        /* it has digests, of all tensors */
+  char *text;         /* names, keys and values, each with a NUL behind it */
+  uint32_t *metadata; /* [metadata_count] of the text: keys, sorted, with their values behind them */
+  size_t metadata_count;
 } SafeFile;
 
 Status safetensors_open(SafeFile *file, const char *path);
@@ -53,8 +64,17 @@ Status safetensors_parse(SafeFile *file, const uint8_t *data, size_t size, const
 void safetensors_close(SafeFile *file);
 const SafeTensor *safetensors_find(const SafeFile *file, const char *name); /* NULL: absent */
 
-/* Widens (or narrows) any float type to real, I32/I64/U8/U16 to int32: BAD_FILE when the kind does not fit or a value does not. out holds
- * tensor->count. */
+/* A key of the metadata, index from 0 in bytewise order, and its value. */
+const char *safetensors_metadata(const SafeFile *file, size_t index, const char **value);
+
+/* Hands the tensor's bytes to `piece` (NULL: nobody), in order, some whole numbers at a time, hashing each piece just before while it is in
+ * the cache; BAD_FILE at the end when the digest is another one. */
+typedef void SafePiece(void *context, const uint8_t *data, size_t bytes);
+Status safetensors_walk(const SafeTensor *tensor, SafePiece *piece, void *context);
+Status safetensors_verify(const SafeTensor *tensor); /* that alone */
+
+/* Widens (or narrows) any float type to real, I32/I64/U8/U16 to int32: BAD_FILE when the kind does not fit, a value does not, or the
+ * bytes are damaged. out holds tensor->count. */
 Status safetensors_to_real(const SafeTensor *tensor, real *out);
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
 
@@ -72,7 +92,8 @@ typedef struct SafeItem {
                void *out); /* in data's place: makes the numbers [first, first + count); or NULL */
   void *context;           /* of fill */
 } SafeItem;
-/* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL. Atomic. The data part starts at a multiple of 64
+/* metadata: pairs of strings, NULL-terminated (key, value, key, value, NULL), or NULL; digests are added, and older ones among the pairs
+ * left out. Atomic. The data part starts at a multiple of 64
  * and tensors whose size is a multiple of 64 bytes come first, so they are 64-byte aligned in the file; every tensor is aligned for its
  * dtype. Names must be unique. */
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata);

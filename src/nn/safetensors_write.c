@@ -1,4 +1,5 @@
-/* Writing safetensors: one pass for the header, one for the data, converted a chunk at a time.
+/* Writing safetensors: a header without digests, then the data, converted and hashed a chunk at a time, then the header again, of the same
+ * length.
  *
  *   | length | header, padded with spaces to a multiple of 64 | tensors, those of rounder sizes first |
  *
@@ -7,11 +8,12 @@
 #include "nn/json_build.h"
 #include "nn/safetensors.h"
 #include "nn/safetensors_convert.h"
+#include "nn/safetensors_digest.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, LENGTH_BYTES = 8, CHUNK = 1 << 16 };
+enum { ALIGN = 64, LENGTH_BYTES = 8, CHUNK = 1 << 16, PIECE = 1 << 17 };
 
 static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", path); }
 
@@ -19,9 +21,17 @@ static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, 
 typedef struct Planned {
   const SafeItem *item;
   int64_t count;
-  uint64_t bytes;
+  uint64_t bytes, digest;
   size_t index;
 } Planned;
+
+typedef struct Plan {
+  const char *path;
+  Planned *list; /* in the order in which they are written */
+  size_t count;
+  const char *const *metadata; /* the caller's */
+  uint64_t digest;             /* of the header */
+} Plan;
 
 static Status plan_item(Planned *planned, const SafeItem *item, size_t index, const char *path) {
   int64_t count = 1, bytes;
@@ -29,7 +39,7 @@ static Status plan_item(Planned *planned, const SafeItem *item, size_t index, co
   for (int i = 0; sane && i < item->dims; i++) sane = item->shape[i] >= 0 && !__builtin_mul_overflow(count, item->shape[i], &count);
   if (!sane || __builtin_mul_overflow(count, (int64_t)safe_dtype_bytes(item->dtype), &bytes))
     return status_set(STATUS_BAD_VALUE, "%s: tensor %.100s has a shape or dtype that cannot be written", path, item->name);
-  *planned = (Planned){item, count, (uint64_t)bytes, index};
+  *planned = (Planned){.item = item, .count = count, .bytes = (uint64_t)bytes, .index = index};
   return STATUS_OK;
 }
 
@@ -51,25 +61,41 @@ static json_t *entry_json(const Planned *planned, uint64_t offset) {
                    (json_int_t)(offset + planned->bytes));
 }
 
-static json_t *metadata_json(const char *const *metadata) {
+static json_t *digest_json(uint64_t digest) {
+  char text[SAFE_DIGEST_TEXT];
+  safe_digest_text(digest, text);
+  return json_string(text);
+}
+
+static json_t *metadata_json(const Plan *plan) {
   json_t *map = json_object();
-  for (; metadata[0] && metadata[1]; metadata += 2) json_build_put(&map, metadata[0], json_string(metadata[1]));
+  for (const char *const *pair = plan->metadata; pair && pair[0] && pair[1]; pair += 2)
+    if (!safe_digest_is_key(pair[0])) json_build_put(&map, pair[0], json_string(pair[1]));
+  json_build_put(&map, SAFE_DIGEST_KEY, digest_json(plan->digest));
+  for (size_t i = 0; i < plan->count; i++) {
+    char *key = NULL;
+    if (asprintf(&key, SAFE_DIGEST_PREFIX "%s", plan->list[i].item->name) < 0) key = NULL;
+    if (key)
+      json_build_put(&map, key, digest_json(plan->list[i].digest));
+    else
+      json_decref(map), map = NULL;
+    free(key);
+  }
   return map;
 }
 
-static Status fill_header(json_t *header, const Planned *plan, size_t count, const char *const *metadata, const char *path) {
-  if (metadata && json_object_set_new(header, "__metadata__", metadata_json(metadata)) != 0) return no_memory(path);
+static Status fill_header(json_t *header, const Plan *plan) {
   uint64_t offset = 0;
-  for (size_t i = 0; i < count; i++) {
-    const char *name = plan[i].item->name;
-    if (json_object_get(header, name)) return status_set(STATUS_BAD_VALUE, "%s: two tensors are called %.100s", path, name);
-    json_t *entry = entry_json(&plan[i], offset);
-    if (!entry) return no_memory(path);
+  for (size_t i = 0; i < plan->count; i++) {
+    const char *name = plan->list[i].item->name;
+    if (json_object_get(header, name)) return status_set(STATUS_BAD_VALUE, "%s: two tensors are called %.100s", plan->path, name);
+    json_t *entry = entry_json(&plan->list[i], offset);
+    if (!entry) return no_memory(plan->path);
     if (json_object_set_new(header, name, entry) != 0)
-      return status_set(STATUS_BAD_VALUE, "%s: cannot describe tensor %.100s (its name must be UTF-8)", path, name);
-    offset += plan[i].bytes;
+      return status_set(STATUS_BAD_VALUE, "%s: cannot describe tensor %.100s (its name must be UTF-8)", plan->path, name);
+    offset += plan->list[i].bytes;
   }
-  return STATUS_OK;
+  return json_object_set_new(header, "__metadata__", metadata_json(plan)) == 0 ? STATUS_OK : no_memory(plan->path);
 }
 
 /* The text padded so that length and header together fill whole cache lines; caller frees. NULL: no memory. (json_dumps forgets some of its
@@ -85,81 +111,143 @@ static char *padded_text(const json_t *header, uint64_t *length) {
   return NULL;
 }
 
-static Status header_text(const Planned *plan, size_t count, const char *const *metadata, const char *path, char **text, uint64_t *length) {
+static Status header_text(const Plan *plan, char **text, uint64_t *length) {
   json_t *header = json_object();
-  if (!header) return no_memory(path);
-  Status status = fill_header(header, plan, count, metadata, path);
-  if (status == STATUS_OK && !(*text = padded_text(header, length))) status = no_memory(path);
+  if (!header) return no_memory(plan->path);
+  Status status = fill_header(header, plan);
+  if (status == STATUS_OK && !(*text = padded_text(header, length))) status = no_memory(plan->path);
   json_decref(header);
   return status;
 }
 
+/* At the beginning of the file: length and text. */
+static Status write_header(FILE *stream, const Plan *plan) {
+  char *text = NULL;
+  uint64_t length = 0;
+  TRY(header_text(plan, &text, &length));
+  if (fseek(stream, 0, SEEK_SET) != 0) return STATUS_OK; /* where nothing can be written: the commit says why */
+  fwrite(&length, sizeof length, 1, stream);
+  fwrite(text, 1, length, stream);
+  free(text);
+  return STATUS_OK;
+}
+
+/* ---- the digest of the header */
+
+static int by_item_name(const void *a, const void *b) {
+  return strcmp((*(const Planned *const *)a)->item->name, (*(const Planned *const *)b)->item->name);
+}
+
+/* The pair of the caller's with the least key above `last` (NULL: the least of all); NULL: there is none. */
+static const char *const *next_pair(const Plan *plan, const char *last) {
+  const char *const *next = NULL;
+  for (const char *const *pair = plan->metadata; pair && pair[0] && pair[1]; pair += 2)
+    if ((!last || strcmp(pair[0], last) > 0) && (!next || strcmp(pair[0], next[0]) < 0)) next = pair;
+  return next;
+}
+
+static void digest_sorted(Plan *plan, const Planned *const *sorted, SafeDigest *digest) {
+  safe_digest_begin(digest);
+  for (size_t i = 0; i < plan->count; i++) {
+    const SafeItem *item = sorted[i]->item;
+    safe_digest_add_tensor(digest, item->name, item->dtype, item->dims, item->shape, sorted[i]->digest);
+  }
+  for (const char *const *pair = next_pair(plan, NULL); pair; pair = next_pair(plan, pair[0]))
+    safe_digest_add_pair(digest, pair[0], pair[1]);
+  plan->digest = safe_digest_end(digest);
+}
+
+static Status digest_header(Plan *plan, SafeDigest *digest) {
+  const Planned **sorted = malloc((plan->count + 1) * sizeof *sorted);
+  if (!sorted) return no_memory(plan->path);
+  for (size_t i = 0; i < plan->count; i++) sorted[i] = &plan->list[i];
+  qsort(sorted, plan->count, sizeof *sorted, by_item_name);
+  digest_sorted(plan, sorted, digest);
+  free(sorted);
+  return STATUS_OK;
+}
+
 /* ---- the data. A failed write is kept by the stream and reported by files_commit. */
 
-typedef struct Buffers {
+typedef struct Output {
+  FILE *stream;
+  SafeDigest *digest;        /* of the tensor being written */
   uint8_t *made, *converted; /* a chunk each */
-} Buffers;
+} Output;
 
-static Status write_item(FILE *stream, const Planned *planned, const Buffers *buffers) {
+static void put(const Output *output, const void *data, size_t bytes) {
+  safe_digest_add(output->digest, data, bytes);
+  fwrite(data, 1, bytes, output->stream);
+}
+
+/* Pieces, so that what is hashed is still in the cache when it is written. */
+static void put_plain(const Output *output, const uint8_t *data, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += PIECE) put(output, data + at, bytes - at < PIECE ? bytes - at : PIECE);
+}
+
+static Status write_item(const Output *output, const Planned *planned) {
   const SafeItem *item = planned->item;
   size_t from = safe_dtype_bytes(item->source), to = safe_dtype_bytes(item->dtype);
   if (planned->count == 0) return STATUS_OK; /* an empty tensor may have no data at all */
   if (item->dtype == item->source && !item->fill) {
-    fwrite(item->data, to, (size_t)planned->count, stream);
+    put_plain(output, item->data, (size_t)planned->count * to);
     return STATUS_OK;
   }
   for (int64_t done = 0; done < planned->count; done += CHUNK) {
     int64_t n = planned->count - done < CHUNK ? planned->count - done : CHUNK, at;
-    const uint8_t *source = item->fill ? buffers->made : (const uint8_t *)item->data + (size_t)done * from;
-    if (item->fill) item->fill(item->context, done, n, buffers->made);
-    safe_convert(item->dtype, buffers->converted, item->source, source, n, &at);
+    const uint8_t *source = item->fill ? output->made : (const uint8_t *)item->data + (size_t)done * from;
+    if (item->fill) item->fill(item->context, done, n, output->made);
+    safe_convert(item->dtype, output->converted, item->source, source, n, &at);
     if (at >= 0)
       return status_set(STATUS_BAD_VALUE, "tensor %.100s: number %lld is too large for %s; choose a wider type", item->name,
                         (long long)(done + at), safe_dtype_name(item->dtype));
-    fwrite(buffers->converted, to, (size_t)n, stream);
+    put(output, output->converted, (size_t)n * to);
   }
   return STATUS_OK;
 }
 
-static Status write_data(FILE *stream, const Planned *plan, size_t count, const char *path) {
+static Status write_data(const Output *output, const Plan *plan) {
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < plan->count && status == STATUS_OK && !ferror(output->stream); i++) {
+    safe_digest_begin(output->digest);
+    status = write_item(output, &plan->list[i]);
+    plan->list[i].digest = safe_digest_end(output->digest);
+  }
+  return status;
+}
+
+static Status write_all(FILE *stream, Plan *plan) {
   const size_t bytes = (size_t)CHUNK * sizeof(int64_t);
   uint8_t *memory = malloc(2 * bytes);
-  if (!memory) return status_set(STATUS_NO_MEMORY, "%s: no memory to write it", path);
-  Buffers buffers = {memory, memory + bytes};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK && !ferror(stream); i++) status = write_item(stream, &plan[i], &buffers);
+  SafeDigest *digest = safe_digest_new();
+  Status status = memory && digest ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to write it");
+  if (status == STATUS_OK) status = write_header(stream, plan);
+  if (status == STATUS_OK) status = write_data(&(Output){stream, digest, memory, memory + bytes}, plan);
+  if (status == STATUS_OK) status = digest_header(plan, digest);
+  if (status == STATUS_OK) status = write_header(stream, plan);
+  safe_digest_free(digest);
   free(memory);
   return status;
 }
 
-static Status write_file(const char *path, const Planned *plan, size_t count, const char *const *metadata) {
-  char *text = NULL;
-  uint64_t length = 0;
-  TRY(header_text(plan, count, metadata, path, &text, &length));
+static Status write_file(Plan *plan) {
   FileWriter writer;
-  Status status = files_create(&writer, path);
-  if (status == STATUS_OK) {
-    fwrite(&length, sizeof length, 1, writer.stream);
-    fwrite(text, 1, length, writer.stream);
-    status = write_data(writer.stream, plan, count, path);
-    if (status == STATUS_OK)
-      status = files_commit(&writer);
-    else
-      files_abort(&writer), status_wrap(status, "%s", path);
-  }
-  free(text);
-  return status;
+  TRY(files_create(&writer, plan->path));
+  Status status = write_all(writer.stream, plan);
+  if (status == STATUS_OK) return files_commit(&writer);
+  files_abort(&writer);
+  return status_wrap(status, "%s", plan->path);
 }
 
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata) {
-  Planned *plan = malloc((count + 1) * sizeof *plan);
-  if (!plan) return no_memory(path);
+  Plan plan = {.path = path, .list = calloc(count + 1, sizeof *plan.list), .count = count, .metadata = metadata};
+  if (!plan.list) return no_memory(path);
   Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK; i++) status = plan_item(&plan[i], &items[i], i, path);
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) status = plan_item(&plan.list[i], &items[i], i, path);
   if (status == STATUS_OK) {
-    qsort(plan, count, sizeof *plan, by_roundness);
-    status = write_file(path, plan, count, metadata);
+    qsort(plan.list, count, sizeof *plan.list, by_roundness);
+    status = write_file(&plan);
   }
-  free(plan);
+  free(plan.list);
   return status;
 }

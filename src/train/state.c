@@ -169,6 +169,8 @@ static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTe
   if (tensor->count != entry->count || tensor->dtype != entry->dtype)
     return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %lld numbers, but this run needs %lld: resume with the options of that run",
                       file->path, entry->name, (long long)tensor->count, (long long)entry->count);
+  Status status = safetensors_verify(tensor);
+  if (status != STATUS_OK) return status_wrap(status, "%s", file->path);
   return entry->check(entry, tensor, file->path);
 }
 

@@ -321,6 +321,7 @@ static void make_signed(const char *path) {
   char *dtype = memmem(image, size, "\"U8\"", 4);
   assert_non_null(dtype);
   dtype[1] = 'I';
+  scratch_unseal(image, size);
   assert_int_equal(files_write(path, image, size), STATUS_OK);
   free(image);
 }

@@ -91,6 +91,7 @@ expect "nothing new" 0 -c llama -p "$long" -m 0; err "^0 new tokens"
 # ---- a failure in the middle of a text: what this model adds at position 12 overflows
 cp -r "$work/gpt2" "$work/broken"
 weights=$work/broken/model.safetensors
+unseal "$weights"
 header=$(od -An -tu8 -N8 "$weights" | tr -d ' ')
 begin=$(head -c $((8 + header)) "$weights" | tail -c "$header" | grep -oE '"[a-z.]*wpe.weight":\{[^}]*\}' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
 printf '\377\377\177\177%.0s' 1 2 3 4 | dd of="$weights" bs=1 seek=$((8 + header + begin + 12 * 32 * 4)) conv=notrunc status=none

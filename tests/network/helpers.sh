@@ -154,3 +154,6 @@ start_worker_in_b() {
 }
 
 bucket_bytes() { tc -n "$space_a" -s qdisc show dev veth0 | sed -n 's/^ Sent \([0-9]*\) bytes.*/\1/p'; } # that have left space_a
+
+# Takes the digests out of a safetensors file, in which numbers may then be changed: unseal FILE
+unseal() { LC_ALL=C sed -i 's/astra\.xxh3/other.xxh3/g' "$1"; }

@@ -10,6 +10,7 @@ make_picture "$work/1.ppm" 16
 # Changes one byte of a tensor, the lowest of a number in its middle: spoil DIR TENSOR
 spoil() {
   local file=$1/model.safetensors header begin
+  unseal "$file"
   header=$(od -An -tu8 -N8 "$file" | tr -d ' ')
   begin=$(head -c $((8 + header)) "$file" | tail -c "$header" | grep -oE "\"$2\":\{[^}]*\}" | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
   [ -n "$begin" ] || report "no tensor $2"

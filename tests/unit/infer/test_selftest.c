@@ -3,6 +3,7 @@
 #include "nn/safetensors.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
+#include "unit/unseal.h"
 
 enum { GROUPS = 4, ENTRIES = 50, PICTURES = 16, TWINS = 10, TEXTS = 12, TOKENS = 20, SENT = 15 };
 static int32_t twin_of(int32_t code) { return ENTRIES - 1 - code; }
@@ -69,6 +70,7 @@ static void *tensor_bytes(const Fixture *f, const char *name, char **data, size_
 }
 
 static void keep(const Fixture *f, char *data, size_t size) {
+  unseal(data, size);
   assert_int_equal(files_write(f->path, data, size), STATUS_OK);
   free(data);
 }

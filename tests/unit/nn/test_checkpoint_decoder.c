@@ -5,6 +5,7 @@
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
+#include "unit/unseal.h"
 #include <math.h>
 
 enum { TOKENS = 9, ITEMS = 64 };
@@ -321,7 +322,7 @@ static void make_signed(const char *path) {
   char *dtype = memmem(image, size, "\"U8\"", 4);
   assert_non_null(dtype);
   dtype[1] = 'I';
-  scratch_unseal(image, size);
+  unseal(image, size);
   assert_int_equal(files_write(path, image, size), STATUS_OK);
   free(image);
 }

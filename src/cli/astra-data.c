@@ -1,5 +1,5 @@
 /* astra-data: fetch data sets and pretrained weights, list what is known and where it lies, look at a data set, train a tokenizer
- * (data_tokenizer.c), encode and decode with one (data_encode.c).
+ * (data_tokenizer.c), encode and decode with one (data_encode.c), verify a checkpoint (data_verify.c).
  * What it leaves out: reading and decoding (src/data); this file only turns arguments into calls and results into text and JSON. */
 #include "base/files.h"
 #include "base/log.h"
@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/data_encode.h"
 #include "cli/data_tokenizer.h"
+#include "cli/data_verify.h"
 #include "cli/show_text.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
@@ -320,12 +321,14 @@ static const CliCommand commands[] = {{"get", "download, check and unpack data s
                                       {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
                                       {"encode", "the token ids of a text", data_encode_run},
                                       {"decode", "the text of token ids", data_decode_run},
+                                      {"verify", "compare a checkpoint's tensors with their digests", data_verify_run},
                                       {NULL, NULL, NULL}};
 
 static void print_help(FILE *stream) {
-  fprintf(stream, "usage: astra-data get NAME... | list | show DATASET | tokenizer FILE... |\n                  encode | decode\n\n"
-                  "Data sets, pretrained weights and tokenizers for astra-train and astra-infer.\n\n"
-                  "Commands:\n");
+  fprintf(stream,
+          "usage: astra-data get NAME... | list | show DATASET | tokenizer FILE... |\n                  encode | decode | verify DIR\n\n"
+          "Data sets, pretrained weights and tokenizers for astra-train and astra-infer.\n\n"
+          "Commands:\n");
   cli_commands_help(commands, stream);
   fprintf(stream, "\n'astra-data COMMAND --help' shows its options; --version prints the version.\n"
                   "Exit codes: 0 done, 1 failed, 2 wrong usage.\n");

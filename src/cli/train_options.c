@@ -1,6 +1,7 @@
 /* The command line of training: see train_options.h. */
 #include "cli/train_options.h"
 #include "base/files.h"
+#include "nn/safetensors_digest.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,19 +178,32 @@ static char *options_path(const char *directory) {
   return path;
 }
 
-Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads) {
-  const char *directory = options->out;
-  char *path = options_path(directory), *folder = files_join(directory, "training");
-  FileWriter writer;
-  Status status = path != NULL && folder != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK) status = files_create(&writer, path);
-  if (status == STATUS_OK) {
-    for (int i = 1; i < argc; i++) fprintf(writer.stream, "%s\n", argv[i]);
-    fprintf(writer.stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
-            (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
-            (long long)options->eval_every, options->optimizer.rate);
-    status = files_commit(&writer);
+static const char DIGEST[] = "# xxh3 "; /* the last line: of all before it */
+
+static char *options_text(const TrainOptions *options, int argc, char **argv, int64_t threads, size_t *size) {
+  char *text = NULL, digest[SAFE_DIGEST_TEXT];
+  FILE *stream = open_memstream(&text, size);
+  if (stream == NULL) return NULL;
+  for (int i = 1; i < argc; i++) fprintf(stream, "%s\n", argv[i]);
+  fprintf(stream, "--threads\n%lld\n--batch\n%lld\n--epochs\n%lld\n--warmup\n%lld\n--eval-every\n%lld\n--learning-rate\n%.17g\n",
+          (long long)threads, (long long)options->batch, (long long)options->epochs, (long long)options->warmup,
+          (long long)options->eval_every, options->optimizer.rate);
+  if (fflush(stream) == 0) {
+    safe_digest_text(safe_digest_of(text, *size), digest);
+    fprintf(stream, "%s%s\n", DIGEST, digest);
   }
+  if (fclose(stream) == 0) return text;
+  free(text);
+  return NULL;
+}
+
+Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads) {
+  size_t size;
+  char *path = options_path(options->out), *folder = files_join(options->out, "training");
+  char *text = options_text(options, argc, argv, threads, &size);
+  Status status = path != NULL && folder != NULL && text != NULL ? files_make_dirs(folder) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK) status = files_write(path, text, size);
+  free(text);
   free(path);
   free(folder);
   return status;
@@ -227,6 +241,21 @@ Status train_options_split(char *text, size_t size, const char *path, char *argu
   return STATUS_OK;
 }
 
+/* Takes the last line off; files of earlier versions have none. */
+static Status check_digest(char *text, size_t *size, const char *path) {
+  const size_t length = sizeof DIGEST - 1 + SAFE_DIGEST_TEXT;
+  if (*size < length || memcmp(text + *size - length, DIGEST, sizeof DIGEST - 1) != 0) return STATUS_OK;
+  char expected[SAFE_DIGEST_TEXT];
+  *size -= length;
+  safe_digest_text(safe_digest_of(text, *size), expected);
+  bool same = memcmp(text + *size + sizeof DIGEST - 1, expected, SAFE_DIGEST_TEXT - 1) == 0;
+  text[*size] = '\0';
+  if (same) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE,
+                    "%s is damaged: its lines do not agree with their digest; start anew (or, if you changed it, remove its last line)",
+                    path);
+}
+
 /* Those of a file, in one block that lives as long as the program (the options point into it). */
 static Status read_arguments(const char *path, char **arguments, int *count) {
   static char *text;
@@ -234,6 +263,7 @@ static Status read_arguments(const char *path, char **arguments, int *count) {
   free(text);
   text = NULL;
   TRY(files_read(path, OPTIONS_FILE_MOST, &text, &size));
+  TRY(check_digest(text, &size, path));
   return train_options_split(text, size, path, arguments, count);
 }
 

@@ -80,7 +80,8 @@ Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out);
 
 /* Writing: describe, then write in one go. `data`, or what `fill` makes a chunk at a time, is float32, double, int32... as `source` says
  * and converted to `dtype`: floats to floats (any of F32, F16, BF16, F64, rounded to nearest even), whole numbers to whole numbers. A
- * finite number that would become infinite, or a whole number out of range, is BAD_VALUE. */
+ * finite number that would become infinite, or a whole number out of range, is BAD_VALUE. Of the same dtype and source, any dtype is
+ * written as it is. */
 typedef struct SafeItem {
   const char *name;
   SafeDtype dtype;  /* in the file */
@@ -97,6 +98,10 @@ typedef struct SafeItem {
  * and tensors whose size is a multiple of 64 bytes come first, so they are 64-byte aligned in the file; every tensor is aligned for its
  * dtype. Names must be unique. */
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata);
+
+/* Writes an open file again in its place, with digests; its tensors keep their bytes, the file keeps its other metadata. The mapping stays
+ * that of the old file. */
+Status safetensors_seal(const SafeFile *file);
 
 #if REAL_IS_DOUBLE
 #define SAFE_REAL SAFE_F64

@@ -33,6 +33,8 @@ void safe_digest_add(SafeDigest *digest, const void *data, size_t bytes) {
 
 uint64_t safe_digest_end(SafeDigest *digest) { return XXH3_64bits_digest(digest->state); }
 
+uint64_t safe_digest_of(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
 void safe_digest_text(uint64_t number, char text[SAFE_DIGEST_TEXT]) { snprintf(text, SAFE_DIGEST_TEXT, "%016" PRIx64, number); }
 
 bool safe_digest_parse(const char *text, uint64_t *number) {

@@ -1,4 +1,5 @@
-/* Inside the safetensors reader and writer only: the XXH3 digests that a file carries of its tensors and of its header, in __metadata__.
+/* For the safetensors reader and writer, and whoever keeps a digest beside another file: the XXH3 digests that a safetensors file carries
+ * of its tensors and of its header, in __metadata__.
  *
  *   "astra.xxh3.NAME"  of tensor NAME: XXH3-64, seed 0, of its bytes in the file
  *   "astra.xxh3"       of the header: XXH3-64, seed 0, of what is listed at safe_digest_add_tensor
@@ -20,6 +21,7 @@ void safe_digest_free(SafeDigest *digest);
 void safe_digest_begin(SafeDigest *digest);
 void safe_digest_add(SafeDigest *digest, const void *data, size_t bytes);
 uint64_t safe_digest_end(SafeDigest *digest);
+uint64_t safe_digest_of(const void *data, size_t bytes); /* all at once */
 
 void safe_digest_text(uint64_t number, char text[SAFE_DIGEST_TEXT]);
 bool safe_digest_parse(const char *text, uint64_t *number);

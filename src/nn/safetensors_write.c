@@ -35,7 +35,7 @@ typedef struct Plan {
 
 static Status plan_item(Planned *planned, const SafeItem *item, size_t index, const char *path) {
   int64_t count = 1, bytes;
-  bool sane = item->dims >= 0 && item->dims <= SAFE_DIMS && safe_dtype_agree(item->dtype, item->source);
+  bool sane = item->dims >= 0 && item->dims <= SAFE_DIMS && (item->dtype == item->source || safe_dtype_agree(item->dtype, item->source));
   for (int i = 0; sane && i < item->dims; i++) sane = item->shape[i] >= 0 && !__builtin_mul_overflow(count, item->shape[i], &count);
   if (!sane || __builtin_mul_overflow(count, (int64_t)safe_dtype_bytes(item->dtype), &bytes))
     return status_set(STATUS_BAD_VALUE, "%s: tensor %.100s has a shape or dtype that cannot be written", path, item->name);
@@ -249,5 +249,33 @@ Status safetensors_save(const char *path, const SafeItem *items, size_t count, c
     status = write_file(&plan);
   }
   free(plan.list);
+  return status;
+}
+
+/* ---- digests for a file that has none */
+
+static int by_data(const void *a, const void *b) {
+  const SafeItem *x = a, *y = b;
+  return x->data == y->data ? 0 : (const uint8_t *)x->data < (const uint8_t *)y->data ? -1 : 1;
+}
+
+static Status save_again(const SafeFile *file, SafeItem *items, const char **pairs) {
+  for (size_t i = 0; i < file->count; i++) {
+    const SafeTensor *tensor = &file->list[i];
+    items[i] =
+        (SafeItem){.name = tensor->name, .dtype = tensor->dtype, .source = tensor->dtype, .dims = tensor->dims, .data = tensor->data};
+    memcpy(items[i].shape, tensor->shape, sizeof items[i].shape);
+  }
+  for (size_t i = 0; i < file->metadata_count; i++) pairs[2 * i] = safetensors_metadata(file, i, &pairs[2 * i + 1]);
+  qsort(items, file->count, sizeof *items, by_data);
+  return safetensors_save(file->path, items, file->count, pairs);
+}
+
+Status safetensors_seal(const SafeFile *file) {
+  SafeItem *items = malloc((file->count + 1) * sizeof *items);
+  const char **pairs = calloc(2 * file->metadata_count + 1, sizeof *pairs);
+  Status status = items && pairs ? save_again(file, items, pairs) : no_memory(file->path);
+  free(items);
+  free(pairs);
   return status;
 }

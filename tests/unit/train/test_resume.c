@@ -162,6 +162,24 @@ static void a_damaged_state_is_refused(void **state) {
   }
 }
 
+/* A flipped bit anywhere: the digests of header and tensors notice. */
+static void a_bent_state_is_refused(void **state) {
+  (void)state;
+  enum { FLIPS = 20 };
+  TrainOptions options = variant(0);
+  size_t size;
+  char *data = tiny_read(tiny_path("fits/training/state.safetensors"), &size);
+  tiny_check(files_make_dirs(tiny_path("bent/training")));
+  for (size_t flip = 0; flip < FLIPS; flip++) {
+    size_t at = size - 1 - size * flip / FLIPS;
+    data[at] ^= (char)(1 << flip % 8);
+    tiny_check(files_write(tiny_path("bent/training/state.safetensors"), data, size));
+    assert_refused(&options, tiny_path("bent"), STATUS_BAD_FILE, flip < FLIPS / 2 ? "is damaged" : "state.safetensors");
+    data[at] ^= (char)(1 << flip % 8);
+  }
+  free(data);
+}
+
 /* trainer_run ends at a signal with everything saved, and its successor at the same bits as an undisturbed run. */
 static void an_interrupted_run_leaves_all_it_needs(void **state) {
   (void)state;
@@ -201,6 +219,7 @@ int main(void) {
       cmocka_unit_test(a_state_that_does_not_fit_is_refused_whole),
       cmocka_unit_test(a_cut_state_is_refused),
       cmocka_unit_test(a_damaged_state_is_refused),
+      cmocka_unit_test(a_bent_state_is_refused),
       cmocka_unit_test(an_interrupted_run_leaves_all_it_needs),
   };
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);

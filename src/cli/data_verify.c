@@ -1,0 +1,143 @@
+/* The command line of astra-data verify: which files a directory has, what is said of each. How digests work: nn/safetensors_digest.h. */
+#include "cli/data_verify.h"
+#include "base/files.h"
+#include "cli/cli.h"
+#include "data/data_paths.h"
+#include "nn/json_build.h"
+#include "nn/safetensors.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] = "astra-data verify DIR [--write]";
+static const char about[] =
+    "Compares every tensor of a checkpoint and of its training state (or of one .safetensors file) with the digest that was\n"
+    "written beside it, and names those that are damaged. DIR may be the name of an installed checkpoint. Files of other\n"
+    "programs have no digests: that is said, and --write adds them, which leaves the tensors as they are.";
+
+typedef struct Verify {
+  const char *path;
+  bool write, json;
+  json_t *files;
+  int64_t count, damaged;
+} Verify;
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory to verify a checkpoint"); }
+
+/* ---- one file */
+
+static Status say(Verify *verify, const char *path, const char *verdict, size_t tensors, json_t *messages) {
+  json_t *row = json_pack("{s:s, s:s, s:I, s:o}", "file", path, "verdict", verdict, "tensors", (json_int_t)tensors, "damage", messages);
+  verify->count++;
+  verify->damaged += json_array_size(messages) > 0;
+  if (!row || json_array_append_new(verify->files, row) != 0) return no_memory();
+  if (verify->json) return STATUS_OK;
+  printf("%s: %s (%zu tensors)\n", path, verdict, tensors);
+  for (size_t i = 0; i < json_array_size(messages); i++) printf("  %s\n", json_string_value(json_array_get(messages, i)));
+  return STATUS_OK;
+}
+
+/* Takes `messages` over. */
+static Status verify_open(Verify *verify, const SafeFile *file, json_t *messages) {
+  const char *verdict = "ok";
+  for (size_t i = 0; i < file->count; i++)
+    if (safetensors_verify(&file->list[i]) != STATUS_OK) json_build_append(&messages, json_string(status_message()));
+  if (!messages) return no_memory();
+  if (json_array_size(messages) > 0)
+    verdict = "damaged";
+  else if (!file->sealed && verify->write) {
+    TRY(safetensors_seal(file));
+    verdict = "digests written";
+  } else if (!file->sealed)
+    verdict = "no digests, so nothing to compare; --write adds them";
+  return say(verify, file->path, verdict, file->count, messages);
+}
+
+static Status verify_file(Verify *verify, const char *path) {
+  SafeFile file;
+  json_t *messages = json_array();
+  Status status = messages ? safetensors_open(&file, path) : no_memory();
+  if (status == STATUS_BAD_FILE) {
+    json_build_append(&messages, json_string(status_message()));
+    return messages ? say(verify, path, "damaged", 0, messages) : no_memory();
+  }
+  if (status != STATUS_OK) {
+    json_decref(messages);
+    return status;
+  }
+  status = verify_open(verify, &file, messages);
+  safetensors_close(&file);
+  return status;
+}
+
+/* ---- a directory */
+
+static bool is_tensors(const char *name) {
+  static const char ending[] = ".safetensors";
+  size_t length = strlen(name);
+  return length >= sizeof ending && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+}
+
+static Status verify_folder(Verify *verify, const char *folder) {
+  char **names;
+  size_t count;
+  TRY(files_list(folder, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    if (!is_tensors(names[i])) continue;
+    char *path = files_join(folder, names[i]);
+    status = path ? verify_file(verify, path) : no_memory();
+    free(path);
+  }
+  files_list_free(names, count);
+  return status;
+}
+
+static Status verify_all(Verify *verify, const char *path) {
+  if (!files_is_dir(path)) return verify_file(verify, path);
+  TRY(verify_folder(verify, path));
+  char *training = files_join(path, "training");
+  Status status = !training ? no_memory() : files_is_dir(training) ? verify_folder(verify, training) : STATUS_OK;
+  free(training);
+  if (status == STATUS_OK && verify->count == 0) return status_set(STATUS_NOT_FOUND, "%s holds no .safetensors files", path);
+  return status;
+}
+
+static Status run(Verify *verify) {
+  char *found = files_exists(verify->path) ? strdup(verify->path) : NULL;
+  if (!found) TRY(data_paths_find("checkpoints", verify->path, NULL, &found));
+  verify->files = json_array();
+  Status status = verify->files ? verify_all(verify, found) : no_memory();
+  if (status == STATUS_OK && verify->json)
+    status = json_build_print(json_pack("{s:s, s:O, s:I}", "path", found, "files", verify->files, "damaged", (json_int_t)verify->damaged));
+  json_decref(verify->files);
+  free(found);
+  if (status != STATUS_OK || verify->damaged == 0) return status;
+  return status_set(STATUS_BAD_FILE, "%s: %lld of %lld files are damaged; fetch or make them again", verify->path,
+                    (long long)verify->damaged, (long long)verify->count);
+}
+
+Status data_verify_run(int argc, char **argv) {
+  Verify verify = {.path = NULL};
+  bool help = false;
+  Option options[] = {
+      {.kind = OPTION_GROUP, .help = "Options:"},
+      {.kind = OPTION_FLAG, .name = "write", .letter = 'w', .target = &verify.write, .help = "add digests to files that have none"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &verify.json, .help = "one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, usage, about, stdout);
+    return STATUS_OK;
+  }
+  const char **paths = calloc((size_t)argc + 1, sizeof *paths);
+  int count = 0;
+  Status status = paths ? options_parse(options, argc, argv, paths, &count) : no_memory();
+  if (status == STATUS_OK && count != 1) status = status_set(STATUS_BAD_USAGE, "verify: one DIR is needed, %d given", count);
+  if (status == STATUS_OK) {
+    verify.path = paths[0];
+    status = run(&verify);
+  }
+  free(paths);
+  return status;
+}

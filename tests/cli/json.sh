@@ -40,6 +40,7 @@ one "broken pictures" astra-data show folder:pictures
 one "a text" astra-data show text:text.txt
 one "texts with classes" astra-data show tsv:labels.tsv
 one "a tokenizer" astra-data tokenizer text.txt --vocab 270 --out pieces
+one "digests" astra-data verify run
 one "a picture" astra-infer -c run -n 2 "$root/datasets/pictures/apple_0614.png"
 one "accuracy" astra-infer eval -c run "${data[@]:0:4}" -n 2 --samples 20
 one "the self-test" astra-infer selftest -c run

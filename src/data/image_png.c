@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIGNATURE_BYTES = 8, MAX_CHUNK_MEMORY = 1 << 16 /* bytes of a chunk that libpng keeps: palettes and transparency take 1,024 */ };
+enum { SIGNATURE_BYTES = 8 };
 
 typedef struct PngSource {
   const uint8_t *bytes;
@@ -33,12 +33,13 @@ static void read_failed(png_structp png, png_const_charp text) {
 
 static void ignore_warning(png_structp png, png_const_charp text) { (void)png, (void)text; }
 
-/* Damage that libpng would pass over is an error here; what cannot change a pixel is not looked at. */
+/* Damage that libpng would pass over is an error here; what cannot change a pixel is not looked at: it is skipped, however long it is, and
+ * takes no memory. */
 static void be_strict(png_structp png) {
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   png_set_benign_errors(png, 0);
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
-  png_set_chunk_malloc_max(png, MAX_CHUNK_MEMORY);
+  png_set_chunk_malloc_max(png, 0);
   png_set_user_limits(png, IMAGE_MAX_PIXELS, IMAGE_MAX_PIXELS);
 }
 

@@ -34,6 +34,17 @@ expect "a command line" 1 worker -c model --listen "unix:/nowhere/${escape}[31m"
 "$make" words tiny-gpt2 4 50 4 || exit 1
 expect "a stray argument" 2 generate -c words --prompt a "${escape}[31m"; clean
 
+# What a model writes is data: exact in a file, and on a terminal nothing that it obeys.
+cp "$root/tests/golden/stories260K/tok512.bin" words
+prompt=$'a\n\033[31mb'
+expect "a text to a file" 0 generate -c words --prompt "$prompt" --echo --max-new-tokens 1 --quiet
+head -c 8 "$work/out" | cmp -s - <(printf '%s' "$prompt" | head -c 8) || report "the prompt is not echoed as it is"
+if command -v script >/dev/null; then
+  export prompt
+  run "a text to a terminal" 0 script -qec "'$program' generate -c words --prompt \"\$prompt\" --echo --max-new-tokens 1 --quiet 2>err" /dev/null
+  sed -i 's/\r$//' "$work/out"; clean; out '^a$'; out '^\\x1b\[31mb'
+fi
+
 run "train, a type of model" 1 "$bin/astra-train" --model ./type --dataset synthetic:16x16:7 --out "$work/run"; clean
 run "train, a name of a data set" 1 "$bin/astra-train" --model ./model --dataset "folder:${escape}[31m" --out "$work/run"; clean
 run "kmeans, a type of model" 1 "$bin/astra-kmeans" show --codebooks type; clean

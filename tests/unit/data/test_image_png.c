@@ -1,6 +1,7 @@
 /* PNG of every kind against pixels worked out here, damage in every byte, and files that claim more than they hold. */
 #include "data_testing.h"
 #include <png.h>
+#include <zlib.h>
 
 typedef struct Kind {
   int colour, depth;
@@ -168,6 +169,32 @@ static void test_size_out_of_proportion(void **state) {
   image_release(&image);
 }
 
+/* Long texts, and a colour profile that is none, as many programs write them: of no concern to the pixels, as long as the checksum is
+ * right. */
+static void test_ancillary_chunks(void **state) {
+  (void)state;
+  enum { HEAD = 33 /* signature and IHDR */, LENGTH = 9000000, WHOLE = LENGTH + 12 };
+  static const char *const types[] = {"tEXt", "iCCP", "zTXt", "iTXt", "eXIf", "vpAg"};
+  Bytes bytes = write_kind(kinds[11]);
+  uint8_t *all = malloc(bytes.size + WHOLE);
+  memcpy(all, bytes.data, HEAD);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    Image image;
+    uint8_t *chunk = all + HEAD;
+    png_save_uint_32(chunk, LENGTH);
+    memcpy(chunk + 4, types[i], 4);
+    memset(chunk + 8, 'x', LENGTH);
+    png_save_uint_32(chunk + 8 + LENGTH, (png_uint_32)crc32(0, chunk + 4, LENGTH + 4));
+    memcpy(chunk + WHOLE, bytes.data + HEAD, bytes.size - HEAD);
+    assert_ok(image_decode(&image, all, bytes.size + WHOLE, types[i]));
+    assert_pixels(&image, kinds[11]);
+    image_release(&image);
+    chunk[WHOLE / 2] ^= 1;
+    assert_fails(image_decode(&image, all, bytes.size + WHOLE, types[i]), STATUS_BAD_FILE, "CRC");
+  }
+  free(all);
+}
+
 static void test_missing_end(void **state) {
   (void)state;
   Bytes bytes = write_kind(kinds[11]);
@@ -185,6 +212,7 @@ int main(void) {
       cmocka_unit_test(test_every_kind),
       cmocka_unit_test(test_damage_is_never_accepted_with_other_pixels),
       cmocka_unit_test(test_size_out_of_proportion),
+      cmocka_unit_test(test_ancillary_chunks),
       cmocka_unit_test(test_missing_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,7 @@ Status infer_run_find(const char *checkpoint, char **directory) {
 
 static int choose_nodes(const InferSettings *s, const InferRun *run) {
   int named = s->split ? partition_split_length(s->split) : 0;
+  if (run->devices > 0) return run->devices;
   if (run->cluster.options.peer_count > 0) return run->cluster.options.local + run->cluster.options.peer_count;
   if (s->nodes > 0) return (int)s->nodes;
   if (named > 0) return named;
@@ -81,6 +82,7 @@ static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions 
 static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *options) {
   bool text = config_is_decoder(run->weights.config);
   if (!infer_split_wanted(s->split)) return;
+  run->divided.all = strcmp(s->split, "all") == 0 || s->nodes > 0 || run->devices > 0 || run->network.transport == TRANSPORT_MPI;
   run->divided.weights = &run->weights;
   run->divided.network = &run->network;
   run->divided.choose_parts = s->links.parts == 0 && s->batch == 1; /* of larger batches blocks are not cut */
@@ -109,6 +111,26 @@ static Status start_pictures(const InferSettings *s, InferRun *run, const Leader
   return leader_start(&run->leader, &run->weights, &run->partition, &all);
 }
 
+static Status start_nodes(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
+  return config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options);
+}
+
+/* The others are let go, and the devices that are faster by themselves start anew. used: nodes as bits */
+static Status start_fewer(const InferSettings *s, InferRun *run, const LeaderOptions *options, uint64_t used) {
+  ClusterOptions *cluster = &run->cluster.options;
+  int local = s->peers ? cluster->local : 0, kept = 0;
+  leader_stop(run->leader);
+  run->leader = NULL;
+  partition_release(&run->partition);
+  run->divided.made = false;
+  for (int i = 0; i < cluster->peer_count; i++)
+    if (used >> (local + i) & 1) run->cluster.peers[kept++] = run->cluster.peers[i];
+  if (s->peers) cluster->local = local && (used & 1);
+  cluster->peer_count = kept;
+  for (; used; used &= used - 1) run->devices++;
+  return start_nodes(s, run, options);
+}
+
 static void print_node(const Leader *leader, int node) {
   char text[ADDRESS_TEXT];
   const Address *address = leader_address(leader, node);
@@ -128,7 +150,9 @@ Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOption
   infer_run_catch_signals();
   if (run->network.transport != TRANSPORT_MPI) TRY(infer_cluster_open(&run->cluster, s));
   if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
-  TRY(config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options));
+  TRY(start_nodes(s, run, options));
+  uint64_t used;
+  if (infer_split_leaves_out(&run->divided, run->leader, &used)) TRY(start_fewer(s, run, options, used));
   infer_strategy_notice(run->leader);
   for (int d = 0; s->verbose && d < leader_nodes(run->leader); d++) print_node(run->leader, d);
   return STATUS_OK;
@@ -174,7 +198,8 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
     if (run->partition.width > 0) json_object_set_new(value, "layout", layout_json(&run->partition.map));
     json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }
-  if (value && run->divided.made) json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
+  if (value && (run->divided.made || run->divided.asked > 0))
+    json_object_set_new(value, "split", infer_split_json(&run->divided, run->leader));
   return json_build_print(value);
 }
 

@@ -19,6 +19,7 @@ typedef struct InferRun {
   Dataset *set;
   ClusterSetup network; /* how codes travel */
   InferSplit divided;   /* --split auto */
+  int devices;          /* that --split auto keeps; 0: all */
 } InferRun;
 
 typedef Status InferBody(const InferSettings *settings, InferRun *run, const char *const *arguments, int count);

@@ -68,7 +68,8 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "processes; 0: as many as the model was trained for"}},
       {RUNS,
        {OPTION_TEXT, "split", 0, &s->split, "LIST",
-        .help = "tokens of each node: shares as in 3,1,1,1; auto: as fast as they are; without it: even"}},
+        .help = "tokens of each node: shares as in 3,1,1,1; auto: by measured speed, slow devices left out; all: none left out; default: "
+                "even"}},
       {PICTURES | INFER_EVAL | OF_PICTURES,
        {OPTION_TEXT, "layout", 0, &s->layout, "LAYOUT",
         .help = "which tokens of a picture: raster, strided, checkerboard, random:SEED or trained (default)"}},

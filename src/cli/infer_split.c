@@ -1,12 +1,17 @@
 /* See infer_split.h. */
 #include "cli/infer_split.h"
+#include "base/log.h"
 #include "cli/link_json.h"
 #include "infer/report.h"
 #include "nn/json_build.h"
 #include <math.h>
 #include <string.h>
 
-bool infer_split_wanted(const char *split) { return split && strcmp(split, "auto") == 0; }
+static const double worth_leaving_out = 0.95; /* less than a twentieth may be the noise of what was measured */
+
+enum { NAMES = 256 };
+
+bool infer_split_wanted(const char *split) { return split && (strcmp(split, "auto") == 0 || strcmp(split, "all") == 0); }
 
 static PlanCase plan_of(const InferSplit *s) {
   const ModelConfig *config = s->weights->config;
@@ -63,15 +68,36 @@ static void report_links(FILE *out, const InferSplit *s) {
 
 static double gflops(const LeaderMeasure *measure) { return 1e-9 / measure->profile.linear[PROFILE_SIZES - 1]; }
 
-/* A member that slows the others. */
+/* "node 1" or "nodes 0, 2": the devices that are fastest among themselves. */
+static void name_fewer(const InferSplit *s, char *text, size_t room) {
+  uint64_t fewer = s->result.fewer;
+  size_t used = (size_t)snprintf(text, room, "node%s", (fewer & (fewer - 1)) == 0 ? "" : "s");
+  const char *between = " ";
+  for (int d = 0; d < s->nodes && used < room; d++)
+    if (fewer >> d & 1) used += (size_t)snprintf(text + used, room - used, "%s%d", between, d), between = ", ";
+}
+
+/* A member that slows the others, and takes part all the same. */
 static void advise(FILE *out, const InferSplit *s) {
+  char names[NAMES];
+  if (s->result.without >= s->result.predicted) return;
+  name_fewer(s, names, sizeof names);
+  fprintf(out, "%s alone would take %.1f ms\n", names, 1e3 * s->result.without);
+}
+
+bool infer_split_leaves_out(InferSplit *s, const Leader *leader, uint64_t *used) {
   const MeasuredSplit *r = &s->result;
-  bool alone = (r->fewer & (r->fewer - 1)) == 0;
-  if (r->without >= r->predicted) return;
-  fprintf(out, "node%s", alone ? "" : "s");
-  for (int d = 0, first = 1; d < s->nodes; d++)
-    if (r->fewer >> d & 1) fprintf(out, "%s %d", first ? "" : ",", d), first = 0;
-  fprintf(out, " alone would take %.1f ms\n", 1e3 * r->without);
+  char names[NAMES];
+  *used = r->fewer;
+  if (!s->made || s->all || r->without >= worth_leaving_out * r->predicted) return false;
+  for (int d = 0; d < s->nodes; d++) /* whoever is not here now may come back, and was not measured */
+    if (!s->measured[d].here) return false;
+  name_fewer(s, names, sizeof names);
+  log_info("%s alone: %.1f ms predicted, %.1f ms with all %d devices (--split all takes every device)", names, 1e3 * r->without,
+           1e3 * r->predicted, s->nodes);
+  s->asked = leader_nodes(leader);
+  s->with = r->predicted;
+  return true;
 }
 
 void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
@@ -90,15 +116,24 @@ void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
   advise(out, s);
 }
 
+/* One device is left of those that were measured: nothing is divided. */
+static json_t *alone_json(const InferSplit *s, const Leader *leader) {
+  double measured = measured_seconds(s, leader);
+  return json_pack("{s:i, s:f, s:f, s:o}", "asked", s->asked, "predicted_all_ms", 1e3 * s->with, "predicted_ms", 1e3 * s->result.without,
+                   "measured_ms", json_build_number(measured > 0 ? 1e3 * measured : NAN));
+}
+
 json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
+  if (!s->made) return alone_json(s, leader);
   json_t *tokens = json_array(), *speeds = json_array(), *links = json_array();
   for (int d = 0; d < s->nodes; d++) {
     json_build_append(&tokens, json_integer((json_int_t)s->result.counts[d]));
     json_build_append(&speeds, s->measured[d].here ? json_real(gflops(&s->measured[d])) : json_null());
     json_build_append(&links, link_json(s->measured[d].linked && !s->network->shaped ? &s->result.ends[d] : NULL));
   }
-  return json_pack("{s:o, s:i, s:o, s:f, s:f, s:o, s:f, s:o}", "tokens", tokens, "parts", s->result.parts, "gflops", speeds,
+  return json_pack("{s:o, s:i, s:o, s:f, s:f, s:o, s:f, s:o, s:i, s:f}", "tokens", tokens, "parts", s->result.parts, "gflops", speeds,
                    "bits_per_second", s->result.bits_per_second, "latency_ms", 1e3 * s->result.latency, "links", links, "predicted_ms",
                    1e3 * s->result.predicted, "measured_ms",
-                   json_build_number(measured_seconds(s, leader) > 0 ? 1e3 * measured_seconds(s, leader) : NAN));
+                   json_build_number(measured_seconds(s, leader) > 0 ? 1e3 * measured_seconds(s, leader) : NAN), "asked",
+                   s->asked > 0 ? s->asked : s->nodes, "predicted_all_ms", 1e3 * (s->asked > 0 ? s->with : s->result.predicted));
 }

@@ -5,7 +5,10 @@
 #include <jansson.h>
 
 typedef struct InferSplit {
-  bool made; /* the devices were measured, and there are several */
+  bool made;   /* the devices were measured, and there are several */
+  bool all;    /* every device gets tokens, also where fewer devices would be faster */
+  int asked;   /* devices that were measured, of which some have been left out since; 0: all take part */
+  double with; /* seconds that all of them were predicted to take */
   const Weights *weights;
   ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
   Partition *partition;  /* of pictures; NULL for texts: */
@@ -18,8 +21,12 @@ typedef struct InferSplit {
   MeasuredSplit result;
 } InferSplit;
 
-bool infer_split_wanted(const char *split); /* the option's text says auto */
-LeaderDivide infer_split_divide;            /* its context is the InferSplit */
+bool infer_split_wanted(const char *split); /* the option's text says auto, or all */
+
+/* Some of the devices that were measured are faster without the others, by enough to trust it, and may be left out: *used, as bits. Says so
+ * on stderr, and notes it for the report. */
+bool infer_split_leaves_out(InferSplit *split, const Leader *leader, uint64_t *used);
+LeaderDivide infer_split_divide; /* its context is the InferSplit */
 
 /* What the devices are, and which tokens they got; then a picture's predicted and measured time. Nothing where nothing was measured. */
 void infer_split_report(FILE *out, const InferSplit *split, const Leader *leader);

@@ -33,7 +33,7 @@ trap 'kill "$loop" 2>/dev/null; rm -rf "$work"' EXIT
 
 # What else this machine has to do may slow worker b as well for a while: it is asked again.
 for ((round = 0; round < 5; round++)); do
-  lead "a busy device" 0 --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --split auto --json "$work/1.ppm"
+  lead "a busy device" 0 --peers "${address[a]},${address[b]}" --no-local "${key[@]}" -c "$work/model" --split all --json "$work/1.ppm"
   counts=$(tokens)
   slow=${counts%,*} fast=${counts#*,}
   [ "$slow" -ge "$fast" ] || break
@@ -61,6 +61,20 @@ lead "plan for the air" 0 plan --peers "${address[a]}" "${key[@]}" -c "$work/mod
 holds '.link_model == "shared-air" and .links == null and .bits_per_second > 1e6'
 kill "$loop"
 wait "$loop" 2>/dev/null
+
+# Over a link that takes far longer than computing, one device is let to answer alone, unless it is told otherwise; the answer is its own.
+slow=(--peers "${address[a]},${address[b]}" "${key[@]}" -c "$work/model" --bandwidth 20kbit)
+lead "one is faster" 0 "${slow[@]}" --split auto --json "$work/1.ppm"
+holds '.split | .asked == 3 and .predicted_ms < .predicted_all_ms'; holds '.nodes | length == 1'; holds '.nodes[0].tokens == 256'
+err 'alone: .* ms predicted, .* with all 3 devices (--split all takes every device)'
+answer_of "$work/out" >"$work/answer"
+lead "one" 0 --nodes 1 -c "$work/model" --json "$work/1.ppm"
+answer_of "$work/out" >"$work/expected"
+[ -s "$work/answer" ] && cmp -s "$work/answer" "$work/expected" || report "one device of three answers otherwise than one"
+lead "all are asked for" 0 "${slow[@]}" --split all --json "$work/1.ppm"
+holds '.nodes | length == 3'; holds '.split.asked == 3'; holds '.split.tokens | min > 0'
+lead "two are asked for" 0 --nodes 2 -c "$work/model" --bandwidth 20kbit --split auto --json "$work/1.ppm"
+holds '.nodes | length == 2'
 
 for links in 50mbit,50mbit 50mbit,1mbit; do
   lead "plan --links $links --measure" 0 plan -c "$work/model" --links $links --even --strategies astra --measure --json

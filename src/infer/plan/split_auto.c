@@ -204,17 +204,17 @@ static int fewest(const int64_t *counts, int used) {
 }
 
 Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {
-  for (int i = 0; i < plan->devices && i < WIRE_NODES; i++) chosen[i] = i;
+  int rest[WIRE_NODES];
+  int64_t fewer[WIRE_NODES];
   *used = plan->devices;
   TRY(split_auto_counts(plan, counts, result));
-  while (*used > 1) {
-    int rest[WIRE_NODES], dropped = fewest(counts, *used), left = 0;
-    int64_t fewer[WIRE_NODES];
+  for (int i = 0; i < plan->devices; i++) chosen[i] = rest[i] = i, fewer[i] = counts[i];
+  /* Down to one, whatever lies between: where links are slow two devices can be worse than three, and one better than all. */
+  for (int left = plan->devices - 1; left > 0; left--) {
     SimResult without;
-    for (int i = 0; i < *used; i++)
-      if (i != dropped) rest[left++] = chosen[i];
+    for (int i = fewest(fewer, left + 1); i < left; i++) rest[i] = rest[i + 1];
     TRY(split_chosen(plan, rest, left, fewer, &without));
-    if (without.latency >= result->latency) break;
+    if (without.latency >= result->latency) continue;
     memcpy(chosen, rest, (size_t)left * sizeof *chosen);
     memcpy(counts, fewer, (size_t)left * sizeof *counts);
     *used = left;

@@ -15,8 +15,8 @@ Status split_auto_start(const PlanCase *plan, int64_t *counts, SimResult *result
  * is a fiftieth faster; 1 where blocks are not cut. */
 Status split_auto_parts(PlanCase *plan, int wanted);
 
-/* The same as split_auto_counts, and devices may be left out: those [0, *used) of chosen [plan->devices] serve, fewest first dropped while
- * the rest alone are faster; counts [*used] belongs to them. */
+/* The same as split_auto_counts, and devices may be left out: those [0, *used) of chosen [plan->devices] serve, the best of the sets that
+ * remain when the device with the fewest tokens is dropped again and again; counts [*used] belongs to them. */
 Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result);
 
 #endif

@@ -41,6 +41,8 @@ one "a text" astra-data show text:text.txt
 one "texts with classes" astra-data show tsv:labels.tsv
 one "a tokenizer" astra-data tokenizer text.txt --vocab 270 --out pieces
 one "digests" astra-data verify run
+one "ids of a text" astra-data encode --tokenizer "$root/checkpoints/gpt2-mini" "The history"
+one "a text of ids" astra-data decode --tokenizer "$root/checkpoints/gpt2-mini" 40 41
 one "a picture" astra-infer -c run -n 2 "$root/datasets/pictures/apple_0614.png"
 one "accuracy" astra-infer eval -c run "${data[@]:0:4}" -n 2 --samples 20
 one "the self-test" astra-infer selftest -c run

@@ -17,6 +17,7 @@ typedef struct Kmeans {
   TrainCommand shared;
   Option table[TRAIN_OPTIONS_MOST];
   Option options[MOST_OPTIONS]; /* the command's own part of it */
+  bool covariance;              /* of eval */
 } Kmeans;
 
 typedef struct Part {
@@ -69,6 +70,7 @@ static const Part PARTS[] = {
 static void select_options(Kmeans *kmeans, int command) {
   TrainOptions *train = &kmeans->shared.train;
   train_options_table(&kmeans->shared, kmeans->table);
+  kmeans->covariance = false;
   train->groups = USUAL_GROUPS;
   train->eval_samples = USUAL_SAMPLES;
   Option *to = kmeans->options;
@@ -82,6 +84,9 @@ static void select_options(Kmeans *kmeans, int command) {
     if (PARTS[i].alias) to->name = PARTS[i].alias;
     to++;
   }
+  if (command == FOR_EVAL)
+    *to++ = (Option){OPTION_FLAG, "covariance", 0, &kmeans->covariance,
+                     .help = "how far quantised tokens and residuals depend on each other, and Gaussian distances"};
   *to = (Option){.kind = OPTION_GROUP};
 }
 
@@ -124,15 +129,15 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
   TRY(checkpoint_save_codebooks(session->config, train->out, session->emulation.codewords, (SafeDtype)train->dtype));
-  return codebook_report_judged(session->config, train->out, reports, kmeans->shared.json);
+  return codebook_report_judged(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);
 }
 
 static Status judge_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   TRY(codebooks_read(session, train->codebooks));
   if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TEST), session->origin);
-  TRY(codebooks_judge(session, train->eval_samples, reports));
-  return codebook_report_judged(session->config, train->codebooks, reports, kmeans->shared.json);
+  TRY(codebooks_judge(session, train->eval_samples, kmeans->covariance, reports));
+  return codebook_report_judged(session->config, train->codebooks, reports, kmeans->covariance, kmeans->shared.json);
 }
 
 static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, Session *, CodebookReport *)) {

@@ -45,14 +45,29 @@ static CodebookReport mean_of(const CodebookReport *reports, int64_t count) {
     mean.usage.entropy_bits += reports[i].usage.entropy_bits / (double)count;
     mean.usage.distortion += reports[i].usage.distortion / (double)count;
     mean.variance += reports[i].variance / (double)count;
+    mean.moments.dependence += reports[i].moments.dependence / (double)count;
+    mean.moments.quantised += reports[i].moments.quantised / (double)count;
+    mean.moments.noisy += reports[i].moments.noisy / (double)count;
   }
   return mean;
 }
 
-static json_t *judged_json(const CodebookReport *report, const char *place) {
-  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "block", place, "distortion", report->usage.distortion, "variance",
-                   report->variance, "relative_distortion", relative(report), "perplexity", report->usage.perplexity, "entropy_bits",
-                   report->usage.entropy_bits, "used", report->usage.used, "dead", report->usage.dead);
+static void add_moments(json_t *object, const ResidualMoments *moments) {
+  json_object_set_new(object, "covariance_quantised_residual", json_real(moments->dependence));
+  json_object_set_new(object, "wasserstein_quantised", json_real(moments->quantised));
+  json_object_set_new(object, "wasserstein_noisy", json_real(moments->noisy));
+}
+
+static json_t *judged_json(const CodebookReport *report, const char *place, bool moments) {
+  json_t *object = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "block", place, "distortion", report->usage.distortion, "variance",
+                             report->variance, "relative_distortion", relative(report), "perplexity", report->usage.perplexity,
+                             "entropy_bits", report->usage.entropy_bits, "used", report->usage.used, "dead", report->usage.dead);
+  if (object && moments) add_moments(object, &report->moments);
+  return object;
+}
+
+static void print_moments(const CodebookReport *report, const char *place) {
+  printf("%-6s %24.4g %24.4g %24.4g\n", place, report->moments.dependence, report->moments.quantised, report->moments.noisy);
 }
 
 static void print_judged(const CodebookReport *report, const char *place) {
@@ -60,21 +75,25 @@ static void print_judged(const CodebookReport *report, const char *place) {
          100 * report->usage.used, 100 * report->usage.dead);
 }
 
-Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool json) {
+Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json) {
   int64_t count = sites_of(config);
   CodebookReport mean = mean_of(reports, count);
   char place[PLACE];
   if (json) {
     json_t *object = shape_json(config, directory), *list = json_array();
-    for (int64_t i = 0; i < count; i++) json_array_append_new(list, judged_json(&reports[i], place_of(config, i, place)));
+    for (int64_t i = 0; i < count; i++) json_array_append_new(list, judged_json(&reports[i], place_of(config, i, place), moments));
     json_object_set_new(object, "sites", list);
-    json_object_set_new(object, "mean", judged_json(&mean, "all"));
+    json_object_set_new(object, "mean", judged_json(&mean, "all", moments));
     return json_build_print(object);
   }
   print_shape(config, directory);
   printf("%-6s %12s %12s %12s %10s %8s\n", "block", "distortion", "/ variance", "perplexity", "used", "dead");
   for (int64_t i = 0; i < count; i++) print_judged(&reports[i], place_of(config, i, place));
   print_judged(&mean, "mean");
+  if (!moments) return STATUS_OK;
+  printf("\n%-6s %24s %24s %24s\n", "block", "|Cov(X^,R)| / |Cov(R)|", "W2^2 of X and X^", "W2^2 of X and X^ + noise");
+  for (int64_t i = 0; i < count; i++) print_moments(&reports[i], place_of(config, i, place));
+  print_moments(&mean, "mean");
   return STATUS_OK;
 }
 

@@ -6,8 +6,9 @@
 #include "train/codebooks.h"
 #include <stdbool.h>
 
-/* reports [blocks * sites]; directory: where the codebooks lie. A table, or one JSON object on one line. */
-Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool json);
+/* reports [blocks * sites]; directory: where the codebooks lie. A table, or one JSON object on one line; moments: with those of each
+ * report. */
+Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json);
 
 /* codewords [blocks * sites][G, K, W/G]. */
 Status codebook_report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json);

@@ -65,7 +65,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {ALL, {OPTION_GROUP, .help = "Nodes:"}},
       {RUNS,
        {OPTION_INT, "nodes", 'n', &s->nodes, "N", .least = 0, .most = WIRE_NODES,
-        .help = "processes; 0: as many as the model was trained for"}},
+        .help = "processes, at most 64; 0: as many as the model was trained for"}},
       {RUNS,
        {OPTION_TEXT, "split", 0, &s->split, "LIST",
         .help = "tokens of each node: shares as in 3,1,1,1; auto: by measured speed, slow devices left out; all: none left out; default: "
@@ -84,7 +84,8 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "silence of a node after which the run fails"}},
       {RUNS, {OPTION_GROUP, .help = "Other devices:"}},
       {RUNS,
-       {OPTION_TEXT, "peers", 0, &s->peers, "LIST", .help = "HOST:PORT,... where `astra-infer worker` runs; this process is a device too"}},
+       {OPTION_TEXT, "peers", 0, &s->peers, "LIST",
+        .help = "HOST:PORT,... where `astra-infer worker` runs; this process is a device too (64 in all)"}},
       {RUNS, {OPTION_FLAG, "local", 0, &s->local, .help = "--no-local: the peers alone compute"}},
       {RUNS, {OPTION_TEXT, "key-file", 0, &s->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"}},
       {RUNS,

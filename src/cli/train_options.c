@@ -32,7 +32,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "codebook-size", 'k', &t->entries, "K", .least = CODEBOOK_LEAST, .most = CODEBOOK_MOST,
        .help = "codewords of each group"},
       {OPTION_RANGE, "devices", 'n', t->devices, "N", .least = 1, .most = SESSION_DEVICES,
-       .help = "devices, 4 or 2-8 (drawn for each batch)"},
+       .help = "devices, 4 or 2-8 (drawn for each batch); astra-infer runs at most 64"},
       {OPTION_CHOICE, "map", 0, &t->map, .choices = "even|fixed|dirichlet|auto",
        .help = "tokens per device; auto: even for pictures, dirichlet for texts"},
       {OPTION_CHOICE, "site", 0, &t->site, .choices = "x|kv|auto", .help = "what is quantised; auto: kv for Llama"},

@@ -7,7 +7,8 @@
 
 static Status allocate(Partition *partition, int64_t tokens, int nodes) {
   *partition = (Partition){.nodes = nodes, .tokens = tokens};
-  if (nodes < 1 || nodes > WIRE_NODES) return status_set(STATUS_BAD_VALUE, "%d nodes: 1 to %d are accepted", nodes, WIRE_NODES);
+  if (nodes < 1 || nodes > WIRE_NODES)
+    return status_set(STATUS_BAD_VALUE, "%d nodes: a cluster has 1 to %d devices; choose with --nodes", nodes, WIRE_NODES);
   if (nodes > tokens)
     return status_set(STATUS_BAD_VALUE, "%d nodes for %lld tokens: each node needs at least one token", nodes, (long long)tokens);
   partition->counts = calloc((size_t)nodes, sizeof *partition->counts);

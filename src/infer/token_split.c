@@ -8,7 +8,7 @@ static const double least_weight = 1e-9;
 
 static Status check_nodes(int nodes) {
   if (nodes >= 1 && nodes <= WIRE_NODES) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%d nodes: 1 to %d are accepted", nodes, WIRE_NODES);
+  return status_set(STATUS_BAD_VALUE, "%d nodes: a cluster has 1 to %d devices; choose with --nodes", nodes, WIRE_NODES);
 }
 
 /* Relative to the largest, so that counts are finite for any length. */

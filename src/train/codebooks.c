@@ -144,7 +144,7 @@ static double variance_of(const real *rows, int64_t count, int64_t width, double
   return variance > 0 ? variance : 0;
 }
 
-static Status judge_site(Session *session, const Watcher *watcher, int index, CodebookReport *report) {
+static Status judge_site(Session *session, const Watcher *watcher, int index, bool moments, CodebookReport *report) {
   EmulateSite *site = &session->emulation.site[index];
   const real *rows = watcher->samples + index * watcher->limit * watcher->width;
   int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
@@ -154,11 +154,13 @@ static Status judge_site(Session *session, const Watcher *watcher, int index, Co
   codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);
   usage_clear(&site->usage);
   usage_add(&site->usage, codes, watcher->limit, distortion);
-  *report = (CodebookReport){index / session->emulation.sites, usage_summary(&site->usage),
-                             variance_of(rows, watcher->limit, watcher->width, sums)};
+  *report = (CodebookReport){.block = index / session->emulation.sites,
+                             .usage = usage_summary(&site->usage),
+                             .variance = variance_of(rows, watcher->limit, watcher->width, sums)};
   usage_clear(&site->usage);
+  Status status = moments ? residual_moments(&site->book, rows, codes, watcher->limit, &report->moments) : STATUS_OK;
   tape_clear(session->tape);
-  return STATUS_OK;
+  return status;
 }
 
 /* ---------------------------------------------------------------- what others call */
@@ -232,7 +234,7 @@ Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
     status = fit_site(session, &watcher, index);
-    if (status == STATUS_OK && reports != NULL) status = judge_site(session, &watcher, index, &reports[index]);
+    if (status == STATUS_OK && reports != NULL) status = judge_site(session, &watcher, index, false, &reports[index]);
   }
   watcher_close(&watcher);
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
@@ -245,14 +247,14 @@ Status codebooks_read(Session *session, const char *path) {
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }
 
-Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports) {
+Status codebooks_judge(Session *session, int64_t samples, bool moments, CodebookReport *reports) {
   int64_t available = session->task->count(session, TASK_TEST);
   if (samples <= 0 || samples > available) samples = available;
   Watcher watcher;
   Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);
   if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
-    status = judge_site(session, &watcher, index, &reports[index]);
+    status = judge_site(session, &watcher, index, moments, &reports[index]);
   watcher_close(&watcher);
   return status;
 }

@@ -3,6 +3,7 @@
 #ifndef TRAIN_CODEBOOKS_H
 #define TRAIN_CODEBOOKS_H
 #include "train/session.h"
+#include "vq/residual_moments.h"
 
 /* Takes codebooks from a file or directory written by astra-kmeans or astra-train. */
 Status codebooks_read(Session *session, const char *path);
@@ -10,7 +11,8 @@ Status codebooks_read(Session *session, const char *path);
 typedef struct CodebookReport {
   int block;
   UsageSummary usage;
-  double variance; /* mean |x - mean x|^2 per row: distortion / variance is the share that quantisation loses */
+  double variance;         /* mean |x - mean x|^2 per row: distortion / variance is the share that quantisation loses */
+  ResidualMoments moments; /* where they were asked for */
 } CodebookReport;
 
 /* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K.
@@ -28,7 +30,8 @@ typedef struct CodebooksPlan {
 Status codebooks_plan(Session *session, CodebooksPlan *plan);
 
 /* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. samples:
- * pictures, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. */
-Status codebooks_judge(Session *session, int64_t samples, CodebookReport *reports);
+ * pictures, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. moments: those of each report are computed, which
+ * takes seconds for each site of width 768. */
+Status codebooks_judge(Session *session, int64_t samples, bool moments, CodebookReport *reports);
 
 #endif

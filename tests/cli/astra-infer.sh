@@ -44,7 +44,8 @@ expect "nodes of nothing" 2 --nodes 3; err "For example: astra-infer --nodes 3 .
 expect "the example" 0 $(sed -n "s/.*For example: astra-infer //p" "$work/err"); out "apple"
 expect "no picture" 2 -c model; err "no picture"; silent out
 expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"
-expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"
+expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"; err "from 0 to 64"
+expect "the limit in the help" 0 --help; out "at most 64"
 expect "bad split" 2 -c model --split 3,x red.png; err "--split 3,x"
 expect "split against nodes" 2 -c model --nodes 3 --split 1,1 red.png; err "2 nodes"
 expect "more nodes than tokens" 1 -c model --nodes 17 red.png; err "17 nodes for 16 tokens"

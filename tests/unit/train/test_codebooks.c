@@ -194,7 +194,7 @@ static void a_report_says_what_is_so(void **state) {
   Session session;
   CodebookReport reports[TINY_BLOCKS];
   tiny_open(&session, &options);
-  tiny_check(codebooks_judge(&session, 0, reports));
+  tiny_check(codebooks_judge(&session, 0, false, reports));
   for (int block = 0; block < TINY_BLOCKS; block++) {
     double distortion, variance;
     judge_plainly(&session, block, &distortion, &variance);
@@ -220,7 +220,7 @@ static void more_codewords_lose_less(void **state) {
     Session session;
     CodebookReport reports[TINY_BLOCKS];
     tiny_open(&session, &options);
-    tiny_check(codebooks_judge(&session, 0, reports));
+    tiny_check(codebooks_judge(&session, 0, false, reports));
     assert_true(reports[0].usage.distortion < 0.9 * before);
     before = reports[0].usage.distortion;
     session_close(&session);

@@ -1,0 +1,20 @@
+/* What quantisation does to first and second moments, measured on samples: the quantised X^ and the residual R = X - X^.
+ *
+ * Codewords that are the means of their cells give E[R_g | code of g] = 0, so that R_g does not go with X^_g of the same group. Other
+ * groups' codes say more about R_g: with G > 1, Cov(X^, R) has blocks off its diagonal that are as large as Cov(R) itself, where the groups
+ * of X depend on each other. Then C_X is not C_X^ + C_R, and noise of covariance C_R does not bring X^ to the moments of X (docs/MATH.md).
+ */
+#ifndef VQ_RESIDUAL_MOMENTS_H
+#define VQ_RESIDUAL_MOMENTS_H
+#include "vq/codebook.h"
+
+typedef struct ResidualMoments {
+  double dependence; /* |Cov(X^, R)|_F / |Cov(R)|_F; 0 where there is no residual */
+  double quantised;  /* W2^2 of the Gaussians with the moments of X and X^ */
+  double noisy;      /* of X and X~ = X^ + xi, xi ~ N(mean, covariance of R in each group, as noise of --noise 1 is drawn) */
+} ResidualMoments;
+
+/* Of x [rows, W] with its codes [rows, G]; rows >= 1. Allocates about 12 W^2 numbers and 2 rows of W for each row, and frees them. */
+Status residual_moments(const Codebook *book, const real *x, const int32_t *codes, int64_t rows, ResidualMoments *moments);
+
+#endif

@@ -50,7 +50,8 @@ static int source_close(thandle_t user) {
 
 static toff_t source_size(thandle_t user) { return ((const TiffSource *)user)->size; }
 
-static int keep_error(TIFF *tiff, void *user, const char *module, const char *format, va_list arguments) {
+__attribute__((format(printf, 4, 0))) static int keep_error(TIFF *tiff, void *user, const char *module, const char *format,
+                                                            va_list arguments) {
   TiffSource *source = user;
   (void)tiff, (void)module;
   if (!source->reason[0]) vsnprintf(source->reason, sizeof source->reason, format, arguments);

@@ -95,7 +95,7 @@ static bool read_raster(TIFF *tiff, TiffSource *source, uint32_t *raster, uint32
   char reason[1024] = "";
   drop_alpha(tiff);
   if (!TIFFRGBAImageOK(tiff, reason) || !TIFFRGBAImageBegin(&decoder, tiff, 1, reason)) {
-    if (!source->reason[0]) snprintf(source->reason, sizeof source->reason, "%s", reason);
+    if (!source->reason[0]) snprintf(source->reason, sizeof source->reason, "%.*s", REASON - 1, reason);
     return false;
   }
   decoder.req_orientation = decoder.orientation; /* image_orientation_apply turns it: libtiff leaves out the transposed ones */

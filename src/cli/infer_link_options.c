@@ -1,6 +1,7 @@
 /* See infer_link_options.h. */
 #include "cli/infer_link_options.h"
 #include "cli/link_values.h"
+#include "infer/weights.h"
 #include "infer/wire/packet.h"
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
        .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
       {OPTION_TEXT, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
+       .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_FLAG, "multicast", 0, &o->multicast, .help = "a datagram for all goes once, where the network carries it (IPv4)"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},

@@ -217,7 +217,7 @@ static Status measure_plan(const PlanCommand *command, const PlannerSetup *setup
   Weights weights = {0};
   char *directory = NULL;
   TRY(infer_run_find(command->checkpoint, &directory));
-  Status status = weights_load(&weights, directory);
+  Status status = weights_load_as(&weights, directory, WEIGHTS_FLOAT32); /* tables are made of reals */
   if (status == STATUS_OK) status = measure_rows(setup, &weights, plan);
   weights_release(&weights);
   free(directory);

@@ -13,6 +13,7 @@ enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
   const char *checkpoint, *listen, *key_file, *name, *table_memory;
+  int cache_type; /* WeightsType */
   int64_t threads, queue;
   int busy;
   bool once, quiet;
@@ -28,6 +29,8 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
       {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
       {OPTION_TEXT, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
+       .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_GROUP, .help = "Who may call:"},
       {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS", .help = "HOST:PORT, [IPV6]:PORT, unix:PATH, or PORT: of this machine alone"},
       {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE",
@@ -45,7 +48,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
 static Status load(const Worker *w, Weights *weights) {
   char *directory = NULL;
   Status status = infer_run_find(w->checkpoint, &directory);
-  if (status == STATUS_OK) status = weights_load(weights, directory);
+  if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   free(directory);
   return status;

@@ -111,7 +111,11 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   }
   const RequestDecoding *decoding = &answer->decoding[g->decoder];
   const ModelConfig *config = weights->config;
-  KvShape full = {.blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .number_bytes = sizeof(real)};
+  KvShape full = {
+      .blocks = config->blocks,
+      .width = config->kv_heads * (config->width / config->heads),
+  };
+  full.number_bytes = weights->cache_kind == NARROW_NONE ? (int64_t)sizeof(real) : (int64_t)sizeof(uint16_t);
   full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);
   g->memory = (GenerateMemory){.weights = parameter_bytes(weights),
                                .codebooks = (int64_t)weights->codeword_bytes,

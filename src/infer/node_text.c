@@ -16,9 +16,11 @@ static Status start_cache(Node *node) {
   const ModelConfig *config = weights->config;
   KvCacheSetup setup = {
       .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .most = node->setup->tokens_most};
-  const real **codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
+  setup.kind = weights->cache_kind;
+  KvCodewords *codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
-  for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;
+  for (int i = 0; i < weights->book_count; i++)
+    codewords[i] = (KvCodewords){weights->books[i].codewords, weights->books[i].narrow, weights->books[i].kind};
   if (node_share_strategy(node->setup) == STRATEGY_ASTRA) {
     setup.sites = config_sites(config);
     setup.groups = config->astra.groups;
@@ -36,10 +38,9 @@ Status node_text_layout(Node *node, const Request *request) {
   return node_share_layout(node->setup, request->tokens, node->self, &node->layout);
 }
 
-/* The layout of the longest text: shorter ones fit into its memory. */
+/* The layout of the longest text: shorter ones fit into its memory. The cache comes with the first prompt that ends on this node. */
 Status node_text_start(Node *node) {
   TRY(node_share_layout(node->setup, node->setup->tokens_most, node->self, &node->layout));
-  TRY(start_cache(node));
   return sampler_init(&node->text.sampler, vocabulary(node));
 }
 
@@ -211,6 +212,7 @@ static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
   bool decodes = node->layout.last_rows > 0;
   int32_t *ids;
   TRY(read_ids(node, request->payload + REQUEST_SAMPLING, request->request.tokens, 0, &ids));
+  if (decodes && !node->text.cache.keys) TRY(start_cache(node));
   if (decodes) TRY(kv_cache_start(&node->text.cache, node->layout.remote));
   node->network.heard = decodes ? hear : NULL;
   node->network.heard_context = node;

@@ -37,17 +37,21 @@ static const int32_t *expected_set(const Comparison *c, int set) {
   return c->samples->codes[set] + c->first * c->samples->tokens * c->samples->groups;
 }
 
-static double distance(const real *x, const real *e, int64_t n) {
+/* Of x [W/G] from a codeword of all G K. */
+static double distance(const Codebook *book, const real *x, int64_t word) {
+  int64_t n = book->width / book->groups;
   double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += ((double)x[i] - (double)e[i]) * ((double)x[i] - (double)e[i]);
+  for (int64_t i = 0; i < n; i++) {
+    real number = book->narrow ? (real)narrow_to_float(book->kind, book->narrow[word * n + i]) : book->codewords[word * n + i];
+    sum += ((double)x[i] - (double)number) * ((double)x[i] - (double)number);
+  }
   return sum;
 }
 
 /* Whether codewords a and b of group g are equally near to x [W] but for rounding. */
 static bool equally_near(const Codebook *book, const real *x, int64_t g, int32_t a, int32_t b) {
   int64_t n = book->width / book->groups;
-  const real *words = book->codewords + g * book->entries * n;
-  double from_a = distance(x + g * n, words + a * n, n), from_b = distance(x + g * n, words + b * n, n), norm = 0;
+  double from_a = distance(book, x + g * n, g * book->entries + a), from_b = distance(book, x + g * n, g * book->entries + b), norm = 0;
   for (int64_t i = g * n; i < (g + 1) * n; i++) norm += (double)x[i] * (double)x[i];
   return fabs(from_a - from_b) <= tie_relative * fmax(from_a, from_b) + tie_rounding * norm;
 }

@@ -1,11 +1,13 @@
 /* Loads a checkpoint for inference; the files themselves are nn/checkpoint.c's. */
 #include "infer/weights.h"
+#include "nn/safetensors.h"
 #include "vq/code_frequencies.h"
 #include "vq/pack.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static Status load_model(Weights *weights, const char *directory) {
   ModelConfig config = {0};
@@ -17,33 +19,78 @@ static Status load_model(Weights *weights, const char *directory) {
   return checkpoint_map_params(weights->model, directory, &weights->mapping);
 }
 
-/* One shared mapping for all codewords: forked nodes read the same pages, and a stray write is a fault instead of a wrong answer. */
-static Status load_codewords(Weights *weights, const char *directory) {
-  const ModelConfig *config = weights->config;
-  weights->codeword_bytes =
-      (size_t)weights->book_count * (size_t)config->astra.codebook_size * (size_t)config_site_width(config) * sizeof(real);
-  void *block = mmap(NULL, weights->codeword_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED)
-    return status_set(STATUS_NO_MEMORY, "%s: no memory for %zu bytes of codebooks: %s", directory, weights->codeword_bytes,
-                      strerror(errno));
-  weights->codewords = block;
-  Status status = checkpoint_load_codebooks(config, directory, weights->codewords);
+static NarrowKind kind_of_matrices(const Weights *weights) {
+  const ParamSet *params = model_params(weights->model);
+  for (size_t i = 0; i < params->count; i++)
+    if (params->list[i].tensor.narrow_kind != NARROW_NONE) return params->list[i].tensor.narrow_kind;
+  return NARROW_NONE;
+}
+
+static NarrowKind choose_kind(const Weights *weights, WeightsType type) {
+  static const NarrowKind kinds[] = {[WEIGHTS_FLOAT32] = NARROW_NONE, [WEIGHTS_FLOAT16] = NARROW_F16, [WEIGHTS_BFLOAT16] = NARROW_BF16};
+  return type == WEIGHTS_AUTO ? kind_of_matrices(weights) : kinds[type];
+}
+
+static Status read_codewords(const ModelConfig *config, const char *directory, real *to) {
+  Status status = checkpoint_load_codebooks(config, directory, to);
   if (status == STATUS_NOT_FOUND)
     return status_set(STATUS_BAD_FILE, "%s: config.json says %d groups, but there are no codebooks in model.safetensors", directory,
                       config->astra.groups);
   return status;
 }
 
+/* True when every number is one of 16 bits: then `to` has them. A codebook that would be rounded chooses other codes than the one that the
+ * model was trained with. */
+static bool narrow_exactly(NarrowKind kind, const real *from, int64_t count, uint16_t *to) {
+  bool exact = kind != NARROW_NONE;
+  for (int64_t i = 0; exact && i < count; i++) {
+    to[i] = kind == NARROW_F16 ? safetensors_float_to_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
+    exact = (real)narrow_to_float(kind, to[i]) == from[i];
+  }
+  return exact;
+}
+
+/* One shared mapping for all codewords: forked nodes read the same pages, and a stray write is a fault instead of a wrong answer. In 16
+ * bits it shrinks to half (the numbers move to its beginning). */
+static Status load_codewords(Weights *weights, const char *directory, NarrowKind *kind) {
+  const ModelConfig *config = weights->config;
+  int64_t count = (int64_t)weights->book_count * config->astra.codebook_size * config_site_width(config);
+  size_t bytes = (size_t)count * sizeof(real);
+  void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED)
+    return status_set(STATUS_NO_MEMORY, "%s: no memory for %zu bytes of codebooks: %s", directory, bytes, strerror(errno));
+  weights->codewords = block;
+  weights->codeword_bytes = bytes;
+  TRY(read_codewords(config, directory, block));
+  uint16_t *narrow = *kind != NARROW_NONE ? malloc((size_t)count * sizeof *narrow) : NULL;
+  if (*kind != NARROW_NONE && !narrow) return status_set(STATUS_NO_MEMORY, "%s: no memory for codebooks in 16 bits", directory);
+  if (!narrow_exactly(*kind, block, count, narrow)) *kind = NARROW_NONE;
+  if (*kind != NARROW_NONE) {
+    weights->codeword_bytes = (size_t)count * sizeof *narrow;
+    memcpy(block, narrow, weights->codeword_bytes);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), kept = (weights->codeword_bytes + page - 1) / page * page;
+    if (kept < bytes) munmap((uint8_t *)block + kept, bytes - kept);
+  }
+  free(narrow);
+  return STATUS_OK;
+}
+
 static Status load_books(Weights *weights, const char *directory) {
   const ModelConfig *config = weights->config;
-  int64_t width = config_site_width(config), entries = config->astra.codebook_size;
+  int64_t width = config_site_width(config), entries = config->astra.codebook_size, groups = config->astra.groups;
+  NarrowKind kind = weights->cache_kind;
   weights->book_count = (int)config->blocks * config_sites(config);
-  TRY(load_codewords(weights, directory));
+  TRY(load_codewords(weights, directory, &kind));
   weights->books = calloc((size_t)weights->book_count, sizeof *weights->books);
   if (!weights->books) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
   for (int i = 0; i < weights->book_count; i++) {
-    TRY(codebook_init(&weights->books[i], config->astra.groups, entries, width, weights->codewords + i * entries * width));
-    codebook_refresh(&weights->books[i]);
+    Codebook *book = &weights->books[i];
+    if (kind != NARROW_NONE) {
+      TRY(codebook_init_narrow(book, groups, entries, width, kind, (const uint16_t *)weights->codewords + i * entries * width));
+    } else {
+      TRY(codebook_init(book, groups, entries, width, (real *)weights->codewords + i * entries * width));
+      codebook_refresh(book);
+    }
   }
   mprotect(weights->codewords, weights->codeword_bytes, PROT_READ);
   return STATUS_OK;
@@ -72,26 +119,44 @@ static Status load_coding(Weights *weights, const char *directory) {
   return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
-Status weights_load(Weights *weights, const char *directory) {
+Status weights_load(Weights *weights, const char *directory) { return weights_load_as(weights, directory, WEIGHTS_AUTO); }
+
+Status weights_load_as(Weights *weights, const char *directory, WeightsType type) {
   *weights = (Weights){.coded_share = 1};
   Status status = load_model(weights, directory);
+  if (status == STATUS_OK) weights->cache_kind = choose_kind(weights, type);
   if (status == STATUS_OK && weights->config->astra.groups > 0) status = load_books(weights, directory);
   if (status == STATUS_OK && weights->books != NULL) status = load_coding(weights, directory);
   if (status != STATUS_OK) weights_release(weights);
   return status;
 }
 
+/* Of each book, as reals; *made: those that had to be made of 16 bits. */
+static Status real_codewords(const Weights *weights, const real **codewords, real **made) {
+  const Codebook *first = &weights->books[0];
+  int64_t numbers = first->entries * first->width;
+  *made = first->narrow ? malloc((size_t)(weights->book_count * numbers) * sizeof **made) : NULL;
+  if (first->narrow && !*made) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
+  for (int i = 0; i < weights->book_count; i++) {
+    codewords[i] = *made ? *made + i * numbers : weights->books[i].codewords;
+    if (*made) codebook_words(&weights->books[i], 0, first->groups * first->entries, *made + i * numbers);
+  }
+  return STATUS_OK;
+}
+
 Status weights_make_tables(Weights *weights, size_t memory) {
   if (!weights->books || memory == 0 || weights->keys) return STATUS_OK;
+  real *made = NULL;
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
-  for (int i = 0; i < weights->book_count; i++) codewords[i] = weights->books[i].codewords;
   const KeyTablesSetup setup = {.codewords = codewords,
                                 .groups = weights->config->astra.groups,
                                 .entries = weights->config->astra.codebook_size,
                                 .memory = memory,
                                 .measure = true};
-  Status status = key_tables_build(&weights->keys, weights->model, &setup);
+  Status status = real_codewords(weights, codewords, &made);
+  if (status == STATUS_OK) status = key_tables_build(&weights->keys, weights->model, &setup);
+  free(made);
   free(codewords);
   return status == STATUS_UNSUPPORTED ? STATUS_OK : status;
 }

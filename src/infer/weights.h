@@ -12,18 +12,25 @@ typedef struct Weights {
   Model *model;
   const ModelConfig *config; /* the model's own */
   CheckpointMapping *mapping;
-  real *codewords; /* read-only mapping of codeword_bytes */
+  void *codewords; /* read-only mapping of codeword_bytes: reals, or numbers of 16 bits (books[].kind) */
   size_t codeword_bytes;
   Codebook *books; /* [blocks * sites]; NULL for a plain model */
   int book_count;
   uint16_t *frequencies; /* [blocks * sites][G, K] of codes; NULL: the checkpoint has none */
   RansTable *coding;     /* [blocks * sites * G]; NULL likewise */
   double coded_share;    /* bits of a code by these frequencies for each bit of a packed one; 1 without them */
+  NarrowKind cache_kind; /* of keys and values that decoding caches; NARROW_NONE: reals */
   KeyTables *keys;       /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 
+/* In which numbers keys and values are cached; codebooks likewise, where that changes none of their numbers. Auto: 16 bits where the
+ * checkpoint's matrices have them. */
+typedef enum WeightsType { WEIGHTS_AUTO, WEIGHTS_FLOAT32, WEIGHTS_FLOAT16, WEIGHTS_BFLOAT16 } WeightsType;
+#define WEIGHTS_TYPES "auto|float32|float16|bfloat16"
+
 /* Reads a checkpoint directory. A model that says groups > 0 but has no codebooks is BAD_FILE. */
-Status weights_load(Weights *weights, const char *directory);
+Status weights_load(Weights *weights, const char *directory); /* WEIGHTS_AUTO */
+Status weights_load_as(Weights *weights, const char *directory, WeightsType type);
 void weights_release(Weights *weights);
 
 /* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and key_tables_pay. A model without

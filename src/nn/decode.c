@@ -4,8 +4,12 @@
 
 static bool read_codes(const BlockContext *context, int index, int site, Tape *tape, DecodeCodes *codes) {
   KvCache *cache = context->cache;
-  *codes = (DecodeCodes){
-      .codebook = cache->codewords[index * cache->setup.sites + site], .groups = cache->setup.groups, .entries = cache->setup.entries};
+  const KvCodewords *words = &cache->codewords[index * cache->setup.sites + site];
+  *codes = (DecodeCodes){.codebook = words->reals,
+                         .narrow = words->narrow,
+                         .kind = words->kind,
+                         .groups = cache->setup.groups,
+                         .entries = cache->setup.entries};
   Status status = kv_cache_unpack(cache, index, site, &codes->codes);
   if (status != STATUS_OK) tape_fail(tape, status, "%s", status_message());
   return status == STATUS_OK;
@@ -38,6 +42,7 @@ Tensor *decode_attend(const BlockContext *context, const BlockParams *block, int
                              .kv_heads = (int)config->kv_heads,
                              .keys = kv_cache_keys(cache, index),
                              .values = kv_cache_values(cache, index),
+                             .kind = cache->setup.kind,
                              .rows = cache->rows + 1,
                              .remote = cache->remote,
                              .rope = table ? &rope : NULL};

@@ -1,14 +1,17 @@
 /* Memory for keys, values and codes: see kv_cache.h. What attention makes of them is decode.c's. */
 #include "nn/kv_cache.h"
+#include "nn/safetensors_convert.h"
 #include <stdlib.h>
 #include <string.h>
+
+static size_t number_bytes(const KvCacheSetup *setup) { return setup->kind == NARROW_NONE ? sizeof(real) : sizeof(uint16_t); }
 
 static bool allocate(KvCache *cache) {
   const KvCacheSetup *setup = &cache->setup;
   size_t most = (size_t)setup->most, blocks = (size_t)setup->blocks, sites = (size_t)setup->sites,
          rows = blocks * most * (size_t)setup->width;
-  cache->keys = malloc(rows * sizeof(real));
-  cache->values = malloc(rows * sizeof(real));
+  cache->keys = malloc(rows * number_bytes(setup));
+  cache->values = malloc(rows * number_bytes(setup));
   if (sites == 0) return cache->keys && cache->values;
   cache->codes = malloc(blocks * sites * most * setup->token_bytes);
   cache->lost = malloc(blocks * most);
@@ -62,16 +65,28 @@ uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position) {
   return codes_of(cache, block, site) + (size_t)position * cache->setup.token_bytes;
 }
 
-static int64_t block_start(const KvCache *cache, int block) { return block * cache->setup.most * cache->setup.width; }
+static size_t block_start(const KvCache *cache, int block) {
+  return (size_t)(block * cache->setup.most * cache->setup.width) * number_bytes(&cache->setup);
+}
+
+static Status keep(const KvCache *cache, void *to, const real *numbers, int64_t count) {
+  int64_t at = -1;
+  if (cache->setup.kind == NARROW_NONE)
+    memcpy(to, numbers, (size_t)count * sizeof *numbers);
+  else
+    safe_convert(cache->setup.kind == NARROW_F16 ? SAFE_F16 : SAFE_BF16, to, SAFE_REAL, numbers, count, &at);
+  if (at < 0) return STATUS_OK;
+  return status_set(STATUS_NUMERIC, "a key or value of %g is too large for a cache of 16-bit numbers; use --cache-type float32 or bfloat16",
+                    (double)numbers[at]);
+}
 
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost) {
   if (count > kv_cache_room(cache))
     return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the cache has room for %lld in all", (long long)count,
                       (long long)(cache->remote + cache->rows), (long long)cache->setup.most);
-  int64_t at = block_start(cache, block) + cache->rows * cache->setup.width;
-  size_t bytes = (size_t)(count * cache->setup.width) * sizeof(real);
-  memcpy(cache->keys + at, k, bytes);
-  memcpy(cache->values + at, v, bytes);
+  size_t at = block_start(cache, block) + (size_t)(cache->rows * cache->setup.width) * number_bytes(&cache->setup);
+  TRY(keep(cache, (uint8_t *)cache->keys + at, k, count * cache->setup.width));
+  TRY(keep(cache, (uint8_t *)cache->values + at, v, count * cache->setup.width));
   if (!lost) return STATUS_OK;
   memcpy(cache->lost + block * cache->setup.most, lost, (size_t)cache->remote);
   cache->any_lost[block] = true;
@@ -80,8 +95,8 @@ Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, c
 
 void kv_cache_advance(KvCache *cache, int64_t count) { cache->rows += count; }
 
-const real *kv_cache_keys(const KvCache *cache, int block) { return cache->keys + block_start(cache, block); }
-const real *kv_cache_values(const KvCache *cache, int block) { return cache->values + block_start(cache, block); }
+const void *kv_cache_keys(const KvCache *cache, int block) { return (const uint8_t *)cache->keys + block_start(cache, block); }
+const void *kv_cache_values(const KvCache *cache, int block) { return (const uint8_t *)cache->values + block_start(cache, block); }
 const uint8_t *kv_cache_lost(const KvCache *cache, int block) {
   return cache->any_lost && cache->any_lost[block] ? cache->lost + block * cache->setup.most : NULL;
 }
@@ -97,7 +112,7 @@ int64_t kv_cache_room(const KvCache *cache) { return cache->setup.most - cache->
 
 static KvShape shape_of(const KvCache *cache) {
   const KvCacheSetup *setup = &cache->setup;
-  return (KvShape){cache->remote + cache->rows, cache->rows, setup->blocks, setup->width, sizeof(real), setup->sites,
+  return (KvShape){cache->remote + cache->rows, cache->rows, setup->blocks, setup->width, (int64_t)number_bytes(setup), setup->sites,
                    (int64_t)setup->token_bytes};
 }
 

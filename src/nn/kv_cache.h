@@ -8,6 +8,7 @@
  * All memory is asked for once, for the longest sequence; the system gives its pages as they are touched. One thread. */
 #ifndef NN_KV_CACHE_H
 #define NN_KV_CACHE_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include "base/status.h"
 #include <stdbool.h>
@@ -17,26 +18,34 @@
 /* Packed codes of a token's groups -> codes [tokens, groups]; BAD_VALUE where the bytes are no codes (vq/pack.h). */
 typedef Status KvUnpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64_t entries, int32_t *codes);
 
+/* A site's codewords [G, K, W/G]: reals, or numbers of 16 bits. */
+typedef struct KvCodewords {
+  const real *reals;
+  const uint16_t *narrow; /* NULL where they are reals */
+  NarrowKind kind;
+} KvCodewords;
+
 typedef struct KvCacheSetup {
   int64_t blocks, width;        /* width: kv heads x head width */
   int64_t most;                 /* tokens of the longest sequence */
+  NarrowKind kind;              /* of the numbers that keys and values are kept in; NARROW_NONE: reals */
   int sites;                    /* codebook sets of a block: 1 (x) or 2 (k, v); 0 without codes, as are the following */
   int64_t groups, entries;      /* G, K */
   size_t token_bytes;           /* of the packed codes of a token and site */
-  const real *const *codewords; /* [blocks * sites] -> [G, K, W/G]; the array is copied, codewords outlive the cache */
+  const KvCodewords *codewords; /* [blocks * sites]; the array is copied, what it points to outlives the cache */
   KvUnpack *unpack;
 } KvCacheSetup;
 
 typedef struct KvCache {
   KvCacheSetup setup;
   int64_t remote, rows;   /* of the sequence it holds now */
-  real *keys, *values;    /* [blocks][most, width] */
+  void *keys, *values;    /* [blocks][most, width] of setup.kind */
   uint8_t *codes;         /* [blocks * sites][most, token_bytes] */
   uint8_t *lost;          /* [blocks][most], 1: this token's codes never arrived */
   bool *any_lost;         /* [blocks] */
   int32_t *unpacked;      /* [sites][most, G]: of the block at work */
   int32_t *positions;     /* [most]: 0, 1, 2... */
-  const real **codewords; /* [blocks * sites] */
+  KvCodewords *codewords; /* [blocks * sites] */
 } KvCache;
 
 Status kv_cache_init(KvCache *cache, const KvCacheSetup *setup);
@@ -50,12 +59,13 @@ Status kv_cache_start(KvCache *cache, int64_t remote);
 uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position);
 
 /* Rows k, v [count, width] of a block behind those that are there, and which of the remote tokens were lost there (NULL: none; [remote]).
- * They count once all blocks have theirs: kv_cache_advance. BAD_VALUE when there is no room. */
+ * They count once all blocks have theirs: kv_cache_advance. Numbers of 16 bits are rounded to nearest even. BAD_VALUE when there is no
+ * room, NUMERIC when a number is too large for float16. */
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost);
 void kv_cache_advance(KvCache *cache, int64_t count);
 
-const real *kv_cache_keys(const KvCache *cache, int block); /* [rows..., width] */
-const real *kv_cache_values(const KvCache *cache, int block);
+const void *kv_cache_keys(const KvCache *cache, int block); /* [rows..., width] of setup.kind */
+const void *kv_cache_values(const KvCache *cache, int block);
 const uint8_t *kv_cache_lost(const KvCache *cache, int block); /* [remote] or NULL */
 
 /* The codes of a block's site [remote, G], until the next call for the same site. */

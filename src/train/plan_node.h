@@ -7,11 +7,11 @@
 typedef struct PlanNode {
   int64_t tokens;           /* N of the longest sequence */
   double weights;           /* bytes in 16 bits (norms and biases in 32), once for all processes of a machine */
-  double codebooks;         /* L C K d 4, the paper's M_codebook in 32 bits */
-  double cache;             /* keys and values: own tokens in full, 32 bits, those of the others as codes (kv_cache_predict) */
+  double codebooks;         /* L C K d 2, the paper's M_codebook: in 16 bits, as are the weights */
+  double cache;             /* keys and values: own tokens in full, 16 bits, those of the others as codes (kv_cache_predict) */
   double work;              /* the tape of a prompt of N tokens: from ids to the logits of the last */
   double together;          /* weights, codebooks, cache and work */
-  double cache_full;        /* all tokens in full, 32 bits */
+  double cache_full;        /* all tokens in full, 16 bits */
   double paper, paper_full; /* the paper's M_KV^ASTRA, codes in whole bytes, and M_KV^orig: numbers of 16 bits */
 } PlanNode;
 

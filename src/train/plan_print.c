@@ -102,11 +102,11 @@ static void print_flops(const Session *session, const char *name, double flops) 
 static void print_node(const PlanNode *node, int devices) {
   printf("memory of a node of %d that runs it on %lld tokens\n", devices, (long long)node->tokens);
   print_bytes("weights in 16 bits, once a machine", node->weights);
-  if (node->codebooks > 0) print_bytes("codebooks", node->codebooks);
-  print_bytes("keys and values: own in full, others as codes", node->cache);
+  if (node->codebooks > 0) print_bytes("codebooks, in 16 bits", node->codebooks);
+  print_bytes("keys and values: own in 16 bits, others as codes", node->cache);
   print_bytes("working memory of a prompt of so many tokens", node->work);
   print_bytes("together", node->together);
-  print_bytes("keys and values, all in full", node->cache_full);
+  print_bytes("keys and values, all in 16 bits", node->cache_full);
   print_bytes("the paper's M_KV^ASTRA (16 bits)", node->paper);
   print_bytes("the paper's M_KV^orig (16 bits)", node->paper_full);
 }

@@ -48,6 +48,32 @@ Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t wi
   return STATUS_OK;
 }
 
+Status codebook_init_narrow(Codebook *book, int64_t groups, int64_t entries, int64_t width, NarrowKind kind, const uint16_t *codewords) {
+  memset(book, 0, sizeof *book);
+  TRY(check_shape(groups, entries, width));
+  *book = (Codebook){.groups = groups, .entries = entries, .width = width, .narrow = codewords, .kind = kind};
+  int64_t d = width / groups;
+  real *word = malloc((size_t)d * sizeof *word);
+  book->half_norms = calloc((size_t)(groups * entries), sizeof(real));
+  for (int64_t i = 0; word && book->half_norms && i < groups * entries; i++) { /* the sums of refresh_range */
+    codebook_words(book, i, 1, word);
+    book->half_norms[i] = (real)(0.5 * kernels()->sum_squares(d, word));
+  }
+  bool whole = word && book->half_norms;
+  free(word);
+  if (whole) return STATUS_OK;
+  codebook_release(book);
+  return status_set(STATUS_NO_MEMORY, "codebook: no memory for the norms of %" PRId64 " codewords", groups * entries);
+}
+
+void codebook_words(const Codebook *book, int64_t first, int64_t count, real *out) {
+  int64_t d = book->width / book->groups;
+  if (book->narrow)
+    kernels()->widen(book->kind, count * d, book->narrow + first * d, out);
+  else
+    memcpy(out, book->codewords + first * d, (size_t)(count * d) * sizeof *out);
+}
+
 void codebook_release(Codebook *book) {
   if (book->owns) free(book->codewords);
   free(book->half_norms);
@@ -73,30 +99,46 @@ typedef struct AssignJob {
   int64_t slots;    /* the rows are cut into */
   int64_t per_slot; /* rows of one */
   double *partial;  /* [G, slots] distortions, or NULL */
-  real *scores;     /* [threads, TILE_ROWS x TILE_ENTRIES + TILE_ROWS] */
+  real *scores;     /* [threads, TILE_ROWS x TILE_ENTRIES + TILE_ROWS + wide_numbers] */
 } AssignJob;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static size_t scores_of_thread(void) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS; }
+/* Codewords of 16 bits as reals: a group's, or of wide groups a tile of them. */
+static size_t wide_numbers(const Codebook *book) {
+  int64_t d = book->width / book->groups;
+  if (!book->narrow) return 0;
+  return (size_t)(d * (d <= NEAREST_MOST_WIDTH ? book->entries : least(TILE_ENTRIES, book->entries)));
+}
+
+static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS + wide_numbers(book); }
 
 size_t codebook_assign_scratch(const Codebook *book) {
-  return (size_t)(MOST_SLOTS * book->groups) * sizeof(double) + (size_t)threads_count() * scores_of_thread() * sizeof(real);
+  return (size_t)(MOST_SLOTS * book->groups) * sizeof(double) + (size_t)threads_count() * scores_of_thread(book) * sizeof(real);
+}
+
+/* Codewords [from, from + count) of group g; of 16 bits in `wide`, where those of a narrow group stand already. */
+static const real *words_at(const Codebook *book, int64_t g, int64_t from, int64_t count, real *wide) {
+  int64_t d = book->width / book->groups;
+  if (!book->narrow) return book->codewords + (g * book->entries + from) * d;
+  if (d <= NEAREST_MOST_WIDTH) return wide + from * d;
+  codebook_words(book, g * book->entries + from, count, wide);
+  return wide;
 }
 
 /* Codes of rows [first, first + rows) in group g; rows <= TILE_ROWS. */
-static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, real *scores, real *best) {
+static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, real *scores, real *best, real *wide) {
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups, k = book->entries;
   const real *x = job->x + first * book->width + g * d;
   int32_t *codes = job->codes + first * book->groups + g;
   if (d <= NEAREST_MOST_WIDTH) {
-    matmul_nearest(rows, k, d, x, book->width, book->codewords + g * k * d, book->half_norms + g * k, codes, book->groups);
+    matmul_nearest(rows, k, d, x, book->width, words_at(book, g, 0, k, wide), book->half_norms + g * k, codes, book->groups);
     return;
   }
   for (int64_t from = 0; from < k; from += TILE_ENTRIES) {
     int64_t entries = least(TILE_ENTRIES, k - from);
-    matmul_single(false, true, rows, entries, d, 1, x, book->width, book->codewords + (g * k + from) * d, d, 0, scores, entries);
+    matmul_single(false, true, rows, entries, d, 1, x, book->width, words_at(book, g, from, entries, wide), d, 0, scores, entries);
     for (int64_t r = 0; r < rows; r++) {
       real value;
       int32_t found = kernels()->nearest(entries, book->half_norms + g * k + from, scores + r * entries, &value);
@@ -107,12 +149,12 @@ static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t 
   }
 }
 
-static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, int64_t rows) {
+static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, int64_t rows, real *wide) {
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups;
   double sum = 0;
   for (int64_t r = first; r < first + rows; r++) {
-    const real *codeword = book->codewords + (g * book->entries + job->codes[r * book->groups + g]) * d;
+    const real *codeword = words_at(book, g, job->codes[r * book->groups + g], 1, wide);
     sum += distance_squared(d, job->x + r * book->width + g * d, codeword);
   }
   return sum;
@@ -121,14 +163,17 @@ static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, in
 /* Items are [G, slots]: a thread stays with one group's codewords as long as it can. */
 static void assign_range(void *context, int64_t begin, int64_t end, int thread) {
   const AssignJob *job = context;
-  real *scores = job->scores + (size_t)thread * scores_of_thread(), *best = scores + TILE_ROWS * TILE_ENTRIES;
+  const Codebook *book = job->book;
+  real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES, *wide = best + TILE_ROWS;
   for (int64_t item = begin; item < end; item++) {
     int64_t g = item / job->slots, first = item % job->slots * job->per_slot, last = least(first + job->per_slot, job->rows);
     double sum = 0;
+    if (book->narrow && book->width / book->groups <= NEAREST_MOST_WIDTH && first < last)
+      codebook_words(book, g * book->entries, book->entries, wide);
     for (; first < last; first += TILE_ROWS) {
       int64_t rows = least(TILE_ROWS, last - first);
-      assign_tile(job, g, first, rows, scores, best);
-      if (job->partial) sum += tile_distortion(job, g, first, rows);
+      assign_tile(job, g, first, rows, scores, best, wide);
+      if (job->partial) sum += tile_distortion(job, g, first, rows, wide);
     }
     if (job->partial) job->partial[item] = sum;
   }
@@ -168,8 +213,7 @@ static void lookup_range(void *context, int64_t begin, int64_t end, int thread) 
   int64_t d = book->width / book->groups;
   for (int64_t r = begin; r < end; r++)
     for (int64_t g = 0; g < book->groups; g++) {
-      const real *codeword = book->codewords + (g * book->entries + job->codes[r * book->groups + g]) * d;
-      memcpy(job->out + r * book->width + g * d, codeword, (size_t)d * sizeof(real));
+      codebook_words(book, g * book->entries + job->codes[r * book->groups + g], 1, job->out + r * book->width + g * d);
     }
 }
 

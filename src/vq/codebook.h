@@ -2,6 +2,7 @@
  * A set per quantisation site of a model. */
 #ifndef VQ_CODEBOOK_H
 #define VQ_CODEBOOK_H
+#include "autograd/narrow.h"
 #include "autograd/real.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -13,13 +14,17 @@ enum { CODEBOOK_LEAST = 2, CODEBOOK_MOST = 65536 };
 
 typedef struct Codebook {
   int64_t groups, entries, width; /* G, K, W; G divides W */
-  real *codewords;                /* [G, K, W/G] */
+  real *codewords;                /* [G, K, W/G]; NULL where they are numbers of 16 bits, which are never changed: */
+  const uint16_t *narrow;         /* [G, K, W/G], borrowed */
+  NarrowKind kind;                /* of narrow */
   real *half_norms;               /* [G, K] |e|^2 / 2, kept by codebook_refresh */
   bool owns;                      /* codewords were allocated here */
 } Codebook;
 
 /* Allocates codewords (or borrows them when not NULL) and half norms. BAD_VALUE names what is out of range. */
 Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t width, real *codewords);
+/* Borrows codewords of 16 bits. Nearest codewords and what is looked up are those of the same numbers as reals, bit for bit. */
+Status codebook_init_narrow(Codebook *book, int64_t groups, int64_t entries, int64_t width, NarrowKind kind, const uint16_t *codewords);
 void codebook_release(Codebook *book);
 void codebook_refresh(Codebook *book); /* after the codewords changed */
 
@@ -29,6 +34,9 @@ void codebook_refresh(Codebook *book); /* after the codewords changed */
  * after threads_start, and be aligned to 8 bytes. */
 size_t codebook_assign_scratch(const Codebook *book);
 void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch);
+
+/* Codewords [first, first + count) of all G K, as reals: out [count, W/G]. */
+void codebook_words(const Codebook *book, int64_t first, int64_t count, real *out);
 
 /* codes [rows, G] -> out [rows, W]. Codes must be in [0, K). */
 void codebook_lookup(const Codebook *book, const int32_t *codes, int64_t rows, real *out);

@@ -6,13 +6,14 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "nn/decode.h"
+#include "nn/safetensors.h"
 #include "vq/pack.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 256, STEPS = 16, RUNS = 5, GROUPS = 16, ENTRIES = 1024 };
+enum { TOKENS = 256, STEPS = 16, RUNS = 5, GROUPS = 16, ENTRIES = 1024, SETS_MOST = 64 };
 
 typedef struct Bench {
   Model *model;
@@ -100,37 +101,56 @@ static double token_seconds(const Bench *bench, KvCache *cache, int64_t remote) 
   return best;
 }
 
-static void measure(const char *preset) {
+static const uint16_t *narrowed(const real *from, int64_t count, NarrowKind kind) {
+  uint16_t *to = kind != NARROW_NONE ? malloc((size_t)count * sizeof *to) : NULL;
+  need(to != NULL || kind == NARROW_NONE);
+  for (int64_t i = 0; to && i < count; i++)
+    to[i] = kind == NARROW_F16 ? safetensors_float_to_half((float)from[i]) : safetensors_float_to_bfloat((float)from[i]);
+  return to;
+}
+
+static void measure(const char *preset, NarrowKind kind) {
   Bench bench;
   KvCache cache;
   open_bench(&bench, preset);
   const ModelConfig *config = bench.config;
+  static const char *const numbers[] = {[NARROW_NONE] = "f32", [NARROW_F16] = "f16", [NARROW_BF16] = "bf16"};
+  KvCodewords codewords[SETS_MOST];
+  for (int i = 0; i < config->blocks * config_sites(config); i++) {
+    need(i < SETS_MOST);
+    codewords[i] = (KvCodewords){bench.codewords[i], narrowed(bench.codewords[i], ENTRIES * config_site_width(config), kind), kind};
+  }
   KvCacheSetup setup = {.blocks = config->blocks,
                         .width = config->kv_heads * (config->width / config->heads),
                         .most = TOKENS + STEPS,
+                        .kind = kind,
                         .sites = config_sites(config),
                         .groups = GROUPS,
                         .entries = ENTRIES,
                         .token_bytes = pack_bytes_per_token(GROUPS, ENTRIES),
-                        .codewords = (const real *const *)bench.codewords,
+                        .codewords = codewords,
                         .unpack = pack_unpack};
   need(kv_cache_init(&cache, &setup) == STATUS_OK);
   for (int way = 0; way < 2; way++) {
     int64_t remote = way ? TOKENS * 3 / 4 : 0;
     double taken = token_seconds(&bench, &cache, remote);
-    printf("%-12s %6d %6d %10.3f %10.1f %8.1f %14lld\n", preset, TOKENS - (int)remote, (int)remote, 1e3 * taken, 1 / taken,
-           1e-9 * bench.weight_bytes / taken, (long long)(kv_cache_row_bytes(&cache) + kv_cache_code_bytes(&cache)));
+    printf("%-12s %-5s %6d %6d %10.3f %10.1f %8.1f %14lld\n", preset, numbers[kind], TOKENS - (int)remote, (int)remote, 1e3 * taken,
+           1 / taken, 1e-9 * bench.weight_bytes / taken, (long long)(kv_cache_row_bytes(&cache) + kv_cache_code_bytes(&cache)));
   }
   kv_cache_release(&cache);
   model_free(bench.model);
 }
 
+static void measure_kinds(const char *preset) {
+  for (NarrowKind kind = NARROW_NONE; kind <= NARROW_BF16; kind++) measure(preset, kind);
+}
+
 int main(int argc, char **argv) {
   const char *const presets[] = {"gpt2-mini", "gpt2"};
   need(threads_start(0) == STATUS_OK);
-  printf("%-12s %6s %6s %10s %10s %8s %14s\n", "model", "rows", "codes", "ms", "tokens/s", "GB/s", "cache bytes");
-  for (int i = 1; i < argc; i++) measure(argv[i]);
-  for (size_t i = 0; argc == 1 && i < sizeof presets / sizeof *presets; i++) measure(presets[i]);
+  printf("%-12s %-5s %6s %6s %10s %10s %8s %14s\n", "model", "cache", "rows", "codes", "ms", "tokens/s", "GB/s", "cache bytes");
+  for (int i = 1; i < argc; i++) measure_kinds(argv[i]);
+  for (size_t i = 0; argc == 1 && i < sizeof presets / sizeof *presets; i++) measure_kinds(presets[i]);
   threads_stop();
   return 0;
 }

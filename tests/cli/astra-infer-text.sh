@@ -51,6 +51,13 @@ holds '.nodes as $n | .prompts[0] | ([$n[].tokens] | add) == .prompt_tokens and 
 holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 4 * 3 * 16 * ($own + 11)
   and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 4 * 3 * 16 * (.prompt_tokens + 11)'
 ids=$(field '.prompts[0].ids')
+for type in float16 bfloat16; do
+  expect "a cache of $type" 0 -c llama -n 4 -p "$long" -m 12 --json --cache-type $type
+  holds '.nodes[3].tokens as $own | .prompts[0] | .memory.cache_rows == 2 * 2 * 3 * 16 * ($own + 11)
+    and .memory.cache_codes == 2 * 3 * 3 * (.prompt_tokens - $own) and .memory.cache_full == 2 * 2 * 3 * 16 * (.prompt_tokens + 11)'
+done
+expect "a cache of what is not known" 2 -c llama -p "$long" --cache-type int8; err "auto, float32, float16 or bfloat16\|auto|float32|float16|bfloat16"
+expect "the same with floats" 0 -c llama -n 4 -p "$long" -m 12 --json
 expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for models of pictures; llama is a model of texts"
 expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"

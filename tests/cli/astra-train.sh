@@ -287,6 +287,7 @@ grep -a -q '^first window: "Q\{399\}\.\.\."$' out || report "it does not end wit
 expect "the first text" 0 "${story[@]}" --dataset tsv:escape.tsv --dry-run; out '^first text: "Lily  \[2J sees"$'
 expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
 out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
+out "^  codebooks, in 16 bits  *128.0 MiB$"; out "^  keys and values: own in 16 bits, others as codes  *33.9 MiB$"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json
 last '"node":\{"tokens":1024,.*"work_bytes":[1-9][0-9.]+,"total_bytes":1[0-9.]{11,},.*"paper_cache_bytes":35520512\.0,"paper_cache_full_bytes":134217728\.0\}\}$'

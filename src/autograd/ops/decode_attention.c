@@ -49,8 +49,13 @@ static const real *bias_of(const DecodeProjection *side) { return side->bias ? s
 static void start_head_group(const Decode *job, int64_t kv) {
   const int64_t d = job->head_width, head = kv * job->per_kv;
   const real *q = job->q->value + head * d, *bias = bias_of(&job->options.key);
-  matmul_single(false, true, job->per_kv, job->options.rows, d, 1, q, d, job->options.keys + kv * d, job->kv_width, 0,
-                scores_of(job, head) + job->options.remote, job->keys);
+  real *scores = scores_of(job, head) + job->options.remote;
+  if (job->options.kind == NARROW_NONE)
+    matmul_single(false, true, job->per_kv, job->options.rows, d, 1, q, d, (const real *)job->options.keys + kv * d, job->kv_width, 0,
+                  scores, job->keys);
+  else
+    matmul_narrow(true, job->per_kv, job->options.rows, d, q, d, job->options.kind, (const uint16_t *)job->options.keys + kv * d,
+                  job->kv_width, false, scores, job->keys, job->scratch);
   if (!is_site_x(job) || projects_keys(job)) return;
   multiply(job, &job->options.key, false, job->per_kv, kv * d, d, q, d, false, job->query + head * job->in, job->in);
   for (int64_t i = 0; i < job->per_kv; i++) job->offset[head + i] = bias ? kernels()->dot(d, q + i * d, bias + kv * d) : 0;
@@ -66,9 +71,13 @@ static void start_body(void *context, int64_t begin, int64_t end, int thread) {
 static void look_up(const DecodeCodes *source, int64_t width, int64_t first, int64_t count, real *rows) {
   const int64_t groups = source->groups, part = width / groups;
   for (int64_t r = 0; r < count; r++)
-    for (int64_t g = 0; g < groups; g++)
-      memcpy(rows + r * width + g * part, source->codebook + (g * source->entries + source->codes[(first + r) * groups + g]) * part,
-             (size_t)part * sizeof *rows);
+    for (int64_t g = 0; g < groups; g++) {
+      const int64_t at = (g * source->entries + source->codes[(first + r) * groups + g]) * part;
+      if (source->narrow != NULL)
+        kernels()->widen(source->kind, part, source->narrow + at, rows + r * width + g * part);
+      else
+        memcpy(rows + r * width + g * part, source->codebook + at, (size_t)part * sizeof *rows);
+    }
 }
 
 /* Keys of remote rows [first, first + count), turned. */
@@ -162,8 +171,13 @@ static void add_bias(const Decode *job, int64_t head, const real *bias) {
 static void finish_head_group(const Decode *job, int64_t kv) {
   const int64_t d = job->head_width, head = kv * job->per_kv, count = job->per_kv * job->sum_width;
   real *y = job->y->value + head * d, *sum = job->sum + head * job->sum_width;
-  matmul_single(false, false, job->per_kv, d, job->options.rows, 1, scores_of(job, head) + job->options.remote, job->keys,
-                job->options.values + kv * d, job->kv_width, 0, y, d);
+  const real *scores = scores_of(job, head) + job->options.remote;
+  if (job->options.kind == NARROW_NONE)
+    matmul_single(false, false, job->per_kv, d, job->options.rows, 1, scores, job->keys, (const real *)job->options.values + kv * d,
+                  job->kv_width, 0, y, d);
+  else
+    matmul_narrow(false, job->per_kv, d, job->options.rows, scores, job->keys, job->options.kind,
+                  (const uint16_t *)job->options.values + kv * d, job->kv_width, false, y, d, job->scratch);
   if (job->options.remote == 0) return;
   for (int thread = 1; thread < threads_count(); thread++) kernels()->add(count, sum_of(job, thread) + head * job->sum_width, sum);
   if (is_site_x(job)) {
@@ -193,17 +207,21 @@ static void count_products(const Decode *job) {
   matmul_count_only(projects_keys(job) ? remote : job->per_kv, job->kv_width, job->in);
 }
 
+static bool has_narrow(const Decode *job) {
+  const DecodeAttention *options = &job->options;
+  return options->kind != NARROW_NONE ||
+         (is_site_x(job) && (options->key.weight->narrow_kind != NARROW_NONE || options->value.weight->narrow_kind != NARROW_NONE));
+}
+
 static bool allocate(Tape *tape, Decode *job) {
   const int64_t threads = threads_count();
   job->scores = tape_alloc(tape, (size_t)(job->heads * job->keys) * sizeof(real));
-  if (job->options.remote == 0) return job->scores != NULL;
+  if (has_narrow(job)) job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
+  if (job->options.remote == 0) return tape_status(tape) == STATUS_OK;
   job->offset = tape_alloc(tape, (size_t)job->heads * sizeof(real));
   job->query = tape_alloc(tape, (size_t)(job->heads * job->sum_width) * sizeof(real));
   job->tile = tape_alloc(tape, (size_t)(threads * TILE * (job->tile_width + job->kv_width)) * sizeof(real));
   job->sum = tape_alloc(tape, (size_t)(threads * job->heads * job->sum_width) * sizeof(real));
-  const DecodeAttention *options = &job->options;
-  if (is_site_x(job) && (options->key.weight->narrow_kind != NARROW_NONE || options->value.weight->narrow_kind != NARROW_NONE))
-    job->scratch = tape_alloc(tape, (size_t)matmul_narrow_scratch() * sizeof(real));
   return tape_status(tape) == STATUS_OK;
 }
 
@@ -229,7 +247,8 @@ static const OpKind DECODE_ATTENTION = {"decode_attention", decode_forward, NULL
 /* ---- checks ---- */
 
 static bool codes_fit(const DecodeCodes *source, int64_t rows, int64_t width) {
-  if (source->codes == NULL || source->codebook == NULL || source->groups < 1 || width % source->groups != 0) return false;
+  if (source->codes == NULL || (source->codebook == NULL && source->narrow == NULL) || source->groups < 1 || width % source->groups != 0)
+    return false;
   int outside = 0;
   for (int64_t i = 0; i < rows * source->groups; i++) outside |= source->codes[i] < 0 || source->codes[i] >= source->entries;
   return !outside;

@@ -8,7 +8,9 @@
 /* Rows as codes: row r is codebook[g, codes[r, g]] for all groups side by side. */
 typedef struct DecodeCodes {
   const int32_t *codes; /* [R, G] */
-  const real *codebook; /* [G, K, W/G] */
+  const real *codebook; /* [G, K, W/G]; or else: */
+  const uint16_t *narrow;
+  NarrowKind kind; /* of narrow */
   int64_t groups, entries;
 } DecodeCodes;
 
@@ -21,7 +23,8 @@ typedef struct DecodeProjection {
 /* Site x: `x` (W = D) with `key` and `value`. Site kv: `k` and `v` (W = kv_heads d), and no weights. Arrays outlive the call. */
 typedef struct DecodeAttention {
   int heads, kv_heads;       /* kv_heads divides heads */
-  const real *keys, *values; /* [rows, kv_heads d]: rows in full, the token's own among them; keys have been turned */
+  const void *keys, *values; /* [rows, kv_heads d] of `kind`: rows in full, the token's own among them; keys have been turned */
+  NarrowKind kind;           /* NARROW_NONE: reals */
   int64_t rows;
   int64_t remote;      /* R: rows as codes, 0 for a plain model; the fields below are read only if there are any */
   const uint8_t *lost; /* [R], 1: this row never arrived and is masked out; NULL: none lost */

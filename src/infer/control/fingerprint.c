@@ -91,13 +91,28 @@ static Status fingerprint_model(const Weights *weights, uint64_t *number) {
   return end(&digest, number);
 }
 
+enum { CHUNK = 1024 };
+
+/* As reals, in whatever form a device keeps them: those that differ in it alone understand each other. */
+static void add_codewords(Digest *digest, const Codebook *book) {
+  real numbers[CHUNK];
+  int64_t count = book->entries * book->width;
+  add_number(digest, (size_t)count * sizeof *numbers);
+  if (!book->narrow) add(digest, book->codewords, (size_t)count * sizeof *numbers);
+  for (int64_t at = 0; book->narrow && at < count; at += CHUNK) {
+    int64_t n = count - at < CHUNK ? count - at : CHUNK;
+    for (int64_t i = 0; i < n; i++) numbers[i] = (real)narrow_to_float(book->kind, book->narrow[at + i]);
+    add(digest, numbers, (size_t)n * sizeof *numbers);
+  }
+}
+
 static Status fingerprint_books(const Weights *weights, uint64_t *number) {
   Digest digest;
   begin(&digest);
   for (int i = 0; i < weights->book_count; i++) {
     const Codebook *book = &weights->books[i];
     add_number(&digest, (uint64_t)book->groups);
-    add_bytes(&digest, book->codewords, (size_t)(book->entries * book->width) * sizeof *book->codewords);
+    add_codewords(&digest, book);
   }
   if (weights->frequencies) {
     const AstraConfig *astra = &weights->config->astra;

@@ -53,8 +53,8 @@ static void open_codes(Setting *s) {
     fixture_randomise(&s->fixture, s->book[side], ENTRIES * width);
     for (int64_t i = 0; i < c->remote * c->groups; i++) s->codes[side][i] = (int32_t)rng_below(&s->fixture.rng, ENTRIES);
   }
-  s->options.k = (DecodeCodes){s->codes[0], s->book[0], c->groups, ENTRIES};
-  s->options.v = (DecodeCodes){s->codes[1], s->book[1], c->groups, ENTRIES};
+  s->options.k = (DecodeCodes){.codes = s->codes[0], .codebook = s->book[0], .groups = c->groups, .entries = ENTRIES};
+  s->options.v = (DecodeCodes){.codes = s->codes[1], .codebook = s->book[1], .groups = c->groups, .entries = ENTRIES};
   if (!c->in) return;
   s->options.x = s->options.k;
   s->options.k = s->options.v = (DecodeCodes){0};

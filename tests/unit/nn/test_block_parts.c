@@ -222,7 +222,7 @@ static void the_cache_is_filled_alike(void **state) {
   emulate(&f, &c, &all);
   build(&f, &layout, &c, DEVICES - 1);
   int64_t width = f.config.kv_heads * (f.config.width / f.config.heads);
-  static const real *words[BLOCKS * 2];
+  static KvCodewords words[BLOCKS * 2];
   const KvCacheSetup setup = {
       .blocks = BLOCKS, .width = width, .most = TOKENS, .sites = 2, .groups = 1, .entries = 5, .token_bytes = 1, .codewords = words};
   for (int i = 0; i < 2; i++) {

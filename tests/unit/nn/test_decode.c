@@ -1,7 +1,9 @@
 /* The cache and one-token steps: a prompt and steps behind it equal one pass over all of it, on one device and on the last of three, at
  * both sites; what a cache takes equals the paper's figures; what does not fit is refused. */
 #include "nn/decode.h"
+#include "nn/safetensors.h"
 #include "unit/nn/small_decoder.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { TOKENS = 17, GROUPS = 4, ENTRIES = 5, SITES = 2, DEVICES = 3, REMOTE = 6 };
@@ -59,16 +61,29 @@ static Status unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64
   return STATUS_OK;
 }
 
-static void open_cache(KvCache *cache, const ModelConfig *config, const Sent *sent, int64_t most) {
-  const real *codewords[SMALL_BLOCKS * SITES];
-  for (int i = 0; sent && i < SMALL_BLOCKS * SITES; i++) codewords[i] = sent->codebook[i];
+/* In 16 bits `kind`, or NARROW_NONE, codewords as well. */
+static void open_cache_of(KvCache *cache, NarrowKind kind, const ModelConfig *config, const Sent *sent, int64_t most) {
+  static uint16_t narrow[SMALL_BLOCKS * SITES][ENTRIES * SMALL_WIDTH];
+  KvCodewords codewords[SMALL_BLOCKS * SITES];
+  for (int i = 0; sent && i < SMALL_BLOCKS * SITES; i++) {
+    codewords[i] = (KvCodewords){sent->codebook[i], kind == NARROW_NONE ? NULL : narrow[i], kind};
+    for (int j = 0; j < ENTRIES * SMALL_WIDTH; j++) {
+      float number = (float)sent->codebook[i][j];
+      narrow[i][j] = kind == NARROW_F16 ? safetensors_float_to_half(number) : safetensors_float_to_bfloat(number);
+    }
+  }
   KvCacheSetup setup = {.blocks = SMALL_BLOCKS,
                         .width = config->kv_heads * (config->width / config->heads),
                         .most = most,
+                        .kind = kind,
                         .codewords = codewords,
                         .unpack = unpack};
   if (sent) setup.sites = sent->sites, setup.groups = setup.token_bytes = GROUPS, setup.entries = ENTRIES;
   assert_int_equal(kv_cache_init(cache, &setup), STATUS_OK);
+}
+
+static void open_cache(KvCache *cache, const ModelConfig *config, const Sent *sent, int64_t most) {
+  open_cache_of(cache, NARROW_NONE, config, sent, most);
 }
 
 static void hand_over_codes(KvCache *cache, const Sent *sent) {
@@ -93,13 +108,22 @@ static Tensor *pass(Model *model, SmallRun *run, const int32_t *ids, int64_t tok
   return model_logits(model, run->tape, last);
 }
 
-static void assert_steps_equal_passes(Model *model, const ModelConfig *config, Sent *sent) {
+/* What 16 bits may change: a key, a value or a codeword by half a unit in its last place, u of itself; a score of |q||k| of about 2 in two
+ * blocks by 4 u of itself, a logit with all of them by 16 u. */
+static double close_of(NarrowKind kind, const Tensor *logits) {
+  double u = kind == NARROW_F16 ? 0x1p-11 : 0x1p-8, largest = 1;
+  for (int i = 0; i < SMALL_VOCABULARY; i++) largest = fmax(largest, fabs((double)logits->value[i]));
+  return kind == NARROW_NONE ? CLOSE : 16 * u * largest;
+}
+
+static void assert_steps_equal_passes_of(NarrowKind kind, Model *model, const ModelConfig *config, Sent *sent) {
   SmallRun run;
   KvCache cache;
   int32_t ids[TOKENS];
   small_ids(ids, TOKENS);
   small_open(&run);
-  open_cache(&cache, config, sent, TOKENS);
+  open_cache_of(&cache, kind, config, sent, TOKENS);
+  double differ = 0;
   for (int64_t prompt = 8; prompt <= 10; prompt += 2) { /* the cache serves one sequence after another */
     assert_int_equal(kv_cache_start(&cache, sent ? REMOTE : 0), STATUS_OK);
     if (sent) hand_over_codes(&cache, sent);
@@ -107,7 +131,8 @@ static void assert_steps_equal_passes(Model *model, const ModelConfig *config, S
     for (int64_t count = prompt;; count++) {
       Tensor *expected = pass(model, &run, ids, count, sent, NULL);
       assert_non_null(logits);
-      small_assert_close(logits->value, expected->value, SMALL_VOCABULARY, CLOSE);
+      small_assert_close(logits->value, expected->value, SMALL_VOCABULARY, close_of(kind, expected));
+      for (int i = 0; i < SMALL_VOCABULARY; i++) differ = fmax(differ, fabs((double)(logits->value[i] - expected->value[i])));
       assert_int_equal(cache.remote + cache.rows, count);
       if (count == TOKENS) break;
       logits = model_decode_step(model, run.tape, &cache, &ids[count]);
@@ -117,8 +142,13 @@ static void assert_steps_equal_passes(Model *model, const ModelConfig *config, S
     assert_int_equal(tape_status(run.tape), STATUS_BAD_VALUE);
     tape_clear(run.tape);
   }
+  assert_true(kind == NARROW_NONE || differ > CLOSE); /* 16 bits were kept indeed */
   kv_cache_release(&cache);
   small_close(&run);
+}
+
+static void assert_steps_equal_passes(Model *model, const ModelConfig *config, Sent *sent) {
+  for (NarrowKind kind = NARROW_NONE; kind <= NARROW_BF16; kind++) assert_steps_equal_passes_of(kind, model, config, sent);
 }
 
 static void steps_equal_passes(void **state) {
@@ -176,6 +206,24 @@ static void what_it_holds_is_counted(void **state) {
   config_release(&config);
 }
 
+static void sixteen_bits_take_half(void **state) {
+  (void)state;
+  ModelConfig config;
+  KvCache cache;
+  real rows[SMALL_WIDTH] = {1, 65536};
+  small_config(&config, MODEL_GPT2, 0);
+  for (NarrowKind kind = NARROW_F16; kind <= NARROW_BF16; kind++) {
+    open_cache_of(&cache, kind, &config, NULL, TOKENS);
+    assert_int_equal(kv_cache_start(&cache, 0), STATUS_OK);
+    assert_int_equal(kv_cache_store(&cache, 0, 1, rows, rows, NULL), kind == NARROW_F16 ? STATUS_NUMERIC : STATUS_OK);
+    if (kind == NARROW_F16) assert_non_null(strstr(status_message(), "--cache-type float32"));
+    kv_cache_advance(&cache, 1);
+    assert_int_equal(kv_cache_row_bytes(&cache), 2 * SMALL_BLOCKS * SMALL_WIDTH * 2);
+    kv_cache_release(&cache);
+  }
+  config_release(&config);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
@@ -211,6 +259,7 @@ static void what_does_not_fit_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(steps_equal_passes), cmocka_unit_test(the_papers_figures),
-                                     cmocka_unit_test(what_it_holds_is_counted), cmocka_unit_test(what_does_not_fit_is_refused)};
+                                     cmocka_unit_test(what_it_holds_is_counted), cmocka_unit_test(sixteen_bits_take_half),
+                                     cmocka_unit_test(what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,9 +100,9 @@ static void a_node_takes_what_the_paper_says(void **state) {
   tiny_check(plan_node_make(session.config, 1024, &node));
   assert_true(node.paper_full == 134217728);
   assert_true(node.paper == 35520512);
-  assert_true(node.codebooks == 2.0 * 134217728); /* in 32 bits */
-  assert_true(node.cache_full == 2 * node.paper_full);
-  assert_true(node.cache == 2 * 33554432.0 + 1966080.0); /* own in 32 bits, the same codes */
+  assert_true(node.codebooks == 134217728);
+  assert_true(node.cache_full == node.paper_full);
+  assert_true(node.cache == 35520512); /* 33.9 MiB: what a node keeps is what the paper says */
   assert_true(node.weights > 16e9 && node.weights < 16.2e9);
   assert_true(node.together == node.weights + node.codebooks + node.cache + node.work);
   session_close(&session);

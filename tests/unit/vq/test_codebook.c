@@ -51,6 +51,55 @@ static void run_case(const Case *c) {
   free(x);
 }
 
+/* A multiple of 1/64 below 2: a number of float16 and of bfloat16. */
+static real coarse(real x) { return (real)(round(fmin(fmax((double)x, -1.9), 1.9) * 64) / 64 + 0.0); } /* no -0 */
+
+/* Codewords of 16 bits choose, measure and give back what the same numbers as reals do, bit for bit. */
+static void narrow_case(const Case *c, NarrowKind kind) {
+  Codebook book, wide;
+  int64_t numbers = c->entries * c->width, picks = c->rows * c->groups;
+  real *words = points_normal(numbers, 1), *x = points_normal(c->rows * c->width, 2);
+  uint16_t *narrow = malloc((size_t)numbers * sizeof *narrow);
+  for (int64_t i = 0; i < numbers; i++) {
+    float number = (float)(words[i] = coarse(words[i]));
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    uint32_t exponent = bits >> 23 & 255, half = number == 0 ? 0 : (bits >> 16 & 0x8000) | (exponent - 112) << 10 | (bits >> 13 & 0x3ff);
+    narrow[i] = (uint16_t)(kind == NARROW_BF16 ? bits >> 16 : half);
+    assert_true((real)narrow_to_float(kind, narrow[i]) == words[i]);
+  }
+  assert_int_equal(codebook_init(&wide, c->groups, c->entries, c->width, words), STATUS_OK);
+  codebook_refresh(&wide);
+  assert_int_equal(codebook_init_narrow(&book, c->groups, c->entries, c->width, kind, narrow), STATUS_OK);
+  assert_memory_equal(book.half_norms, wide.half_norms, (size_t)(c->groups * c->entries) * sizeof(real));
+  int32_t *codes[2] = {calloc((size_t)picks, sizeof **codes), calloc((size_t)picks, sizeof **codes)};
+  real *out[2] = {malloc((size_t)(c->rows * c->width) * sizeof(real)), malloc((size_t)(c->rows * c->width) * sizeof(real))};
+  double distortion[2];
+  for (int way = 0; way < 2; way++) {
+    const Codebook *used = way ? &wide : &book;
+    void *scratch = malloc(codebook_assign_scratch(used));
+    codebook_assign(used, x, c->rows, codes[way], &distortion[way], scratch);
+    codebook_lookup(used, codes[way], c->rows, out[way]);
+    free(scratch);
+  }
+  assert_memory_equal(codes[0], codes[1], (size_t)picks * sizeof **codes);
+  assert_memory_equal(out[0], out[1], (size_t)(c->rows * c->width) * sizeof(real));
+  assert_true(distortion[0] == distortion[1]);
+  for (int way = 0; way < 2; way++) free(codes[way]), free(out[way]);
+  codebook_release(&book);
+  codebook_release(&wide);
+  free(narrow);
+  free(words);
+  free(x);
+}
+
+static void sixteen_bits_choose_alike(void **state) {
+  (void)state;
+  const Case cases[] = {{3, 3, 9, 130}, {8, 16, 48, 257}, {1, 1000, 48, 200}, {1, 512, 96, 64}, {2, 1100, 192, 150}, {5, 77, 5, 900}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (NarrowKind kind = NARROW_F16; kind <= NARROW_BF16; kind++) narrow_case(&cases[i], kind);
+}
+
 static void nearest(void **state) {
   (void)state;
   const Case cases[] = {{1, 2, 1, 5},     {1, 2, 7, 1},     {3, 3, 9, 130},   {8, 16, 48, 257},  {1, 1000, 48, 200},
@@ -164,8 +213,13 @@ static void what_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nearest),      cmocka_unit_test(ties_to_the_lowest), cmocka_unit_test(largest_codebook),
-      cmocka_unit_test(not_a_number), cmocka_unit_test(what_is_refused),    cmocka_unit_test(same_for_any_thread_count),
+      cmocka_unit_test(nearest),
+      cmocka_unit_test(sixteen_bits_choose_alike),
+      cmocka_unit_test(ties_to_the_lowest),
+      cmocka_unit_test(largest_codebook),
+      cmocka_unit_test(not_a_number),
+      cmocka_unit_test(what_is_refused),
+      cmocka_unit_test(same_for_any_thread_count),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

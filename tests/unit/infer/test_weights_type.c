@@ -1,0 +1,62 @@
+/* A checkpoint of 16 bits keeps its codebooks in 16 bits and is the same model to other devices; one of 32 bits is never rounded. */
+#include "infer/control/fingerprint.h"
+#include "sample_fixture.h"
+
+static void open_as(SampleFixture *f, SafeDtype dtype, WeightsType type, Weights *weights) {
+  assert_int_equal(checkpoint_save(f->sample.model, f->directory, f->sample.codewords, NULL, dtype), STATUS_OK);
+  if (weights_load_as(weights, f->directory, type) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+static void make(SampleFixture *f) {
+  ModelConfig config = {0};
+  assert_int_equal(sample_config(&config, "tiny", 4, 50, 4, CLASS_DISTRIBUTED), STATUS_OK);
+  sample_fixture_make(f, &config);
+}
+
+static void sixteen_bits_stay_what_they_are(void **state) {
+  (void)state;
+  static const SafeDtype dtypes[] = {SAFE_F16, SAFE_BF16};
+  static const NarrowKind kinds[] = {NARROW_F16, NARROW_BF16};
+  SampleFixture f = {.directory = ""};
+  make(&f);
+  for (int i = 0; i < 2; i++) {
+    Weights narrow, wide;
+    Fingerprints of_narrow, of_wide;
+    open_as(&f, dtypes[i], WEIGHTS_AUTO, &narrow);
+    open_as(&f, dtypes[i], WEIGHTS_FLOAT32, &wide);
+    assert_int_equal(narrow.cache_kind, kinds[i]);
+    assert_int_equal(wide.cache_kind, NARROW_NONE);
+    assert_int_equal(narrow.codeword_bytes * sizeof(real), wide.codeword_bytes * sizeof(uint16_t));
+    for (int b = 0; b < narrow.book_count; b++) {
+      const Codebook *book = &narrow.books[b];
+      assert_true(book->narrow != NULL && book->kind == kinds[i] && wide.books[b].narrow == NULL);
+      for (int64_t n = 0; n < book->entries * book->width; n++)
+        assert_true((real)narrow_to_float(book->kind, book->narrow[n]) == wide.books[b].codewords[n]);
+    }
+    assert_int_equal(fingerprint_weights(&narrow, &of_narrow), STATUS_OK);
+    assert_int_equal(fingerprint_weights(&wide, &of_wide), STATUS_OK);
+    assert_true(of_narrow.codebook == of_wide.codebook && of_narrow.model == of_wide.model);
+    weights_release(&narrow);
+    weights_release(&wide);
+  }
+  sample_fixture_close(&f);
+}
+
+static void codebooks_are_not_rounded(void **state) {
+  (void)state;
+  SampleFixture f = {.directory = ""};
+  Weights weights;
+  make(&f);
+  open_as(&f, SAFE_F32, WEIGHTS_AUTO, &weights);
+  assert_true(weights.cache_kind == NARROW_NONE && weights.books[0].narrow == NULL);
+  weights_release(&weights);
+  open_as(&f, SAFE_F32, WEIGHTS_FLOAT16, &weights);
+  assert_true(weights.cache_kind == NARROW_F16 && weights.books[0].narrow == NULL); /* other codes than training's would be sent */
+  weights_release(&weights);
+  sample_fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sixteen_bits_stay_what_they_are), cmocka_unit_test(codebooks_are_not_rounded)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

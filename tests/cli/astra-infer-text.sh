@@ -102,7 +102,7 @@ unseal "$weights"
 header=$(od -An -tu8 -N8 "$weights" | tr -d ' ')
 begin=$(head -c $((8 + header)) "$weights" | tail -c "$header" | grep -oE '"[a-z.]*wpe.weight":\{[^}]*\}' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
 printf '\377\377\177\177%.0s' 1 2 3 4 | dd of="$weights" bs=1 seek=$((8 + header + begin + 12 * 32 * 4)) conv=notrunc status=none
-expect "failure in the middle of a text" 1 -c broken -n 1 -p "A dog" -m 20; err "^astra-infer: error: .*no finite number"
+expect "failure in the middle of a text" 1 -c broken -n 1 -p "A dog" -m 20; err "^astra-infer: error: .*numbers that are not finite"
 [ "$(wc -c <"$work/out")" -gt 1 ] || report "$name: no text came before"
 [ "$(tail -c 1 "$work/out" | od -An -tx1 | tr -d ' ')" = 0a ] || report "$name: its last line has no end"
 

@@ -20,7 +20,6 @@ expect() {
 }
 out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
-silent() { [ ! -s "$work/$1" ] || report "$name: std$1 is not empty"; }
 
 # ---- the story that the model is known to tell
 expect "story" 0 --checkpoint "$stories" --prompt "" --max-new-tokens 200 --quiet

@@ -17,7 +17,6 @@ expect() {
 }
 out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
-silent() { [ ! -s "$work/$1" ] || report "$name: std$1 is not empty"; }
 
 expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
 [ "$(wc -l <"$work/out")" -le 49 ] || report "--help is too long"

@@ -69,9 +69,9 @@ for ((i = 0; i < 2; i++)); do lead "again" 0 -c "$work/model" --peers "$all" "${
 [ "${porter[a]}" = "$before" ] && running "$before" || report "worker a is another process"
 [ "$(grep -c 'listening on' "$work/a.log")" = 1 ] || report "worker a has begun more than once"
 # A leader that goes as it should is no failure, on either side; the log says when, who and how long.
-[ ! -s "$work/err" ] || report "a good run says: $(cat "$work/err")"
+silent err
 for ((i = 0; i < 100; i++)); do [ -z "$(sessions_of a)" ] || { sleep 0.1; continue; }; break; done
-! grep -q warning "$work/a.log" "$work/b.log" || report "a worker warns of a good run: $(grep -h warning "$work/a.log" "$work/b.log" | tail -n 3)"
+! grep -h warning "$work/a.log" "$work/b.log" | grep -qv 'slower kernels' || report "a worker warns of a good run: $(grep -h warning "$work/a.log" "$work/b.log" | tail -n 3)"
 stamp='^20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\.[0-9]{3}[+-][0-9]{2}:[0-9]{2} astra-infer: '
 ! grep -qvE "$stamp" "$work/a.log" || report "lines of a worker without a time: $(grep -vE "$stamp" "$work/a.log" | head -n 3)"
 grep -qE "${stamp}serving the leader at 127\.0\.0\.1:[0-9]+ \(session pid [0-9]+\)$" "$work/a.log" || report "worker a does not say whom it serves"

@@ -40,7 +40,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "layout", 0, &t->layout, "LAYOUT",
        .help = "which tokens: raster, strided, checkerboard, random:SEED, permuted (new for each batch; default)"},
       {OPTION_TEXT, "eval-layout", 0, &t->eval_layout, "LAYOUT",
-       .help = "in evaluation and for the runner (default: strided, or a fixed --layout)"},
+       .help = "in evaluation and for the runner (default: checkerboard, or a fixed --layout)"},
       {OPTION_REAL, "concentration", 0, &t->concentration, "A", .least = 0.01, .most = 1e6, .help = "of --map dirichlet"},
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token a device, or one in all"},

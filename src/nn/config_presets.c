@@ -46,7 +46,7 @@ static const AstraConfig paper_settings = {.groups = 0,
                                            .class_token = CLASS_DISTRIBUTED,
                                            .commitment_weight = 0.0005,
                                            .noise = 1.0,
-                                           .layout = TOKEN_MAP_DEFAULT};
+                                           .layout = {(TokenMapKind)TOKEN_MAP_DEFAULT, 0}};
 
 static void default_vision(ModelConfig *config) {
   config->activation = ACTIVATION_GELU;

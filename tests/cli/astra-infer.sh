@@ -76,7 +76,7 @@ shared "split 1,7" "2 14" 0.78125 --split 1,7
 shared "three nodes" "6 5 5" 0.3359375 -n 3
 shared "seven nodes" "3 3 2 2 2 2 2" 0.1484375 -n 7
 # Which tokens: the shares and bytes stay, the answers change.
-expect "trained layout" 0 -c model --json red.png; holds '.layout == "strided"'
+expect "trained layout" 0 -c model --json red.png; holds '.layout == "checkerboard"'
 for layout in raster strided checkerboard random:1 random:2; do
   expect "layout $layout" 0 -c model --layout $layout --split 3,1,1,1 --json red.png
   holds ".layout == \"$layout\" and [.nodes[].tokens] == [8, 3, 3, 2]"
@@ -84,8 +84,8 @@ for layout in raster strided checkerboard random:1 random:2; do
 done
 [ "$(sort -u "$work/answers" | wc -l)" = 5 ] || report "layouts: $(sort -u "$work/answers" | wc -l) different answers of 5"
 expect "trained layout, uneven" 0 -c model --layout trained --split 3,1,1,1 --json red.png
-[ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 2p "$work/answers")" ] || report "trained layout: another answer than strided"
-sed 's/"layout": *"strided"/"layout": "random:2"/' "$work/model/config.json" >"$work/config.json"
+[ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 3p "$work/answers")" ] || report "trained layout: another answer than checkerboard"
+sed 's/"layout": *"checkerboard"/"layout": "random:2"/' "$work/model/config.json" >"$work/config.json"
 cp "$work/model/config.json" "$work/config.before"; cp "$work/config.json" "$work/model"
 expect "the checkpoint's layout" 0 -c model --split 3,1,1,1 --json red.png; holds '.layout == "random:2"'
 [ "$(jq -c '.pictures[0].top' "$work/out")" = "$(sed -n 5p "$work/answers")" ] || report "the checkpoint's layout: another answer than --layout random:2"

@@ -180,7 +180,7 @@ expect "mimetic start on half the patches" 0 "${tiny[@]}" --init mimetic --group
 err "weights from mimetic"; last '"steps":2,'
 # Where tokens live: in training another permutation for each batch unless a layout is fixed; the checkpoint says what evaluation does.
 layout_of() { grep -o '"layout": *"[^"]*"' "$1/config.json" | sed 's/.*: *"\(.*\)"/\1/'; }
-[ "$(layout_of run)" = strided ] || report "config.json says $(layout_of run), not the usual layout"
+[ "$(layout_of run)" = checkerboard ] || report "config.json says $(layout_of run), not the usual layout"
 for layout in raster strided checkerboard random:5; do
   expect "evaluation layout $layout" 0 "${tiny[@]}" --groups 8 --max-steps 4 --eval-layout "$layout" --out "eval-$layout" -q
   [ "$(layout_of "eval-$layout")" = "$layout" ] || report "$name: config.json says $(layout_of "eval-$layout")"
@@ -189,13 +189,13 @@ for layout in raster strided checkerboard random:5; do
   cksum <"eval-$layout/selftest.safetensors" >>samples
 done
 [ "$(sort -u samples | wc -l)" = 4 ] || report "self-tests of different layouts are the same"
-same run/selftest.safetensors eval-strided/selftest.safetensors
-expect "fixed layout" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout checkerboard --out board -q
-[ "$(layout_of board)" = checkerboard ] || report "$name: config.json says $(layout_of board)"
-! cmp -s run/model.safetensors board/model.safetensors || report "$name: trained as with permuted tokens"
-expect "layouts of training and evaluation" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout checkerboard --eval-layout raster --out two -q
+same run/selftest.safetensors eval-checkerboard/selftest.safetensors
+expect "fixed layout" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout strided --out stripes -q
+[ "$(layout_of stripes)" = strided ] || report "$name: config.json says $(layout_of stripes)"
+! cmp -s run/model.safetensors stripes/model.safetensors || report "$name: trained as with permuted tokens"
+expect "layouts of training and evaluation" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout strided --eval-layout raster --out two -q
 [ "$(layout_of two)" = raster ] || report "$name: config.json says $(layout_of two)"
-same board/model.safetensors two/model.safetensors
+same stripes/model.safetensors two/model.safetensors
 expect "permuted by name" 0 "${tiny[@]}" --groups 8 --max-steps 4 --layout permuted --out permuted -q; same run/model.safetensors permuted/model.safetensors
 expect "layout of the model" 0 --model two "${data[@]}" --codebook-size 16 --max-steps 1 --out after -q
 [ "$(layout_of after)" = raster ] || report "$name: config.json says $(layout_of after)"

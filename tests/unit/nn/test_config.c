@@ -162,7 +162,7 @@ static void test_astra_object(void **state) {
 static void test_layout(void **state) {
   (void)state;
   static const char *const names[] = {"raster", "strided", "checkerboard", "random:12"};
-  const TokenMap usual = TOKEN_MAP_DEFAULT;
+  const TokenMap usual = {(TokenMapKind)TOKEN_MAP_DEFAULT, 0};
   ModelConfig config;
   for (int i = 0; i < 4; i++) {
     char json[512];

@@ -1,11 +1,14 @@
-/* Files. Leaves out: formats, locking, directories' removal.
- * Invariant: PATH is either the old file or the complete new one; a temporary never outlives its commit or abort. */
+/* Files. Leaves out: formats, directories' removal.
+ * Invariant: PATH is either the old file or the complete new one; a temporary never outlives its commit or abort, but for a process that is
+ * killed. Who writes a temporary holds a lock on it (flock), which goes with the process, however that ends: what is not locked, nobody
+ * writes. Numbers of processes say nothing of that, which are given out again and mean another process on another host. */
 #include "base/files.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,6 +90,28 @@ static void forget(FileWriter *writer) {
   *writer = (FileWriter){0};
 }
 
+static const char MARK[] = ".tmp-";
+
+/* A new, locked file. Its name is taken where an earlier process of this number was killed, one of another host has it, or this one writes
+ * the same path twice: then the next is tried. A cleaner may have taken the file away between the creation and the lock. */
+static int create_temporary(char *name, size_t room, const char *path) {
+  enum { NAMES = 1000 };
+  int file = -1;
+  for (int i = 0; i < NAMES; i++) {
+    struct stat info;
+    int used = snprintf(name, room, "%s%s%ld", path, MARK, (long)getpid());
+    if (i > 0) snprintf(name + used, room - (size_t)used, "-%d", i);
+    file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file < 0 && errno == EEXIST) continue;
+    if (file < 0) return -1;
+    while (flock(file, LOCK_EX) != 0 && errno == EINTR) continue; /* where there are no locks nothing is cleaned up either */
+    if (fstat(file, &info) != 0 || info.st_nlink > 0) return file;
+    close(file);
+  }
+  errno = EEXIST;
+  return -1;
+}
+
 Status files_create(FileWriter *writer, const char *path) {
   *writer = (FileWriter){0};
   size_t room = strlen(path) + 32;
@@ -96,8 +121,7 @@ Status files_create(FileWriter *writer, const char *path) {
     forget(writer);
     return status_set(STATUS_NO_MEMORY, "out of memory while creating %s", path);
   }
-  snprintf(writer->temporary, room, "%s.tmp-%ld", path, (long)getpid());
-  int file = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  int file = create_temporary(writer->temporary, room, path);
   if (file >= 0) writer->stream = fdopen(file, "wb");
   if (writer->stream) return STATUS_OK;
   int error = errno;
@@ -132,8 +156,8 @@ static int flush_stream(FILE *stream) {
 
 Status files_commit(FileWriter *writer) {
   int error = flush_stream(writer->stream);
-  if (fclose(writer->stream) != 0 && !error) error = errno;
   if (!error && rename(writer->temporary, writer->path) != 0) error = errno;
+  fclose(writer->stream); /* with the lock, which the temporary needs as long as it has that name; what it held is on the disk */
   Status status = STATUS_OK;
   if (error) {
     unlink(writer->temporary);
@@ -157,6 +181,48 @@ Status files_write(const char *path, const void *data, size_t size) {
   TRY(files_create(&writer, path));
   if (size) fwrite(data, 1, size, writer.stream); /* commit reports a failure */
   return files_commit(&writer);
+}
+
+/* NAME.tmp-DIGITS or NAME.tmp-DIGITS-DIGITS. */
+static bool is_temporary(const char *name) {
+  const char *mark = NULL;
+  for (const char *at = name; (at = strstr(at, MARK)) != NULL; at++) mark = at;
+  if (mark == NULL || mark == name) return false;
+  const char *at = mark + sizeof MARK - 1;
+  size_t digits = strspn(at, "0123456789"), more = 1;
+  at += digits;
+  if (*at == '-') more = strspn(++at, "0123456789"), at += more;
+  return digits > 0 && more > 0 && *at == 0;
+}
+
+/* Removes the file unless somebody writes it; its bytes, or -1. */
+static int64_t remove_abandoned(int directory, const char *name) {
+  struct stat info;
+  int64_t bytes = -1;
+  int file = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return -1;
+  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0 && unlinkat(directory, name, 0) == 0)
+    bytes = (int64_t)info.st_size;
+  close(file);
+  return bytes;
+}
+
+int64_t files_clean(const char *path, int *count) {
+  char **names;
+  size_t listed;
+  int64_t total = 0;
+  *count = 0;
+  int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return 0;
+  if (files_list(path, &names, &listed) == STATUS_OK) {
+    for (size_t i = 0; i < listed; i++) {
+      int64_t bytes = is_temporary(names[i]) ? remove_abandoned(directory, names[i]) : -1;
+      if (bytes >= 0) ++*count, total += bytes;
+    }
+    files_list_free(names, listed);
+  }
+  close(directory);
+  return total;
 }
 
 static Status make_dir(const char *path) {

@@ -20,8 +20,9 @@ void files_unmap(FileMap *map);
  * is an error that names it. */
 Status files_read(const char *path, size_t limit, char **data, size_t *size);
 
-/* A file being written: bytes go to "PATH.tmp-PID"; files_commit flushes to disk and renames it to PATH; files_abort removes it.
- * The first write error is kept and reported by commit. Exactly one of commit and abort must be called. */
+/* A file being written: bytes go to "PATH.tmp-PID" (or "PATH.tmp-PID-N" where that name is taken); files_commit flushes to disk and renames
+ * it to PATH; files_abort removes it. The first write error is kept and reported by commit. Exactly one of commit and abort must be called.
+ */
 typedef struct FileWriter {
   FILE *stream;
   char *path, *temporary;
@@ -33,6 +34,10 @@ void files_abort(FileWriter *writer);
 
 /* Writes a whole file as above. */
 Status files_write(const char *path, const void *data, size_t size);
+
+/* Removes from a directory what writers of this kind left there when they were killed: files of the name above that nobody has locked.
+ * *count: how many; their bytes together. What cannot be looked at or removed is left without a word: nobody needs it gone. */
+int64_t files_clean(const char *path, int *count);
 
 Status files_make_dirs(const char *path); /* mkdir -p */
 bool files_exists(const char *path);

@@ -1,6 +1,7 @@
 /* Whether --out can be written: see out_directory.h. */
 #include "cli/out_directory.h"
 #include "base/files.h"
+#include "base/log.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +51,21 @@ Status out_directory_free(const char *out, OutKind kind, const char *also) {
       found, also ? "; " : "", also ? also : "");
 }
 
+/* Of runs that were killed while they wrote. */
+static void clean(const char *place) {
+  int count;
+  int64_t bytes = files_clean(place, &count);
+  if (count > 0)
+    log_info("%s: removed %d unfinished file%s (%.1f MB) of a run that was killed", place, count, count == 1 ? "" : "s",
+             (double)bytes / 1e6);
+}
+
 Status out_directory_try(const char *out, const char *folder, const char *name) {
   char *place = inside(out, folder), *path = place ? files_join(place, name) : NULL;
   FileWriter writer;
   Status status = path != NULL ? files_make_dirs(place) : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK) clean(place);
+  if (status == STATUS_OK && folder != NULL) clean(out);
   if (status == STATUS_OK) status = files_create(&writer, path);
   if (status == STATUS_OK) files_abort(&writer);
   free(path);

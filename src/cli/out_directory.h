@@ -11,7 +11,7 @@ typedef enum OutKind { OUT_CHECKPOINT, OUT_TOKENIZER } OutKind;
 Status out_directory_free(const char *out, OutKind kind, const char *also);
 
 /* Makes OUT (and in it FOLDER, if that is not NULL) and tries whether the file NAME can be created there. What an earlier run left stays as
- * it is. Errors begin with "--out OUT". */
+ * it is, but for files that it was killed while writing (files_clean). Errors begin with "--out OUT". */
 Status out_directory_try(const char *out, const char *folder, const char *name);
 
 /* Takes back what out_directory_try made, where nothing came into it. */

@@ -1,8 +1,9 @@
 /* Record layout: u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data, all little-endian.
  * Leaves out reading. Invariant: a record is encoded in memory and written with one call, so a killed run leaves at most one torn record
- * at the end, which readers skip. */
+ * at the end, which readers skip; one that a full disk tore is taken back. */
 #include "train/event_file.h"
 #include "base/files.h"
+#include "train/append_file.h"
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -20,8 +21,7 @@ typedef struct Bytes {
 } Bytes;
 
 struct EventFile {
-  FILE *stream;
-  char *path;
+  AppendFile file;
   Bytes record, event, summary, value; /* kept from row to row */
 };
 
@@ -104,10 +104,8 @@ static Status write_event(EventFile *file) {
   if (!record->failed) put_little_endian(record, masked_crc(record->data, 8), 4);
   put(record, file->event.data, file->event.size);
   put_little_endian(record, masked_crc(file->event.data, file->event.size), 4);
-  if (record->failed || file->event.failed) return status_set(STATUS_NO_MEMORY, "%s: out of memory for a record", file->path);
-  if (fwrite(record->data, 1, record->size, file->stream) != record->size || fflush(file->stream) != 0)
-    return status_set(STATUS_IO, "cannot write %s: %s; make room and resume the run", file->path, strerror(errno));
-  return STATUS_OK;
+  if (record->failed || file->event.failed) return status_set(STATUS_NO_MEMORY, "%s: out of memory for a record", file->file.path);
+  return append_file_add(&file->file, record->data, record->size);
 }
 
 /* A name that no earlier file has, so that TensorBoard reads the files of resumed runs in order. */
@@ -120,14 +118,15 @@ static Status create(EventFile *file, const char *directory) {
   long long seconds = (long long)time(NULL);
   for (int i = 0; i < ATTEMPTS; i++) {
     snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.astra", seconds + i, host, (long)getpid());
-    free(file->path);
-    file->path = files_join(directory, name);
-    if (!file->path) return status_set(STATUS_NO_MEMORY, "out of memory for the name of an event file");
-    file->stream = fopen(file->path, "wbx");
-    if (file->stream || errno != EEXIST) break;
+    char *path = files_join(directory, name);
+    if (!path) return status_set(STATUS_NO_MEMORY, "out of memory for the name of an event file");
+    Status status = append_file_open(&file->file, path, true);
+    bool taken = status == STATUS_IO && errno == EEXIST;
+    free(path);
+    if (!taken) return status;
+    append_file_close(&file->file);
   }
-  if (!file->stream) return status_set(STATUS_IO, "cannot create %s: %s", file->path, strerror(errno));
-  return STATUS_OK;
+  return status_set(STATUS_IO, "cannot create an event file in %s: %d names are taken", directory, (int)ATTEMPTS);
 }
 
 static Status write_head(EventFile *file, int64_t resume_step) {
@@ -148,6 +147,7 @@ Status event_file_open(EventFile **opened, const char *directory, int64_t resume
   *opened = NULL;
   EventFile *file = calloc(1, sizeof *file);
   if (!file) return status_set(STATUS_NO_MEMORY, "out of memory for an event file");
+  file->file.fd = -1;
   Status status = create(file, directory);
   if (status == STATUS_OK) status = write_head(file, resume_step);
   if (status == STATUS_OK)
@@ -180,11 +180,10 @@ Status event_file_scalars(EventFile *file, int64_t step, const char *const *tags
 
 void event_file_close(EventFile *file) {
   if (!file) return;
-  if (file->stream) fclose(file->stream);
+  append_file_close(&file->file);
   free(file->record.data);
   free(file->event.data);
   free(file->summary.data);
   free(file->value.data);
-  free(file->path);
   free(file);
 }

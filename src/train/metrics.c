@@ -1,13 +1,16 @@
 /* The rows of a run: kept in memory for the plot (metrics_table.c), appended to metrics.csv and to an event file as they come. Which
  * columns there are is the trainer's choice; how they look is curves.c. Invariant: metrics.csv has a header and complete lines only; every
- * row reaches the file before metrics_row returns. */
+ * row reaches the file before metrics_row returns, or, where the disk is full, as soon as it is not. */
 #include "train/metrics.h"
 #include "base/files.h"
+#include "base/log.h"
+#include "train/append_file.h"
 #include "train/curves.h"
 #include "train/event_file.h"
 #include "train/metrics_table.h"
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +19,10 @@ static const size_t CSV_LIMIT = (size_t)1 << 30;
 
 struct Metrics {
   char *csv_path, *plot_path;
-  FILE *csv;
+  AppendFile csv;
   EventFile *events;
   MetricsTable table;
+  bool undrawn; /* the last plot could not be written */
 };
 
 static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for the metrics of the run"); }
@@ -51,8 +55,7 @@ static Status open_all(Metrics *metrics, const char *directory, const char *cons
   metrics->plot_path = files_join(directory, "curves.png");
   if (!metrics->csv_path || !metrics->plot_path) return no_memory();
   TRY(prepare_csv(metrics, resume_step));
-  metrics->csv = fopen(metrics->csv_path, "ab");
-  if (!metrics->csv) return status_set(STATUS_IO, "cannot open %s for writing: %s", metrics->csv_path, strerror(errno));
+  TRY(append_file_open(&metrics->csv, metrics->csv_path, false));
   return event_file_open(&metrics->events, directory, resume_step);
 }
 
@@ -60,6 +63,7 @@ Status metrics_open(Metrics **opened, const char *directory, const char *const *
   *opened = NULL;
   Metrics *metrics = calloc(1, sizeof *metrics);
   if (!metrics) return no_memory();
+  metrics->csv.fd = -1;
   Status status = open_all(metrics, directory, columns, count, resume_step);
   if (status == STATUS_OK)
     *opened = metrics;
@@ -75,25 +79,38 @@ static void print_number(double number, FILE *stream) {
     fprintf(stream, ",%.9g", number);
 }
 
+static Status add_line(Metrics *metrics, int64_t step, double seconds, const double *values) {
+  char *line = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&line, &size);
+  if (!stream) return no_memory();
+  fprintf(stream, "%lld", (long long)step);
+  print_number(seconds, stream);
+  for (size_t c = 0; c < metrics->table.count; c++) print_number(values[c], stream);
+  fputc('\n', stream);
+  Status status = fclose(stream) == 0 ? append_file_add(&metrics->csv, line, size) : no_memory();
+  free(line);
+  return status;
+}
+
 Status metrics_row(Metrics *metrics, int64_t step, double seconds, const double *values) {
   TRY(metrics_table_add(&metrics->table, step, values));
-  fprintf(metrics->csv, "%lld", (long long)step);
-  print_number(seconds, metrics->csv);
-  for (size_t c = 0; c < metrics->table.count; c++) print_number(values[c], metrics->csv);
-  fputc('\n', metrics->csv);
-  if (fflush(metrics->csv) != 0 || ferror(metrics->csv))
-    return status_set(STATUS_IO, "cannot write %s: %s; make room and resume the run", metrics->csv_path, strerror(errno));
+  TRY(add_line(metrics, step, seconds, values));
   return event_file_scalars(metrics->events, step, (const char *const *)metrics->table.columns, values, metrics->table.count);
 }
 
 Status metrics_draw(Metrics *metrics, const char *title) {
-  return curves_draw(metrics->plot_path, title, (const char *const *)metrics->table.columns, metrics->table.count, metrics->table.steps,
-                     (const double *const *)metrics->table.series, metrics->table.rows);
+  Status status = curves_draw(metrics->plot_path, title, (const char *const *)metrics->table.columns, metrics->table.count,
+                              metrics->table.steps, (const double *const *)metrics->table.series, metrics->table.rows);
+  bool lost = status == STATUS_IO;
+  if (lost && !metrics->undrawn) log_warning("%s; the run goes on, and draws again later", status_message());
+  metrics->undrawn = lost;
+  return lost ? STATUS_OK : status;
 }
 
 void metrics_close(Metrics *metrics) {
   if (!metrics) return;
-  if (metrics->csv) fclose(metrics->csv);
+  append_file_close(&metrics->csv);
   event_file_close(metrics->events);
   metrics_table_release(&metrics->table);
   free(metrics->csv_path);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[TEMPORARY_PATH];
@@ -243,6 +244,77 @@ static void a_folder_is_itself_or_a_files(void **state) {
   free(joined);
 }
 
+/* A process that writes `name` until it is killed; returns when the file is there. */
+static pid_t start_writer(const char *name) {
+  int ends[2];
+  char byte;
+  assert_int_equal(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    FileWriter writer;
+    if (files_create(&writer, in(name)) != STATUS_OK) _exit(1);
+    fputs("half of it", writer.stream);
+    fflush(writer.stream);
+    if (write(ends[1], "x", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  assert_int_equal(read(ends[0], &byte, 1), 1);
+  close(ends[0]);
+  close(ends[1]);
+  return child;
+}
+
+static void end_writer(pid_t child) {
+  assert_int_equal(kill(child, SIGKILL), 0);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void what_the_killed_leave_is_removed(void **state) {
+  (void)state;
+  char living[64], dead[64];
+  int count;
+  pid_t killed = start_writer("weights"), alive = start_writer("weights");
+  end_writer(killed);
+  snprintf(dead, sizeof dead, "weights.tmp-%ld", (long)killed);
+  snprintf(living, sizeof living, "weights.tmp-%ld", (long)alive);
+  assert_true(files_exists(in(dead)));
+  char reused[64]; /* of a process that lives, but does not write it */
+  snprintf(reused, sizeof reused, "old.tmp-%ld-2", (long)getpid());
+  files_write(in(reused), "12345", 5);
+  static const char *const others[] = {"notes.tmp-12a", ".tmp-12", "x.tmp-", "x.tmp-12-", "x.tmp", "x.tmp-12.gz", "tmp-12"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) files_write(in(others[i]), "", 0);
+  assert_int_equal(symlink(in("x.tmp"), in("link.tmp-3")), 0);
+  files_make_dirs(in("folder.tmp-4"));
+  size_t before = entries();
+  assert_int_equal(files_clean(folder, &count), 15);
+  assert_int_equal(count, 2);
+  assert_int_equal(entries(), before - 2);
+  assert_true(files_exists(in(living)) && !files_exists(in(dead)) && !files_exists(in(reused)));
+  end_writer(alive);
+  assert_int_equal(files_clean(folder, &count), 10);
+  assert_int_equal(count, 1);
+  assert_int_equal(files_clean(in("absent"), &count), 0);
+  assert_int_equal(count, 0);
+}
+
+/* A name that is taken, as by an earlier process of this number. */
+static void a_name_that_is_taken_is_left_alone(void **state) {
+  (void)state;
+  char name[64];
+  snprintf(name, sizeof name, "again.tmp-%ld", (long)getpid());
+  files_write(in(name), "another's", 9);
+  FileWriter first, second;
+  assert_int_equal(files_create(&first, in("again")), STATUS_OK);
+  assert_int_equal(files_create(&second, in("again")), STATUS_OK);
+  fputs("first", first.stream);
+  fputs("second", second.stream);
+  assert_int_equal(files_commit(&first), STATUS_OK);
+  check_content(in("again"), "first");
+  assert_int_equal(files_commit(&second), STATUS_OK);
+  check_content(in("again"), "second");
+  check_content(in(name), "another's");
+}
+
 static int make_folder(void **state) {
   (void)state;
   return make_temporary_folder(folder);
@@ -267,6 +339,8 @@ int main(void) {
       cmocka_unit_test(make_dirs_makes_the_whole_path),
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(join_puts_one_slash),
+      cmocka_unit_test(what_the_killed_leave_is_removed),
+      cmocka_unit_test(a_name_that_is_taken_is_left_alone),
       cmocka_unit_test(a_folder_is_itself_or_a_files),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

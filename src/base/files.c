@@ -19,13 +19,14 @@ static Status fail(const char *action, const char *path, int error) {
 }
 
 /* O_NONBLOCK: a FIFO must be refused below, not waited for. */
-static Status open_regular(const char *path, int *file, size_t *size) {
+static Status open_regular(const char *path, int *file, size_t *size, struct stat *seen) {
   struct stat info;
   *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (*file < 0) return fail("open", path, errno);
   int error = fstat(*file, &info) != 0 ? errno : 0;
   if (!error && S_ISREG(info.st_mode)) {
     *size = (size_t)info.st_size;
+    if (seen) *seen = info;
     return STATUS_OK;
   }
   close(*file);
@@ -36,20 +37,31 @@ static Status open_regular(const char *path, int *file, size_t *size) {
 Status files_map(FileMap *map, const char *path) {
   static const uint8_t nothing;
   int file;
-  *map = (FileMap){&nothing, 0};
+  struct stat info = {0};
+  *map = (FileMap){.data = &nothing};
   size_t size = 0;
-  TRY(open_regular(path, &file, &size));
+  TRY(open_regular(path, &file, &size, &info));
   void *data = size ? mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0) : NULL;
   int error = errno;
   close(file);
   if (data == MAP_FAILED) return fail("map", path, error);
-  if (size) *map = (FileMap){data, size};
+  *map = (FileMap){size ? data : &nothing, size, info.st_dev, info.st_ino, info.st_mtim};
   return STATUS_OK;
+}
+
+Status files_unchanged(const FileMap *map, const char *path) {
+  struct stat now;
+  if (stat(path, &now) != 0 || now.st_dev != map->device || now.st_ino != map->number) return STATUS_OK;
+  bool same =
+      (size_t)now.st_size == map->size && now.st_mtim.tv_sec == map->modified.tv_sec && now.st_mtim.tv_nsec == map->modified.tv_nsec;
+  if (same) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s was changed while it was in use: start again (a new file is to be written beside it and renamed)",
+                    path);
 }
 
 void files_unmap(FileMap *map) {
   if (map->size) munmap((void *)(uintptr_t)map->data, map->size);
-  *map = (FileMap){NULL, 0};
+  *map = (FileMap){.data = NULL};
 }
 
 /* The bytes of an open file into data[0..size); 0 or an errno. A file that shrinks under way is an error. */
@@ -67,7 +79,7 @@ Status files_read(const char *path, size_t limit, char **data, size_t *size) {
   int file;
   *data = NULL;
   *size = 0;
-  TRY(open_regular(path, &file, size));
+  TRY(open_regular(path, &file, size, NULL));
   if (*size > limit) {
     close(file);
     return status_set(STATUS_BAD_FILE, "%s has %zu bytes; at most %zu are accepted here", path, *size, limit);

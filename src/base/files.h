@@ -6,12 +6,23 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
+#include <time.h>
 
-/* A read-only shared mapping of a regular file. */
+/* A read-only shared mapping of a regular file. Whoever writes into the file in place changes the bytes under the mapping; whoever makes it
+ * shorter makes their use a SIGBUS. */
 typedef struct FileMap {
   const uint8_t *data;
   size_t size;
+  /* The file as it was mapped: */
+  dev_t device;
+  ino_t number;
+  struct timespec modified;
 } FileMap;
+
+/* Whether the file that `path` names is still the one that was mapped, and was not written since: BAD_FILE when it was. A path that is gone
+ * or names another file now is no harm: the mapping keeps the old one. Costs a stat. */
+Status files_unchanged(const FileMap *map, const char *path);
 
 Status files_map(FileMap *map, const char *path);
 void files_unmap(FileMap *map);

@@ -118,7 +118,7 @@ static Status make_unnamed(TokenCache *cache, TokenCacheFacts *facts, TextSource
   if (data == MAP_FAILED) status = status_set(STATUS_NO_MEMORY, "the temporary file of tokens cannot be mapped: %s", strerror(errno));
   fclose(stream);
   TRY(status);
-  cache->map = (FileMap){data, size};
+  cache->map = (FileMap){.data = data, .size = size};
   return check_mapped(cache, facts, "temporary tokens");
 }
 

@@ -140,5 +140,6 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
                            .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns,
                            .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
-  return kind_of(slot->request.kind)->take(leader, slot, answer);
+  TRY(kind_of(slot->request.kind)->take(leader, slot, answer));
+  return weights_unchanged(leader->setup.weights); /* of which the leader computes the head */
 }

@@ -158,6 +158,7 @@ Status node_answer(Node *node) {
   uint8_t *result = node->results[number & 1];
   TRY(begin(node, slot));
   TRY(compute(node, slot, result + WIRE_HEADER));
+  TRY(weights_unchanged(node->setup->weights)); /* while this was computed, too */
   RequestShare share = own_share(node);
   slot->arrived = false;
   node->answered = number;

@@ -172,6 +172,7 @@ static void hear(void *context, int block, int site, int64_t first, int64_t toke
 /* A leader whose reader is slow holds the node back: it has time, and if it goes away the link says so. */
 static Status send_token(Node *node, uint32_t request, uint32_t number) {
   uint8_t *message = node->text.tokens[number % LINK_QUEUE];
+  TRY(weights_unchanged(node->setup->weights));
   while (link_pending(node->control) > LINK_QUEUE / 2) TRY(links_step(&(Link *){node->control}, 1, 1));
   wire_put_u32(message + WIRE_HEADER, (uint32_t)node->text.token);
   return node_send(node, message, (WireHeader){.kind = WIRE_TOKEN, .request = request, .count = number, .bytes = WIRE_TOKEN_BYTES});

@@ -4,10 +4,13 @@
 #include "vq/code_frequencies.h"
 #include "vq/pack.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+static const Weights *guarded; /* weights_guard */
 
 static Status load_model(Weights *weights, const char *directory) {
   ModelConfig config = {0};
@@ -170,7 +173,35 @@ void weights_release(Weights *weights) {
   if (weights->codewords) munmap(weights->codewords, weights->codeword_bytes);
   model_free(weights->model);
   if (weights->mapping) checkpoint_unmap(weights->mapping);
+  if (guarded == weights) guarded = NULL;
   *weights = (Weights){0};
+}
+
+/* ---- files that change under the weights */
+
+Status weights_unchanged(const Weights *weights) { return weights->mapping ? checkpoint_unchanged(weights->mapping) : STATUS_OK; }
+
+static void say(const char *text) {
+  if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* there is nobody to tell */
+}
+
+/* Calls nothing but what a handler may. */
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+  const char *path = guarded && guarded->mapping ? checkpoint_file_at(guarded->mapping, info->si_addr) : NULL;
+  (void)context;
+  if (path) {
+    say("error: ");
+    say(path);
+    say(" was cut while it was in use: start again with a whole file (a new one is to be written beside it and renamed)\n");
+    _exit(1);
+  }
+  signal(number, SIG_DFL); /* something else: the same instruction ends the process */
+}
+
+void weights_guard(const Weights *weights) {
+  struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+  guarded = weights;
+  sigaction(SIGBUS, &action, NULL);
 }
 
 void weights_loader_options(const Weights *weights, LoaderOptions *options) {

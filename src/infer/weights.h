@@ -33,6 +33,13 @@ Status weights_load(Weights *weights, const char *directory); /* WEIGHTS_AUTO */
 Status weights_load_as(Weights *weights, const char *directory, WeightsType type);
 void weights_release(Weights *weights);
 
+/* The weights lie in mapped files, which somebody may write to while they are in use. weights_unchanged: BAD_FILE when that has happened,
+ * whereupon no answer may be given; asked after computing and before answering, it misses nothing that was computed. weights_guard: from
+ * here on a touch of what a file lost when it was cut ends this process with a line on stderr that names it and exit code 1, where it would
+ * have died of SIGBUS; `weights` must stay. */
+Status weights_unchanged(const Weights *weights);
+void weights_guard(const Weights *weights);
+
 /* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and key_tables_pay. A model without
  * codebooks, at site kv, or with adapters has none, which is no failure. Those that are there stay. Before any fork, whose children share
  * their pages, and before threads. */

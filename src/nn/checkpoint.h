@@ -30,6 +30,12 @@ typedef struct CheckpointMapping CheckpointMapping;
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping);
 void checkpoint_unmap(CheckpointMapping *mapping);
 
+/* Whether the files that were mapped are as they were: BAD_FILE names the one that was written meanwhile, in which case numbers that were
+ * computed since may be wrong. Costs a stat for each file. */
+Status checkpoint_unchanged(const CheckpointMapping *mapping);
+/* The file that this address is mapped from, or NULL. Safe in a signal handler. */
+const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *address);
+
 /* codebooks[block * sites + site] -> [G, K, W/G] in one block of memory, which must hold blocks * sites * K * W numbers; NOT_FOUND when
  * absent (or the model is plain). `directory` may be a .safetensors file, too. Some missing, shapes other than config's, or a NaN:
  * BAD_FILE. */

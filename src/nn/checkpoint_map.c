@@ -149,3 +149,16 @@ void checkpoint_unmap(CheckpointMapping *mapping) {
   checkpoint_files_close(&mapping->files);
   free(mapping);
 }
+
+Status checkpoint_unchanged(const CheckpointMapping *mapping) {
+  for (size_t i = 0; i < mapping->files.count; i++) TRY(files_unchanged(&mapping->files.list[i].map, mapping->files.list[i].path));
+  return STATUS_OK;
+}
+
+const char *checkpoint_file_at(const CheckpointMapping *mapping, const void *address) {
+  for (size_t i = 0; i < mapping->files.count; i++) {
+    const FileMap *map = &mapping->files.list[i].map;
+    if ((const uint8_t *)address >= map->data && (const uint8_t *)address < map->data + map->size) return mapping->files.list[i].path;
+  }
+  return NULL;
+}

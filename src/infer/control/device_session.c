@@ -342,6 +342,7 @@ int session_run(const SessionPlace *place) {
   Session *s = calloc(1, sizeof *s);
   if (!s) return 1;
   s->place = place;
+  weights_guard(place->weights);
   Status status = run(s);
   if (status != STATUS_OK && !place->together && !place->job) session_warn(place);
   /* The leader is gone: so is the reason to be here. */

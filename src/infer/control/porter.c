@@ -330,8 +330,12 @@ Status porter_run(const PorterOptions *options) {
   TRY(fingerprint_weights(options->weights, &porter.fingerprints));
   TRY(address_listen(&options->listen, porter.sockets, &porter.socket_count));
   say_where(&porter);
-  while (!*options->stop && !(options->once && porter.served > 0)) step(&porter);
+  Status status = STATUS_OK;
+  while (status == STATUS_OK && !*options->stop && !(options->once && porter.served > 0)) {
+    step(&porter);
+    status = weights_unchanged(options->weights);
+  }
   dismiss_all(&porter);
   address_close(&options->listen, porter.sockets, porter.socket_count);
-  return STATUS_OK;
+  return status;
 }

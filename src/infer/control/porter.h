@@ -31,7 +31,8 @@ typedef struct PorterOptions {
 /* BAD_USAGE: an address that others can reach, without a key. Needs no weights: before they are loaded, too. */
 Status porter_check(const PorterOptions *options);
 
-/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. Fails as porter_check. */
+/* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. Fails as
+ * porter_check, and when the files of the weights were written meanwhile (weights_unchanged): then all sessions are ended. */
 Status porter_run(const PorterOptions *options);
 
 #endif

@@ -244,6 +244,29 @@ static void a_folder_is_itself_or_a_files(void **state) {
   free(joined);
 }
 
+static void a_map_knows_whether_its_file_was_written(void **state) {
+  (void)state;
+  FileMap map;
+  files_write(in("mapped"), "12345", 5);
+  struct timespec yesterday[2] = {{.tv_sec = 1000000}, {.tv_sec = 1000000}};
+  assert_int_equal(utimensat(AT_FDCWD, in("mapped"), yesterday, 0), 0);
+  assert_int_equal(files_map(&map, in("mapped")), STATUS_OK);
+  assert_int_equal(files_unchanged(&map, in("mapped")), STATUS_OK);
+  int file = open(in("mapped"), O_WRONLY);
+  assert_int_equal(write(file, "6", 1), 1);
+  close(file);
+  assert_int_equal(files_unchanged(&map, in("mapped")), STATUS_BAD_FILE);
+  check_message("mapped was changed while it was in use");
+  files_unmap(&map);
+  assert_int_equal(files_map(&map, in("mapped")), STATUS_OK);
+  files_write(in("mapped"), "another", 7); /* beside it, and renamed */
+  assert_int_equal(files_unchanged(&map, in("mapped")), STATUS_OK);
+  assert_memory_equal(map.data, "62345", 5);
+  unlink(in("mapped"));
+  assert_int_equal(files_unchanged(&map, in("mapped")), STATUS_OK);
+  files_unmap(&map);
+}
+
 /* A process that writes `name` until it is killed; returns when the file is there. */
 static pid_t start_writer(const char *name) {
   int ends[2];
@@ -339,6 +362,7 @@ int main(void) {
       cmocka_unit_test(make_dirs_makes_the_whole_path),
       cmocka_unit_test(names_come_sorted),
       cmocka_unit_test(join_puts_one_slash),
+      cmocka_unit_test(a_map_knows_whether_its_file_was_written),
       cmocka_unit_test(what_the_killed_leave_is_removed),
       cmocka_unit_test(a_name_that_is_taken_is_left_alone),
       cmocka_unit_test(a_folder_is_itself_or_a_files),

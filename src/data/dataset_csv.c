@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { COLUMNS = 3 };
+enum { COLUMNS = 3, MOST_CELL = 1 << 20, SLICE = 1 << 16 };
 static const size_t most_manifest_bytes = (size_t)1 << 28;
 
 typedef struct ManifestReader {
@@ -18,6 +18,7 @@ typedef struct ManifestReader {
   long line;
   char *fields[COLUMNS]; /* of the row being read, owned */
   int columns;
+  size_t unended; /* bytes since the last end of a field */
   bool past_header;
   Status status; /* the first failure; everything after it is passed over */
 } ManifestReader;
@@ -32,6 +33,7 @@ static Status no_memory(const char *file) { return status_set(STATUS_NO_MEMORY, 
 static void on_field(void *text, size_t length, void *data) {
   ManifestReader *reader = data;
   int column = reader->columns++;
+  reader->unended = 0;
   if (reader->status != STATUS_OK || column >= COLUMNS) return;
   if (memchr(text, 0, length)) {
     reader->status =
@@ -112,13 +114,26 @@ static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
                     reader->line);
 }
 
+/* In slices, so that a field without an end is noticed before it is kept whole. */
+static Status feed_line(ManifestReader *reader, struct csv_parser *parser, const char *line, size_t length) {
+  for (size_t at = 0, slice; at < length && reader->status == STATUS_OK; at += slice) {
+    slice = length - at < SLICE ? length - at : SLICE;
+    reader->unended += slice;
+    if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) return syntax(reader, parser);
+    if (reader->unended > MOST_CELL + SLICE)
+      return status_set(STATUS_BAD_FILE, "%s, line %ld: a field of more than %d bytes; is a quote not closed?", reader->file, reader->line,
+                        (int)MOST_CELL);
+  }
+  return STATUS_OK;
+}
+
 /* Fed line by line, because libcsv does not count them. */
 static Status feed(ManifestReader *reader, struct csv_parser *parser, const char *text, size_t size) {
   for (size_t at = 0; at < size && reader->status == STATUS_OK;) {
     const char *end = memchr(text + at, '\n', size - at);
     size_t length = end ? (size_t)(end - text) + 1 - at : size - at;
     reader->line++;
-    if (csv_parse(parser, text + at, length, on_field, on_row, reader) != length) return syntax(reader, parser);
+    TRY(feed_line(reader, parser, text + at, length));
     at += length;
   }
   if (reader->status == STATUS_OK && csv_fini(parser, on_field, on_row, reader) != 0) return syntax(reader, parser);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELLS = TEXT_TABLE_TEXTS + 1, MOST_NAMES = 160 }; /* cell text_count is the label's */
+enum { CELLS = TEXT_TABLE_TEXTS + 1, MOST_NAMES = 160, MOST_CELL = 1 << 20, SLICE = 1 << 16 }; /* cell text_count is the label's */
 
 typedef struct TableReader {
   TextTable *table;
@@ -15,6 +15,7 @@ typedef struct TableReader {
   int64_t columns[CELLS]; /* which column a cell is, from 0; -1: not found yet */
   char *cells[CELLS];     /* of the row being read, owned */
   int64_t fields;         /* of it so far */
+  size_t unended;         /* bytes of CSV since the last end of a field */
   bool in_header;
   char names[MOST_NAMES]; /* of the header, for messages */
   Status status;
@@ -76,9 +77,16 @@ static Status keep_field(TableReader *reader, const char *text, size_t length, i
   return STATUS_OK;
 }
 
+static Status too_long(const TableReader *reader) {
+  return status_set(STATUS_BAD_FILE, "%s, line %lld: a field of more than %d bytes; is a quote not closed?", reader->file,
+                    (long long)reader->line, (int)MOST_CELL);
+}
+
 static void on_field(void *text, size_t length, void *data) {
   TableReader *reader = data;
   int64_t column = reader->fields++;
+  reader->unended = 0;
+  if (reader->status == STATUS_OK && length > MOST_CELL) reader->status = too_long(reader);
   if (reader->status != STATUS_OK) return;
   if (reader->in_header)
     match_name(reader, text ? text : "", length, column);
@@ -162,8 +170,16 @@ static void read_tsv_line(TableReader *reader, const char *line, size_t length) 
   on_row('\n', reader);
 }
 
+/* In slices, so that a field without an end is noticed before it is kept whole. */
 static Status read_csv_line(TableReader *reader, struct csv_parser *parser, const char *line, size_t length) {
-  if (csv_parse(parser, line, length, on_field, on_row, reader) == length) return STATUS_OK;
+  size_t at = 0, slice = 0;
+  for (; at < length && reader->status == STATUS_OK; at += slice) {
+    slice = length - at < SLICE ? length - at : SLICE;
+    reader->unended += slice;
+    if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) break;
+    if (reader->unended > MOST_CELL + SLICE) return too_long(reader);
+  }
+  if (at >= length || reader->status != STATUS_OK) return STATUS_OK;
   if (csv_error(parser) == CSV_ENOMEM) return no_memory(reader->file);
   return status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote stands in the middle of a field)", reader->file,
                     (long long)reader->line);

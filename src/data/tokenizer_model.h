@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 enum { TOKENIZER_DIGEST_TEXT = 65 /* 64 hexadecimal digits and a NUL */, TOKENIZER_SPLIT_MOST = 512 };
-static const size_t tokenizer_file_most = (size_t)256 << 20;
+static const size_t tokenizer_file_most = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
 
 typedef enum TokenizerKind {
   TOKENIZER_MERGES, /* byte-level, merges in the order of a list */

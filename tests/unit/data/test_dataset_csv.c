@@ -1,6 +1,7 @@
 /* CSV manifests: quotes, CRLF, byte order mark, headers, splits, classes, and errors that name file and line. */
 #include "data/dataset_csv.h"
 #include "data_testing.h"
+#include <time.h>
 
 static Status parse(Manifest *manifest, const char *text) { return dataset_csv_parse(manifest, text, strlen(text), "list.csv"); }
 
@@ -72,6 +73,31 @@ static void test_bad_rows(void **state) {
   dataset_csv_release(&manifest);
 }
 
+/* A cell without an end, which took seconds and twice its size: refused as soon as it is longer than any that makes sense. */
+static void test_endless_cells(void **state) {
+  (void)state;
+  enum { BYTES = 100000000, MOST = 1 << 20 };
+  char *text = malloc(BYTES + 1);
+  assert_non_null(text);
+  memset(text, 'x', BYTES);
+  text[BYTES] = 0;
+  for (int quoted = 0; quoted < 2; quoted++) {
+    Manifest manifest;
+    if (quoted) memcpy(text, "a.png,\"", 7);
+    double seconds = (double)clock() / CLOCKS_PER_SEC;
+    assert_fails(dataset_csv_parse(&manifest, text, BYTES, "list.csv"), STATUS_BAD_FILE, "line 1: a field of more than 1048576 bytes");
+    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < 1);
+    dataset_csv_release(&manifest);
+    memcpy(text, "a.png,x", 7);
+    text[MOST] = '\n';
+    assert_ok(dataset_csv_parse(&manifest, text, MOST + 1, "list.csv"));
+    assert_int_equal(strlen(manifest.rows[0].label), MOST - 6);
+    dataset_csv_release(&manifest);
+    text[MOST] = 'x';
+  }
+  free(text);
+}
+
 static void write_text(const char *relative, const char *text) { testing_write(relative, text, strlen(text)); }
 
 static Status open_csv(Dataset **set, const char *relative, DatasetPart part) {
@@ -128,6 +154,7 @@ int main(void) {
       cmocka_unit_test(test_header_and_splits),
       cmocka_unit_test(test_numbers_sort_by_value),
       cmocka_unit_test(test_bad_rows),
+      cmocka_unit_test(test_endless_cells),
       cmocka_unit_test(test_pictures),
       cmocka_unit_test(test_parts),
   };

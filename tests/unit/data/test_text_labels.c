@@ -1,6 +1,8 @@
 /* Labelled texts: names, columns, classes, parts, rows that are refused by file and line; batches of them. */
 #include "data/text_batches.h"
+#include "data/text_table.h"
 #include "text_testing.h"
+#include <time.h>
 
 static LabelledText *open_set(const char *name, DatasetPart part) {
   LabelledText *set;
@@ -154,6 +156,27 @@ static void test_bad_rows(void **state) {
 }
 
 /* ---- Batches ---- */
+
+/* A cell without an end, which took seconds and twice its size: refused as soon as it is longer than any that makes sense. */
+static void test_endless_cells(void **state) {
+  (void)state;
+  enum { BYTES = 100000000 };
+  static const char *const heads[] = {"label,text\n1,\"", "label,text\n1,", "label\ttext\n1\t"};
+  char *text = malloc(BYTES);
+  assert_non_null(text);
+  memset(text, 'x', BYTES);
+  for (int kind = 0; kind < 3; kind++) {
+    TextTable table;
+    const TextTableFormat format = {.header = true, .quoted = kind < 2, .texts = {"text"}, .text_count = 1, .label = "label"};
+    memcpy(text, heads[kind], strlen(heads[kind]));
+    double seconds = (double)clock() / CLOCKS_PER_SEC;
+    assert_fails(text_table_parse(&table, text, BYTES, &format, "t"), STATUS_BAD_FILE, "line 2: a field of more than 1048576 bytes");
+    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < 1);
+    text_table_release(&table);
+    memset(text, 'x', 32);
+  }
+  free(text);
+}
 
 static void put_rows(const char *relative, int rows) {
   char text[8192] = "";
@@ -370,6 +393,7 @@ int main(void) {
                                      CASE(test_options),
                                      CASE(test_names),
                                      CASE(test_bad_rows),
+                                     CASE(test_endless_cells),
                                      CASE(test_batches_are_padded),
                                      CASE(test_batches_of_one_length),
                                      CASE(test_pools_are_padded_less),

@@ -1,0 +1,31 @@
+#!/bin/bash
+# What a training leaves when something goes wrong with its files: what a killed run was writing is removed by the next one, and a curve that
+# cannot be drawn does not end a run.
+. tests/cli/helpers.sh astra-train
+picture=$root/datasets/pictures/apple_0614.png
+for class in a b; do mkdir -p "pictures/$class"; for i in 1 2 3 4 5 6; do cp "$picture" "pictures/$class/$i.png"; done; done
+data=(--model vit-cifar --dataset "folder:$work/pictures" --batch 2 --groups 0 --threads 1)
+
+# ---- a run that was killed while it wrote; a file that is being written, and one that is none of ours
+mkdir -p run/training
+head -c 3000000 /dev/zero >run/model.safetensors.tmp-123
+head -c 1000 /dev/zero >run/training/state.safetensors.tmp-99999999
+: >run/notes.tmp-old
+: >run/metrics.csv.tmp-77
+exec 5<run/metrics.csv.tmp-77
+flock -x 5
+expect "a first run" 0 "${data[@]}" --max-steps 1 --out run
+err "run: removed 1 unfinished file (3.0 MB) of a run that was killed"; err "run/training: removed 1 unfinished file"
+[ ! -e run/model.safetensors.tmp-123 ] && [ ! -e run/training/state.safetensors.tmp-99999999 ] || report "unfinished files are left"
+[ -e run/notes.tmp-old ] && [ -e run/metrics.csv.tmp-77 ] || report "files are gone that are not abandoned"
+exec 5<&-
+expect "one that goes on" 0 --resume run --max-steps 2
+[ ! -e run/metrics.csv.tmp-77 ] && [ -e run/notes.tmp-old ] || report "what is not locked any more is left"
+
+# ---- a plot that cannot be written: a directory has its name
+rm run/curves.png; mkdir run/curves.png
+expect "no plot" 0 --resume run --max-steps 4; err "warning: cannot write run/curves.png: .*; the run goes on, and draws again later"
+rmdir run/curves.png
+expect "a plot again" 0 --resume run --max-steps 5
+[ -s run/curves.png ] || report "there is no plot"
+exit $failed

@@ -4,6 +4,7 @@
 #include "nn/json_build.h"
 #include "train/perplexity.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,13 @@ static long long stride(const Session *session) {
 
 /* ---------------------------------------------------------------- for people */
 
+/* The harness's other two measures. */
+static void print_byte_measures(const Perplexity *p) {
+  if (p->page_bytes > 0)
+    printf("word_perplexity %.4f, byte_perplexity %.6f, bits_per_byte %.6f (%lld bytes)\n", p->value,
+           perplexity_value(p->nats, p->page_bytes), p->nats / log(2) / (double)p->page_bytes, (long long)p->page_bytes);
+}
+
 static Status print_perplexity(const Session *session, const TrainResult *result) {
   Perplexity devices, plain;
   const char *name = perplexity_name(convention(session));
@@ -24,8 +32,10 @@ static Status print_perplexity(const Session *session, const TrainResult *result
     TRY(perplexity_of(session, &result->emulated.score, convention(session), &devices));
     printf("perplexity (%s) %.4f on %d emulated devices = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
            devices.nats, (long long)devices.units);
+    print_byte_measures(&devices);
   }
   printf("perplexity (%s) %.4f plain = exp(%.2f nats / %lld)\n", name, plain.value, plain.nats, (long long)plain.units);
+  print_byte_measures(&plain);
   printf("divided by %s; windows of %lld tokens, each %lld further\n", perplexity_counts(convention(session)), (long long)session->tokens,
          stride(session));
   return STATUS_OK;
@@ -72,6 +82,13 @@ static Status add_convention(const Session *session, const Validation *best, con
   json_object_set_new(object, "nats_plain", json_build_number(plain.nats));
   json_object_set_new(object, "nats", json_build_number(devices.nats));
   json_object_set_new(object, "units", json_integer((json_int_t)plain.units));
+  if (plain.page_bytes > 0) {
+    json_object_set_new(object, "word_perplexity", json_build_number(devices.value));
+    json_object_set_new(object, "byte_perplexity", json_build_number(perplexity_value(devices.nats, devices.page_bytes)));
+    json_object_set_new(object, "bits_per_byte", json_build_number(devices.nats / log(2) / (double)devices.page_bytes));
+    json_object_set_new(object, "bits_per_byte_plain", json_build_number(plain.nats / log(2) / (double)plain.page_bytes));
+    json_object_set_new(object, "bytes", json_integer((json_int_t)plain.page_bytes));
+  }
   json_object_set_new(object, "context", json_integer((json_int_t)session->tokens));
   json_object_set_new(object, "stride", json_integer(stride(session)));
   return STATUS_OK;

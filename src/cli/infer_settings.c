@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cli/example.h"
 #include "cli/infer_strategy.h"
+#include "data/text_perplexity.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
 #include <string.h>
@@ -48,6 +49,8 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"}},
       {INFER_EVAL | OF_TEXTS,
        {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
+      {INFER_EVAL | OF_TEXTS,
+       {OPTION_CHOICE, "perplexity", 0, &s->perplexity, .choices = PERPLEXITY_CHOICES, .help = "of a text: divided by what"}},
       {INFER_SELFTEST,
        {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},
       {TEXT, {OPTION_GROUP, .help = "New tokens of a language model:"}},

@@ -14,6 +14,7 @@ typedef struct InferSettings {
   double timeout, temperature, top_p;
   int strategy;     /* Strategy */
   int64_t retained; /* blocks of bp-* */
+  int perplexity;   /* PerplexityUnit */
   int part;         /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops;
   InferLinkOptions links;

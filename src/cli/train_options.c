@@ -1,6 +1,7 @@
 /* The command line of training: see train_options.h. */
 #include "cli/train_options.h"
 #include "base/files.h"
+#include "data/text_perplexity.h"
 #include "nn/safetensors_digest.h"
 #include <stdlib.h>
 #include <string.h>
@@ -106,8 +107,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "workers", 0, &t->workers, "N", .least = 1, .most = 64, .help = "threads that prepare pictures"},
       {OPTION_FLAG, "dry-run", 0, &command->dry_run, .help = "print parameters, memory, FLOPs and bits; show the first batch"},
       {OPTION_FLAG, "eval-only", 0, &command->eval_only, .help = "evaluate the weights and stop"},
-      {OPTION_CHOICE, "perplexity", 0, &t->perplexity, .choices = "auto|token|word|byte|gpt2-paper",
-       .help = "with --eval-only on text: per what"},
+      {OPTION_CHOICE, "perplexity", 0, &t->perplexity, .choices = PERPLEXITY_CHOICES, .help = "with --eval-only on text: per what"},
       {OPTION_INT, "stride", 0, &t->stride, "N", .least = 0, .most = 1 << 20,
        .help = "with --eval-only on text: tokens from window to window; 0: the context"},
       {OPTION_CHOICE, "eval-part", 0, &t->test_part, .choices = "train|valid|test|whole|auto",

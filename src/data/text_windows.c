@@ -8,13 +8,21 @@ Status text_windows_init(TextWindows *windows, const TokenCache *cache, int64_t 
     return status_set(STATUS_BAD_VALUE, "a stride of %lld; 1 to the context, %lld, is possible", (long long)stride, (long long)context);
   if (tokens < 2) return status_set(STATUS_BAD_VALUE, "a text of %lld token; a perplexity needs two", (long long)tokens);
   int64_t labels = tokens - 1, beyond = labels > context ? labels - context : 0;
-  *windows = (TextWindows){cache, context, stride, 1 + (beyond + stride - 1) / stride};
+  *windows = (TextWindows){.cache = cache, .context = context, .stride = stride, .count = 1 + (beyond + stride - 1) / stride};
   return STATUS_OK;
 }
 
-int64_t text_windows_labels(const TextWindows *windows) { return token_cache_facts(windows->cache)->tokens - 1; }
+void text_windows_roll(TextWindows *windows, const RollingText *rolling) {
+  *windows =
+      (TextWindows){.rolling = rolling, .context = rolling->context, .stride = rolling->context, .count = rolling_text_windows(rolling)};
+}
+
+int64_t text_windows_labels(const TextWindows *windows) {
+  return windows->rolling ? windows->rolling->tokens : token_cache_facts(windows->cache)->tokens - 1;
+}
 
 int64_t text_windows_fill(const TextWindows *windows, int64_t index, int32_t *ids, int32_t *labels) {
+  if (windows->rolling) return rolling_text_fill(windows->rolling, index, ids, labels);
   int64_t begin = index * windows->stride, all = text_windows_labels(windows), left = all - begin;
   int64_t rows = left < windows->context ? left : windows->context;
   int64_t counted_from = index == 0 ? 0 : windows->context - windows->stride;

@@ -3,7 +3,7 @@
 #include "train/task_language.h"
 #include "data/text_excerpt.h"
 #include "data/text_loader.h"
-#include "data/text_windows.h"
+#include "data/text_perplexity.h"
 #include "train/session.h"
 #include "train/task_tokenizer.h"
 #include <math.h>
@@ -17,7 +17,8 @@ typedef struct Language {
   TokenCache *cache[TASK_PARTS]; /* the training part's is made when it is wanted */
   char *about[TASK_PARTS];
   TextLoader *loader;    /* of the training part */
-  TextWindows windows;   /* of the test part */
+  TextWindows windows;   /* of the test part, */
+  RollingText rolling;   /* of documents by themselves with PERPLEXITY_LM_EVAL, where the test part has no cache */
   int64_t next;          /* of these windows */
   int32_t *ids, *labels; /* [B, T] of a test batch */
   Rng rng;               /* of drawn windows */
@@ -84,9 +85,27 @@ static Status open_training(Session *session) {
   return status == STATUS_OK ? status : status_wrap(status, "--dataset %s, %s", options->dataset, language->about[TASK_TRAIN]);
 }
 
+static Status open_rolling(Session *session) {
+  Language *language = own(session);
+  TextSource *source;
+  char text[512];
+  if (session->options.stride > 0)
+    return status_set(STATUS_BAD_USAGE, "--stride cannot be combined with --perplexity lm-eval, whose windows follow from --context");
+  TRY(open_source(&source, &session->options, TASK_TEST));
+  Status status = rolling_text_read(&language->rolling, source, language->tokenizer, session->tokens);
+  snprintf(text, sizeof text, "%s, %lld pages, %lld tokens", text_source_describe(source), (long long)language->rolling.documents,
+           (long long)language->rolling.tokens);
+  text_source_close(source);
+  TRY(status);
+  text_windows_roll(&language->windows, &language->rolling);
+  language->about[TASK_TEST] = strdup(text);
+  return language->about[TASK_TEST] ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+}
+
 static Status open_test(Session *session) {
   const TrainOptions *options = &session->options;
   Language *language = own(session);
+  if (options->perplexity == PERPLEXITY_LM_EVAL) return open_rolling(session);
   int64_t stride = options->stride > 0 ? options->stride : session->tokens;
   TRY(open_part(session, TASK_TEST));
   int64_t tokens = token_cache_facts(language->cache[TASK_TEST])->tokens;
@@ -120,6 +139,7 @@ static void close_texts(Session *session) {
     token_cache_close(language->cache[part]);
     free(language->about[part]);
   }
+  rolling_text_release(&language->rolling);
   tokenizer_close(language->tokenizer);
   free(language->ids);
   free(language->labels);
@@ -188,7 +208,7 @@ static size_t bytes(const Session *session) {
     const TokenCache *cache = own(session)->cache[part];
     if (cache != NULL) sum += (size_t)token_cache_facts(cache)->tokens * (size_t)token_cache_facts(cache)->width;
   }
-  return sum;
+  return sum + own(session)->rolling.ids.count * sizeof(int32_t);
 }
 
 /* ---------------------------------------------------------------- the model */
@@ -280,6 +300,8 @@ const char *task_language_option(const TrainOptions *options) {
 }
 
 const TokenCacheFacts *task_language_facts(const Session *session) { return token_cache_facts(own(session)->cache[TASK_TEST]); }
+
+const TextWindows *task_language_windows(const Session *session) { return &own(session)->windows; }
 
 static Status save(const Session *session, const char *directory) { return tokenizer_save(own(session)->tokenizer, directory); }
 static Status check_save(const Session *session, const char *directory) { return tokenizer_save_check(own(session)->tokenizer, directory); }

@@ -78,10 +78,8 @@ static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
   return STATUS_OK;
 }
 
-static Status open_side(const StepCommand *command, const TrainOptions *train, BenchReport *report, int side) {
-  TrainOptions options = *train;
-  if (side == BENCH_PLAIN) options.groups = 0;
-  TRY(bench_step_open(&report->bench[side], &options, command->forward, command->steps));
+static Status open_side(const StepCommand *command, BenchReport *report, int side) {
+  TRY(bench_step_open(&report->bench[side], &report->session, side == BENCH_PLAIN, command->forward, command->steps));
   for (int64_t i = 0; i < command->warm_up; i++) TRY(bench_step_run(&report->bench[side], false));
   report->resident[side] = most_resident();
   if (command->profile) bench_step_profile(&report->bench[side]);
@@ -94,7 +92,8 @@ static Status measure(StepCommand *command, BenchReport *report) {
   TRY(name_samples(&train, name));
   TRY(bench_peak_measure(&report->peak));
   report->sides = train.groups > 0 ? BENCH_SIDES : 1;
-  for (int side = 0; side < report->sides; side++) TRY(open_side(command, &train, report, side));
+  TRY(bench_session_open(&report->session, &train, command->forward));
+  for (int side = 0; side < report->sides; side++) TRY(open_side(command, report, side));
   for (int64_t i = 0; i < command->steps; i++) /* in turns: what disturbs one disturbs the other */
     for (int side = 0; side < report->sides; side++) TRY(bench_step_run(&report->bench[side], true));
   return bench_peak_measure(&report->peak);
@@ -117,6 +116,7 @@ static Status run_step(int argc, char **argv) {
   Status status = measure(&command, &report);
   if (status == STATUS_OK) status = command.shared.json ? bench_report_json(&report) : bench_report_text(&report);
   for (int side = 0; side < BENCH_SIDES; side++) bench_step_close(&report.bench[side]);
+  session_close(&report.session);
   threads_stop();
   return status;
 }

@@ -118,8 +118,8 @@ static const char *size_of_sample(const Session *session, char text[FIGURE_NAME]
 
 Status bench_report_text(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
-  const Session *session = &report->bench[BENCH_PLAIN].session;
-  const ModelConfig *astra = report->bench[report->sides - 1].session.config;
+  const Session *session = &report->session;
+  const ModelConfig *astra = report->session.config;
   char sample[FIGURE_NAME], name[FIGURE_NAME], kernel_names[KERNELS_TEXT];
   for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
   kernels_describe(kernel_names, sizeof kernel_names);
@@ -161,15 +161,14 @@ static json_t *profile_json(const BenchStep *bench) {
 static json_t *side_json(BenchReport *report, int side, const double figure[FIGURES_COUNT]) {
   json_t *object = json_object();
   char name[FIGURE_NAME];
-  for (int i = 0; i < FIGURES_COUNT; i++)
-    json_object_set_new(object, named(FIGURES[i].json, &report->bench[side].session, name), json_real(figure[i]));
+  for (int i = 0; i < FIGURES_COUNT; i++) json_object_set_new(object, named(FIGURES[i].json, &report->session, name), json_real(figure[i]));
   if (report->profile) json_object_set_new(object, "profile", profile_json(&report->bench[side]));
   return object;
 }
 
 Status bench_report_json(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
-  const Session *session = &report->bench[BENCH_PLAIN].session;
+  const Session *session = &report->session;
   bool text_model = session->task->decoder;
   json_t *object =
       json_pack("{s:s, s:I, s:I, s:b, s:I, s:s, s:s, s:f, s:f}", "model", session->options.model, text_model ? "context" : "image_size",

@@ -8,7 +8,8 @@ enum { BENCH_PLAIN, BENCH_ASTRA, BENCH_SIDES };
 
 typedef struct BenchReport {
   bool forward, profile;
-  int sides; /* 1: the plain model alone */
+  int sides;       /* 1: the plain model alone */
+  Session session; /* of both sides */
   BenchStep bench[BENCH_SIDES];
   double resident[BENCH_SIDES]; /* bytes: most that the process had held when this side (after those before it) had run */
   BenchPeak peak;

@@ -22,18 +22,20 @@ static Status start_codebooks(Session *session) {
   return emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
 }
 
-Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most) {
-  *bench = (BenchStep){.forward = forward, .most = most};
-  bench->samples = calloc((size_t)most, sizeof *bench->samples);
-  Status status = bench->samples ? session_open(&bench->session, options, forward ? SESSION_LOOK : SESSION_TRAIN)
-                                 : status_set(STATUS_NO_MEMORY, "no memory for samples");
-  if (status == STATUS_OK) status = start_codebooks(&bench->session);
-  if (status != STATUS_OK) bench_step_close(bench);
+Status bench_session_open(Session *session, const TrainOptions *options, bool forward) {
+  TRY(session_open(session, options, forward ? SESSION_LOOK : SESSION_TRAIN));
+  Status status = start_codebooks(session);
+  if (status != STATUS_OK) session_close(session);
   return status;
 }
 
+Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t most) {
+  *bench = (BenchStep){.session = session, .plain = plain, .forward = forward, .most = most};
+  bench->samples = calloc((size_t)most, sizeof *bench->samples);
+  return bench->samples ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for samples");
+}
+
 void bench_step_close(BenchStep *bench) {
-  session_close(&bench->session);
   free(bench->samples);
   *bench = (BenchStep){0};
 }
@@ -53,7 +55,7 @@ static void add_part(void *context, const char *name, TapePhase phase, double se
   bench->products_before = products;
 }
 
-void bench_step_profile(BenchStep *bench) { tape_profile(bench->session.tape, add_part, bench); }
+void bench_step_profile(BenchStep *bench) { bench->profiled = true; }
 
 /* ---------------------------------------------------------------- one step */
 
@@ -107,9 +109,13 @@ static BenchSample usage_now(void) {
 }
 
 Status bench_step_run(BenchStep *bench, bool keep) {
-  Session *session = &bench->session;
+  Session *session = bench->session;
   TaskBatch batch;
   BenchSample before = usage_now();
+  size_t floor = arena_mark(session->arena);
+  session->plain = bench->plain;
+  tape_profile(session->tape, bench->profiled ? add_part : NULL, bench);
+  arena_watch(session->arena);
   matmul_reset_count();
   bench->products_before = 0;
   double begun = clock_now(), waited = tape_clock(session->tape);
@@ -118,6 +124,8 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   TRY(bench->forward ? forward_once(session, &batch) : train_once(session, &batch));
   MatmulCount products = matmul_counted();
   BenchSample sample = usage_now();
+  session->plain = false;
+  if (arena_watched(session->arena) - floor > bench->activations) bench->activations = arena_watched(session->arena) - floor;
   sample.seconds = clock_now() - begun;
   sample.processor_seconds -= before.processor_seconds;
   sample.faults -= before.faults;
@@ -147,9 +155,8 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
     sum.processor_seconds += bench->samples[i].processor_seconds;
     sum.faults += bench->samples[i].faults;
   }
-  double block = (double)model_params(bench->session.model)->total * sizeof(real);
-  *summary = (BenchSummary){
-      .activations = (double)tape_peak_bytes(bench->session.tape), .weights = block, .training = bench->forward ? 0 : 3 * block};
+  double block = (double)model_params(bench->session->model)->total * sizeof(real);
+  *summary = (BenchSummary){.activations = (double)bench->activations, .weights = block, .training = bench->forward ? 0 : 3 * block};
   if (count == 0) return;
   summary->median = (bench->samples[(count - 1) / 2].seconds + bench->samples[count / 2].seconds) / 2;
   summary->least = bench->samples[0].seconds;

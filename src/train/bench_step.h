@@ -22,19 +22,25 @@ typedef struct BenchPart {
 enum { BENCH_PARTS = 64 };
 
 typedef struct BenchStep {
-  Session session;
-  bool forward; /* the forward pass alone, with nothing recorded */
+  Session *session;   /* not its own: two that take turns share weights, gradients and arena */
+  bool plain;         /* the plain model's steps, whatever the session's model has */
+  size_t activations; /* bytes: most of the arena that a step took */
+  bool forward;       /* the forward pass alone, with nothing recorded */
   BenchSample *samples;
   int64_t count, most;
-  BenchPart part[BENCH_PARTS]; /* [parts], with `profile` */
+  bool profiled;
+  BenchPart part[BENCH_PARTS]; /* [parts], where it is profiled */
   int parts;
   double products_before; /* product seconds of the step under way before the part under way */
 } BenchStep;
 
-/* Opens a session (random weights; codebooks of random normal numbers, which is how activations after a LayerNorm lie) with room for `most`
- * samples. The options name a synthetic data set or say `drawn`. After a failure the bench is closed. The bench must not be moved while it
- * profiles. */
-Status bench_step_open(BenchStep *bench, const TrainOptions *options, bool forward, int64_t most);
+/* A session for steps, or forward passes alone: random weights; codebooks of random normal numbers, which is how activations after a
+ * LayerNorm lie. The options name a synthetic data set or say `drawn`. Close it with session_close, after the benches; nothing is open
+ * after a failure. */
+Status bench_session_open(Session *session, const TrainOptions *options, bool forward);
+
+/* Room for `most` samples of steps of that session, which outlives the bench. The bench must not be moved while it is in use. */
+Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t most);
 void bench_step_profile(BenchStep *bench); /* from now on */
 void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
 

@@ -16,9 +16,8 @@ static TrainOptions bench_options(int64_t groups, int64_t batch) {
   return options;
 }
 
-static void open_and_run(BenchStep *bench, int64_t groups, bool forward) {
-  TrainOptions options = bench_options(groups, 8);
-  tiny_check(bench_step_open(bench, &options, forward, STEPS));
+static void open_and_run(BenchStep *bench, Session *session, bool plain, bool forward) {
+  tiny_check(bench_step_open(bench, session, plain, forward, STEPS));
   bench_step_profile(bench);
   tiny_check(bench_step_run(bench, false));
   assert_int_equal(bench->count, 0);
@@ -58,12 +57,42 @@ static void test_steps(void **state) {
   (void)state;
   for (int kind = 0; kind < 4; kind++) {
     BenchStep bench;
-    open_and_run(&bench, kind & 1 ? 4 : 0, kind & 2);
-    assert_int_equal(bench.session.step, kind & 2 ? 0 : STEPS + 2); /* the weights moved, or stayed */
+    Session session;
+    TrainOptions options = bench_options(kind & 1 ? 4 : 0, 8);
+    tiny_check(bench_session_open(&session, &options, kind & 2));
+    open_and_run(&bench, &session, false, kind & 2);
+    assert_int_equal(session.step, kind & 2 ? 0 : STEPS + 2); /* the weights moved, or stayed */
     check_parts(&bench, kind & 1);
     check_summary(&bench);
     bench_step_close(&bench);
+    session_close(&session);
   }
+}
+
+/* One session serves both sides in turns: the plain one computes and takes what a plain session does, and there is one model's memory. */
+static void test_sides_share_a_session(void **state) {
+  (void)state;
+  BenchStep side[2], alone;
+  BenchSummary of_side[2], of_alone;
+  Session session, plain;
+  TrainOptions options = bench_options(4, 8), plain_options = bench_options(0, 8);
+  tiny_check(bench_session_open(&session, &options, false));
+  tiny_check(bench_session_open(&plain, &plain_options, false));
+  tiny_check(bench_step_open(&alone, &plain, true, false, STEPS));
+  for (int i = 0; i < 2; i++) tiny_check(bench_step_open(&side[i], &session, i == 0, false, STEPS));
+  for (int step = 0; step < STEPS; step++) {
+    for (int i = 0; i < 2; i++) tiny_check(bench_step_run(&side[i], true));
+    tiny_check(bench_step_run(&alone, true));
+  }
+  for (int i = 0; i < 2; i++) bench_step_summary(&side[i], &of_side[i]);
+  bench_step_summary(&alone, &of_alone);
+  assert_true(session_astra(&session));
+  assert_true(of_side[0].flops == of_alone.flops && of_side[1].flops > of_side[0].flops);
+  assert_true(of_side[0].activations == of_alone.activations && of_side[1].activations > of_side[0].activations);
+  for (int i = 0; i < 2; i++) bench_step_close(&side[i]);
+  bench_step_close(&alone);
+  session_close(&plain);
+  session_close(&session);
 }
 
 /* What is counted while running is what a plan counts, when every step has the same map. */
@@ -75,22 +104,25 @@ static void test_flops_are_the_plans(void **state) {
   TrainOptions options = bench_options(4, 8);
   options.map = COUNTS_EVEN;
   options.devices[0] = options.devices[1] = 2;
-  tiny_check(bench_step_open(&bench, &options, false, STEPS));
-  tiny_check(plan_make(&bench.session, &plan));
+  Session session;
+  tiny_check(bench_session_open(&session, &options, false));
+  tiny_check(bench_step_open(&bench, &session, false, false, STEPS));
+  tiny_check(plan_make(&session, &plan));
   for (int i = 0; i <= STEPS; i++) tiny_check(bench_step_run(&bench, i > 0));
   bench_step_summary(&bench, &summary);
   assert_float_equal(summary.flops / plan.step_flops, 1, 1e-9);
   assert_float_equal(summary.activations / plan.activations, 1, 1e-3);
   bench_step_close(&bench);
+  session_close(&session);
 }
 
 static void test_failure_closes(void **state) {
   (void)state;
-  BenchStep bench;
+  Session session;
   TrainOptions options = bench_options(5, 8);
-  assert_int_not_equal(bench_step_open(&bench, &options, false, STEPS), STATUS_OK);
-  assert_null(bench.samples);
-  bench_step_close(&bench);
+  assert_int_not_equal(bench_session_open(&session, &options, false), STATUS_OK);
+  assert_null(session.model);
+  session_close(&session);
 }
 
 /* ---------------------------------------------------------------- noise moments of a large batch */
@@ -122,10 +154,9 @@ static void residual_means(const EmulateSite *site, int64_t first, double mean[T
 
 static void test_moments_take_turns(void **state) {
   (void)state;
-  BenchStep bench;
+  Session opened, *session = &opened;
   TrainOptions options = bench_options(4, LARGE);
-  tiny_check(bench_step_open(&bench, &options, false, 1));
-  Session *session = &bench.session;
+  tiny_check(bench_session_open(session, &options, false));
   Navq *navq = &session->emulation.site[0].navq;
   tape_record(session->tape, false);
   navq->decay = 0; /* the moments of the last step alone */
@@ -137,11 +168,12 @@ static void test_moments_take_turns(void **state) {
     for (int column = 0; column < TINY_WIDTH; column++) assert_float_equal((double)navq->mean[column], mean[column], 1e-5);
     tape_clear(session->tape);
   }
-  bench_step_close(&bench);
+  session_close(session);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps), cmocka_unit_test(test_flops_are_the_plans),
-                                     cmocka_unit_test(test_failure_closes), cmocka_unit_test(test_moments_take_turns)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps), cmocka_unit_test(test_sides_share_a_session),
+                                     cmocka_unit_test(test_flops_are_the_plans), cmocka_unit_test(test_failure_closes),
+                                     cmocka_unit_test(test_moments_take_turns)};
   return cmocka_run_group_tests(tests, tiny_make, tiny_remove);
 }

@@ -296,7 +296,8 @@ static Status run_show(int argc, char **argv) {
                  "Reads a whole data set and prints its classes with their counts and the pictures that cannot be read;\n"
                  "of a text, documents, lines, words and bytes. DATASET is cifar100, cifar10, cifar100-sample (bundled),\n"
                  "folder:DIR, csv:FILE (pictures), text:PATH, text-lines:PATH (PATH,... files or folders; .gz), cola:DIR,\n"
-                 "sst2:DIR, agnews:DIR, tsv:FILE, or csv:FILE:text=COLUMN[:label=COLUMN][:header=yes|no][:test=FILE].",
+                 "sst2:DIR, agnews:DIR, qqp:DIR, mrpc:DIR, tsv:FILE, or\n"
+                 "csv:FILE:text=COLUMN[:pair=COLUMN][:label=COLUMN][:header=yes|no][:test=FILE].",
                  stdout);
     return STATUS_OK;
   }

@@ -60,7 +60,7 @@ static Status show_corpus(const char *name, const char *data_dir, DatasetPart pa
 
 typedef struct ClassFacts {
   int64_t count;
-  const char *sample; /* its first text */
+  const char *sample, *pair; /* its first text, or pair of texts */
 } ClassFacts;
 
 static size_t count_classes(const LabelledText *set, ClassFacts *classes, size_t *longest) {
@@ -68,10 +68,13 @@ static size_t count_classes(const LabelledText *set, ClassFacts *classes, size_t
   for (int64_t i = 0; i < text_labels_count(set); i++) {
     int32_t label;
     const char *text = text_labels_text(set, i, &label);
-    size_t size = strlen(text);
+    const char *pair = text_labels_pair(set, i);
+    size_t size = strlen(text) + (pair ? strlen(pair) : 0);
     bytes += size;
     if (size > *longest) *longest = size;
-    if (classes[label].count++ == 0) classes[label].sample = text;
+    if (classes[label].count++ > 0) continue;
+    classes[label].sample = text;
+    classes[label].pair = pair;
   }
   return bytes;
 }
@@ -83,6 +86,8 @@ static Status print_classes(const LabelledText *set, const ClassFacts *classes, 
     if (quiet) continue;
     printf("%8lld  %-14s", (long long)classes[i].count, printable(name));
     if (classes[i].sample) TRY(print_sample(classes[i].sample, strlen(classes[i].sample)));
+    if (classes[i].pair) printf("%8s  %-14s", "", "and");
+    if (classes[i].pair) TRY(print_sample(classes[i].pair, strlen(classes[i].pair)));
     if (!classes[i].sample) puts("none");
   }
   return STATUS_OK;
@@ -100,7 +105,9 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
     json_decref(list);
     return status;
   }
-  if (!quiet) printf("%zu bytes of text, %.1f a text, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set), longest);
+  if (!quiet)
+    printf("%zu bytes of text, %.1f a %s, the longest %zu\n", bytes, (double)bytes / (double)text_labels_count(set),
+           text_labels_pair(set, 0) ? "pair" : "text", longest);
   *facts = json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train", "description",
                      text_labels_describe(set), "texts", (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes,
                      "longest", (json_int_t)longest);

@@ -42,19 +42,14 @@ void text_batches_free(TextBatches *batches) {
   free(batches);
 }
 
-static Status encode_text(TextBatches *batches, const TextEncoder *encoder, const char *text, int64_t index) {
+static Status encode_text(TextBatches *batches, const LabelledText *set, const TextEncoder *encoder, int64_t index) {
   TokenList *tokens = &batches->tokens;
-  size_t context = (size_t)batches->options.context, first = batches->begin[index] = tokens->count;
-  if (encoder->begin >= 0) TRY(token_list_add(tokens, encoder->begin));
-  TRY(encoder->encode(encoder->context, text, strlen(text), tokens));
-  if (tokens->count == first) return status_set(STATUS_BAD_VALUE, "text %lld, \"%.40s\", has no tokens", (long long)index + 1, text);
-  for (size_t i = first; i < tokens->count; i++) {
-    if (tokens->ids[i] < 0 || tokens->ids[i] >= encoder->vocabulary)
-      return status_set(STATUS_BAD_VALUE, "the tokenizer gave id %d; its vocabulary has 0 to %lld", (int)tokens->ids[i],
-                        (long long)encoder->vocabulary - 1);
-  }
-  batches->cut += tokens->count - first > context;
-  if (tokens->count - first > context) tokens->count = first + context;
+  size_t first = batches->begin[index] = tokens->count;
+  const char *text = text_labels_text(set, index, &batches->labels[index]);
+  bool cut;
+  Status status = text_encoder_sample(encoder, text, text_labels_pair(set, index), batches->options.context, tokens, &cut);
+  if (status != STATUS_OK) return status_wrap(status, "text %lld, \"%.40s\"", (long long)index + 1, text);
+  batches->cut += cut;
   if ((int64_t)(tokens->count - first) > batches->width) batches->width = (int64_t)(tokens->count - first);
   return STATUS_OK;
 }
@@ -65,7 +60,7 @@ static Status encode_all(TextBatches *batches, const LabelledText *set, const Te
   batches->labels = malloc(count * sizeof *batches->labels);
   batches->order = malloc(count * sizeof *batches->order);
   if (!batches->begin || !batches->labels || !batches->order) return no_memory();
-  for (int64_t i = 0; i < batches->count; i++) TRY(encode_text(batches, encoder, text_labels_text(set, i, &batches->labels[i]), i));
+  for (int64_t i = 0; i < batches->count; i++) TRY(encode_text(batches, set, encoder, i));
   batches->begin[count] = batches->tokens.count;
   return STATUS_OK;
 }

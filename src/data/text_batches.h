@@ -4,7 +4,7 @@
  *   ids     begin a a a 0 0 0    [B, T], T = text_batches_width: the longest text of the set, at most the context
  *   lengths 4                    [B]; a classifier reads the last token, ids[length - 1]
  *
- * Of a text with more than `context` tokens the beginning is kept and the end cut off. */
+ * What a text's tokens are, and how one of more than `context` tokens is cut: text_encoder_sample. */
 #ifndef DATA_TEXT_BATCHES_H
 #define DATA_TEXT_BATCHES_H
 #include "data/text_encoder.h"

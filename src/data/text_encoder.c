@@ -19,6 +19,54 @@ static Status try_cut(Tokenizer *tokenizer, TokenList *whole, TokenList *halves,
   return STATUS_OK;
 }
 
+/* ---- texts to classify ---- */
+
+static Status add_text(const TextEncoder *encoder, const char *text, TokenList *out, size_t *count) {
+  size_t before = out->count;
+  TRY(encoder->encode(encoder->context, text, strlen(text), out));
+  *count = out->count - before;
+  return STATUS_OK;
+}
+
+static Status add_separator(const TextEncoder *encoder, TokenList *out, size_t *count) {
+  if (encoder->separator < 0) return add_text(encoder, "\n", out, count);
+  *count = 1;
+  return token_list_add(out, encoder->separator);
+}
+
+/* Takes tokens from the end of the longer text until both fit. out: ... first, separator, second. */
+static void cut_pair(TokenList *out, size_t first, size_t separator, size_t second, size_t room) {
+  size_t most_first = second < room / 2 ? room - second : room - room / 2, keep_first = first < most_first ? first : most_first;
+  size_t keep_second = room - keep_first, at = out->count - second - separator;
+  memmove(out->ids + at - first + keep_first, out->ids + at, (separator + keep_second) * sizeof *out->ids);
+  out->count = at - first + keep_first + separator + keep_second;
+}
+
+static Status check_ids(const TextEncoder *encoder, const TokenList *out, size_t from) {
+  if (out->count == from) return status_set(STATUS_BAD_VALUE, "it has no tokens");
+  for (size_t i = from; i < out->count; i++) {
+    if (out->ids[i] < 0 || out->ids[i] >= encoder->vocabulary)
+      return status_set(STATUS_BAD_VALUE, "the tokenizer gave id %d; its vocabulary has 0 to %lld", (int)out->ids[i],
+                        (long long)encoder->vocabulary - 1);
+  }
+  return STATUS_OK;
+}
+
+Status text_encoder_sample(const TextEncoder *encoder, const char *text, const char *pair, int64_t context, TokenList *out, bool *cut) {
+  size_t from = out->count, most = (size_t)context, begin = encoder->begin >= 0, first, separator = 0, second = 0;
+  if (begin) TRY(token_list_add(out, encoder->begin));
+  TRY(add_text(encoder, text, out, &first));
+  if (pair) TRY(add_separator(encoder, out, &separator));
+  if (pair) TRY(add_text(encoder, pair, out, &second));
+  TRY(check_ids(encoder, out, from));
+  *cut = out->count - from > most;
+  if (*cut && pair && most >= begin + separator + 2) cut_pair(out, first, separator, second, most - begin - separator);
+  if (out->count - from > most) out->count = from + most;
+  return STATUS_OK;
+}
+
+/* ---- real tokenizers ---- */
+
 Status text_encoder_of(TextEncoder *encoder, Tokenizer *tokenizer) {
   int32_t begin = tokenizer_begin(tokenizer), end = tokenizer_end(tokenizer);
   *encoder = (TextEncoder){.encode = encode,

@@ -17,4 +17,9 @@ typedef struct TextEncoder {
  * another token (Llama), not if it is the same (GPT-2). Whether texts may be cut is found out by encoding a sentence whole and in two. */
 Status text_encoder_of(TextEncoder *encoder, Tokenizer *tokenizer);
 
+/* Appends the tokens of a text to classify: the beginning of text, where there is one, and the text; of a pair the first text, the
+ * separator (a line break where the tokenizer has none) and the second one. More than `context` tokens are cut: the end of a text, of a
+ * pair the ends of whichever text is longer. *cut: whether they were. BAD_VALUE: no tokens, or one outside of the vocabulary. */
+Status text_encoder_sample(const TextEncoder *encoder, const char *text, const char *pair, int64_t context, TokenList *out, bool *cut);
+
 #endif

@@ -21,6 +21,31 @@ static const TextLabelSet sets[] = {{.name = "cola",
                                      .classes = 2,
                                      .labels = {"0", "1"},
                                      .names = {"negative", "positive"}},
+                                    {.name = "qqp",
+                                     .title = "QQP",
+                                     .folder = "QQP",
+                                     .train = "train.tsv",
+                                     .test = "dev.tsv",
+                                     .format = {.header = true,
+                                                .texts = {"question1"},
+                                                .text_count = 1,
+                                                .pair = "question2",
+                                                .label = "is_duplicate",
+                                                .skip_incomplete = true}, /* GLUE's file has rows that a line break cuts in two */
+                                     .by_hand = true,
+                                     .classes = 2,
+                                     .labels = {"0", "1"},
+                                     .names = {"not_duplicate", "duplicate"}},
+                                    {.name = "mrpc",
+                                     .title = "MRPC",
+                                     .folder = "MRPC",
+                                     .train = "train.tsv",
+                                     .test = "dev.tsv",
+                                     .format = {.header = true, .texts = {"4"}, .text_count = 1, .pair = "5", .label = "1"},
+                                     .by_hand = true,
+                                     .classes = 2,
+                                     .labels = {"0", "1"},
+                                     .names = {"not_equivalent", "equivalent"}},
                                     {.name = "agnews",
                                      .title = "AG News",
                                      .folder = "agnews",
@@ -67,17 +92,18 @@ static Status split_columns(TextTableFormat *format, char *list, const char *nam
 static bool is_number(const char *column) { return *column && column[strspn(column, "0123456789")] == 0; }
 
 typedef struct NameOptions {
-  char *text, *label, *header, *test;
+  char *text, *label, *header, *test, *pair;
 } NameOptions;
 
 /* Cuts ":KEY=VALUE" off the end of text as long as the key is known, so that a path may hold colons. */
 static void cut_options(char *text, NameOptions *options) {
-  static const char *const keys[] = {"text=", "label=", "header=", "test="};
-  char **values[] = {&options->text, &options->label, &options->header, &options->test};
+  static const char *const keys[] = {"text=", "label=", "header=", "test=", "pair="};
+  char **values[] = {&options->text, &options->label, &options->header, &options->test, &options->pair};
+  const int known = sizeof keys / sizeof *keys;
   for (char *colon; (colon = strrchr(text, ':'));) {
     int key = 0;
-    while (key < 4 && strncmp(colon + 1, keys[key], strlen(keys[key])) != 0) key++;
-    if (key == 4 || *values[key]) return;
+    while (key < known && strncmp(colon + 1, keys[key], strlen(keys[key])) != 0) key++;
+    if (key == known || *values[key]) return;
     *values[key] = colon + 1 + strlen(keys[key]);
     *colon = 0;
   }
@@ -86,7 +112,7 @@ static void cut_options(char *text, NameOptions *options) {
 static Status set_header(TextTableFormat *format, const char *header, const char *name) {
   if (header && strcmp(header, "yes") != 0 && strcmp(header, "no") != 0)
     return status_set(STATUS_BAD_VALUE, "'%s': header=%s; yes and no are accepted", name, header);
-  format->header = header ? strcmp(header, "yes") == 0 : !is_number(format->label);
+  format->header = header ? strcmp(header, "yes") == 0 : !is_number(format->label) || (format->pair && !is_number(format->pair));
   for (int i = 0; i < format->text_count && !header; i++) format->header |= !is_number(format->texts[i]);
   return STATUS_OK;
 }
@@ -95,10 +121,12 @@ static Status parse_file(TextLabelName *parsed, const char *name) {
   static char usual_text[] = "text", usual_label[] = "label";
   NameOptions options = {0};
   cut_options(parsed->path, &options);
-  if (!*parsed->path || (options.test && !*options.test) || (options.label && !*options.label))
+  bool empty = (options.test && !*options.test) || (options.label && !*options.label) || (options.pair && !*options.pair);
+  if (!*parsed->path || empty)
     return status_set(STATUS_BAD_VALUE, "'%s': a file is expected behind the first colon, and a value behind each '='", name);
   parsed->test = options.test;
   parsed->format.quoted = name[0] == 'c';
+  parsed->format.pair = options.pair;
   parsed->format.label = options.label ? options.label : usual_label;
   if (!options.text) {
     parsed->format.texts[0] = usual_text;
@@ -113,7 +141,9 @@ Status text_label_name_parse(TextLabelName *parsed, const char *name) {
   *parsed = (TextLabelName){.set = find_set(name)};
   if (!text_label_name_knows(name))
     return status_set(STATUS_BAD_VALUE,
-                      "'%s' is no set of labelled texts; cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE and csv:FILE:text=COLUMN are", name);
+                      "'%s' is no set of labelled texts; cola:DIR, sst2:DIR, agnews:DIR, qqp:DIR, mrpc:DIR, tsv:FILE and "
+                      "csv:FILE:text=COLUMN are",
+                      name);
   parsed->owned = strdup(name);
   if (!parsed->owned) return status_set(STATUS_NO_MEMORY, "%s: no memory for its name", name);
   parsed->path = parsed->owned + (parsed->set ? behind(name, parsed->set->name) - name : 4);

@@ -11,6 +11,7 @@ typedef struct TextLabelSet {
   const char *train, *test;          /* files */
   TextTableFormat format;
   const char *names_file; /* of class names, or NULL */
+  bool by_hand;           /* `astra-data get` does not have it */
   bool dividable;         /* without the training file the test file serves for both parts */
   int classes;
   const char *labels[TEXT_LABEL_MOST_CLASSES]; /* as in the file, in the order of the classes */

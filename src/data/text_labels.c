@@ -7,6 +7,7 @@
 #include "data/dataset_source.h"
 #include "data/text_label_name.h"
 #include "data/text_reader.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,14 @@ const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *la
   return set->table.rows[index].text;
 }
 
+const char *text_labels_pair(const LabelledText *set, int64_t index) { return set->table.rows[index].pair; }
+
+double text_labels_matthews(const int64_t answers[2][2]) {
+  double tn = (double)answers[0][0], fp = (double)answers[0][1], fn = (double)answers[1][0], tp = (double)answers[1][1];
+  double scale = sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn));
+  return scale > 0 ? (tp * tn - fp * fn) / scale : 0;
+}
+
 /* ---- Files ---- */
 
 /* `path`, or path.gz where only that is there: a fresh string, NULL without memory. */
@@ -81,6 +90,7 @@ static void keep_part(TextTable *table, DatasetPart part) {
     } else {
       free(table->rows[i].text);
       free(table->rows[i].label);
+      free(table->rows[i].pair);
     }
   }
   table->count = kept;
@@ -181,8 +191,11 @@ static Status number_labels(LabelledText *set, const char *file) {
 
 static Status describe(LabelledText *set, const char *title, DatasetPart part, const char *file, const char *remark) {
   if (set->table.count == 0) return status_set(STATUS_BAD_FILE, "%s: too few rows for a %s part", file, dataset_part_name(part));
-  int written = asprintf(&set->description, "%s %s, %lld texts, %lld classes, from %s%s", title, dataset_part_name(part),
-                         (long long)set->table.count, (long long)set->classes, file, remark);
+  char skipped[64] = "";
+  if (set->table.skipped > 0) snprintf(skipped, sizeof skipped, " (%lld incomplete rows left out)", (long long)set->table.skipped);
+  int written =
+      asprintf(&set->description, "%s %s, %lld %s, %lld classes, from %s%s%s", title, dataset_part_name(part), (long long)set->table.count,
+               set->table.rows[0].pair ? "pairs of texts" : "texts", (long long)set->classes, file, remark, skipped);
   if (written < 0) set->description = NULL;
   return written < 0 ? no_memory() : STATUS_OK;
 }
@@ -204,13 +217,15 @@ static Status open_file(LabelledText *set, const TextLabelName *name, DatasetPar
   return describe(set, title, part, file, name->test ? "" : part == DATASET_TEST ? " (every fifth row)" : " (without every fifth row)");
 }
 
-/* ---- cola:, sst2:, agnews: ---- */
+/* ---- cola:, sst2:, qqp:, mrpc:, agnews: ---- */
 
 /* The directory that holds the test file: DIR, DIR/FOLDER, or a downloaded set of that name. */
 static Status find_directory(const TextLabelName *name, const char *data_dir, char **directory) {
   const TextLabelSet *set = name->set;
   *directory = NULL;
   Status status = *name->path ? STATUS_OK : data_paths_find("datasets", set->name, data_dir, directory);
+  if (status == STATUS_NOT_FOUND && set->by_hand)
+    return status_set(status, "%s: give the folder of its %s and %s as %s:DIR", set->title, set->train, set->test, set->name);
   if (status == STATUS_NOT_FOUND)
     return status_wrap(status, "%s: fetch it with 'astra-data get %s', or give %s:DIR", set->title, set->name, set->name);
   TRY(status);

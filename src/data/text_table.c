@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELLS = TEXT_TABLE_TEXTS + 1, MOST_NAMES = 160, MOST_CELL = 1 << 20, SLICE = 1 << 16 }; /* cell text_count is the label's */
+/* Cell text_count is the label's, the one behind it the second text's. */
+enum { CELLS = TEXT_TABLE_TEXTS + 2, MOST_NAMES = 160, MOST_CELL = 1 << 20, SLICE = 1 << 16 };
 
 typedef struct TableReader {
   TextTable *table;
@@ -22,8 +23,10 @@ typedef struct TableReader {
 } TableReader;
 
 static const char *wanted(const TextTableFormat *format, int cell) {
-  return cell < format->text_count ? format->texts[cell] : format->label;
+  return cell < format->text_count ? format->texts[cell] : cell == format->text_count ? format->label : format->pair;
 }
+
+static int cells_of(const TextTableFormat *format) { return format->text_count + 1 + (format->pair != NULL); }
 
 static Status no_memory(const char *file) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its rows", file); }
 
@@ -37,7 +40,7 @@ static int64_t column_number(const char *text) {
 }
 
 static Status set_columns(TableReader *reader) {
-  for (int i = 0; i <= reader->format->text_count; i++) {
+  for (int i = 0; i < cells_of(reader->format); i++) {
     const char *name = wanted(reader->format, i);
     reader->columns[i] = column_number(name);
     if (strcmp(name, "0") == 0) return status_set(STATUS_BAD_VALUE, "%s: column 0; columns are counted from 1", reader->file);
@@ -50,7 +53,7 @@ static Status set_columns(TableReader *reader) {
 static void match_name(TableReader *reader, const char *name, size_t length, int64_t column) {
   size_t used = strlen(reader->names);
   snprintf(reader->names + used, sizeof reader->names - used, "%s%.*s", used ? ", " : "", (int)(length < 64 ? length : 64), name);
-  for (int i = 0; i <= reader->format->text_count; i++) {
+  for (int i = 0; i < cells_of(reader->format); i++) {
     const char *looked_for = wanted(reader->format, i);
     if (reader->columns[i] < 0 && strlen(looked_for) == length && memcmp(looked_for, name, length) == 0) reader->columns[i] = column;
   }
@@ -58,7 +61,7 @@ static void match_name(TableReader *reader, const char *name, size_t length, int
 
 static Status end_header(TableReader *reader) {
   reader->in_header = false;
-  for (int i = 0; i <= reader->format->text_count; i++) {
+  for (int i = 0; i < cells_of(reader->format); i++) {
     if (reader->columns[i] < 0)
       return status_set(STATUS_BAD_FILE, "%s, line %lld: no column \"%s\" in the header; it has %s", reader->file, (long long)reader->line,
                         wanted(reader->format, i), reader->names);
@@ -71,7 +74,7 @@ static Status end_header(TableReader *reader) {
 static Status keep_field(TableReader *reader, const char *text, size_t length, int64_t column) {
   if (memchr(text, 0, length))
     return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)reader->line);
-  for (int i = 0; i <= reader->format->text_count; i++) {
+  for (int i = 0; i < cells_of(reader->format); i++) {
     if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length))) return no_memory(reader->file);
   }
   return STATUS_OK;
@@ -119,24 +122,39 @@ static Status grow(TableReader *reader) {
   return STATUS_OK;
 }
 
-static Status end_row(TableReader *reader) {
-  int label = reader->format->text_count;
-  for (int i = 0; i <= label; i++) {
+/* What the row lacks, as BAD_FILE. */
+static Status check_row(const TableReader *reader) {
+  const TextTableFormat *format = reader->format;
+  int label = format->text_count;
+  bool empty = true;
+  for (int i = 0; i < cells_of(format); i++) {
     if (!reader->cells[i])
       return status_set(STATUS_BAD_FILE, "%s, line %lld: a row of %lld columns; the %s is expected in column %lld", reader->file,
-                        (long long)reader->line, (long long)reader->fields, i < label ? "text" : "label",
+                        (long long)reader->line, (long long)reader->fields, i == label ? "label" : "text",
                         (long long)reader->columns[i] + 1);
+    empty = empty && (i == label || !*reader->cells[i]);
   }
   if (!*reader->cells[label]) return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty label", reader->file, (long long)reader->line);
+  if (!empty) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty text; remove the row", reader->file, (long long)reader->line);
+}
+
+static char *take_cell(TableReader *reader, int cell) {
+  char *text = reader->cells[cell];
+  reader->cells[cell] = NULL;
+  return text;
+}
+
+static Status end_row(TableReader *reader) {
+  int label = reader->format->text_count;
+  Status status = check_row(reader);
+  if (status != STATUS_OK && reader->format->skip_incomplete) return reader->table->skipped++, STATUS_OK;
+  TRY(status);
   TRY(grow(reader));
-  TextRow row = {join_texts(reader), NULL, reader->line};
+  TextRow row = {.text = join_texts(reader), .line = reader->line};
   if (!row.text) return no_memory(reader->file);
-  if (!*row.text) {
-    free(row.text);
-    return status_set(STATUS_BAD_FILE, "%s, line %lld: an empty text; remove the row", reader->file, (long long)reader->line);
-  }
-  row.label = reader->cells[label];
-  reader->cells[label] = NULL;
+  row.label = take_cell(reader, label);
+  if (reader->format->pair) row.pair = take_cell(reader, label + 1);
   reader->table->rows[reader->table->count++] = row;
   return STATUS_OK;
 }
@@ -224,6 +242,7 @@ void text_table_release(TextTable *table) {
   for (int64_t i = 0; i < table->count; i++) {
     free(table->rows[i].text);
     free(table->rows[i].label);
+    free(table->rows[i].pair);
   }
   free(table->rows);
   *table = (TextTable){0};

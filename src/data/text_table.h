@@ -1,4 +1,4 @@
-/* Rows of a text and a label out of TSV or CSV in memory, so that it can be fuzzed. Inside of src/data and its tests only. */
+/* Rows of a text, or of two, and a label out of TSV or CSV in memory, so that it can be fuzzed. Inside of src/data and its tests only. */
 #ifndef DATA_TEXT_TABLE_H
 #define DATA_TEXT_TABLE_H
 #include "base/status.h"
@@ -14,16 +14,20 @@ typedef struct TextTableFormat {
   const char *texts[TEXT_TABLE_TEXTS]; /* columns, each a number from 1 or (with a header) a name; joined with a space in this order */
   int text_count;                      /* 1 or more */
   const char *label;                   /* column */
+  const char *pair;                    /* column of the second of two texts, or NULL */
+  bool skip_incomplete;                /* passes rows over that lack a column or a text; else they are errors */
 } TextTableFormat;
 
 typedef struct TextRow {
-  char *text, *label; /* owned; never empty */
+  char *text, *label; /* owned; never empty, but for one of two texts */
+  char *pair;         /* owned; NULL where rows have one text */
   int64_t line;       /* on which the row ends */
 } TextRow;
 
 typedef struct TextTable {
   TextRow *rows;
   int64_t count, room;
+  int64_t skipped; /* rows that were passed over */
 } TextTable;
 
 /* Reads it all; blank lines are passed over, further columns ignored. BAD_FILE names `file`, the line and what is missing: a column, a

@@ -106,11 +106,12 @@ static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step)
   return text_batches_seek(own(session)->batches[part], epoch, step);
 }
 
-/* T of a batch: its longest text. A plan is for the longest of all; fixed counts of tokens are for these as well; and each device needs a
- * token. */
-static int64_t width_of(const Session *session, const LabelBatch *batch) {
+/* T of a batch: its longest text. A plan is for the longest of all; fixed counts of tokens are for these as well, in training, while an
+ * evaluation shares each text out evenly; and each device needs a token. */
+static int64_t width_of(const Session *session, TaskPart part, const LabelBatch *batch) {
+  bool fixed = part == TASK_TRAIN && session->options.map == COUNTS_FIXED;
   int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
-  if (tape_planning(session->tape) || session->options.map == COUNTS_FIXED) return session->tokens;
+  if (tape_planning(session->tape) || fixed) return session->tokens;
   for (int i = 0; i < batch->count; i++) width = batch->lengths[i] > width ? batch->lengths[i] : width;
   return width;
 }
@@ -119,7 +120,7 @@ static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   Texts *texts = own(session);
   LabelBatch given;
   text_batches_next(texts->batches[part], &given);
-  int64_t from = text_batches_width(texts->batches[part]), to = width_of(session, &given), both = from < to ? from : to;
+  int64_t from = text_batches_width(texts->batches[part]), to = width_of(session, part, &given), both = from < to ? from : to;
   int32_t *ids = texts->ids[part];
   memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
   for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);
@@ -155,13 +156,6 @@ static Tensor *answer(Model *model, Tape *tape, const TaskBatch *batch, const To
 
 /* ---------------------------------------------------------------- reports */
 
-/* Of two classes (Matthews, 1975): the correlation of label and answer; 0 where either never varies. */
-static double matthews(const TaskScore *score) {
-  double tn = (double)score->answers[0][0], fp = (double)score->answers[0][1], fn = (double)score->answers[1][0];
-  double tp = (double)score->answers[1][1], scale = sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn));
-  return scale > 0 ? (tp * tn - fp * fn) / scale : 0;
-}
-
 static bool of_two(const TaskScore *score) {
   return score->answers[0][0] + score->answers[0][1] + score->answers[1][0] + score->answers[1][1] > 0;
 }
@@ -170,27 +164,33 @@ static const char *const measures[] = {"accuracy", "matthews", NULL};
 
 static void measure(const TaskScore *score, double values[TASK_MEASURES]) {
   values[0] = task_accuracy(score);
-  values[1] = of_two(score) ? matthews(score) : NAN;
+  values[1] = of_two(score) ? text_labels_matthews(score->answers) : NAN;
 }
 
 static void tell(const TaskScore *score, char text[TASK_TEXT]) {
   int at = snprintf(text, TASK_TEXT, "accuracy %.2f%%", 100 * task_accuracy(score));
-  if (of_two(score)) snprintf(text + at, TASK_TEXT - (size_t)at, " (Matthews correlation %.3f)", matthews(score));
+  if (of_two(score)) snprintf(text + at, TASK_TEXT - (size_t)at, " (Matthews correlation %.3f)", text_labels_matthews(score->answers));
 }
 
 enum { SHOWN = 200 /* bytes of text */ };
 
+static Status show_one(const char *what, const char *text) {
+  char *excerpt = text_excerpt(text, strlen(text), SHOWN);
+  if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first text");
+  printf("%s: \"%s\"\n", what, excerpt);
+  free(excerpt);
+  return STATUS_OK;
+}
+
 static Status show(Session *session, bool json, char **shown) {
   int32_t label;
   const LabelledText *set = own(session)->set[TASK_TRAIN];
-  const char *text = text_labels_text(set, 0, &label);
+  const char *text = text_labels_text(set, 0, &label), *pair = text_labels_pair(set, 0);
   *shown = NULL;
   if (json) return STATUS_OK;
-  char *excerpt = text_excerpt(text, strlen(text), SHOWN);
-  if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first text");
-  printf("first text: \"%s\"\n  is %s; %lld tokens hold the longest\n", excerpt, printable(text_labels_names(set)[label]),
-         (long long)session->tokens);
-  free(excerpt);
+  TRY(show_one("first text", text));
+  if (pair != NULL) TRY(show_one("  and its pair", pair));
+  printf("  is %s; %lld tokens hold the longest\n", printable(text_labels_names(set)[label]), (long long)session->tokens);
   return STATUS_OK;
 }
 

@@ -48,6 +48,84 @@ static void test_glue(void **state) {
   refused("cola", DATASET_TEST, STATUS_NOT_FOUND, "astra-data get cola");
 }
 
+static void assert_pair(const LabelledText *set, int64_t index, const char *text, const char *pair, int32_t label) {
+  assert_row(set, index, text, label);
+  assert_string_equal(text_labels_pair(set, index), pair);
+}
+
+static void test_pairs(void **state) {
+  (void)state;
+  text_testing_put("q/QQP/train.tsv", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+                                      "5\t1\t2\tHow \"old\"?\tWhat age?\t1\n"
+                                      "6\t3\t4\tcut in\n two\tx\t0\n" /* two rows with too few columns, as GLUE's file has them */
+                                      "7\t5\t6\tWhy?\t\t0\n8\t5\t6\t\t\t0\n");
+  LabelledText *set = open_set(text_testing_name("qqp", "q"), DATASET_TRAIN);
+  assert_int_equal(text_labels_count(set), 2);
+  assert_pair(set, 0, "How \"old\"?", "What age?", 1);
+  assert_pair(set, 1, "Why?", "", 0); /* one of two texts may be empty */
+  assert_string_equal(text_labels_names(set)[1], "duplicate");
+  assert_non_null(strstr(text_labels_describe(set), "QQP train, 2 pairs of texts, 2 classes, from "));
+  assert_non_null(strstr(text_labels_describe(set), "(3 incomplete rows left out)"));
+  text_labels_close(set);
+  text_testing_put("m/dev.tsv", "\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe ran .\tHe did run .\r\n");
+  set = open_set(text_testing_name("mrpc", "m"), DATASET_TEST);
+  assert_pair(set, 0, "He ran .", "He did run .", 1);
+  text_labels_close(set);
+  text_testing_put("pairs.tsv", "a\tb\tlabel\none\ttwo\tyes\nthree\tfour\tno\n");
+  char name[700];
+  snprintf(name, sizeof name, "%s:text=a:pair=b:test=%s", text_testing_name("tsv", "pairs.tsv"), testing_path("pairs.tsv"));
+  set = open_set(name, DATASET_TRAIN);
+  assert_pair(set, 1, "three", "four", 0);
+  text_labels_close(set);
+  snprintf(name, sizeof name, "%s:text=a:pair=c", text_testing_name("tsv", "pairs.tsv"));
+  refused(name, DATASET_TRAIN, STATUS_BAD_FILE, "no column \"c\" in the header");
+  setenv("ASTRA_HOME", testing_path("home"), 1);
+  refused("qqp", DATASET_TEST, STATUS_NOT_FOUND, "as qqp:DIR");
+  text_testing_put("s/dev.tsv", "label\tsentence\n1\tgood \n");
+  set = open_set(text_testing_name("sst2", "s"), DATASET_TEST);
+  assert_null(text_labels_pair(set, 0));
+  text_labels_close(set);
+}
+
+static void assert_ids(const TextEncoder *encoder, const char *text, const char *pair, int64_t context, const char *expected, bool cuts) {
+  TokenList ids = {0};
+  bool cut;
+  assert_ok(token_list_add(&ids, 1)); /* of another text */
+  assert_ok(text_encoder_sample(encoder, text, pair, context, &ids, &cut));
+  assert_int_equal(cut, cuts);
+  if (ids.count - 1 != strlen(expected)) fail_msg("%d tokens, expected %s", (int)ids.count - 1, expected);
+  for (size_t i = 0; i < strlen(expected); i++) assert_int_equal(ids.ids[i + 1], expected[i]);
+  token_list_release(&ids);
+}
+
+/* One token a byte; ^ begins a text, | stands between two. */
+static void test_samples(void **state) {
+  (void)state;
+  int calls;
+  TextEncoder encoder = text_testing_encoder(&calls);
+  encoder.begin = '^';
+  encoder.separator = '|';
+  assert_ids(&encoder, "abc", NULL, 4, "^abc", false);
+  assert_ids(&encoder, "abcd", NULL, 4, "^abc", true);
+  assert_ids(&encoder, "abc", "de", 7, "^abc|de", false);
+  assert_ids(&encoder, "abcdef", "gh", 7, "^abc|gh", true); /* the longer one is cut */
+  assert_ids(&encoder, "ab", "cdefgh", 7, "^ab|cde", true);
+  assert_ids(&encoder, "abcdef", "ghijkl", 7, "^abc|gh", true);
+  assert_ids(&encoder, "abcdef", "", 5, "^abc|", true);
+  assert_ids(&encoder, "", "abcdef", 5, "^|abc", true);
+  assert_ids(&encoder, "abc", "def", 3, "^ab", true);
+  encoder.begin = encoder.separator = -1;
+  assert_ids(&encoder, "ab", "cd", 9, "ab\ncd", false);
+  for (int64_t context = 1; context < 16; context++) { /* never more than there is room for */
+    TokenList ids = {0};
+    bool cut;
+    assert_ok(text_encoder_sample(&encoder, "abcdefg", "hijkl", context, &ids, &cut));
+    assert_int_equal(ids.count, context < 13 ? context : 13);
+    assert_int_equal(cut, context < 13);
+    token_list_release(&ids);
+  }
+}
+
 static void test_agnews(void **state) {
   (void)state;
   text_testing_put("a/test.csv", "\"3\",\"One\",\"says \"\"two\"\", and\nmore\"\n\"1\",\"T\",\"\"\n2,b,c\n2,d,e\n4,f,g\n3,h,i\n");
@@ -345,7 +423,7 @@ static void test_batches_refuse(void **state) {
   assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE, "id 98");
   encoder.encode = encode_nothing;
   assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE,
-               "text 1, \"a\", has no tokens");
+               "text 1, \"a\": it has no tokens");
   assert_null(batches);
   text_labels_close(set);
 }
@@ -389,6 +467,8 @@ static void test_real_sets(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, testing_make_folder, testing_remove_folder)
   const struct CMUnitTest tests[] = {CASE(test_glue),
+                                     CASE(test_pairs),
+                                     CASE(test_samples),
                                      CASE(test_agnews),
                                      CASE(test_options),
                                      CASE(test_names),

@@ -72,8 +72,7 @@ static double codebook_bytes(const Emulation *emulation, NoiseCovariance kind) {
 static double selftest_bytes(Session *session) {
   const ParamSet *params = model_params(session->model);
   bool narrow = session->options.dtype != SAFE_F32;
-  double bytes = codebook_bytes(&session->emulation, SELFTEST_COVARIANCE);
-  if (!session_astra(session)) return 0;
+  double bytes = session_astra(session) ? codebook_bytes(&session->emulation, SELFTEST_COVARIANCE) : 0;
   for (size_t i = 0; i < params->count; i++)
     if ((narrow && !params->list[i].narrow) || REAL_IS_DOUBLE) bytes += (double)param_padded(&params->list[i]) * sizeof(real);
   return bytes;
@@ -83,7 +82,6 @@ static double selftest_bytes(Session *session) {
 static double selftest_mapped(Session *session) {
   const ParamSet *params = model_params(session->model);
   double numbers = 0;
-  if (!session_astra(session)) return 0;
   for (size_t i = 0; i < params->count; i++)
     if (!adapters_is_one(session->model, i)) numbers += (double)tensor_count(&params->list[i].tensor);
   return numbers * (double)safe_dtype_bytes((SafeDtype)session->options.dtype);

@@ -59,7 +59,7 @@ static void print_memory(const Session *session, const Plan *plan) {
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
   print_bytes("activations and gradients of them", plan->activations);
   print_bytes(data, plan->data);
-  if (session_astra(session)) print_bytes("self-test's copy of the model, at each checkpoint", plan->selftest + plan->selftest_mapped);
+  print_bytes("self-test's copy of the model, at each checkpoint", plan->selftest + plan->selftest_mapped);
   print_bytes("program, libraries, threads", program);
   print_bytes("together", plan_training_bytes(plan) + program);
   if (plan->kmeans_samples == 0) return;

@@ -10,6 +10,7 @@ typedef struct Selftest {
   Model *model;
   CheckpointMapping *mapping; /* its weights as they are in the file */
   Emulation emulation;
+  int devices; /* emulated; 0: a plain model */
   TokenLayout layout;
   Tape *tape;
   SafeItem *items;
@@ -22,8 +23,10 @@ static Status read_back(Selftest *test, const char *directory) {
   Status status = config_load(&config, directory);
   if (status == STATUS_OK) status = model_new(&test->model, &config);
   if (status == STATUS_OK) status = checkpoint_map_params(test->model, directory, &test->mapping);
-  if (status == STATUS_OK) status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
-  if (status == STATUS_OK) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
+  test->devices = config.astra.groups > 0 ? config.astra.devices : 0;
+  if (status == STATUS_OK && test->devices > 0)
+    status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
+  if (status == STATUS_OK && test->devices > 0) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
   for (int site = 0; status == STATUS_OK && site < test->emulation.blocks * test->emulation.sites; site++)
     codebook_refresh(&test->emulation.site[site].book);
   config_release(&config);
@@ -89,12 +92,13 @@ static Status run_and_save(Session *session, Selftest *test, const TaskBatch *ba
   Tape *tape = test->tape;
   Tensor *loss;
   ModelInput input = task_input(tape, batch, model_config(test->model));
-  emulate_begin_step(&test->emulation, false);
-  Tensor *logits = session->task->answer(test->model, tape, batch, &test->layout, &test->emulation.exchange, &loss);
+  Exchange *exchange = test->devices > 0 ? &test->emulation.exchange : NULL;
+  if (exchange != NULL) emulate_begin_step(&test->emulation, false);
+  Tensor *logits = session->task->answer(test->model, tape, batch, &test->layout, exchange, &loss);
   int32_t *devices = device_of(test);
   if (logits == NULL || devices == NULL) return tape_status(tape);
   add_input(test, batch, &input);
-  add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
+  if (exchange != NULL) add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
   add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
   if (loss != NULL) {
     add(test, SAFE_I32, batch->labels, 2, (int64_t[]){batch->count, test->layout.tokens}, "labels");
@@ -104,14 +108,19 @@ static Status run_and_save(Session *session, Selftest *test, const TaskBatch *ba
   return safetensors_save(path, test->items, test->count, NULL);
 }
 
+static Status place_tokens(Session *session, Selftest *test, int64_t tokens) {
+  const ModelConfig *config = model_config(test->model);
+  if (test->devices == 0) return layout_build_plain(&test->layout, tokens, config_is_decoder(config) ? CLASS_NONE : CLASS_DISTRIBUTED);
+  return device_map_place(&test->layout, config, tokens, test->devices, session->order);
+}
+
 static Status write_file(Session *session, Selftest *test, const char *directory, const char *path) {
   TRY(read_back(test, directory));
-  const ModelConfig *config = model_config(test->model);
   TaskBatch batch;
   int64_t middle = session->task->count(session, TASK_TEST) / session->options.batch / 2; /* texts come in the order of their lengths */
   TRY(session->task->seek(session, TASK_TEST, 0, middle));
   TRY(session->task->next(session, TASK_TEST, &batch));
-  TRY(device_map_place(&test->layout, config, batch.tokens, config->astra.devices, session->order));
+  TRY(place_tokens(session, test, batch.tokens));
   if (batch.count > SAMPLES) batch.count = SAMPLES;
   return run_and_save(session, test, &batch, path);
 }

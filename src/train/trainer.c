@@ -119,7 +119,7 @@ Status trainer_save(Session *session) {
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->task->save != NULL) TRY(session->task->save(session, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
-  if (codewords != NULL) TRY(selftest_writer_run(session, out));
+  TRY(selftest_writer_run(session, out));
   return state_save(session, out);
 }
 

@@ -164,7 +164,7 @@ same run/model.safetensors again/model.safetensors; same run/selftest.safetensor
 expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --seed 7
 ! cmp -s run/model.safetensors other/model.safetensors || report "another seed gives the same weights"
 expect "the plain model" 0 "${tiny[@]}" --groups 0 --max-steps 2 --out plain --json; err "accuracy .*%, loss "
-last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ ! -e plain/selftest.safetensors ] || report "a plain model has a self-test"
+last '"accuracy_plain":([0-9.]+),"accuracy":([0-9.]+)'; [ -e plain/selftest.safetensors ] || report "a plain model has no self-test"
 ! grep -q astra.layers plain/model.safetensors || report "a plain model has codebooks"
 expect "a single class token" 0 "${tiny[@]}" --groups 4 --class-token single --devices 2-4 --max-steps 2 --out single -q
 grep -q '"class_token": *"single"' single/config.json || report "config.json does not say single"

@@ -1,8 +1,9 @@
-/* astra-infer: classifies pictures and goes on from prompts on several processes of this machine, measures models over a data set through
- * them, and proves that they compute what training emulated. */
+/* astra-infer: classifies pictures and texts and goes on from prompts on several processes of this machine, measures models over a data set
+ * through them, and proves that they compute what training emulated. */
 #include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/infer_classify.h"
 #include "cli/infer_keygen.h"
 #include "cli/infer_plan.h"
 #include "cli/infer_run.h"
@@ -60,17 +61,12 @@ static Status print_pictures(const InferSettings *s, const InferRun *run, const 
   return STATUS_OK;
 }
 
-static Status require_pictures(const InferRun *run, const char *instead) {
-  if (!config_is_decoder(run->weights.config)) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is a language model: give it %s instead of pictures", run->directory, instead);
-}
-
 static Status classify_files(const InferSettings *s, InferRun *run, const PictureFiles *files) {
   PictureResult *results = calloc((size_t)files->count, sizeof *results);
   if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d pictures", files->count);
   double seconds;
   Status status = infer_run_load(s, run);
-  if (status == STATUS_OK) status = require_pictures(run, "--prompt TEXT");
+  if (status == STATUS_OK) status = infer_run_require(run, INFER_KIND_PICTURES);
   if (status == STATUS_OK) status = infer_run_require_options(s, run);
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch});
   if (status == STATUS_OK)
@@ -101,7 +97,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   int64_t batch = s->batch > 0 ? s->batch : PICTURES_OF_A_REQUEST;
   TRY(dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
   TRY(infer_run_load(s, run));
-  TRY(require_pictures(run, "text:PATH as --dataset"));
+  TRY(infer_run_require(run, INFER_KIND_PICTURES));
   TRY(infer_run_require_options(s, run));
   run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
@@ -123,9 +119,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
 
 static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   if (infer_text_eval_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
-  if (!text_labels_knows(s->dataset)) return evaluate_pictures(s, run);
-  return status_set(STATUS_BAD_USAGE, "--dataset %s: labelled texts are for `astra-train --eval-only`; here text:PATH is accepted",
-                    s->dataset);
+  return text_labels_knows(s->dataset) ? infer_classify_eval(s, run, arguments, count) : evaluate_pictures(s, run);
 }
 
 /* ---- astra-infer selftest ---- */
@@ -149,7 +143,9 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
 /* ---- commands ---- */
 
 static Status run_main_body(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
-  return count > 0 ? classify(s, run, arguments, count) : infer_text_generate(s, run, arguments, count);
+  if (count > 0) return classify(s, run, arguments, count);
+  bool text = s->texts.count > 0 || s->text_file;
+  return (text ? infer_classify_texts : infer_text_generate)(s, run, arguments, count);
 }
 
 static Status run_main(int argc, char **argv) { return infer_run_command(INFER_MAIN, argc, argv, run_main_body); }
@@ -175,7 +171,7 @@ static Status show_links(int argc, char **argv) {
 
 static const CliCommand commands[] = {
     {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
-    {"eval", "accuracy over a data set, perplexity over a text", run_eval},
+    {"eval", "accuracy over a data set of pictures or texts, perplexity over a text", run_eval},
     {"selftest", "compare the processes with what training emulated", run_selftest},
     {"links", "list the options of what travels between nodes: strategies, datagrams, loss, slow links", show_links},
     {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},

@@ -8,7 +8,7 @@
 enum { PROMPT_BYTES = 64 << 20 };
 
 /* A signal makes a read that waits return. */
-static Status read_standard_input(char **text, size_t *bytes) {
+Status infer_prompts_read_standard_input(char **text, size_t *bytes) {
   size_t capacity = 1 << 16;
   char *grown = malloc(capacity);
   for (*text = grown, *bytes = 0; grown; grown = *text) {
@@ -17,7 +17,7 @@ static Status read_standard_input(char **text, size_t *bytes) {
     if (infer_run_interrupted()) return status_set(STATUS_INTERRUPTED, "interrupted");
     if (got == 0) break;
     if (*bytes < capacity) continue;
-    if (capacity >= PROMPT_BYTES) return status_set(STATUS_BAD_VALUE, "standard input: a prompt of more than %d MB", PROMPT_BYTES >> 20);
+    if (capacity >= PROMPT_BYTES) return status_set(STATUS_BAD_VALUE, "standard input: more than %d MB of text", PROMPT_BYTES >> 20);
     grown = realloc(*text, capacity *= 2);
     if (!grown) break;
     *text = grown;
@@ -43,7 +43,7 @@ static Status encode(const InferPrompts *prompts, InferPrompt *prompt) {
 
 Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt) {
   if (!prompt->late) return STATUS_OK;
-  TRY(read_standard_input(&prompt->owned, &prompt->bytes));
+  TRY(infer_prompts_read_standard_input(&prompt->owned, &prompt->bytes));
   prompt->text = prompt->owned;
   prompt->late = false;
   return encode(prompts, prompt);

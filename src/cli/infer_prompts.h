@@ -29,4 +29,7 @@ void infer_prompts_release(InferPrompts *prompts); /* accepts a zeroed one, and 
 /* Reads standard input if that is what this one is; INTERRUPTED when a signal comes first. */
 Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt);
 
+/* All of standard input, of at most 64 MB: *text is to be freed, also after a failure. INTERRUPTED as above. */
+Status infer_prompts_read_standard_input(char **text, size_t *bytes);
+
 #endif

@@ -167,19 +167,33 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);
 }
 
-Status infer_run_require_language(const InferRun *run, const char *what) {
+static InferKind kind_of(const InferRun *run) {
   const ModelConfig *config = run->weights.config;
-  if (config_is_decoder(config) && config->classes == 0) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is a model that classifies %s: it cannot %s%s", run->directory,
-                    config_is_decoder(config) ? "texts" : "pictures", what, config_is_decoder(config) ? "" : "; give it pictures");
+  return !config_is_decoder(config) ? INFER_KIND_PICTURES : config->classes > 0 ? INFER_KIND_TEXTS : INFER_KIND_LANGUAGE;
+}
+
+static const struct {
+  const char *name, *takes;
+} kinds[] = {[INFER_KIND_PICTURES] = {"a model that classifies pictures", "pictures, or to eval a data set of them"},
+             [INFER_KIND_TEXTS] = {"a model that classifies texts",
+                                   "--text TEXT, or to eval a data set of texts with classes (sst2:DIR, tsv:FILE...)"},
+             [INFER_KIND_LANGUAGE] = {"a language model", "--prompt TEXT, or to eval --dataset text:PATH"}};
+
+Status infer_run_require(const InferRun *run, InferKind kind) {
+  InferKind own = kind_of(run);
+  if (own == kind) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s is %s: give it %s", run->directory, kinds[own].name, kinds[own].takes);
 }
 
 Status infer_run_require_options(const InferSettings *s, const InferRun *run) {
-  bool text = config_is_decoder(run->weights.config);
-  const char *other = text ? s->of_pictures : s->of_texts;
-  if (!other) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--%s is for models of %s; %s is a model of %s", other, text ? "pictures" : "texts", run->directory,
-                    text ? "texts" : "pictures");
+  InferKind own = kind_of(run);
+  char those[96] = "";
+  if (!s->not_for[own].option) return STATUS_OK;
+  for (int kind = 0; kind < INFER_KINDS; kind++) {
+    size_t used = strlen(those);
+    if (s->not_for[own].kinds >> kind & 1) snprintf(those + used, sizeof those - used, "%s%s", used ? " or " : "", kinds[kind].name);
+  }
+  return status_set(STATUS_BAD_USAGE, "--%s is for %s; %s is %s", s->not_for[own].option, those, run->directory, kinds[own].name);
 }
 
 static json_t *layout_json(const TokenMap *map) {

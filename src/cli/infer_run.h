@@ -32,8 +32,8 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
 
 Status infer_run_load(const InferSettings *settings, InferRun *run); /* the checkpoint, once */
 
-/* BAD_USAGE for a model that predicts no tokens: "DIR is a model that classifies pictures: it cannot WHAT". */
-Status infer_run_require_language(const InferRun *run, const char *what);
+/* BAD_USAGE for a model of another kind, which says what it takes. */
+Status infer_run_require(const InferRun *run, InferKind kind);
 
 /* BAD_USAGE for an option that means nothing to the model's kind. */
 Status infer_run_require_options(const InferSettings *settings, const InferRun *run);

@@ -13,8 +13,11 @@ enum {
   TEXT = INFER_GENERATE,
   RUNS = INFER_MAIN | INFER_GENERATE | INFER_EVAL,
   ALL = RUNS | INFER_SELFTEST,
-  OF_PICTURES = 1 << 8, /* means nothing for a model of texts */
-  OF_TEXTS = 1 << 9
+  KINDS_AT = 8, /* bits of the kinds of models that an option means something to; none: to all */
+  OF_TEXTS = 1 << (KINDS_AT + INFER_KIND_TEXTS),
+  OF_LANGUAGE = 1 << (KINDS_AT + INFER_KIND_LANGUAGE),
+  OF_PICTURES = 1 << (KINDS_AT + INFER_KIND_PICTURES),
+  OF_CLASSES = OF_TEXTS | OF_PICTURES
 };
 
 /* Taken by the commands `of`, and those of `generate` by the program itself. */
@@ -32,38 +35,45 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "directory of the model, or the name of an installed one (required)"}},
       {PICTURES | TEXT,
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
-      {TEXT | OF_TEXTS,
+      {TEXT | OF_LANGUAGE,
        {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "the whole file is a prompt; - is standard input"}},
-      {TEXT | OF_TEXTS, {OPTION_FLAG, "special", 0, &s->special, .help = "texts of special tokens in a prompt become those tokens"}},
+      {TEXT | OF_LANGUAGE, {OPTION_FLAG, "special", 0, &s->special, .help = "texts of special tokens in a prompt become those tokens"}},
+      {PICTURES | OF_TEXTS, {OPTION_TEXTS, "text", 0, &s->texts, "TEXT", .help = "a text to classify; several: give it again"}},
+      {PICTURES | OF_TEXTS,
+       {OPTION_TEXTS, "text-pair", 0, &s->pairs, "TEXT", .help = "the second text of a pair (is it a paraphrase?), one for each --text"}},
+      {PICTURES | OF_TEXTS,
+       {OPTION_TEXT, "text-file", 0, &s->text_file, "FILE",
+        .help = "a text to classify a line, or a pair with a tab between; - is standard input"}},
       {INFER_EVAL,
        {OPTION_TEXT, "dataset", 'd', &s->dataset, "NAME",
-        .help = "cifar100, folder:DIR, csv:FILE...; text:PATH or text-lines:PATH (required)"}},
+        .help = "cifar100, folder:DIR...; text:PATH, text-lines:PATH; sst2:DIR, cola:DIR, tsv:FILE... (required)"}},
       {INFER_EVAL, {OPTION_TEXT, "data-dir", 0, &s->data_dir, "DIR", .help = "where the data set lies"}},
       {INFER_EVAL,
        {OPTION_INT, "samples", 's', &s->samples, "N", .least = 0, .most = 1e12,
-        .help = "only the first N pictures of the test part, or windows of text; 0: all"}},
-      {INFER_EVAL | OF_TEXTS,
+        .help = "only the first N pictures or texts of the test part, or windows of text; 0: all"}},
+      {INFER_EVAL | OF_LANGUAGE,
        {OPTION_CHOICE, "eval-part", 0, &s->part, .choices = "train|valid|test|whole|auto",
         .help = "of a text; auto: named files whole, else valid"}},
-      {INFER_EVAL | OF_TEXTS,
-       {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"}},
-      {INFER_EVAL | OF_TEXTS,
+      {INFER_EVAL | OF_LANGUAGE | OF_TEXTS,
+       {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20,
+        .help = "tokens of a window of text, or at most of a text to classify; 0: the model's"}},
+      {INFER_EVAL | OF_LANGUAGE,
        {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
       {INFER_EVAL | OF_TEXTS,
        {OPTION_CHOICE, "perplexity", 0, &s->perplexity, .choices = PERPLEXITY_CHOICES, .help = "of a text: divided by what"}},
       {INFER_SELFTEST,
        {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},
       {TEXT, {OPTION_GROUP, .help = "New tokens of a language model:"}},
-      {TEXT | OF_TEXTS, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .least = 0, .most = 1e9, .help = "at most so many"}},
-      {TEXT | OF_TEXTS,
+      {TEXT | OF_LANGUAGE, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .least = 0, .most = 1e9, .help = "at most so many"}},
+      {TEXT | OF_LANGUAGE,
        {OPTION_REAL, "temperature", 0, &s->temperature, "T", .least = 0, .most = 100, .help = "0: always the likeliest token"}},
-      {TEXT | OF_TEXTS,
+      {TEXT | OF_LANGUAGE,
        {OPTION_INT, "top-k", 0, &s->top_k, "K", .least = 0, .most = 1e9, .help = "draw from the K likeliest; 0: from all"}},
-      {TEXT | OF_TEXTS,
+      {TEXT | OF_LANGUAGE,
        {OPTION_REAL, "top-p", 0, &s->top_p, "P", .least = 1e-6, .most = 1,
         .help = "draw from the likeliest that make up P of the probability"}},
-      {TEXT | OF_TEXTS, {OPTION_INT, "seed", 0, &s->seed, "N", .least = 0, .most = 9e15, .help = "of the drawing"}},
-      {TEXT | OF_TEXTS,
+      {TEXT | OF_LANGUAGE, {OPTION_INT, "seed", 0, &s->seed, "N", .least = 0, .most = 9e15, .help = "of the drawing"}},
+      {TEXT | OF_LANGUAGE,
        {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "end before this text (\\n, \\t, \\\\ as in C); may be given several times"}},
       {ALL, {OPTION_GROUP, .help = "Nodes:"}},
       {RUNS,
@@ -76,9 +86,9 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {PICTURES | INFER_EVAL | OF_PICTURES,
        {OPTION_TEXT, "layout", 0, &s->layout, "LAYOUT",
         .help = "which tokens of a picture: raster, strided, checkerboard, random:SEED or trained (default)"}},
-      {TEXT | OF_TEXTS,
+      {TEXT | OF_LANGUAGE | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
-        .help = "memory for texts of N tokens, new ones included; 0: for the model's context"}},
+        .help = "most tokens of a text, new ones included (texts to classify are cut); 0: the model's context"}},
       {ALL,
        {OPTION_INT, "threads", 't', &s->threads, "N", .least = 0, .most = 256,
         .help = "of each node; 0: one, or all cores for a single node and for this device with --peers"}},
@@ -100,15 +110,15 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {RUNS,
        {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .least = 0, .most = 86400,
         .help = "for a request with its reruns; 0: any"}},
-      {PICTURES | OF_PICTURES,
-       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures of one request"}},
+      {PICTURES | OF_CLASSES,
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures or texts of one request"}},
       {INFER_EVAL,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 0, .most = 65536,
-        .help = "pictures or windows of one request; 0: 64, or windows of 4,096 tokens"}},
+        .help = "pictures, windows or texts of one request; 0: 64, at most 4,096 tokens of text"}},
       {ALL, {OPTION_GROUP, .help = "Output:"}},
-      {PICTURES | OF_PICTURES,
-       {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture"}},
-      {TEXT | OF_TEXTS, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
+      {PICTURES | OF_CLASSES,
+       {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture or text"}},
+      {TEXT | OF_LANGUAGE, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object instead of text"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
       {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the kernels in use and the process numbers of the nodes to stderr"}},
@@ -167,13 +177,13 @@ void infer_settings_help(InferCommand command, FILE *stream) {
     InferCommand command;
     const char *usage, *about;
   } pages[] = {{INFER_MAIN, "astra-infer --checkpoint DIR [OPTION...] PICTURE...",
-                "Classifies pictures, or goes on from prompts, on several processes, each of which holds a share of the tokens."},
+                "Classifies pictures or texts, or goes on from prompts, on several processes, each of which holds a share of the tokens."},
                {INFER_GENERATE, "astra-infer [generate] --checkpoint DIR --prompt TEXT [OPTION...]",
                 "A language model goes on from a prompt: the nodes read it together, the one with its last token makes the new ones."},
                {INFER_EVAL, "astra-infer eval --checkpoint DIR --dataset NAME [OPTION...]",
-                "Accuracy over the test part of a data set, or perplexity over a text, through the real processes."},
+                "Accuracy over the test part of a data set of pictures or texts, or perplexity over a text, through the real processes."},
                {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
-                "Repeats a checkpoint's sample pictures on real processes and compares codes and logits with training's."}};
+                "Repeats a checkpoint's sample pictures or texts on real processes and compares codes and logits with training's."}};
   InferSettings settings;
   Option options[INFER_OPTIONS_MOST];
   set_defaults(&settings, command);
@@ -206,6 +216,19 @@ static Status check_drawing(const InferSettings *s, const Option *options) {
   return STATUS_OK;
 }
 
+/* Pictures, texts to classify or prompts: one of these. */
+static Status check_main(const InferSettings *s, const char *const *positional, int count) {
+  bool prompt = s->prompts.count > 0 || s->prompt_file, text = s->texts.count > 0 || s->text_file;
+  if (count > 0 && (prompt || text)) return status_set(STATUS_BAD_USAGE, "%s: give pictures, texts or prompts, not several", positional[0]);
+  if (text && prompt) return status_set(STATUS_BAD_USAGE, "--text is classified, --prompt is gone on from: give one of them");
+  if (s->pairs.count > 0 && s->pairs.count != s->texts.count)
+    return status_set(STATUS_BAD_USAGE, "--text-pair: %d for %d --text; each --text needs one, or none does", s->pairs.count,
+                      s->texts.count);
+  if (!prompt && !text && count == 0)
+    return status_set(STATUS_BAD_USAGE, "no picture given (and no --text TEXT to classify, no --prompt TEXT for a language model)");
+  return STATUS_OK;
+}
+
 static Status check_inputs(const InferSettings *s, InferCommand command, const char *name, const char *const *positional, int count) {
   bool prompt = s->prompts.count > 0 || s->prompt_file;
   if (command != INFER_MAIN && count > 0) return status_set(STATUS_BAD_USAGE, "%s: %s takes options only", positional[0], name);
@@ -216,11 +239,7 @@ static Status check_inputs(const InferSettings *s, InferCommand command, const c
   if (command == INFER_EVAL && !s->dataset)
     return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the pictures or the text to judge the model by");
   if (command == INFER_GENERATE && !prompt) return status_set(STATUS_BAD_USAGE, "--prompt TEXT is missing: what to go on from");
-  if (command == INFER_MAIN && prompt && count > 0)
-    return status_set(STATUS_BAD_USAGE, "%s: give pictures or prompts, not both", positional[0]);
-  if (command == INFER_MAIN && !prompt && count == 0)
-    return status_set(STATUS_BAD_USAGE, "no picture given (and no --prompt TEXT for a language model)");
-  return STATUS_OK;
+  return command == INFER_MAIN ? check_main(s, positional, count) : STATUS_OK;
 }
 
 /* One machine, or several. */
@@ -232,12 +251,16 @@ static Status check_devices(const InferSettings *s) {
   return STATUS_OK;
 }
 
-/* Which kind of model the command line is for, as far as its options say. */
+/* Which kinds of models the command line is for, as far as its options say. */
 static void note_kinds(InferSettings *s, const Option *options, const int *of) {
   for (; options->kind != OPTION_GROUP || options->help; options++, of++) {
-    if (!options->given) continue;
-    if (*of & OF_PICTURES) s->of_pictures = options->name;
-    if (*of & OF_TEXTS) s->of_texts = options->name;
+    int kinds = *of >> KINDS_AT;
+    if (!options->given || !kinds) continue;
+    for (int kind = 0; kind < INFER_KINDS; kind++) {
+      if (kinds >> kind & 1) continue;
+      s->not_for[kind].option = options->name;
+      s->not_for[kind].kinds = kinds;
+    }
   }
 }
 

@@ -117,7 +117,7 @@ static Status run_job(Job *job) {
   int64_t most;
   TRY(infer_stops_open(&job->stops, &s->stops));
   TRY(infer_run_load(s, run));
-  TRY(infer_run_require_language(run, "go on from a prompt"));
+  TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
   TRY(choose_context(s, run->weights.config, &most));
   TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));

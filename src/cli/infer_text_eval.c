@@ -172,7 +172,7 @@ Status infer_text_eval(const InferSettings *s, InferRun *run, const char *const 
   Text text = {.about = NULL};
   (void)arguments, (void)count;
   TRY(infer_run_load(s, run));
-  TRY(infer_run_require_language(run, "have its perplexity measured"));
+  TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
   Status status = evaluate(s, run, &text);
   release(&text);

@@ -34,7 +34,7 @@ static Status check_setup(const NodeSetup *setup) {
   if (setup->split && (setup->tokens_most < 1 || setup->tokens_most > config->context))
     return status_set(STATUS_BAD_VALUE, "a context of %lld tokens: 1 to %lld are possible with this model", (long long)setup->tokens_most,
                       (long long)config->context);
-  if (setup->split) numbers = fmax(numbers, (double)config->vocabulary);
+  if (setup->split) numbers = fmax(numbers, (double)weights_outputs(setup->weights));
   if (setup->batch_most < 1 || (double)setup->batch_most * numbers * 4 > (double)INT32_MAX)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch",
                       (long long)setup->batch_most);
@@ -61,7 +61,7 @@ static Status allocate_request(Leader *leader, LeaderRequest *request) {
 static Status allocate_answer(Leader *leader) {
   const NodeSetup *setup = &leader->setup;
   const ModelConfig *config = setup->weights->config;
-  int64_t tokens = setup->split ? setup->tokens_most : leader->given->tokens, width = setup->split ? config->vocabulary : config->classes;
+  int64_t tokens = setup->split ? setup->tokens_most : leader->given->tokens, width = weights_outputs(setup->weights);
   size_t batch = (size_t)setup->batch_most;
   bool memory = (leader->arena = arena_new(arena_bytes)) && (leader->tape = tape_new(leader->arena)) &&
                 (leader->logits = malloc(batch * (size_t)width * sizeof(real)));

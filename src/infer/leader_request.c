@@ -16,7 +16,8 @@ static const Kind *kind_of(uint8_t kind) {
   static const Kind rows[] = {{WIRE_REQUEST, leader_picture_share, leader_picture_take},
                               {WIRE_PROMPT, leader_text_share, leader_text_take_prompt},
                               {WIRE_SCORE, leader_text_share, leader_text_take_score},
-                              {WIRE_LAST, leader_text_share, leader_text_take_last}};
+                              {WIRE_LAST, leader_text_share, leader_text_take_last},
+                              {WIRE_CLASSIFY, leader_text_share, leader_text_take_last}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (rows[i].kind == kind) return &rows[i];
   }

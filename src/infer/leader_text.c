@@ -28,7 +28,10 @@ void leader_text_share(Leader *leader, LeaderRequest *slot) {
 }
 
 static Status open_request(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
+  bool classes = leader->setup.weights->config->classes > 0;
   if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of pictures takes no text");
+  if (classes != (request->kind == WIRE_CLASSIFY))
+    return status_set(STATUS_BAD_VALUE, "the model %s", classes ? "classifies texts, and predicts no tokens" : "has no classes of texts");
   if (request->tokens < 1 || request->tokens > leader->setup.tokens_most)
     return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
                       (long long)leader->setup.tokens_most);
@@ -63,11 +66,19 @@ Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labe
   return leader_request_send(leader, slot);
 }
 
-Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
+static Status ask_last(Leader *leader, uint8_t kind, const int32_t *ids, int64_t batch, int64_t tokens) {
   LeaderRequest *slot;
-  TRY(open_request(leader, &(Request){.kind = WIRE_LAST, .codes = leader->options.codes, .batch = batch, .tokens = tokens}, ids, &slot));
+  TRY(open_request(leader, &(Request){.kind = kind, .codes = leader->options.codes, .batch = batch, .tokens = tokens}, ids, &slot));
   request_pack_ids(ids, batch * tokens, leader_request_payload(slot));
   return leader_request_send(leader, slot);
+}
+
+Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
+  return ask_last(leader, WIRE_LAST, ids, batch, tokens);
+}
+
+Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
+  return ask_last(leader, WIRE_CLASSIFY, ids, batch, tokens);
 }
 
 /* ---- new tokens ---- */
@@ -151,7 +162,7 @@ Status leader_text_take_score(Leader *leader, const LeaderRequest *request, Lead
 }
 
 Status leader_text_take_last(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  size_t numbers = (size_t)(request->request.batch * leader->setup.weights->config->vocabulary);
+  size_t numbers = (size_t)(request->request.batch * weights_outputs(leader->setup.weights));
   for (int d = 0; d < leader->nodes; d++) {
     if (request->shares[d].last) wire_parse_reals(request->results[d] + WIRE_STATISTICS, numbers, leader->logits);
   }

@@ -16,7 +16,11 @@ Status leader_text_stop(Leader *leader);
 /* The loss of each label [batch, tokens] (-1: does not count) as the token after the one at its place. */
 Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens);
 
-/* The logits after the last token. */
+/* The logits after the last token [batch, V]. */
 Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens);
+
+/* Of a model that classifies texts: logits [batch, classes]. Texts of a request have one length, so that each is divided among the nodes as
+ * if it came alone, and its answer does not depend on its neighbours. */
+Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens);
 
 #endif

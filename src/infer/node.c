@@ -105,7 +105,9 @@ static NodeAnswer *answer_of(uint8_t kind) {
     uint8_t kind;
     NodeAnswer *answer;
   } rows[] = {
-      {WIRE_REQUEST, node_pictures_answer}, {WIRE_PROMPT, node_text_prompt}, {WIRE_SCORE, node_text_score}, {WIRE_LAST, node_text_last}};
+      {WIRE_REQUEST, node_pictures_answer}, {WIRE_PROMPT, node_text_prompt},     {WIRE_SCORE, node_text_score},
+      {WIRE_LAST, node_text_last},          {WIRE_CLASSIFY, node_text_classify},
+  };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (rows[i].kind == kind) return rows[i].answer;
   }

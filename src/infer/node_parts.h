@@ -58,7 +58,7 @@ struct Node {
 
 /* An answer to a request: writes what stands behind the statistics at `out`, of the length request.c says, codes not counted. */
 typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);
-NodeAnswer node_pictures_answer, node_text_prompt, node_text_score, node_text_last;
+NodeAnswer node_pictures_answer, node_text_prompt, node_text_score, node_text_last, node_text_classify;
 
 /* Memory and layout for texts: of the longest, so that no request asks for more. */
 Status node_text_start(Node *node);

@@ -1,4 +1,4 @@
-/* Texts on a node: ids in; losses of its own rows, or, from the node with the last token, logits or new tokens. */
+/* Texts on a node: ids in; losses of its own rows, or, from the node with the last token, logits, classes or new tokens. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "infer/node_parts.h"
@@ -41,6 +41,7 @@ Status node_text_layout(Node *node, const Request *request) {
 /* The layout of the longest text: shorter ones fit into its memory. The cache comes with the first prompt that ends on this node. */
 Status node_text_start(Node *node) {
   TRY(node_share_layout(node->setup, node->setup->tokens_most, node->self, &node->layout));
+  if (!request_serves(node->setup, WIRE_PROMPT)) return STATUS_OK; /* nobody decodes */
   return sampler_init(&node->text.sampler, vocabulary(node));
 }
 
@@ -62,9 +63,11 @@ static Status encode(Node *node, const Request *request, const int32_t *ids, KvC
   return node_encode(node, &input, request->batch, rows, encoded);
 }
 
-/* ---- the logits of the last token ---- */
+/* ---- what the row of the last token says ---- */
 
-Status node_text_last(Node *node, const NodeRequest *request, uint8_t *out) {
+typedef Tensor *Head(Model *model, Tape *tape, Tensor *encoded);
+
+static Status answer_last(Node *node, const NodeRequest *request, Head *head, uint8_t *out) {
   int64_t batch = request->request.batch;
   int32_t *ids;
   Tensor *last;
@@ -72,11 +75,14 @@ Status node_text_last(Node *node, const NodeRequest *request, uint8_t *out) {
   TRY(encode(node, &request->request, ids, NULL, MODEL_ROWS_LAST, &last));
   if (!last || !node_share_of(node->setup, node->self, &node->layout).last) return STATUS_OK;
   node_report_progress(node, (int)node->setup->weights->config->blocks);
-  Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
+  Tensor *logits = head(node->setup->weights->model, node->tape, last);
   if (!logits) return tape_status(node->tape);
   wire_pack_reals(logits->value, (size_t)tensor_count(logits), out);
   return STATUS_OK;
 }
+
+Status node_text_last(Node *node, const NodeRequest *request, uint8_t *out) { return answer_last(node, request, model_logits, out); }
+Status node_text_classify(Node *node, const NodeRequest *request, uint8_t *out) { return answer_last(node, request, model_classify, out); }
 
 /* ---- losses ---- */
 

@@ -10,4 +10,12 @@ enum { RANKING_MOST = 100 };
  * count <= classes. */
 void ranking_top(const real *logits, int64_t classes, int count, int32_t *index, double *probability);
 
+/* What a sample was found to be. */
+typedef struct ClassTop {
+  int count; /* classes below, best first */
+  int32_t index[RANKING_MOST];
+  double probability[RANKING_MOST];
+  double seconds; /* of the request that it was part of */
+} ClassTop;
+
 #endif

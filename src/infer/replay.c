@@ -80,7 +80,8 @@ static Tensor *classify(Replay *replay, Tape *tape, const TokenLayout *layout, c
 static Tensor *predict(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *given) {
   Model *model = replay->weights->model;
   ModelInput input = {.ids = given->ids, .batch = given->batch};
-  return model_logits(model, tape, model_encode(model, tape, &input, layout, &replay->exchange, MODEL_ROWS_LAST));
+  Tensor *last = model_encode(model, tape, &input, layout, &replay->exchange, MODEL_ROWS_LAST);
+  return (replay->weights->config->classes > 0 ? model_classify : model_logits)(model, tape, last);
 }
 
 static Status run(Replay *replay, Tape *tape, const TokenLayout *layout, const ReplayInput *input, real *logits) {

@@ -18,7 +18,8 @@ typedef struct ReplayInput {
   const int32_t *ids;         /* [B, T] */
 } ReplayInput;
 
-/* codes [blocks * sites][B, T, G], -1: of a token that nobody was sent -> logits [B, classes], or after the last tokens [B, V]. */
+/* codes [blocks * sites][B, T, G], -1: of a token that nobody was sent -> logits [B, classes], or after the last tokens of texts
+ * that go on [B, V]. */
 Status replay_run(const Weights *weights, const ReplayInput *input, const int32_t *codes, ReplaySee *see, void *context, real *logits);
 
 #endif

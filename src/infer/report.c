@@ -2,6 +2,7 @@
 #include "infer/report.h"
 #include "base/printable.h"
 #include "base/utf8.h"
+#include "data/text_excerpt.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include <math.h>
@@ -58,12 +59,30 @@ static double rate(const Evaluation *evaluation) { return evaluation->seconds > 
 
 /* ---- text ---- */
 
+static void report_classes(FILE *out, const Weights *weights, int count, const int32_t *index, const double *probability) {
+  for (int k = 0; k < count; k++) fprintf(out, "  %6.2f%%  %s\n", 100 * probability[k], printable(weights->config->labels[index[k]]));
+}
+
 void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count) {
   for (int i = 0; i < count; i++) {
     if (!results[i].read) continue;
     fprintf(out, "%s\n", printable(results[i].path));
-    for (int k = 0; k < results[i].count; k++)
-      fprintf(out, "  %6.2f%%  %s\n", 100 * results[i].probability[k], printable(weights->config->labels[results[i].index[k]]));
+    report_classes(out, weights, results[i].count, results[i].index, results[i].probability);
+  }
+}
+
+enum { SHOWN = 100 /* bytes of a text */ };
+
+void report_texts(FILE *out, const Weights *weights, const TextSample *samples, int64_t count, const ClassTop *results) {
+  for (int64_t i = 0; i < count; i++) {
+    char *text = text_excerpt(samples[i].text, strlen(samples[i].text), SHOWN);
+    char *pair = samples[i].pair ? text_excerpt(samples[i].pair, strlen(samples[i].pair), SHOWN) : NULL;
+    fprintf(out, "\"%s\"", text ? text : "");
+    if (pair) fprintf(out, " and \"%s\"", pair);
+    fputc('\n', out);
+    report_classes(out, weights, results[i].count, results[i].index, results[i].probability);
+    free(text);
+    free(pair);
   }
 }
 
@@ -165,6 +184,19 @@ void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluatio
   report_bits(out, leader, e->windows);
 }
 
+static double texts_a_second(const LabelEvaluation *e) { return e->seconds > 0 ? (double)e->samples / e->seconds : 0; }
+
+void report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
+  int nodes = leader_nodes(leader);
+  double matthews = evaluate_labels_matthews(e);
+  fprintf(out, "%lld texts of %lld to %lld tokens on %d node%s in %.1f s, %.0f texts/s\n", (long long)e->samples,
+          (long long)texts->shortest, (long long)texts->longest, nodes, nodes == 1 ? "" : "s", e->seconds, texts_a_second(e));
+  fprintf(out, "accuracy %.2f%%", 100 * evaluate_labels_accuracy(e));
+  if (isfinite(matthews)) fprintf(out, " (Matthews correlation %.3f)", matthews);
+  fprintf(out, "   mean loss %.4f\n", evaluate_labels_loss(e));
+  if (nodes > 1) fprintf(out, "sent %llu bytes by all nodes together\n", (unsigned long long)sum_of_nodes(leader).bytes_sent);
+}
+
 void report_selftest(FILE *out, const SelftestReport *r) {
   fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
   if (r->codes) {
@@ -238,13 +270,31 @@ json_t *report_generation_json(const Leader *leader, const char *prompt, size_t 
                    "bytes_sent", (json_int_t)g->bytes_sent, "memory", json_memory(&g->memory));
 }
 
+static json_t *json_classes(const Weights *weights, int count, const int32_t *index, const double *probability) {
+  json_t *top = json_array();
+  for (int k = 0; k < count; k++)
+    json_array_append_new(top, json_pack("{s:s, s:i, s:o}", "label", weights->config->labels[index[k]], "class", (int)index[k],
+                                         "probability", json_build_number(probability[k])));
+  return top;
+}
+
+json_t *report_texts_json(const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results) {
+  json_t *list = json_array();
+  for (int64_t i = 0; i < texts->count; i++) {
+    const TextSample *sample = &samples[i];
+    json_t *text = json_pack(
+        "{s:o, s:I, s:o, s:f}", "text", json_text(sample->text, strlen(sample->text)), "tokens", (json_int_t)texts_length(texts, i), "top",
+        json_classes(weights, results[i].count, results[i].index, results[i].probability), "milliseconds", 1e3 * results[i].seconds);
+    if (text && sample->pair) json_object_set_new(text, "pair", json_text(sample->pair, strlen(sample->pair)));
+    json_array_append_new(list, text);
+  }
+  return list;
+}
+
 json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count) {
   json_t *list = json_array();
   for (int i = 0; i < count; i++) {
-    json_t *top = json_array();
-    for (int k = 0; results[i].read && k < results[i].count; k++)
-      json_array_append_new(top, json_pack("{s:s, s:i, s:o}", "label", weights->config->labels[results[i].index[k]], "class",
-                                           (int)results[i].index[k], "probability", json_build_number(results[i].probability[k])));
+    json_t *top = json_classes(weights, results[i].read ? results[i].count : 0, results[i].index, results[i].probability);
     json_t *picture = json_pack("{s:s, s:o}", "file", results[i].path, "top", top);
     if (picture && !results[i].read) json_object_set_new(picture, "error", json_string(results[i].message));
     json_array_append_new(list, picture);
@@ -289,6 +339,14 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
                    report_token_bytes(leader, e->windows), "coded_bits_per_token_block_receiver",
                    report_token_bits(leader, e->windows, true), "packed_bits_per_token_block_receiver",
                    report_token_bits(leader, e->windows, false), "nodes", report_nodes_json(leader));
+}
+
+json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, const LabelEvaluation *e) {
+  return json_pack("{s:I, s:f, s:o, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "accuracy",
+                   evaluate_labels_accuracy(e), "matthews", json_build_number(evaluate_labels_matthews(e)), "loss",
+                   json_build_number(evaluate_labels_loss(e)), "shortest", (json_int_t)texts->shortest, "longest",
+                   (json_int_t)texts->longest, "cut", (json_int_t)texts->cut, "seconds", e->seconds, "texts_per_second", texts_a_second(e),
+                   "bytes_sent", (json_int_t)sum_of_nodes(leader).bytes_sent, "nodes", report_nodes_json(leader));
 }
 
 json_t *report_selftest_json(const SelftestReport *r) {

@@ -2,14 +2,24 @@
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
 #include "infer/evaluate.h"
+#include "infer/evaluate_labels.h"
 #include "infer/evaluate_text.h"
 #include "infer/generate.h"
 #include "infer/pictures.h"
+#include "infer/ranking.h"
 #include "infer/selftest.h"
 #include <jansson.h>
 #include <stdio.h>
 
 void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count);
+
+/* A text to classify, or a pair of texts; pair may be NULL. */
+typedef struct TextSample {
+  const char *text, *pair;
+} TextSample;
+
+void report_texts(FILE *out, const Weights *weights, const TextSample *samples, int64_t count, const ClassTop *results);
+void report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
 void report_nodes(FILE *out, const Leader *leader); /* the table, with the sums of all requests */
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *evaluation);
 void report_text_evaluation(FILE *out, const Leader *leader, const TextEvaluation *evaluation);
@@ -18,6 +28,8 @@ void report_generation(FILE *out, const Leader *leader, const Generation *genera
 
 /* The same as fresh JSON values; NULL when out of memory. */
 json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count);
+json_t *report_texts_json(const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results);
+json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
 json_t *report_nodes_json(const Leader *leader);
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *evaluation);
 json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *evaluation);

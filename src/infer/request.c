@@ -12,7 +12,8 @@ typedef size_t AnswerBytes(const NodeSetup *setup, const Request *request, const
 
 typedef struct RequestForm {
   uint8_t kind;
-  bool text;           /* of a language model */
+  bool text;           /* ids of a decoder */
+  bool classes;        /* the model has a head of classes */
   size_t fixed;        /* bytes before the samples */
   size_t token_bytes;  /* of a text: for each token */
   AnswerBytes *answer; /* behind the statistics, codes not counted */
@@ -34,13 +35,14 @@ static size_t score(const NodeSetup *setup, const Request *request, const Reques
 }
 
 static size_t last_logits(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return share->last ? (size_t)(request->batch * setup->weights->config->vocabulary) * 4 : 0;
+  return share->last ? (size_t)(request->batch * weights_outputs(setup->weights)) * 4 : 0;
 }
 
-static const RequestForm forms[] = {{WIRE_REQUEST, false, 0, 0, replicas, "pictures"},
-                                    {WIRE_PROMPT, true, REQUEST_SAMPLING, 4, decoding, "sequences"},
-                                    {WIRE_SCORE, true, 0, 8, score, "sequences"},
-                                    {WIRE_LAST, true, 0, 4, last_logits, "sequences"}};
+static const RequestForm forms[] = {{WIRE_REQUEST, false, true, 0, 0, replicas, "pictures"},
+                                    {WIRE_PROMPT, true, false, REQUEST_SAMPLING, 4, decoding, "sequences"},
+                                    {WIRE_SCORE, true, false, 0, 8, score, "sequences"},
+                                    {WIRE_LAST, true, false, 0, 4, last_logits, "sequences"},
+                                    {WIRE_CLASSIFY, true, true, 0, 4, last_logits, "sequences"}};
 
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -74,7 +76,13 @@ size_t request_answer_bytes(const NodeSetup *setup, const Request *request, cons
 
 static bool serves(const NodeSetup *setup, const RequestForm *form) {
   bool possible = strategy_facts(setup->strategy)->decodes || form->kind != WIRE_PROMPT;
-  return form->text == (setup->split != NULL) && possible;
+  bool head = form->classes == (setup->weights->config->classes > 0);
+  return form->text == (setup->split != NULL) && (head || !form->text) && possible;
+}
+
+bool request_serves(const NodeSetup *setup, uint8_t kind) {
+  const RequestForm *form = form_of(kind);
+  return form != NULL && serves(setup, form);
 }
 
 static Request largest(const NodeSetup *setup, const RequestForm *form) {

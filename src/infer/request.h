@@ -7,7 +7,7 @@
 #include "infer/wire.h"
 
 typedef struct Request {
-  uint8_t kind;   /* WIRE_REQUEST, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST */
+  uint8_t kind;   /* WIRE_REQUEST, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_CLASSIFY */
   bool codes;     /* the answer carries the nodes' codes */
   int64_t batch;  /* pictures or sequences */
   int64_t tokens; /* T of each */
@@ -34,6 +34,9 @@ size_t request_most_bytes(const NodeSetup *setup, const RequestShare *most);
 size_t request_most_answer_bytes(const NodeSetup *setup, const RequestShare *most);
 
 size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share); /* of all sites, 0 unless wanted */
+
+/* Whether the setup's model answers requests of this kind: pictures, texts to classify and texts to continue are for a model each. */
+bool request_serves(const NodeSetup *setup, uint8_t kind);
 
 /* "pictures", "sequences": what count counts. */
 const char *request_unit(const Request *request);

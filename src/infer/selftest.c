@@ -162,7 +162,9 @@ static int64_t chunk_at(const SelftestSamples *samples, int64_t first) {
 
 static Status submit(Leader *leader, const SelftestSamples *samples, int64_t first) {
   int64_t batch = chunk_at(samples, first);
-  if (samples->ids) return leader_text_last(leader, samples->ids + first * samples->tokens, batch, samples->tokens);
+  const int32_t *ids = samples->ids ? samples->ids + first * samples->tokens : NULL;
+  if (ids && leader_weights(leader)->config->classes > 0) return leader_text_classify(leader, ids, batch, samples->tokens);
+  if (ids) return leader_text_last(leader, ids, batch, samples->tokens);
   return leader_submit(leader, samples->pixel_values + first * samples->pixels, batch);
 }
 

@@ -107,12 +107,42 @@ static Status read_last_logits(const SafeFile *file, SelftestSamples *samples) {
   return STATUS_OK;
 }
 
+/* Texts to classify are of one length, which padding may follow: of a text with fewer tokens than devices training emulates a token for
+ * each device. What stands behind the text changes nothing before it, and is left out here. */
+static Status read_length(const SafeFile *file, SelftestSamples *samples) {
+  int32_t *lengths = NULL;
+  samples->length = samples->tokens;
+  if (!safetensors_find(file, "lengths")) return STATUS_OK;
+  Status status = read_integers(file, "lengths", 1, &samples->count, &lengths);
+  if (status == STATUS_OK) samples->length = lengths[0];
+  if (status == STATUS_OK && (samples->length < 1 || samples->length > samples->tokens))
+    status = status_set(STATUS_BAD_FILE, "%s: a text of %lld tokens in %lld places", file->path, (long long)samples->length,
+                        (long long)samples->tokens);
+  for (int64_t b = 1; status == STATUS_OK && b < samples->count; b++) {
+    if (lengths[b] != lengths[0]) status = status_set(STATUS_BAD_FILE, "%s: lengths differ; texts of one length are expected", file->path);
+  }
+  free(lengths);
+  return status;
+}
+
+/* The first `length` of `tokens` rows [B, tokens, width]. */
+static void cut_rows(int32_t *rows, int64_t batch, int64_t tokens, int64_t length, int64_t width) {
+  for (int64_t b = 1; b < batch; b++)
+    memmove(rows + b * length * width, rows + b * tokens * width, (size_t)(length * width) * sizeof *rows);
+}
+
+static void leave_padding_out(SelftestSamples *samples) {
+  if (samples->length == samples->tokens) return;
+  cut_rows(samples->ids, samples->count, samples->tokens, samples->length, 1);
+  for (int i = 0; i < samples->sets; i++) cut_rows(samples->codes[i], samples->count, samples->tokens, samples->length, samples->groups);
+  samples->tokens = samples->length;
+}
+
 static Status read_texts(const SafeFile *file, const ModelConfig *config, SelftestSamples *samples) {
-  if (config->classes > 0)
-    return status_set(STATUS_UNSUPPORTED, "%s: texts that are classified; only models that predict tokens run on nodes", file->path);
-  samples->classes = config->vocabulary;
+  samples->classes = config->classes > 0 ? config->classes : config->vocabulary;
   TRY(read_ids(file, config, samples));
-  TRY(read_loss(file, config, samples));
+  TRY(read_length(file, samples));
+  if (config->classes == 0) TRY(read_loss(file, config, samples));
   return read_last_logits(file, samples);
 }
 
@@ -152,6 +182,7 @@ Status selftest_samples_read(SelftestSamples *samples, const Weights *weights, c
   TRY(safetensors_open(&file, path));
   Status status = (config_is_decoder(weights->config) ? read_texts : read_pictures)(&file, weights->config, samples);
   if (status == STATUS_OK && weights->books) status = read_codes(&file, weights, samples);
+  if (status == STATUS_OK && samples->ids) leave_padding_out(samples);
   safetensors_close(&file);
   return status;
 }

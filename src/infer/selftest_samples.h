@@ -7,6 +7,7 @@
 typedef struct SelftestSamples {
   int64_t count, tokens, classes; /* B, T, numbers of an answer: classes or, where tokens are predicted, V */
   int64_t pixels;                 /* of a picture */
+  int64_t length;                 /* of a text in the file without its padding, which is left out here: T; 0 for pictures */
   int sets;                       /* of codes: blocks * sites; 0 for one node */
   int64_t groups;
   float *pixel_values; /* [count, pixels]; NULL for texts */
@@ -18,7 +19,7 @@ typedef struct SelftestSamples {
   int32_t **codes;     /* [sets] -> [count, tokens, groups] */
 } SelftestSamples;
 
-/* NOT_FOUND, BAD_FILE and UNSUPPORTED (a classifier of texts) name the file and the tensor. Release whatever comes back. */
+/* NOT_FOUND and BAD_FILE name the file and the tensor. Release whatever comes back. */
 Status selftest_samples_read(SelftestSamples *samples, const Weights *weights, const char *path);
 void selftest_samples_release(SelftestSamples *samples);
 

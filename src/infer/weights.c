@@ -214,4 +214,8 @@ void weights_loader_options(const Weights *weights, LoaderOptions *options) {
   memcpy(options->std, config->image_std, sizeof options->std);
 }
 
+int64_t weights_outputs(const Weights *weights) {
+  return weights->config->classes > 0 ? weights->config->classes : weights->config->vocabulary;
+}
+
 int64_t weights_pixels(const Weights *weights) { return weights->config->channels * weights->config->image * weights->config->image; }

@@ -49,4 +49,6 @@ Status weights_make_tables(Weights *weights, size_t memory);
 void weights_loader_options(const Weights *weights, LoaderOptions *options);
 int64_t weights_pixels(const Weights *weights); /* numbers of one picture: C H W */
 
+int64_t weights_outputs(const Weights *weights); /* numbers of an answer: classes or, where tokens are predicted, V */
+
 #endif

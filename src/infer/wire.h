@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 2, WIRE_HEADER = 24 };
+enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 3, WIRE_HEADER = 24 };
 enum { WIRE_STATISTICS = 176, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum {
   WIRE_WANT_CODES = 1, /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
@@ -41,7 +41,8 @@ enum {
   X(CANCELLED, 20) /* device to leader: it has; no payload */                                                                              \
   X(GONE, 21)      /* leader to device: count: the node that nobody waits for any more; no payload */                                      \
   X(PROBE, 22)     /* leader to device, before the first epoch: measure (control/probe_message.h) */                                       \
-  X(PROFILE, 23)   /* device to leader: what was measured, or bytes that were asked for */
+  X(PROFILE, 23)   /* device to leader: what was measured, or bytes that were asked for */                                                 \
+  X(CLASSIFY, 24)  /* leader to node: count sequences of ids, to a model that classifies texts */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number) WIRE_##name = number,

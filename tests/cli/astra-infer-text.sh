@@ -57,7 +57,7 @@ for type in float16 bfloat16; do
 done
 expect "a cache of what is not known" 2 -c llama -p "$long" --cache-type int8; err "auto, float32, float16 or bfloat16\|auto|float32|float16|bfloat16"
 expect "the same with floats" 0 -c llama -n 4 -p "$long" -m 12 --json
-expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for models of pictures; llama is a model of texts"
+expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for a model that classifies pictures; llama is a language model"
 expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
 expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
@@ -160,8 +160,8 @@ expect "no such text" 1 eval -c llama -d text:nowhere; err "nowhere"
 expect "window beyond the model" 2 eval -c llama -d text:texts/a.txt --context 64; err "--context 64: the model takes at most 48 tokens"
 expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 64; err "--stride 64"
 expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies pictures"
-expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it text:PATH"
-expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "astra-train --eval-only"
+expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it --prompt TEXT, or to eval --dataset text:PATH"
+expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "is a language model: give it"
 
 # ---- a byte-level tokenizer, which has an end of text and no begin
 mkdir "$work/bpe" && cp "$work/gpt2/"*.safetensors "$work/gpt2/config.json" "$work/bpe/"
@@ -185,7 +185,7 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
 expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "language model:$"; silent err
-[ "$(wc -l <"$work/out")" -le 49 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 52 ] || report "--help is too long"
 expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"
 expect "unknown option" 2 -c llama -p A --max-new-token 4; err "did you mean --max-new-tokens"; err "^Try 'astra-infer --help'"
 for value in -h -V; do expect "$value as a prompt" 0 -c llama -n 1 -p "$value" --echo -m 1 -q; out "^$value"; done
@@ -198,14 +198,14 @@ done
 expect "memory of tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json; out '"tables_shared":153600,'
 expect "memory without tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json --table-memory 0; out '"tables_shared":0,'
 expect "memory of tables at site kv" 0 -c llama -n 3 -p "a b c d e f" -m 3; err "^  tables of keys and values, likewise  *0 bytes$"
-expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for models of pictures"; silent out
-expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for models of pictures"
+expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for a model that classifies pictures or"; silent out
+expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies pictures or"
 printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
-expect "options of texts" 2 -c pictures --temperature 2 red.png; err "--temperature is for models of texts"; silent out
-expect "options of texts" 2 eval -c pictures -d synthetic:16x16:7 --stride 4; err "--stride is for models of texts"
+expect "options of texts" 2 -c pictures --temperature 2 red.png; err "--temperature is for a language model"; silent out
+expect "options of texts" 2 eval -c pictures -d synthetic:16x16:7 --stride 4; err "--stride is for a language model"
 expect "escape in a stop string" 2 -c llama -p A --stop '\q'; err "--stop: '.q' is not accepted"
 expect "no prompt" 2 generate -c llama; err "--prompt TEXT is missing"; silent out
-expect "picture and prompt" 2 -c llama -p A x.png; err "not both"
+expect "picture and prompt" 2 -c llama -p A x.png; err "not several"
 expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
 expect "temperature" 2 -c llama -p A --temperature -1; err "--temperature"
 expect "top p" 2 -c llama -p A --top-p 0; err "--top-p"

@@ -19,7 +19,7 @@ out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 
 expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
-[ "$(wc -l <"$work/out")" -le 49 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 52 ] || report "--help is too long"
 for command in eval selftest; do
   expect "help of $command" 0 $command --help; out "^usage: astra-infer $command"; out "--checkpoint"; silent err
 done

@@ -100,13 +100,16 @@ static void check_answers(const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  ModelConfig text = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2},
+  ModelConfig classes = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2, .classes = 3},
+              text = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2},
               picture = {.channels = 3, .image = 4, .patch = 2, .width = 4, .blocks = 2, .image_std = {1, 1, 1}};
   Codebook book = {.groups = 2, .entries = 5, .width = 4};
   TokenSplit split = {.nodes = NODES, .weights = {1, 1, 1}};
   Partition partition = {.nodes = NODES, .tokens = 4};
   Weights texts = {.config = &text, .books = &book, .book_count = 2}, pictures = {.config = &picture, .books = &book, .book_count = 2};
   NodeSetup setup = {.weights = &texts, .batch_most = BATCH, .keep_codes = true, .split = &split, .tokens_most = TOKENS};
+  check_request(&setup, data, size);
+  texts.config = &classes;
   check_request(&setup, data, size);
   setup = (NodeSetup){.weights = &pictures, .partition = &partition, .batch_most = BATCH, .keep_codes = true};
   check_request(&setup, data, size);

@@ -28,9 +28,15 @@ typedef struct SampleAnswer {
   int64_t batch;
 } SampleAnswer;
 
-/* A preset, or a small one of three kinds: tiny (pictures), tiny-gpt2, tiny-llama (texts, with a vocabulary of 512). */
+/* A preset, or a small one of three kinds: tiny (pictures), tiny-gpt2, tiny-llama (texts, with a vocabulary of 512). With ":N" behind it
+ * one of texts has a head of N classes. */
 static inline Status sample_config(ModelConfig *config, const char *preset, int groups, int entries, int devices, ClassToken class_token) {
   static const char *const of[][2] = {{"tiny", "vit-cifar"}, {"tiny-gpt2", "gpt2-mini"}, {"tiny-llama", "llama-mini"}};
+  char name[32];
+  snprintf(name, sizeof name, "%s", preset);
+  name[strcspn(name, ":")] = 0;
+  const char *classes = strchr(preset, ':');
+  preset = name;
   int tiny = -1;
   for (int i = 0; i < 3; i++) {
     if (strcmp(preset, of[i][0]) == 0) tiny = i;
@@ -41,6 +47,7 @@ static inline Status sample_config(ModelConfig *config, const char *preset, int 
   if (tiny > 0) config->heads = config->kv_heads = 4, config->vocabulary = 512, config->context = 48;
   if (tiny == 2) config->kv_heads = 2;
   if (tiny >= 0) config->width = 32, config->mlp = 64, config->blocks = 3;
+  if (classes) TRY(config_set_labels(config, NULL, atoi(classes + 1)));
   config->astra.groups = groups;
   config->astra.codebook_size = entries;
   config->astra.devices = config->astra.devices_least = devices;

@@ -7,9 +7,10 @@
 enum { SAMPLE_NODES = 64 };
 
 typedef struct SampleText {
-  SampleAnswer answer; /* codes in token order, logits [B, V] after the last token */
+  SampleAnswer answer; /* codes in token order, logits [B, V] after the last token, or [B, classes] */
   double loss;         /* sum over the labels that count, nats */
   int64_t counted, correct;
+  int64_t length; /* of a text to classify, without its padding */
 } SampleText;
 
 static inline void sample_ids(const ModelConfig *config, uint64_t seed, int64_t count, int32_t *ids) {
@@ -32,8 +33,15 @@ static inline Status sample_text_pass(SampleCluster *cluster, Tape *tape, const 
   Exchange *exchange = layout->devices > 1 ? &text->answer.exchange : NULL;
   int64_t rows = text->answer.batch * layout->tokens;
   ModelInput input = {.ids = ids, .batch = text->answer.batch};
-  Tensor *last = model_encode(cluster->model, tape, &input, layout, exchange, MODEL_ROWS_LAST);
-  Tensor *logits = model_logits(cluster->model, tape, last);
+  Tensor *logits;
+  if (cluster->config.classes > 0) { /* as training does it: of all rows that of the last token, which padding may follow */
+    int32_t *last = tape_alloc(tape, (size_t)input.batch * sizeof *last);
+    for (int64_t b = 0; b < input.batch; b++) last[b] = (int32_t)text->length - 1;
+    Tensor *all = model_encode(cluster->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+    logits = model_classify(cluster->model, tape, op_select_rows(tape, all, last));
+  } else {
+    logits = model_logits(cluster->model, tape, model_encode(cluster->model, tape, &input, layout, exchange, MODEL_ROWS_LAST));
+  }
   if (!logits) return tape_status(tape);
   memcpy(text->answer.logits, logits->value, (size_t)tensor_count(logits) * sizeof(real));
   if (!labels) return STATUS_OK;
@@ -44,12 +52,13 @@ static inline Status sample_text_pass(SampleCluster *cluster, Tape *tape, const 
   return STATUS_OK;
 }
 
-/* ids, labels [batch, tokens]; counts [devices]. */
-static inline Status sample_text(SampleCluster *cluster, int devices, const int64_t *counts, const int32_t *ids, const int32_t *labels,
-                                 int64_t batch, int64_t tokens, SampleText *text) {
+/* ids, labels [batch, tokens]; counts [devices]; length: tokens of a text to classify without its padding. */
+static inline Status sample_padded_text(SampleCluster *cluster, int devices, const int64_t *counts, const int32_t *ids,
+                                        const int32_t *labels, int64_t batch, int64_t tokens, int64_t length, SampleText *text) {
   const ModelConfig *config = &cluster->config;
   TokenLayout layout = {0};
-  *text = (SampleText){.answer = {.exchange = {.begin = sample_begin, .finish = sample_finish}, .cluster = cluster, .batch = batch}};
+  *text = (SampleText){.answer = {.exchange = {.begin = sample_begin, .finish = sample_finish}, .cluster = cluster, .batch = batch},
+                       .length = length};
   text->answer.codes =
       calloc((size_t)(config->blocks * config_sites(config) * batch * tokens * (config->astra.groups + 1)), sizeof(int32_t));
   text->answer.logits = calloc((size_t)(batch * config->vocabulary), sizeof(real));
@@ -63,6 +72,11 @@ static inline Status sample_text(SampleCluster *cluster, int devices, const int6
   tape_free(tape);
   arena_free(arena);
   return status;
+}
+
+static inline Status sample_text(SampleCluster *cluster, int devices, const int64_t *counts, const int32_t *ids, const int32_t *labels,
+                                 int64_t batch, int64_t tokens, SampleText *text) {
+  return sample_padded_text(cluster, devices, counts, ids, labels, batch, tokens, tokens, text);
 }
 
 static inline void sample_text_release(SampleText *text) { sample_answer_release(&text->answer); }
@@ -89,9 +103,14 @@ static inline Status sample_go_on(SampleCluster *cluster, int devices, const int
   return STATUS_OK;
 }
 
-/* selftest.safetensors of `batch` texts of that many tokens, as training writes it, over even spans of config.astra.devices. */
-static inline Status sample_save_text_selftest(SampleCluster *cluster, const char *directory, int64_t batch, int64_t tokens) {
+/* selftest.safetensors of `batch` texts of that many tokens, as training writes it, over even spans of config.astra.devices. Of texts to
+ * classify `length` tokens are no padding. */
+static inline Status sample_save_padded_selftest(SampleCluster *cluster, const char *directory, int64_t batch, int64_t tokens,
+                                                 int64_t length) {
   const ModelConfig *config = &cluster->config;
+  bool classes = config->classes > 0;
+  int32_t lengths[64];
+  for (int64_t b = 0; b < batch; b++) lengths[b] = (int32_t)length;
   int devices = config->astra.groups ? config->astra.devices : 1, sites = config_sites(config);
   int sets = devices > 1 ? (int)config->blocks * sites : 0;
   int64_t counts[SAMPLE_NODES], numbers = batch * tokens;
@@ -103,20 +122,25 @@ static inline Status sample_save_text_selftest(SampleCluster *cluster, const cha
   sample_ids(config, 7, numbers, ids);
   sample_ids(config, 9, numbers, labels);
   for (int64_t i = 0; i < numbers; i += 7) labels[i] = -1;
+  for (int64_t i = 0; i < numbers; i++) ids[i] = i % tokens < length ? ids[i] : 0;
   layout_even_counts(tokens, devices, counts);
   for (int64_t d = 0, i = 0; d < devices; i += counts[d++]) {
     for (int64_t j = 0; j < counts[d]; j++) device_of[i + j] = (int32_t)d;
   }
-  TRY(sample_text(cluster, devices, counts, ids, labels, batch, tokens, &text));
+  TRY(sample_padded_text(cluster, devices, counts, ids, classes ? NULL : labels, batch, tokens, length, &text));
   real loss = (real)(text.loss / (double)text.counted);
   items[count++] = (SafeItem){.name = "ids", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 2, .shape = {batch, tokens}, .data = ids};
-  items[count++] = (SafeItem){.name = "labels", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 2, .shape = {batch, tokens}, .data = labels};
-  items[count++] = (SafeItem){.name = "loss", .dtype = SAFE_F32, .source = SAFE_REAL, .dims = 1, .shape = {1}, .data = &loss};
+  if (classes)
+    items[count++] = (SafeItem){.name = "lengths", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 1, .shape = {batch}, .data = lengths};
+  else
+    items[count++] =
+        (SafeItem){.name = "labels", .dtype = SAFE_I32, .source = SAFE_I32, .dims = 2, .shape = {batch, tokens}, .data = labels};
+  if (!classes) items[count++] = (SafeItem){.name = "loss", .dtype = SAFE_F32, .source = SAFE_REAL, .dims = 1, .shape = {1}, .data = &loss};
   items[count++] = (SafeItem){.name = "logits",
                               .dtype = SAFE_F32,
                               .source = SAFE_REAL,
                               .dims = 2,
-                              .shape = {batch, config->vocabulary},
+                              .shape = {batch, classes ? config->classes : config->vocabulary},
                               .data = text.answer.logits};
   if (sets)
     items[count++] =
@@ -136,6 +160,10 @@ static inline Status sample_save_text_selftest(SampleCluster *cluster, const cha
   free(labels);
   sample_text_release(&text);
   return status;
+}
+
+static inline Status sample_save_text_selftest(SampleCluster *cluster, const char *directory, int64_t batch, int64_t tokens) {
+  return sample_save_padded_selftest(cluster, directory, batch, tokens, tokens);
 }
 
 #endif

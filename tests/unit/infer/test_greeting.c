@@ -176,7 +176,7 @@ static void both_values_are_named(void **state) {
     const char *message; /* NULL: it fits */
   } rows[] = {{WIRE_VERSION, {1, 2, 3}, NULL},
               {WIRE_VERSION, {1, 2, 0}, NULL},
-              {9, {7, 7, 7}, "worker a:1: another protocol version: 9 there, 2 here"},
+              {9, {7, 7, 7}, "worker a:1: another protocol version: 9 there, 3 here"},
               {WIRE_VERSION, {0xabc, 7, 7}, "worker a:1: another model: 0000000000000abc there, 0000000000000001 here (--checkpoint"},
               {WIRE_VERSION, {1, 7, 7}, "worker a:1: another codebook: 0000000000000007 there, 0000000000000002 here (--checkpoint"},
               {WIRE_VERSION, {1, 2, 7}, "worker a:1: another partition: 0000000000000007 there, 0000000000000003 here ("}};

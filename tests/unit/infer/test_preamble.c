@@ -11,14 +11,14 @@ static const uint8_t session[GREETING_SESSION] = "fifteen letters";
 
 static void the_layout_is_the_documented_one(void **state) {
   (void)state;
-  uint8_t bytes[PREAMBLE_BYTES], expected[PREAMBLE_BYTES] = {0x53, 0x54, 0x52, 0x41, 2, 2, 0, 0};
+  uint8_t bytes[PREAMBLE_BYTES], expected[PREAMBLE_BYTES] = {0x53, 0x54, 0x52, 0x41, 3, 2, 0, 0};
   Preamble preamble = {.version = WIRE_VERSION, .role = PREAMBLE_PEER}, got;
   memcpy(preamble.session, session, sizeof session);
   memcpy(expected + 8, session, sizeof session);
   preamble_pack(&preamble, bytes);
   assert_memory_equal(bytes, expected, sizeof bytes);
   assert_int_equal(preamble_parse(bytes, &got), STATUS_OK);
-  assert_true(got.version == 2 && got.role == PREAMBLE_PEER && memcmp(got.session, session, sizeof session) == 0);
+  assert_true(got.version == 3 && got.role == PREAMBLE_PEER && memcmp(got.session, session, sizeof session) == 0);
 }
 
 static void other_bytes_are_refused(void **state) {
@@ -70,7 +70,7 @@ static void another_release_is_named(void **state) {
   preamble_pack(&preamble, bytes);
   assert_int_equal(write(pair[1], bytes, sizeof bytes), sizeof bytes);
   assert_int_equal(preamble_check_answer(pair[0], "worker x"), STATUS_BAD_VALUE);
-  assert_non_null(strstr(status_message(), "worker x: another protocol version: 9 there, 2 here"));
+  assert_non_null(strstr(status_message(), "worker x: another protocol version: 9 there, 3 here"));
   assert_int_equal(read(pair[0], bytes, sizeof bytes), sizeof bytes);
   memset(bytes, 0x16, sizeof bytes); /* a TLS record */
   assert_int_equal(write(pair[1], bytes, sizeof bytes), sizeof bytes);

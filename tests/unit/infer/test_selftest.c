@@ -289,6 +289,81 @@ static void a_wrong_loss_fails(void **state) {
   close_fixture(&f);
 }
 
+/* ---- texts to classify ---- */
+
+static void open_classes(Fixture *f, const char *preset, int groups, int64_t tokens, int64_t length) {
+  ModelConfig config = {0};
+  assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_NONE), STATUS_OK);
+  sample_fixture_open(&f->base, &config);
+  assert_int_equal(sample_save_padded_selftest(&f->base.sample, f->base.directory, TEXTS, tokens, length), STATUS_OK);
+  snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, SELFTEST_FILE);
+}
+
+/* Uneven spans, texts with fewer tokens than devices (which training pads), and a plain model. */
+static void honest_classes_pass(void **state) {
+  (void)state;
+  const struct {
+    const char *preset;
+    int groups, nodes;
+    int64_t tokens, length, sent;
+  } rows[] = {{"tiny-gpt2:3", GROUPS, 4, TOKENS, TOKENS, SENT},
+              {"tiny-llama:3", GROUPS, 4, 18, 18, 14},
+              {"tiny-gpt2:3", GROUPS, 2, 4, 2, 1},
+              {"tiny-llama:3", 0, 1, TOKENS, TOKENS, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Fixture f;
+    SelftestReport report;
+    open_classes(&f, rows[i].preset, rows[i].groups, rows[i].tokens, rows[i].length);
+    if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
+    if (!report.passed) fail_msg("row %d: %s", (int)i, report.reason);
+    assert_int_equal(report.nodes, rows[i].nodes);
+    assert_int_equal(report.pictures, TEXTS);
+    assert_int_equal(report.codes, (strstr(rows[i].preset, "llama") ? 2 : 1) * 3 * TEXTS * rows[i].sent * GROUPS);
+    close_fixture(&f);
+  }
+}
+
+static void a_wrong_class_fails(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  char *data;
+  size_t size;
+  int64_t count;
+  float logit;
+  open_classes(&f, "tiny-gpt2:3", 0, TOKENS, TOKENS);
+  uint8_t *at = (uint8_t *)tensor_bytes(&f, "logits", &data, &size, &count) + 4;
+  assert_int_equal(count, TEXTS * 3);
+  memcpy(&logit, at, 4);
+  logit += 0.01F;
+  memcpy(at, &logit, 4);
+  keep(&f, data, size);
+  assert_int_equal(run(&f, &report), STATUS_OK);
+  assert_false(report.passed);
+  close_fixture(&f);
+}
+
+static void texts_of_one_length_are_expected(void **state) {
+  (void)state;
+  Fixture f;
+  SelftestReport report;
+  char *data;
+  size_t size;
+  int64_t count;
+  const int32_t lengths[] = {TOKENS - 1, 0, TOKENS + 1};
+  for (int i = 0; i < 3; i++) {
+    open_classes(&f, "tiny-gpt2:3", GROUPS, TOKENS, TOKENS);
+    uint8_t *at = tensor_bytes(&f, "lengths", &data, &size, &count);
+    memcpy(at, &lengths[i], 4);
+    keep(&f, data, size);
+    assert_int_equal(run(&f, &report), STATUS_BAD_FILE);
+    assert_non_null(strstr(status_message(), "selftest.safetensors"));
+    close_fixture(&f);
+  }
+}
+
+/* ---- files that are no texts ---- */
+
 static void broken_texts_are_refused(void **state) {
   (void)state;
   const struct {
@@ -324,6 +399,8 @@ int main(void) {
                                      cmocka_unit_test(a_wrong_logit_fails),      cmocka_unit_test(a_missing_file_says_what_to_do),
                                      cmocka_unit_test(broken_files_are_refused), cmocka_unit_test(honest_texts_pass),
                                      cmocka_unit_test(a_tie_in_a_text),          cmocka_unit_test(a_wrong_code_of_a_text_fails),
-                                     cmocka_unit_test(a_wrong_loss_fails),       cmocka_unit_test(broken_texts_are_refused)};
+                                     cmocka_unit_test(a_wrong_loss_fails),       cmocka_unit_test(honest_classes_pass),
+                                     cmocka_unit_test(a_wrong_class_fails),      cmocka_unit_test(texts_of_one_length_are_expected),
+                                     cmocka_unit_test(broken_texts_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,73 @@ static void losses_equal_the_emulation(void **state) {
   for_each_model(compare_scores);
 }
 
+/* ---- classes ---- */
+
+enum { CLASSES = 5 };
+
+static void compare_classes(Fixture *f, Leader *leader, int64_t batch, int64_t tokens) {
+  LeaderAnswer answer;
+  SampleText expected;
+  int64_t counts[SAMPLE_NODES];
+  int nodes = token_split_counts(&f->split, tokens, counts);
+  if (leader_text_classify(leader, f->ids, batch, tokens) != STATUS_OK) fail_msg("%s", status_message());
+  if (leader_collect(leader, &answer) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(answer.batch, batch);
+  assert_int_equal(sample_text(&f->base.sample, nodes, counts, f->ids, NULL, batch, tokens, &expected), STATUS_OK);
+  sample_fixture_close_to(answer.logits, expected.answer.logits, batch * CLASSES, CLOSE, 0.05);
+  if (answer.codes) assert_same_codes(f, &answer, &expected, tokens - counts[nodes - 1]);
+  sample_text_release(&expected);
+}
+
+/* Even and uneven; texts with fewer tokens than there are nodes among them. */
+static void classes_equal_the_emulation(void **state) {
+  (void)state;
+  const int64_t lengths[] = {17, 4, 1, CONTEXT, 3, 2, 24};
+  const char *const presets[] = {"tiny-gpt2:5", "tiny-llama:5"}, *const splits[] = {NULL, "3,1,2,1"};
+  for (int i = 0; i < 4; i++) {
+    Fixture f;
+    open_fixture(&f, presets[i / 2], GROUPS, i % 2 ? SITE_KV : SITE_X);
+    for (int s = 0; s < 2; s++) {
+      Leader *leader = start(&f, 4, splits[s], true, 20);
+      for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) compare_classes(&f, leader, 1 + (int64_t)l % BATCH, lengths[l]);
+      stop(leader);
+    }
+    close_fixture(&f);
+  }
+}
+
+static void a_plain_model_classifies_on_one_node(void **state) {
+  (void)state;
+  Fixture f;
+  open_fixture(&f, "tiny-llama:5", 0, SITE_X);
+  Leader *leader = start(&f, 1, NULL, false, 20);
+  compare_classes(&f, leader, BATCH, 24);
+  stop(leader);
+  close_fixture(&f);
+}
+
+/* Each kind of model is asked what it can answer. */
+static void heads_do_not_mix(void **state) {
+  (void)state;
+  Fixture f;
+  Sampling sampling = {.most = 1, .vocabulary = VOCABULARY, .top_p = 1};
+  open_fixture(&f, "tiny-gpt2:5", GROUPS, SITE_X);
+  Leader *leader = start(&f, 2, NULL, false, 20);
+  assert_int_equal(leader_text_last(leader, f.ids, 1, 8), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_prompt(leader, f.ids, 8, &sampling), STATUS_BAD_VALUE);
+  assert_int_equal(leader_text_score(leader, f.ids, f.labels, 1, 8), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "predicts no tokens"));
+  compare_classes(&f, leader, 1, 8);
+  stop(leader);
+  close_fixture(&f);
+  open_fixture(&f, "tiny-gpt2", GROUPS, SITE_X);
+  leader = start(&f, 2, NULL, false, 20);
+  assert_int_equal(leader_text_classify(leader, f.ids, 1, 8), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "no classes"));
+  stop(leader);
+  close_fixture(&f);
+}
+
 /* ---- new tokens ---- */
 
 static Sampling greedy(int64_t most) { return (Sampling){.most = most, .vocabulary = VOCABULARY, .top_p = 1}; }
@@ -602,6 +669,9 @@ static void a_node_that_dies_while_it_decodes_is_named(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(processes_equal_the_emulation),
                                      cmocka_unit_test(losses_equal_the_emulation),
+                                     cmocka_unit_test(classes_equal_the_emulation),
+                                     cmocka_unit_test(a_plain_model_classifies_on_one_node),
+                                     cmocka_unit_test(heads_do_not_mix),
                                      cmocka_unit_test(texts_go_on_as_in_the_emulation),
                                      cmocka_unit_test(they_end_where_they_should),
                                      cmocka_unit_test(no_more_can_be_asked_for),

@@ -334,8 +334,8 @@ Status network_init(Network *net, const NetworkSetup *setup) {
   if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > PARTS_MOST)
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
                       setup->sites, parts_of(setup), PACKET_SITES, PARTS_MOST);
-  if (setup->whole_rows && (parts_of(setup) > 1 || setup->sites != 1 || setup->lose || setup->keep_codes))
-    return status_set(STATUS_BAD_VALUE, "whole rows travel at one site, in one part, without loss, and have no codes");
+  if (setup->whole_rows && (parts_of(setup) > 1 || setup->lose || setup->keep_codes))
+    return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, without loss, and have no codes");
   if (parts_of(setup) > 1) net->exchange.parts = &exchange_parts;
   net->exchange.whole_rows = setup->whole_rows;
   if (!setup->whole_rows) net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);

@@ -25,8 +25,8 @@ typedef struct NetworkSetup {
   int parts;               /* that a block is cut into; 0 as 1 */
   int64_t batch_most;      /* samples of the largest request */
   int least_packets;       /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
-  bool whole_rows;         /* rows after the first norm travel as float32, no codes: sequence parallelism. One site, one part, no loss */
-  int64_t width;           /* numbers of such a row */
+  bool whole_rows;         /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
+  int64_t width;           /* of a token at a site of these */
   bool keep_codes;         /* room to keep all packed codes of a request (NetworkRequest.keep) */
   bool causal;             /* codes go to the nodes behind this one alone */
   int64_t tokens_most;     /* of the longest sequence; 0: every request has the layout's tokens */

@@ -80,7 +80,8 @@ const uint8_t *block_steps_lost_of_either(Tape *tape, const uint8_t *a, const ui
 }
 
 bool block_steps_shares_keys(const BlockContext *context) {
-  return context->config->astra.site == SITE_KV && !(context->exchange != NULL && context->exchange->whole_rows);
+  bool whole = context->exchange != NULL && context->exchange->whole_rows;
+  return (whole ? config_whole_sites(context->config) : config_sites(context->config)) == BLOCK_SITES;
 }
 
 bool block_steps_alone(const BlockContext *context) { return context->layout->devices == 1 && context->layout->self >= 0; }

@@ -203,9 +203,12 @@ int64_t config_tokens(const ModelConfig *config) {
 
 int config_sites(const ModelConfig *config) { return config->astra.site == SITE_KV ? 2 : 1; }
 
-int64_t config_site_width(const ModelConfig *config) {
-  return config->astra.site == SITE_KV ? config->width / config->heads * config->kv_heads : config->width;
-}
+static int64_t kv_width(const ModelConfig *config) { return config->width / config->heads * config->kv_heads; }
+
+int64_t config_site_width(const ModelConfig *config) { return config->astra.site == SITE_KV ? kv_width(config) : config->width; }
+
+int config_whole_sites(const ModelConfig *config) { return 2 * kv_width(config) < config->width ? 2 : 1; }
+int64_t config_whole_width(const ModelConfig *config) { return config_whole_sites(config) == 2 ? kv_width(config) : config->width; }
 
 int config_code_bits(const ModelConfig *config) {
   int bits = 0;

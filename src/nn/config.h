@@ -80,9 +80,13 @@ Status config_copy(ModelConfig *to, const ModelConfig *from);
 void config_release(ModelConfig *config);
 
 bool config_is_decoder(const ModelConfig *config);
-int64_t config_tokens(const ModelConfig *config);        /* content tokens of one image; of a decoder's longest sequence */
-int config_sites(const ModelConfig *config);             /* codebook sets per block: 1 for x, 2 for kv */
-int64_t config_site_width(const ModelConfig *config);    /* numbers of a token at a site */
+int64_t config_tokens(const ModelConfig *config);     /* content tokens of one image; of a decoder's longest sequence */
+int config_sites(const ModelConfig *config);          /* codebook sets per block: 1 for x, 2 for kv */
+int64_t config_site_width(const ModelConfig *config); /* numbers of a token at a site */
+/* What a token sends in full in a block under sequence parallelism, whatever the model's site: the row after the first norm or, where they
+ * are fewer numbers (grouped queries: 2 x kv width < D), keys before rotation and values. Sites as above, and numbers at each. */
+int config_whole_sites(const ModelConfig *config);
+int64_t config_whole_width(const ModelConfig *config);
 int config_code_bits(const ModelConfig *config);         /* ceil(log2 K) */
 double config_bits_per_token(const ModelConfig *config); /* sent per token over all blocks: L sites G log2 K */
 double config_compression(const ModelConfig *config);    /* 32 D L / bits per token (kv: 2 x width of kv); 0: plain */

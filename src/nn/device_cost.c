@@ -74,9 +74,14 @@ static double rows_bits(const ModelConfig *c, double rows) { return rows * (doub
 
 /* ---- tokens divided */
 
+/* With grouped queries keys and values are what is sent (config_whole_sites): receivers project nothing, senders always. */
 static DeviceCost sequence(const ModelConfig *c, const Rows *rows) {
   DeviceCost cost = block(c, rows);
-  cost.sent_bits = rows_bits(c, rows->own);
+  double sites = config_whole_sites(c);
+  cost.sent_bits = rows->own * sites * (double)config_whole_width(c) * NUMBER * BITS;
+  if (sites == 1) return cost;
+  cost.linear -= cost.remote, cost.remote = 0;
+  if (rows->asking == 0) cost.linear += rows->own * keys_and_values(c);
   return cost;
 }
 

@@ -52,7 +52,8 @@ struct Exchange {
   const ExchangeParts *parts;
   /* What finish says is lost is [spans, B, remote]: each device of this process has losses of its own. */
   bool lost_of_spans;
-  /* Rows after the first norm travel in full, whatever the model's site: sequence parallelism (strategy.h). There is one site then. */
+  /* Rows after the first norm, or keys and values where they are fewer numbers, travel in full, whatever the model's site: sequence
+   * parallelism (strategy.h; config_whole_sites). */
   bool whole_rows;
 };
 

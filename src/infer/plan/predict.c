@@ -101,9 +101,13 @@ static uint64_t partners(const PlanCase *plan, int device, bool to) {
   return to ? others & ~before : others & before;
 }
 
+static int sites_of(const PlanCase *plan) {
+  return plan->strategy == STRATEGY_SP ? config_whole_sites(plan->config) : config_sites(plan->config);
+}
+
 static Status send_part(const PlanCase *plan, Timeline *timeline, int device, int block, int part) {
   uint64_t to = partners(plan, device, true);
-  int sites = plan->strategy == STRATEGY_ASTRA ? config_sites(plan->config) : 1;
+  int sites = sites_of(plan);
   int64_t tokens = part_tokens(plan->counts[device], plan->parts, part);
   double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites;
   if (to == 0 || tokens == 0) return STATUS_OK;
@@ -117,7 +121,7 @@ static Status send_part(const PlanCase *plan, Timeline *timeline, int device, in
 }
 
 static Status wait_part(const PlanCase *plan, Timeline *timeline, int device, int block, int part) {
-  int sites = plan->strategy == STRATEGY_ASTRA ? config_sites(plan->config) : 1;
+  int sites = sites_of(plan);
   uint64_t from = 0;
   for (int d = 0; d < plan->devices; d++)
     if (part_tokens(plan->counts[d], plan->parts, part) > 0) from |= 1ull << d;

@@ -40,7 +40,7 @@ static Status open_exchange(Measurement *m) {
   const ModelConfig *config = m->weights->config;
   const DeviceCase *device = m->device;
   bool whole = device->strategy == STRATEGY_SP;
-  size_t all = (size_t)(m->layout.shared * config->width) * sizeof(float); /* a stream takes a packet of any size */
+  size_t all = (size_t)(m->layout.shared * config_whole_width(config)) * sizeof(float); /* a stream takes a packet of any size */
   if (m->alone) return STATUS_OK;
   if (m->by_heads) return virtual_reduce_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
   const NetworkSetup setup = {.self = device->self,
@@ -48,14 +48,14 @@ static Status open_exchange(Measurement *m) {
                               .layout = &m->layout,
                               .books = device->books ? device->books : m->weights->books,
                               .blocks = (int)config->blocks,
-                              .sites = whole ? 1 : config_sites(config),
+                              .sites = whole ? config_whole_sites(config) : config_sites(config),
                               .parts = device->parts,
                               .batch_most = 1,
                               .least_packets = device->least_packets,
                               .keys = whole ? NULL : device->tables,
                               .causal = config_is_decoder(config),
                               .whole_rows = whole,
-                              .width = config->width,
+                              .width = config_whole_width(config),
                               .packet_most = whole ? all : GROUP_PACKET_MOST - PACKET_HEADER};
   return virtual_exchange_init(&m->exchange, &setup);
 }

@@ -19,12 +19,13 @@ typedef struct Fixture {
 } Fixture;
 
 /* Four heads at least, so that four devices have one each; Llama: eight heads of queries on four of keys. */
-static void open_fixture(Fixture *f, const char *preset, int groups, Site site) {
+static void open_heads(Fixture *f, const char *preset, int groups, Site site, int64_t kv_heads) {
   ModelConfig config = {0};
   *f = (Fixture){.text = strcmp(preset, "tiny") != 0};
   assert_int_equal(sample_config(&config, preset, groups, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
   config.astra.site = site;
-  config.heads = config.kv_heads = 4;
+  config.heads = 4;
+  config.kv_heads = kv_heads;
   if (strcmp(preset, "tiny-llama") == 0) config.heads = 8;
   sample_fixture_open(&f->base, &config);
   if (!f->text) {
@@ -35,6 +36,8 @@ static void open_fixture(Fixture *f, const char *preset, int groups, Site site) 
   sample_ids(&f->base.sample.config, 6, BATCH * CONTEXT, f->labels);
   for (int i = 0; i < BATCH * CONTEXT; i += 5) f->labels[i] = -1;
 }
+
+static void open_fixture(Fixture *f, const char *preset, int groups, Site site) { open_heads(f, preset, groups, site, 4); }
 
 static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
@@ -203,6 +206,23 @@ static void each_sends_the_bytes_of_its_formula(void **state) {
   for_each_model(check_bytes);
 }
 
+/* Two heads of keys for eight of queries: 2 x 8 numbers of a token instead of 32, and the same answers, at either site and plain. */
+static void grouped_queries_send_keys_and_values(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    Fixture f;
+    open_heads(&f, "tiny-llama", i == 2 ? 0 : 4, i == 0 ? SITE_X : SITE_KV, 2); /* of 8 heads, 4 numbers each */
+    for (int nodes = 2; nodes <= NODES; nodes++) {
+      Cluster cluster;
+      start(&f, &cluster, nodes, nodes == 3 ? "1,5,2" : NULL, STRATEGY_SP, 0);
+      check_answers(&f, cluster.leader);
+      stop(&f, &cluster);
+      assert_float_equal(bytes_of(&f, STRATEGY_SP, 0, nodes, NULL), BLOCKS * 2 * 8 * 4 * (nodes - 1) / 2.0, 1e-9);
+    }
+    close_fixture(&f);
+  }
+}
+
 static void astra_sends_the_bytes_of_its_formula(void **state) {
   (void)state;
   Fixture f;
@@ -294,10 +314,10 @@ static void only_one_device_goes_on_from_a_prompt(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tp_sp_and_single_are_the_plain_model),         cmocka_unit_test(bp_with_all_blocks_retained_is_the_plain_model),
-      cmocka_unit_test(each_sends_the_bytes_of_its_formula),          cmocka_unit_test(astra_sends_the_bytes_of_its_formula),
-      cmocka_unit_test(nothing_is_allocated_after_the_first_request), cmocka_unit_test(what_is_impossible_is_refused),
-      cmocka_unit_test(only_one_device_goes_on_from_a_prompt),
+      cmocka_unit_test(tp_sp_and_single_are_the_plain_model), cmocka_unit_test(bp_with_all_blocks_retained_is_the_plain_model),
+      cmocka_unit_test(each_sends_the_bytes_of_its_formula),  cmocka_unit_test(grouped_queries_send_keys_and_values),
+      cmocka_unit_test(astra_sends_the_bytes_of_its_formula), cmocka_unit_test(nothing_is_allocated_after_the_first_request),
+      cmocka_unit_test(what_is_impossible_is_refused),        cmocka_unit_test(only_one_device_goes_on_from_a_prompt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

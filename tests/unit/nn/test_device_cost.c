@@ -121,6 +121,27 @@ static void traffic(void **state) {
   }
 }
 
+/* Llama-3-8B: 8 of 32 heads have keys and values, 2 x 1,024 numbers of 4,096, which receivers need not project; the sender does so also in
+ * a last block of which it computes no row. */
+static void grouped_queries_send_keys(void **state) {
+  (void)state;
+  ModelConfig c;
+  assert_int_equal(config_preset(&c, "llama-3-8b", 0), STATUS_OK);
+  assert_int_equal(config_whole_sites(&c), 2);
+  assert_int_equal(config_whole_width(&c), 1024);
+  DeviceShare share = quarter(1);
+  const DeviceCost whole = cost_of(&c, STRATEGY_SINGLE, alone(1024), false), cost = cost_of(&c, STRATEGY_SP, share, false);
+  assert_float_equal(cost.sent_bits, 256 * 2048 * 32, 0.5);
+  assert_float_equal(cost.linear, whole.linear / 4, 1e4);
+  assert_true(cost.remote == 0);
+  share.last = true;
+  assert_float_equal(cost_of(&c, STRATEGY_SP, share, false).linear, 256 * 2 * 2 * 4096.0 * 1024, 1);
+  c.kv_heads = 16; /* as many numbers: rows, which need no care */
+  assert_int_equal(config_whole_sites(&c), 1);
+  assert_float_equal(cost_of(&c, STRATEGY_SP, share, false).sent_bits, 256 * 4096 * 32, 0.5);
+  config_release(&c);
+}
+
 /* Of one device every strategy is the plain model; of several, tp's products are a share of it. */
 static void shares(void **state) {
   (void)state;
@@ -176,8 +197,13 @@ static void a_decoder_looks_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_are_counted), cmocka_unit_test(figures_of_vit_base),  cmocka_unit_test(traffic), cmocka_unit_test(shares),
-      cmocka_unit_test(heads_are_whole),      cmocka_unit_test(a_decoder_looks_back),
+      cmocka_unit_test(products_are_counted),
+      cmocka_unit_test(figures_of_vit_base),
+      cmocka_unit_test(traffic),
+      cmocka_unit_test(grouped_queries_send_keys),
+      cmocka_unit_test(shares),
+      cmocka_unit_test(heads_are_whole),
+      cmocka_unit_test(a_decoder_looks_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static const char *devices_text(const AstraConfig *astra, char text[32]) {
 
 static void describe(const Session *session) {
   const ModelConfig *config = session->config;
-  char devices[32];
+  char devices[32], compression[CONFIG_COMPRESSION];
   log_info("%s", session->task->describe(session, TASK_TRAIN));
   const ParamSet *params = model_params(session->model);
   log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
@@ -59,8 +59,8 @@ static void describe(const Session *session) {
     log_info("adapters: rank %lld beside %s, %.2f M numbers that learn", (long long)session->options.lora_rank,
              session->options.lora_targets, (double)param_count_trainable(params) / 1e6);
   if (session_astra(session))
-    log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %.1f-fold compression", config->astra.groups,
-             config->astra.codebook_size, devices_text(&config->astra, devices), config_bits_per_token(config), config_compression(config));
+    log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
+             devices_text(&config->astra, devices), config_bits_per_token(config), config_compression_text(config, compression));
   if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
 }
 

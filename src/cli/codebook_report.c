@@ -19,16 +19,18 @@ static const char *place_of(const ModelConfig *config, int64_t index, char text[
 static int64_t sites_of(const ModelConfig *config) { return config->blocks * config_sites(config); }
 
 static json_t *shape_json(const ModelConfig *config, const char *directory) {
-  return json_pack("{s:s, s:i, s:i, s:I, s:I, s:f, s:f}", "codebooks", directory, "groups", config->astra.groups, "codebook_size",
+  return json_pack("{s:s, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:i}", "codebooks", directory, "groups", config->astra.groups, "codebook_size",
                    config->astra.codebook_size, "blocks", (json_int_t)config->blocks, "width", (json_int_t)config_site_width(config),
-                   "bits_per_token", config_bits_per_token(config), "compression", config_compression(config));
+                   "bits_per_token", config_bits_per_token(config), "compression", config_compression(config, 32), "compression_16bit",
+                   config_compression(config, 16), "paper_number_bits", config_paper_bits(config));
 }
 
 static void print_shape(const ModelConfig *config, const char *directory) {
   printf("%s: %lld codebooks of %d groups x %d codewords x %lld numbers\n", printable(directory), (long long)sites_of(config),
          config->astra.groups, config->astra.codebook_size, (long long)config_site_width(config) / config->astra.groups);
-  printf("%.0f bits per token over %lld blocks, %.1f-fold compression\n", config_bits_per_token(config), (long long)config->blocks,
-         config_compression(config));
+  char compression[CONFIG_COMPRESSION];
+  printf("%.0f bits per token over %lld blocks, %s\n", config_bits_per_token(config), (long long)config->blocks,
+         config_compression_text(config, compression));
 }
 
 /* ---------------------------------------------------------------- on embeddings */

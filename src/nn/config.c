@@ -220,7 +220,17 @@ double config_bits_per_token(const ModelConfig *config) {
   return (double)config->blocks * config_sites(config) * config->astra.groups * config_code_bits(config);
 }
 
-double config_compression(const ModelConfig *config) {
+int config_paper_bits(const ModelConfig *config) { return config->kind == MODEL_LLAMA ? 16 : 32; }
+
+const char *config_compression_text(const ModelConfig *config, char text[CONFIG_COMPRESSION]) {
+  static const char paper[] = " (the paper's baseline)";
+  int bits = config_paper_bits(config);
+  snprintf(text, CONFIG_COMPRESSION, "%.1f-fold compression of 32-bit numbers%s, %.1f-fold of 16-bit ones%s",
+           config_compression(config, 32), bits == 32 ? paper : "", config_compression(config, 16), bits == 16 ? paper : "");
+  return text;
+}
+
+double config_compression(const ModelConfig *config, int number_bits) {
   double bits = config_bits_per_token(config);
-  return bits > 0 ? 32.0 * (double)config_site_width(config) * config_sites(config) * (double)config->blocks / bits : 0.0;
+  return bits > 0 ? number_bits * (double)config_site_width(config) * config_sites(config) * (double)config->blocks / bits : 0.0;
 }

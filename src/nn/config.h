@@ -89,6 +89,14 @@ int config_whole_sites(const ModelConfig *config);
 int64_t config_whole_width(const ModelConfig *config);
 int config_code_bits(const ModelConfig *config);         /* ceil(log2 K) */
 double config_bits_per_token(const ModelConfig *config); /* sent per token over all blocks: L sites G log2 K */
-double config_compression(const ModelConfig *config);    /* 32 D L / bits per token (kv: 2 x width of kv); 0: plain */
+
+/* Compression ratio against numbers of `number_bits` (32 or 16) in place of codes: number_bits D L / bits per token (kv: 2 x width of kv);
+ * 0: plain. The paper's ratios are against 32 bits for ViT and GPT-2, and against 16 for Llama: config_paper_bits. */
+double config_compression(const ModelConfig *config, int number_bits);
+int config_paper_bits(const ModelConfig *config);
+
+/* "76.8-fold compression of 32-bit numbers (the paper's baseline), 38.4-fold of 16-bit ones". Returns text. */
+enum { CONFIG_COMPRESSION = 128 };
+const char *config_compression_text(const ModelConfig *config, char text[CONFIG_COMPRESSION]);
 
 #endif

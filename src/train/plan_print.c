@@ -125,7 +125,11 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   if (session_astra(session)) {
     printf("communication\n");
     printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));
-    printf("  %-*s %10.1f\n", LABEL, "compression ratio", config_compression(config));
+    for (int bits = 32; bits >= 16; bits -= 16) {
+      char name[LABEL + 1];
+      snprintf(name, sizeof name, "compression against %d-bit numbers%s", bits, config_paper_bits(config) == bits ? " (the paper's)" : "");
+      printf("  %-*s %10.1f\n", LABEL, name, config_compression(config, bits));
+    }
   }
   if (node != NULL) print_node(node, session_astra(session) ? config->astra.devices : 1);
   if (sheet != NULL) printf("first batch drawn to %s\n", printable(sheet));
@@ -177,7 +181,9 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"step_flops", plan->step_flops},
               {"kmeans_flops", plan->kmeans_flops},
               {"bits_per_token", astra ? config_bits_per_token(session->config) : 0},
-              {"compression", astra ? config_compression(session->config) : 1}};
+              {"compression", astra ? config_compression(session->config, 32) : 1},
+              {"compression_16bit", astra ? config_compression(session->config, 16) : 1},
+              {"paper_number_bits", config_paper_bits(session->config)}};
   json_t *object = json_object();
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) json_object_set_new(object, list[i].name, json_real(list[i].value));
   return object;

@@ -98,7 +98,7 @@ for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimi
 is_png dry/first_batch.png
 [ ! -e dry/model.safetensors ] || report "a dry run trained"
 expect "dry run of the paper's ratio" 0 --model vit-cifar --init random "${data[@]}" --groups 8 --dry-run --json --out dry2
-last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"program_bytes":[1-9].*"kmeans_bytes":[1-9].*,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"seconds":\{"gflop_per_second":[1-9][^}]*"run":[1-9][^}]*"evaluations":16\},"sheet":"dry2/first_batch.png"\}$'
+last '^\{"schema":1,"parameters":27[0-9]{5}\.0,.*"data_bytes":[0-9.]+,"selftest_bytes":[1-9][0-9.]+,"program_bytes":[1-9].*"kmeans_bytes":[1-9].*,"total_bytes":.*"bits_per_token":480\.0,"compression":76\.8,"compression_16bit":38\.4,"paper_number_bits":32\.0,"run":\{"steps":8000,"epoch_steps":250,"batch":8,"learning_rate":0\.001,"warmup":100,"eval_every":2,"chosen":"[^"]*"\},"seconds":\{"gflop_per_second":[1-9][^}]*"run":[1-9][^}]*"evaluations":16\},"sheet":"dry2/first_batch.png"\}$'
 is_png dry2/first_batch.png
 
 # ---- defaults that follow from the data
@@ -286,7 +286,7 @@ grep -a -q '^first window: "Q\{399\}\.\.\."$' out || report "it does not end wit
 { printf 'text\tlabel\n'; for i in 1 2 3 4 5 6 7 8 9 10; do printf 'Lily \033[2J sees\tgood\nTom\tbad\n'; done; } >escape.tsv
 expect "the first text" 0 "${story[@]}" --dataset tsv:escape.tsv --dry-run; out '^first text: "Lily  \[2J sees"$'
 expect "a plan of what fits nowhere" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run
-out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
+out "^parameters  *8072.20 M$"; out "^of these learn  *41.94 M$"; out "^  compression against 16-bit numbers (the paper.s) *51.2$"; out "^  compression against 32-bit numbers *102.4$"; out "frozen weights, mapped from a file of 16 bits  *15317.0 MiB"
 out "^  codebooks, in 16 bits  *128.0 MiB$"; out "^  keys and values: own in 16 bits, others as codes  *33.9 MiB$"
 out "the paper's M_KV^ASTRA (16 bits)  *33.9 MiB$"; out "the paper's M_KV^orig (16 bits)  *128.0 MiB$"
 expect "the same as JSON" 0 --model llama-3-8b --lora 16 --groups 32 --context 1024 --batch 1 --dry-run --json

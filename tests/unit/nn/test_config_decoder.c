@@ -54,21 +54,29 @@ static void presets(void **state) {
   }
 }
 
-/* The paper's figures: GPT-2 with 32 groups is compressed 76.8-fold, Llama-3-8B's keys and values with 32 groups 102.4-fold; gpt2-mini
- * with 8 groups 102.4-fold. */
+/* The paper's figures: GPT-2 with 32 groups is compressed 76.8-fold and GPT2-M 102.4-fold, of 32-bit numbers, Llama-3-8B's keys and values
+ * with 1, 16 and 32 groups 1,638.4, 102.4 and 51.2-fold, of 16-bit ones; ours: gpt2-mini with 8 groups 102.4-fold. */
 static void compression(void **state) {
   (void)state;
   static const struct {
     const char *name;
     int groups;
+    int number_bits;
     double compression, bits;
-  } want[] = {{"gpt2", 32, 76.8, 12 * 320}, {"llama-3-8b", 32, 102.4, 32 * 2 * 320}, {"gpt2-mini", 8, 102.4, 6 * 80}};
-  for (size_t i = 0; i < 3; i++) {
+  } want[] = {{"gpt2", 32, 32, 76.8, 12 * 320},     {"gpt2-medium", 32, 32, 102.4, 24 * 320}, {"llama-3-8b", 1, 16, 1638.4, 640},
+              {"llama-3-8b", 16, 16, 102.4, 10240}, {"llama-3-8b", 32, 16, 51.2, 20480},      {"gpt2-mini", 8, 32, 102.4, 6 * 80}};
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    char text[CONFIG_COMPRESSION], expected[CONFIG_COMPRESSION];
     ModelConfig config;
     assert_int_equal(config_preset(&config, want[i].name, 0), STATUS_OK);
     config.astra.groups = want[i].groups;
     assert_int_equal(config_check(&config), STATUS_OK);
-    assert_float_equal(config_compression(&config), want[i].compression, 1e-12);
+    assert_int_equal(config_paper_bits(&config), want[i].number_bits);
+    assert_float_equal(config_compression(&config, want[i].number_bits), want[i].compression, 1e-12);
+    assert_float_equal(config_compression(&config, 32), 2 * config_compression(&config, 16), 1e-12);
+    snprintf(expected, sizeof expected, "%.1f-fold%s of %d-bit %s (the paper's baseline)", want[i].compression,
+             want[i].number_bits == 32 ? " compression" : "", want[i].number_bits, want[i].number_bits == 32 ? "numbers" : "ones");
+    assert_non_null(strstr(config_compression_text(&config, text), expected));
     assert_float_equal(config_bits_per_token(&config), want[i].bits, 0);
     config_release(&config);
   }

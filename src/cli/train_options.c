@@ -101,6 +101,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
        .help = "between evaluations; 0: 1, or more for about 20 evaluations in all"},
       {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .least = 1, .most = 1e9, .help = "between lines"},
       {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .least = 1, .most = 1e9, .help = "between checkpoints"},
+      {OPTION_FLAG, "keep-best", 0, &t->keep_best, .help = "keep the checkpoint of the best evaluation, too: in OUT/best"},
+      {OPTION_INT, "early-stopping", 0, &t->early_stopping, "N", .least = 0, .most = 1e6,
+       .help = "end after N evaluations in a row without a better one; 0: never"},
       {OPTION_CHOICE, "dtype", 0, &t->dtype, .choices = "f32|f16|bf16", .help = "of the exported weights"},
       {OPTION_INT, "seed", 's', &t->seed, "N", .least = 0, .most = 9e15, .help = "same seed and threads, same result"},
       {OPTION_INT, "threads", 't', &t->threads, "N", .least = 0, .most = 1024, .help = "compute threads; 0: one a core"},
@@ -209,9 +212,10 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",          "eval-layout", "epochs",    "max-steps", "data-dir",         "eval-samples",
-                                       "eval-token-loss", "eval-every",  "log-every", "threads",   "checkpoint-every", "workers",
-                                       "quiet",           "json",        "dtype",     "recompute", "verbose"};
+static const char *const HARMLESS[] = {"resume",           "eval-layout",     "epochs",     "max-steps",     "data-dir",
+                                       "eval-samples",     "eval-token-loss", "eval-every", "log-every",     "threads",
+                                       "checkpoint-every", "workers",         "quiet",      "json",          "dtype",
+                                       "recompute",        "verbose",         "keep-best",  "early-stopping"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {

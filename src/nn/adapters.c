@@ -118,7 +118,7 @@ void model_initialise_adapters(Model *model, Rng *rng) {
 
 bool adapters_is_one(const Model *model, size_t index) { return model->adapters_first > 0 && index >= model->adapters_first; }
 
-static const Projection *find_adapted(const Model *model, size_t index, const Projection *after) {
+const Projection *adapters_next(const Model *model, size_t index, const Projection *after) {
   bool seen = after == NULL;
   for (int64_t block = 0; block < model->config.blocks; block++)
     for (int target = 0; target < TARGETS; target++) {
@@ -129,7 +129,7 @@ static const Projection *find_adapted(const Model *model, size_t index, const Pr
   return NULL;
 }
 
-bool adapters_has(const Model *model, size_t index) { return find_adapted(model, index, NULL) != NULL; }
+bool adapters_has(const Model *model, size_t index) { return adapters_next(model, index, NULL) != NULL; }
 
 static const real *values_of(const Model *model, const real *values, int index) {
   return values ? values + param_offset(&model->params, (size_t)index) : model->params.list[index].tensor.value;
@@ -151,7 +151,7 @@ static void fold_one(Model *model, const real *values, const Projection *project
 }
 
 void adapters_fold(Model *model, const real *values, size_t index, int64_t first, int64_t count, real *out) {
-  for (const Projection *projection = find_adapted(model, index, NULL); projection; projection = find_adapted(model, index, projection))
+  for (const Projection *projection = adapters_next(model, index, NULL); projection; projection = adapters_next(model, index, projection))
     fold_one(model, values, projection, first, count, out);
 }
 

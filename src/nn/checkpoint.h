@@ -50,6 +50,11 @@ Status checkpoint_save(Model *model, const char *directory, const real *codebook
 Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
                                int64_t most_bytes); /* of a shard */
 
+/* The adapters alone, in the layout of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors (F32) with
+ * "base_model.model.MODULE.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; a head of classes that learns beside them whole. `base` is
+ * the name of the weights that they belong to, or NULL; `values` as in checkpoint_save. BAD_VALUE without adapters. */
+Status checkpoint_save_adapters(Model *model, const char *directory, const real *values, const char *base);
+
 /* How often each code comes (vq/code_frequencies.h): frequencies[block * sites + site] -> [G, K], in frequencies.safetensors beside the
  * weights, whose codebooks they belong to: tensors "astra.layers.L.<site>.frequencies", U16. Reading: NOT_FOUND when there is no such file
  * (or the model is plain); some missing, other shapes, a 0, or numbers of a group that do not sum to 2^16: BAD_FILE. Writing replaces the

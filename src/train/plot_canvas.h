@@ -26,7 +26,8 @@ typedef struct PlotCanvas {
 
 Status plot_canvas_init(PlotCanvas *canvas, int width, int height); /* white */
 void plot_canvas_release(PlotCanvas *canvas);
-void plot_canvas_clip(PlotCanvas *canvas, const PlotBox *box); /* NULL: the whole picture */
+Status plot_canvas_save(const PlotCanvas *canvas, const char *path); /* as PNG; atomic */
+void plot_canvas_clip(PlotCanvas *canvas, const PlotBox *box);       /* NULL: the whole picture */
 
 void plot_canvas_rectangle(PlotCanvas *canvas, PlotBox box, PlotColour colour);
 /* A stroke with round ends, `pen` pixels wide, into the mask. */

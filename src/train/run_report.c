@@ -182,6 +182,7 @@ Status run_report_evaluation(RunReport *run) {
     emulate_clear_usage(&session->emulation);
   }
   measure_columns(run, values);
+  if (session->confusion.classes > 0) TRY(confusion_save(&session->confusion, session->config->labels, session->options.out));
   TRY(metrics_row(run->metrics, session->step, clock_now() - run->started, values));
   run->interval_started += clock_now() - started; /* evaluation is not training time */
   return run_report_draw(run);

@@ -1,6 +1,7 @@
 /* What a run says on its way: a line, a row of metrics.csv and events for each interval and each evaluation, curves.png. */
 #ifndef TRAIN_RUN_REPORT_H
 #define TRAIN_RUN_REPORT_H
+#include "train/best.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
 
@@ -11,6 +12,7 @@ typedef struct RunReport {
   Session *session;
   TrainResult *result;
   int64_t first_step; /* of this process */
+  Best best;
   Metrics *metrics;
   char names[RUN_REPORT_COLUMNS][RUN_REPORT_NAME];
   int columns;

@@ -146,6 +146,7 @@ static Status open_work(Session *session) {
   if (options->recompute) TRY(open_block_arena(session));
   TRY(session_lay_plain(session, session->tokens));
   TRY(layout_build_plain(&session->layout, session->tokens, session->plain_layout.class_token)); /* room for any layout of a batch */
+  if (session->use != SESSION_PLAN) TRY(confusion_init(&session->confusion, session->classes));
   rng_init(&session->map_rng, (uint64_t)options->seed, STREAM_MAP);
   rng_init(&session->revive_rng, (uint64_t)options->seed, STREAM_REVIVE);
   rng_init(&session->mixup_rng, (uint64_t)options->seed, STREAM_MIXUP);
@@ -211,6 +212,7 @@ Status session_open(Session *session, const TrainOptions *options, SessionUse us
 void session_close(Session *session) {
   if (session->task != NULL) session->task->close(session);
   optimizer_release(&session->optimizer);
+  confusion_release(&session->confusion);
   emulate_release(&session->emulation);
   tape_free(session->tape);
   arena_free(session->arena);

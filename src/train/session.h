@@ -7,6 +7,7 @@
 #include "data/text_files.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
+#include "train/confusion.h"
 #include "train/device_map.h"
 #include "train/emulate.h"
 #include "train/optimizer.h"
@@ -68,7 +69,9 @@ typedef struct TrainOptions {
   int kmeans_start;
   /* looking and keeping */
   int64_t eval_samples, eval_every /* epochs; 0: run_defaults.h */, log_every, checkpoint_every;
-  int dtype; /* SafeDtype of the exported weights */
+  bool keep_best;         /* weights of the best evaluation in OUT/best */
+  int64_t early_stopping; /* evaluations without a better one after which a run ends; 0: never */
+  int dtype;              /* SafeDtype of the exported weights */
   int64_t seed, threads, workers;
   bool quiet;
 } TrainOptions;
@@ -89,6 +92,7 @@ struct Session {
   CheckpointReport report;   /* of the weights that were loaded */
   char *origin;              /* where the weights came from: a path, "random" or "mimetic"; NULL: a plan without any */
   CheckpointMapping *frozen; /* weights that do not learn, where adapters do */
+  Confusion confusion;       /* of the last validation (validate_run), where classes are told apart */
   Emulation emulation;       /* when config->astra.groups > 0 */
   DeviceMapOptions map;
   int64_t fixed_counts[SESSION_DEVICES];

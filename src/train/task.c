@@ -46,6 +46,17 @@ static void count_answers(const TaskBatch *batch, const Tensor *logits, TaskScor
   }
 }
 
+static void count_confusion(Session *session, const TaskBatch *batch, const Tensor *logits) {
+  int64_t classes = session->confusion.classes;
+  for (int i = 0; classes > 0 && i < batch->count; i++) {
+    const real *row = logits->value + i * classes;
+    int64_t answer = 0;
+    for (int64_t c = 1; c < classes; c++)
+      if (row[c] > row[answer]) answer = c;
+    confusion_add(&session->confusion, batch->labels[i], answer);
+  }
+}
+
 Tensor *task_class_loss(Session *session, const TaskBatch *batch, Tensor *logits, CrossEntropy *target, TaskScore *score) {
   target->labels = batch->labels;
   target->correct = &score->correct;
@@ -55,5 +66,6 @@ Tensor *task_class_loss(Session *session, const TaskBatch *batch, Tensor *logits
   score->samples = score->items = batch->count;
   score->loss = (double)loss->value[0] * batch->count;
   count_answers(batch, logits, score);
+  if (!tape_recording(session->tape)) count_confusion(session, batch, logits);
   return loss;
 }

@@ -33,6 +33,7 @@ typedef struct Task {
   const char *unit, *sample, *one; /* "images", "pictures", "picture": of speed, of what is evaluated */
   const char *test;                /* what columns call the part that is not learnt from: "test" */
   const char *const *measures;     /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
+  bool lower_is_better;            /* of the first measure */
   bool decoder;                    /* takes language models, and only these */
   int64_t batch, epochs;           /* where the options say none: see run_defaults.h */
   int64_t least_steps;             /* of a run whose length the options leave open */

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 #include "autograd/ops/ops.h"
 #include "base/log.h"
+#include "train/best.h"
 #include "train/code_counts.h"
 #include "train/interrupt.h"
 #include "train/plan.h"
@@ -9,6 +10,7 @@
 #include "train/selftest_writer.h"
 #include "train/state.h"
 #include <math.h>
+#include <stdlib.h>
 
 /* ---------------------------------------------------------------- one step */
 
@@ -110,6 +112,15 @@ Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *
 
 /* ---------------------------------------------------------------- the loop */
 
+/* Beside the weights, in which they are folded: a few megabytes that PEFT and others take. */
+static Status save_adapters(Session *session, const real *values) {
+  char *folder = files_join(session->options.out, "adapter");
+  if (folder == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  Status status = checkpoint_save_adapters(session->model, folder, values, session->origin);
+  free(folder);
+  return status;
+}
+
 Status trainer_save(Session *session) {
   const char *out = session->options.out;
   ParamSet *params = model_params(session->model);
@@ -117,6 +128,7 @@ Status trainer_save(Session *session) {
   const real *codewords = session_astra(session) ? session->emulation.codewords : NULL;
   TRY(check_weights(session));
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
+  if (session->options.lora_rank > 0) TRY(save_adapters(session, values));
   if (session->task->save != NULL) TRY(session->task->save(session, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
   TRY(selftest_writer_run(session, out));
@@ -152,24 +164,58 @@ static Status stop_early(const RunReport *run) {
   return say_interrupted(run->session);
 }
 
+/* What was exported before the evaluation is what was evaluated. */
+static Status weigh(RunReport *run) {
+  Session *session = run->session;
+  const Validation *judged = session_astra(session) ? &run->result->emulated : &run->result->plain;
+  double values[TASK_MEASURES];
+  bool better;
+  session->task->measure(&judged->score, values);
+  TRY(best_add(&run->best, session, values[0], &better));
+  return better && session->options.keep_best ? best_keep(session) : STATUS_OK;
+}
+
+static void say_best(const RunReport *run) {
+  const Session *session = run->session;
+  const char *measure = session->task->measures[0];
+  if (best_is_over(&run->best, session) && session->step < session->total_steps)
+    log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
+             (long long)session->total_steps, (long long)run->best.since, measure);
+  if (session->options.keep_best && run->best.step >= 0)
+    log_info("the best %s, %.4g, was that of step %lld: its checkpoint is in %s/best", measure, run->best.value, (long long)run->best.step,
+             session->options.out);
+}
+
+static Status evaluate(RunReport *run) {
+  Status status = run_report_evaluation(run);
+  if (status == STATUS_INTERRUPTED) return say_interrupted(run->session);
+  return status == STATUS_OK ? weigh(run) : status;
+}
+
+/* Whether the session's step is one after which the run is evaluated. */
+static bool is_look(const Session *session) {
+  int64_t steps = session_epoch_steps(session);
+  return session->step == session->total_steps || (session->step % steps == 0 && session->step / steps % session->options.eval_every == 0);
+}
+
 static Status after_step(RunReport *run) {
   Session *session = run->session;
   const TrainOptions *options = &session->options;
-  int64_t steps = session_epoch_steps(session);
-  bool last = session->step == session->total_steps;
-  bool look = last || (session->step % steps == 0 && session->step / steps % options->eval_every == 0);
+  bool last = session->step == session->total_steps, look = is_look(session);
   if (last || session->step % options->log_every == 0) TRY(run_report_interval(run));
   if (look || session->step % options->checkpoint_every == 0) TRY(trainer_save(session)); /* whatever becomes of the evaluation */
-  if (!look) return STATUS_OK;
-  Status status = run_report_evaluation(run);
-  return status == STATUS_INTERRUPTED ? say_interrupted(session) : status;
+  return look ? evaluate(run) : STATUS_OK;
 }
 
 /* A run that is resumed when there is nothing left to do still says how good it is, and is exported as it is now asked for (--dtype). */
 static Status evaluate_finished(RunReport *run) {
   Session *session = run->session;
-  log_info("step %lld of %lld is done already: a larger --max-steps or --epochs would go on", (long long)session->step,
-           (long long)session->total_steps);
+  if (session->step >= session->total_steps)
+    log_info("step %lld of %lld is done already: a larger --max-steps or --epochs would go on", (long long)session->step,
+             (long long)session->total_steps);
+  else
+    log_info("the run was stopped early at step %lld of %lld: --early-stopping 0 would go on", (long long)session->step,
+             (long long)session->total_steps);
   TRY(trainer_save(session));
   TRY(validate_run(session, 0, session->options.eval_samples, &run->result->plain));
   if (session_astra(session))
@@ -180,14 +226,17 @@ static Status evaluate_finished(RunReport *run) {
 static Status loop(RunReport *run) {
   Session *session = run->session;
   int64_t steps = session_epoch_steps(session), accumulate = session->options.accumulate;
-  if (session->step >= session->total_steps) return evaluate_finished(run);
+  if (session->step >= session->total_steps || best_is_over(&run->best, session)) return evaluate_finished(run);
+  /* An evaluation that was interrupted is made up for. */
+  if (session->step > 0 && is_look(session) && run->best.last != BEST_UNKNOWN && run->best.last < session->step) TRY(evaluate(run));
   TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
-  while (session->step < session->total_steps) {
+  while (session->step < session->total_steps && !best_is_over(&run->best, session)) {
     if (interrupt_asked()) return stop_early(run);
     TRY(train_step(run));
     if (session->step % steps == 0) TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
     TRY(after_step(run));
   }
+  say_best(run);
   return STATUS_OK;
 }
 
@@ -196,6 +245,7 @@ Status trainer_run(Session *session, TrainResult *result) {
   *result = (TrainResult){0};
   TRY(plan_check(session));
   TRY(files_make_dirs(session->options.out));
+  TRY(best_open(&run.best, session));
   TRY(run_report_open(&run));
   Status status = loop(&run);
   if (session->task->finish != NULL) session->task->finish(session);

@@ -68,6 +68,7 @@ Status validate_finite(Session *session) {
 
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result) {
   *result = (Validation){0};
+  confusion_clear(&session->confusion);
   tape_record(session->tape, false);
   use_average(session, true);
   Status status = validate_all(session, devices, samples, &result->score);

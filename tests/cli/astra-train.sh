@@ -217,6 +217,23 @@ done
 tr -d ' \n' <adopted/preprocessor_config.json | grep -q '"image_std":\[0\.75,' || report "the normalisation is the preset's"
 expect "other pictures" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
 
+# ---- the best evaluation, an early end, which class is taken for which
+
+best=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:64 --batch 16 -l 0 --epochs 9 --eval-every 1)
+expect "nothing gets better" 0 "${best[@]}" --early-stopping 2 --keep-best --out stopped
+err "stopped early at step 12 of 36: 2 evaluations in a row without a better accuracy"
+err "the best accuracy, 0.[0-9]*, was that of step 4: its checkpoint is in stopped/best"
+[ "$(cut -d" " -f1 stopped/training/evaluations.txt | xargs)" = "4 8 12" ] || report "evaluations.txt says $(cat stopped/training/evaluations.txt)"
+same stopped/model.safetensors stopped/best/model.safetensors; there stopped/best/config.json; [ ! -e stopped/best/curves.png ] || report "pictures were kept"
+expect "and is over" 0 --resume stopped; err "the run was stopped early at step 12 of 36: --early-stopping 0 would go on"
+expect "unless told" 0 --resume stopped --early-stopping 0 -q; [ "$(tail -n 1 stopped/training/evaluations.txt | cut -d" " -f1)" = 36 ] || report "it did not go on"
+expect "something gets better" 0 "${best[@]}" -l 3e-3 --warmup 0 --keep-best --out better
+[ "$(sort -k2,2gr -k1,1g better/training/evaluations.txt | head -n 1 | cut -d" " -f1)" = "$(grep -o "that of step [0-9]*" err | grep -o "[0-9]*")" ] || report "another was the best"
+expect "the best is a checkpoint" 0 --model better/best --dataset synthetic:32x32:4:64 --threads 1 --eval-only --json
+holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -k2,2gr better/training/evaluations.txt | head -n 1 | cut -d" " -f2)"
+is_png better/confusion.png
+[ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 pictures: $(cat better/confusion.csv)"
+
 # ---- texts: a bundled Llama of 0.26 M parameters on a few drawn sentences
 
 export XDG_CACHE_HOME="$work/cache"
@@ -256,6 +273,7 @@ done
 expect "adapters" 0 "${story[@]}" --lora 2 --lora-targets query,value --max-steps 4 --out adapted; err "adapters: rank 2 beside query,value"
 tensors() { head -c $((8 + $(od -An -tu8 -N8 "$1"))) "$1" | tail -c +9 | jq "[to_entries[] | select(.key != \"__metadata__\").value.data_offsets[1]] | max"; }
 [ "$(tensors adapted/model.safetensors)" = "$(tensors "$llama/model.safetensors")" ] || report "the export is not as large as the model"
+there adapted/adapter/adapter_model.safetensors; grep -q '"peft_type": *"LORA"' adapted/adapter/adapter_config.json || report "no adapters for PEFT"
 expect "adapters over their own weights" 2 "${story[@]}" --model adapted --lora 2 --out adapted --overwrite; err "give another directory"
 cp adapted/model.safetensors kept-base
 ln -s ../adapted/model.safetensors text/linked.safetensors
@@ -427,7 +445,7 @@ survive() {
   done
   [ $got = 1 ] || report "in $try tries no run could be stopped before it was done"
   expect "$name" 0 --resume "$name"
-  for file in model.safetensors config.json selftest.safetensors training/state.safetensors; do
+  for file in model.safetensors config.json selftest.safetensors training/state.safetensors training/evaluations.txt best/model.safetensors; do
     [ ! -e "$name-whole/$file" ] || same "$name-whole/$file" "$name/$file"
   done
   [ "$(tail -n +2 "$name/metrics.csv" | cut -d, -f1 | sort -n | uniq | wc -l)" = "$steps" ] || report "metrics.csv lacks steps"
@@ -437,8 +455,8 @@ survive() {
 echo "random moments: SEED=$seed"
 many=(--batch 100) # 20 steps make an epoch
 survive astra 50 "TERM INT" "${tiny[@]}" "${many[@]}" --groups 8 --devices 2-4 --map dirichlet --threads 2
-survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --ema-decay 0.99 --checkpoint-every 7
-survive dropped 50 TERM "${tiny[@]}" "${many[@]}" --groups 0 --patch-drop 0.5 --label-smoothing 0.1 --weight-decay 0.1
+survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --ema-decay 0.99 --checkpoint-every 7 --keep-best
+survive dropped 50 TERM "${tiny[@]}" "${many[@]}" --groups 0 --keep-best --patch-drop 0.5 --label-smoothing 0.1 --weight-decay 0.1
 survive lossy 30 TERM "${tiny[@]}" "${many[@]}" --groups 4 --token-loss 0.2,span:3 --devices 2-4
 survive story-kv 40 "TERM INT" "${story[@]}" --groups 4 --devices 2-4 --eval-samples 4
 survive story-lora 40 TERM "${story[@]}" --lora 2 --accumulate 2 --recompute --eval-samples 4

@@ -3,6 +3,7 @@
 #include "nn/checkpoint.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"
+#include <jansson.h>
 #include <math.h>
 
 enum { TOKENS = 9, RANK = 3 };
@@ -156,6 +157,83 @@ static void merging_keeps_the_function(void **state) {
   }
 }
 
+/* PEFT's way: weight + lora_alpha / r * B A, where weights are [out, in], or its transpose. */
+static double from_export(const SafeFile *base, const SafeFile *adapter, const json_t *config, const char *module, int64_t row,
+                          int64_t column) {
+  char name[200];
+  real weight[SMALL_WIDTH * 128], a[64 * 64], b[128 * 64];
+  real *const into[] = {weight, a, b};
+  const SafeTensor *tensor[3];
+  for (int i = 0; i < 3; i++) {
+    snprintf(name, sizeof name,
+             i == 0   ? "%s.weight"
+             : i == 1 ? "base_model.model.%s.lora_A.weight"
+                      : "base_model.model.%s.lora_B.weight",
+             module);
+    tensor[i] = safetensors_find(i == 0 ? base : adapter, name);
+    assert_non_null(tensor[i]);
+    assert_int_equal(safetensors_to_real(tensor[i], into[i]), STATUS_OK);
+  }
+  bool transposed = json_is_true(json_object_get(config, "fan_in_fan_out"));
+  const json_t *own_rank = json_object_get(json_object_get(config, "rank_pattern"), module);
+  const json_t *own_alpha = json_object_get(json_object_get(config, "alpha_pattern"), module);
+  int64_t rank = json_integer_value(own_rank ? own_rank : json_object_get(config, "r"));
+  double alpha = json_number_value(own_alpha ? own_alpha : json_object_get(config, "lora_alpha")), sum = 0;
+  int64_t in = tensor[0]->shape[transposed ? 0 : 1], out = tensor[0]->shape[transposed ? 1 : 0];
+  assert_true(tensor[1]->shape[0] == rank && tensor[1]->shape[1] == in && tensor[2]->shape[0] == out && tensor[2]->shape[1] == rank);
+  int64_t output = transposed ? column : row, input = transposed ? row : column;
+  for (int64_t r = 0; r < rank; r++) sum += (double)b[output * rank + r] * (double)a[r * in + input];
+  return (double)weight[row * tensor[0]->shape[1] + column] + alpha / (double)rank * sum;
+}
+
+/* What is merged is what somebody with PEFT would merge from the exported adapters. */
+static void exported_adapters_are_those_that_are_merged(void **state) {
+  (void)state;
+  static const char *const targets[] = {"all", "query,value", "key,up"};
+  for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++)
+    for (size_t t = 0; t < sizeof targets / sizeof *targets; t++) {
+      SafeFile base, merged, adapter;
+      Model *plain = small_decoder((ModelKind)kind, false), *model = fresh((ModelKind)kind, targets[t]);
+      stir_adapters(model);
+      assert_int_equal(checkpoint_save(plain, scratch_path("base"), NULL, NULL, SAFE_REAL), STATUS_OK);
+      assert_int_equal(checkpoint_save(model, scratch_path("merged"), NULL, NULL, SAFE_REAL), STATUS_OK);
+      assert_int_equal(checkpoint_save_adapters(model, scratch_path("adapter"), NULL, "some/base"), STATUS_OK);
+      assert_int_equal(checkpoint_save_adapters(plain, scratch_path("none"), NULL, NULL), STATUS_BAD_VALUE);
+      assert_int_equal(safetensors_open(&base, scratch_path("base/model.safetensors")), STATUS_OK);
+      assert_int_equal(safetensors_open(&merged, scratch_path("merged/model.safetensors")), STATUS_OK);
+      assert_int_equal(safetensors_open(&adapter, scratch_path("adapter/adapter_model.safetensors")), STATUS_OK);
+      json_t *config = json_load_file(scratch_path("adapter/adapter_config.json"), 0, NULL);
+      assert_string_equal(json_string_value(json_object_get(config, "peft_type")), "LORA");
+      assert_string_equal(json_string_value(json_object_get(config, "task_type")), "CAUSAL_LM");
+      assert_string_equal(json_string_value(json_object_get(config, "base_model_name_or_path")), "some/base");
+      const json_t *modules = json_object_get(config, "target_modules");
+      assert_int_equal(adapter.count, 2 * json_array_size(modules));
+      int changed = 0;
+      for (size_t m = 0; m < json_array_size(modules); m++) {
+        const char *module = json_string_value(json_array_get(modules, m));
+        char name[200];
+        real weight[SMALL_WIDTH * 128], before[SMALL_WIDTH * 128];
+        snprintf(name, sizeof name, "%s.weight", module);
+        const SafeTensor *tensor = safetensors_find(&merged, name);
+        assert_non_null(tensor);
+        assert_int_equal(safetensors_to_real(tensor, weight), STATUS_OK);
+        assert_int_equal(safetensors_to_real(safetensors_find(&base, name), before), STATUS_OK);
+        for (int64_t at = 0; at < tensor->count; at += 7) {
+          double expected = from_export(&base, &adapter, config, module, at / tensor->shape[1], at % tensor->shape[1]);
+          assert_float_equal((double)weight[at], expected, 1e-5);
+          changed += fabs((double)weight[at] - (double)before[at]) > 1e-3;
+        }
+      }
+      assert_true(changed > 100);
+      json_decref(config);
+      safetensors_close(&base);
+      safetensors_close(&merged);
+      safetensors_close(&adapter);
+      model_free(plain);
+      model_free(model);
+    }
+}
+
 /* A large model's way: the weights stay in the file, in 16 bits, and only adapters and a new head have memory. */
 static void frozen_weights_stay_in_the_file(void **state) {
   (void)state;
@@ -227,9 +305,9 @@ static void bad_targets_and_ranks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fresh_adapters_change_nothing), cmocka_unit_test(adapters_alone_learn),
-      cmocka_unit_test(merging_keeps_the_function),    cmocka_unit_test(frozen_weights_stay_in_the_file),
-      cmocka_unit_test(bad_targets_and_ranks),
+      cmocka_unit_test(fresh_adapters_change_nothing),   cmocka_unit_test(adapters_alone_learn),
+      cmocka_unit_test(merging_keeps_the_function),      cmocka_unit_test(exported_adapters_are_those_that_are_merged),
+      cmocka_unit_test(frozen_weights_stay_in_the_file), cmocka_unit_test(bad_targets_and_ranks),
   };
   return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

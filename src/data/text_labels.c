@@ -52,7 +52,7 @@ const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *la
 
 const char *text_labels_pair(const LabelledText *set, int64_t index) { return set->table.rows[index].pair; }
 
-double text_labels_matthews(const int64_t answers[2][2]) {
+double text_labels_matthews(const int64_t (*answers)[2]) {
   double tn = (double)answers[0][0], fp = (double)answers[0][1], fn = (double)answers[1][0], tp = (double)answers[1][1];
   double scale = sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn));
   return scale > 0 ? (tp * tn - fp * fn) / scale : 0;

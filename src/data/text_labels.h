@@ -35,7 +35,7 @@ const char *text_labels_describe(const LabelledText *set);                      
 const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *label); /* index in [0, count); label in [0, classes) */
 const char *text_labels_pair(const LabelledText *set, int64_t index);                 /* the second text; NULL where rows have one */
 
-/* Matthews' correlation (1975) of label and answer of two classes: answers[label][answer]; 0 where either never varies. */
-double text_labels_matthews(const int64_t answers[2][2]);
+/* Matthews' correlation (1975) of label and answer of two classes: answers[label][answer], two of each; 0 where either never varies. */
+double text_labels_matthews(const int64_t (*answers)[2]);
 
 #endif

@@ -126,7 +126,7 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
     printf("communication\n");
     printf("  %-*s %10.0f\n", LABEL, "bits per token", config_bits_per_token(config));
     for (int bits = 32; bits >= 16; bits -= 16) {
-      char name[LABEL + 1];
+      char name[2 * LABEL];
       snprintf(name, sizeof name, "compression against %d-bit numbers%s", bits, config_paper_bits(config) == bits ? " (the paper's)" : "");
       printf("  %-*s %10.1f\n", LABEL, name, config_compression(config, bits));
     }

@@ -4,11 +4,12 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR_WIDTH = 24 };
+enum { BAR_WIDTH = 24, BAR_LEAST = 6, COLUMNS_MOST = 80, COLUMNS_LEAST = 24 };
 static const double redraw_seconds = 0.1, line_seconds = 10;
 
 const char *progress_duration(double seconds, char buffer[16]) {
@@ -26,40 +27,96 @@ const char *progress_duration(double seconds, char buffer[16]) {
   return buffer;
 }
 
+/* The width to keep to: the terminal's or what COLUMNS says, at most 80, which stays whole in split windows and recordings. */
 static int terminal_columns(void) {
   struct winsize size;
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+  const char *given = getenv("COLUMNS");
+  int columns = COLUMNS_MOST, told = given != NULL ? atoi(given) : 0;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_col < columns) columns = size.ws_col;
+  if (told > 0 && told < columns) columns = told;
+  return columns > COLUMNS_LEAST ? columns : COLUMNS_LEAST;
 }
 
-/* "title [####....]  40% 4/10  note  left 3s" */
-static void draw(const Progress *progress, int64_t done, const char *note, double now, bool last) {
-  char line[512], bar[BAR_WIDTH + 1], duration[16];
-  size_t used = (size_t)snprintf(line, 200, "%s ", printable(progress->title));
-  if (used > 199) used = 199;
-  if (progress->total > 0) {
-    double part = (double)done / (double)progress->total;
-    part = part < 0 ? 0 : part > 1 ? 1 : part;
-    int full = (int)(part * BAR_WIDTH);
-    memset(bar, '.', BAR_WIDTH);
-    memset(bar, '#', (size_t)full);
-    bar[BAR_WIDTH] = 0;
-    if (progress->terminal) used += (size_t)snprintf(line + used, sizeof line - used, "[%s] ", bar);
-    used += (size_t)snprintf(line + used, sizeof line - used, "%3.0f%% %lld/%lld", 100 * part, (long long)done, (long long)progress->total);
-  } else {
-    used += (size_t)snprintf(line + used, sizeof line - used, "%lld", (long long)done);
-  }
-  if (note) used += (size_t)snprintf(line + used, sizeof line - used, "  %.200s", printable(note));
-  double elapsed = now - progress->started;
-  if (last)
-    snprintf(line + used, sizeof line - used, "  in %s", progress_duration(elapsed, duration));
-  else if (progress->total > 0 && done > 0) {
-    double left = elapsed * (double)(progress->total - done) / (double)done;
-    snprintf(line + used, sizeof line - used, "  left %s", progress_duration(left, duration));
-  }
-  if (progress->terminal)
-    fprintf(stderr, "\r%.*s\033[K%s", terminal_columns() - 1, line, last ? "\n" : "");
+static double part_done(const Progress *progress, int64_t done) {
+  double part = (double)done / (double)progress->total;
+  return part < 0 ? 0 : part > 1 ? 1 : part;
+}
+
+/* " 40% 4/10" or, of an unknown total, "4" */
+static void tell_count(const Progress *progress, int64_t done, bool count, char text[64]) {
+  if (progress->total <= 0)
+    snprintf(text, 64, "%lld", (long long)done);
+  else if (count)
+    snprintf(text, 64, "%3.0f%% %lld/%lld", 100 * part_done(progress, done), (long long)done, (long long)progress->total);
   else
-    fprintf(stderr, "%s\n", line);
+    snprintf(text, 64, "%3.0f%%", 100 * part_done(progress, done));
+}
+
+/* "  left 3s", "  in 4s" or nothing */
+static void tell_time(const Progress *progress, int64_t done, double now, bool last, char text[32]) {
+  char duration[16];
+  double elapsed = now - progress->started;
+  text[0] = '\0';
+  if (last) snprintf(text, 32, "  in %s", progress_duration(elapsed, duration));
+  if (last || progress->total <= 0 || done <= progress->first) return;
+  double left = elapsed * (double)(progress->total - done) / (double)(done - progress->first);
+  snprintf(text, 32, "  left %s", progress_duration(left, duration));
+}
+
+static int put_bar(const Progress *progress, int64_t done, int width, char *line) {
+  if (progress->total <= 0 || width < BAR_LEAST) return 0;
+  int full = (int)(part_done(progress, done) * width);
+  line[0] = '[';
+  memset(line + 1, '#', (size_t)full);
+  memset(line + 1 + full, '.', (size_t)(width - full));
+  memcpy(line + 1 + width, "] ", 3);
+  return width + 3;
+}
+
+static int at_most(size_t length, int most) { return length < (size_t)most ? (int)length : most; }
+
+/* Of a note of `noted` characters with the blanks before it what fits: its parts, which two blanks divide, whole or not at all. */
+static int whole_parts(const char *note, int noted, int room) {
+  if (noted <= room) return noted;
+  for (noted = room; noted > 2 && strncmp(note + noted - 2, "  ", 2) != 0; noted--) continue;
+  return noted > 2 ? noted : 0;
+}
+
+/* What there is no room for goes in this order: the bar's length, the count, the note, the bar, the title's end. */
+void progress_render(const Progress *progress, int64_t done, const char *note, double now, bool last, int columns, char *line,
+                     size_t size) {
+  char count[64], left[32], bar[BAR_WIDTH + 4] = "";
+  if (columns > (int)size - 1) columns = (int)size - 1;
+  tell_count(progress, done, true, count);
+  tell_time(progress, done, now, last, left);
+  int title = at_most(strlen(progress->title), columns / 2), noted = note != NULL ? (int)strlen(note) + 2 : 0;
+  int bare = title + 1 + (int)strlen(left);
+  if (bare + (int)strlen(count) + noted + BAR_LEAST + 3 > columns) tell_count(progress, done, false, count);
+  noted = whole_parts(note, noted, columns - bare - (int)strlen(count));
+  int room = columns - bare - (int)strlen(count) - noted - 3;
+  put_bar(progress, done, room < BAR_WIDTH ? room : BAR_WIDTH, bar);
+  snprintf(line, (size_t)columns + 1, "%.*s %s%s%s%.*s%s", title, progress->title, bar, count, noted ? "  " : "", noted ? noted - 2 : 0,
+           note ? note : "", left);
+}
+
+/* Beside a terminal all that there is, on a line of its own. */
+static void print_line(const Progress *progress, int64_t done, const char *note, double now, bool last) {
+  char count[64], left[32];
+  tell_count(progress, done, true, count);
+  tell_time(progress, done, now, last, left);
+  fprintf(stderr, "%.198s %s%s%.200s%s\n", printable(progress->title), count, note ? "  " : "", note ? printable(note) : "", left);
+}
+
+static void draw(const Progress *progress, int64_t done, const char *note, double now, bool last) {
+  char line[COLUMNS_MOST + 1];
+  Progress shown = *progress;
+  if (!progress->terminal) {
+    print_line(progress, done, note, now, last);
+  } else {
+    shown.title = printable(progress->title);
+    progress_render(&shown, done, note ? printable(note) : NULL, now, last, terminal_columns() - 1, line, sizeof line);
+    fprintf(stderr, "\r%s\033[K%s", line, last ? "\n" : "");
+  }
   fflush(stderr);
 }
 
@@ -79,4 +136,10 @@ void progress_update(Progress *progress, int64_t done, const char *note) {
 
 void progress_finish(Progress *progress, int64_t done, const char *note) {
   if (!progress->quiet) draw(progress, done, note, clock_now(), true);
+}
+
+void progress_wipe(const Progress *progress) {
+  if (progress->quiet || !progress->terminal) return;
+  fputs("\r\033[K", stderr);
+  fflush(stderr);
 }

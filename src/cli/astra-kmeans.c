@@ -125,7 +125,11 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   const TrainOptions *train = &kmeans->shared.train;
   if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TRAIN), session->origin);
   TRY(out_directory_try(train->out, NULL, "codebooks.safetensors"));
+  cli_last_words(
+      "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
+      "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
   Status status = codebooks_fit_judged(session, reports);
+  cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
   TRY(checkpoint_save_codebooks(session->config, train->out, session->emulation.codewords, (SafeDtype)train->dtype));

@@ -72,7 +72,11 @@ static void warn(const Session *session) {
 static Status start_codebooks(Session *session) {
   if (!session_astra(session)) return STATUS_OK;
   const char *path = session->options.codebooks;
+  cli_last_words(
+      "\nastra-train: interrupted while K-means made the codebooks: training has not begun and nothing is kept. Start it again with the "
+      "same command; `astra-kmeans init` makes codebooks once, for --codebooks DIR\n");
   Status status = path != NULL ? codebooks_read(session, path) : codebooks_fit(session);
+  cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(session->options.out, "training");
   return status;
 }

@@ -3,8 +3,10 @@
 #include "cli/cli.h"
 #include "autograd/kernels/kernels.h"
 #include "base/log.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *cli_program; /* NULL in a main that does not go through cli_run */
 static const char *cli_command; /* that runs; NULL: none */
@@ -16,6 +18,24 @@ int cli_finish(Status status) {
   if (status != STATUS_BAD_USAGE) return CLI_FAILED;
   if (cli_program) fprintf(stderr, "Try '%s%s%s --help'.\n", cli_program, cli_command ? " " : "", cli_command ? cli_command : "");
   return CLI_BAD_USAGE;
+}
+
+static const char *volatile last_words;
+
+static void speak_and_die(int signal_number) {
+  const char *words = last_words;
+  if (words != NULL && write(STDERR_FILENO, words, strlen(words)) < 0) _exit(128 + signal_number);
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+}
+
+void cli_last_words(const char *message) {
+  struct sigaction action = {.sa_handler = message ? speak_and_die : SIG_DFL};
+  last_words = message;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = (int)SA_NODEFER;
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
 }
 
 bool cli_help_wanted(Option *options, int argc, char **argv) { return options_asked(options, argc, argv) == 'h'; }

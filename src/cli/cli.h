@@ -16,6 +16,10 @@ enum { CLI_OPTIONS_MOST = 96 };
  * the line "Try 'PROGRAM COMMAND --help'" follows. The exit code. */
 int cli_finish(Status status);
 
+/* From here on SIGINT and SIGTERM write `message` (a whole line, which stays) to stderr and end the program as they would have; NULL: as
+ * they do anyway. For work of which nothing is kept; training has a handler of its own. */
+void cli_last_words(const char *message);
+
 /* -h or --help stands where an option may stand (options_asked). */
 bool cli_help_wanted(Option *options, int argc, char **argv);
 

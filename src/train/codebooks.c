@@ -115,13 +115,33 @@ static KmeansOptions kmeans_options(const TrainOptions *options, int index) {
   return kmeans;
 }
 
+typedef struct FitBar {
+  Progress *progress;
+  int iterations; /* of a restart, at most */
+  double rows;
+} FitBar;
+
+static void show_iteration(void *context, int restart, int iteration, double distortion) {
+  const FitBar *bar = context;
+  char note[64];
+  snprintf(note, sizeof note, "distortion %.5g", distortion / bar->rows);
+  progress_update(bar->progress, (int64_t)restart * bar->iterations + iteration, note);
+}
+
 static Status fit_site(Session *session, const Watcher *watcher, int index) {
   const TrainOptions *options = &session->options;
-  const KmeansOptions kmeans = kmeans_options(options, index);
+  KmeansOptions kmeans = kmeans_options(options, index);
   KmeansResult result;
   double started = clock_now();
+  char title[48];
+  Progress progress;
+  snprintf(title, sizeof title, "k-means %d of %d", index + 1, session->emulation.blocks * session->emulation.sites);
+  progress_start(&progress, title, (int64_t)kmeans.iterations * kmeans.restarts, options->quiet);
+  FitBar bar = {&progress, kmeans.iterations, (double)watcher->limit};
+  if (progress.terminal) kmeans.report = show_iteration, kmeans.context = &bar;
   Status status = kmeans_fit(&session->emulation.site[index].book, watcher->samples + index * watcher->limit * watcher->width,
                              watcher->limit, &kmeans, &result);
+  progress_wipe(&progress);
   if (status != STATUS_OK) return status_wrap(status, "block %d", index / session->emulation.sites);
   char duration[16], place[EMULATE_PLACE];
   if (!options->quiet)

@@ -46,10 +46,13 @@ Status run_report_open(RunReport *run) {
   for (int i = 0; i < run->columns; i++) names[i] = run->names[i];
   run->started = run->interval_started = clock_now();
   int64_t step = run->session->step;
+  progress_start(&run->bar, "training", run->session->total_steps, run->session->options.quiet);
+  run->bar.first = step;
   return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1);
 }
 
 double run_report_close(RunReport *run) {
+  progress_wipe(&run->bar);
   metrics_close(run->metrics);
   return clock_now() - run->started;
 }
@@ -59,6 +62,14 @@ static void blank(double values[RUN_REPORT_COLUMNS]) {
 }
 
 /* ---------------------------------------------------------------- intervals */
+
+void run_report_step(RunReport *run) {
+  char note[64];
+  if (!run->bar.terminal) return;
+  snprintf(note, sizeof note, "loss %.4g  rate %.2g", run->batches > 0 ? run->interval.loss / (double)run->batches : run->result->loss,
+           run->rate);
+  progress_update(&run->bar, run->session->step, note);
+}
 
 void run_report_add(RunReport *run, const StepResult *part) {
   run->interval.loss += part->loss;
@@ -87,10 +98,11 @@ static void print_interval(const RunReport *run, const double values[RUN_REPORT_
   if (session_astra(session))
     snprintf(codebook, sizeof codebook, "  commitment %.4g  codebook perplexity %.0f  dead %.1f%%", values[COLUMN_COMMITMENT],
              values[COLUMN_PERPLEXITY], 100 * values[COLUMN_DEAD]);
-  log_info("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  left %s", (long long)session->step,
-           (long long)session->total_steps, (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
-           values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED], session->task->unit,
-           progress_duration(left, duration));
+  (run->bar.terminal ? log_detail : log_info)("step %lld/%lld  epoch %.2f  loss %.4f  task %.4f%s  accuracy %.1f%%  %.0f %s/s  left %s",
+                                              (long long)session->step, (long long)session->total_steps,
+                                              (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
+                                              values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED],
+                                              session->task->unit, progress_duration(left, duration));
 }
 
 Status run_report_interval(RunReport *run) {
@@ -123,8 +135,8 @@ static void print_codebooks(const Session *session) {
   char place[EMULATE_PLACE];
   for (int index = 0; index < session->emulation.blocks * session->emulation.sites; index++) {
     UsageSummary summary = usage_summary(&session->emulation.site[index].usage);
-    log_info("  %s: distortion %.4g a token, perplexity %.0f, used %.1f%%, dead %.1f%%", emulate_place(&session->emulation, index, place),
-             summary.distortion, summary.perplexity, 100 * summary.used, 100 * summary.dead);
+    log_detail("  %s: distortion %.4g a token, perplexity %.0f, used %.1f%%, dead %.1f%%", emulate_place(&session->emulation, index, place),
+               summary.distortion, summary.perplexity, 100 * summary.used, 100 * summary.dead);
   }
 }
 
@@ -185,5 +197,6 @@ Status run_report_evaluation(RunReport *run) {
   if (session->confusion.classes > 0) TRY(confusion_save(&session->confusion, session->config->labels, session->options.out));
   TRY(metrics_row(run->metrics, session->step, clock_now() - run->started, values));
   run->interval_started += clock_now() - started; /* evaluation is not training time */
+  run->bar.started += clock_now() - started;
   return run_report_draw(run);
 }

@@ -1,6 +1,7 @@
 /* What a run says on its way: a line, a row of metrics.csv and events for each interval and each evaluation, curves.png. */
 #ifndef TRAIN_RUN_REPORT_H
 #define TRAIN_RUN_REPORT_H
+#include "base/progress.h"
 #include "train/best.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
@@ -13,6 +14,7 @@ typedef struct RunReport {
   TrainResult *result;
   int64_t first_step; /* of this process */
   Best best;
+  Progress bar; /* on a terminal; elsewhere there are lines */
   Metrics *metrics;
   char names[RUN_REPORT_COLUMNS][RUN_REPORT_NAME];
   int columns;
@@ -24,6 +26,7 @@ typedef struct RunReport {
 
 Status run_report_open(RunReport *run);
 void run_report_add(RunReport *run, const StepResult *part); /* a micro-batch */
+void run_report_step(RunReport *run);                        /* after each: the bar */
 Status run_report_interval(RunReport *run);
 Status run_report_evaluation(RunReport *run); /* validates, plain and emulated */
 Status run_report_draw(const RunReport *run);

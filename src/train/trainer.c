@@ -233,6 +233,7 @@ static Status loop(RunReport *run) {
   while (session->step < session->total_steps && !best_is_over(&run->best, session)) {
     if (interrupt_asked()) return stop_early(run);
     TRY(train_step(run));
+    run_report_step(run);
     if (session->step % steps == 0) TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
     TRY(after_step(run));
   }

@@ -1,5 +1,6 @@
 /* Validation: see validate.h. */
 #include "train/validate.h"
+#include "base/progress.h"
 #include "train/interrupt.h"
 #include <math.h>
 
@@ -41,13 +42,17 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   if (samples <= 0 || samples > available) samples = available;
   if (devices > 0) emulate_begin_look(&session->emulation);
   TRY(task->seek(session, TASK_TEST, 0, 0));
+  Progress progress;
+  progress_start(&progress, devices > 0 ? "evaluating on devices" : "evaluating", samples, session->options.quiet);
   while (sum->samples < samples) {
     TaskBatch batch;
     if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
     TRY(task->next(session, TASK_TEST, &batch));
     if (batch.count > samples - sum->samples) batch.count = (int)(samples - sum->samples);
     TRY(validate_batch(session, &batch, devices, sum));
+    if (progress.terminal) progress_update(&progress, sum->samples, NULL);
   }
+  progress_wipe(&progress);
   return STATUS_OK;
 }
 

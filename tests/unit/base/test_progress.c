@@ -77,6 +77,32 @@ static void an_unknown_total_counts_up(void **state) {
   assert_true(strlen(captured) < 700);
 }
 
+/* Title, percentage and time are always there, whatever the width; nothing is wider. */
+static void a_bar_keeps_to_its_columns(void **state) {
+  (void)state;
+  char line[200];
+  Progress progress = {.title = "training", .total = 1000, .started = 100, .terminal = true};
+  progress_render(&progress, 250, "loss 1.234  rate 0.0001", 110, false, 79, line, sizeof line);
+  assert_string_equal(line, "training [####...............]  25% 250/1000  loss 1.234  rate 0.0001  left 30s");
+  progress_render(&progress, 1000, NULL, 110, true, 79, line, sizeof line);
+  assert_string_equal(line, "training [########################] 100% 1000/1000  in 10s");
+  progress_render(&progress, 250, "loss 1.234  rate 0.0001", 110, false, 40, line, sizeof line);
+  assert_string_equal(line, "training  25%  loss 1.234  left 30s"); /* half a part of a note says nothing */
+  for (int columns = 24; columns < 120; columns++)
+    for (int64_t total = 0; total < 2000000000; total = 10 * total + 9) {
+      progress.total = total;
+      progress_render(&progress, total / 4, "loss 1.234  rate 0.0001  and more than there is room for", 110, false, columns, line,
+                      sizeof line);
+      assert_true(strlen(line) <= (size_t)columns);
+      if (total < 9) continue;
+      assert_non_null(strchr(line, '%'));
+      assert_non_null(strstr(line, "  left "));
+    }
+  progress.total = 1000, progress.first = 240; /* of a resumed run: 10 steps took 10 s */
+  progress_render(&progress, 250, NULL, 110, false, 79, line, sizeof line);
+  assert_non_null(strstr(line, "left 12m30s"));
+}
+
 static void quiet_is_silent(void **state) {
   (void)state;
   Progress progress;
@@ -122,6 +148,7 @@ int main(void) {
       cmocka_unit_test(durations_are_short),
       cmocka_unit_test(plain_lines_without_a_terminal),
       cmocka_unit_test(an_unknown_total_counts_up),
+      cmocka_unit_test(a_bar_keeps_to_its_columns),
       cmocka_unit_test(quiet_is_silent),
       cmocka_unit_test(messages_carry_the_program_and_level),
       cmocka_unit_test(the_clock_moves_on),

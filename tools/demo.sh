@@ -1,7 +1,7 @@
 #!/bin/bash
-# The whole path in about a minute: fine-tunes the bundled vit-cifar for four devices on the bundled pictures, classifies eight pictures on
-# four processes, and proves that the processes compute what training emulated; then the same with the bundled gpt2-mini, which goes on
-# from the beginning of a sentence. `make demo` builds first and calls this.
+# The whole path in about a minute: runs the bundled checkpoints that need no training, vit-cifar-g8 and gpt2-mini-g8, on four processes; then
+# fine-tunes the bundled vit-cifar for four devices on the bundled pictures, classifies eight pictures on four processes, and proves that the
+# processes compute what training emulated; then the same with the bundled gpt2-mini, which goes on from the beginning of a sentence. `make demo` builds first and calls this.
 #   tools/demo.sh [VIT [GPT2]]     start from these checkpoints (directories) instead of checkpoints/vit-cifar and checkpoints/gpt2-mini
 # BUILD names the build folder (build). The results lie in runs/demo and runs/demo-text; what an earlier demo left there is replaced. Needs
 # no network.
@@ -71,11 +71,14 @@ pictures=(datasets/pictures/*.png)
 
 began=$SECONDS
 rm -rf "$out" "$text_out"
-train "1. Fine-tune for $nodes devices that exchange codes of 10 bits x 8 groups a token and block" "$out" "${picture_training[@]}"
-run "2. Classify ${#pictures[@]} pictures on $nodes processes" astra-infer --nodes "$nodes" --checkpoint "$out" "${pictures[@]}"
-run "3. Prove that the processes compute what training emulated" astra-infer selftest --checkpoint "$out"
-train "4. The same with a language model" "$text_out" "${text_training[@]}"
-run "5. Go on from \"$prompt\" on $nodes processes" astra-infer --nodes "$nodes" --checkpoint "$text_out" \
+run "1. Ready to run: classify ${#pictures[@]} pictures on $nodes processes" astra-infer --nodes "$nodes" --checkpoint vit-cifar-g8 --top 1 "${pictures[@]}"
+run "2. Ready to run: go on from \"$prompt\"" astra-infer --nodes "$nodes" --checkpoint gpt2-mini-g8 \
+  --prompt "$prompt" --max-new-tokens 40 --echo --temperature 0.8 --top-k 40 --seed 1
+train "3. Fine-tune for $nodes devices that exchange codes of 10 bits x 8 groups a token and block" "$out" "${picture_training[@]}"
+run "4. Classify them with the new checkpoint" astra-infer --nodes "$nodes" --checkpoint "$out" "${pictures[@]}"
+run "5. Prove that the processes compute what training emulated" astra-infer selftest --checkpoint "$out"
+train "6. The same with a language model" "$text_out" "${text_training[@]}"
+run "7. Go on from \"$prompt\" with it" astra-infer --nodes "$nodes" --checkpoint "$text_out" \
   --prompt "$prompt" --max-new-tokens 40 --echo --temperature 0.8 --top-k 40 --seed 1
 
 step="the list of files"

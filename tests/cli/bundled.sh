@@ -1,0 +1,22 @@
+#!/bin/bash
+# The bundled ASTRA checkpoints run at once, by their names, on as many nodes as they were trained for. limit: 90
+# Usage: tests/cli/bundled.sh; programs in $BUILD/bin (build/bin).
+. tests/cli/helpers.sh astra-infer
+cd "$root" || exit 1
+
+for model in vit-cifar-g8 gpt2-mini-g8; do
+  name=$model
+  [ "$(du -sk "checkpoints/$model" | cut -f 1)" -le 20000 ] || report "it takes more than 20 MB"
+  expect "$model, self-test" 0 selftest -c $model; out "on 4 nodes"; out "^passed"
+  run "$model, digests" 0 "$bin/astra-data" verify $model; out "model.safetensors: ok"
+done
+
+expect "pictures" 0 -c vit-cifar-g8 --json datasets/pictures/*.png
+jq -e '(.nodes | length) == 4 and (.pictures | length) == 8 and .layout != null' "$work/out" >/dev/null || report "not four nodes and eight pictures"
+# apple_0614.png is an apple: of eight pictures of the test set most are what their names say.
+right=$(jq '[.pictures[] | (.file | split("/")[-1] | sub("_[0-9]*.png$"; "")) == .top[0].label | select(.)] | length' "$work/out")
+[ "$right" -ge 5 ] || report "$right of 8 pictures are recognised"
+expect "a prompt" 0 -c gpt2-mini-g8 --prompt "The history of the city began" --max-new-tokens 8 --json
+jq -e '(.nodes | length) == 4' "$work/out" >/dev/null || report "not four nodes"
+[ $failed = 0 ] && echo "bundled checkpoints: ok"
+exit $failed

@@ -153,7 +153,10 @@ static Status find_folder(const CifarLayout *layout, const char *data_dir, Datas
   bool listed = fclose(tried) == 0;
   if (status == STATUS_OK && !*folder) {
     log_detail("%s: looked for %s in %s", layout->title, file, listed ? text : "all places");
-    status = status_set(STATUS_NOT_FOUND, "%s is not installed: %s (or --data-dir names where it lies)", layout->title, layout->get);
+    if (data_dir)
+      status = status_set(STATUS_NOT_FOUND, "%s: %s is not in --data-dir %s; %s", layout->title, file, data_dir, layout->get);
+    else
+      status = status_set(STATUS_NOT_FOUND, "%s is not installed: %s (or --data-dir names where it lies)", layout->title, layout->get);
   }
   free(text);
   return status;

@@ -84,11 +84,15 @@ static Status check_weights(Session *session) {
   Status status = validate_finite(session);
   if (status != STATUS_NUMERIC) return status;
   int first = model_not_finite(session->model);
+  const char *weight = bad_weight(model_params(session->model));
   return status_set(
       status,
-      "the numbers run away after step %lld, whose weights are not saved. The first tensor that is not finite is the output of "
-      "%s. The last checkpoint is kept; a lower --learning-rate or --clip may help",
-      (long long)session->step, first == BLOCK_NONE ? "the loss" : block_place(session->config, first, place));
+      "the numbers run away after step %lld, whose weights are not saved. The first tensor that is not finite is %s%s. The last checkpoint "
+      "is kept; a lower --learning-rate or --clip may help",
+      (long long)session->step, weight ? "the weight " : "the output of ",
+      weight                ? weight
+      : first == BLOCK_NONE ? "the loss"
+                            : block_place(session->config, first, place));
 }
 
 Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result) {

@@ -23,7 +23,7 @@ expect "bad choice" 2 show cifar100 --part middle; err "--part"; err "train"
 expect "bad number" 2 show cifar100 --count many; err "--count"; err "1 to 64"
 expect "two sets" 2 show a b; err "one DATASET"
 expect "unknown set" 1 show mnist; err "mnist"; err "cifar100"
-expect "missing set" 1 show cifar100; err "$ASTRA_HOME/datasets/cifar100"; err "astra-data get cifar100"; err "--data-dir"; silent out
+expect "missing set" 1 show cifar100; err "is not installed"; err "astra-data get cifar100"; err "--data-dir"; silent out
 expect "unwritable place" 1 get cifar100 --dir /dev/null/x; err "/dev/null"
 
 expect "list" 0 list; out "^cifar100  *datasets"; out "^vit-base  *checkpoints"; out "not stored here"

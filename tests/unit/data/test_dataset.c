@@ -108,8 +108,9 @@ static void test_not_found(void **state) {
   (void)state;
   Dataset *set;
   assert_fails(dataset_open(&set, "cifar100", testing_path("nowhere"), DATASET_TRAIN), STATUS_NOT_FOUND, "astra-data get cifar100");
-  assert_non_null(strstr(status_message(), testing_path("nowhere/cifar100")));
-  assert_non_null(strstr(status_message(), testing_path("home/datasets/cifar100/cifar-100-binary")));
+  assert_non_null(strstr(status_message(), testing_path("nowhere")));
+  assert_non_null(strstr(status_message(), "train.bin"));
+  assert_fails(dataset_open(&set, "cifar100", NULL, DATASET_TRAIN), STATUS_NOT_FOUND, "astra-data get cifar100");
   assert_non_null(strstr(status_message(), "--data-dir"));
   assert_fails(dataset_open(&set, "cifar1000", NULL, DATASET_TRAIN), STATUS_BAD_VALUE, "csv:FILE");
   assert_fails(dataset_open(&set, "folder:", NULL, DATASET_TRAIN), STATUS_BAD_VALUE, "folder:");

@@ -84,9 +84,10 @@ static void test_endless_cells(void **state) {
   for (int quoted = 0; quoted < 2; quoted++) {
     Manifest manifest;
     if (quoted) memcpy(text, "a.png,\"", 7);
-    double seconds = (double)clock() / CLOCKS_PER_SEC;
+    const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
+    double seconds = (double)clock() / CLOCKS_PER_SEC, most = scale ? atof(scale) : 1;
     assert_fails(dataset_csv_parse(&manifest, text, BYTES, "list.csv"), STATUS_BAD_FILE, "line 1: a field of more than 1048576 bytes");
-    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < 1);
+    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < most);
     dataset_csv_release(&manifest);
     memcpy(text, "a.png,x", 7);
     text[MOST] = '\n';

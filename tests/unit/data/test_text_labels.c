@@ -247,9 +247,10 @@ static void test_endless_cells(void **state) {
     TextTable table;
     const TextTableFormat format = {.header = true, .quoted = kind < 2, .texts = {"text"}, .text_count = 1, .label = "label"};
     memcpy(text, heads[kind], strlen(heads[kind]));
-    double seconds = (double)clock() / CLOCKS_PER_SEC;
+    const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
+    double seconds = (double)clock() / CLOCKS_PER_SEC, most = scale ? atof(scale) : 1;
     assert_fails(text_table_parse(&table, text, BYTES, &format, "t"), STATUS_BAD_FILE, "line 2: a field of more than 1048576 bytes");
-    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < 1);
+    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < most);
     text_table_release(&table);
     memset(text, 'x', 32);
   }

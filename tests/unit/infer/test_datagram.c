@@ -70,7 +70,7 @@ static void the_bytes_are_the_documented_ones(void **state) {
   open_ends(&ends);
   ends.sender.sequence = 0x010203040506;
   assert_int_equal(datagram_close(&ends.sender, ends.packet, sizeof ends.packet, datagram), STATUS_OK);
-  assert_memory_equal(datagram, ((const uint8_t[]){0x21, 5, 7, 5, 4, 3, 2, 1}), 8);
+  assert_memory_equal(datagram, ((const uint8_t[]){0x31, 5, 7, 5, 4, 3, 2, 1}), 8);
   assert_int_equal(datagram_sender(datagram, SIZE), 5);
   assert_int_equal(datagram_sender(datagram, DATAGRAM_AROUND + PACKET_HEADER - 1), -1);
   assert_true(memcmp(datagram + DATAGRAM_HEAD, ends.packet, sizeof ends.packet) != 0);

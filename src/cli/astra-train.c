@@ -109,6 +109,21 @@ static Status check_out(const Session *session) {
   return out_directory_try(out, "training", "state.safetensors");
 }
 
+/* A run that ends where guessing would have: what it learnt says why. */
+static void warn_of_chance(const Session *session, const TrainResult *result) {
+  const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
+  double chance = 1.0 / (double)session->classes, values[TASK_MEASURES];
+  if (session->classes < 2 || best->samples == 0 || session->options.quiet) return;
+  session->task->measure(&best->score, values);
+  if (values[0] > 1.5 * chance) return;
+  bool by_heart = result->accuracy > 0.5 + 0.5 * chance;
+  log_warning("the %lld held-out %s are told apart no better than by guessing (%.1f%%, %lld classes), those of the training at %.1f%%: %s",
+              (long long)best->samples, session->task->sample, 100 * values[0], (long long)session->classes, 100 * result->accuracy,
+              by_heart ? "they are learnt by heart. More of them help most; a larger pretrained model or stronger augmentation (--mixup, "
+                         "--crop-least) may"
+                       : "more steps (--epochs) or another --learning-rate may help");
+}
+
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
   TRY(check_out(session));
   if (command->resume != NULL)
@@ -121,6 +136,7 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
   if (status == STATUS_OK) {
     char duration[16];
     log_info("done in %s: checkpoint in %s (curves.png, metrics.csv)", progress_duration(result->seconds, duration), session->options.out);
+    warn_of_chance(session, result);
   }
   return status;
 }

@@ -59,7 +59,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "tokens of a window of text, or at most of a text to classify; 0: the model's"}},
       {INFER_EVAL | OF_LANGUAGE,
        {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
-      {INFER_EVAL | OF_TEXTS,
+      {INFER_EVAL | OF_LANGUAGE,
        {OPTION_CHOICE, "perplexity", 0, &s->perplexity, .choices = PERPLEXITY_CHOICES, .help = "of a text: divided by what"}},
       {INFER_SELFTEST,
        {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},

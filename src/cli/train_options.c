@@ -136,10 +136,22 @@ Status train_options_need_model(const TrainOptions *options, Status (*example)(c
   return example != NULL ? example(what) : status_set(STATUS_BAD_USAGE, "%s", what);
 }
 
+/* The last part of a path or of a data set's name (clothing of folder:/data/clothing/), [*length] letters; all of one that has no parts. */
+static const char *last_part(const char *name, int *length) {
+  size_t end = strlen(name), begin;
+  while (end > 1 && name[end - 1] == '/') end--;
+  for (begin = end; begin > 0 && name[begin - 1] != '/' && name[begin - 1] != ':'; begin--) continue;
+  *length = (int)(end - begin);
+  return name + begin;
+}
+
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix) {
   static char path[512];
+  int model_length, set_length;
+  const char *model = last_part(options->model, &model_length),
+             *set = last_part(options->dataset ? options->dataset : "cifar100", &set_length);
   int at = snprintf(path, sizeof path, "runs/");
-  snprintf(path + at, sizeof path - (size_t)at, "%s%s-%s-g%lld", prefix, options->model, options->dataset ? options->dataset : "cifar100",
+  snprintf(path + at, sizeof path - (size_t)at, "%s%.*s-%.*s-g%lld", prefix, model_length, model, set_length, set,
            (long long)options->groups);
   for (char *c = path + at; *c; c++)
     if (*c == '/' || *c == ':') *c = '-';

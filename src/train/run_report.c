@@ -111,7 +111,7 @@ Status run_report_interval(RunReport *run) {
   blank(values);
   values[COLUMN_LOSS] = run->result->loss = run->interval.loss / batches;
   values[COLUMN_TASK] = run->interval.task / batches;
-  values[COLUMN_ACCURACY] = (double)run->interval.correct / (double)run->interval.items;
+  values[COLUMN_ACCURACY] = run->result->accuracy = (double)run->interval.correct / (double)run->interval.items;
   values[COLUMN_RATE] = run->rate;
   values[COLUMN_NORM] = run->norm;
   values[COLUMN_SPEED] = (double)run->interval.units / (now - run->interval_started);

@@ -6,7 +6,7 @@
 
 typedef struct TrainResult {
   int64_t steps;
-  double loss;                /* of the last interval */
+  double loss, accuracy;      /* of the last interval's training samples */
   Validation emulated, plain; /* of the last evaluation; emulated.samples 0 for a plain model */
   double seconds;
 } TrainResult;

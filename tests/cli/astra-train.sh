@@ -159,7 +159,7 @@ expect "what is in the way may go" 0 "${tiny[@]}" --groups 0 --max-steps 1 --out
 expect "looking replaces nothing" 0 "${tiny[@]}" --groups 8 --out run --dry-run; rm run/first_batch.png
 expect "one way on or the other" 2 --resume run --overwrite; err "--overwrite"
 
-expect "no better than by guessing" 0 "${tiny[@]}" --groups 0 --max-steps 1 -l 1e-9 --eval-samples 0 --out guesses; err "told apart no better than by guessing"
+expect "no better than by guessing" 0 --model tiny --init random --dataset synthetic:32x32:2:64 --batch 8 --threads 1 --groups 0 --max-steps 1 -l 1e-9 --out guesses; err "told apart no better than by guessing"
 expect "the same again" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out again -q; silent err; silent out
 same run/model.safetensors again/model.safetensors; same run/selftest.safetensors again/selftest.safetensors
 expect "another seed" 0 "${tiny[@]}" --groups 8 --max-steps 4 --out other -q --seed 7

@@ -46,17 +46,19 @@ run() { # COMMAND...: on the first core
 
 # Seconds that the machine's cores have worked, whoever for (stolen ones too), or that they could have: machine busy|all.
 machine() { awk -v what="$1" -v hz="$(getconf CLK_TCK)" '/^cpu / {all = $2+$3+$4+$5+$6+$7+$8+$9; print (what == "busy" ? all - $5 - $6 : all) / hz}' /proc/stat; }
-processor_time() { # of this script's processes, those of $near and $worker_pid among them, seconds
-  local total=0 pid
+# Sets own to the seconds that this script's processes took, the workers and their sessions among them. Not in a subshell, which has none.
+own_time() {
+  local pid total=0
   for pid in $near $worker_pid $(pgrep -P "$near") $(pgrep -P "$worker_pid"); do
     total=$(awk -v sum="$total" -v hz="$(getconf CLK_TCK)" '{sub(/.*\) /, ""); print sum + ($12 + $13 + $14 + $15) / hz}' "/proc/$pid/stat" 2>/dev/null || echo "$total")
   done
-  times | tr 'ms' '  ' | awk -v sum="$total" '{sum += 60 * $1 + $2 + 60 * $3 + $4} END {print sum}'
+  times >"$work/times"
+  own=$(tr 'ms' '  ' <"$work/times" | awk -v sum="$total" '{sum += 60 * $1 + $2 + 60 * $3 + $4} END {print sum}')
 }
 
 # agree NAME CHECKPOINT RATE PICTURES WAYS...: one measurement, which passes, fails, or finds the machine unfit.
 agree() {
-  local name=$1 model=$2 rate=$3 count=$4 pictures=() busy all own others round
+  local name=$1 model=$2 rate=$3 count=$4 pictures=() busy all own before others round
   local plan=("$program" plan -c "$model" --nodes 2 --even --strategies astra --bandwidth "$rate" --measure --json)
   local request=("$program" -c "$model" --threads 1 --transport udp --reliability retransmit --mtu 1500 --batch 1 --json)
   shift 4
@@ -66,7 +68,8 @@ agree() {
   tc -n "$space_b" qdisc change dev veth0 root tbf rate "$rate" burst 3000 latency 1s
   run "${plan[@]}"
   parts=$(field parts)
-  busy=$(machine busy) all=$(machine all) own=$(processor_time)
+  own_time
+  before=$own busy=$(machine busy) all=$(machine all)
   for ((round = 1; round <= rounds; round++)); do
     run "${plan[@]}" --parts "$parts"
     note virtual virtual_ms
@@ -77,7 +80,8 @@ agree() {
     note tbf fastest_ms
   done
   sleep 0.2 # sessions have been waited for by then, and count as their workers' time
-  others=$(awk "BEGIN {print 100 * ($(machine busy) - $busy - $(processor_time) + $own) / ($(machine all) - $all)}")
+  own_time
+  others=$(awk "BEGIN {print 100 * ($(machine busy) - $busy - $own + $before) / ($(machine all) - $all)}")
   local line="$name, $rate, $parts parts:" way unsteady=
   for way in "$@"; do
     line="$line $way ${least[$way]}"

@@ -81,7 +81,7 @@ void session_defaults(TrainOptions *options); /* the paper's, where it gives the
 struct Session {
   TrainOptions options; /* with the task's defaults filled in */
   SessionUse use;
-  bool plain; /* computes as the plain model for now, whatever the model has: for measurements in turns */
+  bool plain; /* computes as the plain model, whatever the model has: for measurements in turns */
   const Task *task;
   void *data;      /* the task's own */
   int64_t classes; /* of the data; 0: tokens are predicted */

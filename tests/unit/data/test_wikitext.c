@@ -2,11 +2,11 @@
 #include "data/rolling_text.h"
 #include "data/text_windows.h"
 #include "data/wikitext.h"
+#include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- pages ---- */
 
@@ -127,11 +127,13 @@ static void windows_roll(void **state) {
   (void)state;
   static const char text[] =
       " \n = One = \n\n some words of the first page , enough of them for windows of several sizes . \n = Two = \n short \n";
-  char path[] = "/tmp/astra-wikitext-XXXXXX", name[64];
-  int file = mkstemp(path);
-  assert_true(file >= 0 && write(file, text, sizeof text - 1) == (ssize_t)(sizeof text - 1));
-  close(file);
-  snprintf(name, sizeof name, "text:%s", path);
+  char folder[TEMPORARY_PATH], name[TEMPORARY_PATH + 16];
+  assert_int_equal(make_temporary_folder(folder), 0);
+  snprintf(name, sizeof name, "text:%s/pages", folder);
+  FILE *file = fopen(name + strlen("text:"), "w");
+  assert_non_null(file);
+  assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
+  assert_int_equal(fclose(file), 0);
   Tokenizer *tokenizer;
   assert_int_equal(tokenizer_open(&tokenizer, "tests/golden/tokenizers/stories260K/tok512.bin"), STATUS_OK);
   for (int64_t context = 1; context <= 64; context += context < 8 ? 1 : 19) {
@@ -153,7 +155,6 @@ static void windows_roll(void **state) {
     rolling_text_release(&rolling);
   }
   tokenizer_close(tokenizer);
-  unlink(path);
 }
 
 int main(void) {

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char directory[] = "/tmp/astra-confusion-XXXXXX";
+static char directory[TEMPORARY_PATH];
 
 static int make(void **state) {
   (void)state;
-  return mkdtemp(directory) ? 0 : -1;
+  return make_temporary_folder(directory);
 }
 
 static int clear(void **state) {

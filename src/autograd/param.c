@@ -130,6 +130,7 @@ static void place(ParamSet *set, bool frozen, real *values, real *grads) {
     tensor->grad_filled = false;
     tensor->narrow = NULL;
     tensor->narrow_kind = NARROW_NONE;
+    tensor->lowbit = NULL;
     offset += param_padded(&set->list[i]);
   }
 }

@@ -1,6 +1,7 @@
 /* A tensor: a shape and two arrays, value and gradient. A plain open struct. Row-major, contiguous. */
 #ifndef AUTOGRAD_TENSOR_H
 #define AUTOGRAD_TENSOR_H
+#include "autograd/lowbit.h"
 #include "autograd/narrow.h"
 #include "autograd/real.h"
 #include <stdbool.h>
@@ -19,6 +20,9 @@ typedef struct Tensor {
    * op_linear_part, op_token_embed's table and op_vocab_loss's table take such a tensor, nothing else does. */
   const uint16_t *narrow;
   NarrowKind narrow_kind;
+  /* Or in 8 or 4 bits, for inference: value and narrow are NULL then, and the shape stays that of the float weight ([in, out] where that is
+   * transposed) while the numbers are [out, in]. Borrowed. The same operations take it, but none goes backward through it. */
+  const LowbitMatrix *lowbit;
 } Tensor;
 
 int64_t tensor_count(const Tensor *tensor); /* numbers in all */

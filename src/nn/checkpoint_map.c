@@ -107,6 +107,7 @@ static void forget(Param *param) {
   tensor->value = tensor->grad = NULL;
   tensor->narrow = NULL;
   tensor->narrow_kind = NARROW_NONE;
+  tensor->lowbit = NULL;
   tensor->needs_grad = tensor->grad_filled = false;
 }
 

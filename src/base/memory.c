@@ -24,3 +24,12 @@ MemoryUse memory_used(void) {
   static const char path[] = "/proc/self/status";
   return (MemoryUse){fmax(read_line(path, "VmRSS:"), 0), fmax(read_line(path, "RssAnon:"), 0)};
 }
+
+double memory_peak(void) { return fmax(read_line("/proc/self/status", "VmHWM:"), 0); }
+
+void memory_peak_reset(void) {
+  FILE *file = fopen("/proc/self/clear_refs", "w");
+  if (file == NULL) return;
+  fputs("5\n", file); /* proc(5): the high-water mark of resident memory becomes what is resident now */
+  fclose(file);
+}

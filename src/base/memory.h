@@ -12,4 +12,9 @@ typedef struct MemoryUse {
 
 MemoryUse memory_used(void); /* zeroes where the system does not say */
 
+/* Bytes of this process that were resident at once at most, since its start or the last reset; 0 where the system does not say. A reset
+ * does nothing where the system does not allow it. */
+double memory_peak(void);
+void memory_peak_reset(void);
+
 #endif

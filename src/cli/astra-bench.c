@@ -1,11 +1,12 @@
 /* astra-bench: measurements of our own. `step`: how long a training step (or a forward pass) takes, plain and with ASTRA in turns, and how
  * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. `latency` is bench_latency.c's. */
 #include "autograd/kernels/matmul.h"
+#include "base/memory.h"
 #include "cli/bench_latency.h"
+#include "cli/bench_machine.h"
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
-#include <sys/resource.h>
 
 static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--groups G] [options]";
 static const char STEP_ABOUT[] =
@@ -30,6 +31,8 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]
   static const char *const astra[] = {"groups",      "codebook-size", "devices",          "map",         "site", "counts", "concentration",
                                       "class-token", "noise",         "noise-covariance", "vq-gradient", NULL};
   static const char *const run[] = {"seed", "threads", "json", NULL};
+  const Option length = {
+      OPTION_INT, "length", 0, &command->shared.train.context, "N", .least = 0, .most = 1 << 20, .help = "the same as --context"};
   const Option own[] = {
       {OPTION_INT, "steps", 0, &command->steps, "N", .least = 1, .most = STEPS_MOST, .help = "measured steps of each kind"},
       {OPTION_INT, "warm-up", 0, &command->warm_up, "N", .least = 0, .most = STEPS_MOST, .help = "steps before them"},
@@ -41,6 +44,7 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]
   Option *to = options;
   *to++ = (Option){OPTION_GROUP, .help = "What to run"};
   to += train_options_select(table, what, to);
+  *to++ = length;
   *to++ = (Option){OPTION_GROUP, .help = "ASTRA"};
   to += train_options_select(table, astra, to);
   *to++ = (Option){OPTION_GROUP, .help = "Measuring"};
@@ -57,11 +61,6 @@ static Status parse(StepCommand *command, int argc, char **argv) {
 }
 
 /* ---------------------------------------------------------------- the run */
-
-static double most_resident(void) {
-  struct rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024.0 * (double)usage.ru_maxrss : 0;
-}
 
 /* Random tokens; or pictures of the size that the model takes, so that no time goes into resizing them. */
 static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
@@ -81,7 +80,7 @@ static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
 static Status open_side(const StepCommand *command, BenchReport *report, int side) {
   TRY(bench_step_open(&report->bench[side], &report->session, side == BENCH_PLAIN, command->forward, command->steps));
   for (int64_t i = 0; i < command->warm_up; i++) TRY(bench_step_run(&report->bench[side], false));
-  report->resident[side] = most_resident();
+  report->resident[side] = memory_peak();
   if (command->profile) bench_step_profile(&report->bench[side]);
   return STATUS_OK;
 }
@@ -90,6 +89,7 @@ static Status measure(StepCommand *command, BenchReport *report) {
   char name[NAME_ROOM];
   TrainOptions train = command->shared.train;
   TRY(name_samples(&train, name));
+  TRY(bench_peak_memory(&report->peak));
   TRY(bench_peak_measure(&report->peak));
   report->sides = train.groups > 0 ? BENCH_SIDES : 1;
   TRY(bench_session_open(&report->session, &train, command->forward));
@@ -121,9 +121,11 @@ static Status run_step(int argc, char **argv) {
   return status;
 }
 
-static const CliCommand COMMANDS[] = {{"step", "time a training step or a forward pass, plain and with ASTRA", run_step},
-                                      {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
-                                      {NULL, NULL, NULL}};
+static const CliCommand COMMANDS[] = {
+    {"step", "time a training step or a forward pass, plain and with ASTRA", run_step},
+    {"peak", "peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
+    {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
+    {NULL, NULL, NULL}};
 
 static void help(FILE *stream) {
   fputs("usage: astra-bench COMMAND [options]\nMeasures this toolkit on this machine.\n\nCommands\n", stream);

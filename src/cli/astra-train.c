@@ -144,7 +144,7 @@ static Status train(Session *session, TrainCommand *command, int argc, char **ar
 static Status look_ahead(Session *session, bool json) {
   BenchPeak peak = {0};
   TRY(bench_peak_measure(&peak));
-  return plan_print(session, peak.all, json);
+  return plan_print(session, peak.products[PEAK_F32].all, json);
 }
 
 static Status run_session(TrainCommand *command, int argc, char **argv) {

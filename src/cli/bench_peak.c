@@ -1,16 +1,30 @@
-/* The best of some matrix products: see bench_peak.h. */
+/* The best of some matrix products and of passes over memory: see bench_peak.h. */
 #include "cli/bench_peak.h"
+#include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "base/arena.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/threads.h"
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MOST_NUMBERS = 1576 * 3072, RUNS = 2 };
+enum { MAX_NUMBERS = 1576 * 3072, RUNS = 2, MEMORY_RUNS = 3, LINE = 64, MAX_THREADS = 256 };
+
+/* Read in whole and copied from one half to the other. Eight times the last-level cache of a core complex of current servers: what stays in
+ * the cache from one pass to the next does not count. sysconf's cache size is of no use here: virtual machines state that of the host. */
+static const size_t MEMORY_BYTES = (size_t)256 << 20;
+
+static double raised(double best, double value) { return value > best ? value : best; }
+
+/* ---------------------------------------------------------------- products */
 
 /* A cube, and both products of the MLP of vit-base on 8 pictures. */
 static const int64_t sizes[][3] = {{1024, 1024, 1024}, {1576, 3072, 768}, {1576, 768, 3072}};
 
-static double rate(bool all, const int64_t *size, const real *a, const real *b, real *c) {
+static double product_rate(bool all, const int64_t *size, const real *a, const real *b, real *c) {
   int64_t m = size[0], n = size[1], k = size[2];
   double begun = clock_now();
   if (all)
@@ -20,20 +34,114 @@ static double rate(bool all, const int64_t *size, const real *a, const real *b, 
   return 2.0 * (double)m * (double)n * (double)k / (clock_now() - begun);
 }
 
-static void raise(double *best, double value) {
-  if (value > *best) *best = value;
-}
-
-Status bench_peak_measure(BenchPeak *peak) {
-  real *numbers = calloc((size_t)3 * MOST_NUMBERS, sizeof *numbers);
+static Status measure_products(PeakRate *rate) {
+  real *numbers = calloc((size_t)3 * MAX_NUMBERS, sizeof *numbers);
   if (numbers == NULL) return status_set(STATUS_NO_MEMORY, "no memory to measure matrix products");
-  real *a = numbers, *b = a + MOST_NUMBERS, *c = b + MOST_NUMBERS;
-  for (int64_t i = 0; i < MOST_NUMBERS; i++) a[i] = b[i] = (real)(i % 7 - 3);
+  real *a = numbers, *b = a + MAX_NUMBERS, *c = b + MAX_NUMBERS;
+  for (int64_t i = 0; i < MAX_NUMBERS; i++) a[i] = b[i] = (real)(i % 7 - 3);
   for (int run = 0; run < RUNS; run++)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-      raise(&peak->one, rate(false, sizes[s], a, b, c));
-      raise(&peak->all, threads_count() > 1 ? rate(true, sizes[s], a, b, c) : peak->one);
+      rate->one = raised(rate->one, product_rate(false, sizes[s], a, b, c));
+      rate->all = raised(rate->all, threads_count() > 1 ? product_rate(true, sizes[s], a, b, c) : rate->one);
     }
   free(numbers);
   return STATUS_OK;
+}
+
+Status bench_peak_measure(BenchPeak *peak) { return measure_products(&peak->products[PEAK_F32]); }
+
+/* ---------------------------------------------------------------- memory */
+
+typedef struct Passage {
+  const uint64_t *from;
+  uint64_t *to; /* NULL: read alone */
+  uint64_t seen[MAX_THREADS];
+} Passage;
+
+/* Items are cache lines. */
+static void read_lines(void *context, int64_t begin, int64_t end, int thread) {
+  Passage *p = context;
+  uint64_t seen[8] = {0};
+  for (const uint64_t *at = p->from + 8 * begin, *stop = p->from + 8 * end; at < stop; at += 8)
+    for (int i = 0; i < 8; i++) seen[i] |= at[i];
+  for (int i = 0; i < 8; i++) p->seen[thread % MAX_THREADS] |= seen[i]; /* keeps the loads from being optimised away */
+}
+
+static void copy_lines(void *context, int64_t begin, int64_t end, int thread) {
+  Passage *p = context;
+  (void)thread;
+  memcpy(p->to + 8 * begin, p->from + 8 * begin, (size_t)(end - begin) * LINE);
+}
+
+static double pass_rate(bool all, ThreadsBody *body, Passage *passage, size_t bytes, double moved) {
+  int64_t lines = (int64_t)(bytes / LINE);
+  double begun = clock_now();
+  if (all)
+    threads_for(lines, 1024, body, passage);
+  else
+    body(passage, 0, lines, 0);
+  return moved / (clock_now() - begun);
+}
+
+Status bench_peak_memory(BenchPeak *peak) {
+  Arena *arena = arena_new(MEMORY_BYTES + ARENA_ALIGN);
+  uint64_t *block = arena ? arena_alloc(arena, MEMORY_BYTES) : NULL;
+  if (block == NULL) {
+    arena_free(arena);
+    return status_set(STATUS_NO_MEMORY, "no memory to measure its rate");
+  }
+  memset(block, 1, MEMORY_BYTES);
+  Passage passage = {.from = block, .to = block + MEMORY_BYTES / 2 / sizeof *block};
+  const double moved = (double)MEMORY_BYTES;
+  for (int run = 0; run < MEMORY_RUNS; run++) {
+    peak->read.one = raised(peak->read.one, pass_rate(false, read_lines, &passage, MEMORY_BYTES, moved));
+    peak->copy.one = raised(peak->copy.one, pass_rate(false, copy_lines, &passage, MEMORY_BYTES / 2, moved));
+    if (threads_count() == 1) continue;
+    peak->read.all = raised(peak->read.all, pass_rate(true, read_lines, &passage, MEMORY_BYTES, moved));
+    peak->copy.all = raised(peak->copy.all, pass_rate(true, copy_lines, &passage, MEMORY_BYTES / 2, moved));
+  }
+  arena_free(arena);
+  peak->read.all = raised(peak->read.all, peak->read.one);
+  peak->copy.all = raised(peak->copy.all, peak->copy.one);
+  memory_peak_reset();
+  return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- what is printed */
+
+double bench_peak_products(const BenchPeak *peak, PeakNumbers numbers) {
+  return fmax(peak->products[numbers].one, peak->products[numbers].all);
+}
+
+const char *bench_peak_numbers_name(PeakNumbers numbers) {
+  static const char *const names[PEAK_NUMBERS] = {[PEAK_F32] = "fp32"};
+  return names[numbers];
+}
+
+void bench_peak_print(const BenchPeak *peak) {
+  char names[KERNELS_TEXT];
+  kernels_describe(names, sizeof names);
+  printf("machine: %d threads, %s; products at best", threads_count(), names);
+  for (int i = 0; i < PEAK_NUMBERS; i++) {
+    const PeakRate *rate = &peak->products[i];
+    if (rate->one > 0)
+      printf("%s %s %.1f GFLOP/s on one thread, %.1f on all", i ? ";" : "", bench_peak_numbers_name((PeakNumbers)i), rate->one / 1e9,
+             rate->all / 1e9);
+  }
+  printf("\nmemory:  read %.1f GB/s on one thread, %.1f on all; copy %.1f and %.1f (read and written bytes)\n", peak->read.one / 1e9,
+         peak->read.all / 1e9, peak->copy.one / 1e9, peak->copy.all / 1e9);
+}
+
+static void put(json_t *object, const char *name, double value) { json_object_set_new(object, name, json_real(value / 1e9)); }
+
+void bench_peak_json(const BenchPeak *peak, json_t *object) {
+  json_object_set_new(object, "threads", json_integer(threads_count()));
+  json_object_set_new(object, "kernels", json_string(kernels()->name));
+  json_object_set_new(object, "blas", json_string(matmul_core()));
+  put(object, "peak_gflops_one_thread", peak->products[PEAK_F32].one);
+  put(object, "peak_gflops", peak->products[PEAK_F32].all);
+  put(object, "memory_read_one_thread", peak->read.one);
+  put(object, "memory_read", peak->read.all);
+  put(object, "memory_copy_one_thread", peak->copy.one);
+  put(object, "memory_copy", peak->copy.all);
 }

@@ -1,11 +1,8 @@
 /* The tables and the JSON line of astra-bench step: see bench_report.h. One list (FIGURES) serves both. */
 #include "cli/bench_report.h"
-#include "autograd/kernels/kernels.h"
-#include "autograd/kernels/matmul.h"
 #include "base/printable.h"
 #include "nn/json_build.h"
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +12,7 @@ static const char *const SIDE_NAMES[BENCH_SIDES] = {"plain", "astra"};
 typedef enum Figure {
   MEDIAN,
   LEAST,
+  SPREAD,
   PROCESSOR,
   SPEED, /* in the task's unit: label and key begin with it */
   SHARE,
@@ -27,14 +25,17 @@ typedef enum Figure {
   TRAINING,
   TOGETHER,
   RESIDENT,
+  FIGURES_SHOWN,
+  PROFILED_STEP = FIGURES_SHOWN, /* milliseconds, mean: for shares of a profile */
   FIGURES_COUNT
 } Figure;
 
 static const struct {
   const char *text, *json;
-} FIGURES[FIGURES_COUNT] = {
+} FIGURES[FIGURES_SHOWN] = {
     [MEDIAN] = {"milliseconds, median", "milliseconds"},
     [LEAST] = {"milliseconds, least", "milliseconds_least"},
+    [SPREAD] = {"  middle half of steps, +-%", "spread_percent"},
     [PROCESSOR] = {"milliseconds of all threads", "processor_milliseconds"},
     [SPEED] = {"%s a second", "%s_per_second"},
     [SHARE] = {"time inside matrix products, %", "product_percent"},
@@ -65,17 +66,19 @@ static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUN
   bench_step_summary(&report->bench[side], &summary);
   figure[MEDIAN] = 1e3 * summary.median;
   figure[LEAST] = 1e3 * summary.least;
+  figure[SPREAD] = 100 * summary.spread;
   figure[PROCESSOR] = 1e3 * summary.processor;
   figure[FAULTS] = summary.faults;
   figure[SPEED] = summary.units_per_second;
   figure[SHARE] = 100 * summary.product_share;
   figure[GFLOP] = summary.flops / giga;
   figure[RATE] = summary.flops_per_second / giga;
-  figure[PART_OF_PEAK] = 100 * summary.flops_per_second / fmax(report->peak.all, report->peak.one);
+  figure[PART_OF_PEAK] = 100 * summary.flops_per_second / bench_peak_products(&report->peak, PEAK_F32);
   figure[ARENA] = summary.activations / mib;
   figure[WEIGHTS] = summary.weights / mib;
   figure[TRAINING] = summary.training / mib;
   figure[TOGETHER] = figure[ARENA] + figure[WEIGHTS] + figure[TRAINING];
+  figure[PROFILED_STEP] = 1e3 * summary.mean;
   figure[RESIDENT] = report->resident[side] / mib;
 }
 
@@ -90,20 +93,35 @@ static int by_time(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-static void print_profile(BenchStep *bench, const char *side, double median) {
+typedef struct ProfileSums {
+  double all, products; /* ms a step, over all parts */
+} ProfileSums;
+
+/* Sorted by time. `step`: ms of the mean step, which the shares are of. */
+static ProfileSums print_parts(BenchStep *bench, const char *side, double step) {
   static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
-  double steps = (double)bench->count, sum = 0, products = 0;
+  double steps = (double)bench->count;
+  ProfileSums sum = {0};
   qsort(bench->part, (size_t)bench->parts, sizeof *bench->part, by_time);
-  printf("\n%-36s %10s %10s %10s %8s\n", side, "ms a step", "products", "the rest", "calls");
+  printf("\n%-36s %10s %10s %10s %8s %8s\n", side, "ms a step", "products", "the rest", "% rest", "calls");
   for (int i = 0; i < bench->parts; i++) {
     const BenchPart *part = &bench->part[i];
     double all = 1e3 * part->seconds / steps, inside = 1e3 * part->product_seconds / steps;
-    printf("  %-24s %-9s %10.2f %10.2f %10.2f %8.0f\n", part->name, phases[part->phase], all, inside, all - inside,
-           (double)part->calls / steps);
-    sum += all;
-    products += inside;
+    printf("  %-24s %-9s %10.2f %10.2f %10.2f %8.1f %8.0f\n", part->name, phases[part->phase], all, inside, all - inside,
+           100 * (all - inside) / step, (double)part->calls / steps);
+    sum.all += all;
+    sum.products += inside;
   }
-  printf("  %-34s %10.2f %10.2f %10.2f   (median step %.2f)\n", "together", sum, products, sum - products, median);
+  return sum;
+}
+
+static void print_profile(BenchStep *bench, const char *side, const double figure[FIGURES_COUNT]) {
+  double step = figure[PROFILED_STEP];
+  ProfileSums sum = print_parts(bench, side, step);
+  printf("  %-34s %10.2f %10.2f %10.2f %8.1f\n", "between operations", step - sum.all, 0.0, step - sum.all, 100 * (step - sum.all) / step);
+  printf("  %-34s %10.2f %10.2f %10.2f %8.1f\n", "mean step", step, sum.products, step - sum.products, 100 * (step - sum.products) / step);
+  printf("  inside products %.1f%% of a step, at %.1f%% of the best rate; outside %.1f%%\n", figure[SHARE], figure[PART_OF_PEAK],
+         100 - figure[SHARE]);
 }
 
 /* "224x224", or "1024 tokens" */
@@ -120,11 +138,9 @@ Status bench_report_text(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->session;
   const ModelConfig *astra = report->session.config;
-  char sample[FIGURE_NAME], name[FIGURE_NAME], kernel_names[KERNELS_TEXT];
+  char sample[FIGURE_NAME], name[FIGURE_NAME];
   for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
-  kernels_describe(kernel_names, sizeof kernel_names);
-  printf("machine: %d threads, %s; products at best %.1f GFLOP/s on one thread, %.1f on all\n", threads_count(), kernel_names,
-         report->peak.one / 1e9, report->peak.all / 1e9);
+  bench_peak_print(&report->peak);
   printf("model:   %s, %s, batch %lld, %.2f M parameters\n", printable(session->options.model), size_of_sample(session, sample),
          (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
   if (report->sides > 1)
@@ -132,14 +148,13 @@ Status bench_report_text(BenchReport *report) {
            astra->astra.devices_least, astra->astra.devices, astra->astra.noise);
   printf("%-32s %12s %12s %9s\n", report->forward ? "forward pass" : "training step", SIDE_NAMES[BENCH_PLAIN],
          report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");
-  for (int i = 0; i < FIGURES_COUNT; i++) {
+  for (int i = 0; i < FIGURES_SHOWN; i++) {
     printf("  %-30s %12.1f", named(FIGURES[i].text, session, name), figures[BENCH_PLAIN][i]);
     if (report->sides > 1) printf(" %12.1f", figures[BENCH_ASTRA][i]);
     if (report->sides > 1 && figures[BENCH_PLAIN][i] > 0) printf(" %9.2f", ratio(figures, (Figure)i));
     putchar('\n');
   }
-  for (int side = 0; side < report->sides && report->profile; side++)
-    print_profile(&report->bench[side], SIDE_NAMES[side], figures[side][MEDIAN]);
+  for (int side = 0; side < report->sides && report->profile; side++) print_profile(&report->bench[side], SIDE_NAMES[side], figures[side]);
   return STATUS_OK;
 }
 
@@ -161,7 +176,7 @@ static json_t *profile_json(const BenchStep *bench) {
 static json_t *side_json(BenchReport *report, int side, const double figure[FIGURES_COUNT]) {
   json_t *object = json_object();
   char name[FIGURE_NAME];
-  for (int i = 0; i < FIGURES_COUNT; i++) json_object_set_new(object, named(FIGURES[i].json, &report->session, name), json_real(figure[i]));
+  for (int i = 0; i < FIGURES_SHOWN; i++) json_object_set_new(object, named(FIGURES[i].json, &report->session, name), json_real(figure[i]));
   if (report->profile) json_object_set_new(object, "profile", profile_json(&report->bench[side]));
   return object;
 }
@@ -170,11 +185,10 @@ Status bench_report_json(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->session;
   bool text_model = session->task->decoder;
-  json_t *object =
-      json_pack("{s:s, s:I, s:I, s:b, s:I, s:s, s:s, s:f, s:f}", "model", session->options.model, text_model ? "context" : "image_size",
-                (json_int_t)(text_model ? session->tokens : session->config->image), "batch", (json_int_t)session->options.batch, "forward",
-                report->forward, "threads", (json_int_t)threads_count(), "kernels", kernels()->name, "blas", matmul_core(),
-                "peak_gflops_one_thread", report->peak.one / 1e9, "peak_gflops", report->peak.all / 1e9);
+  json_t *object = json_pack("{s:s, s:I, s:I, s:b}", "model", session->options.model, text_model ? "context" : "image_size",
+                             (json_int_t)(text_model ? session->tokens : session->config->image), "batch",
+                             (json_int_t)session->options.batch, "forward", report->forward);
+  if (object) bench_peak_json(&report->peak, object);
   for (int side = 0; side < report->sides; side++) {
     figures_of(report, side, figures[side]);
     json_object_set_new(object, SIDE_NAMES[side], side_json(report, side, figures[side]));

@@ -160,6 +160,8 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
   if (count == 0) return;
   summary->median = (bench->samples[(count - 1) / 2].seconds + bench->samples[count / 2].seconds) / 2;
   summary->least = bench->samples[0].seconds;
+  summary->mean = sum.seconds / (double)count;
+  summary->spread = (bench->samples[3 * (count - 1) / 4].seconds - bench->samples[(count - 1) / 4].seconds) / 2 / summary->median;
   summary->product_share = sum.product_seconds / sum.seconds;
   summary->flops = sum.flops / (double)count;
   summary->processor = sum.processor_seconds / (double)count;

@@ -48,7 +48,8 @@ void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
 Status bench_step_run(BenchStep *bench, bool keep);
 
 typedef struct BenchSummary {
-  double median, least;                  /* seconds a step */
+  double median, least, mean;            /* seconds a step */
+  double spread;                         /* half the range of the middle half of the steps, as a part of the median */
   double processor, faults;              /* of a step, on average: seconds of all threads together, page faults */
   double product_share;                  /* of the time, inside matrix products */
   double flops, flops_per_second;        /* of the products: a step's, and while inside them */

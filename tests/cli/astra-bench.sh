@@ -22,15 +22,24 @@ expect "no steps" 2 "${tiny[@]}" --steps 0; err "--steps"
 expect "more devices than tokens" 2 "${tiny[@]}" --groups 4 --devices 17; err "--devices 17"; err "16 tokens"
 
 expect "plain" 0 "${tiny[@]}"; out "^machine: 2 threads"; out "^model:   model, 16x16, batch 4"; silent err
+out "^memory:  read [1-9][0-9.]* GB/s on one thread, [1-9][0-9.]* on all; copy [1-9]"
+holds "$(figure '  middle half of steps, +-%') >= 0"
 holds "$(figure 'milliseconds, median') >= $(figure 'milliseconds, least') && $(figure 'milliseconds, least') > 0"
 holds "$(figure 'time inside matrix products, %') > 0 && $(figure 'time inside matrix products, %') <= 100"
 holds "$(figure 'MiB of activations') > 0 && $(figure 'MiB most resident until then') > 1"
 ! grep -q astra "$work/out" || report "ASTRA without --groups"
 expect "both" 0 "${tiny[@]}" --groups 4 --codebook-size 16 --devices 2 --profile; out "^astra:   4 groups of 16 codewords, 2-2 devices"
 out " ratio$"; out "linear  *backward"; out "nearest codewords  *forward"; out "noise moments  *around"; out "optimizer  *around"
+out "^  inside products [0-9.]*% of a step, at [0-9.]*% of the best rate; outside [0-9.]*%$"
+shares=$(sed -n 's/^  inside products \([0-9.]*\)% .* outside \([0-9.]*\)%$/\1 + \2/p' "$work/out" | head -n 1)
+holds "($shares) > 99.8 && ($shares) < 100.2"
+# The rows of the plain model, with what is between them, make up its mean step.
+awk '/^plain / { on = 1; next } /^  mean step/ { exit !(sum > 0 && sum - $NF < 2 && $NF - sum < 2) }
+  on && NF > 5 { sum += /between operations/ ? $NF : $(NF - 1) }' "$work/out" || report "rows that do not add up to a step"
 expect "forward as JSON" 0 "${tiny[@]}" --forward --json
 json '^\{"schema":1,"model":"model","image_size":16,"batch":4,"forward":true,"threads":2,.*"plain":\{"milliseconds":[0-9.]+,.*"training_mib":0\.0,.*\}\}$'
 expect "a language model" 0 step --model gpt2-mini --context 32 --batch 2 --steps 1 --threads 1 -g 8 -k 16; out "gpt2-mini, 32 tokens, batch 2"; out "tokens a second"
+expect "its length" 0 step --model gpt2-mini --length 32 --batch 1 --steps 1 --forward --threads 1; out "gpt2-mini, 32 tokens, batch 1"
 expect "the same as JSON" 0 step --model llama-mini --context 16 --batch 1 --steps 1 --forward --json; json '"context":16,.*"tokens_per_second":[0-9.]+'
 expect "pictures of a language model" 2 step --model gpt2-mini --image-size 32; err "--image-size is for pictures"
 expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --profile --json; json '"image_size":32'; json '"astra":\{'; json '"ratio":[0-9.]+\}$'

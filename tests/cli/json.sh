@@ -51,6 +51,7 @@ one "a prompt" astra-infer -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" 
 one "a prompt by its name" astra-infer generate -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" --max-new-tokens 3
 one "perplexity" astra-infer eval -c "$root/checkpoints/gpt2-mini" -n 1 --dataset text:text.txt
 one "a step" astra-bench step --model tiny --batch 2 --steps 1 --warm-up 0 -g 4
+one "peak rates" astra-bench peak --threads 1
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
 
 # A command that takes --json and is not tried above would go unnoticed.

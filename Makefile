@@ -92,6 +92,13 @@ IMAGE_OBJECTS := $(foreach file,image image_orientation image_webp image_tiff,$(
 $(IMAGE_OBJECTS): FILE_FLAGS = $(addprefix -DASTRA_,$(filter EXIF WEBP TIFF,$(IMAGE_EXTRAS)))
 $(IMAGE_OBJECTS): $(DEPS)
 
+# oneDNN multiplies where its header is, else OpenBLAS alone.
+ONEDNN = $(eval ONEDNN := $$(shell $$(call HAS,dnnl.h '',ONEDNN)))$(ONEDNN)
+ONEDNN_OBJECTS := $(BUILD)/float/autograd/kernels/onednn.o $(BUILD)/double/autograd/kernels/onednn.o
+$(ONEDNN_OBJECTS): FILE_FLAGS = $(if $(ONEDNN),-DASTRA_ONEDNN -fopenmp)
+$(ONEDNN_OBJECTS): $(DEPS)
+LIBS += $(if $(ONEDNN),-ldnnl -lgomp)
+
 FOLDERS := base autograd vq nn data train infer
 # Who may use whom, as link order: upper ones first.
 uses_base := base

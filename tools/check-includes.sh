@@ -23,6 +23,7 @@ declare -A may_use=(
 # A system header that only some files may include: pattern of the header, pattern of the files, in words.
 restricted=(
   '^(cblas|openblas_config|[a-z]*mmintrin|immintrin|x86intrin|arm_neon|arm_sve|cpuid)\.h$|^sleef' '^src/autograd/kernels/' 'BLAS and intrinsics belong to autograd/kernels'
+  '^(dnnl|omp)\.h$' '^src/autograd/kernels/onednn\.c$' 'oneDNN belongs to autograd/kernels/onednn.c'
   '^(png|csv)\.h$|^stb/' '^src/data/|^src/train/plot_canvas\.c$' 'libpng, stb and libcsv belong to data and train/plot_canvas.c'
   '^(sys/socket|sys/un|sys/epoll|sys/wait|netinet/.*|arpa/inet|netdb|poll|spawn)\.h$' '^src/infer/' 'sockets and processes belong to infer'
   '^libexif/|^webp/|^tiff' '^src/data/' 'libexif, libwebp and libtiff belong to data'

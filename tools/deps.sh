@@ -28,6 +28,7 @@ jq               jq                   jq               jq              jq       
 optional='
 mpicc               libopenmpi-dev   openmpi-devel    openmpi-dev     openmpi    open-mpi
 mpirun              openmpi-bin      openmpi          openmpi         openmpi    open-mpi
+dnnl.h              libdnnl-dev      onednn-devel     -               onednn     onednn
 libexif/exif-data.h libexif-dev      libexif-devel    libexif-dev     libexif    libexif
 webp/decode.h       libwebp-dev      libwebp-devel    libwebp-dev     libwebp    webp
 tiffio.h            libtiff-dev      libtiff-devel    tiff-dev        libtiff    libtiff

@@ -1,4 +1,5 @@
-/* The two 16-bit forms in which frozen weights may stay in memory. Every such number is a float: widening is exact. */
+/* The two 16-bit forms in which frozen weights may stay in memory, the second also that of activations. Every such number is a float:
+ * widening is exact. */
 #ifndef AUTOGRAD_NARROW_H
 #define AUTOGRAD_NARROW_H
 #include <stdint.h>
@@ -30,6 +31,14 @@ static inline float narrow_bfloat_to_float(uint16_t bfloat) { return narrow_floa
 
 static inline float narrow_to_float(NarrowKind kind, uint16_t bits) {
   return kind == NARROW_F16 ? narrow_half_to_float(bits) : narrow_bfloat_to_float(bits);
+}
+
+/* To nearest, ties to even; what is no number stays none. */
+static inline uint16_t narrow_bfloat(float number) {
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40u;
+  return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
 #endif

@@ -2,6 +2,7 @@
  * option but those two; each program has its own table. */
 #include "cli/cli.h"
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -53,6 +54,7 @@ Status cli_parse(Option *options, int argc, char **argv) {
 Status cli_check_kernels(void) {
   char text[KERNELS_TEXT];
   TRY(kernels_check());
+  TRY(matmul_choose_backend(NULL));
   if (kernels_slowed(text, sizeof text)) log_warning("%s", text);
   return STATUS_OK;
 }

@@ -3,6 +3,7 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/onednn.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +86,9 @@ void kernels_describe(char *text, size_t size) {
   const char *version = strchr(library, ' ');
   size_t length = version ? (size_t)(version - library) + 1 : 0;
   length += strcspn(library + length, " ");
-  snprintf(text, size, "kernels %s, BLAS kernels %s (%.*s)", kernels()->name, matmul_core(), (int)length, library);
+  const bool onednn = matmul_backend() == MATMUL_ONEDNN;
+  snprintf(text, size, "kernels %s, %s%sBLAS kernels %s (%.*s)", kernels()->name, onednn ? onednn_version() : "", onednn ? ", " : "",
+           matmul_core(), (int)length, library);
 }
 
 /* The vector instructions that OpenBLAS's kernels for x86-64 use; those not named here have 16 bytes a vector, or belong to other CPUs. */

@@ -38,6 +38,21 @@ static inline Vector v_load_half(const uint16_t *p, int64_t left) { return _mm25
 static inline Vector v_load_bfloat(const uint16_t *p, int64_t left) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_narrow(p, left)), 16));
 }
+static inline void v_store_bfloat(uint16_t *p, Vector v, int64_t left) {
+  const __m256i bits = _mm256_castps_si256(v), upper = _mm256_srli_epi32(bits, 16);
+  const __m256i up = _mm256_add_epi32(_mm256_and_si256(upper, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i wide = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+  const __m128i narrow = _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+  if (left == VECTOR_WIDTH) {
+    _mm_storeu_si128((__m128i *)(void *)p, narrow);
+  } else {
+    uint16_t lane[VECTOR_WIDTH];
+    _mm_storeu_si128((__m128i *)(void *)lane, narrow);
+    memcpy(p, lane, (size_t)left * sizeof *p);
+  }
+}
 static inline Vector v_set(float number) { return _mm256_set1_ps(number); }
 static inline Vector v_select(Mask mask, Vector then, Vector otherwise) { return _mm256_blendv_ps(otherwise, then, mask); }
 static inline Vector v_fill(Vector v, int64_t left, float fill) {

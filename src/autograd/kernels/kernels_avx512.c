@@ -30,6 +30,17 @@ static inline Vector v_load_half(const uint16_t *p, int64_t left) { return _mm51
 static inline Vector v_load_bfloat(const uint16_t *p, int64_t left) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_narrow(p, left)), 16));
 }
+static inline void v_store_bfloat(uint16_t *p, Vector v, int64_t left) {
+  const __m512i bits = _mm512_castps_si512(v), upper = _mm512_srli_epi32(bits, 16);
+  const __m512i up = _mm512_add_epi32(_mm512_and_si512(upper, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, quiet));
+  if (left == VECTOR_WIDTH)
+    _mm256_storeu_si256((__m256i *)(void *)p, narrow);
+  else
+    _mm256_mask_storeu_epi16(p, first_lanes(left), narrow);
+}
 static inline Vector v_set(float number) { return _mm512_set1_ps(number); }
 static inline Vector v_fill(Vector v, int64_t left, float fill) {
   return left == VECTOR_WIDTH ? v : _mm512_mask_mov_ps(v_set(fill), first_lanes(left), v);

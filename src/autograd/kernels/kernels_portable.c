@@ -206,6 +206,10 @@ static void widen(NarrowKind kind, int64_t n, const uint16_t *x, real *y) {
   for (int64_t i = 0; i < n; i++) y[i] = (real)narrow_to_float(kind, x[i]);
 }
 
+static void narrow(int64_t n, const real *x, uint16_t *y) {
+  for (int64_t i = 0; i < n; i++) y[i] = narrow_bfloat((float)x[i]);
+}
+
 static void narrow_dots(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y) {
   for (int64_t r = 0; r < rows; r++) {
     double sum = 0;
@@ -274,6 +278,7 @@ const Kernels *kernels_portable(void) {
       .nearest_words = nearest_words,
       .nearer = nearer,
       .widen = widen,
+      .narrow = narrow,
       .narrow_dots = narrow_dots,
       .narrow_sums = narrow_sums,
       .adamw = adamw,

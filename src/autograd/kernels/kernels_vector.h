@@ -4,6 +4,7 @@
  *   VECTOR_NAME, VECTOR_WIDTH (floats), types Vector (floats), Words (uint32_t), Integers (int32_t), Doubles (half as many), Mask
  *   v_load(p, left), v_store(p, v, left)   the first `left` <= WIDTH lanes; loading zeroes the others
  *   v_load_half(p, left), v_load_bfloat    the same from 16-bit numbers
+ *   v_store_bfloat(p, v, left)             v as bf16, rounded to nearest even
  *   v_fill(v, left, fill)                  replaces the lanes from `left` on
  *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
  *   v_less -> Mask, v_select(mask, then, otherwise), v_select_integers, v_to_float, v_low, v_high -> Doubles
@@ -306,6 +307,7 @@ static const Kernels vector_table = {
     .nearest_words = vector_nearest_words,
     .nearer = vector_nearer,
     .widen = vector_widen,
+    .narrow = vector_narrow,
     .narrow_dots = vector_narrow_dots,
     .narrow_sums = vector_narrow_sums,
     .adamw = vector_adamw,

@@ -1,12 +1,15 @@
-/* Matrix products through CBLAS. A product is cut along its larger output dimension into one piece a thread (never along the inner
- * dimension: no sum is split between threads); each piece is a single-threaded BLAS call. Measured: BLAS threading one product by itself
+/* Matrix products through CBLAS or oneDNN. A product is cut along its larger output dimension into one piece a thread (never along the
+ * inner dimension: no sum is split between threads); each piece is a single-threaded call. Measured: BLAS threading one product by itself
  * loses against this on attention shapes and costs a second pool that spins against ours. */
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul_parts.h"
+#include "autograd/kernels/onednn.h"
 #include "base/clock.h"
 #include "base/threads.h"
 #include <cblas.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if REAL_IS_DOUBLE
@@ -18,26 +21,12 @@
 #endif
 
 enum {
-  PIECE_GRAIN = 16,          /* rows or columns: a whole number of BLAS register tiles */
-  POOLED_LEAST = 256 * 1024, /* multiply-adds under which waking the pool costs more than it saves */
-  NARROW_N = 256,            /* a widened panel of a 16-bit matrix: half a megabyte, in the second-level cache */
+  ONEDNN_LEAST = 64 * 1024, /* multiply-adds under which finding the primitive costs more than it saves */
+  NARROW_N = 256,           /* a widened panel of a 16-bit matrix: half a megabyte, in the second-level cache */
   NARROW_K = 512,
   NARROW_VECTORS = 8, /* rows up to which they are multiplied one by one: from 16 on widened panels win */
   BUFFERS_MOST = 64   /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
 };
-
-typedef struct Product {
-  bool transpose_a, transpose_b;
-  int64_t m, n, k;
-  real alpha;
-  const real *a;
-  int64_t lda;
-  const real *b;
-  int64_t ldb;
-  real beta;
-  real *c;
-  int64_t ldc;
-} Product;
 
 /* ---- counting ---- */
 
@@ -61,9 +50,10 @@ static void count_product(int64_t m, int64_t n, int64_t k) {
   } while (!atomic_compare_exchange_weak_explicit(&counted_flops, &old, fresh, memory_order_relaxed, memory_order_relaxed));
 }
 
-static double count_begin(void) { return timed ? clock_now() : 0; }
+double matmul_count_begin(void) { return timed ? clock_now() : 0; }
 
-static void count_end(double begun) {
+void matmul_count_end(int64_t m, int64_t n, int64_t k, double begun) {
+  count_product(m, n, k);
   if (timed) counted_seconds += clock_now() - begun;
 }
 
@@ -94,57 +84,78 @@ static void gemv(bool transpose, int64_t rows, int64_t columns, real alpha, cons
   blas_gemv(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans, (int)rows, (int)columns, alpha, a, (int)lda, x, (int)step_x, beta, y, 1);
 }
 
-static void run_product(const Product *p) {
+#if REAL_IS_DOUBLE
+static bool run_onednn(const MatmulProduct *p) { return (void)p, false; }
+#else
+/* False: this product is not for oneDNN, which follows from its shape alone. */
+static bool run_onednn(const MatmulProduct *p) {
+  if (matmul_backend() != MATMUL_ONEDNN || p->alpha != 1 || (p->beta != 0 && p->beta != 1)) return false;
+  if ((double)p->m * (double)p->n * (double)p->k < ONEDNN_LEAST) return false;
+  return onednn_product(&(OnednnProduct){.transpose_a = p->transpose_a,
+                                         .transpose_b = p->transpose_b,
+                                         .add = p->beta == 1,
+                                         .m = p->m,
+                                         .n = p->n,
+                                         .k = p->k,
+                                         .lda = p->lda,
+                                         .ldb = p->ldb,
+                                         .ldc = p->ldc,
+                                         .a = p->a,
+                                         .b = p->b,
+                                         .c = p->c});
+}
+#endif
+
+void matmul_run(const MatmulProduct *p) {
   if (p->m == 1 && p->k > 0) { /* c^T = op(B)^T a^T: at memory speed, which gemm is not */
     gemv(!p->transpose_b, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n, p->alpha, p->b, p->ldb, p->a,
          p->transpose_a ? p->lda : 1, p->beta, p->c);
     return;
   }
+  if (run_onednn(p)) return;
   blas_gemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n,
             (int)p->k, p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, p->beta, p->c, (int)p->ldc);
 }
 
 static void run_rows(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Product piece = *(const Product *)context;
+  MatmulProduct piece = *(const MatmulProduct *)context;
   piece.m = end - begin;
   piece.a += piece.transpose_a ? begin : begin * piece.lda;
   piece.c += begin * piece.ldc;
-  run_product(&piece);
+  matmul_run(&piece);
 }
 
 static void run_columns(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Product piece = *(const Product *)context;
+  MatmulProduct piece = *(const MatmulProduct *)context;
   piece.n = end - begin;
   piece.b += piece.transpose_b ? begin * piece.ldb : begin;
   piece.c += begin;
-  run_product(&piece);
+  matmul_run(&piece);
 }
 
 void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
             int64_t ldb, real beta, real *c, int64_t ldc) {
   if (m <= 0 || n <= 0) return;
-  Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
-  const double begun = count_begin();
-  if ((double)m * (double)n * (double)k < POOLED_LEAST)
-    run_product(&product);
+  MatmulProduct product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+  const double begun = matmul_count_begin();
+  if ((double)m * (double)n * (double)k < MATMUL_POOLED_LEAST)
+    matmul_run(&product);
   else if (m >= n)
-    threads_for(m, PIECE_GRAIN, run_rows, &product);
+    threads_for(m, MATMUL_GRAIN, run_rows, &product);
   else
-    threads_for(n, PIECE_GRAIN, run_columns, &product);
-  count_product(m, n, k);
-  count_end(begun);
+    threads_for(n, MATMUL_GRAIN, run_columns, &product);
+  matmul_count_end(m, n, k, begun);
 }
 
 void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                    const real *b, int64_t ldb, real beta, real *c, int64_t ldc) {
   if (m <= 0 || n <= 0) return;
-  const Product product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
-  const double begun = count_begin();
-  run_product(&product);
-  count_product(m, n, k);
-  count_end(begun);
+  const MatmulProduct product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+  const double begun = matmul_count_begin();
+  matmul_run(&product);
+  matmul_count_end(m, n, k, begun);
 }
 
 void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y) {
@@ -154,10 +165,9 @@ void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda,
 void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                     int32_t *codes, int64_t stride) {
   if (rows <= 0 || k <= 0) return;
-  const double begun = count_begin();
+  const double begun = matmul_count_begin();
   kernels()->nearest_words(rows, k, d, x, ldx, words, half_norm, codes, stride);
-  count_product(rows, k, d);
-  count_end(begun);
+  matmul_count_end(rows, k, d, begun);
 }
 
 /* ---- products with 16-bit matrices ---- */
@@ -176,8 +186,6 @@ typedef struct NarrowProduct {
   real *scratch; /* [threads, NARROW_N, NARROW_K] */
 } NarrowProduct;
 
-static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static void narrow_vectors(const NarrowProduct *p, int64_t begin, int64_t end) {
   for (int64_t i = 0; i < p->m; i++) {
     real *c = p->c + i * p->ldc + begin;
@@ -194,8 +202,8 @@ static void narrow_panel(const NarrowProduct *p, int64_t column, int64_t n, int6
   const int64_t rows = p->transpose_b ? n : k, width = p->transpose_b ? k : n;
   const uint16_t *b = p->b + (p->transpose_b ? column * p->ldb + row : row * p->ldb + column);
   for (int64_t r = 0; r < rows; r++) kernels()->widen(p->kind, width, b + r * p->ldb, wide + r * width);
-  run_product(
-      &(Product){false, p->transpose_b, p->m, n, k, 1, p->a + row, p->lda, wide, width, p->add || row > 0 ? 1 : 0, p->c + column, p->ldc});
+  matmul_run(&(MatmulProduct){false, p->transpose_b, p->m, n, k, 1, p->a + row, p->lda, wide, width, p->add || row > 0 ? 1 : 0,
+                              p->c + column, p->ldc});
 }
 
 static void narrow_columns(void *context, int64_t begin, int64_t end, int thread) {
@@ -207,21 +215,68 @@ static void narrow_columns(void *context, int64_t begin, int64_t end, int thread
   }
   for (int64_t column = begin; column < end; column += NARROW_N)
     for (int64_t row = 0; row < p->k; row += NARROW_K)
-      narrow_panel(p, column, lesser(NARROW_N, end - column), row, lesser(NARROW_K, p->k - row), wide);
+      narrow_panel(p, column, matmul_lesser(NARROW_N, end - column), row, matmul_lesser(NARROW_K, p->k - row), wide);
 }
 
 void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, NarrowKind kind, const uint16_t *b,
                    int64_t ldb, bool add, real *c, int64_t ldc, real *scratch) {
   if (m <= 0 || n <= 0) return;
   NarrowProduct product = {transpose_b, m, k, a, lda, kind, b, ldb, add, c, ldc, scratch};
-  const double begun = count_begin();
-  const bool small = (double)m * (double)n * (double)k < POOLED_LEAST;
-  threads_for(n, small ? n : PIECE_GRAIN, narrow_columns, &product); /* it knows whose scratch is free */
-  count_product(m, n, k);
-  count_end(begun);
+  const double begun = matmul_count_begin();
+  const bool small = (double)m * (double)n * (double)k < MATMUL_POOLED_LEAST;
+  threads_for(n, small ? n : MATMUL_GRAIN, narrow_columns, &product); /* it knows whose scratch is free */
+  matmul_count_end(m, n, k, begun);
 }
 
 int64_t matmul_narrow_scratch(void) { return (int64_t)threads_count() * NARROW_N * NARROW_K; }
+
+/* ---- which library ---- */
+
+static const struct {
+  const char *name;
+  MatmulBackend backend;
+} backend_names[] = {{"openblas", MATMUL_OPENBLAS}, {"onednn", MATMUL_ONEDNN}};
+enum { BACKENDS = sizeof backend_names / sizeof *backend_names };
+
+static _Atomic int chosen_backend = -1; /* not yet */
+
+/* By the processor: with AVX-512 oneDNN was faster on every shape that was measured. A slower table of kernels that the environment asks
+ * for stands for a lesser processor. */
+static MatmulBackend fitting_backend(void) {
+  return !REAL_IS_DOUBLE && onednn_has_float() && strcmp(kernels()->name, "avx512") == 0 ? MATMUL_ONEDNN : MATMUL_OPENBLAS;
+}
+
+static int backend_named(const char *name) {
+  if (strcmp(name, "auto") == 0) return fitting_backend();
+  for (int i = 0; i < BACKENDS; i++) {
+    if (strcmp(name, backend_names[i].name) == 0) return backend_names[i].backend;
+  }
+  return -1;
+}
+
+Status matmul_choose_backend(const char *name) {
+  const char *source = name ? "--backend" : "environment variable ASTRA_BACKEND";
+  if (name == NULL) name = getenv("ASTRA_BACKEND");
+  if (name == NULL) name = "auto";
+  const int backend = backend_named(name);
+  if (backend < 0) return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas and onednn", source, name);
+  if (backend == MATMUL_ONEDNN && !onednn_has_float())
+    return status_set(STATUS_BAD_USAGE, "%s: oneDNN %s; openblas and auto are accepted", source,
+                      onednn_version() ? "needs a processor with AVX-512 here" : "was not found when this program was built");
+  atomic_store(&chosen_backend, backend);
+  return STATUS_OK;
+}
+
+MatmulBackend matmul_backend(void) {
+  int backend = atomic_load_explicit(&chosen_backend, memory_order_relaxed);
+  if (backend >= 0) return (MatmulBackend)backend;
+  if (matmul_choose_backend(NULL) != STATUS_OK) atomic_store(&chosen_backend, fitting_backend()); /* programs have asked before */
+  return (MatmulBackend)atomic_load(&chosen_backend);
+}
+
+const char *matmul_backend_name(void) { return backend_names[matmul_backend()].name; }
+
+bool matmul_bf16_is_native(void) { return matmul_backend() == MATMUL_ONEDNN && onednn_has_bf16(); }
 
 /* ---- start ---- */
 

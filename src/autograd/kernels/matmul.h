@@ -1,9 +1,9 @@
-/* Matrix products: the only door to BLAS. Row-major. The work is cut over the pool's threads in fixed pieces, each a
- * single-threaded BLAS call. Products are counted, so that a step's share inside BLAS and its FLOPs can be reported. */
+/* Matrix products: the only door to BLAS and oneDNN. Row-major. The work is cut over the pool's threads in fixed pieces, each a
+ * single-threaded call. Products are counted, so that a step's share inside BLAS and its FLOPs can be reported. */
 #ifndef AUTOGRAD_MATMUL_H
 #define AUTOGRAD_MATMUL_H
-#include "autograd/narrow.h"
-#include "autograd/real.h"
+#include "autograd/kernels/numbers.h"
+#include "base/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,6 +32,16 @@ void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real
                    int64_t ldb, bool add, real *c, int64_t ldc, real *scratch);
 int64_t matmul_narrow_scratch(void); /* numbers, for all threads of the pool together */
 
+/* C [M, N] = op(A) op(B) + bias, added to C or not, over the pool, with A and B in bf16 and C in either width: sums are in float, and a C
+ * in bf16 is rounded once. bias [N] or NULL. Where the processor has no bf16 instructions, or oneDNN is not there, panels are widened and
+ * multiplied in float: equal but for the order of the sums. */
+void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda, const uint16_t *b,
+                 int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
+
+/* The same on the calling thread alone: for use inside a threads_for body. */
+void matmul_bf16_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                        const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
+
 /* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
  * kernels()->nearest_words, d <= NEAREST_MOST_WIDTH. On the calling thread; counted as a product. */
 void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
@@ -42,6 +52,14 @@ void matmul_count_only(int64_t m, int64_t n, int64_t k);
 
 MatmulCount matmul_counted(void); /* since the last reset, all threads' calls and FLOPs */
 void matmul_reset_count(void);
+
+/* Which library multiplies: chosen by the processor, or by name ("auto", "openblas", "onednn"; NULL: as the environment's ASTRA_BACKEND
+ * says, or auto). Call before the first product. BAD_USAGE: no such library, in this build or for this processor. */
+typedef enum MatmulBackend { MATMUL_OPENBLAS, MATMUL_ONEDNN } MatmulBackend;
+Status matmul_choose_backend(const char *name);
+MatmulBackend matmul_backend(void);
+const char *matmul_backend_name(void);
+bool matmul_bf16_is_native(void); /* products in bf16 are faster than in float here */
 
 /* Has BLAS make its work buffers, one for each thread of the pool. It would make them one by one, whenever as many threads as never before
  * happen to be inside a product at once: at any time in a run. Call after threads_start. */

@@ -24,6 +24,8 @@ static inline __attribute__((always_inline)) void widen_kind(NarrowKind kind, in
 
 static void vector_widen(NarrowKind kind, int64_t n, const uint16_t *x, float *y) { FOR_EACH_KIND(kind, widen_kind, n, x, y); }
 
+static void vector_narrow(int64_t n, const float *x, uint16_t *y) { EACH_VECTOR(n, v_store_bfloat(y + i, v_load(x + i, left), left);); }
+
 static inline __attribute__((always_inline)) void dots_kind(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride,
                                                             const float *x, float *y) {
   int64_t r = 0;

@@ -45,6 +45,32 @@ static void every_number_is_widened_exactly(void **state) {
     }
 }
 
+/* Between two neighbours lies one number that is as near to both: the even one gets it. Numbers beside it go to their nearer one. */
+static void numbers_are_narrowed_to_the_nearest(void **state) {
+  (void)state;
+  enum { PLACES = 3, MOST = 0x7f80 };
+  static real wide[2 * MOST * PLACES + 3];
+  static uint16_t want[2 * MOST * PLACES + 3], got[2 * MOST * PLACES + 3];
+  int count = 0;
+  for (int bits = 0; bits < MOST - 1; bits++)
+    for (int sign = 0; sign < 2; sign++) {
+      const uint32_t lower = ((uint32_t)sign << 15 | (uint32_t)bits) << 16;
+      wide[count] = (real)narrow_float_of_bits(lower | 0x7fff), want[count++] = (uint16_t)(lower >> 16);
+      wide[count] = (real)narrow_float_of_bits(lower | 0x8000), want[count++] = (uint16_t)((lower >> 16) + (bits & 1));
+      wide[count] = (real)narrow_float_of_bits(lower | 0x8001), want[count++] = (uint16_t)((lower >> 16) + 1);
+    }
+  wide[count] = (real)INFINITY, want[count++] = 0x7f80;
+  wide[count] = (real)3.4e38, want[count++] = 0x7f80;
+  wide[count] = (real)NAN, want[count++] = 0;
+  for (int t = 0; t < 3; t++)
+    for (int first = 0; first < 3 && kernels_named(table_names[t]); first++) { /* tails of several lengths */
+      memset(got, 0xff, sizeof got);
+      kernels_named(table_names[t])->narrow(count - first, wide + first, got + first);
+      assert_memory_equal(got + first, want + first, (size_t)(count - first - 1) * sizeof *want);
+      assert_true(isnan(narrow_bfloat_to_float(got[count - 1])));
+    }
+}
+
 /* Finite numbers of moderate size. */
 static uint16_t *random_narrow(NarrowKind kind, int64_t count) {
   uint16_t *bits = malloc((size_t)count * sizeof *bits);
@@ -182,9 +208,8 @@ static void products_inside_of_bodies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_number_is_widened_exactly),
-      cmocka_unit_test(vectors_of_any_length),
-      cmocka_unit_test(products),
+      cmocka_unit_test(every_number_is_widened_exactly), cmocka_unit_test(numbers_are_narrowed_to_the_nearest),
+      cmocka_unit_test(vectors_of_any_length),           cmocka_unit_test(products),
       cmocka_unit_test(products_inside_of_bodies),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

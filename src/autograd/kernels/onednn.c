@@ -1,0 +1,184 @@
+/* See onednn.h. A thread keeps its primitives in a table found by hashing what the primitive depends on; a place that is taken by another
+ * shape is given to the newer one. Which library multiplies a shape follows from the shape alone, so that same seed gives same bits. */
+#include "autograd/kernels/onednn.h"
+#include <stddef.h>
+
+#ifdef ASTRA_ONEDNN
+#include <dnnl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACES = 1024, PROBES = 8, ARGUMENTS = 4 };
+
+/* What a primitive is made for: a product without its addresses. Zeroed before it is filled, for it is compared as bytes. */
+typedef struct Shape {
+  int64_t m, n, k, lda, ldb, ldc;
+  uint8_t transpose_a, transpose_b, add, bias, inputs, output, used;
+} Shape;
+
+typedef struct Made {
+  Shape shape;
+  dnnl_primitive_t primitive;
+  dnnl_memory_t memory[ARGUMENTS]; /* A, B, C, bias; their data is set call by call */
+} Made;
+
+typedef struct OwnTable {
+  dnnl_stream_t stream;
+  Made place[PLACES];
+} OwnTable;
+
+static dnnl_engine_t engine;
+static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+static pthread_key_t table_key;
+static _Thread_local OwnTable *own_table;
+
+static void release(Made *made) {
+  for (int i = 0; i < ARGUMENTS; i++)
+    if (made->memory[i] != NULL) dnnl_memory_destroy(made->memory[i]);
+  if (made->primitive != NULL) dnnl_primitive_destroy(made->primitive);
+  *made = (Made){.primitive = NULL};
+}
+
+static void release_table(void *pointer) {
+  OwnTable *table = pointer;
+  for (int i = 0; i < PLACES; i++) release(&table->place[i]);
+  dnnl_stream_destroy(table->stream);
+  free(table);
+}
+
+static void make_engine(void) {
+  if (pthread_key_create(&table_key, release_table) != 0 || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+}
+
+/* Debian's oneDNN is built with OpenMP, whose number of threads belongs to the thread that asks. */
+static OwnTable *table_of_thread(void) {
+  if (own_table != NULL) return own_table;
+  pthread_once(&engine_once, make_engine);
+  if (engine == NULL) return NULL;
+  omp_set_num_threads(1);
+  OwnTable *table = calloc(1, sizeof *table);
+  if (table == NULL) return NULL;
+  if (dnnl_stream_create(&table->stream, engine, dnnl_stream_default_flags) != dnnl_success) return free(table), NULL;
+  pthread_setspecific(table_key, table);
+  return own_table = table;
+}
+
+/* ---- primitives */
+
+static dnnl_data_type_t type_of(OnednnType type) { return type == ONEDNN_BF16 ? dnnl_bf16 : dnnl_f32; }
+
+/* A matrix [rows, columns] whose stored rows, or for a transposed one columns, are `stride` numbers apart. */
+static bool describe(dnnl_memory_desc_t *matrix, int64_t rows, int64_t columns, OnednnType type, bool transposed, int64_t stride) {
+  dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : stride, transposed ? stride : 1};
+  return dnnl_memory_desc_init_by_strides(matrix, 2, dims, type_of(type), strides) == dnnl_success;
+}
+
+static bool add_to_result(dnnl_primitive_attr_t attributes) {
+  dnnl_post_ops_t after;
+  if (dnnl_post_ops_create(&after) != dnnl_success) return false;
+  const bool done =
+      dnnl_post_ops_append_sum(after, 1) == dnnl_success && dnnl_primitive_attr_set_post_ops(attributes, after) == dnnl_success;
+  dnnl_post_ops_destroy(after);
+  return done;
+}
+
+static bool make_primitive(Made *made, const Shape *s, const dnnl_memory_desc_t matrix[ARGUMENTS]) {
+  dnnl_matmul_desc_t operation;
+  dnnl_primitive_attr_t attributes = NULL;
+  dnnl_primitive_desc_t description = NULL;
+  bool done = dnnl_matmul_desc_init(&operation, &matrix[0], &matrix[1], s->bias ? &matrix[3] : NULL, &matrix[2]) == dnnl_success &&
+              dnnl_primitive_attr_create(&attributes) == dnnl_success;
+  if (done && s->add) done = add_to_result(attributes);
+  done = done && dnnl_primitive_desc_create(&description, &operation, attributes, engine, NULL) == dnnl_success &&
+         dnnl_primitive_create(&made->primitive, description) == dnnl_success;
+  if (description != NULL) dnnl_primitive_desc_destroy(description);
+  if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
+  return done;
+}
+
+static bool make(Made *made, const Shape *s) {
+  dnnl_memory_desc_t matrix[ARGUMENTS];
+  dnnl_dims_t bias_dims = {1, s->n};
+  bool done = describe(&matrix[0], s->m, s->k, s->inputs, s->transpose_a, s->lda) &&
+              describe(&matrix[1], s->k, s->n, s->inputs, s->transpose_b, s->ldb) &&
+              describe(&matrix[2], s->m, s->n, s->output, false, s->ldc) &&
+              dnnl_memory_desc_init_by_tag(&matrix[3], 2, bias_dims, dnnl_f32, dnnl_ab) == dnnl_success && make_primitive(made, s, matrix);
+  for (int i = 0; i < ARGUMENTS && done; i++)
+    done = dnnl_memory_create(&made->memory[i], &matrix[i], engine, DNNL_MEMORY_NONE) == dnnl_success;
+  if (done)
+    made->shape = *s;
+  else
+    release(made);
+  return done;
+}
+
+static uint64_t hash(const Shape *shape) {
+  const uint8_t *bytes = (const uint8_t *)shape;
+  uint64_t sum = 0xcbf29ce484222325u; /* FNV-1a, by eight bytes */
+  for (size_t i = 0; i + sizeof sum <= sizeof *shape; i += sizeof sum) {
+    uint64_t word;
+    memcpy(&word, bytes + i, sizeof word);
+    sum = (sum ^ word) * 0x100000001b3u;
+    sum ^= sum >> 29;
+  }
+  return sum;
+}
+
+static Made *find(OwnTable *table, const Shape *shape) {
+  const uint64_t first = hash(shape);
+  Made *free_place = NULL;
+  for (int i = 0; i < PROBES; i++) {
+    Made *made = &table->place[(first + (uint64_t)i) % PLACES];
+    if (memcmp(&made->shape, shape, sizeof *shape) == 0) return made;
+    if (!made->shape.used && free_place == NULL) free_place = made;
+  }
+  if (free_place == NULL) release(free_place = &table->place[first % PLACES]);
+  return make(free_place, shape) ? free_place : NULL;
+}
+
+bool onednn_product(const OnednnProduct *p) {
+  OwnTable *table = table_of_thread();
+  if (table == NULL || p->k <= 0) return false;
+  Shape shape;
+  memset(&shape, 0, sizeof shape);
+  shape.m = p->m, shape.n = p->n, shape.k = p->k;
+  shape.lda = p->lda, shape.ldb = p->ldb, shape.ldc = p->ldc;
+  shape.transpose_a = p->transpose_a, shape.transpose_b = p->transpose_b, shape.add = p->add, shape.bias = p->bias != NULL;
+  shape.inputs = (uint8_t)p->inputs, shape.output = (uint8_t)p->output, shape.used = 1;
+  Made *made = find(table, &shape);
+  if (made == NULL) return false;
+  const void *data[ARGUMENTS] = {p->a, p->b, p->c, p->bias};
+  static const int roles[ARGUMENTS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+  dnnl_exec_arg_t arguments[ARGUMENTS];
+  const int count = p->bias != NULL ? ARGUMENTS : ARGUMENTS - 1;
+  for (int i = 0; i < count; i++) {
+    if (dnnl_memory_set_data_handle(made->memory[i], (void *)(uintptr_t)data[i]) != dnnl_success) return false;
+    arguments[i] = (dnnl_exec_arg_t){roles[i], made->memory[i]};
+  }
+  return dnnl_primitive_execute(made->primitive, table->stream, count, arguments) == dnnl_success;
+}
+
+/* The sets of instructions are sets of bits. */
+static bool processor_has(unsigned set) { return ((unsigned)dnnl_get_effective_cpu_isa() & set) == set; }
+
+bool onednn_has_float(void) { return processor_has(dnnl_cpu_isa_avx512_core); }
+bool onednn_has_bf16(void) { return processor_has(dnnl_cpu_isa_avx512_core_bf16); }
+
+const char *onednn_version(void) {
+  static char text[32];
+  const dnnl_version_t *version = dnnl_version();
+  if (text[0] == 0) snprintf(text, sizeof text, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+  return text;
+}
+
+#else
+
+bool onednn_has_float(void) { return false; }
+bool onednn_has_bf16(void) { return false; }
+bool onednn_product(const OnednnProduct *product) { return (void)product, false; }
+const char *onednn_version(void) { return NULL; }
+
+#endif

@@ -1,0 +1,31 @@
+/* Matrix products through oneDNN, each on the calling thread alone: the pool above shares the work out, so that no second pool of threads
+ * runs. One primitive is made for each shape (0.3 ms) and kept for the thread. Built in where dnnl.h is; else every call answers no. */
+#ifndef AUTOGRAD_ONEDNN_H
+#define AUTOGRAD_ONEDNN_H
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum OnednnType { ONEDNN_F32, ONEDNN_BF16 } OnednnType;
+
+/* C [M, N] = op(A) op(B) + bias, or C += op(A) op(B); op(A) is [M, K], op(B) is [K, N]; lda, ldb and ldc count numbers from row to row as
+ * stored. Sums are in float; a C in bf16 is rounded once, to nearest even. */
+typedef struct OnednnProduct {
+  bool transpose_a, transpose_b, add;
+  OnednnType inputs, output; /* of A and B; of C */
+  int64_t m, n, k, lda, ldb, ldc;
+  const void *a, *b;
+  void *c;
+  const float *bias; /* [N], or NULL */
+} OnednnProduct;
+
+/* Whether this build and processor run float products well (AVX-512), and bf16 ones (its bf16 instructions, or AMX). */
+bool onednn_has_float(void);
+bool onednn_has_bf16(void);
+
+/* False: oneDNN could not (no memory for another primitive, say), and C is as before. */
+bool onednn_product(const OnednnProduct *product);
+
+/* "oneDNN 2.6.3", or NULL where it is not built in. */
+const char *onednn_version(void);
+
+#endif

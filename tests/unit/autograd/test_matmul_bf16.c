@@ -1,0 +1,109 @@
+/* Products of bf16 matrices, through each library that is there, against sums in double: one rounding of the result, nothing else. */
+#include "autograd/kernels/matmul.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Shape {
+  int64_t m, n, k;
+} Shape;
+static const Shape shapes[] = {{1, 1, 1}, {1, 70, 33}, {17, 80, 48}, {64, 64, 64}, {33, 257, 130}, {300, 40, 600}, {5, 300, 520}};
+
+static uint16_t *random_numbers(int64_t count, Rng *rng) {
+  uint16_t *numbers = malloc((size_t)count * sizeof *numbers);
+  assert_non_null(numbers);
+  for (int64_t i = 0; i < count; i++) numbers[i] = narrow_bfloat((float)rng_normal(rng));
+  return numbers;
+}
+
+static double number(uint16_t bits) { return (double)narrow_bfloat_to_float(bits); }
+
+typedef struct Case {
+  Shape shape;
+  bool transpose_a, transpose_b, add, bias, narrow, single;
+} Case;
+
+static void check(const Case *c) {
+  const int64_t m = c->shape.m, n = c->shape.n, k = c->shape.k, lda = (c->transpose_a ? m : k) + 3, ldb = (c->transpose_b ? k : n) + 1;
+  const int64_t ldc = n + 2;
+  Rng rng;
+  rng_init(&rng, 7, 1);
+  uint16_t *a = random_numbers((c->transpose_a ? k : m) * lda, &rng), *b = random_numbers((c->transpose_b ? n : k) * ldb, &rng);
+  uint16_t *narrow = random_numbers(m * ldc, &rng), *before = malloc((size_t)(m * ldc) * sizeof *before);
+  real *wide = malloc((size_t)(m * ldc) * sizeof *wide), *bias = malloc((size_t)n * sizeof *bias);
+  assert_true(before && wide && bias);
+  memcpy(before, narrow, (size_t)(m * ldc) * sizeof *before);
+  for (int64_t i = 0; i < m * ldc; i++) wide[i] = (real)number(narrow[i]);
+  for (int64_t i = 0; i < n; i++) bias[i] = (real)rng_normal(&rng);
+  const Numbers to = c->narrow ? (Numbers){.narrow = narrow} : (Numbers){.wide = wide};
+  (c->single ? matmul_bf16_single : matmul_bf16)(c->transpose_a, c->transpose_b, m, n, k, a, lda, b, ldb, c->bias ? bias : NULL, c->add, to,
+                                                 ldc);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < ldc; j++) {
+      const double old = number(before[i * ldc + j]);
+      const double found = c->narrow ? number(narrow[i * ldc + j]) : (double)wide[i * ldc + j];
+      if (j >= n) {
+        assert_true(found == old); /* what lies between the rows stays */
+        continue;
+      }
+      double sum = c->bias ? (double)bias[j] : 0, size = fabs(sum);
+      if (c->add) sum += old, size += fabs(old);
+      for (int64_t x = 0; x < k; x++) {
+        const double product =
+            number(a[c->transpose_a ? x * lda + i : i * lda + x]) * number(b[c->transpose_b ? j * ldb + x : x * ldb + j]);
+        sum += product, size += fabs(product);
+      }
+      const double allowed = size * 1e-6 + (c->narrow ? fabs(sum) / 256 : 0);
+      if (!(fabs(found - sum) <= allowed))
+        fail_msg("[%lld, %lld, %lld] at %lld, %lld: %g instead of %g", (long long)m, (long long)n, (long long)k, (long long)i, (long long)j,
+                 found, sum);
+    }
+  free(a), free(b), free(narrow), free(before), free(wide), free(bias);
+}
+
+static void check_all(void) {
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (int bits = 0; bits < 64; bits++)
+      check(&(Case){shapes[s], bits & 1, bits >> 1 & 1, bits >> 2 & 1, bits >> 3 & 1, bits >> 4 & 1, bits >> 5 & 1});
+}
+
+static void openblas_multiplies(void **state) {
+  (void)state;
+  assert_int_equal(matmul_choose_backend("openblas"), STATUS_OK);
+  assert_false(matmul_bf16_is_native());
+  check_all();
+}
+
+static void onednn_multiplies(void **state) {
+  (void)state;
+  if (matmul_choose_backend("onednn") != STATUS_OK) {
+    printf("skipped: %s\n", status_message());
+    skip();
+  }
+  check_all();
+}
+
+static void threads_share_the_work(void **state) {
+  (void)state;
+  assert_int_equal(threads_start(3), STATUS_OK);
+  assert_int_equal(matmul_choose_backend("auto"), STATUS_OK);
+  check(&(Case){.shape = {300, 200, 100}, .bias = true, .narrow = true});
+  check(&(Case){.shape = {100, 300, 200}, .bias = true, .transpose_b = true});
+  threads_stop();
+}
+
+static void other_names_are_refused(void **state) {
+  (void)state;
+  assert_int_equal(matmul_choose_backend("mkl"), STATUS_BAD_USAGE);
+  assert_non_null(strstr(status_message(), "auto, openblas and onednn"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(openblas_multiplies), cmocka_unit_test(onednn_multiplies),
+                                     cmocka_unit_test(threads_share_the_work), cmocka_unit_test(other_names_are_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

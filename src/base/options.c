@@ -178,6 +178,7 @@ static Status refuse_unknown(const Option *options, const char *name, size_t len
 
 static Status accept(const Use *use, const char *value) {
   use->option->given = true;
+  if (use->negated && use->option->kind == OPTION_TEXT) return parse_text(use, use->option->off);
   if (use->option->kind != OPTION_FLAG) return parse_value[use->option->kind](use, value);
   *(bool *)use->option->target = !use->negated;
   return STATUS_OK;
@@ -192,6 +193,7 @@ typedef struct Rest {
 /* The next argument serves as the value, unless it is a long option itself: that one was forgotten. */
 static Status take_value(const Use *use, Rest *rest, const char **value) {
   if (rest->count == 0 || !strncmp(rest->next[0], "--", 2)) {
+    if ((*value = use->option->bare) != NULL) return STATUS_OK;
     const char *name = use->option->kind == OPTION_CHOICE ? use->option->choices : use->option->value;
     return status_set(STATUS_BAD_USAGE, "%s needs a value: %s", use->shown, name ? name : "VALUE");
   }
@@ -232,12 +234,13 @@ static Status parse_long(Option *options, const char *argument, Rest *rest) {
   if (!use.option && length > 3 && !memcmp(name, "no-", 3)) {
     use.option = find(options, name + 3, length - 3);
     use.negated = true;
-    if (use.option && use.option->kind != OPTION_FLAG) use.option = NULL;
+    if (use.option && use.option->kind != OPTION_FLAG && !use.option->off) use.option = NULL;
   }
   if (!use.option) return refuse_unknown(options, name, length);
   snprintf(shown, sizeof shown, "--%.*s", (int)least(length, 80), name);
-  if (use.option->kind == OPTION_FLAG && value) return status_set(STATUS_BAD_USAGE, "%s takes no value; '%s' was given", shown, value);
-  if (use.option->kind != OPTION_FLAG && !value) TRY(take_value(&use, rest, &value));
+  if ((use.option->kind == OPTION_FLAG || use.negated) && value)
+    return status_set(STATUS_BAD_USAGE, "%s takes no value; '%s' was given", shown, value);
+  if (use.option->kind != OPTION_FLAG && !use.negated && !value) TRY(take_value(&use, rest, &value));
   return accept(&use, value);
 }
 

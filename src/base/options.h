@@ -36,6 +36,8 @@ typedef struct Option {
   double least, most;  /* numbers only; least == most == 0 means any (finite) value */
   const char *help;    /* one line; the default is added by options_help */
   bool given;          /* out: was on the command line */
+  /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */
+  const char *bare, *off;
 } Option;
 
 /* Parses argv[1..]; `options` ends with an entry whose kind is OPTION_GROUP and help is NULL.

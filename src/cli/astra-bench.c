@@ -73,7 +73,7 @@ static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
   snprintf(name, NAME_ROOM, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4 * batch);
   if (!train->drawn) train->dataset = name;
   train->init = "random";
-  train->augment = false;
+  train->augment = "none";
   return STATUS_OK;
 }
 

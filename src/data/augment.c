@@ -1,10 +1,12 @@
-/* Pixels into planes of numbers, with the random choices in training. Leaves out: resizing (resize.c) and the order of pictures
- * (loader_fill.c). Every draw comes from the Rng given: same state, same picture. */
+/* Pixels into planes of numbers, with the random choices in training. Leaves out: resizing (resize.c), operations on colours and shapes
+ * (augment_policy.c) and the order of pictures (loader_fill.c). Every draw comes from the Rng given: same state, same picture. */
 #include "data/augment.h"
 #include <math.h>
+#include <string.h>
 
-enum { CROP_TRIES = 10, PAD_SHARE = 8 };
+enum { CROP_TRIES = 10, ERASE_TRIES = 10, PAD_SHARE = 8 };
 static const double least_aspect = 3.0 / 4.0, most_aspect = 4.0 / 3.0;
+static const double erase_least = 0.02, erase_most = 0.33, erase_aspect = 0.3; /* areas; the least of width to height */
 
 static CropBox centre_crop(int width, int height) {
   double aspect = (double)width / height;
@@ -70,5 +72,37 @@ void augment_planes(const PixelTable *table, const Image *in, int dx, int dy, bo
     fill_black(table, 0, begin, side, out);
     fill_row(table, in->rgb + ((size_t)(y + dy) * in->width + start) * 3, step, begin, end, side, out);
     fill_black(table, end, side, side, out);
+  }
+}
+
+Status augment_window(const Image *in, int dx, int dy, bool flip, int side, Image *out) {
+  TRY(image_reshape(out, side, side));
+  uint8_t *to = out->rgb;
+  for (int y = 0; y < side; y++) {
+    for (int x = 0; x < side; x++, to += 3) {
+      int from = (flip ? side - 1 - x : x) + dx;
+      bool inside = from >= 0 && from < in->width && y + dy >= 0 && y + dy < in->height;
+      if (inside)
+        memcpy(to, in->rgb + ((size_t)(y + dy) * in->width + from) * 3, 3);
+      else
+        memset(to, 0, 3);
+    }
+  }
+  return STATUS_OK;
+}
+
+void augment_erase(Rng *rng, double probability, int side, float *planes) {
+  if (!(rng_uniform(rng) < probability)) return;
+  for (int i = 0; i < ERASE_TRIES; i++) {
+    double area = (double)side * side * (erase_least + (erase_most - erase_least) * rng_uniform(rng));
+    double aspect = exp(log(erase_aspect) * (1 - 2 * rng_uniform(rng)));
+    int w = (int)lround(sqrt(area * aspect)), h = (int)lround(sqrt(area / aspect));
+    if (w < 1 || h < 1 || w > side || h > side) continue;
+    int x = (int)rng_below(rng, (uint64_t)(side - w) + 1), y = (int)rng_below(rng, (uint64_t)(side - h) + 1);
+    for (int row = 0; row < 3 * h; row++) {
+      float *plane = planes + (size_t)(row / h) * side * side;
+      memset(plane + (size_t)(y + row % h) * side + x, 0, (size_t)w * sizeof *plane);
+    }
+    return;
   }
 }

@@ -1,5 +1,5 @@
-/* What happens to one picture's pixels on the way into a batch: random crops, mirroring, normalisation. Inside of src/data and its tests
- * only. */
+/* What happens to one picture's pixels on the way into a batch: random crops, mirroring, normalisation, erasing. Inside of src/data and its
+ * tests only. */
 #ifndef DATA_AUGMENT_H
 #define DATA_AUGMENT_H
 #include "base/rng.h"
@@ -27,5 +27,13 @@ void augment_table(PixelTable *table, const double mean[3], const double std[3])
 
 /* out[c, y, x] = table of in's pixel (x + dx, y + dy), black outside of it; mirrored left to right with `flip`. */
 void augment_planes(const PixelTable *table, const Image *in, int dx, int dy, bool flip, int side, float *out /* [3, side, side] */);
+
+/* The same window as a picture: what augment_planes puts through its table. */
+Status augment_window(const Image *in, int dx, int dy, bool flip, int side, Image *out);
+
+/* Random erasing (Zhong et al., 2020): with this probability a box, whose area is uniform between 2% and 33% of the picture's and the
+ * logarithm of whose aspect is uniform between 0.3 and 1 / 0.3, becomes 0 in all planes (the mean colour, after normalisation); when ten
+ * draws do not fit, nothing does. */
+void augment_erase(Rng *rng, double probability, int side, float *planes /* [3, side, side] */);
 
 #endif

@@ -152,6 +152,8 @@ static Status check_options(const LoaderOptions *options, int64_t count) {
   if (!(options->crop_least >= 0 && options->crop_least <= 1)) {
     return status_set(STATUS_BAD_VALUE, "least crop area %g: 0 to 1 are accepted", options->crop_least);
   }
+  if (!(options->erase >= 0 && options->erase <= 1))
+    return status_set(STATUS_BAD_VALUE, "probability of erasing %g: 0 to 1 are accepted", options->erase);
   for (int c = 0; c < 3; c++) {
     if (isfinite(options->mean[c]) && isfinite(options->std[c]) && options->std[c] > 0) continue;
     return status_set(STATUS_BAD_VALUE, "normalisation by mean %g and deviation %g: the deviation must be positive", options->mean[c],

@@ -2,6 +2,7 @@
  * function of (seed, epoch, position) alone, whatever the number of workers, so that a resumed run sees the same pictures. */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
+#include "data/augment_policy.h"
 #include "data/dataset.h"
 #include "data/resize.h"
 
@@ -9,9 +10,10 @@ typedef struct LoaderOptions {
   int image; /* output is image x image */
   ResizeFilter filter;
   double mean[3], std[3]; /* of pixels scaled to [0, 1] */
-  bool augment;           /* a random crop and horizontal flip with probability 1/2 */
+  AugmentPolicy augment;  /* but for none a random crop and horizontal flip with probability 1/2, then the policy's operations */
   double crop_least;      /* least area of a random resized crop, e.g. 0.08; 0: resize to image x image unless it has that size, pad by
                            * image / 8 with black and crop (as usual for CIFAR) */
+  double erase;           /* probability of random erasing (augment_erase), whatever the policy */
   bool shuffle;           /* a new order each epoch */
   bool drop_last;         /* leave out a last short batch */
   int batch;

@@ -23,6 +23,8 @@ void loader_fill_close(LoaderHand *hand) {
   free(hand->order);
   image_release(&hand->source);
   image_release(&hand->fitted);
+  image_release(&hand->window);
+  image_release(&hand->spare);
   resize_release(&hand->scratch);
 }
 
@@ -84,13 +86,21 @@ static Status fill_augmented(LoaderHand *hand, const LoaderPlan *plan, uint64_t 
   rng_init(&rng, options->seed ^ picture_key, stream);
   CropBox box = {0, 0, image->width, image->height};
   int dx = 0, dy = 0;
-  if (options->crop_least > 0)
+  bool crop = options->augment.kind != AUGMENT_NONE, flip = false;
+  if (crop && options->crop_least > 0)
     box = augment_crop(&rng, image->width, image->height, options->crop_least);
-  else
+  else if (crop)
     augment_shift(&rng, options->image, &dx, &dy);
-  bool flip = augment_flip(&rng);
+  if (crop) flip = augment_flip(&rng);
   TRY(fit(hand, options, image, box, &fitted));
-  augment_planes(&plan->table, fitted, dx, dy, flip, options->image, out);
+  if (options->augment.kind > AUGMENT_CROP) {
+    TRY(augment_window(fitted, dx, dy, flip, options->image, &hand->window));
+    TRY(augment_policy_apply(&options->augment, &rng, &hand->window, &hand->spare));
+    augment_planes(&plan->table, &hand->window, 0, 0, false, options->image, out);
+  } else {
+    augment_planes(&plan->table, fitted, dx, dy, flip, options->image, out);
+  }
+  if (options->erase > 0) augment_erase(&rng, options->erase, options->image, out);
   return STATUS_OK;
 }
 
@@ -104,6 +114,7 @@ Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *fault
   set_order(hand, plan, batch->epoch);
   size_t size = 3 * (size_t)options->image * options->image;
   int replaced_count = 0;
+  bool changed = options->augment.kind != AUGMENT_NONE || options->erase > 0;
   for (int i = 0; i < batch->count; i++) {
     bool replaced = false;
     TRY(read_record(hand, plan, faults, hand->order[begin + i], &batch->labels[i], &replaced));
@@ -114,7 +125,7 @@ Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *fault
     }
     uint64_t stream = (uint64_t)(batch->epoch * plan->count + begin + i);
     float *out = batch->pixels + (size_t)i * size;
-    TRY(options->augment ? fill_augmented(hand, plan, stream, out) : loader_fill_plain(hand, options, &plan->table, &hand->source, out));
+    TRY(changed ? fill_augmented(hand, plan, stream, out) : loader_fill_plain(hand, options, &plan->table, &hand->source, out));
   }
   return STATUS_OK;
 }

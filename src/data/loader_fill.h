@@ -25,6 +25,7 @@ typedef struct LoaderHand {
   int32_t *order; /* [count] the order of order_epoch */
   int64_t order_epoch;
   Image source, fitted;
+  Image window, spare; /* of a policy's operations */
   ResizeScratch scratch;
 } LoaderHand;
 

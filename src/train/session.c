@@ -20,7 +20,7 @@ void session_defaults(TrainOptions *options) {
   *options = (TrainOptions){.test_part = SESSION_PART_AUTO,
                             .accumulate = 1,
                             .warmup = SESSION_AUTO,
-                            .augment = true,
+                            .augment = "crop",
                             .entries = 1024,
                             .devices = {4, 4},
                             .map = SESSION_MAP_AUTO,

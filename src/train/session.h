@@ -48,7 +48,8 @@ typedef struct TrainOptions {
   OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults.h */
   /* regularisation and augmentation */
   double smoothing, mixup, crop_least, patch_drop;
-  bool augment;
+  const char *augment; /* augment_policy_parse */
+  double erase;        /* probability of random erasing */
   /* adapters in place of all weights */
   int64_t lora_rank; /* 0: none */
   double lora_alpha; /* 0: twice the rank */

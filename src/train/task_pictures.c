@@ -63,7 +63,11 @@ static Status start(Session *session) {
   pictures->loading[TASK_TEST] = pictures->loading[TASK_TRAIN] = loading;
   LoaderOptions *learning = &pictures->loading[TASK_TRAIN];
   learning->shuffle = true;
-  learning->augment = session->use == SESSION_TRAIN && options->augment;
+  if (session->use == SESSION_TRAIN || session->use == SESSION_PLAN) { /* whose first batch is shown */
+    Status status = augment_policy_parse(&learning->augment, options->augment);
+    if (status != STATUS_OK) return status_set(STATUS_BAD_USAGE, "--augment %s", status_message());
+    learning->erase = options->erase;
+  }
   learning->crop_least = options->crop_least;
   learning->drop_last = dataset_count(pictures->set[TASK_TRAIN]) >= options->batch;
   for (int part = 0; part < TASK_PARTS; part++) TRY(loader_new(&pictures->loader[part], pictures->set[part], &pictures->loading[part]));

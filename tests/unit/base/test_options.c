@@ -13,11 +13,11 @@ typedef struct Values {
   bool quiet, augment;
   int64_t epochs, offset, devices[2];
   double lr, ratio;
-  const char *data;
+  const char *data, *style;
   int split;
 } Values;
 
-enum { OPTIONS = 12 };
+enum { OPTIONS = 13 };
 
 static Values values;
 static Option options[OPTIONS];
@@ -28,16 +28,17 @@ static void reset(void) {
   values = (Values){.augment = true, .epochs = 10, .devices = {4, 4}, .lr = 0.001, .split = 1};
   const Option table[OPTIONS] = {
       {.kind = OPTION_GROUP, .help = "Training"},
-      {OPTION_INT, "epochs", 'e', &values.epochs, "N", NULL, 1, 1000, "passes over the data", false},
-      {OPTION_INT, "offset", 0, &values.offset, "N", NULL, 0, 0, "any whole number", false},
-      {OPTION_REAL, "lr", 0, &values.lr, "RATE", NULL, 0, 1, "learning rate", false},
-      {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, "any number", false},
-      {OPTION_RANGE, "devices", 'n', values.devices, "N|A-B", NULL, 1, 64, "devices", false},
-      {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, "shares of the tokens", false},
+      {OPTION_INT, "epochs", 'e', &values.epochs, "N", NULL, 1, 1000, .help = "passes over the data"},
+      {OPTION_INT, "offset", 0, &values.offset, "N", NULL, 0, 0, .help = "any whole number"},
+      {OPTION_REAL, "lr", 0, &values.lr, "RATE", NULL, 0, 1, .help = "learning rate"},
+      {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, .help = "any number"},
+      {OPTION_RANGE, "devices", 'n', values.devices, "N|A-B", NULL, 1, 64, .help = "devices"},
+      {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, .help = "shares of the tokens"},
       {.kind = OPTION_GROUP, .help = "Other"},
-      {OPTION_TEXT, "data-dir", 'd', &values.data, "DIR", NULL, 0, 0, "where the data is", false},
-      {OPTION_FLAG, "quiet", 'q', &values.quiet, NULL, NULL, 0, 0, "say less", false},
-      {OPTION_FLAG, "augment", 'a', &values.augment, NULL, NULL, 0, 0, "crops and flips", false},
+      {OPTION_TEXT, "data-dir", 'd', &values.data, "DIR", NULL, 0, 0, .help = "where the data is"},
+      {OPTION_FLAG, "quiet", 'q', &values.quiet, NULL, NULL, 0, 0, .help = "say less"},
+      {OPTION_TEXT, "style", 0, &values.style, "HOW", .bare = "plain", .off = "none", .help = "once a flag"},
+      {OPTION_FLAG, "augment", 'a', &values.augment, NULL, NULL, 0, 0, .help = "crops and flips"},
       {.kind = OPTION_GROUP},
   };
   memcpy(options, table, sizeof table);
@@ -85,6 +86,23 @@ static void every_kind_is_read(void **state) {
   assert_true(values.offset == INT64_MAX && values.devices[0] == 5 && values.devices[1] == 5 && values.ratio == -1e300);
   assert_int_equal(parse("--epochs 3 --epochs 4"), STATUS_OK); /* the last one counts */
   assert_int_equal(values.epochs, 4);
+}
+
+static void flags_that_became_texts_keep_their_forms(void **state) {
+  (void)state;
+  assert_int_equal(parse("--style bold --epochs 3"), STATUS_OK);
+  assert_string_equal(values.style, "bold");
+  assert_int_equal(parse("--style --epochs 3"), STATUS_OK);
+  assert_string_equal(values.style, "plain");
+  assert_int_equal(values.epochs, 3);
+  assert_int_equal(parse("--epochs 3 --style"), STATUS_OK);
+  assert_string_equal(values.style, "plain");
+  assert_int_equal(parse("--no-style here"), STATUS_OK);
+  assert_string_equal(values.style, "none");
+  assert_int_equal(count, 1);
+  check_refused("--no-style=bold", "takes no value", "bold");
+  check_refused("--no-data-dir", "unknown option --no-data-dir", NULL);
+  check_refused("--data-dir --quiet", "needs a value", "DIR");
 }
 
 static void short_forms_work(void **state) {
@@ -187,6 +205,7 @@ static void the_help_shows_groups_and_defaults(void **state) {
                             "\nOther\n"
                             "  -d, --data-dir DIR            where the data is\n"
                             "  -q, --quiet                   say less\n"
+                            "      --style HOW               once a flag\n"
                             "  -a, --[no-]augment            crops and flips (default on)\n");
   free(text);
   assert_null(options_find(options, "nothing"));
@@ -224,6 +243,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(defaults_stay),
       cmocka_unit_test(every_kind_is_read),
+      cmocka_unit_test(flags_that_became_texts_keep_their_forms),
       cmocka_unit_test(short_forms_work),
       cmocka_unit_test(the_rest_is_positional),
       cmocka_unit_test(wrong_numbers_are_told_the_range),

@@ -92,10 +92,64 @@ static void test_planes(void **state) {
   image_release(&in);
 }
 
+/* A window put through the table is what augment_planes makes of the picture. */
+static void test_window(void **state) {
+  (void)state;
+  enum { SIDE = 8 };
+  PixelTable table;
+  Image in, window = {0};
+  float expected[3 * SIDE * SIDE], out[3 * SIDE * SIDE];
+  augment_table(&table, mean, deviation);
+  assert_ok(image_new(&in, SIDE, SIDE));
+  for (int i = 0; i < 3 * SIDE * SIDE; i++) in.rgb[i] = (uint8_t)(i + 1);
+  for (int d = -SIDE - 1; d <= SIDE + 1; d++) {
+    for (int flip = 0; flip < 2; flip++) {
+      assert_ok(augment_window(&in, d, d / 2, flip, SIDE, &window));
+      augment_planes(&table, &window, 0, 0, false, SIDE, out);
+      augment_planes(&table, &in, d, d / 2, flip, SIDE, expected);
+      assert_memory_equal(out, expected, sizeof out);
+    }
+  }
+  image_release(&in);
+  image_release(&window);
+}
+
+/* A box of zeros, the same in all planes, of 2% to 33% of the area and an aspect in the range; as often as asked. */
+static void test_erasing(void **state) {
+  (void)state;
+  enum { SIDE = 40, AREA = SIDE * SIDE, DRAWS = 4000 };
+  Rng rng;
+  int erased = 0;
+  double least = 1, most = 0;
+  rng_init(&rng, 7, 0);
+  for (int draw = 0; draw < DRAWS; draw++) {
+    static float planes[3 * AREA];
+    int count = 0, left = SIDE, right = -1, top = SIDE, bottom = -1;
+    for (int i = 0; i < 3 * AREA; i++) planes[i] = 1;
+    augment_erase(&rng, 0.25, SIDE, planes);
+    for (int i = 0; i < AREA; i++) {
+      assert_true(planes[i] == planes[AREA + i] && planes[i] == planes[2 * AREA + i]);
+      if (planes[i] != 0) continue;
+      int x = i % SIDE, y = i / SIDE;
+      count++;
+      left = x < left ? x : left, right = x > right ? x : right, top = y < top ? y : top, bottom = y > bottom ? y : bottom;
+    }
+    if (count == 0) continue;
+    int w = right - left + 1, h = bottom - top + 1;
+    assert_int_equal(count, w * h);
+    assert_true((double)w / h > 0.24 && (double)w / h < 4.2); /* sides are rounded */
+    least = fmin(least, (double)count / AREA), most = fmax(most, (double)count / AREA);
+    erased++;
+  }
+  assert_in_range(erased, DRAWS / 4 - 120, DRAWS / 4 + 120);
+  assert_true(least > 0.015 && least < 0.03 && most > 0.31 && most < 0.345);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_crop_bounds),   cmocka_unit_test(test_crop_of_a_strip), cmocka_unit_test(test_shift_and_flip),
-      cmocka_unit_test(test_normalisation), cmocka_unit_test(test_planes),
+      cmocka_unit_test(test_normalisation), cmocka_unit_test(test_planes),          cmocka_unit_test(test_window),
+      cmocka_unit_test(test_erasing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

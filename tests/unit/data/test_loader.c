@@ -33,7 +33,8 @@ static LoaderOptions plain_options(void) {
 
 static LoaderOptions training_options(void) {
   LoaderOptions options = plain_options();
-  options.augment = options.shuffle = true;
+  options.augment.kind = AUGMENT_CROP;
+  options.shuffle = true;
   return options;
 }
 
@@ -79,6 +80,31 @@ static void test_same_for_any_number_of_workers(void **state) {
   record_run(&options, RUN, second_pixels, second_labels);
   assert_memory_equal(first_labels, second_labels, sizeof first_labels); /* the order does not depend on the augmentation */
   assert_memory_not_equal(first_pixels, second_pixels, sizeof first_pixels);
+}
+
+/* Operations and erasing as well, whose pictures differ from those that are only cropped; their order does not. */
+static void test_operations_for_any_number_of_workers(void **state) {
+  (void)state;
+  static const AugmentPolicy policies[] = {{AUGMENT_TRIVIAL, 0, 0}, {AUGMENT_RANDAUGMENT, 2, 15}, {AUGMENT_NONE, 0, 0}};
+  LoaderOptions options = training_options();
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+    options.augment = policies[p];
+    options.erase = 0.5;
+    options.workers = 1;
+    record_run(&options, RUN, first_pixels, first_labels);
+    options.workers = 3;
+    record_run(&options, RUN, second_pixels, second_labels);
+    assert_memory_equal(first_labels, second_labels, sizeof first_labels);
+    assert_memory_equal(first_pixels, second_pixels, sizeof first_pixels);
+    options.erase = 0;
+    record_run(&options, RUN, second_pixels, second_labels);
+    assert_memory_equal(first_labels, second_labels, sizeof first_labels);
+    assert_memory_not_equal(first_pixels, second_pixels, sizeof first_pixels);
+    memcpy(first_pixels, second_pixels, sizeof first_pixels);
+    options.augment.kind = AUGMENT_CROP;
+    record_run(&options, RUN, second_pixels, second_labels);
+    assert_memory_not_equal(first_pixels, second_pixels, sizeof first_pixels);
+  }
   options.crop_least = 0;
   options.seed = 43;
   record_run(&options, RUN, second_pixels, second_labels);
@@ -379,6 +405,7 @@ static void test_free_at_any_time(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_for_any_number_of_workers),
+      cmocka_unit_test(test_operations_for_any_number_of_workers),
       cmocka_unit_test(test_same_after_seek),
       cmocka_unit_test(test_every_record_once),
       cmocka_unit_test(test_plain_values),

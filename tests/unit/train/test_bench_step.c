@@ -10,7 +10,7 @@ static TrainOptions bench_options(int64_t groups, int64_t batch) {
   TrainOptions options = tiny_options();
   options.dataset = "synthetic:32x32:100:640";
   options.init = "random";
-  options.augment = false;
+  options.augment = "none";
   options.groups = groups;
   options.batch = batch;
   return options;

@@ -64,7 +64,7 @@ static void accumulated_batches_sum_to_the_whole_one(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
   options.groups = 0;
-  options.augment = false;
+  options.augment = "none";
   Session session;
   TaskBatch batch;
   StepResult whole, half;
@@ -138,7 +138,7 @@ static void coloured_squares_are_learnt(void **state) {
   for (int groups = 0; groups <= 4; groups += 4) {
     TrainOptions options = tiny_options();
     options.groups = groups;
-    options.augment = false;
+    options.augment = "none";
     Session session;
     Validation plain, emulated;
     tiny_open(&session, &options);

@@ -16,6 +16,10 @@ Status loader_fill_open(LoaderHand *hand, const LoaderPlan *plan) {
   hand->order = malloc((size_t)plan->count * sizeof *hand->order);
   if (!hand->order) return status_set(STATUS_NO_MEMORY, "no memory for the order of %lld pictures", (long long)plan->count);
   for (int64_t i = 0; i < plan->count; i++) hand->order[i] = (int32_t)i;
+  if (plan->options.augment.kind > AUGMENT_CROP) { /* now, so that no step allocates */
+    TRY(image_new(&hand->window, plan->options.image, plan->options.image));
+    TRY(image_new(&hand->spare, plan->options.image, plan->options.image));
+  }
   return image_new(&hand->fitted, plan->options.image, plan->options.image);
 }
 

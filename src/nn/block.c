@@ -106,5 +106,5 @@ Tensor *block_forward(const BlockContext *context, const BlockParams *block, int
   Tensor *h = block_norm(context, tape, x, block->norm1_weight, block->norm1_bias);
   if (h == NULL) return NULL;
   Tensor *residual = block_steps_wanted_of(&wanted, tape, x);
-  return block_steps_tail(context, block, tape, attention(context, block, index, tape, h, &wanted, residual != NULL), residual);
+  return block_steps_tail(context, block, index, tape, attention(context, block, index, tape, h, &wanted, residual != NULL), residual);
 }

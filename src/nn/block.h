@@ -37,6 +37,8 @@ typedef struct BlockContext {
   const RopeTable *rope; /* NULL: no rotary positions */
   bool causal;
   double adapter_scale; /* alpha / r */
+  double drop_path;     /* of the last block; 0: none is left out (model_drop_path) */
+  uint64_t drop_seed;
   const TokenLayout *layout;
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */

@@ -221,7 +221,7 @@ static bool advance_part(const Parts *parts, const BlockParams *block, int index
     wanted = (BlockWanted){.of_span = &part->rows, .part = true, .first = part->first, .count = part->rows};
     q = view(parts->tape, q, part->first, part->rows);
   }
-  Tensor *x = block_steps_tail(parts->context, block, parts->tape, mix(parts, seen, q, &wanted), part->x);
+  Tensor *x = block_steps_tail(parts->context, block, index, parts->tape, mix(parts, seen, q, &wanted), part->x);
   part->x = block_steps_checked(parts->context, parts->tape, index, x);
   return part->x != NULL;
 }
@@ -250,7 +250,7 @@ static Tensor *advance_wanted(const Parts *parts, const BlockParams *block, int 
   bool any = wanted.count > 0;
   Tensor *residual = any ? block_steps_wanted_of(&wanted, parts->tape, joined(parts, member_x)) : NULL;
   if (!see(parts, block, index, &wanted, any, &q, &seen)) return NULL;
-  Tensor *x = block_steps_tail(parts->context, block, parts->tape, mix(parts, &seen, q, &wanted), residual);
+  Tensor *x = block_steps_tail(parts->context, block, index, parts->tape, mix(parts, &seen, q, &wanted), residual);
   return block_steps_checked(parts->context, parts->tape, index, x);
 }
 

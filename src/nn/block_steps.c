@@ -1,5 +1,6 @@
 /* The steps of a block: see block_steps.h. */
 #include "nn/block_steps.h"
+#include "base/rng.h"
 #include <stdio.h>
 
 Tensor *block_steps_param(const BlockContext *context, int index) { return index < 0 ? NULL : &context->params->list[index].tensor; }
@@ -125,9 +126,27 @@ static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *
   return hidden == NULL ? NULL : block_steps_project(context, tape, hidden, &block->down, ACTIVATION_NONE, residual);
 }
 
-Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *mixed, Tensor *residual) {
+/* residual + branch as `sum` has it, or stochastic depth: the branch is left out of a sample with a probability that rises linearly from 0
+ * in the first block to context->drop_path in the last, and else counts 1 / (1 - probability) times. The draws are a function of the seed,
+ * the block, the branch (0: attention, 1: MLP) and the sample alone: recomputed blocks draw the same again. */
+static Tensor *drop_branch(const BlockContext *context, int index, int branch, Tape *tape, Tensor *residual, Tensor *sum) {
+  int64_t blocks = context->config->blocks;
+  double probability = blocks > 1 ? context->drop_path * index / (double)(blocks - 1) : context->drop_path;
+  if (probability == 0 || sum == NULL) return sum;
+  int64_t samples = sum->shape[0];
+  real *scale = tape_alloc(tape, (size_t)samples * sizeof *scale);
+  if (scale == NULL) return NULL;
+  Rng rng;
+  rng_init(&rng, context->drop_seed, 2 * (uint64_t)index + (uint64_t)branch);
+  for (int64_t b = 0; b < samples; b++) scale[b] = rng_uniform(&rng) < probability ? 0 : (real)(1 / (1 - probability));
+  return op_drop_path(tape, residual, sum, scale);
+}
+
+Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual) {
   if (mixed == NULL) return NULL;
   Tensor *x = block_steps_project(context, tape, mixed, &block->output, ACTIVATION_NONE, residual);
+  x = drop_branch(context, index, 0, tape, residual, x);
   if (x == NULL) return NULL;
-  return mlp(context, block, tape, block_norm(context, tape, x, block->norm2_weight, block->norm2_bias), x);
+  Tensor *y = mlp(context, block, tape, block_norm(context, tape, x, block->norm2_weight, block->norm2_bias), x);
+  return drop_branch(context, index, 1, tape, x, y);
 }

@@ -40,8 +40,9 @@ Tensor *block_steps_rotate(const BlockContext *context, Tape *tape, Tensor *x, i
 Tensor *block_steps_attend(const BlockContext *context, Tape *tape, Tensor *q, BlockKeys own, BlockKeys remote, const uint8_t *lost,
                            const BlockWanted *wanted);
 
-/* What follows attention: output projection + residual, then + mlp(norm). NULL for mixed NULL. */
-Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *mixed, Tensor *residual);
+/* What follows attention in block `index`: output projection + residual, then + mlp(norm), each branch with stochastic depth where the
+ * context asks for it. NULL for mixed NULL. */
+Tensor *block_steps_tail(const BlockContext *context, const BlockParams *block, int index, Tape *tape, Tensor *mixed, Tensor *residual);
 
 /* x, the output of a block or of what else block_place knows. Values that are not finite fail a tape that does not
  * record, NUMERIC with a message that names the block; of training they are noted alone (model_not_finite), since the loss tells more. */

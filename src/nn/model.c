@@ -106,6 +106,8 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .rope = model->rope.cosine ? &model->rope : NULL,
                           .causal = decoder,
                           .adapter_scale = model->adapter_scale,
+                          .drop_path = tape_recording(tape) ? model->drop_path : 0,
+                          .drop_seed = model->drop_seed,
                           .layout = layout,
                           .exchange = exchange,
                           .watch = model->watch,
@@ -120,6 +122,11 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
 }
 
 /* ---- heads */
+
+void model_drop_path(Model *model, double rate, uint64_t seed) {
+  model->drop_path = rate;
+  model->drop_seed = seed;
+}
 
 int model_not_finite(const Model *model) { return model->not_finite; }
 

@@ -67,6 +67,11 @@ Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded);
 /* The same fused with its loss (op_vocab_loss): [B, S, D] -> [1]. */
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options);
 
+/* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of
+ * block l of L with probability rate l / (L - 1), rate in [0, 1), and scales those that stay by 1 / (1 - probability). The draws follow
+ * from the seed alone: another one for each batch. What is exchanged with other devices is exchanged all the same. */
+void model_drop_path(Model *model, double rate, uint64_t seed);
+
 /* Where the last forward pass, from model_encode on, first had a value that is not finite (block_place); BLOCK_NONE: nowhere. A pass that
  * is not recorded has failed then, NUMERIC with a message that names the place. */
 int model_not_finite(const Model *model);

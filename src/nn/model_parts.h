@@ -13,7 +13,9 @@ struct Model {
   int norm_weight, norm_bias;
   int head_weight, head_bias; /* [classes, D], [classes]; or [V, D] of an untied decoder, and -1 */
   RopeTable rope;
-  double adapter_scale;  /* alpha / rank */
+  double adapter_scale; /* alpha / rank */
+  double drop_path;     /* model_drop_path */
+  uint64_t drop_seed;
   size_t adapters_first; /* index of the first adapter; 0: none */
   Exchange *watch;
   int not_finite;  /* of the last forward pass: model_not_finite */

@@ -138,7 +138,7 @@ static Tensor *block_by_rows(const Division *d, Tensor *x) {
   own.k = block_steps_rotate(&d->context, d->tape, own.k, d->context.config->kv_heads, layout->row_token);
   if (q == NULL) return gather(d, 1, tape_tensor(d->tape, 3, (int64_t[]){x->shape[0], 0, x->shape[2]}), layout->rows);
   Tensor *mixed = block_steps_attend(&d->context, d->tape, q, own, (BlockKeys){NULL, NULL}, NULL, &mine);
-  return gather(d, 1, block_steps_tail(&d->context, d->block, d->tape, mixed, residual), layout->rows);
+  return gather(d, 1, block_steps_tail(&d->context, d->block, d->index, d->tape, mixed, residual), layout->rows);
 }
 
 static Tensor *retained_block(const Division *d, Strategy strategy, Tensor *x, ModelRows rows) {

@@ -1,10 +1,12 @@
-/* Mixup (Zhang et al., 2018): each picture is blended with another of its batch, and so are their labels. */
+/* Mixup (Zhang et al., 2018): each picture is blended with another of its batch, and so are their labels. CutMix (Yun et al., 2019): a box
+ * of the other is pasted into it, and labels are blended by areas. */
 #ifndef TRAIN_MIXUP_H
 #define TRAIN_MIXUP_H
 #include "train/session.h"
 
-/* One share for the batch, from Beta(alpha, alpha); picture i is blended with picture count - 1 - i (batches are shuffled).
- * Fills target->other and target->mix. */
+/* One of options.mixup and options.cutmix that is above 0; where both are, each batch takes either half of the time. One share for the
+ * batch, from Beta(alpha, alpha), and one box; picture i is mixed with picture count - 1 - i (batches are shuffled). Fills target->other
+ * and target->mix. */
 Tensor *mixup_apply(Session *session, Tape *tape, const TaskBatch *batch, const Tensor *pixels, CrossEntropy *target);
 
 #endif

@@ -47,7 +47,7 @@ typedef struct TrainOptions {
   double rate_floor;
   OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults.h */
   /* regularisation and augmentation */
-  double smoothing, mixup, crop_least, patch_drop;
+  double smoothing, mixup, cutmix, crop_least, patch_drop, drop_path;
   const char *augment; /* augment_policy_parse */
   double erase;        /* probability of random erasing */
   /* adapters in place of all weights */
@@ -106,6 +106,7 @@ struct Session {
   int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */
   char chosen[SESSION_CHOSEN];      /* the defaults that follow from the data, for people; "": none */
   Rng map_rng, revive_rng, mixup_rng;
+  int64_t drop_step, drop_batch; /* stochastic depth: a step, and how many of its batches there have been */
 };
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained

@@ -121,7 +121,8 @@ static Tensor *loss(Session *session, const TaskBatch *batch, const TokenLayout 
   Tape *tape = session->tape;
   CrossEntropy target = {0};
   ModelInput input = task_input(tape, batch, session->config);
-  if (tape_recording(tape) && session->options.mixup > 0) input.pixels = mixup_apply(session, tape, batch, input.pixels, &target);
+  if (tape_recording(tape) && (session->options.mixup > 0 || session->options.cutmix > 0))
+    input.pixels = mixup_apply(session, tape, batch, input.pixels, &target);
   Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
   return task_class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
 }

@@ -95,12 +95,23 @@ static Status check_weights(Session *session) {
                             : block_place(session->config, first, place));
 }
 
+/* A function of the seed, the step and the batch within it, so that there is no state to keep for a resumed run. */
+static void draw_depth(Session *session) {
+  static const uint64_t key = 0x64726f7020706174; /* apart from other users of the seed */
+  if (session->drop_step != session->step) session->drop_batch = 0;
+  session->drop_step = session->step;
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed ^ key, (uint64_t)(session->step * session->options.accumulate + session->drop_batch++));
+  model_drop_path(session->model, session->options.drop_path, rng_next(&rng));
+}
+
 Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
   Tape *tape = session->tape;
   const TokenLayout *layout;
   Exchange *exchange;
   TaskScore score = {0};
   TRY(draw_layout(session, batch->tokens, &layout, &exchange));
+  draw_depth(session);
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};
   Tensor *loss = total_loss(session, session->task->loss(session, batch, layout, exchange, &score), result);

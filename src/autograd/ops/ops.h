@@ -67,6 +67,10 @@ Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *position
  * p == 0, or a tape that does not record: x itself. */
 Tensor *op_dropout(Tape *tape, Tensor *x, double p, uint64_t seed);
 
+/* Stochastic depth (Huang et al., 2016) behind a residual sum: residual + scale[b] (sum - residual) for each sample b, so that the branch
+ * counts scale[b] times: 0 leaves it out. residual, sum [B, ...], scale [B], which outlives the step -> [B, ...]. */
+Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scale);
+
 /* Rows of each sample: x [B, S, D], rows [count] -> [B, count, D]. A row may be named once only. rows outlive the step. */
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count);
 

@@ -117,6 +117,14 @@ static Tensor *build_dropout(Fixture *fixture, const void *context, Tensor **sec
   return op_dropout(fixture->tape, op_add(fixture->tape, LEAF(0), LEAF(1)), 0.3, 77);
 }
 
+/* A left-out sample and one that counts more; the sum's gradient reaches the residual by both ways. */
+static Tensor *build_drop_path(Fixture *fixture, const void *context, Tensor **second) {
+  (void)context;
+  static const real scale[] = {0, (real)1.6};
+  *second = op_add(fixture->tape, LEAF(0), LEAF(0)); /* a gradient is there already */
+  return op_drop_path(fixture->tape, LEAF(0), op_add(fixture->tape, LEAF(0), LEAF(1)), scale);
+}
+
 static Tensor *build_gather(Fixture *fixture, const void *context, Tensor **second) {
   *second = op_add(fixture->tape, LEAF(0), LEAF(1)); /* a gradient is there already when the gathered one arrives */
   return op_gather_rows(fixture->tape, LEAF(0), context, 3);
@@ -142,6 +150,7 @@ static void test_rows_and_sums(void **state) {
     GradBuild *build;
   } cases[] = {{"add", build_add},
                {"dropout", build_dropout},
+               {"drop_path", build_drop_path},
                {"gather_rows", build_gather},
                {"mean_replicas", build_mean},
                {"add_scaled", build_add_scaled}};

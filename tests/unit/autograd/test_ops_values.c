@@ -162,6 +162,23 @@ static void test_dropout(void **state) {
   fixture_close(&fixture);
 }
 
+static void test_drop_path(void **state) {
+  (void)state;
+  static const real scale[] = {0, 1, (real)2.5};
+  Fixture fixture;
+  fixture_open(&fixture, 6);
+  Tensor *residual = fixture_leaf(&fixture, true, 3, 4, 5, 0), *sum = fixture_leaf(&fixture, true, 3, 4, 5, 0),
+         *other = fixture_leaf(&fixture, true, 3, 4, 6, 0);
+  const Tensor *y = op_drop_path(fixture.tape, residual, sum, scale);
+  for (int64_t i = 0; i < 60; i++) {
+    double from = (double)residual->value[i], to = (double)sum->value[i];
+    check_value("drop_path", i, y->value[i], from + (double)scale[i / 20] * (to - from));
+    if (i < 20) assert_true(y->value[i] == residual->value[i]);
+  }
+  assert_null(op_drop_path(fixture.tape, residual, other, scale));
+  fixture_close(&fixture);
+}
+
 /* ---- cross-entropy ---- */
 
 enum { CE_ROWS = 6, CE_CLASSES = 9 };
@@ -356,9 +373,11 @@ static void test_attention_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),     cmocka_unit_test(test_patch_embed),
-      cmocka_unit_test(test_rows_and_sums), cmocka_unit_test(test_dropout),   cmocka_unit_test(test_cross_entropy),
-      cmocka_unit_test(test_quantise),      cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_refuses),
+      cmocka_unit_test(test_linear),        cmocka_unit_test(test_norms),
+      cmocka_unit_test(test_patch_embed),   cmocka_unit_test(test_rows_and_sums),
+      cmocka_unit_test(test_dropout),       cmocka_unit_test(test_drop_path),
+      cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_quantise),
+      cmocka_unit_test(test_attention),     cmocka_unit_test(test_attention_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,7 @@ static void texts_give_the_same_bits(void **state) {
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
     TrainOptions options = tiny_text_options(kind);
     assert_same_steps(options);
+    options.drop_path = 0.3;
     options.site = kind == MODEL_GPT2 ? SITE_KV : SITE_X;
     options.codebook_decay = options.dead_below = 0.5; /* so that codewords die */
     assert_same_steps(options);
@@ -56,6 +57,8 @@ static void texts_give_the_same_bits(void **state) {
 static void pictures_give_the_same_bits(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
+  assert_same_steps(options);
+  options.drop_path = 0.5;
   assert_same_steps(options);
   options.class_token = CLASS_SINGLE;
   options.gradient = QUANTISE_ROTATION;

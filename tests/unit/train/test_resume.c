@@ -7,7 +7,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-enum { STEPS = 12, VARIANTS = 6 };
+enum { STEPS = 12, VARIANTS = 7 };
 
 /* Each with something else to remember. 12 steps cross the end of an epoch twice (44 pictures in batches of 8; 2 x 8: five times). */
 static TrainOptions variant(int number) {
@@ -38,6 +38,16 @@ static TrainOptions variant(int number) {
   if (number == 5) {
     options.token_loss = "0.2,span:3";
     options.recompute = true;
+  }
+  if (number == 6) {
+    options.augment = "trivial";
+    options.erase = 0.25;
+    options.mixup = 0.8;
+    options.cutmix = 1;
+    options.drop_path = 0.3;
+    options.smoothing = 0.1;
+    options.optimizer.average = 0.99;
+    options.accumulate = 2;
   }
   return options;
 }

@@ -36,6 +36,10 @@ static void an_astra_step_allocates_nothing(void **state) {
   options.optimizer.average = 0.99;
   options.accumulate = 1;
   options.mixup = 0.2;
+  options.cutmix = 1;
+  options.drop_path = 0.2;
+  options.augment = "randaugment:3,15";
+  options.erase = 0.5;
   options.smoothing = 0.1;
   options.workers = 2;
   assert_no_allocation(&options);

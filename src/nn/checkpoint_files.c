@@ -1,6 +1,7 @@
 /* The files of a checkpoint: one model.safetensors or many shards named by an index, opened and searched as one set of tensors.
  * Leaves out what the tensors mean to a model. Invariant: only names that shard_index.c has let through are opened as shards. */
 #include "nn/checkpoint_files.h"
+#include "nn/gguf_tensors.h"
 #include "nn/shard_index.h"
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static Status add_file(CheckpointFiles *files, const char *path) {
   SafeFile *list = realloc(files->list, (files->count + 1) * sizeof *list);
   if (!list) return no_memory(files->path);
   files->list = list;
-  TRY(safetensors_open(&list[files->count], path));
+  TRY(gguf_is_file(path) ? gguf_tensors_open(&list[files->count], path) : safetensors_open(&list[files->count], path));
   files->count++;
   return STATUS_OK;
 }
@@ -48,7 +49,7 @@ static Status open_index(CheckpointFiles *files, const char *index_path) {
 /* ---- opening */
 
 static Status nothing_there(const char *path, bool is_dir) {
-  if (!is_dir) return status_set(STATUS_NOT_FOUND, "%s: no such checkpoint directory or .safetensors file", path);
+  if (!is_dir) return status_set(STATUS_NOT_FOUND, "%s: no such checkpoint directory, .safetensors or .gguf file", path);
   return status_set(
       STATUS_NOT_FOUND,
       "%s holds no model.safetensors (nor model.safetensors.index.json); PyTorch's .bin files must be saved as safetensors first", path);

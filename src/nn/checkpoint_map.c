@@ -13,17 +13,24 @@
 
 struct CheckpointMapping {
   CheckpointFiles files;
+  LowbitMatrix *matrices; /* [matrix_count] of as many as there are parameters: those that are kept in blocks */
+  size_t matrix_count;
   real *block;
   size_t bytes;
 };
 
 static bool usable_in_place(const SafeTensor *tensor) {
-  return tensor->dtype == SAFE_REAL && !REAL_IS_DOUBLE && (uintptr_t)tensor->data % sizeof(real) == 0;
+  return tensor->lowbit == LOWBIT_NONE && tensor->dtype == SAFE_REAL && !REAL_IS_DOUBLE && (uintptr_t)tensor->data % sizeof(real) == 0;
 }
 
 static NarrowKind kept_narrow(const Param *param, const SafeTensor *tensor) {
-  if (!param->narrow || (uintptr_t)tensor->data % sizeof(uint16_t) != 0) return NARROW_NONE;
+  if (!param->narrow || tensor->lowbit != LOWBIT_NONE || (uintptr_t)tensor->data % sizeof(uint16_t) != 0) return NARROW_NONE;
   return tensor->dtype == SAFE_F16 ? NARROW_F16 : tensor->dtype == SAFE_BF16 ? NARROW_BF16 : NARROW_NONE;
+}
+
+/* Blocks are little-endian 16-bit scales with bytes behind them; the operations that widen 16-bit numbers take them, too. */
+static bool kept_lowbit(const Param *param, const SafeTensor *tensor) {
+  return param->narrow && tensor->lowbit != LOWBIT_NONE && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
 }
 
 /* What has a place in the set's own blocks is not mapped. */
@@ -47,7 +54,8 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
     const SafeTensor *tensor;
     if (!is_mapped(set, &set->list[i])) continue;
     TRY(find_fitting(&mapping->files, &set->list[i], &tensor));
-    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor)) numbers += param_padded(&set->list[i]);
+    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor) && !kept_lowbit(&set->list[i], tensor))
+      numbers += param_padded(&set->list[i]);
   }
   if (numbers == 0) return STATUS_OK;
   mapping->bytes = (size_t)numbers * sizeof(real);
@@ -56,6 +64,18 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
     return status_set(STATUS_NO_MEMORY, "%s: no memory for %.1f MB of parameters", mapping->files.path, (double)mapping->bytes / 1e6);
   mapping->block = block;
   return STATUS_OK;
+}
+
+static Status check_scales(const CheckpointMapping *mapping, const SafeTensor *tensor) {
+  size_t block = lowbit_row_bytes(tensor->lowbit, LOWBIT_BLOCK);
+  int bad = 0;
+  for (size_t at = 0; at < tensor->bytes; at += block) {
+    uint16_t scale;
+    memcpy(&scale, tensor->data + at, sizeof scale);
+    bad |= (scale & 0x7c00) == 0x7c00;
+  }
+  if (!bad) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
 }
 
 /* Of numbers that stay in the file, looked at piece by piece beside their digest, which is when their pages are first touched. */
@@ -88,6 +108,12 @@ static Status check_in_place(const CheckpointMapping *mapping, const SafeTensor 
 /* The numbers of one parameter, in the file or at *free_place, which moves on. */
 static Status place_numbers(CheckpointMapping *mapping, Param *param, const SafeTensor *tensor, real **free_place) {
   NarrowKind kind = kept_narrow(param, tensor);
+  if (kept_lowbit(param, tensor)) {
+    LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count++];
+    *matrix = (LowbitMatrix){tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL};
+    param->tensor.lowbit = matrix;
+    return check_scales(mapping, tensor);
+  }
   if (kind) {
     param->tensor.narrow = (const uint16_t *)(const void *)tensor->data;
     param->tensor.narrow_kind = kind;
@@ -123,6 +149,8 @@ static Status map_all(CheckpointMapping *mapping, Model *model, const char *dire
   TRY(checkpoint_files_open(&mapping->files, directory));
   TRY(checkpoint_files_check_depth(&mapping->files, model_config(model)));
   TRY(make_block(mapping, set));
+  mapping->matrices = malloc((set->count + 1) * sizeof *mapping->matrices);
+  if (!mapping->matrices) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
   real *free_place = mapping->block;
   for (size_t i = 0; i < set->count; i++)
     if (is_mapped(set, &set->list[i])) TRY(place_param(mapping, &set->list[i], &free_place));
@@ -148,6 +176,7 @@ void checkpoint_unmap(CheckpointMapping *mapping) {
   if (!mapping) return;
   if (mapping->block) munmap(mapping->block, mapping->bytes);
   checkpoint_files_close(&mapping->files);
+  free(mapping->matrices);
   free(mapping);
 }
 

@@ -2,6 +2,8 @@
  * Fields that are not known are ignored; a known field with a value that is not understood is an error that names it.
  * Leaves out the fields of each kind of model (config_vision.c, config_decoder.c), ranges (config_check) and their meaning (config.h). */
 #include "base/files.h"
+#include "base/gguf.h"
+#include "nn/config_gguf.h"
 #include "nn/config_parts.h"
 #include "nn/json_build.h"
 #include <stdio.h>
@@ -105,7 +107,7 @@ static Status blame_file(Status status, const char *origin) {
   return status == STATUS_BAD_VALUE ? status_wrap(STATUS_BAD_FILE, "%s", origin) : status;
 }
 
-static Status checked(const ModelConfig *config, const char *origin) {
+Status config_checked(const ModelConfig *config, const char *origin) {
   Status status = config_check(config);
   return status == STATUS_UNSUPPORTED ? status_wrap(status, "%s", origin) : blame_file(status, origin);
 }
@@ -124,7 +126,7 @@ Status config_parse(ModelConfig *config, const char *json, size_t size, const ch
   ModelKind kind = MODEL_VIT;
   Status status = read_kind(&fields, &kind);
   if (status == STATUS_OK) status = blame_file(read_config(&fields, config, kind), origin);
-  if (status == STATUS_OK) status = checked(config, origin);
+  if (status == STATUS_OK) status = config_checked(config, origin);
   if (status != STATUS_OK) config_release(config);
   json_decref(root);
   return status;
@@ -139,7 +141,7 @@ static Status parse_more(ModelConfig *config, const char *json, size_t size, con
   TRY(parse_object(json, size, origin, &root));
   Fields fields = {root, origin, ""};
   Status status = reader(&fields, config);
-  if (status == STATUS_OK) status = checked(config, origin);
+  if (status == STATUS_OK) status = config_checked(config, origin);
   json_decref(root);
   return status;
 }
@@ -174,6 +176,7 @@ static Status parse_file(ModelConfig *config, const char *directory, const char 
 
 Status config_load(ModelConfig *config, const char *directory) {
   memset(config, 0, sizeof *config);
+  if (gguf_is_file(directory)) return config_gguf_load(config, directory);
   TRY(parse_file(config, directory, "config.json", false, config_parse));
   bool text = config_is_decoder(config);
   Status status = parse_file(config, directory, text ? "generation_config.json" : "preprocessor_config.json", true,

@@ -20,6 +20,9 @@ json_t *config_vision_preprocessor(const ModelConfig *config);
 /* generation_config.json */
 Status config_decoder_read_generation(const Fields *fields, ModelConfig *config);
 
+/* config_check, its messages turned into ones about a file. */
+Status config_checked(const ModelConfig *config, const char *origin);
+
 Status config_labels_read(const Fields *fields, ModelConfig *config);
 json_t *config_labels_json(const ModelConfig *config, bool by_name);          /* label2id, or id2label */
 Status config_labels_check(const ModelConfig *config, const char *directory); /* BAD_VALUE: a name that JSON cannot hold */

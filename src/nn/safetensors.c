@@ -11,6 +11,7 @@
 #include "nn/safetensors_digest.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* The format's own library accepts 100 MB; the largest published checkpoints have a few. */
 static const uint64_t MOST_HEADER = (uint64_t)32 << 20;
@@ -373,6 +374,7 @@ void safetensors_close(SafeFile *file) {
   free(file->text);
   free(file->path);
   if (file->map.data) files_unmap(&file->map);
+  if (file->block) munmap(file->block, file->block_bytes);
   memset(file, 0, sizeof *file);
 }
 
@@ -433,5 +435,15 @@ static Status convert(const SafeTensor *tensor, SafeDtype to, void *out) {
                     safe_dtype_name(tensor->dtype), safe_dtype_name(to));
 }
 
-Status safetensors_to_real(const SafeTensor *tensor, real *out) { return convert(tensor, SAFE_REAL, out); }
+/* [rows, columns] of blocks. */
+static Status widen_blocks(const SafeTensor *tensor, real *out) {
+  const LowbitMatrix matrix = {tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL};
+  for (int64_t row = 0; row < matrix.outputs; row++) lowbit_widen(&matrix, row, 0, matrix.inputs, out + row * matrix.inputs);
+  return STATUS_OK;
+}
+
+Status safetensors_to_real(const SafeTensor *tensor, real *out) {
+  if (tensor->lowbit != LOWBIT_NONE) return widen_blocks(tensor, out);
+  return convert(tensor, SAFE_REAL, out);
+}
 Status safetensors_to_int32(const SafeTensor *tensor, int32_t *out) { return convert(tensor, SAFE_I32, out); }

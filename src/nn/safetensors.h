@@ -6,6 +6,7 @@
  * safetensors_verify before. A file without digests is read as it is. */
 #ifndef NN_SAFETENSORS_H
 #define NN_SAFETENSORS_H
+#include "autograd/lowbit.h"
 #include "autograd/real.h"
 #include "base/files.h"
 #include "base/status.h"
@@ -44,8 +45,9 @@ typedef struct SafeTensor {
   const uint8_t *data; /* into the mapping; not necessarily aligned */
   size_t bytes;
   int64_t count;
-  bool sealed;     /* the file has its digest: */
-  uint64_t digest; /* XXH3-64 of its bytes */
+  LowbitKind lowbit; /* of a GGUF file: the bytes are rows of blocks of this kind, and dtype says nothing */
+  bool sealed;       /* the file has its digest: */
+  uint64_t digest;   /* XXH3-64 of its bytes */
 } SafeTensor;
 
 typedef struct SafeFile {
@@ -57,6 +59,8 @@ typedef struct SafeFile {
   char *text;         /* names, keys and values, each with a NUL behind it */
   uint32_t *metadata; /* [metadata_count] of the text: keys, sorted, with their values behind them */
   size_t metadata_count;
+  void *block; /* read-only mapping of block_bytes: tensors of a GGUF file that are not used as they lie there; or NULL */
+  size_t block_bytes;
 } SafeFile;
 
 Status safetensors_open(SafeFile *file, const char *path);

@@ -1,0 +1,209 @@
+/* See gguf_tensors.h. Two passes: which tensors there are and which of them need a place of their own, then these are written into one
+ * shared block, each on a cache line, which is made read-only: processes that are forked later share it as they share the file. */
+#include "nn/gguf_tensors.h"
+#include "nn/config_gguf.h"
+#include "nn/gguf_blocks.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { NAME = 96, LINE = 64 };
+
+typedef struct Rename {
+  const char *from, *to; /* NULL: known, and not used as a parameter */
+} Rename;
+
+static const Rename outer[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}, {"rope_freqs", NULL}, {NULL, NULL}};
+static const Rename inner[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+                               {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+                               {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+                               {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+                               {"ffn_down", "mlp.down_proj"},       {NULL, NULL}};
+
+typedef struct Source {
+  const GgufTensor *tensor;
+  char name[NAME];
+  int64_t heads; /* whose rows are paired; 0: rows stay */
+} Source;
+
+/* ---- names */
+
+/* PART.weight in the list; false: not there. */
+static bool rename_part(const Rename *list, const char *part, const char **to) {
+  for (; list->from; list++) {
+    size_t length = strlen(list->from);
+    if (strncmp(part, list->from, length) == 0 && strcmp(part + length, ".weight") == 0) return *to = list->to, true;
+  }
+  return false;
+}
+
+/* *used false: a known tensor that is no parameter. */
+static Status rename_tensor(const GgufFile *file, const ModelConfig *config, Source *source, bool *used) {
+  const char *name = source->tensor->name, *to = NULL;
+  int block, digits = 0;
+  bool known;
+  source->heads = 0;
+  if (sscanf(name, "blk.%6d.%n", &block, &digits) == 1 && digits > 0 && block >= 0) {
+    known = rename_part(inner, name + digits, &to);
+    if (known && to) snprintf(source->name, NAME, "model.layers.%d.%s.weight", block, to);
+    if (known && strcmp(to, "self_attn.q_proj") == 0) source->heads = config->heads;
+    if (known && strcmp(to, "self_attn.k_proj") == 0) source->heads = config->kv_heads;
+  } else {
+    known = rename_part(outer, name, &to);
+    if (known && to) snprintf(source->name, NAME, "%s.weight", to);
+  }
+  *used = to != NULL;
+  if (known) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "%s: tensor %s is none of a Llama model's; models with biases or other additions are not supported",
+                    file->path, name);
+}
+
+/* ---- kinds of numbers */
+
+static LowbitKind lowbit_of(uint32_t type) {
+  return type == GGUF_DATA_Q4_0                                                       ? LOWBIT_Q4_0
+         : type == GGUF_DATA_Q8_0 || type == GGUF_DATA_Q4_K || type == GGUF_DATA_Q6_K ? LOWBIT_Q8_0
+                                                                                      : LOWBIT_NONE;
+}
+
+static bool is_converted(uint32_t type) { return type == GGUF_DATA_Q4_K || type == GGUF_DATA_Q6_K; }
+
+static Status check_type(const GgufFile *file, const GgufTensor *tensor, SafeDtype *dtype) {
+  *dtype = tensor->type == GGUF_DATA_F32 ? SAFE_F32 : tensor->type == GGUF_DATA_F16 ? SAFE_F16 : SAFE_BF16;
+  if (tensor->type == GGUF_DATA_F32 || tensor->type == GGUF_DATA_F16 || tensor->type == GGUF_DATA_BF16) return STATUS_OK;
+  if (lowbit_of(tensor->type) != LOWBIT_NONE && tensor->dims == 2) return STATUS_OK;
+  if (lowbit_of(tensor->type) != LOWBIT_NONE)
+    return status_set(STATUS_UNSUPPORTED, "%s: tensor %s of %d dimension(s) is stored as %s; only matrices may be", file->path,
+                      tensor->name, tensor->dims, gguf_type_name(tensor->type));
+  return status_set(STATUS_UNSUPPORTED,
+                    "%s: tensor %s is stored as %s; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K: convert the file with "
+                    "'llama-quantize --allow-requantize FILE.gguf NEW.gguf Q8_0' (or from the original model, which loses less)",
+                    file->path, tensor->name, gguf_type_name(tensor->type));
+}
+
+/* ---- tensors */
+
+static bool needs_place(const Source *source) { return source->heads > 0 || is_converted(source->tensor->type); }
+
+static Status describe(const GgufFile *file, const Source *source, SafeTensor *out) {
+  const GgufTensor *tensor = source->tensor;
+  TRY(check_type(file, tensor, &out->dtype));
+  out->dims = tensor->dims;
+  for (int i = 0; i < tensor->dims; i++) out->shape[i] = tensor->shape[tensor->dims - 1 - i];
+  out->count = tensor->count;
+  out->lowbit = lowbit_of(tensor->type);
+  out->data = tensor->data;
+  out->bytes = is_converted(tensor->type) ? (size_t)out->shape[0] * lowbit_row_bytes(LOWBIT_Q8_0, out->shape[1]) : tensor->bytes;
+  if (source->heads == 0 || (tensor->dims == 2 && out->shape[0] % (2 * source->heads) == 0)) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: the rows of tensor %s are not those of %lld heads", file->path, tensor->name,
+                    (long long)source->heads);
+}
+
+/* The row of the file that row `row` comes from. */
+static int64_t row_in_file(const Source *source, int64_t rows, int64_t row) {
+  if (source->heads == 0) return row;
+  int64_t head = rows / source->heads, in_head = row % head;
+  return row - in_head + 2 * (in_head % (head / 2)) + in_head / (head / 2);
+}
+
+static void convert_row(const GgufTensor *tensor, const uint8_t *row, LowbitQ8Block *to) {
+  float value[GGUF_BLOCK];
+  for (int64_t at = 0; at < tensor->shape[0]; at += GGUF_BLOCK, row += gguf_type_bytes(tensor->type), to += GGUF_BLOCK / LOWBIT_BLOCK) {
+    gguf_block_widen(tensor->type, row, value);
+    gguf_block_to_q8(value, GGUF_BLOCK, to);
+  }
+}
+
+static void write_rows(const Source *source, const SafeTensor *tensor, uint8_t *to) {
+  int64_t rows = tensor->shape[0];
+  size_t from_bytes = source->tensor->bytes / (size_t)rows, to_bytes = tensor->bytes / (size_t)rows;
+  for (int64_t row = 0; row < rows; row++, to += to_bytes) {
+    const uint8_t *from = source->tensor->data + (size_t)row_in_file(source, rows, row) * from_bytes;
+    if (is_converted(source->tensor->type))
+      convert_row(source->tensor, from, (LowbitQ8Block *)(void *)to);
+    else
+      memcpy(to, from, to_bytes);
+  }
+}
+
+static Status fill_block(SafeFile *file, const Source *sources) {
+  for (size_t i = 0; i < file->count; i++)
+    if (needs_place(&sources[i])) file->block_bytes += (file->list[i].bytes + LINE - 1) / LINE * LINE;
+  if (file->block_bytes == 0) return STATUS_OK;
+  void *block = mmap(NULL, file->block_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED)
+    return status_set(STATUS_NO_MEMORY, "%s: no memory for %.1f MB of weights", file->path, (double)file->block_bytes / 1e6);
+  file->block = block;
+  uint8_t *place = block;
+  for (size_t i = 0; i < file->count; i++) {
+    SafeTensor *tensor = &file->list[i];
+    if (!needs_place(&sources[i])) continue;
+    write_rows(&sources[i], tensor, place);
+    tensor->data = place;
+    place += (tensor->bytes + LINE - 1) / LINE * LINE;
+  }
+  if (mprotect(block, file->block_bytes, PROT_READ) == 0) return STATUS_OK;
+  return status_set(STATUS_IO, "%s: cannot make the weights read-only", file->path);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(((const Source *)a)->name, ((const Source *)b)->name); }
+
+static Status gather(SafeFile *file, const GgufFile *gguf, const ModelConfig *config, Source *sources) {
+  size_t count = 0, text = 0;
+  for (size_t i = 0; i < gguf->tensor_count; i++) {
+    bool used;
+    sources[count].tensor = &gguf->tensors[i];
+    TRY(rename_tensor(gguf, config, &sources[count], &used));
+    count += used;
+  }
+  qsort(sources, count, sizeof *sources, by_name);
+  for (; file->count < count; file->count++) {
+    SafeTensor *tensor = &file->list[file->count];
+    const Source *source = &sources[file->count];
+    if (file->count > 0 && by_name(source, source - 1) == 0)
+      return status_set(STATUS_BAD_FILE, "%s: tensors %s and %s are the same parameter", file->path, source[-1].tensor->name,
+                        source->tensor->name);
+    TRY(describe(gguf, source, tensor));
+    tensor->name = strcpy(file->text + text, source->name);
+    text += strlen(source->name) + 1;
+  }
+  return STATUS_OK;
+}
+
+static Status make(SafeFile *file, const GgufFile *gguf) {
+  ModelConfig config;
+  TRY(config_gguf_read(&config, gguf));
+  Source *sources = calloc(gguf->tensor_count + 1, sizeof *sources);
+  file->path = strdup(gguf->path);
+  file->list = calloc(gguf->tensor_count + 1, sizeof *file->list);
+  file->text = malloc(gguf->tensor_count * NAME + 1);
+  Status status = sources && file->path && file->list && file->text
+                      ? gather(file, gguf, &config, sources)
+                      : status_set(STATUS_NO_MEMORY, "%s: no memory for its tensors", gguf->path);
+  if (status == STATUS_OK) status = fill_block(file, sources);
+  free(sources);
+  config_release(&config);
+  return status;
+}
+
+Status gguf_tensors_make(SafeFile *file, const GgufFile *source) {
+  memset(file, 0, sizeof *file);
+  Status status = make(file, source);
+  if (status != STATUS_OK) safetensors_close(file);
+  return status;
+}
+
+Status gguf_tensors_open(SafeFile *file, const char *path) {
+  GgufFile source;
+  memset(file, 0, sizeof *file);
+  TRY(gguf_open(&source, path));
+  Status status = gguf_tensors_make(file, &source);
+  if (status == STATUS_OK) {
+    file->map = source.map;
+    source.map = (FileMap){.data = NULL};
+  }
+  gguf_close(&source);
+  return status;
+}

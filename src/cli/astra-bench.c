@@ -2,6 +2,8 @@
  * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. `latency` is bench_latency.c's. */
 #include "autograd/kernels/matmul.h"
 #include "base/memory.h"
+#include "cli/bench_forward.h"
+#include "cli/bench_kmeans.h"
 #include "cli/bench_latency.h"
 #include "cli/bench_machine.h"
 #include "cli/bench_report.h"
@@ -123,6 +125,8 @@ static Status run_step(int argc, char **argv) {
 
 static const CliCommand COMMANDS[] = {
     {"step", "time a training step or a forward pass, plain and with ASTRA", run_step},
+    {"forward", "time the forward pass of a plain model, and decoding", bench_forward_run},
+    {"kmeans", "time the iterations of K-means", bench_kmeans_run},
     {"peak", "peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
     {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
     {NULL, NULL, NULL}};

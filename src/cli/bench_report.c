@@ -1,6 +1,7 @@
 /* The tables and the JSON line of astra-bench step: see bench_report.h. One list (FIGURES) serves both. */
 #include "cli/bench_report.h"
 #include "base/printable.h"
+#include "cli/profile_table.h"
 #include "nn/json_build.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ typedef enum Figure {
   TOGETHER,
   RESIDENT,
   FIGURES_SHOWN,
-  PROFILED_STEP = FIGURES_SHOWN, /* milliseconds, mean: for shares of a profile */
+  MEAN = FIGURES_SHOWN, /* milliseconds: what the shares of a profile are of */
   FIGURES_COUNT
 } Figure;
 
@@ -78,7 +79,7 @@ static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUN
   figure[WEIGHTS] = summary.weights / mib;
   figure[TRAINING] = summary.training / mib;
   figure[TOGETHER] = figure[ARENA] + figure[WEIGHTS] + figure[TRAINING];
-  figure[PROFILED_STEP] = 1e3 * summary.mean;
+  figure[MEAN] = 1e3 * summary.mean;
   figure[RESIDENT] = report->resident[side] / mib;
 }
 
@@ -87,42 +88,6 @@ static double ratio(double figures[BENCH_SIDES][FIGURES_COUNT], Figure which) {
 }
 
 /* ---------------------------------------------------------------- text */
-
-static int by_time(const void *a, const void *b) {
-  double x = ((const BenchPart *)a)->seconds, y = ((const BenchPart *)b)->seconds;
-  return (x < y) - (x > y);
-}
-
-typedef struct ProfileSums {
-  double all, products; /* ms a step, over all parts */
-} ProfileSums;
-
-/* Sorted by time. `step`: ms of the mean step, which the shares are of. */
-static ProfileSums print_parts(BenchStep *bench, const char *side, double step) {
-  static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
-  double steps = (double)bench->count;
-  ProfileSums sum = {0};
-  qsort(bench->part, (size_t)bench->parts, sizeof *bench->part, by_time);
-  printf("\n%-36s %10s %10s %10s %8s %8s\n", side, "ms a step", "products", "the rest", "% rest", "calls");
-  for (int i = 0; i < bench->parts; i++) {
-    const BenchPart *part = &bench->part[i];
-    double all = 1e3 * part->seconds / steps, inside = 1e3 * part->product_seconds / steps;
-    printf("  %-24s %-9s %10.2f %10.2f %10.2f %8.1f %8.0f\n", part->name, phases[part->phase], all, inside, all - inside,
-           100 * (all - inside) / step, (double)part->calls / steps);
-    sum.all += all;
-    sum.products += inside;
-  }
-  return sum;
-}
-
-static void print_profile(BenchStep *bench, const char *side, const double figure[FIGURES_COUNT]) {
-  double step = figure[PROFILED_STEP];
-  ProfileSums sum = print_parts(bench, side, step);
-  printf("  %-34s %10.2f %10.2f %10.2f %8.1f\n", "between operations", step - sum.all, 0.0, step - sum.all, 100 * (step - sum.all) / step);
-  printf("  %-34s %10.2f %10.2f %10.2f %8.1f\n", "mean step", step, sum.products, step - sum.products, 100 * (step - sum.products) / step);
-  printf("  inside products %.1f%% of a step, at %.1f%% of the best rate; outside %.1f%%\n", figure[SHARE], figure[PART_OF_PEAK],
-         100 - figure[SHARE]);
-}
 
 /* "224x224", or "1024 tokens" */
 static const char *size_of_sample(const Session *session, char text[FIGURE_NAME]) {
@@ -154,30 +119,19 @@ Status bench_report_text(BenchReport *report) {
     if (report->sides > 1 && figures[BENCH_PLAIN][i] > 0) printf(" %9.2f", ratio(figures, (Figure)i));
     putchar('\n');
   }
-  for (int side = 0; side < report->sides && report->profile; side++) print_profile(&report->bench[side], SIDE_NAMES[side], figures[side]);
+  for (int side = 0; side < report->sides && report->profile; side++)
+    profile_table_print(&report->bench[side].profile, SIDE_NAMES[side], report->bench[side].count, figures[side][MEAN] / 1e3,
+                        figures[side][PART_OF_PEAK] / 100);
   return STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *profile_json(const BenchStep *bench) {
-  static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
-  json_t *list = json_array();
-  double steps = (double)bench->count;
-  for (int i = 0; i < bench->parts; i++) {
-    const BenchPart *part = &bench->part[i];
-    json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", part->name, "phase", phases[part->phase], "milliseconds",
-                                          1e3 * part->seconds / steps, "product_milliseconds", 1e3 * part->product_seconds / steps, "calls",
-                                          (double)part->calls / steps));
-  }
-  return list;
-}
-
 static json_t *side_json(BenchReport *report, int side, const double figure[FIGURES_COUNT]) {
   json_t *object = json_object();
   char name[FIGURE_NAME];
   for (int i = 0; i < FIGURES_SHOWN; i++) json_object_set_new(object, named(FIGURES[i].json, &report->session, name), json_real(figure[i]));
-  if (report->profile) json_object_set_new(object, "profile", profile_json(&report->bench[side]));
+  if (report->profile) json_object_set_new(object, "profile", profile_table_json(&report->bench[side].profile, report->bench[side].count));
   return object;
 }
 

@@ -42,19 +42,6 @@ void bench_step_close(BenchStep *bench) {
 
 /* ---------------------------------------------------------------- profile */
 
-static void add_part(void *context, const char *name, TapePhase phase, double seconds) {
-  BenchStep *bench = context;
-  BenchPart *part = bench->part, *end = part + bench->parts;
-  while (part < end && (part->phase != phase || strcmp(part->name, name) != 0)) part++;
-  if (part == end && bench->parts == BENCH_PARTS) return;
-  if (part == end) *part = (BenchPart){.name = name, .phase = phase}, bench->parts++;
-  double products = matmul_counted().seconds;
-  part->seconds += seconds;
-  part->product_seconds += products - bench->products_before;
-  part->calls++;
-  bench->products_before = products;
-}
-
 void bench_step_profile(BenchStep *bench) { bench->profiled = true; }
 
 /* ---------------------------------------------------------------- one step */
@@ -114,10 +101,10 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   BenchSample before = usage_now();
   size_t floor = arena_mark(session->arena);
   session->plain = bench->plain;
-  tape_profile(session->tape, bench->profiled ? add_part : NULL, bench);
+  bench_profile_watch(bench->profiled ? &bench->profile : NULL, session->tape);
   arena_watch(session->arena);
   matmul_reset_count();
-  bench->products_before = 0;
+  bench_profile_restart(&bench->profile);
   double begun = clock_now(), waited = tape_clock(session->tape);
   TRY(session->task->next(session, TASK_TRAIN, &batch));
   tape_note(session->tape, "wait for data", TAPE_AROUND, waited);
@@ -133,7 +120,7 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   sample.flops = products.flops;
   sample.units = batch.units;
   if (keep && bench->count < bench->most) bench->samples[bench->count++] = sample;
-  if (!keep) bench->parts = 0;
+  if (!keep) bench_profile_clear(&bench->profile);
   return STATUS_OK;
 }
 

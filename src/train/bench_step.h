@@ -2,6 +2,7 @@
  * one, so that two models can be measured in turns. Leaves out: printing, and how fast the machine could be (src/cli). */
 #ifndef TRAIN_BENCH_STEP_H
 #define TRAIN_BENCH_STEP_H
+#include "train/bench_profile.h"
 #include "train/session.h"
 
 typedef struct BenchSample {
@@ -11,16 +12,6 @@ typedef struct BenchSample {
   int64_t units;                     /* pictures, tokens */
 } BenchSample;
 
-/* The time of one kind of operation in one phase, over all kept steps. */
-typedef struct BenchPart {
-  const char *name;
-  TapePhase phase;
-  double seconds, product_seconds; /* in all; inside matrix products */
-  int64_t calls;
-} BenchPart;
-
-enum { BENCH_PARTS = 64 };
-
 typedef struct BenchStep {
   Session *session;   /* not its own: two that take turns share weights, gradients and arena */
   bool plain;         /* the plain model's steps, whatever the session's model has */
@@ -29,9 +20,7 @@ typedef struct BenchStep {
   BenchSample *samples;
   int64_t count, most;
   bool profiled;
-  BenchPart part[BENCH_PARTS]; /* [parts], where it is profiled */
-  int parts;
-  double products_before; /* product seconds of the step under way before the part under way */
+  BenchProfile profile; /* of the kept steps, where it is profiled */
 } BenchStep;
 
 /* A session for steps, or forward passes alone: random weights; codebooks of random normal numbers, which is how activations after a

@@ -51,6 +51,9 @@ one "a prompt" astra-infer -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" 
 one "a prompt by its name" astra-infer generate -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" --max-new-tokens 3
 one "perplexity" astra-infer eval -c "$root/checkpoints/gpt2-mini" -n 1 --dataset text:text.txt
 one "a step" astra-bench step --model tiny --batch 2 --steps 1 --warm-up 0 -g 4
+one "a forward pass" astra-bench forward --model tiny --repeats 1 --warm-up 0
+one "decoding" astra-bench forward --model gpt2-mini --length 8 --decode 2 --repeats 1 --profile
+one "K-means" astra-bench kmeans --samples 64 --width 8 --entries 4 --iterations 2
 one "peak rates" astra-bench peak --threads 1
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
 

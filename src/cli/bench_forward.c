@@ -10,8 +10,8 @@
 #include "base/printable.h"
 #include "base/threads.h"
 #include "cli/bench_peak.h"
+#include "cli/bench_run.h"
 #include "cli/bench_timing.h"
-#include "cli/cli.h"
 #include "cli/profile_table.h"
 #include "nn/decode.h"
 #include "nn/json_build.h"
@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char USAGE[] = "astra-bench forward --model NAME [--length N] [--decode N] [options]";
-static const char ABOUT[] =
-    "Times the plain model's forward pass on random input and weights: encoders, and prefill and decoding of decoders.";
+static const BenchUsage USAGE = {
+    "astra-bench forward --model NAME [--length N] [--decode N] [options]",
+    "Times the plain model's forward pass on random input and weights: encoders, and prefill and decoding of decoders."};
 
 static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
@@ -31,9 +31,10 @@ typedef enum Phase { PHASE_FORWARD, PHASE_DECODE, PHASES } Phase;
 
 typedef struct ForwardCommand {
   const char *model;
-  int64_t length, batch, decode, repeats, warm_up, seed, threads;
+  int64_t length, batch, decode, repeats, warm_up;
   int output;
-  bool profile, json;
+  bool profile;
+  BenchRun run;
 } ForwardCommand;
 
 /* What one phase came to. */
@@ -81,7 +82,7 @@ static Status open_model(Forward *f) {
   config_release(&config);
   TRY(status);
   Rng rng;
-  rng_init(&rng, (uint64_t)f->command->seed, 0);
+  rng_init(&rng, (uint64_t)f->command->run.seed, 0);
   TRY(param_allocate(model_params(f->model), false));
   model_initialise(f->model, &rng);
   f->config = model_config(f->model);
@@ -113,7 +114,7 @@ static Status open_input(Forward *f) {
   const ModelConfig *config = f->config;
   const ForwardCommand *c = f->command;
   Rng rng;
-  rng_init(&rng, (uint64_t)c->seed, 1);
+  rng_init(&rng, (uint64_t)c->run.seed, 1);
   int64_t patches = config->patch > 0 ? (config->image / config->patch) * (config->image / config->patch) : 0;
   f->tokens = c->length > 0 ? c->length : f->decoder ? config->context - c->decode : patches + 1;
   TRY(check_lengths(f));
@@ -331,15 +332,9 @@ static Status print_json(const Forward *f) {
 
 /* ---------------------------------------------------------------- the command */
 
-static Status parse(ForwardCommand *command, Option *options, int argc, char **argv) {
-  TRY(cli_parse(options, argc, argv));
-  if (command->model != NULL) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-}
-
 Status bench_forward_run(int argc, char **argv) {
-  ForwardCommand c = {.batch = 1, .repeats = 5, .warm_up = 1, .seed = 42};
-  Option options[] = {
+  ForwardCommand c = {.batch = 1, .repeats = 5, .warm_up = 1};
+  const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "model", 'm', &c.model, "NAME", .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory"},
       {OPTION_INT, "length", 0, &c.length, "N", .least = 0, .most = MAX_LENGTH,
@@ -352,20 +347,15 @@ Status bench_forward_run(int argc, char **argv) {
       {OPTION_INT, "repeats", 0, &c.repeats, "N", .least = 1, .most = MAX_REPEATS, .help = "measured passes"},
       {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .least = 0, .most = MAX_REPEATS, .help = "passes before them"},
       {OPTION_FLAG, "profile", 0, &c.profile, .help = "time of each kind of operation"},
-      {OPTION_INT, "seed", 's', &c.seed, "N", .least = 0, .most = INT32_MAX, .help = "of weights and input"},
-      {OPTION_INT, "threads", 't', &c.threads, "N", .least = 0, .most = 256, .help = "compute threads; 0: one per core"},
-      {OPTION_FLAG, "json", 'j', &c.json, .help = "one JSON object on stdout, and nothing else there"},
       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
-  TRY(parse(&c, options, argc, argv));
-  TRY(cli_check_kernels());
-  TRY(threads_start((int)c.threads));
+  bool helped;
+  TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
+  if (helped) return STATUS_OK;
+  if (c.model == NULL) return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  TRY(bench_run_start(&c.run));
   Forward forward = {.command = &c};
   Status status = measure(&forward);
-  if (status == STATUS_OK) status = c.json ? print_json(&forward) : print_text(&forward);
+  if (status == STATUS_OK) status = c.run.json ? print_json(&forward) : print_text(&forward);
   close_forward(&forward);
   threads_stop();
   return status;

@@ -6,22 +6,22 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "cli/bench_peak.h"
+#include "cli/bench_run.h"
 #include "cli/bench_timing.h"
-#include "cli/cli.h"
 #include "nn/json_build.h"
 #include "vq/kmeans.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const char USAGE[] = "astra-bench kmeans [--samples N] [--width D] [--entries K] [--groups G] [options]";
-static const char ABOUT[] = "Times the iterations of K-means on random samples, and the search for nearest codewords alone.";
+static const BenchUsage USAGE = {"astra-bench kmeans [--samples N] [--width D] [--entries K] [--groups G] [options]",
+                                 "Times the iterations of K-means on random samples, and the search for nearest codewords alone."};
 
 enum { MAX_ITERATIONS = 10000, SEARCHES = 5 };
 
 typedef struct KmeansCommand {
-  int64_t samples, width, entries, groups, iterations, seed, threads;
+  int64_t samples, width, entries, groups, iterations;
   const char *data;
-  bool json;
+  BenchRun run;
 } KmeansCommand;
 
 typedef struct KmeansBench {
@@ -41,7 +41,7 @@ typedef struct KmeansBench {
 static Status draw_samples(KmeansBench *bench) {
   const KmeansCommand *c = bench->command;
   Rng rng;
-  rng_init(&rng, (uint64_t)c->seed, 0);
+  rng_init(&rng, (uint64_t)c->run.seed, 0);
   real *centres = malloc((size_t)(c->entries * c->width) * sizeof *centres);
   if (centres == NULL) return status_set(STATUS_NO_MEMORY, "no memory for random centres");
   for (int64_t i = 0; i < c->entries * c->width; i++) centres[i] = (real)rng_normal(&rng);
@@ -102,7 +102,7 @@ static Status measure_fit(KmeansBench *bench) {
   kmeans_defaults(&options);
   options.start = KMEANS_RANDOM;
   options.iterations = (int)c->iterations;
-  options.seed = (uint64_t)c->seed;
+  options.seed = (uint64_t)c->run.seed;
   options.report = note_iteration;
   options.context = bench;
   bench->begun = clock_now();
@@ -193,8 +193,8 @@ static Status print_json(const KmeansBench *bench) {
 /* ---------------------------------------------------------------- the command */
 
 Status bench_kmeans_run(int argc, char **argv) {
-  KmeansCommand c = {.samples = 50000, .width = 768, .entries = 1024, .groups = 1, .iterations = 5, .seed = 42};
-  Option options[] = {
+  KmeansCommand c = {.samples = 50000, .width = 768, .entries = 1024, .groups = 1, .iterations = 5};
+  const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_INT, "samples", 0, &c.samples, "N", .least = 2, .most = 1e9, .help = "vectors to cluster"},
       {OPTION_INT, "width", 0, &c.width, "D", .least = 1, .most = 65536, .help = "numbers of a vector"},
@@ -203,20 +203,14 @@ Status bench_kmeans_run(int argc, char **argv) {
       {OPTION_INT, "iterations", 0, &c.iterations, "N", .least = 1, .most = MAX_ITERATIONS, .help = "measured iterations"},
       {OPTION_TEXT, "data", 0, &c.data, "FILE", .help = "samples from a file of float32 in place of random ones"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "seed", 's', &c.seed, "N", .least = 0, .most = INT32_MAX, .help = "of samples and start"},
-      {OPTION_INT, "threads", 't', &c.threads, "N", .least = 0, .most = 256, .help = "compute threads; 0: one per core"},
-      {OPTION_FLAG, "json", 'j', &c.json, .help = "one JSON object on stdout, and nothing else there"},
       {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
-  TRY(cli_parse(options, argc, argv));
-  TRY(cli_check_kernels());
-  TRY(threads_start((int)c.threads));
+  bool helped;
+  TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
+  if (helped) return STATUS_OK;
+  TRY(bench_run_start(&c.run));
   KmeansBench bench = {.command = &c};
   Status status = measure(&bench);
-  if (status == STATUS_OK) status = c.json ? print_json(&bench) : print_text(&bench);
+  if (status == STATUS_OK) status = c.run.json ? print_json(&bench) : print_text(&bench);
   close_bench(&bench);
   threads_stop();
   return status;

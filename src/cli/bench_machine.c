@@ -2,18 +2,13 @@
 #include "cli/bench_machine.h"
 #include "base/threads.h"
 #include "cli/bench_peak.h"
-#include "cli/cli.h"
+#include "cli/bench_run.h"
 #include "nn/json_build.h"
 
-static const char USAGE[] = "astra-bench peak [--threads N] [--json]";
-static const char ABOUT[] = "Peak rates of matrix products and of memory, with 1, 2, 4... threads of the pool.";
+static const BenchUsage USAGE = {"astra-bench peak [--threads N] [--json]",
+                                 "Peak rates of matrix products and of memory, with 1, 2, 4... threads of the pool."};
 
 enum { MAX_ROWS = 16 };
-
-typedef struct MachineCommand {
-  int64_t threads;
-  bool json;
-} MachineCommand;
 
 typedef struct MachineRow {
   int threads;
@@ -62,25 +57,18 @@ static Status print_json(const MachineRow *row, int rows) {
 }
 
 Status bench_machine_run(int argc, char **argv) {
-  MachineCommand command = {0};
-  Option options[] = {
-      {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "threads", 't', &command.threads, "N", .least = 0, .most = 256, .help = "largest number of threads; 0: one per core"},
-      {OPTION_FLAG, "json", 'j', &command.json, .help = "one JSON object on stdout, and nothing else there"},
-      {.kind = OPTION_GROUP}};
-  if (cli_help_wanted(options, argc, argv)) {
-    options_help(options, USAGE, ABOUT, stdout);
-    return STATUS_OK;
-  }
-  TRY(cli_parse(options, argc, argv));
-  TRY(cli_check_kernels());
-  TRY(threads_start((int)command.threads));
+  const Option own[] = {{OPTION_GROUP, .help = "Measuring"}, {.kind = OPTION_GROUP}};
+  BenchRun run;
+  bool helped;
+  TRY(bench_run_parse(&run, own, &USAGE, argc, argv, &helped));
+  if (helped) return STATUS_OK;
+  TRY(bench_run_start(&run));
   MachineRow row[MAX_ROWS];
   int rows = 0, all = threads_count();
   Status status = STATUS_OK;
   for (int threads = 1; threads < all && status == STATUS_OK; threads *= 2) status = measure(threads, &row[rows++]);
   if (status == STATUS_OK) status = measure(all, &row[rows++]);
-  if (status == STATUS_OK) status = command.json ? print_json(row, rows) : print_text(row, rows);
+  if (status == STATUS_OK) status = run.json ? print_json(row, rows) : print_text(row, rows);
   threads_stop();
   return status;
 }

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include <jansson.h>
 
-typedef enum PeakNumbers { PEAK_F32, PEAK_NUMBERS } PeakNumbers;
+typedef enum PeakNumbers { PEAK_F32, PEAK_BF16, PEAK_NUMBERS } PeakNumbers;
 
 typedef struct PeakRate {
   double one, all; /* on the calling thread alone; on the whole pool */

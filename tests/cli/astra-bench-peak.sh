@@ -7,6 +7,7 @@ expect "help" 0 --help; out "^usage: astra-bench peak"; out "--threads"; silent 
 expect "unknown option" 2 --model vit-base; err "--model"
 expect "too many threads" 2 --threads 100000; err "--threads"
 expect "an argument" 2 here; err "here"
+expect "an unknown library" 2 --backend mkl; err "--backend"; err "openblas"
 
 expect "three threads" 0 --threads 3; silent err
 out "^machine: 3 threads, kernels [a-z0-9]*, .*products at best fp32 [1-9][0-9.]* GFLOP/s on one thread, [1-9]"
@@ -19,6 +20,9 @@ expect "JSON" 0 --threads 2 --json; silent err
 jq -e '.schema == 1 and .threads == 2 and (.rates | map(.threads)) == [1, 2] and all(.rates[]; .fp32 > 0 and .read > 0 and .copy > 0)
   and .peak_gflops > 0 and .memory_read >= .memory_read_one_thread and .memory_copy >= .memory_copy_one_thread' <"$work/out" >/dev/null ||
   report "not the figures of two rows"
+
+expect "OpenBLAS" 0 --threads 1 --backend openblas --json; json '"backend":"openblas"'
+jq -e '.rates | length == 1 and (.[0] | has("bf16") | not)' <"$work/out" >/dev/null || report "bf16 without a library that has it"
 
 [ $failed = 0 ] && echo "astra-bench peak: a row for each number of threads"
 exit $failed

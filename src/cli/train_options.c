@@ -81,6 +81,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_REAL, "beta1", 0, &o->beta1, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
       {OPTION_REAL, "beta2", 0, &o->beta2, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
       {OPTION_REAL, "epsilon", 0, &o->eps, "E", .least = 1e-30, .most = 1, .help = "of Adam"},
+      {OPTION_CHOICE, "optimizer-bits", 0, &o->moments, .choices = "32|16|8",
+       .help = "of each of Adam's two moments of a weight; fewer: less memory"},
       {OPTION_REAL, "clip", 0, &o->clip, "NORM", .least = 0, .most = 1e9, .help = "largest gradient norm; 0: none"},
       {OPTION_REAL, "label-smoothing", 0, &t->smoothing, "S", .least = 0, .most = 0.99, .help = "of the targets"},
       {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .least = 0, .most = 100, .help = "blend pictures; 0: off"},

@@ -1,5 +1,5 @@
 /* One pass for the gradient's norm, one for the update of weights, moments and average; both over the same fixed chunks, shared out over
- * the pool. The arithmetic of AdamW is kernels()->adamw. Invariant: a step that fails has changed nothing. */
+ * the pool. The arithmetic of AdamW is kernels()->adamw and its narrow forms. Invariant: a step that fails has changed nothing. */
 #include "train/optimizer.h"
 #include "autograd/kernels/kernels.h"
 #include "base/threads.h"
@@ -9,6 +9,9 @@
 
 /* 16K numbers, with four arrays of which 256 KiB in float: small enough to share out evenly, large enough that a call costs nothing. */
 enum { CHUNK = 16384, ALIGN = 64 };
+_Static_assert(CHUNK % ADAMW_BLOCK == 0, "a block of 8-bit moments lies in one chunk");
+
+enum { STREAM_ROUNDING = 255, STREAM_STEPS = 256 }; /* a stream of its own for each step, apart from those of few numbers */
 
 static Status check_options(const OptimizerOptions *o) {
   if (!(o->rate >= 0 && isfinite(o->rate)))
@@ -22,29 +25,62 @@ static Status check_options(const OptimizerOptions *o) {
     return status_set(STATUS_BAD_VALUE, "gradient clip %g: a number from 0 (none) upwards is accepted", o->clip);
   if (!(o->average >= 0 && o->average < 1))
     return status_set(STATUS_BAD_VALUE, "decay %g of the weights' average: from 0 (none) to below 1 is accepted", o->average);
+  if (o->moments < 0 || o->moments >= OPTIMIZER_MOMENTS)
+    return status_set(STATUS_BAD_VALUE, "moments of kind %d: those in 32, 16 and 8 bits are known", o->moments);
   return STATUS_OK;
 }
 
-static real *zeroed_block(int64_t count) {
-  size_t bytes = ((size_t)count * sizeof(real) + ALIGN - 1) / ALIGN * ALIGN;
-  real *block = aligned_alloc(ALIGN, bytes ? bytes : ALIGN);
+static size_t number_bytes(OptimizerMoments moments) {
+  return moments == OPTIMIZER_32_BITS ? sizeof(real) : moments == OPTIMIZER_16_BITS ? sizeof(uint16_t) : sizeof(uint8_t);
+}
+
+static void *zeroed_block(int64_t count, size_t size) {
+  size_t bytes = ((size_t)count * size + ALIGN - 1) / ALIGN * ALIGN;
+  void *block = aligned_alloc(ALIGN, bytes ? bytes : ALIGN);
   if (block) memset(block, 0, bytes);
   return block;
 }
 
+static int64_t scales_of(int64_t count) { return (count + ADAMW_BLOCK - 1) / ADAMW_BLOCK; }
+
 /* Cuts every parameter into chunks; with chunk NULL only counts them. */
-static int64_t cut(const ParamSet *params, OptimizerChunk *chunk) {
+static int64_t cut(const ParamSet *params, OptimizerChunk *chunk, int64_t *scales) {
   int64_t chunks = 0;
+  *scales = 0;
   for (size_t p = 0; p < params->count; p++) {
     const Tensor *tensor = &params->list[p].tensor;
     if (params->list[p].frozen) continue;
     int64_t first = tensor->value - params->values, count = tensor_count(tensor);
     for (int64_t done = 0; done < count; done += CHUNK, chunks++) {
       int64_t left = count - done;
-      if (chunk) chunk[chunks] = (OptimizerChunk){p, first + done, left < CHUNK ? left : CHUNK};
+      if (chunk) chunk[chunks] = (OptimizerChunk){p, first + done, left < CHUNK ? left : CHUNK, *scales + scales_of(done)};
     }
+    *scales += scales_of(count);
   }
   return chunks;
+}
+
+double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments) {
+  int64_t scales;
+  cut(params, NULL, &scales);
+  double bytes = (double)params->total * (double)number_bytes(moments);
+  return 2 * (moments == OPTIMIZER_8_BITS ? bytes + (double)scales * sizeof(float) : bytes);
+}
+
+static bool new_moment(const Optimizer *optimizer, OptimizerMoment *moment) {
+  OptimizerMoments kind = (OptimizerMoments)optimizer->options.moments;
+  moment->numbers = zeroed_block(optimizer->params->total, number_bytes(kind));
+  if (kind == OPTIMIZER_8_BITS) moment->scales = zeroed_block(optimizer->scales, sizeof *moment->scales);
+  return moment->numbers && (moment->scales || kind != OPTIMIZER_8_BITS);
+}
+
+static bool allocate(Optimizer *optimizer) {
+  optimizer->chunks = cut(optimizer->params, NULL, &optimizer->scales);
+  optimizer->chunk = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->chunk);
+  optimizer->partial = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->partial);
+  if (optimizer->options.average > 0) optimizer->average = zeroed_block(optimizer->params->total, sizeof *optimizer->average);
+  return new_moment(optimizer, &optimizer->first) && new_moment(optimizer, &optimizer->second) && optimizer->chunk && optimizer->partial &&
+         (optimizer->average || optimizer->options.average == 0);
 }
 
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options) {
@@ -52,25 +88,20 @@ Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOpt
   TRY(check_options(options));
   if (!params->values || !params->grads)
     return status_set(STATUS_BAD_VALUE, "the parameters were opened for inference: training needs their own values and gradients");
-  optimizer->chunks = cut(params, NULL);
-  optimizer->chunk = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->chunk);
-  optimizer->partial = calloc((size_t)optimizer->chunks + 1, sizeof *optimizer->partial);
-  optimizer->first = zeroed_block(params->total);
-  optimizer->second = zeroed_block(params->total);
-  if (options->average > 0) optimizer->average = zeroed_block(params->total);
-  if (!optimizer->chunk || !optimizer->partial || !optimizer->first || !optimizer->second ||
-      (options->average > 0 && !optimizer->average)) {
+  if (!allocate(optimizer)) {
     optimizer_release(optimizer);
     return status_set(STATUS_NO_MEMORY, "out of memory for the optimizer's state of %lld numbers", (long long)params->total);
   }
-  cut(params, optimizer->chunk);
+  cut(params, optimizer->chunk, &optimizer->scales);
   if (optimizer->average) memcpy(optimizer->average, params->values, (size_t)params->total * sizeof(real));
   return STATUS_OK;
 }
 
 void optimizer_release(Optimizer *optimizer) {
-  free(optimizer->first);
-  free(optimizer->second);
+  free(optimizer->first.numbers);
+  free(optimizer->first.scales);
+  free(optimizer->second.numbers);
+  free(optimizer->second.scales);
   free(optimizer->average);
   free(optimizer->chunk);
   free(optimizer->partial);
@@ -106,8 +137,30 @@ static Status gradient_norm(const Optimizer *optimizer, double scale, double *no
 
 typedef struct Update {
   const Optimizer *optimizer;
-  real scale, rate, beta1, beta2, correction1, correction2, eps, decay, keep;
+  AdamwStep step;
+  real decay, keep;
 } Update;
+
+static void update_chunk(const Optimizer *optimizer, const OptimizerChunk *chunk, const AdamwStep *step) {
+  const ParamSet *params = optimizer->params;
+  const Kernels *table = kernels();
+  const OptimizerMoment *m = &optimizer->first, *v = &optimizer->second;
+  const int64_t at = chunk->offset, count = chunk->count;
+  real *w = params->values + at;
+  const real *grad = params->grads + at;
+  const uint64_t counter = (uint64_t)at / ADAMW_DRAWS; /* parameters start on cache lines: no two numbers share a draw */
+  switch ((OptimizerMoments)optimizer->options.moments) {
+  case OPTIMIZER_16_BITS:
+    table->adamw_bf16(count, w, grad, (uint16_t *)m->numbers + at, (uint16_t *)v->numbers + at, step, counter);
+    break;
+  case OPTIMIZER_8_BITS:
+    table->adamw_bytes(count, w, grad, (uint8_t *)m->numbers + at, (uint8_t *)v->numbers + at, m->scales + chunk->scale,
+                       v->scales + chunk->scale, step, counter);
+    break;
+  default:
+    table->adamw(count, w, grad, (real *)m->numbers + at, (real *)v->numbers + at, step);
+  }
+}
 
 static void update_chunks(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
@@ -116,10 +169,10 @@ static void update_chunks(void *context, int64_t begin, int64_t end, int thread)
   const ParamSet *params = optimizer->params;
   for (int64_t i = begin; i < end; i++) {
     const OptimizerChunk *chunk = &optimizer->chunk[i];
-    real *w = params->values + chunk->offset;
-    kernels()->adamw(chunk->count, w, params->grads + chunk->offset, optimizer->first + chunk->offset, optimizer->second + chunk->offset,
-                     u->scale, u->rate, u->beta1, u->beta2, u->correction1, u->correction2, u->eps,
-                     params->list[chunk->param].decay ? u->decay : 0);
+    const real *w = params->values + chunk->offset;
+    AdamwStep step = u->step;
+    step.decay = params->list[chunk->param].decay ? u->decay : 0;
+    update_chunk(optimizer, chunk, &step);
     if (!optimizer->average) continue;
     real *restrict average = optimizer->average + chunk->offset; /* here the new weights are still in the cache */
     for (int64_t j = 0; j < chunk->count; j++) average[j] += (1 - u->keep) * (w[j] - average[j]);
@@ -131,14 +184,17 @@ Status optimizer_step(Optimizer *optimizer, double factor, double scale, double 
   TRY(gradient_norm(optimizer, scale, norm));
   if (o->clip > 0 && *norm > o->clip) scale *= o->clip / *norm;
   int64_t step = ++optimizer->steps;
+  Rng rounding;
+  rng_init(&rounding, (uint64_t)o->seed, STREAM_ROUNDING + STREAM_STEPS * (uint64_t)step);
   Update update = {.optimizer = optimizer,
-                   .scale = (real)scale,
-                   .rate = (real)(o->rate * factor),
-                   .beta1 = (real)o->beta1,
-                   .beta2 = (real)o->beta2,
-                   .correction1 = (real)(1 - pow(o->beta1, (double)step)),
-                   .correction2 = (real)(1 - pow(o->beta2, (double)step)),
-                   .eps = (real)o->eps,
+                   .step = {.scale = (real)scale,
+                            .rate = (real)(o->rate * factor),
+                            .b1 = (real)o->beta1,
+                            .b2 = (real)o->beta2,
+                            .c1 = (real)(1 - pow(o->beta1, (double)step)),
+                            .c2 = (real)(1 - pow(o->beta2, (double)step)),
+                            .eps = (real)o->eps,
+                            .seed = rng_next(&rounding)},
                    .decay = (real)o->decay,
                    .keep = (real)optimizer_average_decay(o->average, step)};
   threads_for(optimizer->chunks, 1, update_chunks, &update);

@@ -8,24 +8,39 @@ typedef struct OptimizerOptions {
   double rate, beta1, beta2, eps, decay; /* decay is decoupled and only for parameters with `decay` */
   double clip;                           /* largest global L2 norm of the gradient; 0: none */
   double average;                        /* of the weights' moving average; 0: none */
+  int moments;                           /* OptimizerMoments */
+  int64_t seed;                          /* of the draws with which narrow moments are rounded */
 } OptimizerOptions;
+
+/* How moments are kept: 8, 4 or about 2 bytes for both of a number (kernels.h: adamw, adamw_bf16, adamw_bytes). */
+typedef enum OptimizerMoments { OPTIMIZER_32_BITS, OPTIMIZER_16_BITS, OPTIMIZER_8_BITS, OPTIMIZER_MOMENTS } OptimizerMoments;
 
 /* A run of numbers of one parameter: the unit of work and of summation. */
 typedef struct OptimizerChunk {
   size_t param;
   int64_t offset, count; /* in the blocks of the set */
+  int64_t scale;         /* its first one, of moments in 8 bits */
 } OptimizerChunk;
+
+/* One moment of all numbers, laid out like params->values. */
+typedef struct OptimizerMoment {
+  void *numbers; /* [params->total]: real, bfloat16 in uint16_t, or codes in uint8_t */
+  float *scales; /* [scales] of codes: one for each 256 numbers of a parameter; NULL otherwise */
+} OptimizerMoment;
 
 typedef struct Optimizer {
   ParamSet *params;
   OptimizerOptions options;
-  real *first, *second; /* moments, laid out like params->values */
-  real *average;        /* EMA weights, likewise; NULL when off */
+  OptimizerMoment first, second;
+  real *average; /* EMA weights, laid out like params->values; NULL when off */
   int64_t steps;
   OptimizerChunk *chunk; /* [chunks], private */
   double *partial;       /* [chunks], sums of squares, private */
-  int64_t chunks;
+  int64_t chunks, scales;
 } Optimizer;
+
+/* Bytes of both moments of such a set, which has its addresses. */
+double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments);
 
 /* The set is allocated with gradients and outlives the optimizer; its weights are set already, as the average starts from them. On
  * resume fill first, second, average and steps afterwards. Not finite, negative or contradictory options are BAD_VALUE. */

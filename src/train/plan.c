@@ -105,7 +105,7 @@ Status plan_make(Session *session, Plan *plan) {
                  .trainable = (double)param_count_trainable(params),
                  .weights = block,
                  .gradients = block,
-                 .moments = 2 * block,
+                 .moments = optimizer_moment_bytes(params, (OptimizerMoments)session->options.optimizer.moments),
                  .average = session->options.optimizer.average > 0 ? block : 0,
                  .frozen = frozen_bytes(params),
                  .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),

@@ -161,7 +161,9 @@ static Status open_work(Session *session) {
     TRY(emulate_init(&session->emulation, config, &emulate));
   }
   if (session->use != SESSION_TRAIN) return STATUS_OK;
-  return optimizer_init(&session->optimizer, model_params(session->model), &options->optimizer);
+  OptimizerOptions optimizer = options->optimizer;
+  optimizer.seed = options->seed;
+  return optimizer_init(&session->optimizer, model_params(session->model), &optimizer);
 }
 
 /* They learn, and are in no file: nobody but training has them. */

@@ -2,11 +2,13 @@
 #include "train/state.h"
 #include "nn/checkpoint_files.h"
 #include "nn/safetensors.h"
+#include "nn/safetensors_convert.h"
 #include "train/frozen_digest.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 7, SITE_ENTRIES = 6, PART = 1024 };
+enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 9, SITE_ENTRIES = 6, PART = 1024 };
 static const int64_t STEPS_MOST = INT64_C(1000000000000000);
 
 typedef struct Entry Entry;
@@ -37,6 +39,32 @@ static Status check_finite(const Entry *entry, const SafeTensor *tensor, const c
     memcpy(part, tensor->data + (size_t)at * sizeof *part, (size_t)count * sizeof *part);
     TRY(checkpoint_check_finite(path, tensor->name, part, count));
   }
+  return STATUS_OK;
+}
+
+static Status check_bfloats(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  for (int64_t i = 0; i < entry->count; i++) {
+    uint16_t number;
+    memcpy(&number, tensor->data + (size_t)i * sizeof number, sizeof number);
+    if ((number & 0x7f80) == 0x7f80)
+      return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds a number that is not finite: it is damaged; start anew", path, tensor->name);
+  }
+  return STATUS_OK;
+}
+
+static Status check_scales(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  for (int64_t i = 0; i < entry->count; i++) {
+    float scale;
+    memcpy(&scale, tensor->data + (size_t)i * sizeof scale, sizeof scale);
+    if (!(scale >= 0 && isfinite(scale)))
+      return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds a scale that none can be: it is damaged; start anew", path, tensor->name);
+  }
+  return STATUS_OK;
+}
+
+/* Every byte is a code. */
+static Status check_nothing(const Entry *entry, const SafeTensor *tensor, const char *path) {
+  (void)entry, (void)tensor, (void)path;
   return STATUS_OK;
 }
 
@@ -76,6 +104,23 @@ static void add_entry(Table *table, SafeDtype dtype, int64_t count, void *data, 
 }
 
 static void add(Table *table, int64_t count, void *data, const char *name) { add_entry(table, SAFE_REAL, count, data, name, check_finite); }
+
+/* Numbers of the width that the run keeps them in. */
+static void add_moment(Table *table, const Optimizer *optimizer, const OptimizerMoment *moment, const char *name) {
+  char scales[NAME];
+  switch ((OptimizerMoments)optimizer->options.moments) {
+  case OPTIMIZER_16_BITS:
+    add_entry(table, SAFE_BF16, optimizer->params->total, moment->numbers, name, check_bfloats);
+    break;
+  case OPTIMIZER_8_BITS:
+    snprintf(scales, sizeof scales, "%s_scales", name);
+    add_entry(table, SAFE_U8, optimizer->params->total, moment->numbers, name, check_nothing);
+    add_entry(table, SAFE_F32, optimizer->scales, moment->scales, scales, check_scales);
+    break;
+  default:
+    add(table, optimizer->params->total, moment->numbers, name);
+  }
+}
 
 static void add_site(Table *table, EmulateSite *site, int index) {
   int64_t codes = site->book.groups * site->book.entries, words = site->book.entries * site->book.width;
@@ -119,8 +164,8 @@ static Status describe(const Session *session, Table *table) {
   const Optimizer *optimizer = &session->optimizer;
   int64_t total = optimizer->params->total;
   add(table, total, optimizer->params->values, "params");
-  add(table, total, optimizer->first, "optimizer.first");
-  add(table, total, optimizer->second, "optimizer.second");
+  add_moment(table, optimizer, &optimizer->first, "optimizer.first");
+  add_moment(table, optimizer, &optimizer->second, "optimizer.second");
   add(table, total, optimizer->average, "optimizer.average");
   add_entry(table, SAFE_I64, COUNTERS, table->counters, "counters", check_counters);
   if (session->options.lora_rank > 0) add_entry(table, SAFE_I64, 1, &table->base, "base", check_base);
@@ -166,7 +211,11 @@ static Status check_entry(const Entry *entry, const SafeFile *file, const SafeTe
   if (tensor == NULL)
     return status_set(STATUS_BAD_FILE, "%s has no \"%s\": it was written by a run with other options; resume with the same ones",
                       file->path, entry->name);
-  if (tensor->count != entry->count || tensor->dtype != entry->dtype)
+  if (tensor->count == entry->count && tensor->dtype != entry->dtype)
+    return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %s, but this run needs %s: resume with the options of that run%s", file->path,
+                      entry->name, safe_dtype_name(tensor->dtype), safe_dtype_name(entry->dtype),
+                      strncmp(entry->name, "optimizer.", 10) == 0 ? " (--optimizer-bits)" : "");
+  if (tensor->count != entry->count)
     return status_set(STATUS_BAD_FILE, "%s: \"%s\" holds %lld numbers, but this run needs %lld: resume with the options of that run",
                       file->path, entry->name, (long long)tensor->count, (long long)entry->count);
   Status status = safetensors_verify(tensor);

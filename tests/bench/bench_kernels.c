@@ -61,9 +61,18 @@ static void nearer(const Kernels *table, int64_t at) { /* one tile against the c
   table->nearer(NEARER_LANES, WIDTH, array[0] + at, CANDIDATES, array[1], array[2], found, NEARER_LANES, sums);
   sink += (real)sums[0];
 }
+static const AdamwStep adamw_step = {1, (real)1e-3, (real)0.9, (real)0.999, (real)0.1, (real)0.001, (real)1e-8, (real)0.01, 42};
 static void adamw(const Kernels *table, int64_t at) {
-  table->adamw(ROW, array[0] + at, array[1] + at, array[2] + at, array[3] + at, 1, (real)1e-3, (real)0.9, (real)0.999, (real)0.1,
-               (real)0.001, (real)1e-8, (real)0.01);
+  table->adamw(ROW, array[0] + at, array[1] + at, array[2] + at, array[3] + at, &adamw_step);
+}
+static void adamw_bf16(const Kernels *table, int64_t at) {
+  static uint16_t m[NUMBERS], v[NUMBERS];
+  table->adamw_bf16(ROW, array[0] + at, array[1] + at, m + at, v + at, &adamw_step, (uint64_t)at / ADAMW_DRAWS);
+}
+static void adamw_bytes(const Kernels *table, int64_t at) {
+  static uint8_t m[NUMBERS], v[NUMBERS];
+  static float scale[2][ROW];
+  table->adamw_bytes(ROW, array[0] + at, array[1] + at, m + at, v + at, scale[0], scale[1], &adamw_step, (uint64_t)at / ADAMW_DRAWS);
 }
 static uint16_t narrow[NUMBERS]; /* zeros: what they are takes no time */
 static void widen_half(const Kernels *table, int64_t at) { table->widen(NARROW_F16, ROW, narrow + at, array[1] + at); }
@@ -94,6 +103,8 @@ static const struct {
               {"nearest_words", nearest_words},
               {"nearer", nearer},
               {"adamw", adamw},
+              {"adamw, bf16", adamw_bf16},
+              {"adamw, bytes", adamw_bytes},
               {"widen, half", widen_half},
               {"widen, bfloat", widen_bfloat},
               {"normal", normal}};

@@ -23,6 +23,8 @@ takes "K-means of many samples" --model vit-cifar "${pictures[@]}" --groups 8 --
 takes "a step of vit-tiny, exported in 16 bits" --model vit-tiny "${pictures[@]}" --groups 32 --batch 4 --kmeans-samples 1024 --dtype bf16
 takes "a step of gpt2-mini" --model gpt2-mini --tokenizer "$root/checkpoints/gpt2-mini" "${texts[@]}" --groups 8 --batch 2 \
   --kmeans-samples 1024
+takes "moments in 16 bits" --model vit-tiny "${pictures[@]}" --groups 0 --batch 4 --optimizer-bits 16
+takes "moments in 8 bits" --model vit-tiny "${pictures[@]}" --groups 0 --batch 4 --optimizer-bits 8
 takes "adapters of gpt2-mini" --model gpt2-mini --init "$root/checkpoints/gpt2-mini" "${texts[@]}" --groups 8 --batch 2 \
   --kmeans-samples 1024 --lora 8
 takes "a step of llama-mini" --model llama-mini --tokenizer "$root/tests/golden/stories260K" "${texts[@]}" --groups 8 --batch 2 \

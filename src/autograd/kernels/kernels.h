@@ -13,6 +13,16 @@
 
 enum { NEAREST_MOST_WIDTH = 64, NEARER_LANES = 64, KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */ };
 
+/* What an AdamW step does to every number (Loshchilov and Hutter, 2019; Adam when decay is 0):
+ *   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w),  g = scale grad */
+typedef struct AdamwStep {
+  real scale, rate, b1, b2, c1, c2, eps, decay;
+  uint64_t seed; /* of the draws with which narrow moments are rounded: another one for each step */
+} AdamwStep;
+
+/* Moments in 8 bits have a scale for each block of so many numbers; ADAMW_DRAWS numbers share one counter value of the generator. */
+enum { ADAMW_BLOCK = 256, ADAMW_DRAWS = 8 };
+
 typedef struct Kernels {
   const char *name; /* "portable", "avx2", "avx512" */
 
@@ -81,10 +91,20 @@ typedef struct Kernels {
   /* y[i] += sum_r x[r] w[r, i]: the transposed matrix times a vector */
   void (*narrow_sums)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
 
-  /* One AdamW step on n numbers (Loshchilov and Hutter, 2019; Adam when decay is 0):
-   * m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w), g = scale grad. */
-  void (*adamw)(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2, real eps,
-                real decay);
+  /* One AdamW step on n numbers. */
+  void (*adamw)(int64_t n, real *w, const real *grad, real *m, real *v, const AdamwStep *step);
+
+  /* The same with moments in bfloat16. m is rounded to nearest. v is rounded up or down at random, by its distance to both neighbours: a
+   * step moves it by 1 - b2 of itself, less than half of a bfloat's last bit, and to nearest it would never move. The draws are a
+   * function of (seed, counter) and of a number's place behind the first, as those of `normal`. */
+  void (*adamw_bf16)(int64_t n, real *w, const real *grad, uint16_t *m, uint16_t *v, const AdamwStep *step, uint64_t counter);
+
+  /* The same with moments in 8 bits, in blocks of ADAMW_BLOCK numbers from the first (Dettmers et al., 2022, "8-bit optimizers via
+   * block-wise quantization"): m = sign(c - 128) ((c - 128) / 127)^4 m_scale of the block, v = (c / 255)^4 v_scale. The fourth power
+   * stands for their table: it is as fine for small numbers (steps of 1.6% of v at the largest, of 16% at 1e-4 of it) without jumps, and
+   * two square roots find the code. v is rounded at random, as above, and never to 0. A new moment has all scales 0. */
+  void (*adamw_bytes)(int64_t n, real *w, const real *grad, uint8_t *m, uint8_t *v, float *m_scale, float *v_scale, const AdamwStep *step,
+                      uint64_t counter);
 
   /* n standard normal numbers, a function of (seed, first index) alone: block `counter` and following of a counter-based generator
    * (Philox4x32-10; 4 numbers a counter value), so that any partition over threads gives the same numbers. Tables of different names

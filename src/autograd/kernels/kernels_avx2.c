@@ -53,6 +53,14 @@ static inline void v_store_bfloat(uint16_t *p, Vector v, int64_t left) {
     memcpy(p, lane, (size_t)left * sizeof *p);
   }
 }
+static inline Vector v_load_bytes(const uint8_t *p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+static inline void v_store_bytes(uint8_t *p, Vector v) {
+  const __m256i whole = _mm256_cvtps_epi32(v);
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
+}
 static inline Vector v_set(float number) { return _mm256_set1_ps(number); }
 static inline Vector v_select(Mask mask, Vector then, Vector otherwise) { return _mm256_blendv_ps(otherwise, then, mask); }
 static inline Vector v_fill(Vector v, int64_t left, float fill) {

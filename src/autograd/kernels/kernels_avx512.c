@@ -41,6 +41,12 @@ static inline void v_store_bfloat(uint16_t *p, Vector v, int64_t left) {
   else
     _mm256_mask_storeu_epi16(p, first_lanes(left), narrow);
 }
+static inline Vector v_load_bytes(const uint8_t *p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+static inline void v_store_bytes(uint8_t *p, Vector v) {
+  _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
 static inline Vector v_set(float number) { return _mm512_set1_ps(number); }
 static inline Vector v_fill(Vector v, int64_t left, float fill) {
   return left == VECTOR_WIDTH ? v : _mm512_mask_mov_ps(v_set(fill), first_lanes(left), v);

@@ -223,13 +223,93 @@ static void narrow_sums(NarrowKind kind, int64_t rows, int64_t n, const uint16_t
     for (int64_t i = 0; i < n; i++) y[i] += x[r] * (real)narrow_to_float(kind, w[r * stride + i]);
 }
 
-static void adamw(int64_t n, real *w, const real *grad, real *m, real *v, real scale, real rate, real b1, real b2, real c1, real c2,
-                  real eps, real decay) {
+static void adamw(int64_t n, real *w, const real *grad, real *m, real *v, const AdamwStep *step) {
   for (int64_t i = 0; i < n; i++) {
-    const real g = scale * grad[i];
-    m[i] = b1 * m[i] + (1 - b1) * g;
-    v[i] = b2 * v[i] + (1 - b2) * g * g;
-    w[i] -= rate * (m[i] / c1 / (sqrt(v[i] / c2) + eps) + decay * w[i]);
+    const real g = step->scale * grad[i];
+    m[i] = step->b1 * m[i] + (1 - step->b1) * g;
+    v[i] = step->b2 * v[i] + (1 - step->b2) * g * g;
+    w[i] -= step->rate * (m[i] / step->c1 / (sqrt(v[i] / step->c2) + step->eps) + step->decay * w[i]);
+  }
+}
+
+/* 16 random bits for each number of a block, the lower half of a word first. */
+static void draw_halves(uint64_t seed, uint64_t counter, uint16_t half[ADAMW_BLOCK]) {
+  for (int i = 0; i < ADAMW_BLOCK; i += ADAMW_DRAWS, counter++) {
+    uint32_t word[PHILOX_WORDS];
+    philox(seed, counter, word);
+    for (int j = 0; j < ADAMW_DRAWS; j++) half[i + j] = (uint16_t)(word[j / 2] >> (j % 2 == 0 ? 0 : 16));
+  }
+}
+
+static uint32_t bits_of(real number) {
+  const float narrow = (float)number;
+  uint32_t bits;
+  memcpy(&bits, &narrow, sizeof bits);
+  return bits;
+}
+
+static void adamw_bf16(int64_t n, real *w, const real *grad, uint16_t *m, uint16_t *v, const AdamwStep *step, uint64_t counter) {
+  for (int64_t at = 0; at < n; at += ADAMW_BLOCK, counter += ADAMW_BLOCK / ADAMW_DRAWS) {
+    const int64_t count = n - at < ADAMW_BLOCK ? n - at : ADAMW_BLOCK;
+    real first[ADAMW_BLOCK], second[ADAMW_BLOCK];
+    uint16_t draw[ADAMW_BLOCK];
+    widen(NARROW_BF16, count, m + at, first);
+    widen(NARROW_BF16, count, v + at, second);
+    adamw(count, w + at, grad + at, first, second, step);
+    draw_halves(step->seed, counter, draw);
+    for (int64_t i = 0; i < count; i++) {
+      m[at + i] = narrow_bfloat((float)first[i]);
+      v[at + i] = (uint16_t)((bits_of(second[i]) + draw[i]) >> 16);
+    }
+  }
+}
+
+/* A scale below this counts as 0, so that its inverse is a number. */
+#define LEAST_SCALE ((real)1e-30)
+
+static real largest(const real *x, int64_t n) {
+  real most = 0;
+  for (int64_t i = 0; i < n; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
+  return most < LEAST_SCALE ? 0 : most;
+}
+
+static real fourth_power(real x) { return x * x * (x * x); }
+
+static uint8_t first_to_byte(real share) {
+  const real root = rint(127 * sqrt(sqrt(fabs(share))));
+  return (uint8_t)(128 + (share < 0 ? -root : root));
+}
+
+/* root is between two codes; the upper one is taken with the probability that keeps the mean. */
+static uint8_t second_to_byte(real share, uint16_t draw) {
+  const real root = 255 * sqrt(sqrt(share)), below = rint(root - (real)0.5);
+  const real low = fourth_power(below), high = fourth_power(below + 1);
+  const real code = below + (((real)draw + (real)0.5) * (real)0x1p-16 * (high - low) < fourth_power(root) - low ? 1 : 0);
+  const real least = share > 0 ? 1 : 0;
+  return (uint8_t)(code > 255 ? 255 : code < least ? least : code);
+}
+
+static void adamw_bytes(int64_t n, real *w, const real *grad, uint8_t *m, uint8_t *v, float *m_scale, float *v_scale, const AdamwStep *step,
+                        uint64_t counter) {
+  for (int64_t at = 0; at < n; at += ADAMW_BLOCK, counter += ADAMW_BLOCK / ADAMW_DRAWS, m_scale++, v_scale++) {
+    const int64_t count = n - at < ADAMW_BLOCK ? n - at : ADAMW_BLOCK;
+    real first[ADAMW_BLOCK], second[ADAMW_BLOCK];
+    uint16_t draw[ADAMW_BLOCK];
+    for (int64_t i = 0; i < count; i++) {
+      const real root = (real)(m[at + i] - 128) / 127;
+      first[i] = fourth_power(root) * (real)*m_scale * (root < 0 ? -1 : 1);
+      second[i] = fourth_power((real)v[at + i] / 255) * (real)*v_scale;
+    }
+    adamw(count, w + at, grad + at, first, second, step);
+    draw_halves(step->seed, counter, draw);
+    const real most1 = largest(first, count), most2 = largest(second, count);
+    const real inverse1 = most1 > 0 ? 1 / most1 : 0, inverse2 = most2 > 0 ? 1 / most2 : 0;
+    for (int64_t i = 0; i < count; i++) {
+      m[at + i] = first_to_byte(first[i] * inverse1);
+      v[at + i] = second_to_byte(second[i] * inverse2, draw[i]);
+    }
+    *m_scale = (float)most1;
+    *v_scale = (float)most2;
   }
 }
 
@@ -282,6 +362,8 @@ const Kernels *kernels_portable(void) {
       .narrow_dots = narrow_dots,
       .narrow_sums = narrow_sums,
       .adamw = adamw,
+      .adamw_bf16 = adamw_bf16,
+      .adamw_bytes = adamw_bytes,
       .normal = normal,
   };
   return &table;

@@ -5,6 +5,7 @@
  *   v_load(p, left), v_store(p, v, left)   the first `left` <= WIDTH lanes; loading zeroes the others
  *   v_load_half(p, left), v_load_bfloat    the same from 16-bit numbers
  *   v_store_bfloat(p, v, left)             v as bf16, rounded to nearest even
+ *   v_load_bytes(p), v_store_bytes(p, v)   whole numbers from 0 to 255, all lanes
  *   v_fill(v, left, fill)                  replaces the lanes from `left` on
  *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
  *   v_less -> Mask, v_select(mask, then, otherwise), v_select_integers, v_to_float, v_low, v_high -> Doubles
@@ -40,7 +41,10 @@
     if (left > 0) { __VA_ARGS__ }                                                                                                          \
   } while (0)
 
-#include "autograd/kernels/vector_narrow.h" /* wants EACH_VECTOR */
+/* These want EACH_VECTOR. */
+#include "autograd/kernels/vector_adamw.h"
+
+#include "autograd/kernels/vector_narrow.h"
 
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
   const Vector factor = v_set(a);
@@ -267,22 +271,6 @@ static int32_t vector_nearest(int64_t n, const float *half_norm, const float *s,
   return index;
 }
 
-/* ---- optimizer ---- */
-
-static void vector_adamw(int64_t n, float *w, const float *grad, float *m, float *v, float scale, float rate, float b1, float b2, float c1,
-                         float c2, float eps, float decay) {
-  const Vector keep1 = v_set(b1), keep2 = v_set(b2), inverse1 = v_set(1 / c1), inverse2 = v_set(1 / c2);
-  EACH_VECTOR(n, {
-    const Vector g = v_load(grad + i, left) * scale;
-    const Vector first = v_fma(keep1, v_load(m + i, left), g * (1 - b1));
-    const Vector second = v_fma(keep2, v_load(v + i, left), g * g * (1 - b2));
-    const Vector weight = v_load(w + i, left);
-    v_store(m + i, first, left);
-    v_store(v + i, second, left);
-    v_store(w + i, weight - (first * inverse1 / (v_sqrt(second * inverse2) + eps) + weight * decay) * rate, left);
-  });
-}
-
 static const Kernels vector_table = {
     .name = VECTOR_NAME,
     .axpy = vector_axpy,
@@ -311,6 +299,8 @@ static const Kernels vector_table = {
     .narrow_dots = vector_narrow_dots,
     .narrow_sums = vector_narrow_sums,
     .adamw = vector_adamw,
+    .adamw_bf16 = vector_adamw_bf16,
+    .adamw_bytes = vector_adamw_bytes,
     .normal = vector_normal,
 };
 

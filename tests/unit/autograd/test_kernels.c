@@ -409,23 +409,151 @@ static void check_nearer(const Kernels *table, int64_t points) {
 
 /* ---- optimizer ---- */
 
+static const AdamwStep adamw_step = {(real)0.5, (real)1e-2, (real)0.9, (real)0.999, (real)0.19, (real)0.002, (real)1e-8, (real)0.01, 42};
+
+typedef struct Expected { /* one number after the step, in double */
+  double m, v, w;
+} Expected;
+
+static Expected adamw_by_hand(double w, double grad, double m, double v) {
+  const double g = 0.5 * grad, first = 0.9 * m + (1 - 0.9) * g, second = 0.999 * v + (1 - 0.999) * g * g;
+  return (Expected){first, second, w - 1e-2 * (first / 0.19 / (sqrt(second / 0.002) + 1e-8) + 0.01 * w)};
+}
+
 static void check_adamw(const Kernels *table, int64_t n) {
-  const double scale = 0.5, rate = 1e-2, b1 = 0.9, b2 = 0.999, c1 = 0.19, c2 = 0.002, eps = 1e-8, decay = 0.01;
   Buffer w, grad, m, v;
   fill(&w, n, 1), fill(&grad, n, 1), fill(&m, n, 0.1), fill(&v, n, 0.1);
   for (int64_t i = 0; i < n; i++) v.number[i] *= v.number[i];
   const Buffer w0 = w, m0 = m, v0 = v;
-  table->adamw(n, w.number, grad.number, m.number, v.number, (real)scale, (real)rate, (real)b1, (real)b2, (real)c1, (real)c2, (real)eps,
-               (real)decay);
+  table->adamw(n, w.number, grad.number, m.number, v.number, &adamw_step);
   for (int64_t i = 0; i < n; i++) {
-    const double g = scale * (double)grad.number[i], first = b1 * (double)m0.number[i] + (1 - b1) * g,
-                 second = b2 * (double)v0.number[i] + (1 - b2) * g * g;
-    const double step = first / c1 / (sqrt(second / c2) + eps) + decay * (double)w0.number[i];
-    check_close("m", table, n, i, (double)m.number[i], first, TIGHT, 0);
-    check_close("v", table, n, i, (double)v.number[i], second, TIGHT, 50 * TIGHT);
-    check_close("w", table, n, i, (double)w.number[i], (double)w0.number[i] - rate * step, 2 * TIGHT, TIGHT);
+    const Expected e = adamw_by_hand((double)w0.number[i], (double)grad.number[i], (double)m0.number[i], (double)v0.number[i]);
+    check_close("m", table, n, i, (double)m.number[i], e.m, TIGHT, 0);
+    check_close("v", table, n, i, (double)v.number[i], e.v, TIGHT, 50 * TIGHT);
+    check_close("w", table, n, i, (double)w.number[i], e.w, 2 * TIGHT, TIGHT);
   }
   check_margin(&w), check_margin(&m), check_margin(&v);
+}
+
+/* Several steps from zero, each from what the last one left: every table rounds m to the nearest and v to a neighbour, and all draw alike.
+ */
+enum { NARROW_STEPS = 4, BLOCKS = LONGEST / ADAMW_BLOCK + 1 };
+
+static void check_adamw_bf16(const Kernels *table, int64_t n) {
+  Buffer w, grad;
+  uint16_t m[LONGEST + MARGIN] = {0}, v[LONGEST + MARGIN] = {0}, oracle_m[LONGEST] = {0}, oracle_v[LONGEST] = {0};
+  m[n] = v[n] = 12345;
+  fill(&w, n, 1);
+  int64_t apart = 0;
+  for (uint64_t counter = 1; counter <= NARROW_STEPS; counter++) {
+    fill(&grad, n, 1);
+    Buffer w0 = w;
+    memcpy(oracle_m, m, (size_t)n * sizeof *m);
+    memcpy(oracle_v, v, (size_t)n * sizeof *v);
+    Expected e[LONGEST];
+    for (int64_t i = 0; i < n; i++)
+      e[i] = adamw_by_hand((double)w.number[i], (double)grad.number[i], (double)narrow_bfloat_to_float(m[i]),
+                           (double)narrow_bfloat_to_float(v[i]));
+    table->adamw_bf16(n, w.number, grad.number, m, v, &adamw_step, counter);
+    kernels_named("portable")->adamw_bf16(n, w0.number, grad.number, oracle_m, oracle_v, &adamw_step, counter);
+    for (int64_t i = 0; i < n; i++) {
+      check_close("m in bf16", table, n, i, (double)narrow_bfloat_to_float(m[i]), e[i].m, TIGHT, 1.0 / 256 + 1e-4);
+      check_close("v in bf16", table, n, i, (double)narrow_bfloat_to_float(v[i]), e[i].v, 0, 1.0 / 128 + 1e-4);
+      check_close("w of bf16", table, n, i, (double)w.number[i], e[i].w, 2 * TIGHT, 10 * TIGHT);
+      apart += m[i] != oracle_m[i] || v[i] != oracle_v[i];
+    }
+  }
+  assert_true(apart <= n / 50 + 1); /* where the last bits of the sums differ */
+  assert_true(m[n] == 12345 && v[n] == 12345);
+  check_margin(&w);
+}
+
+static double first_of_byte(uint8_t code, float scale) {
+  const double root = (code - 128) / 127.0;
+  return root * fabs(root) * root * root * (double)scale;
+}
+
+static double second_of_byte(uint8_t code, float scale) { return pow(code / 255.0, 4) * (double)scale; }
+
+/* Between the neighbours of v's code: a share of the scale. */
+static bool is_neighbour(uint8_t code, double v, float scale) {
+  const double slack = 1e-5 * (double)scale;
+  const double below = code > 0 ? second_of_byte((uint8_t)(code - 1), scale) : 0, above = pow((code + 1) / 255.0, 4) * (double)scale;
+  return v >= below - slack && v <= above + slack;
+}
+
+static void check_adamw_bytes(const Kernels *table, int64_t n) {
+  Buffer w, grad;
+  uint8_t m[LONGEST + MARGIN] = {0}, v[LONGEST + MARGIN] = {0}, oracle_m[LONGEST] = {0}, oracle_v[LONGEST] = {0};
+  float m_scale[BLOCKS] = {0}, v_scale[BLOCKS] = {0}, oracle_m_scale[BLOCKS], oracle_v_scale[BLOCKS];
+  m[n] = v[n] = 123;
+  fill(&w, n, 1);
+  int64_t apart = 0;
+  for (uint64_t counter = 1; counter <= NARROW_STEPS; counter++) {
+    fill(&grad, n, 1);
+    grad.number[n / 2] = 0; /* no moments at all: alone in its block it has no scale either */
+    Buffer w0 = w;
+    memcpy(oracle_m, m, (size_t)n);
+    memcpy(oracle_v, v, (size_t)n);
+    memcpy(oracle_m_scale, m_scale, sizeof m_scale);
+    memcpy(oracle_v_scale, v_scale, sizeof v_scale);
+    Expected e[LONGEST];
+    for (int64_t i = 0; i < n; i++)
+      e[i] = adamw_by_hand((double)w.number[i], (double)grad.number[i], first_of_byte(m[i], m_scale[i / ADAMW_BLOCK]),
+                           second_of_byte(v[i], v_scale[i / ADAMW_BLOCK]));
+    table->adamw_bytes(n, w.number, grad.number, m, v, m_scale, v_scale, &adamw_step, counter);
+    kernels_named("portable")
+        ->adamw_bytes(n, w0.number, grad.number, oracle_m, oracle_v, oracle_m_scale, oracle_v_scale, &adamw_step, counter);
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t block = i / ADAMW_BLOCK;
+      const double most = (double)m_scale[block];
+      const double step = most > 0 ? 4.0 / 127 * pow(fabs(e[i].m) / most, 0.75) * most : 0; /* from code to code */
+      check_close("m in a byte", table, n, i, first_of_byte(m[i], m_scale[block]), e[i].m, 0.6 * step + 1e-7 * most, 0);
+      assert_true(is_neighbour(v[i], e[i].v, v_scale[block]));
+      assert_true(v[i] > 0 || e[i].v == 0);
+      check_close("w of bytes", table, n, i, (double)w.number[i], e[i].w, 1e-5, 1e-5);
+      apart += m[i] != oracle_m[i] || v[i] != oracle_v[i];
+    }
+    for (int64_t block = 0; block * ADAMW_BLOCK < n; block++) {
+      check_close("scale of m", table, n, block, (double)m_scale[block], (double)oracle_m_scale[block], 0, 10 * TIGHT);
+      check_close("scale of v", table, n, block, (double)v_scale[block], (double)oracle_v_scale[block], 0, 50 * TIGHT);
+    }
+  }
+  assert_true(apart <= n / 50 + 1);
+  assert_true(m[n] == 123 && v[n] == 123);
+  check_margin(&w);
+}
+
+/* Without gradients v falls by 1 - b2 in a step, less than a rounding: its mean does so all the same. */
+static void check_rounding(const Kernels *table, int64_t n) {
+  enum { FALLS = 400, NUMBERS = 8192 };
+  if (n != LONGEST) return;
+  static real w[NUMBERS], grad[NUMBERS];
+  static uint16_t m[NUMBERS], v[NUMBERS];
+  static uint8_t m8[NUMBERS], v8[NUMBERS];
+  static float m_scale[NUMBERS / ADAMW_BLOCK], v_scale[NUMBERS / ADAMW_BLOCK];
+  AdamwStep step = adamw_step;
+  step.b2 = (real)0.999;
+  memset(m, 0, sizeof m), memset(v, 0, sizeof v), memset(m_scale, 0, sizeof m_scale), memset(v_scale, 0, sizeof v_scale);
+  for (int i = 0; i < NUMBERS; i++) grad[i] = (real)(i % ADAMW_BLOCK == 0 ? 4 : 2);
+  for (int t = 0; t < FALLS; t++) {
+    step.seed = (uint64_t)t;
+    if (t == 1)
+      for (int i = 0; i < NUMBERS; i++) grad[i] = 0;
+    for (int i = 0; i < NUMBERS; i++) w[i] = 0;
+    table->adamw_bf16(NUMBERS, w, grad, m, v, &step, 0);
+    for (int i = 0; i < NUMBERS; i += ADAMW_BLOCK) grad[i] = 4; /* so that the scale of a block does not fall with the others */
+    table->adamw_bytes(NUMBERS, w, grad, m8, v8, m_scale, v_scale, &step, 0);
+    for (int i = 0; t > 0 && i < NUMBERS; i += ADAMW_BLOCK) grad[i] = 0;
+  }
+  double narrow = 0, bytes = 0, expected = 0.001 * pow(0.999, FALLS - 1);
+  for (int i = 0; i < NUMBERS; i++) {
+    if (i % ADAMW_BLOCK == 0) continue;
+    narrow += (double)narrow_bfloat_to_float(v[i]) / (NUMBERS - NUMBERS / ADAMW_BLOCK);
+    bytes += second_of_byte(v8[i], v_scale[i / ADAMW_BLOCK]) / (NUMBERS - NUMBERS / ADAMW_BLOCK);
+  }
+  check_close("mean of v in bf16", table, n, 0, narrow, expected, 0, 0.01);
+  check_close("mean of v in bytes", table, n, 0, bytes, expected, 0, 0.03);
 }
 
 /* ---- normal numbers ---- */
@@ -492,6 +620,9 @@ static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
 static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
 static void test_nearest_words(void **state) { (void)state, for_each(check_nearest_words); }
 static void test_adamw(void **state) { (void)state, for_each(check_adamw); }
+static void test_adamw_bf16(void **state) { (void)state, for_each(check_adamw_bf16); }
+static void test_adamw_bytes(void **state) { (void)state, for_each(check_adamw_bytes); }
+static void test_rounding(void **state) { (void)state, for_each(check_rounding); }
 static void test_moments(void **state) { (void)state, for_each(check_moments); }
 static void test_normal_split(void **state) { (void)state, for_each(check_normal_split); }
 
@@ -541,7 +672,8 @@ int main(void) {
       cmocka_unit_test(test_softmax),       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),
       cmocka_unit_test(test_adamw),         cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),
       cmocka_unit_test(test_nearest_words), cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),
-      cmocka_unit_test(test_nearer),
+      cmocka_unit_test(test_nearer),        cmocka_unit_test(test_adamw_bf16),  cmocka_unit_test(test_adamw_bytes),
+      cmocka_unit_test(test_rounding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-enum { STEPS = 12, VARIANTS = 7 };
+enum { STEPS = 12, VARIANTS = 8 };
 
 /* Each with something else to remember. 12 steps cross the end of an epoch twice (44 pictures in batches of 8; 2 x 8: five times). */
 static TrainOptions variant(int number) {
@@ -17,6 +17,7 @@ static TrainOptions variant(int number) {
   if (number == 2) {
     options.mixup = 0.2;
     options.optimizer.average = 0.99;
+    options.optimizer.moments = OPTIMIZER_8_BITS;
     options.codebook_decay = 0.5; /* so that codewords die and revival draws random numbers */
     options.dead_below = 0.5;
     options.smoothing = 0.1;
@@ -49,6 +50,7 @@ static TrainOptions variant(int number) {
     options.optimizer.average = 0.99;
     options.accumulate = 2;
   }
+  if (number == 7) options.optimizer.moments = OPTIMIZER_16_BITS;
   return options;
 }
 
@@ -130,6 +132,9 @@ static void a_state_that_does_not_fit_is_refused_whole(void **state) {
   other = options;
   other.optimizer.average = 0.9;
   assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "optimizer.average");
+  other = options;
+  other.optimizer.moments = OPTIMIZER_16_BITS;
+  assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "--optimizer-bits");
   other = options;
   other.covariance = NOISE_DIAGONAL;
   assert_refused(&other, tiny_path("fits"), STATUS_BAD_FILE, "noise_covariance");

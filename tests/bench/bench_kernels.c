@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -42,8 +43,19 @@ static void rms_norm(const Kernels *table, int64_t at) {
   table->rms_norm(ROW, array[0] + at, array[2], (real)1e-5, array[1] + at, &rstd);
 }
 static void softmax(const Kernels *table, int64_t at) { sink += table->softmax(ROW, 1, array[1] + at); }
-static void softmax_again(const Kernels *table, int64_t at) { table->softmax_again(ROW, 1, 7, array[1] + at); }
-static void softmax_backward(const Kernels *table, int64_t at) { table->softmax_backward(ROW, 1, (real)0.1, array[0] + at, array[1] + at); }
+static void softmax_tile(const Kernels *table, int64_t at) {
+  real max = (real)-INFINITY, sum = 0, factor;
+  table->softmax_tile(1, ROW, ROW, 1, array[1] + at, &max, &sum, &factor);
+  sink += sum;
+}
+static void softmax_tile_backward(const Kernels *table, int64_t at) {
+  const real lse = 7, dot_of_row = (real)0.1;
+  table->softmax_tile_backward(1, ROW, ROW, 1, &lse, &dot_of_row, array[0] + at, array[1] + at);
+}
+static void scale_rows(const Kernels *table, int64_t at) {
+  const real factor = (real)0.999;
+  table->scale_rows(1, ROW, ROW, &factor, array[1] + at);
+}
 static void nearest(const Kernels *table, int64_t at) {
   real best;
   sink += (real)table->nearest(ROW, array[0], array[1] + at, &best);
@@ -97,8 +109,9 @@ static const struct {
               {"layer_norm_backward", layer_norm_backward},
               {"rms_norm", rms_norm},
               {"softmax", softmax},
-              {"softmax_again", softmax_again},
-              {"softmax_backward", softmax_backward},
+              {"softmax_tile", softmax_tile},
+              {"softmax_tile_backward", softmax_tile_backward},
+              {"scale_rows", scale_rows},
               {"nearest", nearest},
               {"nearest_words", nearest_words},
               {"nearer", nearer},

@@ -61,10 +61,16 @@ typedef struct Kernels {
 
   /* In place: p[i] = exp(scale s[i] - m) / sum with m = max(scale s); returns log-sum-exp of scale s. n >= 1. */
   real (*softmax)(int64_t n, real scale, real *s);
-  /* In place: p[i] = exp(scale s[i] - lse): the softmax again, from its kept log-sum-exp. */
-  void (*softmax_again)(int64_t n, real scale, real lse, real *s);
-  /* In place on dp: ds[i] = scale p[i] (dp[i] - sum_dp), the softmax's gradient with respect to unscaled s. */
-  void (*softmax_backward)(int64_t n, real scale, real sum_dp, const real *p, real *dp);
+  /* Some columns of a softmax over more columns than are held at once: s [rows, n], rows `stride` apart, in place. With
+   * M = max(max[r], max_i scale s[r, i]): s[r, i] = exp(scale s[r, i] - M), factor[r] = exp(max[r] - M), by which what was made of earlier
+   * columns must be multiplied, sum[r] = factor[r] sum[r] + sum_i s[r, i], max[r] = M. Begins with max -infinity and sum 0; a row's first
+   * columns hold a finite number. Log-sum-exp is max + log(sum). */
+  void (*softmax_tile)(int64_t rows, int64_t n, int64_t stride, real scale, real *s, real *max, real *sum, real *factor);
+  /* The same columns again, from log-sum-exps, and their gradient: p = exp(scale s[r, i] - lse[r]) in place of s, scale p (dp[r, i] -
+   * dot[r]) in place of dp, which is the gradient of unscaled s where dot[r] = sum_i p dp over all columns. */
+  void (*softmax_tile_backward)(int64_t rows, int64_t n, int64_t stride, real scale, const real *lse, const real *dot, real *s, real *dp);
+  /* x[r, i] *= factor[r], rows of n numbers `stride` apart */
+  void (*scale_rows)(int64_t rows, int64_t n, int64_t stride, const real *factor, real *x);
 
   /* Index of the smallest half_norm[i] - s[i]; the lowest index among equals. *best is the value found. n >= 1.
    * (Nearest codeword: |x - e|^2 / 2 = |x|^2 / 2 + (|e|^2 / 2 - x.e).) */

@@ -146,12 +146,33 @@ static real softmax(int64_t n, real scale, real *s) {
   return most + (real)log(sum);
 }
 
-static void softmax_again(int64_t n, real scale, real lse, real *s) {
-  for (int64_t i = 0; i < n; i++) s[i] = exp(scale * s[i] - lse);
+static void softmax_tile(int64_t rows, int64_t n, int64_t stride, real scale, real *s, real *max, real *sum, real *factor) {
+  for (int64_t r = 0; r < rows; r++) {
+    real *row = s + r * stride, most = max[r];
+    for (int64_t i = 0; i < n; i++) most = scale * row[i] > most ? scale * row[i] : most;
+    double total = 0;
+    for (int64_t i = 0; i < n; i++) {
+      row[i] = exp(scale * row[i] - most);
+      total += (double)row[i];
+    }
+    factor[r] = exp(max[r] - most);
+    sum[r] = factor[r] * sum[r] + (real)total;
+    max[r] = most;
+  }
 }
 
-static void softmax_backward(int64_t n, real scale, real sum_dp, const real *p, real *dp) {
-  for (int64_t i = 0; i < n; i++) dp[i] = scale * p[i] * (dp[i] - sum_dp);
+static void softmax_tile_backward(int64_t rows, int64_t n, int64_t stride, real scale, const real *lse, const real *dot_of_row, real *s,
+                                  real *dp) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t i = r * stride; i < r * stride + n; i++) {
+      s[i] = exp(scale * s[i] - lse[r]);
+      dp[i] = scale * s[i] * (dp[i] - dot_of_row[r]);
+    }
+}
+
+static void scale_rows(int64_t rows, int64_t n, int64_t stride, const real *factor, real *x) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t i = 0; i < n; i++) x[r * stride + i] *= factor[r];
 }
 
 static int32_t nearest(int64_t n, const real *half_norm, const real *s, real *best) {
@@ -352,8 +373,9 @@ const Kernels *kernels_portable(void) {
       .rms_norm = rms_norm,
       .rms_norm_backward = rms_norm_backward,
       .softmax = softmax,
-      .softmax_again = softmax_again,
-      .softmax_backward = softmax_backward,
+      .softmax_tile = softmax_tile,
+      .softmax_tile_backward = softmax_tile_backward,
+      .scale_rows = scale_rows,
       .nearest = nearest,
       .nearest_words = nearest_words,
       .nearer = nearer,

@@ -28,6 +28,7 @@
 #define SQRT_2_OVER_PI    0.79788456080286535588f
 #define INVERSE_SQRT_2_PI 0.39894228040143267794f
 #define TANH_CUBIC        0.044715f
+#define LOG2_E            1.44269504088896341f
 
 /* Runs the statements for i = 0, WIDTH, ... with left = WIDTH lanes (a constant, so that masks fold away), then once for the tail. */
 #define EACH_VECTOR(n, ...)                                                                                                                \
@@ -237,12 +238,50 @@ static float vector_softmax(int64_t n, float scale, float *s) {
   return highest + logf(total);
 }
 
-static void vector_softmax_again(int64_t n, float scale, float lse, float *s) {
-  EACH_VECTOR(n, v_store(s + i, v_exp(v_load(s + i, left) * scale - lse), left););
+/* In powers of two: scale s - M in one multiply-add. */
+static inline float softmax_row(int64_t n, float scale, float highest, float *s) {
+  const Vector factor = v_set(scale * LOG2_E), base = v_set(-highest * LOG2_E);
+  Vector sum = v_set(0);
+  EACH_VECTOR(n, {
+    const Vector p = v_exp2(v_fma(v_load(s + i, left), factor, base));
+    v_store(s + i, p, left);
+    sum += v_fill(p, left, 0);
+  });
+  return v_sum(sum);
 }
 
-static void vector_softmax_backward(int64_t n, float scale, float sum_dp, const float *p, float *dp) {
-  EACH_VECTOR(n, v_store(dp + i, v_load(p + i, left) * scale * (v_load(dp + i, left) - sum_dp), left););
+static void vector_softmax_tile(int64_t rows, int64_t n, int64_t stride, float scale, float *s, float *max, float *sum, float *factor) {
+  for (int64_t r = 0; r < rows; r++) {
+    float *row = s + r * stride;
+    Vector most = v_set(-INFINITY);
+    EACH_VECTOR(n, most = v_max(most, v_fill(v_load(row + i, left), left, -INFINITY)););
+    const float here = scale * v_most(most), highest = here > max[r] ? here : max[r];
+    factor[r] = highest == max[r] ? 1.0f : isinf(max[r]) ? 0.0f : expf(max[r] - highest);
+    sum[r] = factor[r] * sum[r] + softmax_row(n, scale, highest, row);
+    max[r] = highest;
+  }
+}
+
+static void vector_softmax_tile_backward(int64_t rows, int64_t n, int64_t stride, float scale, const float *lse, const float *dot, float *s,
+                                         float *dp) {
+  const Vector factor = v_set(scale * LOG2_E), scales = v_set(scale);
+  for (int64_t r = 0; r < rows; r++) {
+    float *row = s + r * stride, *grad = dp + r * stride;
+    const Vector base = v_set(-lse[r] * LOG2_E), less = v_set(dot[r]);
+    EACH_VECTOR(n, {
+      const Vector p = v_exp2(v_fma(v_load(row + i, left), factor, base));
+      v_store(row + i, p, left);
+      v_store(grad + i, p * scales * (v_load(grad + i, left) - less), left);
+    });
+  }
+}
+
+static void vector_scale_rows(int64_t rows, int64_t n, int64_t stride, const float *factor, float *x) {
+  for (int64_t r = 0; r < rows; r++) {
+    float *row = x + r * stride;
+    const Vector factors = v_set(factor[r]);
+    EACH_VECTOR(n, v_store(row + i, v_load(row + i, left) * factors, left););
+  }
 }
 
 /* ---- search ---- */
@@ -289,8 +328,9 @@ static const Kernels vector_table = {
     .rms_norm = vector_rms_norm,
     .rms_norm_backward = vector_rms_norm_backward,
     .softmax = vector_softmax,
-    .softmax_again = vector_softmax_again,
-    .softmax_backward = vector_softmax_backward,
+    .softmax_tile = vector_softmax_tile,
+    .softmax_tile_backward = vector_softmax_tile_backward,
+    .scale_rows = vector_scale_rows,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
     .nearer = vector_nearer,

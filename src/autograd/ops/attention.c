@@ -1,212 +1,391 @@
-/* Mixed-precision attention: see attention.h. The keys of a span lie in three pieces, in this order: remote rows before its own, its own
- * rows in full, remote rows after; scores, softmax and gradients run over the three side by side in one scratch row, so nothing is copied
- * and no piece is computed twice. Kept for backward: q, k, v, the output and each row's log-sum-exp.
- * Work is shared out by (sample, kv head): the gradients of k and v of one such pair belong to one thread. */
+/* Mixed-precision attention: see attention.h. Scores exist tile by tile: some rows of q of one head by some of the keys that they see. A
+ * running softmax joins the tiles of a row (Milakov and Gimelshein, 2018; Dao et al., 2022): what was summed so far is scaled whenever a
+ * larger score turns up. Kept for backward: q, k, v, the output and each row's log-sum-exp, from which a tile's probabilities follow.
+ *
+ *                  own rows    remote rows before and after
+ *   a tile of one span:     [ local | before ..... | after ... ]     cut into blocks of columns, one product each a piece
+ *
+ *   several small spans:    [ span 0 | all remote rows          ]     own rows stacked, the remote ones in one product:
+ *                           [ span 1 |  own copies masked       ]     fewer and larger products than span by span
+ *
+ * Local columns come first, so that a row's first block always holds a key that it sees. Keys after a causal tile's last query are not
+ * computed. Work is shared out in a fixed order: forward by (sample, head, tile), backward by (sample, kv head), whose gradients of k and v
+ * belong to one thread. */
 #include "autograd/ops/op_common.h"
 
-enum { TILE = 128, PIECES = 3 };
+enum {
+  TILE_ROWS = 128,
+  BLOCK_COLUMNS = 256,
+  BLOCK_MAX = BLOCK_COLUMNS + BLOCK_COLUMNS / 2, /* a rest of up to half a block is done with the one before it */
+  STACKED_MAX = 128,                             /* own rows of a span that may share a tile with others */
+  PRODUCT_COST = 200,                            /* what starting a product costs, in scores */
+  MAX_PARTS = TILE_ROWS + 2
+};
+
+/* Rows of q that are worked on together: a part of one span's, or all of several spans'. The same for every sample and head. */
+typedef struct Tile {
+  int span, spans;
+  int64_t query, count; /* rows of q */
+  int64_t first;        /* of one span: the first of them, counted in the span */
+} Tile;
 
 typedef struct Attention {
   Tensor *q, *k, *v, *remote_k, *remote_v, *y;
   real *lse; /* [B, heads, Q] */
   AttentionOptions options;
   int64_t batch, queries, rows, remote, head_width; /* B, Q, S, R, d */
-  int64_t most_keys;
   real scale;
-  real *scratch; /* [threads, 2, TILE, most_keys] */
+  Tile *tile;
+  int64_t tiles;
+  int64_t score_count; /* of the largest block */
+  int64_t repeats;     /* while planning: how often each product is to be counted */
+  real *scratch;       /* [threads, 2 score_count + ROW_SUMS TILE_ROWS] */
   real *dq, *dk, *dv, *dremote_k, *dremote_v;
   bool add_q;
 } Attention;
 
-/* A run of keys that lie together: rows [row, row + count) of k and v, of this process or remote. */
-typedef struct Piece {
-  const real *k, *v;
-  real *dk, *dv;
-  int64_t count, column; /* column: where its scores start */
-} Piece;
+enum { ROW_SUMS = 3 }; /* numbers of each row of a tile, of which forward and backward use as many */
 
-typedef struct Tile {
+/* Keys that lie together, rows [row, row + count) of k and v, of this process or remote, as columns of some rows of a block. */
+typedef struct Part {
+  bool remote;
+  int64_t row, count, column;
+  int64_t query, queries; /* rows of the tile */
+  bool first;             /* of these rows, in the whole tile */
+} Part;
+
+/* One tile of one sample and head, and a block of its columns. */
+typedef struct Work {
   const Attention *job;
-  const AttentionSpan *span;
+  const Tile *tile;
   int64_t sample, head, kv_head;
-  int64_t query;        /* the tile's first row of q */
-  int64_t first, count; /* its query rows, counted in the span */
-  const uint8_t *lost;  /* [R] of this span and sample; NULL: none */
-  int64_t keys;
-  Piece piece[PIECES];
-} Tile;
+  int piece;               /* which part of the columns comes next: local, remote before, remote after */
+  int64_t done;            /* rows of that piece that were in earlier blocks */
+  int64_t columns, stride; /* of this block; stride: a whole number of cache lines */
+  int parts;
+  Part *part;             /* [MAX_PARTS] */
+  real *scores, *dscores; /* [count, stride] */
+  real *row_sums;         /* [ROW_SUMS, TILE_ROWS] */
+} Work;
 
+static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t q_stride(const Attention *job) { return job->options.heads * job->head_width; }
 static int64_t kv_stride(const Attention *job) { return job->options.kv_heads * job->head_width; }
-static int64_t q_at(const Tile *tile) {
-  const Attention *job = tile->job;
-  return (tile->sample * job->queries + tile->query) * q_stride(job) + tile->head * job->head_width;
-}
-
-static real *shifted(real *base, int64_t offset) { return base ? base + offset : NULL; }
-
-static void add_piece(Tile *tile, int index, bool remote, int64_t row, int64_t count) {
-  const Attention *job = tile->job;
-  int64_t at = (tile->sample * (remote ? job->remote : job->rows) + row) * kv_stride(job) + tile->kv_head * job->head_width;
-  Piece *piece = &tile->piece[index];
-  *piece = (Piece){.count = count > 0 ? count : 0, .column = tile->keys};
-  if (piece->count == 0) return;
-  piece->k = (remote ? job->remote_k : job->k)->value + at;
-  piece->v = (remote ? job->remote_v : job->v)->value + at;
-  piece->dk = shifted(remote ? job->dremote_k : job->dk, at);
-  piece->dv = shifted(remote ? job->dremote_v : job->dv, at);
-  tile->keys += piece->count;
-}
-
 static int64_t span_queries(const AttentionOptions *options, int s) {
   return options->queries ? options->queries[s] : options->span[s].count;
 }
 
-/* query: the first row of q of this span. */
-static void tile_init(Tile *tile, const Attention *job, int64_t sample, int64_t head, int s, int64_t query, int64_t first) {
+/* ---- tiles */
+
+static int64_t remote_seen(const Attention *job, const AttentionSpan *span) {
+  return job->options.causal ? span->own : job->remote - span->own_count;
+}
+
+/* Scores to compute, with what products cost besides, when some spans are done one by one or as one tile. */
+static double cost_alone(const Attention *job, int s) {
   const AttentionSpan *span = &job->options.span[s];
-  int64_t left = span_queries(&job->options, s) - first;
-  *tile = (Tile){.job = job, .span = span, .sample = sample, .head = head, .query = query + first};
-  tile->first = job->options.first_query + first;
-  tile->lost = job->options.lost ? job->options.lost + s * job->options.lost_stride + sample * job->remote : NULL;
-  tile->count = left < TILE ? left : TILE;
-  tile->kv_head = head / (job->options.heads / job->options.kv_heads);
-  int64_t after = span->own + span->own_count;
-  int64_t local = job->options.causal ? tile->first + tile->count : span->count;
-  add_piece(tile, 0, true, 0, job->remote ? span->own : 0);
-  add_piece(tile, 1, false, span->begin, local);
-  add_piece(tile, 2, true, after, job->options.causal ? 0 : job->remote - after);
+  const int64_t pieces = 1 + (span->own > 0) + (!job->options.causal && span->own + span->own_count < job->remote);
+  return (double)(span_queries(&job->options, s) * (span->count + remote_seen(job, span))) + (double)(pieces * PRODUCT_COST);
 }
 
-/* Minus infinity where a query may not look: later rows of its own span (causal), rows that never arrived. */
-static void mask_scores(const Tile *tile, real *scores) {
-  const Attention *job = tile->job;
-  if (job->options.causal)
-    for (int64_t i = 0; i < tile->count; i++)
-      for (int64_t j = tile->piece[1].column + tile->first + i + 1; j < tile->keys; j++) scores[i * tile->keys + j] = (real)-INFINITY;
-  for (int p = 0; tile->lost != NULL && p < PIECES; p += 2) {
-    const uint8_t *row = p == 0 ? tile->lost : tile->lost + tile->span->own + tile->span->own_count;
-    for (int64_t j = 0; j < tile->piece[p].count; j++)
-      for (int64_t i = 0; row[j] && i < tile->count; i++) scores[i * tile->keys + tile->piece[p].column + j] = (real)-INFINITY;
+static double cost_together(const Attention *job, int first, int end) {
+  int64_t queries = 0, local = 0, products = 1, remote = job->options.causal ? job->options.span[end - 1].own : job->remote;
+  for (int s = first; s < end; s++) {
+    queries += span_queries(&job->options, s);
+    local += span_queries(&job->options, s) * job->options.span[s].count;
+    products += span_queries(&job->options, s) > 0;
   }
+  return (double)(queries * remote + local) + (double)(products * PRODUCT_COST);
 }
 
-/* scores [count, keys] = a [count, d] times the pieces' rows, a with the stride of q. */
-static void against_pieces(const Tile *tile, const real *a, bool values, real *scores) {
-  const Attention *job = tile->job;
-  for (int p = 0; p < PIECES; p++) {
-    const Piece *piece = &tile->piece[p];
-    if (piece->count)
-      matmul_single(false, true, tile->count, piece->count, job->head_width, 1, a, q_stride(job), values ? piece->v : piece->k,
-                    kv_stride(job), 0, scores + piece->column, tile->keys);
+/* The span after the last one that goes well into one tile with span `first`. */
+static int last_together(const Attention *job, int first) {
+  int64_t queries = 0;
+  double alone = 0;
+  int end = first + 1;
+  for (int s = first; s < job->options.spans; s++) {
+    queries += span_queries(&job->options, s);
+    alone += span_queries(&job->options, s) > 0 ? cost_alone(job, s) : 0;
+    if (queries > TILE_ROWS || job->options.span[s].count > STACKED_MAX) break;
+    if (cost_together(job, first, s + 1) <= alone) end = s + 1;
   }
+  return end;
 }
 
-/* out [count, d] (stride of q) = beta out + weights [count, keys] times the pieces' rows. */
-static void through_pieces(const Tile *tile, const real *weights, bool values, bool add, real *out) {
-  const Attention *job = tile->job;
-  for (int p = 0; p < PIECES; p++) {
-    const Piece *piece = &tile->piece[p];
-    if (!piece->count) continue;
-    matmul_single(false, false, tile->count, job->head_width, piece->count, 1, weights + piece->column, tile->keys,
-                  values ? piece->v : piece->k, kv_stride(job), add ? 1 : 0, out, q_stride(job));
-    add = true;
-  }
-}
-
-/* The pieces' gradients += weights^T [keys, count] times a [count, d]. */
-static void into_pieces(const Tile *tile, const real *weights, const real *a, bool values) {
-  const Attention *job = tile->job;
-  for (int p = 0; p < PIECES; p++) {
-    const Piece *piece = &tile->piece[p];
-    real *to = values ? piece->dv : piece->dk;
-    if (piece->count && to)
-      matmul_single(true, false, piece->count, job->head_width, tile->count, 1, weights + piece->column, tile->keys, a, q_stride(job), 1,
-                    to, kv_stride(job));
-  }
-}
-
-static real *tile_lse(const Tile *tile) {
-  const Attention *job = tile->job;
-  return job->lse + (tile->sample * job->options.heads + tile->head) * job->queries + tile->query;
-}
-
-static void forward_tile(const Tile *tile, real *scores) {
-  const Attention *job = tile->job;
-  int64_t at = q_at(tile);
-  against_pieces(tile, job->q->value + at, false, scores);
-  mask_scores(tile, scores);
-  real *lse = tile_lse(tile);
-  for (int64_t i = 0; i < tile->count; i++) lse[i] = kernels()->softmax(tile->keys, job->scale, scores + i * tile->keys);
-  through_pieces(tile, scores, true, false, job->y->value + at);
-}
-
-static void backward_tile(const Tile *tile, real *scores, real *dscores) {
-  const Attention *job = tile->job;
-  int64_t at = q_at(tile);
-  const real *dy = job->y->grad + at, *y = job->y->value + at, *lse = tile_lse(tile);
-  against_pieces(tile, job->q->value + at, false, scores);
-  mask_scores(tile, scores);
-  against_pieces(tile, dy, true, dscores);
-  for (int64_t i = 0; i < tile->count; i++) {
-    int64_t row = i * q_stride(job);
-    kernels()->softmax_again(tile->keys, job->scale, lse[i], scores + i * tile->keys);
-    real sum = kernels()->dot(job->head_width, dy + row, y + row);
-    kernels()->softmax_backward(tile->keys, job->scale, sum, scores + i * tile->keys, dscores + i * tile->keys);
-  }
-  into_pieces(tile, scores, dy, true);
-  into_pieces(tile, dscores, job->q->value + at, false);
-  if (job->dq) through_pieces(tile, dscores, false, job->add_q, job->dq + at);
-}
-
-static void each_tile_of_head(const Attention *job, int64_t sample, int64_t head, real *scratch, bool backward) {
-  int64_t query = 0;
-  for (int s = 0; s < job->options.spans; s++) {
-    int64_t count = span_queries(&job->options, s);
-    for (int64_t first = 0; first < count; first += TILE) {
-      Tile tile;
-      tile_init(&tile, job, sample, head, s, query, first);
-      if (backward)
-        backward_tile(&tile, scratch, scratch + TILE * job->most_keys);
-      else
-        forward_tile(&tile, scratch);
-    }
+/* How many tiles there are; writes them when `tile` is not NULL. The rows of a span are cut evenly, in multiples of 16. */
+static int64_t make_tiles(const Attention *job, Tile *tile) {
+  int64_t tiles = 0, query = 0;
+  for (int s = 0, end; s < job->options.spans; s = end) {
+    int64_t count = 0;
+    end = last_together(job, s);
+    for (int i = s; i < end; i++) count += span_queries(&job->options, i);
+    const int64_t cuts = (count + TILE_ROWS - 1) / TILE_ROWS, step = cuts ? ((count + cuts - 1) / cuts + 15) / 16 * 16 : 0;
+    for (int64_t at = 0; at < count; at += step, tiles++)
+      if (tile) tile[tiles] = (Tile){s, end - s, query + at, lesser(step, count - at), job->options.first_query + at};
     query += count;
   }
+  return tiles;
 }
 
-static void each_tile(const Attention *job, int64_t begin, int64_t end, int thread, bool backward) {
-  real *scratch = job->scratch + thread * 2 * TILE * job->most_keys;
-  int64_t kv_heads = job->options.kv_heads, per_kv = job->options.heads / kv_heads;
-  for (int64_t item = begin; item < end; item++)
-    for (int64_t i = 0; i < per_kv; i++) each_tile_of_head(job, item / kv_heads, item % kv_heads * per_kv + i, scratch, backward);
+/* ---- columns */
+
+static int64_t local_rows(const Attention *job, const Tile *tile, int s) {
+  return job->options.causal && tile->spans == 1 ? tile->first + tile->count : job->options.span[s].count;
 }
 
-static void forward_body(void *context, int64_t begin, int64_t end, int thread) { each_tile(context, begin, end, thread, false); }
-static void backward_body(void *context, int64_t begin, int64_t end, int thread) { each_tile(context, begin, end, thread, true); }
+/* Rows of piece 0 (own ones; of several spans the longest), 1 and 2 (remote ones before and after the own; of several spans all in 1). */
+static int64_t piece_rows(const Attention *job, const Tile *tile, int piece) {
+  const AttentionSpan *span = &job->options.span[tile->span], *last = span + tile->spans - 1;
+  const bool causal = job->options.causal;
+  int64_t longest = 0;
+  for (int s = 0; piece == 0 && s < tile->spans; s++) {
+    const int64_t rows = local_rows(job, tile, tile->span + s);
+    longest = rows > longest ? rows : longest;
+  }
+  if (piece == 0) return longest;
+  if (tile->spans > 1) return piece == 2 ? 0 : causal ? last->own : job->remote;
+  if (piece == 1) return job->remote ? span->own : 0;
+  return causal ? 0 : job->remote - span->own - span->own_count;
+}
 
-/* While planning: 2 products forward, 5 backward (the scores again, their gradient, and one each for q, k, v). */
-static void count_products(const Attention *job, int products) {
-  for (int s = 0; s < job->options.spans; s++) {
-    const AttentionSpan *span = &job->options.span[s];
-    int64_t own = job->options.causal ? job->options.first_query + span_queries(&job->options, s) : span->count;
-    int64_t keys = own + (job->options.causal ? span->own : job->remote - span->own_count);
-    for (int p = 0; p < products; p++)
-      matmul_count_only(job->batch * job->options.heads * span_queries(&job->options, s), keys, job->head_width);
+static void add_part(Work *work, Part part) {
+  if (part.count > 0 && part.queries > 0) work->part[work->parts++] = part;
+}
+
+/* Own rows of each span beside its own queries, in the same columns. */
+static void add_stacked(Work *work) {
+  const Attention *job = work->job;
+  int64_t query = 0;
+  for (int s = work->tile->span; s < work->tile->span + work->tile->spans; s++) {
+    const int64_t queries = span_queries(&job->options, s);
+    add_part(
+        work,
+        (Part){.row = job->options.span[s].begin, .count = job->options.span[s].count, .query = query, .queries = queries, .first = true});
+    query += queries;
   }
 }
 
-static void run_tiles(Tape *tape, Attention *job, ThreadsBody *body, int products) {
-  size_t mark = tape_scratch_begin(tape);
-  job->scratch = tape_alloc(tape, (size_t)(threads_count() * 2 * TILE * job->most_keys) * sizeof(real));
-  if (tape_planning(tape))
-    count_products(job, products);
-  else if (job->scratch != NULL)
-    threads_for(job->batch * job->options.kv_heads, 1, body, job);
+static void add_piece(Work *work, int64_t count) {
+  const AttentionSpan *span = &work->job->options.span[work->tile->span];
+  const int64_t start = work->piece == 0 ? span->begin : work->piece == 1 ? 0 : span->own + span->own_count;
+  add_part(work, (Part){.remote = work->piece > 0,
+                        .row = start + work->done,
+                        .count = count,
+                        .column = work->columns,
+                        .queries = work->tile->count,
+                        .first = work->piece == 0 && work->done == 0});
+}
+
+/* The next block of columns; false: there are none left. */
+static bool next_block(Work *work) {
+  const Attention *job = work->job;
+  const Tile *tile = work->tile;
+  int64_t left = -work->done;
+  for (int piece = work->piece; piece < 3; piece++) left += piece_rows(job, tile, piece);
+  const int64_t room = left <= BLOCK_MAX ? left : BLOCK_COLUMNS;
+  work->columns = work->parts = 0;
+  while (work->columns < room) {
+    const int64_t rows = piece_rows(job, tile, work->piece), count = lesser(rows - work->done, room - work->columns);
+    if (work->piece == 0 && tile->spans > 1)
+      add_stacked(work);
+    else
+      add_piece(work, count);
+    work->columns += count, work->done += count;
+    if (work->done == rows) work->piece++, work->done = 0;
+  }
+  work->stride = (work->columns + 15) / 16 * 16;
+  return work->columns > 0;
+}
+
+/* ---- masks: minus infinity where a query may not look */
+
+static void mask_columns(const Work *work, int64_t row, int64_t from, int64_t to) {
+  for (int64_t j = from; j < to; j++) work->scores[row * work->stride + j] = (real)-INFINITY;
+}
+
+/* Later rows of the own span, and columns beyond it where spans are stacked. */
+static void mask_local(const Work *work, const Part *part) {
+  const bool causal = work->job->options.causal, stacked = work->tile->spans > 1;
+  const int64_t first = stacked ? 0 : work->tile->first - (part->row - work->job->options.span[work->tile->span].begin);
+  const int64_t end = stacked ? piece_rows(work->job, work->tile, 0) : part->column + part->count;
+  for (int64_t i = 0; i < part->queries; i++) {
+    const int64_t seen = causal ? first + i + 1 : part->count;
+    if (seen < end - part->column) mask_columns(work, part->query + i, part->column + (seen > 0 ? seen : 0), end);
+  }
+}
+
+/* The own copies where the rows of several spans are one piece, what comes after them (causal), and rows that never arrived. */
+static void mask_remote(const Work *work, const Part *part) {
+  const AttentionOptions *options = &work->job->options;
+  int64_t query = 0;
+  for (int s = work->tile->span; s < work->tile->span + work->tile->spans; s++) {
+    const AttentionSpan *span = &options->span[s];
+    const int64_t queries = work->tile->spans > 1 ? span_queries(options, s) : part->queries, end = part->row + part->count;
+    const int64_t from = span->own > part->row ? lesser(span->own, end) : part->row;
+    const int64_t to = options->causal ? end : lesser(span->own + span->own_count, end);
+    const uint8_t *lost = options->lost ? options->lost + s * options->lost_stride + work->sample * work->job->remote + part->row : NULL;
+    for (int64_t i = query; i < query + queries; i++) {
+      if (work->tile->spans > 1) mask_columns(work, i, part->column + from - part->row, part->column + to - part->row);
+      for (int64_t j = 0; lost && j < part->count; j++)
+        if (lost[j]) work->scores[i * work->stride + part->column + j] = (real)-INFINITY;
+    }
+    query += queries;
+  }
+}
+
+static void mask_block(const Work *work) {
+  for (int p = 0; p < work->parts; p++) {
+    if (work->part[p].remote)
+      mask_remote(work, &work->part[p]);
+    else
+      mask_local(work, &work->part[p]);
+  }
+}
+
+/* ---- products of a block, one for each part; while planning they are counted, once for all samples and heads */
+
+static void multiply(const Work *work, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda,
+                     const real *b, int64_t ldb, bool add, real *c, int64_t ldc) {
+  if (work->job->repeats)
+    matmul_count_only(work->job->repeats * m, n, k);
+  else
+    matmul_single(transpose_a, transpose_b, m, n, k, 1, a, lda, b, ldb, add ? 1 : 0, c, ldc);
+}
+
+static int64_t q_at(const Work *work) {
+  const Attention *job = work->job;
+  return (work->sample * job->queries + work->tile->query) * q_stride(job) + work->head * job->head_width;
+}
+
+static int64_t kv_at(const Work *work, const Part *part) {
+  const Attention *job = work->job;
+  return (work->sample * (part->remote ? job->remote : job->rows) + part->row) * kv_stride(job) + work->kv_head * job->head_width;
+}
+
+static const real *keys_or_values(const Work *work, const Part *part, bool values) {
+  const Attention *job = work->job;
+  const Tensor *tensor = values ? part->remote ? job->remote_v : job->v : part->remote ? job->remote_k : job->k;
+  return tensor->value + kv_at(work, part);
+}
+
+/* scores [count, columns] = a [count, d] times the keys or values, a with the stride of q. */
+static void against_parts(const Work *work, const real *a, bool values, real *scores) {
+  const Attention *job = work->job;
+  for (const Part *part = work->part; part < work->part + work->parts; part++)
+    multiply(work, false, true, part->queries, part->count, job->head_width, a + part->query * q_stride(job), q_stride(job),
+             keys_or_values(work, part, values), kv_stride(job), false, scores + part->query * work->stride + part->column, work->stride);
+}
+
+/* out [count, d] (stride of q) += weights [count, columns] times the keys or values; a row's first part overwrites it unless `add`. */
+static void through_parts(const Work *work, const real *weights, bool values, bool add, real *out) {
+  const Attention *job = work->job;
+  for (const Part *part = work->part; part < work->part + work->parts; part++)
+    multiply(work, false, false, part->queries, job->head_width, part->count, weights + part->query * work->stride + part->column,
+             work->stride, keys_or_values(work, part, values), kv_stride(job), add || !part->first, out + part->query * q_stride(job),
+             q_stride(job));
+}
+
+/* The gradients of keys or values += weights^T [columns, count] times a [count, d]. */
+static void into_parts(const Work *work, const real *weights, const real *a, bool values) {
+  const Attention *job = work->job;
+  for (const Part *part = work->part; part < work->part + work->parts; part++) {
+    real *to = values ? part->remote ? job->dremote_v : job->dv : part->remote ? job->dremote_k : job->dk;
+    if (to)
+      multiply(work, true, false, part->count, job->head_width, part->queries, weights + part->query * work->stride + part->column,
+               work->stride, a + part->query * q_stride(job), q_stride(job), true, to + kv_at(work, part), kv_stride(job));
+  }
+}
+
+/* ---- forward and backward of a tile */
+
+static real *tile_lse(const Work *work) {
+  const Attention *job = work->job;
+  return job->lse + (work->sample * job->options.heads + work->head) * job->queries + work->tile->query;
+}
+
+static void forward_tile(Work *work) {
+  const Attention *job = work->job;
+  const bool planning = job->repeats > 0;
+  const int64_t at = q_at(work), count = work->tile->count, d = job->head_width;
+  real *y = job->y->value + at, *max = work->row_sums, *sum = max + TILE_ROWS, *factor = sum + TILE_ROWS;
+  for (int64_t i = 0; !planning && i < count; i++) max[i] = (real)-INFINITY, sum[i] = 0;
+  for (bool first = true; next_block(work); first = false) {
+    against_parts(work, job->q->value + at, false, work->scores);
+    if (!planning) {
+      mask_block(work);
+      kernels()->softmax_tile(count, work->columns, work->stride, job->scale, work->scores, max, sum, factor);
+      if (!first) kernels()->scale_rows(count, d, q_stride(job), factor, y);
+    }
+    through_parts(work, work->scores, true, false, y);
+  }
+  if (planning) return;
+  real *lse = tile_lse(work);
+  for (int64_t i = 0; i < count; i++) {
+    lse[i] = max[i] + (real)log((double)sum[i]);
+    factor[i] = 1 / sum[i];
+  }
+  kernels()->scale_rows(count, d, q_stride(job), factor, y);
+}
+
+static void backward_tile(Work *work) {
+  const Attention *job = work->job;
+  const bool planning = job->repeats > 0;
+  const int64_t at = q_at(work), count = work->tile->count;
+  const real *q = job->q->value + at, *dy = job->y->grad + at, *y = job->y->value + at, *lse = tile_lse(work);
+  real *dot = work->row_sums;
+  for (int64_t i = 0; !planning && i < count; i++) dot[i] = kernels()->dot(job->head_width, dy + i * q_stride(job), y + i * q_stride(job));
+  while (next_block(work)) {
+    against_parts(work, q, false, work->scores);
+    against_parts(work, dy, true, work->dscores);
+    if (!planning) {
+      mask_block(work);
+      kernels()->softmax_tile_backward(count, work->columns, work->stride, job->scale, lse, dot, work->scores, work->dscores);
+    }
+    into_parts(work, work->scores, dy, true);
+    into_parts(work, work->dscores, q, false);
+    if (job->dq) through_parts(work, work->dscores, false, job->add_q, job->dq + at);
+  }
+}
+
+static void run_tile(const Attention *job, int64_t sample, int64_t head, int64_t index, int thread, bool backward) {
+  real *scratch = job->scratch + thread * (2 * job->score_count + ROW_SUMS * TILE_ROWS);
+  Part parts[MAX_PARTS];
+  Work work = {.job = job, .tile = &job->tile[index], .sample = sample, .head = head, .part = parts};
+  work.kv_head = head / (job->options.heads / job->options.kv_heads);
+  work.scores = scratch, work.dscores = scratch + job->score_count, work.row_sums = scratch + 2 * job->score_count;
+  if (backward)
+    backward_tile(&work);
+  else
+    forward_tile(&work);
+}
+
+static void forward_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Attention *job = context;
+  const int64_t heads = job->options.heads;
+  for (int64_t item = begin; item < end; item++)
+    run_tile(job, item / job->tiles / heads, item / job->tiles % heads, item % job->tiles, thread, false);
+}
+
+static void backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Attention *job = context;
+  const int64_t kv_heads = job->options.kv_heads, per_kv = job->options.heads / kv_heads;
+  for (int64_t item = begin; item < end; item++)
+    for (int64_t i = 0; i < per_kv * job->tiles; i++)
+      run_tile(job, item / kv_heads, item % kv_heads * per_kv + i / job->tiles, i % job->tiles, thread, true);
+}
+
+static void run_tiles(Tape *tape, Attention *job, bool backward) {
+  const size_t mark = tape_scratch_begin(tape);
+  const int64_t pairs = job->batch * (backward ? job->options.kv_heads : job->options.heads);
+  job->scratch = tape_alloc(tape, (size_t)(threads_count() * (2 * job->score_count + ROW_SUMS * TILE_ROWS)) * sizeof(real));
+  job->repeats = tape_planning(tape) ? job->batch * job->options.heads : 0;
+  for (int64_t i = 0; job->repeats && i < job->tiles; i++) run_tile(job, 0, 0, i, 0, backward);
+  if (!job->repeats && job->scratch != NULL)
+    threads_for(backward ? pairs : pairs * job->tiles, 1, backward ? backward_body : forward_body, job);
   tape_scratch_end(tape, mark);
 }
 
-static void attention_forward(Tape *tape, void *record) { run_tiles(tape, record, forward_body, 2); }
+static void attention_forward(Tape *tape, void *record) { run_tiles(tape, record, false); }
 
 static void attention_backward(Tape *tape, void *record) {
   Attention *job = record;
@@ -215,7 +394,7 @@ static void attention_backward(Tape *tape, void *record) {
   job->dv = tape_grad_zeroed(tape, job->v);
   job->dremote_k = tape_grad_zeroed(tape, job->remote_k);
   job->dremote_v = tape_grad_zeroed(tape, job->remote_v);
-  run_tiles(tape, job, backward_body, 5);
+  run_tiles(tape, job, true);
 }
 
 static const OpKind ATTENTION = {"attention", attention_forward, attention_backward};
@@ -244,10 +423,19 @@ static bool queries_fit(const AttentionOptions *options, int64_t queries) {
   return options->queries[0] > 0 && options->first_query <= options->span[0].count - options->queries[0];
 }
 
-static int64_t longest_row(const AttentionOptions *options, int64_t remote) {
-  int64_t most = 0;
-  for (int s = 0; s < options->spans; s++) most = options->span[s].count > most ? options->span[s].count : most;
-  return most + remote;
+/* The tiles, and the room that the largest block of scores takes. */
+static bool plan_tiles(Tape *tape, Attention *job) {
+  job->tiles = make_tiles(job, NULL);
+  job->tile = tape_alloc(tape, (size_t)job->tiles * sizeof *job->tile);
+  if (job->tile == NULL) return false;
+  make_tiles(job, job->tile);
+  Part parts[MAX_PARTS];
+  for (int64_t i = 0; i < job->tiles; i++)
+    for (Work work = {.job = job, .tile = &job->tile[i], .part = parts}; next_block(&work);) {
+      const int64_t scores = job->tile[i].count * work.stride;
+      job->score_count = scores > job->score_count ? scores : job->score_count;
+    }
+  return true;
 }
 
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options) {
@@ -284,8 +472,8 @@ Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote
                      .rows = rows,
                      .remote = remote,
                      .head_width = head_width,
-                     .most_keys = longest_row(options, remote),
                      .scale = (real)(1 / sqrt((double)head_width))};
+  if (!plan_tiles(tape, job)) return NULL;
   y->needs_grad = tape_recording(tape) && (op_wants(q) || op_wants(k) || op_wants(v) || op_wants(remote_k) || op_wants(remote_v));
   tape_apply(tape, &ATTENTION, job, y);
   return y;

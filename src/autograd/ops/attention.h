@@ -1,7 +1,7 @@
 /* Mixed-precision attention (paper section 3.2): each query sees the tokens of its own device in full precision and those of the
  * other devices quantised. Rows are sorted by device, so the local part is block-diagonal and the cost is that of ordinary attention:
- * per query tile, one product with the tile's keys, an exact softmax over the whole row, one product with the values. Scratch is a tile
- * of query rows by all keys for each thread, never T x T. */
+ * tile by tile of queries and keys, a product with the keys, a running softmax, a product with the values. Each thread's scratch is a few
+ * such tiles, however many keys there are; tiles that a causal mask hides are not computed. */
 #ifndef AUTOGRAD_ATTENTION_H
 #define AUTOGRAD_ATTENTION_H
 #include "autograd/tape.h"

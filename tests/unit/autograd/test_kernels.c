@@ -258,45 +258,119 @@ static void check_rms_norm(const Kernels *table, int64_t n) {
 
 static void check_softmax(const Kernels *table, int64_t n) {
   const double scale = 0.37;
-  Buffer s, again, p, dp;
-  fill(&s, n, 20), fill(&dp, n, 1);
+  Buffer s, p;
+  fill(&s, n, 20);
   if (n > 3) s.number[2] = (real)-INFINITY; /* masked out */
-  again = p = s;
+  p = s;
   double most = -INFINITY, sum = 0;
   for (int64_t i = 0; i < n; i++) most = fmax(most, scale * (double)s.number[i]);
   for (int64_t i = 0; i < n; i++) sum += exp(scale * (double)s.number[i] - most);
   const real lse = table->softmax(n, (real)scale, p.number);
   check_close("lse", table, n, 0, (double)lse, most + log(sum), 4 * TIGHT, 4 * TIGHT);
-  table->softmax_again(n, (real)scale, lse, again.number);
   for (int64_t i = 0; i < n; i++) {
     const double logit = scale * (double)s.number[i], want = exp(logit - most) / sum;
     const double rounding = isfinite(logit) ? TIGHT * (4 + fabs(logit) + fabs(most)) : 0;
     check_close("softmax", table, n, i, (double)p.number[i], want, 1e-37, rounding);
-    check_close("softmax_again", table, n, i, (double)again.number[i], want, 1e-37, rounding);
   }
-  if (n > 3) assert_true(p.number[2] == 0 && again.number[2] == 0);
-  const Buffer before = dp;
-  table->softmax_backward(n, (real)scale, (real)0.25, p.number, dp.number);
-  for (int64_t i = 0; i < n; i++)
-    check_close("softmax_backward", table, n, i, (double)dp.number[i], scale * (double)p.number[i] * ((double)before.number[i] - 0.25),
-                1e-37, 4 * TIGHT);
-  check_margin(&p), check_margin(&again), check_margin(&dp);
+  if (n > 3) assert_true(p.number[2] == 0);
+  check_margin(&p);
   p = s;
   p.number[n / 2] = (real)NAN;
   table->softmax(n, (real)scale, p.number);
   for (int64_t i = 0; i < n; i++) assert_true(isnan(p.number[i]));
 }
 
-/* The exponential by itself, which softmax_again with lse 0 shows. */
+enum { TILE_ROWS = 3, CUTS = 3 };
+
+/* Rows of n columns in up to CUTS tiles, each with a margin of its own behind every row: probabilities, with what later tiles scale them
+ * by, and log-sum-exps are those of the whole rows. The second row's maximum comes first, the third one's last. */
+static void check_softmax_tiles(const Kernels *table, int64_t n) {
+  enum { STRIDE = LONGEST + MARGIN };
+  static real s[TILE_ROWS][STRIDE], tile[TILE_ROWS * STRIDE], dp[TILE_ROWS * STRIDE];
+  static double p[TILE_ROWS][LONGEST];
+  const double scale = 0.37;
+  const int64_t cut[CUTS + 1] = {0, (n + 2) / 3, (2 * n + 2) / 3, n};
+  real max[TILE_ROWS], sum[TILE_ROWS], factor[TILE_ROWS], lse[TILE_ROWS], dot[TILE_ROWS];
+  for (int r = 0; r < TILE_ROWS; r++) {
+    for (int64_t i = 0; i < n; i++) s[r][i] = (real)(20 * rng_normal(&rng));
+    max[r] = (real)-INFINITY, sum[r] = 0, dot[r] = (real)(0.25 * r);
+  }
+  s[1][0] = s[2][n - 1] = 200;
+  if (n > 3) s[0][2] = s[1][n - 1] = (real)-INFINITY; /* masked out */
+  for (int c = 0; c < CUTS; c++) {
+    const int64_t from = cut[c], width = cut[c + 1] - from, stride = width + 5;
+    if (width == 0) continue;
+    for (int64_t i = 0; i < TILE_ROWS * stride; i++) tile[i] = i % stride < width ? s[i / stride][from + i % stride] : WATCH;
+    table->softmax_tile(TILE_ROWS, width, stride, (real)scale, tile, max, sum, factor);
+    for (int64_t i = 0; i < TILE_ROWS * stride; i++) {
+      if (i % stride < width)
+        p[i / stride][from + i % stride] = (double)tile[i];
+      else
+        assert_true(tile[i] == WATCH);
+    }
+    for (int r = 0; r < TILE_ROWS; r++)
+      for (int64_t i = 0; i < from; i++) p[r][i] *= (double)factor[r];
+  }
+  for (int r = 0; r < TILE_ROWS; r++) {
+    double most = -INFINITY, total = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, scale * (double)s[r][i]);
+    for (int64_t i = 0; i < n; i++) total += exp(scale * (double)s[r][i] - most);
+    lse[r] = max[r] + (real)log((double)sum[r]);
+    check_close("lse of tiles", table, n, r, (double)lse[r], most + log(total), 4 * TIGHT, 4 * TIGHT);
+    for (int64_t i = 0; i < n; i++) {
+      const double logit = scale * (double)s[r][i], rounding = isfinite(logit) ? TIGHT * (8 + fabs(logit) + 2 * fabs(most)) : 0;
+      check_close("softmax_tile", table, n, i, p[r][i] / (double)sum[r], exp(logit - most) / total, 1e-37, rounding);
+    }
+  }
+  const int64_t stride = n + 5;
+  for (int64_t i = 0; i < TILE_ROWS * stride; i++) {
+    tile[i] = i % stride < n ? s[i / stride][i % stride] : WATCH;
+    dp[i] = i % stride < n ? (real)(0.1 * (double)(i % 11)) : WATCH;
+  }
+  table->softmax_tile_backward(TILE_ROWS, n, stride, (real)scale, lse, dot, tile, dp);
+  for (int64_t i = 0; i < TILE_ROWS * stride; i++) {
+    const int64_t r = i / stride, column = i % stride;
+    if (column >= n) {
+      assert_true(tile[i] == WATCH && dp[i] == WATCH);
+      continue;
+    }
+    const double logit = scale * (double)s[r][column], want = exp(logit - (double)lse[r]);
+    const double rounding = isfinite(logit) ? TIGHT * (4 + fabs(logit) + 2 * fabs((double)lse[r])) : 0;
+    check_close("softmax_tile_backward", table, n, i, (double)tile[i], want, 1e-37, rounding);
+    check_close("softmax_tile_backward, gradient", table, n, i, (double)dp[i],
+                scale * (double)tile[i] * ((double)(real)(0.1 * (double)(i % 11)) - (double)dot[r]), 1e-37, 4 * TIGHT);
+  }
+}
+
+/* Two rows, with a number between them that stays when n is odd. */
+static void check_scale_rows(const Kernels *table, int64_t n) {
+  Buffer x;
+  const real factor[] = {(real)0.7, (real)-1.3};
+  const int64_t width = n / 2, stride = n - width;
+  fill(&x, n, 1);
+  const Buffer before = x;
+  table->scale_rows(2, width, stride, factor, x.number);
+  for (int64_t i = 0; i < n; i++) {
+    const real scale = i < width ? factor[0] : i >= stride ? factor[1] : 1;
+    check_close("scale_rows", table, n, i, (double)x.number[i], (double)(before.number[i] * scale), 0, 0);
+  }
+  check_margin(&x);
+}
+
+/* The exponentials by themselves: as the ratio of two probabilities, and from a log-sum-exp of 0, where the argument is rounded too. */
 static void check_exponential(const Kernels *table, int64_t n) {
   if (n != LONGEST) return;
+  const real lse = 0, dot = 0;
   for (double x = -86; x < 88; x += 0.01171875) {
-    real number = (real)x;
-    table->softmax_again(1, 1, 0, &number);
-    check_close("exp", table, 1, 0, (double)number, exp(x), 0, REAL_IS_DOUBLE ? 1e-14 : 3e-7);
+    real pair[] = {0, (real)x}, number = (real)x, gradient = 0;
+    table->softmax(2, 1, pair);
+    check_close("exp of softmax", table, 2, 0, x < 0 ? (double)pair[1] / (double)pair[0] : (double)pair[0] / (double)pair[1], exp(-fabs(x)),
+                1e-37, REAL_IS_DOUBLE ? 1e-14 : 4e-7);
+    table->softmax_tile_backward(1, 1, 1, 1, &lse, &dot, &number, &gradient);
+    check_close("exp", table, 1, 0, (double)number, exp(x), 0, REAL_IS_DOUBLE ? 1e-14 : 3e-7 + 8e-8 * fabs(x));
   }
-  real edge[] = {(real)-INFINITY, (real)INFINITY, (real)NAN, 0, -1000, 1000};
-  table->softmax_again(6, 1, 0, edge);
+  real edge[] = {(real)-INFINITY, (real)INFINITY, (real)NAN, 0, -1000, 1000}, gradient[6] = {0};
+  table->softmax_tile_backward(1, 6, 6, 1, &lse, &dot, edge, gradient);
   assert_true(edge[0] == 0 && isinf(edge[1]) && isnan(edge[2]) && edge[3] == 1 && edge[4] == 0 && isinf(edge[5]));
 }
 
@@ -615,6 +689,7 @@ static void test_rotate(void **state) { (void)state, for_each(check_rotate); }
 static void test_layer_norm(void **state) { (void)state, for_each(check_layer_norm); }
 static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
+static void test_softmax_tiles(void **state) { (void)state, for_each(check_softmax_tiles), for_each(check_scale_rows); }
 static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
 static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
 static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
@@ -666,14 +741,14 @@ static void test_description(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_choice),        cmocka_unit_test(test_description), cmocka_unit_test(test_axpy_add),
-      cmocka_unit_test(test_sums),          cmocka_unit_test(test_gelu),        cmocka_unit_test(test_gelu_tanh),
-      cmocka_unit_test(test_gelu_tails),    cmocka_unit_test(test_layer_norm),  cmocka_unit_test(test_rms_norm),
-      cmocka_unit_test(test_softmax),       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),
-      cmocka_unit_test(test_adamw),         cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),
-      cmocka_unit_test(test_nearest_words), cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),
-      cmocka_unit_test(test_nearer),        cmocka_unit_test(test_adamw_bf16),  cmocka_unit_test(test_adamw_bytes),
-      cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_choice),       cmocka_unit_test(test_description),   cmocka_unit_test(test_axpy_add),
+      cmocka_unit_test(test_sums),         cmocka_unit_test(test_gelu),          cmocka_unit_test(test_gelu_tanh),
+      cmocka_unit_test(test_gelu_tails),   cmocka_unit_test(test_layer_norm),    cmocka_unit_test(test_rms_norm),
+      cmocka_unit_test(test_softmax),      cmocka_unit_test(test_softmax_tiles), cmocka_unit_test(test_exponential),
+      cmocka_unit_test(test_nearest),      cmocka_unit_test(test_adamw),         cmocka_unit_test(test_moments),
+      cmocka_unit_test(test_normal_split), cmocka_unit_test(test_nearest_words), cmocka_unit_test(test_swiglu),
+      cmocka_unit_test(test_rotate),       cmocka_unit_test(test_nearer),        cmocka_unit_test(test_adamw_bf16),
+      cmocka_unit_test(test_adamw_bytes),  cmocka_unit_test(test_rounding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,96 @@
+/* Loops of products with weights of 8 and 4 bits (lowbit.h), one table for each kind of processor, chosen like kernels(): the portable one
+ * is the oracle of the others. Activations are quantised on the way in, symmetrically: a row of int8 numbers with a float scale for the row
+ * (LOWBIT_INT8 weights) or for each block of 32 (block weights), and the sum of the numbers beside each scale.
+ *
+ * Products multiply unsigned by signed bytes, which is what the processors' instructions do, so weights are shifted by `offset` on the way:
+ *
+ *   u = q + offset (INT8, Q8_0: 128; Q4_0, whose nibbles are q: 8)      sum_i u a - offset sum_i a
+ *
+ * Integer sums are exact, and the floats around them are computed in one fixed order whatever the number of rows, so a row's result does
+ * not depend on the rows beside it. Leaves out threads, scratch and what happens to the results: matmul_lowbit.c. */
+#ifndef AUTOGRAD_LOWBIT_KERNELS_H
+#define AUTOGRAD_LOWBIT_KERNELS_H
+#include "autograd/lowbit.h"
+#include <stdbool.h>
+
+enum {
+  LOWBIT_PANEL = 16,    /* outputs of a panel */
+  LOWBIT_PIECE = 64,    /* rows of int8 activations are padded with zeros to a multiple of this */
+  LOWBIT_TILE_ROWS = 12 /* activations that meet a panel at a time, at most */
+};
+
+/* Quantised activations: a [rows, stride], scale and sum [rows, groups]; groups is 1 or the number of blocks. */
+typedef struct LowbitRows {
+  const int8_t *a;
+  int64_t stride, groups;
+  const float *scale;
+  const int32_t *sum;
+} LowbitRows;
+
+/* Some rows times the weights of some panels: c[r, o] (+)= sum_i w[o, i] x[r, i], o < columns. */
+typedef struct LowbitTile {
+  LowbitRows x; /* of the first row */
+  int64_t rows; /* 1 to LOWBIT_TILE_ROWS */
+  int64_t inputs;
+  int offset;
+  const uint8_t *panels; /* [panels][inputs / 4, rounded up][LOWBIT_PANEL][4]; panels `panel_bytes` apart */
+  int64_t panel_bytes;
+  const float *scale; /* INT8: [columns]; blocks: [panels][groups][LOWBIT_PANEL] */
+  bool blocks;
+  int64_t columns;
+  bool add;
+  real *c;
+  int64_t ldc;
+} LowbitTile;
+
+/* One row times outputs of a matrix as it lies in memory, read once from beginning to end. */
+typedef struct LowbitDots {
+  LowbitRows x;
+  LowbitKind kind;
+  int64_t outputs, inputs;
+  const uint8_t *numbers; /* of the first output, from the first input on */
+  int64_t row_bytes;
+  const float *scale; /* [outputs]; INT8 alone */
+  bool add;
+  real *y;
+} LowbitDots;
+
+typedef struct LowbitKernels {
+  const char *name; /* "portable", "avx2", "vnni", "neon" */
+
+  /* a[i] = x[i] / scale rounded to nearest even, scale = max |x| / 127; *sum = sum of a. n numbers. See lowbit_inverse_scale. */
+  void (*quantise)(int64_t n, const real *x, int8_t *a, float *scale, int32_t *sum);
+
+  /* Interleaves LOWBIT_PANEL outputs into panel, as bytes with their offset, rows from `numbers` on, each `row_bytes` after the last; only
+   * `outputs` of them exist, and the rest is filled with anything. scale [blocks][LOWBIT_PANEL] receives those of blocks. Bytes behind the
+   * inputs are undefined: activations are 0 there. */
+  void (*panel)(LowbitKind kind, int64_t outputs, int64_t inputs, const uint8_t *numbers, int64_t row_bytes, uint8_t *panel, float *scale);
+
+  void (*tile)(const LowbitTile *tile);
+  void (*dots)(const LowbitDots *dots);
+} LowbitKernels;
+
+const LowbitKernels *lowbit_kernels(void);                   /* the fastest that kernels()->name allows on this processor */
+const LowbitKernels *lowbit_kernels_named(const char *name); /* NULL where the processor or the build lacks it: for tests */
+
+/* What numbers with this largest magnitude are multiplied with. 0: all become 0, because they are all but 0 (scale 0), or because one is an
+ * infinity or no number, which the scale then makes of every result. */
+static inline float lowbit_inverse_scale(float peak, float *scale) {
+  const float tiny = 1e-30f, large = 3e38f;
+  *scale = peak < tiny ? 0 : peak / 127;
+  if (peak > large) *scale = peak * 1e30f;
+  return peak >= tiny && peak <= large ? 127 / peak : 0;
+}
+
+static inline int lowbit_offset(LowbitKind kind) { return kind == LOWBIT_Q4_0 ? 8 : 128; }
+static inline int64_t lowbit_groups(LowbitKind kind, int64_t inputs) {
+  return kind == LOWBIT_INT8 ? 1 : (inputs + LOWBIT_BLOCK - 1) / LOWBIT_BLOCK;
+}
+
+/* One a file; NULL where it was compiled to nothing. */
+const LowbitKernels *lowbit_portable(void);
+const LowbitKernels *lowbit_avx2(void);
+const LowbitKernels *lowbit_vnni(void);
+const LowbitKernels *lowbit_neon(void);
+
+#endif

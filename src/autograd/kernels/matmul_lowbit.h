@@ -1,0 +1,31 @@
+/* Products with weights of 8 and 4 bits (lowbit.h): C = X W^T with W [outputs, inputs] as it is stored and X quantised to int8 on the way,
+ * each row by itself, so that what a row gives does not depend on the rows beside it. Counted as products (matmul.h). */
+#ifndef AUTOGRAD_MATMUL_LOWBIT_H
+#define AUTOGRAD_MATMUL_LOWBIT_H
+#include "autograd/lowbit.h"
+#include <stdbool.h>
+
+/* Called for pieces of C, [rows, columns] from (row, column) on, by the thread that computes them: before, and after while they are in its
+ * cache. */
+typedef void MatmulLowbitPiece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns);
+
+typedef struct MatmulLowbit {
+  const LowbitMatrix *weight;
+  int64_t first_output, outputs; /* of the matrix */
+  int64_t first_input, inputs;   /* likewise; block weights: a multiple of LOWBIT_BLOCK. At most LOWBIT_MAX_INPUTS */
+  int64_t rows;
+  const real *x; /* [rows, inputs], `ldx` apart */
+  int64_t ldx;
+  bool add; /* to what C holds (after `before`) */
+  real *c;  /* [rows, outputs], `ldc` apart */
+  int64_t ldc;
+  MatmulLowbitPiece *before, *after; /* or NULL */
+  void *context;                     /* of both */
+} MatmulLowbit;
+
+/* Over the pool, or on the calling thread inside a threads_for body. scratch [matmul_lowbit_scratch(product)] bytes, on a cache line, may
+ * serve one product at a time. */
+void matmul_lowbit(const MatmulLowbit *product, void *scratch);
+size_t matmul_lowbit_scratch(const MatmulLowbit *product);
+
+#endif

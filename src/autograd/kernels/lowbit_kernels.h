@@ -33,9 +33,9 @@ typedef struct LowbitTile {
   int64_t rows; /* 1 to LOWBIT_TILE_ROWS */
   int64_t inputs;
   int offset;
-  const uint8_t *panels; /* [panels][inputs / 4, rounded up][LOWBIT_PANEL][4]; panels `panel_bytes` apart */
+  const uint8_t *panels; /* [panels][inputs / 4, rounded up][LOWBIT_PANEL][4], `panel_bytes` apart; room for an even number */
   int64_t panel_bytes;
-  const float *scale; /* INT8: [columns]; blocks: [panels][groups][LOWBIT_PANEL] */
+  const float *scale; /* INT8: [columns]; blocks: [panels][groups][LOWBIT_PANEL], room likewise */
   bool blocks;
   int64_t columns;
   bool add;
@@ -56,7 +56,7 @@ typedef struct LowbitDots {
 } LowbitDots;
 
 typedef struct LowbitKernels {
-  const char *name; /* "portable", "avx2", "vnni", "neon" */
+  const char *name; /* "portable", "avx2", "vnni" */
 
   /* a[i] = x[i] / scale rounded to nearest even, scale = max |x| / 127; *sum = sum of a. n numbers. See lowbit_inverse_scale. */
   void (*quantise)(int64_t n, const real *x, int8_t *a, float *scale, int32_t *sum);
@@ -91,6 +91,5 @@ static inline int64_t lowbit_groups(LowbitKind kind, int64_t inputs) {
 const LowbitKernels *lowbit_portable(void);
 const LowbitKernels *lowbit_avx2(void);
 const LowbitKernels *lowbit_vnni(void);
-const LowbitKernels *lowbit_neon(void);
 
 #endif

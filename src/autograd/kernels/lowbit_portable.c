@@ -112,7 +112,6 @@ const LowbitKernels *lowbit_kernels_named(const char *name) {
   if (!strcmp(name, "portable")) return lowbit_portable();
   if (!strcmp(name, "avx2")) return kernels_named("avx2") ? lowbit_avx2() : NULL;
   if (!strcmp(name, "vnni")) return has_vnni() ? lowbit_vnni() : NULL;
-  if (!strcmp(name, "neon")) return lowbit_neon();
   return NULL;
 }
 
@@ -122,6 +121,5 @@ const LowbitKernels *lowbit_kernels(void) {
   const LowbitKernels *table = NULL;
   if (!strcmp(name, "avx512")) table = lowbit_kernels_named("vnni");
   if (!table && strncmp(name, "avx", 3) == 0) table = lowbit_kernels_named("avx2");
-  if (!table && lowbit_neon()) table = lowbit_neon();
   return table ? table : lowbit_portable();
 }

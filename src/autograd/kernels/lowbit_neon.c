@@ -1,2 +1,0 @@
-#include "autograd/kernels/lowbit_kernels.h"
-const LowbitKernels *lowbit_neon(void) { return NULL; }

@@ -116,7 +116,7 @@ static Status measure_search(KmeansBench *bench) {
   const KmeansCommand *c = bench->command;
   double seconds[SEARCHES];
   int32_t *codes = malloc((size_t)(c->samples * c->groups) * sizeof *codes);
-  void *scratch = malloc(codebook_assign_scratch(&bench->book));
+  void *scratch = malloc(codebook_assign_scratch(&bench->book, c->samples));
   bool room = codes && scratch;
   codebook_refresh(&bench->book);
   for (int i = -1; room && i < SEARCHES; i++) { /* the first touches memory */

@@ -270,7 +270,7 @@ size_t network_bytes(const Network *net) {
   if (setup->whole_rows) return bytes + courier_bytes(setup->courier);
   size_t most = (size_t)most_of_any(setup), own = (size_t)most_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
   bytes += 2 * most * groups * sizeof(int32_t) + most * net->token_bytes + kept_bytes(setup, net->token_bytes);
-  bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0]);
+  bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
   return bytes + courier_bytes(setup->courier);
 }
 
@@ -301,7 +301,7 @@ static bool allocate_codes(Network *net) {
   return (net->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
          (net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
          (net->ordered = malloc(most * (size_t)book->groups * sizeof(int32_t))) && (net->aligned = malloc(most * net->token_bytes)) &&
-         (net->scratch = malloc(codebook_assign_scratch(book))) &&
+         (net->scratch = malloc(codebook_assign_scratch(book, (int64_t)own))) &&
          (!setup->keep_codes || (net->kept = malloc(kept_bytes(setup, net->token_bytes))));
 }
 

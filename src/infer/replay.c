@@ -107,7 +107,7 @@ Status replay_run(const Weights *weights, const ReplayInput *input, const int32_
                    .context = context,
                    .tokens = input->tokens,
                    .own_code = malloc((size_t)book->groups * sizeof(int32_t)),
-                   .scratch = malloc(codebook_assign_scratch(book))};
+                   .scratch = malloc(codebook_assign_scratch(book, 1))};
   TokenLayout layout = {0};
   Arena *arena = arena_new(arena_bytes);
   Tape *tape = arena ? tape_new(arena) : NULL;

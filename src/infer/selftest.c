@@ -208,7 +208,7 @@ static Status compare(Leader *leader, Comparison *c) {
   c->differs = calloc(CHUNK, sizeof(bool));
   c->tied = calloc(CHUNK, sizeof(bool));
   c->nearest = malloc((size_t)(CHUNK * samples->tokens * (samples->groups + 1)) * sizeof(int32_t));
-  c->scratch = malloc(c->weights->books ? codebook_assign_scratch(&c->weights->books[0]) : 1);
+  c->scratch = malloc(c->weights->books ? codebook_assign_scratch(&c->weights->books[0], CHUNK * samples->tokens) : 1);
   real *replayed = malloc((size_t)(CHUNK * samples->classes) * sizeof(real));
   bool memory = c->differs && c->tied && c->nearest && c->scratch && replayed;
   Status status = memory ? run_chunks(leader, c, replayed) : status_set(STATUS_NO_MEMORY, "no memory to compare codes");

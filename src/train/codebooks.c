@@ -168,7 +168,7 @@ static Status judge_site(Session *session, const Watcher *watcher, int index, bo
   EmulateSite *site = &session->emulation.site[index];
   const real *rows = watcher->samples + index * watcher->limit * watcher->width;
   int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
-  void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book));
+  void *scratch = tape_alloc(session->tape, codebook_assign_scratch(&site->book, watcher->limit));
   double *sums = tape_alloc(session->tape, (size_t)watcher->width * sizeof *sums), distortion;
   if (codes == NULL || scratch == NULL || sums == NULL) return tape_status(session->tape);
   codebook_assign(&site->book, rows, watcher->limit, codes, &distortion, scratch);

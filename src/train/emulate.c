@@ -14,7 +14,7 @@ static EmulateSite *site_of(Emulation *emulation, int block, int site) { return 
 /* The nearest codewords of the shared tokens; their distortion goes into the usage statistics. */
 static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
   size_t mark = tape_scratch_begin(tape);
-  void *scratch = tape_alloc(tape, codebook_assign_scratch(&site->book));
+  void *scratch = tape_alloc(tape, codebook_assign_scratch(&site->book, rows));
   if (scratch == NULL) return tape_status(tape);
   double distortion = 0;
   if (!tape_planning(tape)) {

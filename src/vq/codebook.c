@@ -1,12 +1,13 @@
 /* Grouped codebooks: storage, nearest codeword, lookup. How codewords come about is in kmeans.c and ema.c.
  *
- * The nearest codeword minimises |e|^2 / 2 - x.e, so the work is a product of a tile of rows with the codewords. Narrow groups keep each
- * row's best while they multiply; for wide ones BLAS multiplies a tile of codewords, whose scores stay in the second-level cache until the
- * scan that follows. Tiles are cut by the number of rows alone, never by the number of threads: the same
- * products are done whoever does them, and the result does not depend on the pool. */
+ * The nearest codeword minimises |e|^2 / 2 - x.e, so the work is a product of a tile of rows with the codewords. Many rows are searched in
+ * bytes where the processor can; else narrow groups keep each row's best while they multiply, and for wide ones BLAS multiplies a tile of
+ * codewords, whose scores stay in the second-level cache until the scan that follows. Tiles are cut by the number of rows alone, never by
+ * the number of threads: the same products are done whoever does them, and the result does not depend on the pool. */
 #include "vq/codebook.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/nearest_packed.h"
 #include "base/threads.h"
 #include "vq/distance.h"
 #include <inttypes.h>
@@ -17,6 +18,8 @@ enum {
   TILE_ROWS = 128,
   TILE_ENTRIES = 512,   /* a tile of scores: 256 KiB of floats */
   MOST_SLOTS = 64,      /* pieces that the rows are cut into; each holds one partial distortion per group */
+  PACKED_LEAST = 256,   /* rows from which on packing the codewords costs less than it saves */
+  LINE = 64,            /* bytes that packs are aligned to */
   WIDTH_MOST = 1 << 24, /* keeps every size computation far from overflow */
   REFRESH_GRAIN = 64,   /* codewords */
   LOOKUP_GRAIN = 16,    /* rows */
@@ -100,6 +103,10 @@ typedef struct AssignJob {
   int64_t per_slot; /* rows of one */
   double *partial;  /* [G, slots] distortions, or NULL */
   real *scores;     /* [threads, TILE_ROWS x TILE_ENTRIES + TILE_ROWS + wide_numbers] */
+  char *packs;      /* [G] of pack_bytes each, or NULL: not searched in bytes */
+  size_t pack_bytes;
+  char *memory; /* [threads] of search_bytes each */
+  size_t search_bytes;
 } AssignJob;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -113,8 +120,23 @@ static size_t wide_numbers(const Codebook *book) {
 
 static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS + wide_numbers(book); }
 
-size_t codebook_assign_scratch(const Codebook *book) {
-  return (size_t)(MOST_SLOTS * book->groups) * sizeof(double) + (size_t)threads_count() * scores_of_thread(book) * sizeof(real);
+/* Of one group's pack: 0 where so few rows, or such codewords, are not searched in bytes. */
+static size_t pack_bytes(const Codebook *book, int64_t rows) {
+  const NearestPacked *packed = kernels_nearest_packed();
+  return packed && !book->narrow && rows >= PACKED_LEAST ? packed->pack_bytes(book->entries, book->width / book->groups) : 0;
+}
+
+static size_t packed_bytes(const Codebook *book, int64_t rows) {
+  size_t pack = pack_bytes(book, rows);
+  if (pack == 0) return 0;
+  size_t search = kernels_nearest_packed()->search_bytes(book->entries, book->width / book->groups);
+  return LINE + (size_t)book->groups * pack + (size_t)threads_count() * search;
+}
+
+size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows) {
+  size_t partial = (size_t)(MOST_SLOTS * book->groups) * sizeof(double);
+  size_t scores = (size_t)threads_count() * scores_of_thread(book) * sizeof(real), packed = packed_bytes(book, max_rows);
+  return partial + (packed > scores ? packed : scores);
 }
 
 /* Codewords [from, from + count) of group g; of 16 bits in `wide`, where those of a narrow group stand already. */
@@ -124,6 +146,24 @@ static const real *words_at(const Codebook *book, int64_t g, int64_t from, int64
   if (d <= NEAREST_MOST_WIDTH) return wide + from * d;
   codebook_words(book, g * book->entries + from, count, wide);
   return wide;
+}
+
+static NearestPack *pack_of(const AssignJob *job, int64_t g) { return (NearestPack *)(void *)(job->packs + (size_t)g * job->pack_bytes); }
+
+static void pack_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const AssignJob *job = context;
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups, k = book->entries;
+  for (int64_t g = begin; g < end; g++)
+    kernels_nearest_packed()->pack(k, d, book->codewords + g * k * d, book->half_norms + g * k, pack_of(job, g));
+}
+
+static void search_tile(const AssignJob *job, int64_t g, int64_t first, int64_t rows, int thread) {
+  const Codebook *book = job->book;
+  int64_t d = book->width / book->groups;
+  matmul_nearest_packed(pack_of(job, g), rows, book->entries, d, job->x + first * book->width + g * d, book->width,
+                        job->codes + first * book->groups + g, book->groups, job->memory + (size_t)thread * job->search_bytes);
 }
 
 /* Codes of rows [first, first + rows) in group g; rows <= TILE_ROWS. */
@@ -172,7 +212,10 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
       codebook_words(book, g * book->entries, book->entries, wide);
     for (; first < last; first += TILE_ROWS) {
       int64_t rows = least(TILE_ROWS, last - first);
-      assign_tile(job, g, first, rows, scores, best, wide);
+      if (job->packs)
+        search_tile(job, g, first, rows, thread);
+      else
+        assign_tile(job, g, first, rows, scores, best, wide);
       if (job->partial) sum += tile_distortion(job, g, first, rows, wide);
     }
     if (job->partial) job->partial[item] = sum;
@@ -193,6 +236,13 @@ void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t 
   AssignJob job = {.book = book, .x = x, .rows = rows, .codes = codes, .partial = distortion ? partial : NULL};
   job.scores = (real *)(void *)(partial + MOST_SLOTS * book->groups);
   cut_rows(&job);
+  job.pack_bytes = pack_bytes(book, rows);
+  if (job.pack_bytes > 0) {
+    job.packs = (char *)(((uintptr_t)job.scores + LINE - 1) / LINE * LINE);
+    job.memory = job.packs + (size_t)book->groups * job.pack_bytes;
+    job.search_bytes = kernels_nearest_packed()->search_bytes(book->entries, book->width / book->groups);
+    threads_for(book->groups, 1, pack_range, &job);
+  }
   threads_for(book->groups * job.slots, 1, assign_range, &job);
   if (!distortion) return;
   for (int64_t i = 0; i < book->groups * job.slots; i++) *distortion += partial[i];

@@ -23,16 +23,18 @@ typedef struct Codebook {
 
 /* Allocates codewords (or borrows them when not NULL) and half norms. BAD_VALUE names what is out of range. */
 Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t width, real *codewords);
-/* Borrows codewords of 16 bits. Nearest codewords and what is looked up are those of the same numbers as reals, bit for bit. */
+/* Borrows codewords of 16 bits. Nearest codewords and what is looked up are those of the same numbers as reals, bit for bit (in groups
+ * wider than NEAREST_MOST_WIDTH but for ties within rounding). */
 Status codebook_init_narrow(Codebook *book, int64_t groups, int64_t entries, int64_t width, NarrowKind kind, const uint16_t *codewords);
 void codebook_release(Codebook *book);
 void codebook_refresh(Codebook *book); /* after the codewords changed */
 
 /* Nearest codeword of each group: x [rows, W] -> codes [rows, G], as a matrix product over tiles; ties to the lowest index.
  * distortion (may be NULL) receives the sum over rows of |x - q|^2, computed from the differences, so it is never negative. Over the pool;
- * the result does not depend on the thread count. Allocates nothing: `scratch` must hold codebook_assign_scratch(book) bytes, asked for
- * after threads_start, and be aligned to 8 bytes. */
-size_t codebook_assign_scratch(const Codebook *book);
+ * the result does not depend on the thread count. Many rows are searched in 8 bits where the processor can, which finds the same codewords
+ * (nearest_packed.h). Allocates nothing: `scratch` must hold codebook_assign_scratch(book, max_rows) bytes for calls of up to max_rows
+ * rows, asked for after threads_start, and be aligned to 8 bytes. */
+size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows);
 void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t *codes, double *distortion, void *scratch);
 
 /* Codewords [first, first + count) of all G K, as reals: out [count, W/G]. */

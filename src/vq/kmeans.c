@@ -199,7 +199,7 @@ size_t kmeans_bytes(const Codebook *book, int64_t count, const KmeansOptions *op
   bool full = is_full_batch(options, count);
   size_t words = (size_t)(book->entries * book->width) * sizeof(real), start = kmeans_start_bytes(book, count, options->start);
   size_t iterations = kmeans_step_bytes(book, full ? count : options->minibatch) + (size_t)(count * book->groups) * sizeof(int32_t) +
-                      codebook_assign_scratch(book) + (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
+                      codebook_assign_scratch(book, count) + (full ? 0 : (size_t)(options->minibatch * book->width) * sizeof(real));
   return words + (start > iterations ? start : iterations);
 }
 
@@ -215,7 +215,7 @@ static Status reserve(Fit *fit) {
   bool full = is_full_batch(fit->options, fit->count);
   TRY(kmeans_step_init(&fit->step, fit->book, full ? fit->count : fit->options->minibatch));
   fit->codes = malloc((size_t)(fit->count * book->groups) * sizeof *fit->codes);
-  fit->scratch = malloc(codebook_assign_scratch(book));
+  fit->scratch = malloc(codebook_assign_scratch(book, fit->count));
   fit->now = malloc((size_t)book->groups * sizeof *fit->now);
   fit->best = malloc((size_t)book->groups * sizeof *fit->best);
   fit->best_words = malloc((size_t)(book->entries * book->width) * sizeof *fit->best_words);

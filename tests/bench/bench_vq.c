@@ -95,7 +95,7 @@ static void run(int64_t rows, int64_t width, int64_t groups, int64_t entries) {
   rng_init(&b.rng, 1, 1);
   check(codebook_init(&b.book, groups, entries, width, NULL));
   check(navq_init(&b.navq, groups, width, NOISE_FULL));
-  size_t assign_bytes = codebook_assign_scratch(&b.book), noise_bytes = navq_scratch(&b.navq, rows);
+  size_t assign_bytes = codebook_assign_scratch(&b.book, rows), noise_bytes = navq_scratch(&b.navq, rows);
   b.x = malloc((size_t)(rows * width) * sizeof *b.x);
   b.q = malloc((size_t)(rows * width) * sizeof *b.q);
   b.codes = malloc((size_t)(rows * groups) * sizeof *b.codes);

@@ -34,8 +34,10 @@ static const Kernels *avx512_if_supported(void) {
 }
 
 static bool has_avx(void) { return __builtin_cpu_supports("avx"); }
+static bool has_vnni(void) { return __builtin_cpu_supports("avx512vnni"); }
 #else
 static bool has_avx(void) { return false; }
+static bool has_vnni(void) { return false; }
 static const Kernels *avx2_if_supported(void) { return NULL; }
 static const Kernels *avx512_if_supported(void) { return NULL; }
 #endif
@@ -78,6 +80,8 @@ const Kernels *kernels(void) {
   atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
   return table;
 }
+
+const NearestPacked *kernels_nearest_packed(void) { return kernels() == kernels_avx512() && has_vnni() ? nearest_packed_vnni() : NULL; }
 
 /* ---- what runs, and whether it could be faster ---- */
 

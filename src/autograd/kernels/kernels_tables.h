@@ -3,9 +3,11 @@
 #ifndef AUTOGRAD_KERNELS_TABLES_H
 #define AUTOGRAD_KERNELS_TABLES_H
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/nearest_packed.h"
 
 const Kernels *kernels_portable(void);
 const Kernels *kernels_avx2(void);
 const Kernels *kernels_avx512(void);
+const NearestPacked *nearest_packed_vnni(void);
 
 #endif

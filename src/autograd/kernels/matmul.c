@@ -170,6 +170,14 @@ void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t l
   matmul_count_end(rows, k, d, begun);
 }
 
+void matmul_nearest_packed(const NearestPack *pack, int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, int32_t *codes,
+                           int64_t stride, void *memory) {
+  if (rows <= 0) return;
+  const double begun = matmul_count_begin();
+  kernels_nearest_packed()->search(pack, rows, x, ldx, codes, stride, memory);
+  matmul_count_end(rows, k, d, begun);
+}
+
 /* ---- products with 16-bit matrices ---- */
 
 typedef struct NarrowProduct {

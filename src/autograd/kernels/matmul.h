@@ -2,6 +2,7 @@
  * single-threaded call. Products are counted, so that a step's share inside BLAS and its FLOPs can be reported. */
 #ifndef AUTOGRAD_MATMUL_H
 #define AUTOGRAD_MATMUL_H
+#include "autograd/kernels/nearest_packed.h"
 #include "autograd/kernels/numbers.h"
 #include "base/status.h"
 #include <stdbool.h>
@@ -46,6 +47,10 @@ void matmul_bf16_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n
  * kernels()->nearest_words, d <= NEAREST_MOST_WIDTH. On the calling thread; counted as a product. */
 void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                     int32_t *codes, int64_t stride);
+
+/* The same against packed words, in any width: kernels_nearest_packed()->search, counted as a product. */
+void matmul_nearest_packed(const NearestPack *pack, int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, int32_t *codes,
+                           int64_t stride, void *memory);
 
 /* Counting only (planning mode): adds what matmul would count but its time. */
 void matmul_count_only(int64_t m, int64_t n, int64_t k);

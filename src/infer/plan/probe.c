@@ -218,7 +218,7 @@ static Status open_codebook(Probe *probe) {
   TRY(codebook_init(&probe->book, groups, astra->codebook_size > 0 ? astra->codebook_size : 1024, config_site_width(probe->config), NULL));
   for (int64_t i = 0; i < probe->book.entries * probe->book.width; i++) probe->book.codewords[i] = (real)(rng_uniform(&probe->rng) - 0.5);
   codebook_refresh(&probe->book);
-  probe->scratch = malloc(codebook_assign_scratch(&probe->book));
+  probe->scratch = malloc(codebook_assign_scratch(&probe->book, rows));
   probe->codes = malloc((size_t)(rows * groups) * sizeof *probe->codes);
   return probe->scratch && probe->codes ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure this device");
 }

@@ -141,7 +141,7 @@ static inline Status sample_begin(Exchange *self, Tape *tape, const TokenLayout 
   Status status = STATUS_OK;
   real *x = malloc((size_t)(layout->shared * width) * sizeof(real));
   int32_t *codes = malloc((size_t)(layout->shared * book->groups) * sizeof(int32_t));
-  void *scratch = malloc(codebook_assign_scratch(book));
+  void *scratch = malloc(codebook_assign_scratch(book, layout->shared));
   answer->remote[site] = tape_tensor(tape, 3, shape);
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t i = 0; i < layout->shared; i++)

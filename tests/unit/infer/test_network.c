@@ -94,7 +94,7 @@ static Tensor *make_h(Side *side, int request, int block, int64_t batch) {
 static bool remote_is_right(const Side *side, int request, int block, int64_t batch, const Tensor *remote) {
   int32_t codes[GROUPS];
   real x[WIDTH], q[WIDTH];
-  void *scratch = malloc(codebook_assign_scratch(&books[block]));
+  void *scratch = malloc(codebook_assign_scratch(&books[block], 1));
   bool right = remote->shape[0] == batch && remote->shape[1] == side->base.layout.remote && remote->shape[2] == WIDTH;
   for (int64_t b = 0; b < batch && right; b++) {
     int64_t place = 0;
@@ -205,7 +205,7 @@ static void tiny_socket_buffers(void **state) {
 static bool part_is_right(const Side *side, int request, int block, const ExchangeRows *rows, bool *seen) {
   int32_t codes[GROUPS];
   real x[WIDTH], q[WIDTH];
-  void *scratch = malloc(codebook_assign_scratch(&books[block]));
+  void *scratch = malloc(codebook_assign_scratch(&books[block], 1));
   bool right = rows->lost == NULL && rows->x != NULL;
   int64_t row = 0;
   for (int64_t r = 0; r < rows->runs && right; r++) {

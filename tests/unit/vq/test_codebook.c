@@ -36,7 +36,7 @@ static void run_case(const Case *c) {
   real *words = points_normal(c->entries * c->width, 1), *x = points_normal(c->rows * c->width, 2);
   assert_int_equal(codebook_init(&book, c->groups, c->entries, c->width, words), STATUS_OK);
   int32_t *codes = malloc((size_t)(c->rows * c->groups) * sizeof *codes);
-  void *scratch = malloc(codebook_assign_scratch(&book));
+  void *scratch = malloc(codebook_assign_scratch(&book, c->rows));
   double distortion;
   codebook_assign(&book, x, c->rows, codes, &distortion, scratch);
   check_nearest(&book, x, c->rows, codes, distortion);
@@ -77,7 +77,7 @@ static void narrow_case(const Case *c, NarrowKind kind) {
   double distortion[2];
   for (int way = 0; way < 2; way++) {
     const Codebook *used = way ? &wide : &book;
-    void *scratch = malloc(codebook_assign_scratch(used));
+    void *scratch = malloc(codebook_assign_scratch(used, c->rows));
     codebook_assign(used, x, c->rows, codes[way], &distortion[way], scratch);
     codebook_lookup(used, codes[way], c->rows, out[way]);
     free(scratch);
@@ -116,7 +116,7 @@ static void ties_to_the_lowest(void **state) {
   Codebook book;
   assert_int_equal(codebook_init(&book, 1, 2 * HALF, D, words), STATUS_OK);
   int32_t codes[ROWS];
-  void *scratch = malloc(codebook_assign_scratch(&book));
+  void *scratch = malloc(codebook_assign_scratch(&book, ROWS));
   codebook_assign(&book, x, ROWS, codes, NULL, scratch);
   for (int r = 0; r < ROWS; r++) assert_in_range(codes[r], 0, HALF - 1);
   for (int i = 0; i < 2 * HALF * D; i++) words[i] = 1; /* all alike: code 0 for everybody */
@@ -146,7 +146,7 @@ static void largest_codebook(void **state) {
   wanted[0] = K - 1;
   real x[ROWS * 4];
   codebook_lookup(&book, wanted, ROWS, x);
-  void *scratch = malloc(codebook_assign_scratch(&book));
+  void *scratch = malloc(codebook_assign_scratch(&book, ROWS));
   double distortion;
   codebook_assign(&book, x, ROWS, codes, &distortion, scratch);
   assert_memory_equal(codes, wanted, sizeof codes);
@@ -165,7 +165,7 @@ static void same_for_any_thread_count(void **state) {
   double distortion, first_distortion = 0;
   for (int threads = 1; threads <= 4; threads++) {
     assert_int_equal(threads_start(threads), STATUS_OK);
-    void *scratch = malloc(codebook_assign_scratch(&book));
+    void *scratch = malloc(codebook_assign_scratch(&book, ROWS));
     codebook_assign(&book, x, ROWS, codes, &distortion, scratch);
     free(scratch);
     threads_stop();
@@ -189,7 +189,7 @@ static void not_a_number(void **state) {
   Codebook book;
   assert_int_equal(codebook_init(&book, 2, 20, 2, words), STATUS_OK);
   int32_t codes[4] = {-1, -1, -1, -1};
-  void *scratch = malloc(codebook_assign_scratch(&book));
+  void *scratch = malloc(codebook_assign_scratch(&book, 2));
   codebook_assign(&book, x, 2, codes, NULL, scratch);
   for (int i = 0; i < 4; i++) assert_in_range(codes[i], 0, 19);
   free(scratch);

@@ -108,7 +108,7 @@ static void one_group_and_many(void **state) {
     options.iterations = 1000;
     assert_int_equal(kmeans_fit(&book, x, ROWS, &options, &result), STATUS_OK);
     int32_t *codes = malloc((size_t)(ROWS * groups) * sizeof *codes);
-    void *scratch = malloc(codebook_assign_scratch(&book));
+    void *scratch = malloc(codebook_assign_scratch(&book, ROWS));
     codebook_assign(&book, x, ROWS, codes, NULL, scratch);
     assert_int_equal(residual_moments(&book, x, codes, ROWS, &moments), STATUS_OK);
     if (groups == 1) {

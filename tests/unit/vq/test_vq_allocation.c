@@ -34,7 +34,7 @@ static void check_steps(int64_t groups, NoiseCovariance kind) {
   assert_int_equal(navq_init(&navq, groups, W, kind), STATUS_OK);
   navq.refresh = 1;
   int32_t *codes = malloc((size_t)(ROWS * groups) * sizeof *codes);
-  size_t size = codebook_assign_scratch(&book), other = navq_scratch(&navq, ROWS);
+  size_t size = codebook_assign_scratch(&book, ROWS), other = navq_scratch(&navq, ROWS);
   void *scratch = malloc(size > other ? size : other);
   one_step(&book, &ema, &navq, x, codes, q, scratch, &rng);
   long before = allocations_so_far();

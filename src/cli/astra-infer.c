@@ -95,7 +95,9 @@ enum { PICTURES_OF_A_REQUEST = 64 };
 static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   Evaluation evaluation;
   int64_t batch = s->batch > 0 ? s->batch : PICTURES_OF_A_REQUEST;
-  TRY(dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
+  TRY(s->validation_part > 0 ? dataset_open_held_out(&run->set, s->dataset, s->data_dir, true, s->validation_part)
+                             : dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
+  if (s->validation_part > 0) log_info("%s", dataset_describe(run->set));
   TRY(infer_run_load(s, run));
   TRY(infer_run_require(run, INFER_KIND_PICTURES));
   TRY(infer_run_require_options(s, run));
@@ -105,6 +107,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
   if (s->json) {
     json_t *value = report_evaluation_json(run->leader, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     report_traffic_json(value, run->leader, evaluation.samples, false);
     return infer_run_print_json(value, run);
   }

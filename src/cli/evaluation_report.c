@@ -45,13 +45,14 @@ Status evaluation_report_text(const Session *session, const TrainResult *result)
   char devices[TASK_TEXT], plain[TASK_TEXT];
   const Task *task = session->task;
   if (by_convention(session)) return print_perplexity(session, result);
+  const char *of = session->options.validation_part > 0 ? " held out" : "";
   task->tell(&result->emulated.score, devices);
   task->tell(&result->plain.score, plain);
   if (session_astra(session))
-    printf("%s on %d emulated devices, %s plain (%lld %s)\n", devices, session->config->astra.devices, plain + strcspn(plain, "0123456789"),
-           (long long)result->plain.samples, task->sample);
+    printf("%s on %d emulated devices, %s plain (%lld %s%s)\n", devices, session->config->astra.devices,
+           plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->sample, of);
   else
-    printf("%s (%lld %s)\n", plain, (long long)result->plain.samples, task->sample);
+    printf("%s (%lld %s%s)\n", plain, (long long)result->plain.samples, task->sample, of);
   return STATUS_OK;
 }
 
@@ -101,6 +102,7 @@ Status evaluation_report_json(const Session *session, const TrainResult *result,
   Status status = by_convention(session) ? add_convention(session, best, &result->plain, object) : STATUS_OK;
   json_object_set_new(object, "seconds", json_real(result->seconds));
   json_object_set_new(object, "eval_samples", json_integer((json_int_t)result->plain.samples));
+  if (session->options.validation_part > 0) json_object_set_new(object, "eval_part", json_string("valid"));
   if (status == STATUS_OK) return json_build_print(object);
   json_decref(object);
   return status;

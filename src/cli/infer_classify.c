@@ -204,7 +204,8 @@ static Status check_classes(const Job *job) {
 
 static Status open_set(Job *job) {
   const InferSettings *s = job->settings;
-  TRY(text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
+  TRY(s->validation_part > 0 ? text_labels_open_held_out(&job->set, s->dataset, s->data_dir, true, s->validation_part)
+                             : text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
   TRY(check_classes(job));
   int64_t all = text_labels_count(job->set), count = s->samples > 0 && s->samples < all ? s->samples : all;
   if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return no_memory();
@@ -230,6 +231,7 @@ static Status evaluate(Job *job) {
   if (s->json) {
     json_t *value = report_label_evaluation_json(leader, &job->texts, &evaluation);
     if (value) json_object_set_new(value, "dataset", json_string(s->dataset));
+    if (value) json_object_set_new(value, "part", json_string(s->validation_part > 0 ? "valid" : "test"));
     return infer_run_print_json(value, job->run);
   }
   printf("%s\n", printable(text_labels_describe(job->set)));

@@ -13,6 +13,7 @@ typedef enum InferKind { INFER_KIND_PICTURES, INFER_KIND_TEXTS /* to classify */
 typedef struct InferSettings {
   const char *checkpoint, *split, *layout, *dataset, *data_dir, *file, *prompt_file, *text_file;
   int64_t nodes, threads, batch, top, samples, new_tokens, context, top_k, seed, window, stride;
+  int64_t validation_part; /* samples held out of the training part, to be evaluated; 0: the test part */
   double timeout, temperature, top_p;
   int strategy;     /* Strategy */
   int64_t retained; /* blocks of bp-* */

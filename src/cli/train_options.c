@@ -20,6 +20,8 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME",
        .help = "cifar100 (of pictures), folder:DIR, csv:FILE, text:PATH, sst2:DIR, agnews:DIR, qqp:DIR, tsv:FILE..."},
       {OPTION_TEXT, "eval-dataset", 0, &t->eval_dataset, "NAME", .help = "text to evaluate on (default: the data set's validation part)"},
+      {OPTION_INT, "validation-part", 0, &t->validation_part, "N", .least = 0, .most = INT32_MAX,
+       .help = "hold N training samples out and evaluate on these; 0: on the test part"},
       {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR", .help = "of texts (default: what lies beside the model)"},
       {OPTION_INT, "context", 0, &t->context, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},

@@ -19,6 +19,11 @@ typedef struct Dataset Dataset;
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part);
 void dataset_close(Dataset *set);
 
+/* The training part in two: without `count` records that are held out for validation, or these alone (held_out). Which ones they are is a
+ * function of the records' numbers and labels (held_out.h): the same in every run, and in proportion to the classes. BAD_VALUE: more than
+ * the classes can spare. A count of 0, without held_out: the whole part. */
+Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count);
+
 bool dataset_knows(const char *name); /* a name of pictures, by its form */
 
 /* BAD_VALUE about a name that no kind of data set has, with what may have been meant (dataset_hint.h). */

@@ -111,6 +111,14 @@ static Status read_record(Dataset *set, int64_t index, Image *image, int32_t *la
   return dataset_cifar_record(record, files->maps[file].data + (size_t)index * record_bytes(record), image, label);
 }
 
+static int32_t label_of(const Dataset *set, int64_t index) {
+  const CifarFiles *files = set->state;
+  const CifarRecord *record = &files->layout->record;
+  int file = 0;
+  while (index >= files->counts[file]) index -= files->counts[file++];
+  return files->maps[file].data[(size_t)index * record_bytes(record) + (size_t)record->labels - 1];
+}
+
 static void close_files(Dataset *set) {
   CifarFiles *files = set->state;
   for (int i = 0; files && i < files->files; i++) files_unmap(&files->maps[i]);
@@ -235,6 +243,7 @@ Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, 
   files->layout = layout;
   set->state = files;
   set->read = read_record;
+  set->label = label_of;
   set->close = close_files;
   set->fixed_size = true;
   set->width = set->height = CIFAR_SIDE;

@@ -41,6 +41,8 @@ static Status read_file(Dataset *set, int64_t index, Image *image, int32_t *labe
   return STATUS_OK;
 }
 
+static int32_t label_of(const Dataset *set, int64_t index) { return ((const PictureList *)set->state)->files[index].label; }
+
 static void close_list(Dataset *set) {
   dataset_files_release(set->state);
   free(set->state);
@@ -54,6 +56,7 @@ Status dataset_files_attach(Dataset *set, PictureList *list) {
   set->state = kept;
   set->count = kept->count;
   set->read = read_file;
+  set->label = label_of;
   set->close = close_list;
   return STATUS_OK;
 }

@@ -21,7 +21,7 @@ DatasetPart dataset_files_part(int64_t index); /* the part of the index-th pictu
 Status dataset_files_add(PictureList *list, char *path, int32_t label);
 void dataset_files_release(PictureList *list);
 
-/* Makes the list the set's source: takes it over, sets count, read and close. */
+/* Makes the list the set's source: takes it over, sets count, read, label and close. */
 Status dataset_files_attach(Dataset *set, PictureList *list);
 
 #endif

@@ -15,6 +15,7 @@ struct Dataset {
   size_t mapped; /* bytes of mapped files, all of which are read sooner or later */
   void *state;   /* the source's own, released by `close` */
   Status (*read)(Dataset *set, int64_t index, Image *image, int32_t *label); /* index is within [0, count) */
+  int32_t (*label)(const Dataset *set, int64_t index);                       /* the label alone, without its picture */
   void (*close)(Dataset *set);
 };
 

@@ -50,9 +50,11 @@ static void draw_row(const Stripes *stripes, int width, double phase, Rng *rng, 
   }
 }
 
+static int32_t label_of(const Dataset *set, int64_t index) { return (int32_t)(index % set->classes); }
+
 static Status draw(Dataset *set, int64_t index, Image *image, int32_t *label) {
   const DatasetPart *part = set->state;
-  *label = (int32_t)(index % set->classes);
+  *label = label_of(set, index);
   TRY(image_reshape(image, set->width, set->height));
   Stripes stripes = stripes_of(*label);
   Rng rng;
@@ -100,6 +102,7 @@ Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part) 
   *state = part;
   set->state = state;
   set->read = draw;
+  set->label = label_of;
   set->close = close_state;
   set->fixed_size = true;
   set->width = sides[0];

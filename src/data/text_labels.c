@@ -5,6 +5,7 @@
 #include "data/data_paths.h"
 #include "data/dataset_files.h"
 #include "data/dataset_source.h"
+#include "data/held_out.h"
 #include "data/text_label_name.h"
 #include "data/text_reader.h"
 #include <math.h>
@@ -81,17 +82,20 @@ static Status read_table(TextTable *table, const char *path, const TextTableForm
   return status;
 }
 
+static void free_row(TextRow *row) {
+  free(row->text);
+  free(row->label);
+  free(row->pair);
+}
+
 /* Keeps the rows that the rule of every fifth row gives to `part`. */
 static void keep_part(TextTable *table, DatasetPart part) {
   int64_t kept = 0;
   for (int64_t i = 0; i < table->count; i++) {
-    if (dataset_files_part(i) == part) {
+    if (dataset_files_part(i) == part)
       table->rows[kept++] = table->rows[i];
-    } else {
-      free(table->rows[i].text);
-      free(table->rows[i].label);
-      free(table->rows[i].pair);
-    }
+    else
+      free_row(&table->rows[i]);
   }
   table->count = kept;
 }
@@ -292,5 +296,48 @@ Status text_labels_open(LabelledText **set, const char *name, const char *data_d
     *set = fresh;
   else
     text_labels_close(fresh);
+  return status;
+}
+
+/* ---- Validation ---- */
+
+static Status keep_side(LabelledText *set, bool held_out, int64_t wanted) {
+  int64_t count = set->table.count, kept = 0;
+  uint8_t *held = malloc((size_t)count);
+  if (!held) return no_memory();
+  Status status = held_out_choose(set->labels, count, set->classes, wanted, held);
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
+    if (held[i] != held_out) {
+      free_row(&set->table.rows[i]);
+      continue;
+    }
+    set->table.rows[kept] = set->table.rows[i];
+    set->labels[kept++] = set->labels[i];
+  }
+  if (status == STATUS_OK) set->table.count = kept;
+  free(held);
+  return status;
+}
+
+static Status describe_side(LabelledText *set, bool held_out) {
+  char *whole = set->description;
+  int written = asprintf(&set->description, held_out ? "%lld texts held out from %s" : "%lld texts, without those held out, of %s",
+                         (long long)set->table.count, whole);
+  if (written < 0) set->description = NULL;
+  free(whole);
+  return written < 0 ? no_memory() : STATUS_OK;
+}
+
+Status text_labels_open_held_out(LabelledText **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
+  TRY(text_labels_open(set, name, data_dir, DATASET_TRAIN));
+  if (count == 0 && !held_out) return STATUS_OK;
+  Status status = keep_side(*set, held_out, count);
+  if (status != STATUS_OK)
+    status = status_wrap(status, "%s", (*set)->description);
+  else
+    status = describe_side(*set, held_out);
+  if (status == STATUS_OK) return STATUS_OK;
+  text_labels_close(*set);
+  *set = NULL;
   return status;
 }

@@ -30,14 +30,15 @@ static const char *const FIXED[RUN_REPORT_FIXED] = {"loss",          "task_loss"
 
 static void name_columns(RunReport *run) {
   const Task *task = run->session->task;
+  const char *test = session_test_name(run->session);
   for (run->columns = 0; run->columns < RUN_REPORT_FIXED; run->columns++)
     snprintf(run->names[run->columns], RUN_REPORT_NAME, "%s", FIXED[run->columns]);
   snprintf(run->names[COLUMN_SPEED], RUN_REPORT_NAME, "%s_%s", task->unit, FIXED[COLUMN_SPEED]);
   for (int m = 0; task->measures[m] != NULL; m++) {
-    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s", task->test, task->measures[m]);
-    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s_plain", task->test, task->measures[m]);
+    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s", test, task->measures[m]);
+    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s_plain", test, task->measures[m]);
   }
-  snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_loss", task->test);
+  snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_loss", test);
 }
 
 Status run_report_open(RunReport *run) {
@@ -171,12 +172,13 @@ static void print_evaluation(const RunReport *run) {
   char devices[TASK_TEXT], alone[TASK_TEXT];
   session->task->tell(&run->result->emulated.score, devices);
   session->task->tell(&plain->score, alone);
+  const char *of = session->options.validation_part > 0 ? " held out" : "";
   if (session_astra(session))
-    log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s)", (long long)session->step, devices,
-             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples, session->task->sample);
+    log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s%s)", (long long)session->step, devices,
+             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples, session->task->sample, of);
   else
-    log_info("evaluation at step %lld: %s, loss %.4f (%lld %s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
-             session->task->sample);
+    log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
+             session->task->sample, of);
 }
 
 Status run_report_evaluation(RunReport *run) {

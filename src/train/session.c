@@ -41,6 +41,8 @@ void session_defaults(TrainOptions *options) {
   options->optimizer = (OptimizerOptions){.rate = SESSION_AUTO, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
 }
 
+const char *session_test_name(const Session *session) { return session->options.validation_part > 0 ? "valid" : session->task->test; }
+
 bool session_astra(const Session *session) { return session->config->astra.groups > 0 && !session->plain; }
 
 int64_t session_epoch_steps(const Session *session) {

@@ -31,6 +31,7 @@ typedef struct TrainOptions {
   /* what */
   const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of pictures alone */
   int64_t image_size;                                              /* 0: the model's */
+  int64_t validation_part; /* samples of the training part that are held out, and evaluated in place of the test part; 0: none */
   /* texts */
   const char *tokenizer;    /* a directory or file; NULL: what lies beside the model */
   bool drawn;               /* windows of random tokens in place of a data set, for measurements: no tokenizer is needed */
@@ -116,6 +117,9 @@ struct Session {
  * are no gradients and no optimizer. */
 Status session_open(Session *session, const TrainOptions *options, SessionUse use);
 void session_close(Session *session); /* fine on a zeroed session */
+
+/* What the part that is evaluated is called in columns and lines: "valid" where it is held out, else Task.test. */
+const char *session_test_name(const Session *session);
 
 bool session_astra(const Session *session);
 int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */

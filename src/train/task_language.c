@@ -42,6 +42,10 @@ static Status open_tokenizer(Session *session) {
 }
 
 static Status configure(Session *session, ModelConfig *config) {
+  if (session->options.validation_part > 0)
+    return status_set(STATUS_BAD_USAGE,
+                      "--validation-part is for pictures and labelled texts: a text has a validation part already, or name "
+                      "one with --eval-dataset");
   if (config->classes > 0)
     return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
   if (own(session)->tokenizer != NULL) TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));

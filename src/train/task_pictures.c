@@ -29,8 +29,11 @@ static Status open_sets(Session *session) {
   Pictures *pictures = session->data = calloc(1, sizeof *pictures);
   if (pictures == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(refuse_text_options(options));
-  TRY(dataset_open(&pictures->set[TASK_TRAIN], options->dataset, options->data_dir, DATASET_TRAIN));
-  TRY(dataset_open(&pictures->set[TASK_TEST], options->dataset, options->data_dir, DATASET_TEST));
+  const char *name = options->dataset, *directory = options->data_dir;
+  int64_t held_out = options->validation_part;
+  TRY(dataset_open_held_out(&pictures->set[TASK_TRAIN], name, directory, false, held_out));
+  TRY(held_out > 0 ? dataset_open_held_out(&pictures->set[TASK_TEST], name, directory, true, held_out)
+                   : dataset_open(&pictures->set[TASK_TEST], name, directory, DATASET_TEST));
   session->classes = dataset_classes(pictures->set[TASK_TRAIN]);
   return STATUS_OK;
 }
@@ -112,7 +115,8 @@ static size_t bytes(const Session *session) {
 static void count_broken(const Session *session) {
   const Pictures *pictures = own(session);
   long long train = (long long)loader_skipped(pictures->loader[TASK_TRAIN]), test = (long long)loader_skipped(pictures->loader[TASK_TEST]);
-  if (train + test > 0) log_warning("%lld broken pictures of the training part and %lld of the test part were skipped", train, test);
+  if (train + test > 0)
+    log_warning("%lld broken pictures of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
 }
 
 /* ---------------------------------------------------------------- the model */

@@ -34,8 +34,11 @@ static Status open_sets(Session *session) {
   if (wrong != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, options->dataset);
   TRY(task_tokenizer_open(session, &texts->tokenizer));
-  TRY(text_labels_open(&texts->set[TASK_TRAIN], options->dataset, options->data_dir, DATASET_TRAIN));
-  TRY(text_labels_open(&texts->set[TASK_TEST], options->dataset, options->data_dir, DATASET_TEST));
+  const char *name = options->dataset, *directory = options->data_dir;
+  int64_t held_out = options->validation_part;
+  TRY(text_labels_open_held_out(&texts->set[TASK_TRAIN], name, directory, false, held_out));
+  TRY(held_out > 0 ? text_labels_open_held_out(&texts->set[TASK_TEST], name, directory, true, held_out)
+                   : text_labels_open(&texts->set[TASK_TEST], name, directory, DATASET_TEST));
   session->classes = text_labels_classes(texts->set[TASK_TRAIN]);
   return STATUS_OK;
 }

@@ -82,6 +82,7 @@ Status validate_run(Session *session, int devices, int64_t samples, Validation *
   result->loss = task_mean_loss(&result->score);
   result->samples = result->score.samples;
   if (status == STATUS_OK && !isfinite(result->loss))
-    status = status_set(STATUS_NUMERIC, "the loss over the test part is not finite: the weights are damaged or too large");
+    status = status_set(STATUS_NUMERIC, "the loss over the %s part is not finite: the weights are damaged or too large",
+                        session_test_name(session));
   return status;
 }

@@ -28,7 +28,7 @@ expect "help" 0 --help; silent err; out "^usage: astra-train"
 for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
 out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
-[ "$(wc -l <"$work/out")" -le 90 ] || report "--help is $(wc -l <"$work/out") lines long"
+[ "$(wc -l <"$work/out")" -le 100 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
 expect "version" 0 --version; out "^astra-train [0-9]*\.[0-9]*\.[0-9]*$"
 
@@ -234,6 +234,20 @@ expect "the best is a checkpoint" 0 --model better/best --dataset synthetic:32x3
 holds "$(tail -n 1 out | grep -o '"accuracy":[0-9.]*' | cut -d: -f2) == $(sort -k2,2gr better/training/evaluations.txt | head -n 1 | cut -d" " -f2)"
 is_png better/confusion.png
 [ "$(wc -l <better/confusion.csv)" = 5 ] && [ "$(tail -n +2 better/confusion.csv | cut -d, -f2- | tr ',' '\n' | awk '{ n += $1 } END { print n }')" = 16 ] || report "confusion.csv is not of 4 classes and 16 pictures: $(cat better/confusion.csv)"
+
+# ---- a validation part: evaluated in place of the test part, in training and by every program alike
+
+synthetic=(--dataset synthetic:32x32:12:96 --validation-part 32)
+expect "samples are held out" 0 --model tiny --init random "${synthetic[@]}" --groups 0 --threads 1 --epochs 2 --batch 8 -l 1e-3 --warmup 0 --keep-best --out heldout
+err "64 pictures, without those held out, of synthetic train"; err "(32 pictures held out)"
+head -n 1 heldout/metrics.csv | grep -q "valid_accuracy,valid_accuracy_plain,valid_loss" || report "the columns are $(head -n 1 heldout/metrics.csv)"
+expect "looked at again" 0 --model heldout "${synthetic[@]}" --groups 0 --threads 1 --eval-only --json
+[ "$(tail -n 1 out | jq '.eval_part == "valid" and .eval_samples == 32')" = true ] || report "not the validation part"
+valid=$(tail -n 1 out | jq .accuracy)
+run "by real processes" 0 "$bin/astra-infer" eval -c heldout -n 1 "${synthetic[@]}" --json
+[ "$(tail -n 1 out | jq ".part == \"valid\" and .samples == 32 and (.top1 - $valid | fabs) < 1e-9")" = true ] || report "not $valid of the validation part"
+expect "more than there are" 1 --model tiny --init random "${synthetic[@]}" --validation-part 85 --groups 0 --out nowhere; err "85 of 96 records cannot be held out"
+run "of a text" 2 "$bin/astra-train" --model "$root/tests/golden/stories260K" --dataset "text:$root/datasets/enwiki-sample" --validation-part 10 --groups 0 --out nowhere; err "a text has a validation part already"
 
 # ---- texts: a bundled Llama of 0.26 M parameters on a few drawn sentences
 

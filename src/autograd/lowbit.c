@@ -18,19 +18,37 @@ size_t lowbit_row_bytes(LowbitKind kind, int64_t inputs) {
   return 0;
 }
 
-static float block_number(const LowbitMatrix *matrix, const void *row, int64_t i) {
-  const int64_t b = i / LOWBIT_BLOCK, place = i % LOWBIT_BLOCK;
-  if (matrix->kind == LOWBIT_Q8_0) {
-    const LowbitQ8Block *block = (const LowbitQ8Block *)row + b;
-    return narrow_half_to_float(block->scale) * (float)block->number[place];
+static void widen_q8(const LowbitQ8Block *block, int64_t first, int64_t count, real *value) {
+  const float scale = narrow_half_to_float(block->scale);
+  for (int64_t i = 0; i < count; i++) value[i] = (real)(scale * (float)block->number[first + i]);
+}
+
+static void widen_q4(const LowbitQ4Block *block, int64_t first, int64_t count, real *value) {
+  const float scale = narrow_half_to_float(block->scale);
+  const int64_t half = LOWBIT_BLOCK / 2;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t place = first + i;
+    const int number = place < half ? block->number[place] & 15 : block->number[place - half] >> 4;
+    value[i] = (real)(scale * (float)(number - 8));
   }
-  const LowbitQ4Block *block = (const LowbitQ4Block *)row + b;
-  const int half = LOWBIT_BLOCK / 2, pair = block->number[place % half];
-  return narrow_half_to_float(block->scale) * (float)((place < half ? pair & 15 : pair >> 4) - 8);
+}
+
+static void widen_int8(const int8_t *number, float scale, int64_t count, real *value) {
+  for (int64_t i = 0; i < count; i++) value[i] = (real)(scale * (float)number[i]);
 }
 
 void lowbit_widen(const LowbitMatrix *matrix, int64_t output, int64_t first, int64_t count, real *value) {
-  const int8_t *row = (const int8_t *)matrix->numbers + (size_t)output * lowbit_row_bytes(matrix->kind, matrix->inputs);
-  for (int64_t i = 0; i < count; i++)
-    value[i] = (real)(matrix->kind == LOWBIT_INT8 ? matrix->scale[output] * (float)row[first + i] : block_number(matrix, row, first + i));
+  const uint8_t *row = (const uint8_t *)matrix->numbers + (size_t)output * lowbit_row_bytes(matrix->kind, matrix->inputs);
+  if (matrix->kind == LOWBIT_INT8) {
+    widen_int8((const int8_t *)row + first, matrix->scale[output], count, value);
+    return;
+  }
+  for (int64_t done = 0, n; done < count; done += n) { /* block by block */
+    const int64_t b = (first + done) / LOWBIT_BLOCK, place = (first + done) % LOWBIT_BLOCK;
+    n = LOWBIT_BLOCK - place < count - done ? LOWBIT_BLOCK - place : count - done;
+    if (matrix->kind == LOWBIT_Q8_0)
+      widen_q8((const LowbitQ8Block *)(const void *)row + b, place, n, value + done);
+    else
+      widen_q4((const LowbitQ4Block *)(const void *)row + b, place, n, value + done);
+  }
 }

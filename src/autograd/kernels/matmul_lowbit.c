@@ -159,3 +159,38 @@ void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   threads_for(p->outputs, small ? p->outputs : GROUP_LEAST, outputs_body, &job); /* inside a body it knows whose scratch is free */
   matmul_count_only(p->rows, p->outputs, p->inputs);
 }
+
+/* ---- products of which the other side stays as it is ---- */
+
+typedef struct Widened {
+  const LowbitMatrix *weight;
+  bool back;
+  int64_t first, count, m;
+  const real *a;
+  int64_t lda;
+  bool add;
+  real *c;
+  int64_t ldc;
+  real *scratch;
+} Widened;
+
+static void widened_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)begin, (void)end;
+  const Widened *w = context;
+  const int64_t inputs = w->weight->inputs, room = matmul_narrow_scratch() / threads_count(), most = room > inputs ? room / inputs : 1;
+  real *wide = w->scratch + thread * room;
+  for (int64_t done = 0, n; done < w->count; done += n) {
+    n = lesser(most, w->count - done);
+    for (int64_t i = 0; i < n; i++) lowbit_widen(w->weight, w->first + done + i, 0, inputs, wide + i * inputs);
+    if (w->back)
+      matmul_single(false, false, w->m, inputs, n, 1, w->a + done, w->lda, wide, inputs, w->add || done > 0 ? 1 : 0, w->c, w->ldc);
+    else
+      matmul_single(false, true, w->m, n, inputs, 1, w->a, w->lda, wide, inputs, w->add ? 1 : 0, w->c + done, w->ldc);
+  }
+}
+
+void matmul_lowbit_widened(const LowbitMatrix *weight, bool back, int64_t first, int64_t count, int64_t m, const real *a, int64_t lda,
+                           bool add, real *c, int64_t ldc, real *scratch) {
+  Widened job = {weight, back, first, count, m, a, lda, add, c, ldc, scratch};
+  threads_for(1, 1, widened_body, &job); /* inside a body it knows whose scratch is free */
+}

@@ -28,4 +28,10 @@ typedef struct MatmulLowbit {
 void matmul_lowbit(const MatmulLowbit *product, void *scratch);
 size_t matmul_lowbit_scratch(const MatmulLowbit *product);
 
+/* The same weights with x as it is, widened into scratch some outputs at a time, each number once: C [m, count] = A W^T of outputs
+ * [first, first + count), A [m, inputs]; back: C [m, inputs] = A W, A [m, count]. On the calling thread, added to C or not. scratch
+ * [matmul_narrow_scratch()] may serve all threads of the pool at once. */
+void matmul_lowbit_widened(const LowbitMatrix *weight, bool back, int64_t first, int64_t count, int64_t m, const real *a, int64_t lda,
+                           bool add, real *c, int64_t ldc, real *scratch);
+
 #endif

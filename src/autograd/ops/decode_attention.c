@@ -36,7 +36,9 @@ static void multiply(const Decode *job, const DecodeProjection *side, bool forwa
   const int64_t stride = tensor_width(weight), output = side->part.first + first, start = side->part.transposed ? output : output * stride;
   const bool transpose = forward != side->part.transposed;
   const int64_t n = forward ? count : job->in, k = forward ? job->in : count;
-  if (weight->narrow_kind != NARROW_NONE)
+  if (weight->lowbit != NULL)
+    matmul_lowbit_widened(weight->lowbit, !forward, output, count, m, a, lda, add, c, ldc, job->scratch);
+  else if (weight->narrow_kind != NARROW_NONE)
     matmul_narrow(transpose, m, n, k, a, lda, weight->narrow_kind, weight->narrow + start, stride, add, c, ldc, job->scratch);
   else
     matmul_single(false, transpose, m, n, k, 1, a, lda, weight->value + start, stride, add ? 1 : 0, c, ldc);
@@ -207,10 +209,11 @@ static void count_products(const Decode *job) {
   matmul_count_only(projects_keys(job) ? remote : job->per_kv, job->kv_width, job->in);
 }
 
+static bool is_widened(const Tensor *weight) { return weight->narrow_kind != NARROW_NONE || weight->lowbit != NULL; }
+
 static bool has_narrow(const Decode *job) {
   const DecodeAttention *options = &job->options;
-  return options->kind != NARROW_NONE ||
-         (is_site_x(job) && (options->key.weight->narrow_kind != NARROW_NONE || options->value.weight->narrow_kind != NARROW_NONE));
+  return options->kind != NARROW_NONE || (is_site_x(job) && (is_widened(options->key.weight) || is_widened(options->value.weight)));
 }
 
 static bool allocate(Tape *tape, Decode *job) {

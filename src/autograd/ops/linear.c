@@ -1,5 +1,5 @@
 /* act(x W^T + b) + residual, of all outputs or a part of them, and of all inputs or a part, with W stored [out, in] or [in, out],
- * in full or, frozen, in 16 bits.
+ * in full or, frozen, in 16, 8 or 4 bits.
  * The bias (and the residual) is written into the output first and the product added to it, which costs no more than the zeroing that BLAS
  * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z. */
 #include "autograd/ops/op_common.h"
@@ -12,6 +12,7 @@ typedef struct Linear {
   bool transposed;
   int64_t stride, start; /* of the weight: numbers from row to row, and where the part begins */
   int64_t first;         /* the part's first output: where its bias begins */
+  int64_t first_in;      /* its first input */
 } Linear;
 
 enum { PANEL = 1024 /* rows: smaller ones make BLAS pack W again too often, larger ones fall out of the last-level cache */ };
@@ -63,8 +64,55 @@ static void start_body(void *context, int64_t begin, int64_t end, int thread) {
   start_rows(context, begin, end);
 }
 
+/* ---- weights of 8 and 4 bits: pieces of the output are started and activated while they are in the cache ---- */
+
+static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  const Linear *job = context;
+  const real *bias = job->bias ? job->bias->value + job->first + column : NULL;
+  for (int64_t r = row; r < row + rows; r++) {
+    real *z = job->z + r * job->out + column;
+    if (job->residual) {
+      memcpy(z, job->residual->value + r * job->out + column, (size_t)columns * sizeof(real));
+      if (bias) kernels()->add(columns, bias, z);
+    } else if (bias) {
+      memcpy(z, bias, (size_t)columns * sizeof(real));
+    }
+  }
+}
+
+static void activate_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  const Linear *job = context;
+  for (int64_t at = row * job->out + column; at < (row + rows) * job->out; at += job->out) {
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->bias_gelu(columns, NULL, job->z + at, job->y->value + at);
+    else
+      kernels()->bias_gelu_tanh(columns, NULL, job->z + at, job->y->value + at);
+  }
+}
+
+static void lowbit_forward(Tape *tape, Linear *job) {
+  op_matmul_lowbit(tape, &(MatmulLowbit){.weight = job->weight->lowbit,
+                                         .first_output = job->first,
+                                         .outputs = job->out,
+                                         .first_input = job->first_in,
+                                         .inputs = job->in,
+                                         .rows = job->rows,
+                                         .x = job->x->value,
+                                         .ldx = job->in,
+                                         .add = started(job),
+                                         .c = job->z,
+                                         .ldc = job->out,
+                                         .before = started(job) ? start_piece : NULL,
+                                         .after = job->activation != ACTIVATION_NONE ? activate_piece : NULL,
+                                         .context = job});
+}
+
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
+  if (job->weight->lowbit) {
+    lowbit_forward(tape, job);
+    return;
+  }
   bool rows_over_pool = job->weight->narrow_kind == NARROW_NONE && job->rows >= 64 * threads_count();
   if (rows_over_pool && !tape_planning(tape)) {
     threads_for(job->rows, OP_ROW_GRAIN, panels_body, job);
@@ -128,11 +176,28 @@ static void linear_backward(Tape *tape, void *record) {
 
 static const OpKind LINEAR = {"linear", linear_forward, linear_backward};
 
+/* Block weights are cut between blocks only; no gradient goes through any. */
+static bool lowbit_fits(Tape *tape, const Linear *what, int64_t first_in) {
+  const LowbitMatrix *matrix = what->weight->lowbit;
+  Status status = STATUS_OK;
+  if (matrix->kind != LOWBIT_INT8 && first_in % LOWBIT_BLOCK != 0)
+    status =
+        tape_fail(tape, STATUS_UNSUPPORTED, "linear: weights in blocks of %d inputs cannot be divided at input %lld: use weights of int8",
+                  LOWBIT_BLOCK, (long long)first_in);
+  else if (tensor_width(what->x) > LOWBIT_MAX_INPUTS)
+    status = tape_fail(tape, STATUS_UNSUPPORTED, "linear: weights of 8 and 4 bits have at most %d inputs, not %lld", LOWBIT_MAX_INPUTS,
+                       (long long)tensor_width(what->x));
+  else if (tape_recording(tape) && op_wants(what->x))
+    status = tape_fail(tape, STATUS_UNSUPPORTED, "linear: weights of 8 and 4 bits are for inference: no gradient goes through them");
+  return status == STATUS_OK;
+}
+
 /* x against the part's outputs and the inputs [first_in, first_in + x's width) of the weight. The shapes have been checked. */
 static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in) {
   Tensor *y = op_like(tape, what->x, part->count);
   Linear *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
+  if (what->weight->lowbit && !lowbit_fits(tape, what, first_in)) return NULL;
   OP_CHECK(!what->residual || tensor_count(what->residual) == tensor_count(y), "linear: the residual's shape is not the output's");
   *job = *what;
   job->y = y;
@@ -144,6 +209,7 @@ static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, in
   job->stride = what->weight->shape[1];
   job->start = part->transposed ? first_in * job->stride + part->first : part->first * job->stride + first_in;
   job->first = part->first;
+  job->first_in = first_in;
   y->needs_grad = tape_recording(tape) && (op_wants(what->x) || op_wants(what->weight) || op_wants(what->bias) || op_wants(what->residual));
   if (y->needs_grad && what->activation != ACTIVATION_NONE) job->z = tape_alloc(tape, (size_t)tensor_count(y) * sizeof(real));
   if (job->z == NULL) return NULL;

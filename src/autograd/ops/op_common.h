@@ -3,6 +3,7 @@
 #define AUTOGRAD_OP_COMMON_H
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/matmul_lowbit.h"
 #include "autograd/ops/ops.h"
 #include "base/threads.h"
 #include <math.h>
@@ -21,8 +22,12 @@ static inline Tensor *op_like(Tape *tape, const Tensor *x, int64_t width) {
   return tape_tensor(tape, x->dims, shape);
 }
 
+/* A product with a weight of 8 or 4 bits, its scratch from the tape; planned or done. */
+void op_matmul_lowbit(Tape *tape, const MatmulLowbit *product);
+
 /* C [m, n] = A [m, k] op(B), added to C or not, where B is the weight from its number `start` on, with the weight's rows as stored, real or
- * 16-bit. Counts alone while planning. Over the pool; takes scratch from the tape when the weight is in 16 bits. */
+ * 16-bit; one of 8 or 4 bits as a whole and transposed alone. Counts alone while planning. Over the pool; takes scratch from the tape when
+ * the weight is in 16 bits. */
 void op_matmul_weight(Tape *tape, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const Tensor *weight,
                       int64_t start, bool add, real *c, int64_t ldc);
 

@@ -10,7 +10,9 @@ typedef struct TokenEmbed {
 
 static void lookup(const TokenEmbed *job, int32_t id, real *y) {
   const Tensor *table = job->table;
-  if (table->narrow_kind != NARROW_NONE)
+  if (table->lowbit != NULL)
+    lowbit_widen(table->lowbit, id, 0, job->width, y);
+  else if (table->narrow_kind != NARROW_NONE)
     kernels()->widen(table->narrow_kind, job->width, table->narrow + id * job->width, y);
   else
     memcpy(y, table->value + id * job->width, (size_t)job->width * sizeof(real));

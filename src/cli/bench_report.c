@@ -139,9 +139,10 @@ Status bench_report_json(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->session;
   bool text_model = session->task->decoder;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:b}", "model", session->options.model, text_model ? "context" : "image_size",
-                             (json_int_t)(text_model ? session->tokens : session->config->image), "batch",
-                             (json_int_t)session->options.batch, "forward", report->forward);
+  json_t *object =
+      json_pack("{s:s, s:I, s:I, s:b, s:I}", "model", session->options.model, text_model ? "context" : "image_size",
+                (json_int_t)(text_model ? session->tokens : session->config->image), "batch", (json_int_t)session->options.batch, "forward",
+                report->forward, "parameters", (json_int_t)param_count_numbers(model_params(session->model)));
   if (object) bench_peak_json(&report->peak, object);
   for (int side = 0; side < report->sides; side++) {
     figures_of(report, side, figures[side]);

@@ -1,5 +1,5 @@
 /* The tokenizer as its users see it: opening by the names of files, decoding, facts. Encoding is in tokenizer_encode.c, the formats in
- * tokenizer_json.c, _vocab.c, _ranks.c and _scores.c. */
+ * tokenizer_json.c, _vocab.c, _ranks.c, _scores.c and _gguf.c. */
 #include "data/tokenizer.h"
 #include "base/files.h"
 #include "data/tokenizer_model.h"
@@ -61,6 +61,14 @@ static Status measure(const Tokenizer *tokenizer, const int32_t *ids, size_t cou
   return STATUS_OK;
 }
 
+/* The space that encoding puts in front, not one of a special token's text. */
+static bool begins_with_space(const Tokenizer *tokenizer, int32_t id) {
+  if (tokenizer->kind != TOKENIZER_SCORES) return false;
+  for (int32_t i = 0; i < tokenizer->special_count; i++)
+    if (tokenizer->specials[i] == id) return false;
+  return true;
+}
+
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *bytes) {
   *text = NULL;
   size_t total;
@@ -73,7 +81,7 @@ Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t c
     const char *piece = tokenizer_piece(tokenizer, ids[i], &size);
     memcpy(buffer + *bytes, piece, size);
   }
-  if (tokenizer->kind == TOKENIZER_SCORES && total > 0 && *buffer == ' ') memmove(buffer, buffer + 1, --*bytes);
+  if (total > 0 && *buffer == ' ' && begins_with_space(tokenizer, ids[0])) memmove(buffer, buffer + 1, --*bytes);
   buffer[*bytes] = '\0';
   *text = buffer;
   return STATUS_OK;
@@ -169,13 +177,15 @@ static Status open_named(Tokenizer **tokenizer, const char *folder, const char *
   for (int i = 0; i < ENDINGS; i++) {
     if (fnmatch(endings[i].name, name, 0) == 0) return open_one(tokenizer, endings[i].parse, path);
   }
-  return status_set(STATUS_BAD_VALUE, "%s: not the name of a tokenizer's file; accepted are a directory or %s", path, accepted);
+  return status_set(STATUS_BAD_VALUE, "%s: not the name of a tokenizer's file; accepted are a directory, a GGUF file or %s", path,
+                    accepted);
 }
 
 Status tokenizer_open(Tokenizer **tokenizer, const char *path) {
   *tokenizer = NULL;
   if (!files_exists(path)) return status_set(STATUS_NOT_FOUND, "%s: there is no such file or directory to take a tokenizer from", path);
   if (files_is_dir(path)) return open_directory(tokenizer, path);
+  if (gguf_is_file(path)) return tokenizer_gguf_open(tokenizer, path);
   const char *slash = strrchr(path, '/');
   char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
   if (!folder) return status_set(STATUS_NO_MEMORY, "no memory for a path");

@@ -11,7 +11,8 @@
 typedef struct Tokenizer Tokenizer;
 
 /* From a directory (a checkpoint or a tokenizer alone), where tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe,
- * tokenizer.model and tok*.bin are looked for in this order, or from one of these files (the other one of a pair beside it).
+ * tokenizer.model and tok*.bin are looked for in this order, or from one of these files (the other one of a pair beside it), or
+ * from the metadata of a GGUF file.
  * NOT_FOUND, BAD_FILE or UNSUPPORTED name the file; *tokenizer is NULL then. */
 Status tokenizer_open(Tokenizer **tokenizer, const char *path);
 void tokenizer_close(Tokenizer *tokenizer); /* accepts NULL */
@@ -45,7 +46,8 @@ const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
 
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
  * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
- * written: the directory holds another file that tokenizer_open would prefer. */
+ * written: the directory holds another file that tokenizer_open would prefer. UNSUPPORTED likewise: a scored vocabulary that came with
+ * special tokens of its own, which tokN.bin has no place for. */
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory); /* that refusal alone, for before the work */
 

@@ -56,12 +56,13 @@ static size_t start_character(const Tokenizer *tokenizer, BpeMerge *merge, const
   return size;
 }
 
-static Status encode_scored(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, TokenList *out) {
+/* first: the text's beginning, which has a space in front of it. */
+static Status encode_scored(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, bool first, TokenList *out) {
   if (bytes == 0) return STATUS_OK;
   TRY(bpe_merge_reserve(&state->merge, bytes + 1));
   TRY(token_list_reserve(out, bytes + 1));
   size_t count = 0;
-  start_character(tokenizer, &state->merge, " ", 1, &count);
+  if (first) start_character(tokenizer, &state->merge, " ", 1, &count);
   for (size_t at = 0; at < bytes;) at += start_character(tokenizer, &state->merge, text + at, bytes - at, &count);
   out->count += bpe_merge_run(&state->merge, &tokenizer->pairs, count, out->ids + out->count);
   return STATUS_OK;
@@ -77,26 +78,30 @@ static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t l
   return -1;
 }
 
+static Status encode_text(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, bool first, TokenList *out) {
+  if (tokenizer->kind == TOKENIZER_SCORES) return encode_scored(tokenizer, state, text, bytes, first, out);
+  return encode_bytes(tokenizer, state, text, bytes, out);
+}
+
 /* What stands between special tokens is encoded as texts of their own. */
 static Status encode_special(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, TokenList *out) {
   size_t begun = 0, size;
   for (size_t at = 0; at < bytes; at += size ? size : 1) {
     int32_t id = special_at(tokenizer, text + at, bytes - at, &size);
     if (id < 0) continue;
-    TRY(encode_bytes(tokenizer, state, text + begun, at - begun, out));
+    TRY(encode_text(tokenizer, state, text + begun, at - begun, begun == 0, out));
     TRY(token_list_add(out, id));
     begun = at + size;
   }
-  return encode_bytes(tokenizer, state, text + begun, bytes - begun, out);
+  return encode_text(tokenizer, state, text + begun, bytes - begun, begun == 0, out);
 }
 
 Status tokenizer_encode(Tokenizer *tokenizer, const char *text, size_t bytes, bool special, TokenList *out) {
   TokenizerState *state;
   size_t before = out->count;
   TRY(tokenizer_states_take(tokenizer->states, &state));
-  Status status = tokenizer->kind == TOKENIZER_SCORES       ? encode_scored(tokenizer, state, text, bytes, out)
-                  : special && tokenizer->special_count > 0 ? encode_special(tokenizer, state, text, bytes, out)
-                                                            : encode_bytes(tokenizer, state, text, bytes, out);
+  Status status = special && tokenizer->special_count > 0 ? encode_special(tokenizer, state, text, bytes, out)
+                                                          : encode_text(tokenizer, state, text, bytes, true, out);
   tokenizer_states_give(tokenizer->states, state);
   if (status != STATUS_OK) out->count = before;
   return status;

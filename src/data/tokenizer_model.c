@@ -150,7 +150,6 @@ static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
 
 static Status finish_bytes(Tokenizer *tokenizer) {
   TRY(find_bytes(tokenizer));
-  TRY(sort_specials(tokenizer));
   tokenizer->begin = find_special(tokenizer, "<|begin_of_text|>");
   tokenizer->end = find_special(tokenizer, "<|end_of_text|>");
   if (tokenizer->end < 0) tokenizer->end = find_special(tokenizer, "<|endoftext|>");
@@ -159,6 +158,7 @@ static Status finish_bytes(Tokenizer *tokenizer) {
 
 Status tokenizer_model_finish(Tokenizer *tokenizer) {
   TRY(bpe_pieces_check_whole(&tokenizer->pieces));
+  TRY(sort_specials(tokenizer));
   if (tokenizer->kind != TOKENIZER_SCORES) TRY(finish_bytes(tokenizer));
   TRY(tokenizer_states_new(&tokenizer->states, tokenizer->split));
   return tokenizer_fingerprint_make(tokenizer);

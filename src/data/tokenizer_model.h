@@ -4,6 +4,7 @@
  * nothing remains and *tokenizer is NULL. */
 #ifndef DATA_TOKENIZER_MODEL_H
 #define DATA_TOKENIZER_MODEL_H
+#include "base/gguf.h"
 #include "data/bpe_pairs.h"
 #include "data/bpe_pieces.h"
 #include "data/bpe_split.h"
@@ -78,6 +79,22 @@ Status tokenizer_vocab_parse(Tokenizer **tokenizer, const char *vocab, size_t vo
                              size_t merges_size, const char *merges_path);
 Status tokenizer_ranks_parse(Tokenizer **tokenizer, const char *text, size_t size, const char *path);
 Status tokenizer_scores_parse(Tokenizer **tokenizer, const char *data, size_t size, const char *path);
+
+/* A piece of a scored vocabulary. `special`: never made of text, unless its text stands there and special tokens are meant (not of the
+ * first 259 ids, whose meaning is fixed). */
+typedef struct TokenizerScore {
+  float score;
+  const char *bytes; /* copied */
+  size_t size;
+  bool special;
+} TokenizerScore;
+
+/* All of a scored vocabulary but the last step, which is its caller's: ids 0 to 2 have no text, 3 to 258 are the bytes. */
+Status tokenizer_scores_make(Tokenizer **tokenizer, const TokenizerScore *entries, int64_t count);
+
+/* The metadata of a GGUF file. */
+Status tokenizer_gguf_read(Tokenizer **tokenizer, const GgufFile *file);
+Status tokenizer_gguf_open(Tokenizer **tokenizer, const char *path);
 
 /* What the two JSON files share: the vocabulary as an object, a merge as "LEFT RIGHT", a piece (fresh; NULL: no memory); writing an object,
  * which is released. */

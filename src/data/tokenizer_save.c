@@ -57,6 +57,11 @@ static void scores_name(const Tokenizer *tokenizer, char name[NAME]) { snprintf(
 /* What is kept in tokenizer.json is found before everything else. */
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory) {
   char name[NAME];
+  if (tokenizer->kind == TOKENIZER_SCORES && tokenizer->special_count > 0)
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s: a scored vocabulary with %d more special tokens fits no file that is written here; use it from its "
+                      "GGUF file",
+                      directory, (int)tokenizer->special_count);
   if (!files_is_dir(directory)) return STATUS_OK;
   scores_name(tokenizer, name);
   if (tokenizer->kind == TOKENIZER_SCORES) return check_free(directory, name);

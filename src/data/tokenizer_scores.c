@@ -9,22 +9,17 @@
 
 enum { BEGIN = 1, END = 2, FIRST_BYTE = 3, FIRST_PIECE = FIRST_BYTE + 256, HEAD = 8 };
 
-typedef struct Entry {
-  float score;
-  uint32_t size;
-  const char *bytes;
-} Entry;
-
 static uint32_t read_number(const char *data) {
   const unsigned char *byte = (const unsigned char *)data;
   return (uint32_t)byte[0] | (uint32_t)byte[1] << 8 | (uint32_t)byte[2] << 16 | (uint32_t)byte[3] << 24;
 }
 
 /* The entry at *at, which moves behind it. */
-static Status read_entry(const char *data, size_t size, size_t *at, int64_t id, Entry *entry) {
+static Status read_entry(const char *data, size_t size, size_t *at, int64_t id, TokenizerScore *entry) {
   if (size - *at < HEAD) return status_set(STATUS_BAD_FILE, "ends within the entry of id %lld", (long long)id);
   uint32_t bits = read_number(data + *at);
   memcpy(&entry->score, &bits, sizeof bits);
+  entry->special = false;
   entry->size = read_number(data + *at + 4);
   entry->bytes = data + *at + HEAD;
   if (entry->size > size - *at - HEAD) return status_set(STATUS_BAD_FILE, "the piece of id %lld ends behind the file", (long long)id);
@@ -34,16 +29,16 @@ static Status read_entry(const char *data, size_t size, size_t *at, int64_t id, 
 }
 
 static Status count_entries(const char *data, size_t size, int64_t *count) {
-  Entry entry;
+  TokenizerScore entry;
   *count = 0;
   for (size_t at = 4; at < size; ++*count) TRY(read_entry(data, size, &at, *count, &entry));
-  if (*count >= FIRST_PIECE) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%lld pieces; three without text and 256 bytes come first", (long long)*count);
+  return STATUS_OK;
 }
 
-static Status put_entry(Tokenizer *tokenizer, int32_t id, const Entry *entry) {
+static Status put_entry(Tokenizer *tokenizer, int32_t id, const TokenizerScore *entry) {
   tokenizer->scores[id] = entry->score;
   if (id < FIRST_BYTE) return bpe_pieces_put(&tokenizer->pieces, id, entry->bytes, entry->size, false);
+  if (id >= FIRST_PIECE && entry->special) return tokenizer_model_add_special(tokenizer, id, entry->bytes, entry->size);
   if (id >= FIRST_PIECE) return bpe_pieces_put(&tokenizer->pieces, id, entry->bytes, entry->size, true);
   char expected[8], byte = (char)(id - FIRST_BYTE);
   snprintf(expected, sizeof expected, "<0x%02X>", id - FIRST_BYTE);
@@ -51,16 +46,6 @@ static Status put_entry(Tokenizer *tokenizer, int32_t id, const Entry *entry) {
     return status_set(STATUS_BAD_FILE, "id %d is not %s: ids 3 to 258 are the bytes", (int)id, expected);
   tokenizer->byte_ids[id - FIRST_BYTE] = id;
   return bpe_pieces_put(&tokenizer->pieces, id, &byte, 1, false);
-}
-
-static Status put_entries(Tokenizer *tokenizer, const char *data, size_t size) {
-  size_t at = 4;
-  for (int32_t id = 0; id < tokenizer->pieces.count; id++) {
-    Entry entry = {0};
-    TRY(read_entry(data, size, &at, id, &entry));
-    TRY(put_entry(tokenizer, id, &entry));
-  }
-  return STATUS_OK;
 }
 
 static int higher_first(const void *a, const void *b) {
@@ -98,17 +83,28 @@ static Status add_pairs(Tokenizer *tokenizer) {
   return status;
 }
 
-static Status build(Tokenizer **tokenizer, const char *data, size_t size) {
-  int64_t count;
-  if (size < 4) return status_set(STATUS_BAD_FILE, "has no length of the longest piece");
-  TRY(count_entries(data, size, &count));
+Status tokenizer_scores_make(Tokenizer **tokenizer, const TokenizerScore *entries, int64_t count) {
+  if (count < FIRST_PIECE) return status_set(STATUS_BAD_FILE, "%lld pieces; three without text and 256 bytes come first", (long long)count);
   TRY(tokenizer_model_new(tokenizer, TOKENIZER_SCORES, count));
   (*tokenizer)->scores = malloc((size_t)count * sizeof(float));
   if (!(*tokenizer)->scores) return status_set(STATUS_NO_MEMORY, "no memory for %lld scores", (long long)count);
   (*tokenizer)->begin = BEGIN;
   (*tokenizer)->end = END;
-  TRY(put_entries(*tokenizer, data, size));
+  for (int32_t id = 0; id < count; id++) TRY(put_entry(*tokenizer, id, &entries[id]));
   return add_pairs(*tokenizer);
+}
+
+static Status build(Tokenizer **tokenizer, const char *data, size_t size) {
+  int64_t count;
+  size_t at = 4;
+  if (size < at) return status_set(STATUS_BAD_FILE, "has no length of the longest piece");
+  TRY(count_entries(data, size, &count));
+  TokenizerScore *entries = malloc(((size_t)count + 1) * sizeof *entries);
+  Status status = entries ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld pieces", (long long)count);
+  for (int64_t id = 0; id < count && status == STATUS_OK; id++) status = read_entry(data, size, &at, id, &entries[id]);
+  if (status == STATUS_OK) status = tokenizer_scores_make(tokenizer, entries, count);
+  free(entries);
+  return status;
 }
 
 Status tokenizer_scores_parse(Tokenizer **tokenizer, const char *data, size_t size, const char *path) {

@@ -1,0 +1,215 @@
+/* Tokenizers from the metadata of GGUF files: the published ids of GPT-2 and Llama-3, the same ids as tokN.bin for a scored vocabulary,
+ * with special tokens and without, and refusal of what is not understood. limit: 240 */
+#include "tokenizer_testing.h"
+#include "unit/gguf_tokenizer.h"
+
+static Status read_written(GgufWriter *writer, Tokenizer **tokenizer) {
+  GgufFile file;
+  uint8_t *data;
+  size_t size;
+  gguf_writer_file(writer, &data, &size);
+  assert_int_equal(gguf_parse(&file, data, size, "sample"), STATUS_OK);
+  Status status = tokenizer_gguf_read(tokenizer, &file);
+  gguf_close(&file);
+  free(data);
+  gguf_writer_release(writer);
+  return status;
+}
+
+static Tokenizer *converted(const Tokenizer *original) {
+  GgufWriter writer;
+  Tokenizer *tokenizer;
+  gguf_writer_init(&writer);
+  gguf_tokenizer_write(&writer, original);
+  if (read_written(&writer, &tokenizer) != STATUS_OK) fail_msg("%s", status_message());
+  return tokenizer;
+}
+
+static void gpt2_is_the_same(void **state) {
+  (void)state;
+  testing_unpack_all();
+  Tokenizer *files = testing_tokenizer(testing_path("gpt2")), *gguf = converted(files);
+  assert_vectors(gguf, "gpt2");
+  assert_string_equal(tokenizer_fingerprint(gguf), tokenizer_fingerprint(files));
+  assert_int_equal(tokenizer_end(gguf), 50256);
+  tokenizer_close(files);
+  tokenizer_close(gguf);
+}
+
+static void llama3_gives_the_published_ids(void **state) {
+  (void)state;
+  Tokenizer *files = testing_tokenizer(testing_path("llama3")), *gguf = converted(files);
+  assert_vectors(gguf, "llama3");
+  assert_true(tokenizer_begin(gguf) == 128000 && tokenizer_end(gguf) == 128001 && tokenizer_count(gguf) == 128256);
+  assert_encodes(gguf, "<|eot_id|>a", true, 128009, 64);
+  tokenizer_close(files);
+  tokenizer_close(gguf);
+}
+
+static void a_scored_vocabulary_is_the_same(void **state) {
+  (void)state;
+  static const char *const texts[] = {"", "Once upon a time, there was a little girl named Lily.", "  two  spaces ", "\xc3\xa9\xff\n\t0x0A",
+                                      "a\xe2\x82\xac"};
+  Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin"), *gguf = converted(file);
+  assert_true(tokenizer_begin(gguf) == 1 && tokenizer_end(gguf) == 2 && tokenizer_count(gguf) == 512);
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    TokenList expected = {0}, ids = {0};
+    assert_ok(tokenizer_encode(file, texts[i], strlen(texts[i]), false, &expected));
+    assert_ok(tokenizer_encode(gguf, texts[i], strlen(texts[i]), true, &ids));
+    assert_ids(&ids, expected.ids, expected.count);
+    assert_round_trip(gguf, texts[i], strlen(texts[i]), true);
+    token_list_release(&expected);
+    token_list_release(&ids);
+  }
+  assert_ok(tokenizer_save(gguf, testing_path("saved")));
+  Tokenizer *saved = testing_tokenizer(testing_path("saved"));
+  assert_int_equal(tokenizer_count(saved), 512);
+  tokenizer_close(saved);
+  tokenizer_close(file);
+  tokenizer_close(gguf);
+}
+
+/* Two more tokens, as chat models have; texts between them are texts, the space in front is the beginning's alone. */
+static void special_tokens_of_a_scored_vocabulary(void **state) {
+  (void)state;
+  Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin"), *gguf;
+  GgufWriter writer, more;
+  gguf_writer_init(&writer);
+  gguf_writer_init(&more);
+  gguf_tokenizer_add_tokens(&more, file);
+  gguf_add_text(&writer, "tokenizer.ggml.model", "llama");
+  gguf_add_array(&writer, "tokenizer.ggml.tokens", 8, 514);
+  const uint8_t *at = more.entries.data + 8 + strlen("tokenizer.ggml.tokens") + 16;
+  for (int i = 0; i < 512; i++) {
+    GgufText text = gguf_next_text(&at);
+    gguf_put_text(&writer.entries, text.bytes, text.size);
+  }
+  gguf_put_text(&writer.entries, "<|im_start|>", 12);
+  gguf_put_text(&writer.entries, "<|im_end|>", 10);
+  gguf_add_array(&writer, "tokenizer.ggml.token_type", 5, 514);
+  for (int32_t id = 0; id < 514; id++)
+    gguf_put_u32(&writer.entries, id < 512 ? (uint32_t)gguf_tokenizer_type(file, id) : id == 512 ? GT_USER : GT_CONTROL);
+  gguf_add_array(&writer, "tokenizer.ggml.scores", 6, 514);
+  gguf_put(&writer.entries, file->scores, 512 * sizeof(float));
+  gguf_put(&writer.entries, (float[2]){0}, 8);
+  gguf_add_u32(&writer, "tokenizer.ggml.eos_token_id", 513);
+  gguf_add_flag(&writer, "tokenizer.ggml.add_bos_token", false);
+  assert_ok(read_written(&writer, &gguf));
+  assert_true(tokenizer_begin(gguf) == -1 && tokenizer_end(gguf) == 513);
+  static const char text[] = "<|im_start|>Once upon<|im_end|> a time";
+  TokenList ids = {0}, plain = {0}, inner = {0};
+  assert_ok(tokenizer_encode(gguf, text, strlen(text), true, &ids));
+  assert_ok(tokenizer_encode(gguf, text, strlen(text), false, &plain));
+  assert_ok(tokenizer_encode(file, "a time", 6, false, &inner)); /* its space is the one that is in the text */
+  assert_int_equal(ids.ids[0], 512);
+  size_t end = 1;
+  while (end < ids.count && ids.ids[end] != 513) end++;
+  assert_ids(&(TokenList){.ids = ids.ids + end + 1, .count = ids.count - end - 1}, inner.ids, inner.count);
+  for (size_t i = 0; i < plain.count; i++) assert_true(plain.ids[i] < 512);
+  assert_round_trip(gguf, text, strlen(text), true);
+  assert_round_trip(gguf, text, strlen(text), false);
+  assert_int_equal(tokenizer_save(gguf, testing_path("nowhere")), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_message(), "2 more special tokens"));
+  assert_false(files_exists(testing_path("nowhere/tok514.bin")));
+  token_list_release(&ids);
+  token_list_release(&plain);
+  token_list_release(&inner);
+  gguf_writer_release(&more);
+  tokenizer_close(gguf);
+  tokenizer_close(file);
+}
+
+static void files_are_opened_by_path(void **state) {
+  (void)state;
+  Tokenizer *file = testing_tokenizer(TOKENIZERS "stories260K/tok512.bin");
+  GgufWriter writer;
+  gguf_writer_init(&writer);
+  gguf_tokenizer_write(&writer, file);
+  assert_true(gguf_writer_save(&writer, testing_path("model.gguf")));
+  gguf_writer_release(&writer);
+  Tokenizer *gguf = testing_tokenizer(testing_path("model.gguf"));
+  assert_encodes(gguf, "Once upon a time", false, 403, 407, 261, 378);
+  tokenizer_close(gguf);
+  tokenizer_close(file);
+}
+
+/* ---- refusals */
+
+typedef struct Case {
+  const char *model, *pre, *flag;
+  bool value;
+  Status status;
+  const char *message;
+} Case;
+
+static void what_is_not_understood_is_refused(void **state) {
+  (void)state;
+  static const Case cases[] = {
+      {NULL, NULL, NULL, false, STATUS_NOT_FOUND, "tokenizer.ggml.model is missing"},
+      {"bert", NULL, NULL, false, STATUS_UNSUPPORTED,
+       "sample: a tokenizer of model 'bert' (tokenizer.ggml.model); supported are llama and gpt2"},
+      {"gpt2", "qwen2", NULL, false, STATUS_UNSUPPORTED, "split as 'qwen2' does (tokenizer.ggml.pre); supported are llama-bpe and gpt-2"},
+      {"gpt2", NULL, NULL, false, STATUS_UNSUPPORTED, "split as '' does"},
+      {"gpt2", "gpt-2", NULL, false, STATUS_BAD_FILE, "sample: no piece for the byte 0x00 alone"},
+      {"llama", NULL, "tokenizer.ggml.add_space_prefix", false, STATUS_UNSUPPORTED, "add_space_prefix is false; only true"},
+      {"llama", NULL, "tokenizer.ggml.remove_extra_whitespaces", true, STATUS_UNSUPPORTED, "remove_extra_whitespaces is true; only false"},
+      {"llama", NULL, NULL, false, STATUS_BAD_FILE, "2 pieces; three without text and 256 bytes come first"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const Case *c = &cases[i];
+    GgufWriter writer;
+    Tokenizer *tokenizer;
+    gguf_writer_init(&writer);
+    if (c->model) gguf_add_text(&writer, "tokenizer.ggml.model", c->model);
+    if (c->pre) gguf_add_text(&writer, "tokenizer.ggml.pre", c->pre);
+    if (c->flag) gguf_add_flag(&writer, c->flag, c->value);
+    gguf_add_array(&writer, "tokenizer.ggml.tokens", 8, 2);
+    gguf_put_text(&writer.entries, "a", 1);
+    gguf_put_text(&writer.entries, "b", 1);
+    gguf_add_array(&writer, "tokenizer.ggml.scores", 6, 2);
+    gguf_put(&writer.entries, (float[2]){0}, 8);
+    gguf_add_array(&writer, "tokenizer.ggml.merges", 8, 0);
+    assert_int_equal(read_written(&writer, &tokenizer), c->status);
+    assert_null(tokenizer);
+    if (!strstr(status_message(), c->message)) fail_msg("%s", status_message());
+  }
+}
+
+static void counts_and_ids_must_agree(void **state) {
+  (void)state;
+  static const struct {
+    const char *key;
+    uint32_t element, value;
+    const char *message;
+  } cases[] = {{"tokenizer.ggml.token_type", 5, 0, "1 types for 2 tokens"},
+               {"tokenizer.ggml.scores", 6, 0, "1 scores for 2 tokens"},
+               {"tokenizer.ggml.scores", 4, 0, "scores must hold an array of type f32"},
+               {"tokenizer.ggml.bos_token_id", 99, 2, "bos_token_id is 2; the ids are 0 to 1"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    GgufWriter writer;
+    Tokenizer *tokenizer;
+    gguf_writer_init(&writer);
+    gguf_add_text(&writer, "tokenizer.ggml.model", "llama");
+    gguf_add_array(&writer, "tokenizer.ggml.tokens", 8, 2);
+    gguf_put_text(&writer.entries, "a", 1);
+    gguf_put_text(&writer.entries, "b", 1);
+    if (cases[i].element == 99) {
+      gguf_add_u32(&writer, cases[i].key, cases[i].value);
+    } else {
+      gguf_add_array(&writer, cases[i].key, cases[i].element, 1);
+      gguf_put_u32(&writer.entries, cases[i].value);
+    }
+    assert_int_equal(read_written(&writer, &tokenizer), STATUS_BAD_FILE);
+    if (!strstr(status_message(), cases[i].message)) fail_msg("%s", status_message());
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_is_the_same),
+                                     cmocka_unit_test(llama3_gives_the_published_ids),
+                                     cmocka_unit_test(a_scored_vocabulary_is_the_same),
+                                     cmocka_unit_test(special_tokens_of_a_scored_vocabulary),
+                                     cmocka_unit_test(files_are_opened_by_path),
+                                     cmocka_unit_test(what_is_not_understood_is_refused),
+                                     cmocka_unit_test(counts_and_ids_must_agree)};
+  return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
+}

@@ -67,7 +67,7 @@ static Status parse(StepCommand *command, int argc, char **argv) {
 /* Random tokens; or pictures of the size that the model takes, so that no time goes into resizing them. */
 static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
   ModelConfig config;
-  TRY(files_is_dir(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
+  TRY(checkpoint_is_path(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
   train->drawn = config_is_decoder(&config);
   long long side = train->image_size > 0 ? train->image_size : config.image;
   config_release(&config);

@@ -13,6 +13,7 @@
 #include "cli/bench_run.h"
 #include "cli/bench_timing.h"
 #include "cli/profile_table.h"
+#include "nn/checkpoint.h"
 #include "nn/decode.h"
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
@@ -71,8 +72,8 @@ static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory f
 static Status open_model(Forward *f) {
   ModelConfig config = {0};
   const char *name = f->command->model;
-  TRY(files_is_dir(name) ? config_load(&config, name) : config_preset(&config, name, CLASSES));
-  bool tokens = config_is_decoder(&config) && !files_is_dir(name); /* the next token is wanted of a preset, and not a class */
+  TRY(checkpoint_is_path(name) ? config_load(&config, name) : config_preset(&config, name, CLASSES));
+  bool tokens = config_is_decoder(&config) && !checkpoint_is_path(name); /* the next token is wanted of a preset, and not a class */
   if (tokens) {
     config_release(&config);
     TRY(config_preset(&config, name, 0));
@@ -336,7 +337,8 @@ Status bench_forward_run(int argc, char **argv) {
   ForwardCommand c = {.batch = 1, .repeats = 5, .warm_up = 1};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_TEXT, "model", 'm', &c.model, "NAME", .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory"},
+      {OPTION_TEXT, "model", 'm', &c.model, "NAME",
+       .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
       {OPTION_INT, "length", 0, &c.length, "N", .least = 0, .most = MAX_LENGTH,
        .help = "tokens of a sample, of a picture with its class token; 0: the model's"},
       {OPTION_INT, "batch", 'b', &c.batch, "N", .least = 1, .most = 65536, .help = "samples of a pass"},

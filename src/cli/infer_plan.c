@@ -40,7 +40,8 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
   *c = (PlanCommand){.strategies = "all", .table_memory = "512M", .threads = 1, .retained = 1, .local = true, .wait = 30};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to plan"},
-      {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one"},
+      {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR",
+       .help = "directory or GGUF file of the model, or the name of an installed one"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "a preset instead: vit-base, gpt2..."},
       {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 0, .most = 1 << 20, .help = "of the input; 0: what the model takes"},
       {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
@@ -109,10 +110,10 @@ static Status parse(PlanCommand *command, int argc, char **argv) {
 
 static Status load_config(const PlanCommand *command, ModelConfig *config) {
   if (command->model) return config_preset(config, command->model, CLASSES);
-  if (files_is_dir(command->checkpoint)) return config_load(config, command->checkpoint);
+  if (checkpoint_is_path(command->checkpoint)) return config_load(config, command->checkpoint);
   char *directory = NULL;
   if (strchr(command->checkpoint, '/'))
-    return status_set(STATUS_NOT_FOUND, "--checkpoint %s: there is no such directory", command->checkpoint);
+    return status_set(STATUS_NOT_FOUND, "--checkpoint %s: there is no such directory or GGUF file", command->checkpoint);
   TRY(data_paths_find("checkpoints", command->checkpoint, NULL, &directory));
   Status status = config_load(config, directory);
   free(directory);

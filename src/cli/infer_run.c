@@ -32,10 +32,11 @@ const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }
 
 Status infer_run_find(const char *checkpoint, char **directory) {
   bool installed = !strchr(checkpoint, '/');
-  if (!files_is_dir(checkpoint) && installed) return data_paths_find("checkpoints", checkpoint, NULL, directory);
-  if (!files_is_dir(checkpoint))
+  if (!checkpoint_is_path(checkpoint) && installed) return data_paths_find("checkpoints", checkpoint, NULL, directory);
+  if (!checkpoint_is_path(checkpoint))
     return status_set(STATUS_NOT_FOUND,
-                      "--checkpoint %s: there is no such directory; give that of a model, or the name of an installed one", checkpoint);
+                      "--checkpoint %s: there is no such directory or GGUF file; give that of a model, or the name of an installed one",
+                      checkpoint);
   *directory = strdup(checkpoint);
   return *directory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a path");
 }

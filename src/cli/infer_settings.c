@@ -32,7 +32,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {ALL, {OPTION_GROUP, .help = "What to run:"}},
       {ALL,
        {OPTION_TEXT, "checkpoint", 'c', &s->checkpoint, "DIR",
-        .help = "directory of the model, or the name of an installed one (required)"}},
+        .help = "directory or GGUF file of the model, or the name of an installed one (required)"}},
       {PICTURES | TEXT,
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
       {TEXT | OF_LANGUAGE,

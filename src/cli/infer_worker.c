@@ -26,7 +26,8 @@ static const char usage[] = "astra-infer worker --checkpoint DIR [OPTION...]",
 static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
   const Option rows[] = {
       {OPTION_GROUP, .help = "What to run:"},
-      {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
+      {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR",
+       .help = "directory or GGUF file of the model, or the name of an installed one (required)"},
       {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
       {OPTION_TEXT, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,

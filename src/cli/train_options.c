@@ -16,7 +16,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
   Option list[] = {
       {OPTION_GROUP, .help = "What to train, on what"},
       {OPTION_TEXT, "model", 'm', &t->model, "NAME",
-       .help = "vit-base, vit-cifar, gpt2, gpt2-mini, llama-mini..., or a checkpoint's directory"},
+       .help = "vit-base, vit-cifar, gpt2, gpt2-mini, llama-mini..., or a checkpoint's directory or GGUF file"},
       {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME",
        .help = "cifar100 (of pictures), folder:DIR, csv:FILE, text:PATH, sst2:DIR, agnews:DIR, qqp:DIR, tsv:FILE..."},
       {OPTION_TEXT, "eval-dataset", 0, &t->eval_dataset, "NAME", .help = "text to evaluate on (default: the data set's validation part)"},
@@ -25,7 +25,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR", .help = "of texts (default: what lies beside the model)"},
       {OPTION_INT, "context", 0, &t->context, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
-      {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors file, random or mimetic"},
+      {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors or GGUF file, random or mimetic"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},
       {OPTION_TEXT, "out", 'o', &t->out, "DIR", .help = "where the checkpoint goes (default: runs/MODEL-DATASET-gG)"},
       {OPTION_FLAG, "overwrite", 0, &command->overwrite, .help = "replace what an earlier run left in --out"},
@@ -188,7 +188,7 @@ static void inherit(TrainCommand *command, const Option *table, const AstraConfi
 
 Status train_options_inherit(TrainCommand *command, const Option *table) {
   ModelConfig config;
-  if (command->train.model == NULL || !files_is_dir(command->train.model)) return STATUS_OK;
+  if (command->train.model == NULL || !checkpoint_is_path(command->train.model)) return STATUS_OK;
   TRY(config_load(&config, command->train.model));
   if (config.astra.groups > 0 && !(given(table, "groups") && command->train.groups == 0)) inherit(command, table, &config.astra);
   config_release(&config);

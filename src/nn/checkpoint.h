@@ -5,6 +5,11 @@
 #define NN_CHECKPOINT_H
 #include "nn/model.h"
 
+/* Whether a path is what checkpoints are taken from, rather than the name of a preset or of an installed one: a directory that is there, or
+ * a GGUF file (nn/gguf_tensors.h), which is a Llama model with its tokenizer in one file and takes the directory's place wherever one is
+ * read. */
+bool checkpoint_is_path(const char *path);
+
 /* The file that a directory's weights begin with, model.safetensors or else model.safetensors.index.json, in *name, or NULL: it holds none.
  * What a reader of the directory would open; the file itself is not looked at. NO_MEMORY is the only failure. */
 Status checkpoint_find_weights(const char *directory, const char **name);
@@ -15,16 +20,17 @@ typedef struct CheckpointReport {
   int missing, unused;    /* optional tensors absent; tensors in the file that no parameter takes */
 } CheckpointReport;
 
-/* Reads parameters of `model` (allocated) from path: a directory or a .safetensors file. Accepts F32, F16, BF16; names with and without the
- * "vit.", "transformer." or "model." in front; with and without a classifier. Adapters are in no file and are left alone, and so are frozen
- * parameters that have no memory of their own (checkpoint_map_params). A second copy of a tied head ("lm_head.weight") is not looked at.
- * Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE, naming the tensor, both shapes and what to do.
- * `rng` initialises a new head; `report` may be NULL. After a failure values are undefined. */
+/* Reads parameters of `model` (allocated) from path: a directory, a .safetensors or a GGUF file. Accepts F32, F16, BF16, of GGUF files also
+ * blocks; names with and without the "vit.", "transformer." or "model." in front; with and without a classifier. Adapters are in no file
+ * and are left alone, and so are frozen parameters that have no memory of their own (checkpoint_map_params). A second copy of a tied head
+ * ("lm_head.weight") is not looked at. Shapes that fit neither exactly nor through a new head or interpolation are BAD_FILE, naming the
+ * tensor, both shapes and what to do. `rng` initialises a new head; `report` may be NULL. After a failure values are undefined. */
 Status checkpoint_load_params(Model *model, const char *path, Rng *rng, CheckpointReport *report);
 
 /* Parameters that do not learn, of all processes on a machine together: all of a model that has no memory for parameters (inference), or
  * the frozen ones alone (adapters). Values point into a shared read-only mapping where the file is F32 and aligned; F16 and BF16 matrices
- * whose operations take them stay there as they are (Tensor.narrow); all others are widened once into one fresh shared read-only block.
+ * whose operations take them stay there as they are (Tensor.narrow), blocks of GGUF files likewise (Tensor.lowbit); all others are widened
+ * once into one fresh shared read-only block.
  * Names and shapes must be exactly those of the configuration. Keep *mapping until the model is freed. */
 typedef struct CheckpointMapping CheckpointMapping;
 Status checkpoint_map_params(Model *model, const char *directory, CheckpointMapping **mapping);

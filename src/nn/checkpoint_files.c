@@ -48,6 +48,8 @@ static Status open_index(CheckpointFiles *files, const char *index_path) {
 
 /* ---- opening */
 
+bool checkpoint_is_path(const char *path) { return files_is_dir(path) || gguf_is_file(path); }
+
 static Status nothing_there(const char *path, bool is_dir) {
   if (!is_dir) return status_set(STATUS_NOT_FOUND, "%s: no such checkpoint directory, .safetensors or .gguf file", path);
   return status_set(

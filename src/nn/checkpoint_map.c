@@ -4,6 +4,7 @@
  *   block | widened 0 .... pad | widened 3 ... pad |        (anonymous, shared, each on a cache line)
  *
  * Invariant: no page behind a mapped parameter is writable, and every number in it is finite. */
+#include "base/gguf.h"
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_files.h"
 #include <math.h>
@@ -28,9 +29,10 @@ static NarrowKind kept_narrow(const Param *param, const SafeTensor *tensor) {
   return tensor->dtype == SAFE_F16 ? NARROW_F16 : tensor->dtype == SAFE_BF16 ? NARROW_BF16 : NARROW_NONE;
 }
 
-/* Blocks are little-endian 16-bit scales with bytes behind them; the operations that widen 16-bit numbers take them, too. */
-static bool kept_lowbit(const Param *param, const SafeTensor *tensor) {
-  return param->narrow && tensor->lowbit != LOWBIT_NONE && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
+/* For inference alone: nothing goes backward through blocks. */
+static bool kept_lowbit(const ParamSet *set, const Param *param, const SafeTensor *tensor) {
+  static const bool taken = false; /* until the operations take them */
+  return taken && !set->values && param->narrow && tensor->lowbit != LOWBIT_NONE && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
 }
 
 /* What has a place in the set's own blocks is not mapped. */
@@ -43,6 +45,9 @@ static Status find_fitting(const CheckpointFiles *files, const Param *param, con
   if (*tensor && checkpoint_same_shape(*tensor, param->tensor.dims, param->tensor.shape)) return STATUS_OK;
   if (!*tensor && files->index) return checkpoint_files_incomplete(files, param);
   if (*tensor) checkpoint_shape_text(have, (*tensor)->dims, (*tensor)->shape);
+  if (gguf_is_file(files->path))
+    return status_set(STATUS_BAD_FILE, "%s: its metadata ask for tensor %s of shape %s, the file has %s; is it a whole model's file?",
+                      files->path, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), have);
   return status_set(STATUS_BAD_FILE,
                     "%s: config.json asks for tensor %s of shape %s, the file has %s; run astra-train with --init on this checkpoint first",
                     files->path, param->name, checkpoint_shape_text(want, param->tensor.dims, param->tensor.shape), have);
@@ -54,7 +59,7 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
     const SafeTensor *tensor;
     if (!is_mapped(set, &set->list[i])) continue;
     TRY(find_fitting(&mapping->files, &set->list[i], &tensor));
-    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor) && !kept_lowbit(&set->list[i], tensor))
+    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor) && !kept_lowbit(set, &set->list[i], tensor))
       numbers += param_padded(&set->list[i]);
   }
   if (numbers == 0) return STATUS_OK;
@@ -106,9 +111,9 @@ static Status check_in_place(const CheckpointMapping *mapping, const SafeTensor 
 }
 
 /* The numbers of one parameter, in the file or at *free_place, which moves on. */
-static Status place_numbers(CheckpointMapping *mapping, Param *param, const SafeTensor *tensor, real **free_place) {
+static Status place_numbers(CheckpointMapping *mapping, const ParamSet *set, Param *param, const SafeTensor *tensor, real **free_place) {
   NarrowKind kind = kept_narrow(param, tensor);
-  if (kept_lowbit(param, tensor)) {
+  if (kept_lowbit(set, param, tensor)) {
     LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count++];
     *matrix = (LowbitMatrix){tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL};
     param->tensor.lowbit = matrix;
@@ -137,11 +142,11 @@ static void forget(Param *param) {
   tensor->needs_grad = tensor->grad_filled = false;
 }
 
-static Status place_param(CheckpointMapping *mapping, Param *param, real **free_place) {
+static Status place_param(CheckpointMapping *mapping, const ParamSet *set, Param *param, real **free_place) {
   const SafeTensor *tensor;
   TRY(find_fitting(&mapping->files, param, &tensor));
   forget(param);
-  return place_numbers(mapping, param, tensor, free_place);
+  return place_numbers(mapping, set, param, tensor, free_place);
 }
 
 static Status map_all(CheckpointMapping *mapping, Model *model, const char *directory) {
@@ -153,7 +158,7 @@ static Status map_all(CheckpointMapping *mapping, Model *model, const char *dire
   if (!mapping->matrices) return status_set(STATUS_NO_MEMORY, "%s: no memory to open it", directory);
   real *free_place = mapping->block;
   for (size_t i = 0; i < set->count; i++)
-    if (is_mapped(set, &set->list[i])) TRY(place_param(mapping, &set->list[i], &free_place));
+    if (is_mapped(set, &set->list[i])) TRY(place_param(mapping, set, &set->list[i], &free_place));
   if (mapping->block && mprotect(mapping->block, mapping->bytes, PROT_READ) != 0)
     return status_set(STATUS_IO, "%s: cannot make the parameters read-only", directory);
   return STATUS_OK;

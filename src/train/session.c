@@ -59,7 +59,7 @@ Status session_lay_plain(Session *session, int64_t tokens) {
 
 /* --model is a preset's name, or a checkpoint's directory, whose configuration and weights are then taken. */
 static Status base_config(ModelConfig *config, const TrainOptions *options, int64_t classes) {
-  if (files_is_dir(options->model)) return config_load(config, options->model);
+  if (checkpoint_is_path(options->model)) return config_load(config, options->model);
   return config_preset(config, options->model, classes);
 }
 

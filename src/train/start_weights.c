@@ -1,5 +1,6 @@
 /* Where the first weights come from: see start_weights.h. */
 #include "train/start_weights.h"
+#include "base/gguf.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static Status no_weights(const TrainOptions *options) {
 
 Status start_weights_find(Session *session) {
   const TrainOptions *options = &session->options;
-  if (options->init == NULL && !files_is_dir(options->model)) {
+  if (options->init == NULL && !checkpoint_is_path(options->model)) {
     Status status = data_paths_find("checkpoints", options->model, options->data_dir, &session->origin);
     return status == STATUS_OK || session->use == SESSION_PLAN ? STATUS_OK : no_weights(options);
   }
@@ -53,6 +54,14 @@ static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisa
   config->resample = theirs->resample;
 }
 
+static Status adopt_from_gguf(const char *path, ModelConfig *config) {
+  ModelConfig theirs;
+  TRY(config_load(&theirs, path));
+  if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, false);
+  config_release(&theirs);
+  return STATUS_OK;
+}
+
 /* A directory's configuration, where there is one and it is for such a model. */
 static Status adopt_from(const char *folder, ModelConfig *config) {
   ModelConfig theirs;
@@ -69,6 +78,7 @@ static Status adopt_from(const char *folder, ModelConfig *config) {
 
 Status start_weights_adopt(const Session *session, ModelConfig *config) {
   if (session->origin == NULL || from_scratch(session)) return STATUS_OK;
+  if (gguf_is_file(session->origin)) return adopt_from_gguf(session->origin, config);
   char *folder = files_folder(session->origin);
   Status status = folder != NULL ? adopt_from(folder, config) : status_set(STATUS_NO_MEMORY, "no memory");
   free(folder);

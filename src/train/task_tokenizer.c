@@ -1,5 +1,6 @@
 /* Finding and checking a tokenizer: see task_tokenizer.h. */
 #include "train/task_tokenizer.h"
+#include "base/gguf.h"
 #include "data/data_paths.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +9,15 @@ enum { PADDING_MOST = 256 }; /* rows by which a token table may be longer than t
 
 /* Whether the directory has one; *tokenizer stays NULL where it has none. */
 static Status try_directory(const char *directory, Tokenizer **tokenizer) {
-  if (directory == NULL || !files_is_dir(directory)) return STATUS_OK;
+  if (directory == NULL || !checkpoint_is_path(directory)) return STATUS_OK;
   Status status = tokenizer_open(tokenizer, directory);
   return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
-/* Beside weights: in their directory, or in that of their file. */
+/* Beside weights: in their directory, in that of their file, or within it. */
 static Status try_beside(const char *weights, Tokenizer **tokenizer) {
   if (weights == NULL || !files_exists(weights)) return STATUS_OK; /* such as "random" */
+  if (gguf_is_file(weights)) return try_directory(weights, tokenizer);
   char *folder = files_folder(weights);
   Status status = folder != NULL ? try_directory(folder, tokenizer) : status_set(STATUS_NO_MEMORY, "no memory");
   free(folder);
@@ -24,7 +26,7 @@ static Status try_beside(const char *weights, Tokenizer **tokenizer) {
 
 static Status try_installed(const TrainOptions *options, Tokenizer **tokenizer) {
   char *found = NULL;
-  if (files_is_dir(options->model)) return STATUS_OK;
+  if (checkpoint_is_path(options->model)) return STATUS_OK;
   if (data_paths_find("checkpoints", options->model, options->data_dir, &found) != STATUS_OK) return STATUS_OK;
   Status status = try_directory(found, tokenizer);
   free(found);
@@ -52,7 +54,7 @@ Status task_tokenizer_open(const Session *session, Tokenizer **tokenizer) {
 /* ---------------------------------------------------------------- the model's side */
 
 static bool from_scratch(const TrainOptions *options) {
-  return !files_is_dir(options->model) && options->init != NULL && strcmp(options->init, "random") == 0;
+  return !checkpoint_is_path(options->model) && options->init != NULL && strcmp(options->init, "random") == 0;
 }
 
 Status task_tokenizer_configure(const Session *session, const Tokenizer *tokenizer, ModelConfig *config) {

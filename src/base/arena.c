@@ -90,6 +90,11 @@ void arena_release(Arena *arena, size_t mark) {
   arena->used = mark;
 }
 
+void arena_trim(Arena *arena) {
+  size_t from = round_up(arena->used, page);
+  if (from < arena->peak) madvise(arena->base + from, round_up(arena->peak, page) - from, MADV_DONTNEED);
+}
+
 size_t arena_peak(const Arena *arena) { return arena->peak; }
 void arena_watch(Arena *arena) { arena->watched = arena->used; }
 size_t arena_watched(const Arena *arena) { return arena->watched; }

@@ -26,6 +26,8 @@ void arena_small_pages(Arena *arena);
 /* An uninitialised block of at least `bytes`, aligned to ARENA_ALIGN; NULL when the range is full. */
 void *arena_alloc(Arena *arena, size_t bytes);
 
+void arena_trim(Arena *arena); /* gives free pages back to the system: they come anew, as zeroes, when they are touched */
+
 size_t arena_mark(const Arena *arena);         /* bytes in use now */
 void arena_release(Arena *arena, size_t mark); /* back to a mark; 0 empties the arena */
 size_t arena_peak(const Arena *arena);         /* most bytes ever in use */

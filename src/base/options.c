@@ -184,15 +184,18 @@ static Status accept(const Use *use, const char *value) {
   return STATUS_OK;
 }
 
+/* Whether an argument is an option where a value may stand: a long one, or behind an option that can do without a value any. */
+static bool is_next_option(const Option *option, const char *next) { return next[0] == '-' && (next[1] == '-' || option->bare != NULL); }
+
 /* The arguments not yet looked at. */
 typedef struct Rest {
   char **next;
   int count;
 } Rest;
 
-/* The next argument serves as the value, unless it is a long option itself: that one was forgotten. */
+/* The next argument serves as the value, unless it is an option itself: that one was forgotten, or left out. */
 static Status take_value(const Use *use, Rest *rest, const char **value) {
-  if (rest->count == 0 || !strncmp(rest->next[0], "--", 2)) {
+  if (rest->count == 0 || is_next_option(use->option, rest->next[0])) {
     if ((*value = use->option->bare) != NULL) return STATUS_OK;
     const char *name = use->option->kind == OPTION_CHOICE ? use->option->choices : use->option->value;
     return status_set(STATUS_BAD_USAGE, "%s needs a value: %s", use->shown, name ? name : "VALUE");
@@ -207,7 +210,7 @@ static bool takes_next(Option *options, const char *argument, const char *next) 
   if (argument[0] != '-' || !argument[1] || !next || !strncmp(next, "--", 2)) return false;
   if (argument[1] == '-') {
     const Option *option = find(options, argument + 2, strlen(argument + 2));
-    return option && option->kind != OPTION_FLAG;
+    return option && option->kind != OPTION_FLAG && !is_next_option(option, next);
   }
   for (const char *letter = argument + 1; *letter; letter++) {
     const Option *option = find_letter(options, *letter);

@@ -12,6 +12,7 @@
 #include "train/codebooks.h"
 #include "train/interrupt.h"
 #include "train/perplexity.h"
+#include "train/plan.h"
 #include "train/plan_print.h"
 #include "train/run_defaults.h"
 #include "train/state.h"
@@ -62,6 +63,8 @@ static void describe(const Session *session) {
     log_info("astra: %d groups of %d codewords, %s devices, %.0f bits per token, %s", config->astra.groups, config->astra.codebook_size,
              devices_text(&config->astra, devices), config_bits_per_token(config), config_compression_text(config, compression));
   if (session->chosen[0] != '\0') log_info("defaults: %s", session->chosen);
+  if (session->options.recompute > 0 || session->options.memory > 0)
+    log_info("memory: %d of %lld blocks are computed twice", session->recomputed, (long long)config->blocks);
 }
 
 static void warn(const Session *session) {
@@ -152,11 +155,13 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   TrainResult result;
   SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
   TRY(session_open(&session, &command->train, use));
-  if (!command->train.quiet) describe(&session);
-  warn(&session);
-  Status status = command->dry_run     ? look_ahead(&session, command->json)
-                  : command->eval_only ? evaluate_only(&session, command->json, &result)
-                                       : train(&session, command, argc, argv, &result);
+  Status status = command->eval_only ? STATUS_OK : plan_fit(&session);
+  if (status == STATUS_OK && !command->train.quiet) describe(&session);
+  if (status == STATUS_OK) warn(&session);
+  if (status == STATUS_OK)
+    status = command->dry_run     ? look_ahead(&session, command->json)
+             : command->eval_only ? evaluate_only(&session, command->json, &result)
+                                  : train(&session, command, argc, argv, &result);
   if (status == STATUS_OK && command->json && !command->dry_run)
     status = evaluation_report_json(&session, &result, command->eval_only ? session.origin : session.options.out);
   session_close(&session);
@@ -166,6 +171,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
 static Status check_evaluation(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
   if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run says what a training would take: leave it or --eval-only out");
+  if (command->memory != NULL) return status_set(STATUS_BAD_USAGE, "--memory is of a training: leave it or --eval-only out");
   if (train->lora_rank > 0)
     return status_set(STATUS_BAD_USAGE, "--lora %lld is for training: what a run with it exports has its adapters folded in already",
                       (long long)train->lora_rank);
@@ -189,6 +195,7 @@ static Status parse(TrainCommand *command, int argc, char **argv) {
   if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
   TRY(train_options_need_model(&command->train, example_train));
   TRY(check_use(command));
+  TRY(train_options_memory(command));
   return train_options_inherit(command, table);
 }
 

@@ -1,6 +1,7 @@
 /* The command line of training: see train_options.h. */
 #include "cli/train_options.h"
 #include "base/files.h"
+#include "cli/link_values.h"
 #include "data/text_perplexity.h"
 #include "nn/safetensors_digest.h"
 #include <stdlib.h>
@@ -73,7 +74,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 0, .most = 65536,
        .help = "samples in a batch; 0: 64 pictures, 8 windows, 16 labelled texts, less of few"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
-      {OPTION_FLAG, "recompute", 0, &t->recompute, .help = "compute blocks twice in place of keeping their values: less memory"},
+      {OPTION_TEXT, "recompute", 0, &command->recompute, "[N]", .bare = "all", .off = "0",
+       .help = "compute blocks twice, all or the first N, in place of keeping their values: less memory"},
+      {OPTION_TEXT, "memory", 0, &command->memory, "SIZE", .help = "recompute as few blocks as bring the run under it, e.g. 4G"},
       {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100,
        .help = "highest learning rate; auto: 1e-4 pretrained, 3e-4 adapters, up to 1e-3 from scratch"},
       {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12,
@@ -137,6 +140,28 @@ size_t train_options_select(const Option *table, const char *const *names, Optio
   size_t count = 0;
   for (; *names != NULL; names++) to[count++] = *options_find(table, *names);
   return count;
+}
+
+static Status read_recompute(const char *text, int64_t *blocks) {
+  char *end;
+  *blocks = 0;
+  if (text == NULL) return STATUS_OK;
+  *blocks = SESSION_ALL_BLOCKS;
+  if (strcmp(text, "all") == 0) return STATUS_OK;
+  bool digits = text[0] >= '0' && text[0] <= '9';
+  long number = digits ? strtol(text, &end, 10) : -1;
+  if (digits && *end == '\0' && number <= SESSION_ALL_BLOCKS) return *blocks = number, STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--recompute: '%s' is not accepted; give a number of blocks up to %d, or all", text,
+                    SESSION_ALL_BLOCKS);
+}
+
+Status train_options_memory(TrainCommand *command) {
+  TrainOptions *train = &command->train;
+  TRY(read_recompute(command->recompute, &train->recompute));
+  if (command->memory != NULL) TRY(link_values_size("memory", command->memory, &train->memory));
+  if (train->memory > 0 && train->recompute > 0)
+    return status_set(STATUS_BAD_USAGE, "--memory chooses how many blocks are computed twice: leave it or --recompute out");
+  return STATUS_OK;
 }
 
 Status train_options_need_model(const TrainOptions *options, Status (*example)(const char *what)) {
@@ -234,10 +259,10 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",           "eval-layout",     "epochs",     "max-steps",     "data-dir",
-                                       "eval-samples",     "eval-token-loss", "eval-every", "log-every",     "threads",
-                                       "checkpoint-every", "workers",         "quiet",      "json",          "dtype",
-                                       "recompute",        "verbose",         "keep-best",  "early-stopping"};
+static const char *const HARMLESS[] = {"resume",           "eval-layout",     "epochs",     "max-steps", "data-dir",
+                                       "eval-samples",     "eval-token-loss", "eval-every", "log-every", "threads",
+                                       "checkpoint-every", "workers",         "quiet",      "json",      "dtype",
+                                       "recompute",        "memory",          "verbose",    "keep-best", "early-stopping"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
@@ -247,7 +272,7 @@ static Status check_harmless(const Option *table) {
       return status_set(
           STATUS_BAD_USAGE,
           "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
-          "--data-dir, --threads, --workers, --dtype, --recompute and the options of looking and keeping",
+          "--data-dir, --threads, --workers, --dtype, --recompute, --memory and the options of looking and keeping",
           table->name);
   }
   return STATUS_OK;
@@ -296,6 +321,7 @@ static Status read_arguments(const char *path, char **arguments, int *count) {
 Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
+  bool memory = given(table, "memory"), recompute = given(table, "recompute");
   char *arguments[TRAIN_OPTIONS_REMEMBERED], *path = options_path(directory);
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
   int count, positionals;
@@ -307,6 +333,8 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MO
   TRY(options_parse(table, count, arguments, positional, &positionals));
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
   command->train.earlier_defaults = !given(table, "warmup"); /* since they follow from the data, they are remembered */
+  if (memory) command->recompute = NULL;                     /* one takes the place of the other */
+  if (recompute) command->memory = NULL;
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;
   return STATUS_OK;

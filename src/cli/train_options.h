@@ -6,7 +6,7 @@
 
 typedef struct TrainCommand {
   TrainOptions train;
-  const char *resume;
+  const char *resume, *memory, *recompute;
   bool dry_run, json, eval_only, overwrite, verbose;
 } TrainCommand;
 
@@ -17,6 +17,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
 
 /* When --model is the directory of an ASTRA checkpoint: what the command line leaves open is taken from it, codebooks included. */
 Status train_options_inherit(TrainCommand *command, const Option *table);
+
+/* Reads --recompute and --memory, of which one at most chooses the blocks that are computed twice. */
+Status train_options_memory(TrainCommand *command);
 
 /* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
 size_t train_options_select(const Option *table, const char *const *names, Option *to);

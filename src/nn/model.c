@@ -13,6 +13,7 @@ static Status describe(Model *model) {
   static void (*const describers[])(Model *) = {[MODEL_VIT] = vit_describe, [MODEL_GPT2] = gpt2_describe, [MODEL_LLAMA] = llama_describe};
   model->class_token = model->position = model->patch_weight = model->patch_bias = model->token_table = -1;
   model->norm_bias = model->head_weight = model->head_bias = -1;
+  model->recomputed = (int)model->config.blocks;
   describers[model->config.kind](model);
   return model->incomplete ? status_set(STATUS_NO_MEMORY, "no memory for the parameter table") : STATUS_OK;
 }
@@ -49,6 +50,7 @@ void model_free(Model *model) {
 
 const ModelConfig *model_config(const Model *model) { return &model->config; }
 ParamSet *model_params(Model *model) { return &model->params; }
+void model_recompute(Model *model, int blocks) { model->recomputed = blocks; }
 void model_watch(Model *model, Exchange *watch) { model->watch = watch; }
 
 /* ---- initial weights */
@@ -89,11 +91,16 @@ static bool in_parts(const BlockContext *context, const Tape *tape) {
   return context->exchange != NULL && context->exchange->parts != NULL && !tape_recording(tape) && context->watch == NULL && !decoding;
 }
 
+static Tensor *one_block(const Model *model, const BlockContext *context, int index, ModelRows rows, Tape *tape, Tensor *x) {
+  const BlockParams *block = &model->block[index];
+  bool segment = index < model->recomputed || !tape_recording(tape);
+  return segment ? recompute_block(context, block, index, rows, tape, x) : block_forward(context, block, index, rows, tape, x);
+}
+
 static Tensor *whole_blocks(const Model *model, const BlockContext *context, ModelRows rows, Tape *tape, Tensor *x) {
   int blocks = (int)model->config.blocks;
   for (int index = 0; index < blocks && x != NULL; index++)
-    x = block_steps_checked(context, tape, index,
-                            recompute_block(context, &model->block[index], index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x));
+    x = block_steps_checked(context, tape, index, one_block(model, context, index, index == blocks - 1 ? rows : MODEL_ROWS_ALL, tape, x));
   return x;
 }
 

@@ -76,6 +76,10 @@ void model_drop_path(Model *model, double rate, uint64_t seed);
  * is not recorded has failed then, NUMERIC with a message that names the place. */
 int model_not_finite(const Model *model);
 
+/* While a tape that uses segments (autograd/tape_segment.h) records, the first `blocks` blocks are segments; all of them, as a model
+ * begins. Where it does not record all are, which costs nothing. */
+void model_recompute(Model *model, int blocks);
+
 /* Called with each site's activations of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain
  * is not asked for remote tokens but its begin is called when `watch` is set. */
 void model_watch(Model *model, Exchange *watch);

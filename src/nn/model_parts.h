@@ -18,6 +18,7 @@ struct Model {
   uint64_t drop_seed;
   size_t adapters_first; /* index of the first adapter; 0: none */
   Exchange *watch;
+  int recomputed;  /* model_recompute */
   int not_finite;  /* of the last forward pass: model_not_finite */
   bool incomplete; /* while it is described: there was no memory for a parameter */
 };

@@ -203,11 +203,13 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
   TRY(session_lay_plain(session, batch.tokens));
   tape_record(session->tape, false);
   arena_watch(session->arena);
+  if (session->block_arena != NULL) arena_watch(session->block_arena);
   matmul_reset_count();
   ModelInput input = task_input(session->tape, &batch, session->config);
   model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
                session->task->decoder ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
   plan->activations = (double)(arena_watched(session->arena) - mark);
+  if (session->block_arena != NULL) plan->activations += (double)arena_watched(session->block_arena);
   plan->batch_flops = matmul_counted().flops;
   plan->batches = ceil((double)plan->count / (double)(batch.count * rows_per_sample(session)));
   Status status = tape_status(session->tape);

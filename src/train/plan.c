@@ -24,10 +24,17 @@ static Status plan_forward(Session *session, const TaskBatch *batch) {
   return status;
 }
 
+/* Their most is counted from here: not what an earlier plan, with other blocks computed twice, has taken. */
+static void watch_arenas(Session *session) {
+  arena_watch(session->arena);
+  if (session->block_arena != NULL) arena_watch(session->block_arena);
+}
+
 /* A batch of the right size; planning reads nothing of it. */
 static Status plan_step(Session *session, Plan *plan) {
   TaskBatch batch;
   StepResult result;
+  size_t floor = arena_mark(session->arena);
   Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
   uint64_t step = session->emulation.step;
   TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
@@ -36,9 +43,11 @@ static Status plan_step(Session *session, Plan *plan) {
   TRY(plan_forward(session, &batch));
   plan->forward_flops = matmul_counted().flops;
   matmul_reset_count();
+  watch_arenas(session);
   Status status = trainer_micro_step(session, &batch, &result);
   plan->step_flops = matmul_counted().flops;
-  plan->activations = (double)tape_peak_bytes(session->tape);
+  plan->activations = (double)(arena_watched(session->arena) - floor);
+  if (session->block_arena != NULL) plan->activations += (double)arena_watched(session->block_arena);
   matmul_reset_count();
   session->map_rng = map_rng; /* the plan leaves no trace in the run */
   session->mixup_rng = mixup_rng;
@@ -132,6 +141,66 @@ double plan_kmeans_bytes(const Plan *plan) {
   return plan->weights + plan->frozen + plan->moments + plan->average + plan->codebooks + plan->data + plan->kmeans_samples +
          plan->kmeans_work + plan->kmeans_activations;
 }
+
+double plan_total_bytes(const Session *session, const Plan *plan) {
+  return fmax(plan_training_bytes(plan), plan_kmeans_bytes(plan)) + plan_program_bytes(session);
+}
+
+/* ---------------------------------------------------------------- a budget */
+
+static const double MIB = 1048576;
+
+static Status plan_recomputed(Session *session, int64_t blocks, Plan *plan, bool *fits) {
+  session_recompute(session, blocks);
+  TRY(plan_make(session, plan));
+  *fits = plan_total_bytes(session, plan) <= session->options.memory;
+  return STATUS_OK;
+}
+
+static Status refuse_budget(const Session *session, const Plan *plan) {
+  double needed = plan_total_bytes(session, plan);
+  if (plan_kmeans_bytes(plan) > plan_training_bytes(plan))
+    return status_set(
+        STATUS_BAD_USAGE,
+        "--memory: %.0f MiB are too few: K-means takes %.0f MiB, of which its samples are %.0f. Fewer --kmeans-samples take less, "
+        "and --codebooks DIR (astra-kmeans init) needs none",
+        session->options.memory / MIB, ceil(needed / MIB), plan->kmeans_samples / MIB);
+  return status_set(
+      STATUS_BAD_USAGE,
+      "--memory: %.0f MiB are too few: with all %d blocks computed twice the run takes %.0f MiB, of which weights and gradients are "
+      "%.0f, moments %.0f, activations %.0f. A smaller --batch (with --accumulate for the same step) or --optimizer-bits 8 takes "
+      "less; --dry-run --recompute shows what takes how much",
+      session->options.memory / MIB, session->recomputed, ceil(needed / MIB), (plan->weights + plan->gradients + plan->average) / MIB,
+      plan->moments / MIB, plan->activations / MIB);
+}
+
+/* By bisection: the more blocks are computed twice, the less memory. But for one block, which takes about what it saves. */
+static Status fit(Session *session) {
+  Plan plan;
+  bool fits;
+  int64_t too_few = 0, enough = session->config->blocks;
+  TRY(plan_recomputed(session, 0, &plan, &fits));
+  if (fits) return STATUS_OK;
+  TRY(plan_recomputed(session, enough, &plan, &fits));
+  if (!fits) return refuse_budget(session, &plan);
+  while (enough - too_few > 1) {
+    int64_t middle = too_few + (enough - too_few) / 2;
+    TRY(plan_recomputed(session, middle, &plan, &fits));
+    *(fits ? &enough : &too_few) = middle;
+  }
+  session_recompute(session, enough);
+  return STATUS_OK;
+}
+
+Status plan_fit(Session *session) {
+  if (session->options.memory <= 0) return STATUS_OK;
+  Status status = fit(session);
+  arena_trim(session->arena); /* what planning touched would stay in memory */
+  arena_trim(session->block_arena);
+  return status;
+}
+
+/* ---------------------------------------------------------------- the machine */
 
 Status plan_check(Session *session) {
   Plan plan;

@@ -20,6 +20,11 @@ Status plan_make(Session *session, Plan *plan);
 double plan_training_bytes(const Plan *plan);
 double plan_kmeans_bytes(const Plan *plan);
 double plan_program_bytes(const Session *session); /* code, libraries, threads with their buffers, and what the data's files say */
+double plan_total_bytes(const Session *session, const Plan *plan); /* that peak */
+
+/* Makes the run fit into options.memory: the smallest number of blocks is computed twice (session_recompute) that brings plan_total_bytes
+ * under it. BAD_USAGE, saying what would be needed, when no number does. Without such an option nothing is done. */
+Status plan_fit(Session *session);
 
 /* NO_MEMORY, saying how much is needed and what there is, when a step would not fit into this machine's free memory. K-means looks for
  * itself (codebooks_fit). */

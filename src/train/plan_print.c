@@ -58,6 +58,8 @@ static void print_memory(const Session *session, const Plan *plan) {
   if (plan->average > 0) print_bytes("averaged weights", plan->average);
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
   print_bytes("activations and gradients of them", plan->activations);
+  if (session->recomputed > 0)
+    printf("    %-*s %10d of %lld\n", LABEL - 2, "blocks computed twice", session->recomputed, (long long)session->config->blocks);
   print_bytes(data, plan->data);
   print_bytes("self-test's copy of the model, at each checkpoint", plan->selftest + plan->selftest_mapped);
   print_bytes("program, libraries, threads", program);
@@ -69,9 +71,6 @@ static void print_memory(const Session *session, const Plan *plan) {
   print_bytes("activations of a batch", plan->kmeans_activations);
   print_bytes("together, with weights, moments, codebooks, data", plan_kmeans_bytes(plan) + program);
 }
-
-/* Resident memory at its peak. */
-static double total_bytes(const Plan *plan, double program) { return fmax(plan_training_bytes(plan), plan_kmeans_bytes(plan)) + program; }
 
 static void print_seconds(const char *name, double seconds) {
   char text[16];
@@ -117,7 +116,7 @@ static void print_text(const Session *session, const Plan *plan, const PlanTime 
   if (plan->frozen > 0) printf("%-*s %10.2f M\n", LABEL + 2, "of these learn", plan->trainable / 1e6);
   print_length(session);
   print_memory(session, plan);
-  print_bytes("peak of the run", total_bytes(plan, plan_program_bytes(session)));
+  print_bytes("peak of the run", plan_total_bytes(session, plan));
   printf("matrix products\n");
   print_flops(session, "plain forward", plan->forward_flops);
   print_flops(session, "training step", plan->step_flops);
@@ -168,6 +167,7 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"average_bytes", plan->average},
               {"codebook_bytes", plan->codebooks},
               {"activation_bytes", plan->activations},
+              {"recomputed_blocks", session->recomputed},
               {"data_bytes", plan->data},
               {"selftest_bytes", plan->selftest + plan->selftest_mapped},
               {"program_bytes", program},
@@ -176,7 +176,7 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"kmeans_work_bytes", plan->kmeans_work},
               {"kmeans_activation_bytes", plan->kmeans_activations},
               {"kmeans_bytes", plan->kmeans_samples > 0 ? plan_kmeans_bytes(plan) + program : 0},
-              {"total_bytes", total_bytes(plan, program)},
+              {"total_bytes", plan_total_bytes(session, plan)},
               {"forward_flops", plan->forward_flops},
               {"step_flops", plan->step_flops},
               {"kmeans_flops", plan->kmeans_flops},

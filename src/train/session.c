@@ -130,10 +130,16 @@ static Status read_config(Session *session, ModelConfig *config) {
 
 static Status open_block_arena(Session *session) {
   session->block_arena = arena_new(ARENA_BYTES);
-  if (session->block_arena == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the arena of --recompute");
+  if (session->block_arena == NULL)
+    return status_set(STATUS_NO_MEMORY, "no address space for the values of a block (--recompute, --memory)");
   if (session->use == SESSION_PLAN) arena_small_pages(session->block_arena);
-  tape_segment_use(session->tape, session->block_arena);
   return STATUS_OK;
+}
+
+void session_recompute(Session *session, int64_t blocks) {
+  session->recomputed = (int)(blocks < session->config->blocks ? blocks : session->config->blocks);
+  model_recompute(session->model, session->recomputed);
+  tape_segment_use(session->tape, session->recomputed > 0 ? session->block_arena : NULL);
 }
 
 static Status open_work(Session *session) {
@@ -145,7 +151,8 @@ static Status open_work(Session *session) {
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
-  if (options->recompute) TRY(open_block_arena(session));
+  if (options->recompute > 0 || options->memory > 0) TRY(open_block_arena(session));
+  session_recompute(session, options->recompute);
   TRY(session_lay_plain(session, session->tokens));
   TRY(layout_build_plain(&session->layout, session->tokens, session->plain_layout.class_token)); /* room for any layout of a batch */
   if (session->use != SESSION_PLAN) TRY(confusion_init(&session->confusion, session->classes));

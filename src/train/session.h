@@ -15,7 +15,7 @@
 #include "vq/kmeans.h"
 #include <stdbool.h>
 
-enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320 };
+enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320, SESSION_ALL_BLOCKS = 65536 };
 enum {
   SESSION_AUTO = -1,     /* of numbers for which 0 has a meaning */
   SESSION_MAP_AUTO = 3,  /* among MapCounts: even for pictures, Dirichlet for texts */
@@ -44,7 +44,8 @@ typedef struct TrainOptions {
   int64_t epochs, max_steps;         /* epochs 0: run_defaults.h; max_steps 0: epochs decide */
   int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults.h */
   bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
-  bool recompute;                    /* blocks a second time in backward, in place of keeping their values */
+  int64_t recompute;                 /* the first so many blocks a second time in backward, in place of keeping their values */
+  double memory;                     /* bytes that the run may take: plan_fit chooses `recompute`; 0: what it takes */
   double rate_floor;
   OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults.h */
   /* regularisation and augmentation */
@@ -100,8 +101,9 @@ struct Session {
   int64_t fixed_counts[SESSION_DEVICES];
   TokenMap fixed_map; /* where training does not permute */
   Optimizer optimizer;
-  Arena *arena, *block_arena; /* the second with `recompute` alone */
+  Arena *arena, *block_arena; /* the second with `recompute` or `memory` alone */
   Tape *tape;
+  int recomputed;                   /* blocks that are computed twice */
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
   int32_t *order;                   /* [T] */
   int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */
@@ -123,6 +125,9 @@ const char *session_test_name(const Session *session);
 
 bool session_astra(const Session *session);
 int64_t session_epoch_steps(const Session *session); /* optimizer steps per epoch */
+
+/* From now on the first `blocks` blocks are computed twice, or all where there are fewer. For sessions with a block_arena, and for 0. */
+void session_recompute(Session *session, int64_t blocks);
 
 /* session->plain_layout for samples of `tokens`, at most session->tokens: allocates nothing. */
 Status session_lay_plain(Session *session, int64_t tokens);

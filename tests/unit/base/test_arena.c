@@ -97,11 +97,29 @@ static void red_zones_follow_every_block(void **state) {
 }
 #endif
 
+/* What is in use stays; what is free comes back as zeroes. */
+static void trim_keeps_what_is_used(void **state) {
+  (void)state;
+  Arena *arena = arena_new((size_t)64 << 20);
+  assert_non_null(arena);
+  unsigned char *kept = arena_alloc(arena, 10000);
+  size_t mark = arena_mark(arena);
+  unsigned char *freed = arena_alloc(arena, (size_t)8 << 20);
+  memset(kept, 1, 10000);
+  memset(freed, 2, (size_t)8 << 20);
+  arena_release(arena, mark);
+  arena_trim(arena);
+  freed = arena_alloc(arena, (size_t)8 << 20);
+  assert_int_equal(kept[9999], 1);
+  assert_int_equal(freed[(size_t)1 << 20], 0);
+  assert_true(arena_peak(arena) >= (size_t)8 << 20);
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(blocks_are_aligned_and_disjoint),
-      cmocka_unit_test(release_returns_to_the_mark),
-      cmocka_unit_test(a_full_range_gives_null_and_stays_usable),
+      cmocka_unit_test(trim_keeps_what_is_used),          cmocka_unit_test(blocks_are_aligned_and_disjoint),
+      cmocka_unit_test(release_returns_to_the_mark),      cmocka_unit_test(a_full_range_gives_null_and_stays_usable),
       cmocka_unit_test(a_huge_reservation_costs_nothing),
 #ifdef __SANITIZE_ADDRESS__
       cmocka_unit_test(red_zones_follow_every_block),

@@ -95,6 +95,9 @@ static void flags_that_became_texts_keep_their_forms(void **state) {
   assert_int_equal(parse("--style --epochs 3"), STATUS_OK);
   assert_string_equal(values.style, "plain");
   assert_int_equal(values.epochs, 3);
+  assert_int_equal(parse("--style -q"), STATUS_OK);
+  assert_string_equal(values.style, "plain");
+  assert_true(values.quiet);
   assert_int_equal(parse("--epochs 3 --style"), STATUS_OK);
   assert_string_equal(values.style, "plain");
   assert_int_equal(parse("--no-style here"), STATUS_OK);

@@ -4,11 +4,11 @@
 #include "train/plan.h"
 #include "unit/train/tiny_text.h"
 
-static void assert_same_steps(TrainOptions options) {
+static void assert_same_with(TrainOptions options, int64_t blocks) {
   Session kept, twice;
-  options.recompute = false;
+  options.recompute = 0;
   tiny_open(&kept, &options);
-  options.recompute = true;
+  options.recompute = blocks;
   tiny_open(&twice, &options);
   for (int step = 0; step < 4; step++) {
     TaskBatch batch;
@@ -34,6 +34,11 @@ static void assert_same_steps(TrainOptions options) {
   }
   session_close(&kept);
   session_close(&twice);
+}
+
+static void assert_same_steps(TrainOptions options) {
+  assert_same_with(options, SESSION_ALL_BLOCKS);
+  assert_same_with(options, 1);
 }
 
 static void texts_give_the_same_bits(void **state) {
@@ -68,7 +73,7 @@ static void pictures_give_the_same_bits(void **state) {
   assert_same_steps(options);
 }
 
-static void plan_of(TrainOptions options, bool recompute, Plan *plan) {
+static void plan_of(TrainOptions options, int64_t recompute, Plan *plan) {
   Session session;
   options.recompute = recompute;
   tiny_check(session_open(&session, &options, SESSION_PLAN));
@@ -87,18 +92,57 @@ static void it_takes_less_memory_and_one_more_pass(void **state) {
   options.groups = 0;
   options.lora_rank = 16;
   options.batch = 1;
-  plan_of(options, false, &kept);
-  plan_of(options, true, &twice);
+  plan_of(options, 0, &kept);
+  plan_of(options, SESSION_ALL_BLOCKS, &twice);
   assert_true(twice.activations < kept.activations / 8);
   double blocks = twice.step_flops - kept.step_flops; /* what is done twice: the forward pass without the head */
   assert_true(blocks > 0.8 * kept.forward_flops && blocks < kept.forward_flops);
+}
+
+/* A budget is kept with as few blocks computed twice as will do; one that none keeps is refused with what would be needed. */
+static void a_budget_chooses_the_blocks(void **state) {
+  (void)state;
+  TrainOptions options = tiny_text_options(MODEL_GPT2);
+  options.model = "gpt2";
+  options.dataset = options.tokenizer = NULL;
+  options.context = 64;
+  options.groups = 0;
+  options.batch = 4;
+  double total[13]; /* with so many of the 12 blocks computed twice */
+  for (int blocks = 0; blocks <= 12; blocks++) {
+    Session session;
+    Plan plan;
+    options.recompute = blocks;
+    tiny_check(session_open(&session, &options, SESSION_PLAN));
+    tiny_check(plan_make(&session, &plan));
+    total[blocks] = plan_total_bytes(&session, &plan) - plan_program_bytes(&session);
+    session_close(&session);
+    if (blocks > 1) assert_true(total[blocks] < total[blocks - 1]);
+  }
+  const int wanted[] = {0, 2, 7, 12};
+  options.recompute = 0;
+  options.memory = 1; /* so that there is room for them */
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    Session session;
+    Plan plan;
+    tiny_check(session_open(&session, &options, SESSION_PLAN));
+    session.options.memory = total[wanted[i]] + plan_program_bytes(&session) + 1;
+    tiny_check(plan_fit(&session));
+    assert_int_equal(session.recomputed, wanted[i]);
+    tiny_check(plan_make(&session, &plan)); /* what the search has planned before counts no more */
+    assert_true(plan_total_bytes(&session, &plan) - plan_program_bytes(&session) == total[wanted[i]]);
+    session.options.memory = total[12] + plan_program_bytes(&session) - 4096;
+    assert_int_equal(plan_fit(&session), STATUS_BAD_USAGE);
+    assert_non_null(strstr(status_message(), "all 12 blocks"));
+    session_close(&session);
+  }
 }
 
 /* What is planned is what a step takes, and what a step takes is what it takes again. */
 static void the_plan_holds(void **state) {
   (void)state;
   TrainOptions options = tiny_text_options(MODEL_LLAMA);
-  options.recompute = true;
+  options.recompute = SESSION_ALL_BLOCKS;
   options.devices[0] = options.devices[1] = 3;
   options.map = COUNTS_EVEN;
   Session session;
@@ -132,6 +176,7 @@ int main(void) {
       cmocka_unit_test(texts_give_the_same_bits),
       cmocka_unit_test(pictures_give_the_same_bits),
       cmocka_unit_test(it_takes_less_memory_and_one_more_pass),
+      cmocka_unit_test(a_budget_chooses_the_blocks),
       cmocka_unit_test(the_plan_holds),
   };
   return cmocka_run_group_tests(tests, make, tiny_remove);

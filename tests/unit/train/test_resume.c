@@ -38,7 +38,7 @@ static TrainOptions variant(int number) {
   }
   if (number == 5) {
     options.token_loss = "0.2,span:3";
-    options.recompute = true;
+    options.recompute = SESSION_ALL_BLOCKS;
   }
   if (number == 6) {
     options.augment = "trivial";

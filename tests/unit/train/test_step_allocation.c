@@ -76,9 +76,9 @@ static void a_language_model_s_step_allocates_nothing(void **state) {
   for (ModelKind kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
     TrainOptions options = tiny_text_options(kind); /* 2 to 4 devices, Dirichlet counts */
     assert_no_allocation(&options);
-    options.recompute = true;
+    options.recompute = SESSION_ALL_BLOCKS;
     assert_no_allocation(&options);
-    options.recompute = false;
+    options.recompute = 0;
     options.groups = 0;
     options.smoothing = 0.1;
     options.accumulate = 2;

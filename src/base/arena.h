@@ -19,9 +19,10 @@ enum { ARENA_ALIGN = 64 }; /* every block starts on a cache line */
 Arena *arena_new(size_t bytes);
 void arena_free(Arena *arena); /* accepts NULL */
 
-/* For an arena whose blocks are hardly touched (planning): the system then gives 4 KiB where it would give 2 MiB. Before the first block.
+/* For an arena whose blocks are hardly touched (planning): the system then gives 4 KiB where it would give 2 MiB. While no block is in use.
  */
 void arena_small_pages(Arena *arena);
+void arena_large_pages(Arena *arena); /* back to 2 MiB, as an arena begins */
 
 /* An uninitialised block of at least `bytes`, aligned to ARENA_ALIGN; NULL when the range is full. */
 void *arena_alloc(Arena *arena, size_t bytes);

@@ -11,8 +11,9 @@
 #include <math.h>
 
 /* What a run takes beside what it asks for by size: pages of libraries that are touched late, metrics and charts; and, for each thread, its
- * stack and what BLAS packs of both operands. Measured: docs/results/memory.md. */
-enum { PROGRAM_LATER = 4 << 20, PROGRAM_OF_THREAD = 5 << 19 };
+ * stack and what BLAS packs of both operands; oneDNN beside these its code, which is large, and what it generates. Measured:
+ * docs/results/memory.md. */
+enum { PROGRAM_LATER = 4 << 20, PROGRAM_OF_THREAD = 5 << 19, PROGRAM_OF_ONEDNN = 10 << 20 };
 
 static Status plan_forward(Session *session, const TaskBatch *batch) {
   TaskScore score = {0};
@@ -128,7 +129,10 @@ Status plan_make(Session *session, Plan *plan) {
   return status;
 }
 
-double plan_program_bytes(const Session *session) { return session->program + PROGRAM_LATER + (double)PROGRAM_OF_THREAD * threads_count(); }
+double plan_program_bytes(const Session *session) {
+  double products = (double)PROGRAM_OF_THREAD * threads_count() + (matmul_backend() == MATMUL_ONEDNN ? PROGRAM_OF_ONEDNN : 0);
+  return session->program + PROGRAM_LATER + products;
+}
 
 double plan_training_bytes(const Plan *plan) {
   return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations + plan->data +
@@ -193,10 +197,12 @@ static Status fit(Session *session) {
 }
 
 Status plan_fit(Session *session) {
+  Arena *const arenas[] = {session->arena, session->block_arena};
   if (session->options.memory <= 0) return STATUS_OK;
+  for (int i = 0; i < 2; i++) arena_small_pages(arenas[i]); /* plans touch a little of what they count everywhere */
   Status status = fit(session);
-  arena_trim(session->arena); /* what planning touched would stay in memory */
-  arena_trim(session->block_arena);
+  for (int i = 0; i < 2; i++) arena_trim(arenas[i]);
+  for (int i = 0; i < 2 && session->use != SESSION_PLAN; i++) arena_large_pages(arenas[i]);
   return status;
 }
 

@@ -1,0 +1,295 @@
+/* See bench_op_cases.h. */
+#include "cli/bench_op_cases.h"
+#include "autograd/kernels/kernels.h"
+#include "autograd/ops/decode_attention.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- inputs */
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the operations' inputs"); }
+
+static int64_t samples(const OpSizes *s) { return s->rows / s->tokens; }
+static int64_t head_width(const OpSizes *s) { return s->width / s->heads; }
+
+static Status check_sizes(const OpSizes *s) {
+  if (s->rows % s->tokens != 0)
+    return status_set(STATUS_BAD_USAGE, "--tokens %lld does not divide --rows %lld", (long long)s->tokens, (long long)s->rows);
+  if (s->width % s->heads != 0 || head_width(s) % 2 != 0)
+    return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be so many heads of an even width", (long long)s->heads,
+                      (long long)s->width);
+  return STATUS_OK;
+}
+
+static real *random_numbers(int64_t count, Rng *rng) {
+  real *numbers = malloc((size_t)count * sizeof *numbers);
+  for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
+  return numbers;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A matrix with its bias, or a token table, and as many gradients. */
+static int64_t pool_numbers(const OpSizes *s) {
+  int64_t matrix = larger(s->outputs, s->vocabulary) * s->width;
+  return 2 * (matrix + larger(s->outputs, s->width));
+}
+
+static Status open_arrays(OpBench *b, Rng *rng) {
+  const OpSizes *s = &b->sizes;
+  int64_t half = head_width(s) / 2;
+  for (int i = 0; i < OP_INPUTS; i++) {
+    b->input[i] = (Tensor){.dims = 3, .shape = {samples(s), s->tokens, s->width}, .needs_grad = true};
+    if ((b->input[i].value = random_numbers(s->rows * s->width, rng)) == NULL) return no_memory();
+  }
+  b->pool_numbers = pool_numbers(s);
+  b->pool = random_numbers(b->pool_numbers, rng);
+  b->cosine = random_numbers(s->tokens * half, rng), b->sine = random_numbers(s->tokens * half, rng);
+  b->output = random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
+  b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);
+  b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes);
+  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes) return no_memory();
+  for (int64_t i = 0; i < s->rows; i++) b->ids[i] = (int32_t)rng_below(rng, (uint64_t)s->vocabulary);
+  for (int64_t i = 0; i < s->rows * s->groups; i++) b->codes[i] = (int32_t)rng_below(rng, (uint64_t)s->entries);
+  return STATUS_OK;
+}
+
+static Status open_codebook(OpBench *b, Rng *rng) {
+  const OpSizes *s = &b->sizes;
+  TRY(codebook_init(&b->book, s->groups, s->entries, s->width, NULL));
+  for (int64_t i = 0; i < s->entries * s->width; i++) b->book.codewords[i] = (real)rng_normal(rng);
+  codebook_refresh(&b->book);
+  TRY(navq_init(&b->navq, s->groups, s->width, NOISE_FULL));
+  size_t bytes = codebook_assign_scratch(&b->book, s->rows), noise = navq_scratch(&b->navq, s->rows);
+  if ((b->scratch = malloc(bytes > noise ? bytes : noise)) == NULL) return no_memory();
+  navq_update(&b->navq, b->input[0].value, b->input[1].value, s->rows, b->scratch);
+  return STATUS_OK;
+}
+
+Status bench_op_open(OpBench *bench, const OpSizes *sizes, uint64_t seed, Tape *tape) {
+  Rng rng;
+  rng_init(&rng, seed, 0);
+  *bench = (OpBench){.sizes = *sizes, .tape = tape};
+  TRY(check_sizes(sizes));
+  TRY(open_arrays(bench, &rng));
+  return open_codebook(bench, &rng);
+}
+
+void bench_op_close(OpBench *bench) {
+  for (int i = 0; i < OP_INPUTS; i++) free(bench->input[i].value);
+  free(bench->pool);
+  free(bench->cosine);
+  free(bench->sine);
+  free(bench->output);
+  free(bench->moments);
+  free(bench->ids);
+  free(bench->codes);
+  free(bench->zeros);
+  free(bench->scratch);
+  codebook_release(&bench->book);
+  navq_release(&bench->navq);
+}
+
+/* Weight `index` with values and a gradient to add to, from the pool, as parameters have them in training. */
+static Tensor *weight(OpBench *b, int index, int dims, const int64_t *shape) {
+  Tensor *tensor = &b->weight[index];
+  *tensor = (Tensor){.dims = dims, .needs_grad = true, .grad_filled = true};
+  memcpy(tensor->shape, shape, (size_t)dims * sizeof *shape);
+  int64_t count = tensor_count(tensor), used = index == 0 ? 0 : 2 * tensor_count(&b->weight[0]);
+  tensor->value = b->pool + used;
+  tensor->grad = b->pool + used + count;
+  return tensor;
+}
+
+static Tensor *matrix(OpBench *b, int64_t rows, int64_t columns) { return weight(b, 0, 2, (const int64_t[]){rows, columns}); }
+static Tensor *vector(OpBench *b, int index, int64_t count) { return weight(b, index, 1, &count); }
+
+Tensor *bench_op_loss(OpBench *bench, Tensor *output) {
+  return output ? op_cross_entropy(bench->tape, output, &(CrossEntropy){.labels = bench->zeros}) : NULL;
+}
+
+/* ---------------------------------------------------------------- operations of the tape */
+
+static Tensor *apply_linear(OpBench *b) {
+  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  return op_linear(b->tape, &b->input[0], w, vector(b, 1, b->sizes.outputs), ACTIVATION_NONE, NULL);
+}
+
+static Tensor *apply_linear_gelu(OpBench *b) {
+  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  return op_linear(b->tape, &b->input[0], w, vector(b, 1, b->sizes.outputs), ACTIVATION_GELU, NULL);
+}
+
+static Tensor *apply_attention(OpBench *b) {
+  int heads = (int)b->sizes.heads;
+  AttentionSpan *span = tape_alloc(b->tape, sizeof *span); /* outlives the step */
+  if (span == NULL) return NULL;
+  *span = (AttentionSpan){.count = b->sizes.tokens};
+  AttentionOptions options = {.heads = heads, .kv_heads = heads, .causal = b->sizes.causal, .spans = 1, .span = span};
+  return op_attention(b->tape, &b->input[0], &b->input[1], &b->input[2], NULL, NULL, &options);
+}
+
+static Tensor *apply_layer_norm(OpBench *b) {
+  Tensor *scale = vector(b, 0, b->sizes.width);
+  return op_layer_norm(b->tape, &b->input[0], scale, vector(b, 1, b->sizes.width), 1e-6);
+}
+
+static Tensor *apply_rms_norm(OpBench *b) { return op_rms_norm(b->tape, &b->input[0], vector(b, 0, b->sizes.width), 1e-6); }
+static Tensor *apply_gelu(OpBench *b) { return op_activate(b->tape, &b->input[0], ACTIVATION_GELU); }
+static Tensor *apply_swiglu(OpBench *b) { return op_swiglu(b->tape, &b->input[0], &b->input[1]); }
+static Tensor *apply_add(OpBench *b) { return op_add(b->tape, &b->input[0], &b->input[1]); }
+
+static Tensor *apply_rope(OpBench *b) {
+  int32_t *positions = tape_alloc(b->tape, (size_t)b->sizes.tokens * sizeof *positions);
+  for (int64_t i = 0; positions && i < b->sizes.tokens; i++) positions[i] = (int32_t)i;
+  if (positions == NULL) return NULL;
+  return op_rope(b->tape, &b->input[0], &(Rope){b->cosine, b->sine, b->sizes.tokens, (int)b->sizes.heads}, positions);
+}
+
+static Tensor *apply_cross_entropy(OpBench *b) { return op_cross_entropy(b->tape, &b->input[0], &(CrossEntropy){.labels = b->zeros}); }
+
+static Tensor *apply_vocab_loss(OpBench *b) {
+  Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
+  return op_vocab_loss(b->tape, &b->input[0], table, &(VocabLoss){.labels = b->ids});
+}
+
+static Tensor *apply_token_embed(OpBench *b) {
+  Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
+  return op_token_embed(b->tape, table, NULL, b->ids, NULL, samples(&b->sizes), b->sizes.tokens);
+}
+
+static Tensor *apply_quantise(OpBench *b) {
+  Tensor *commitment;
+  Quantise options = {
+      .codebook = b->book.codewords, .groups = b->sizes.groups, .entries = b->sizes.entries, .codes = b->codes, .noise = b->output};
+  return op_quantise(b->tape, &b->input[0], &options, &commitment);
+}
+
+/* ---------------------------------------------------------------- what is none */
+
+static void run_nearest(OpBench *b) { codebook_assign(&b->book, b->input[0].value, b->sizes.rows, b->codes, NULL, b->scratch); }
+static void run_lookup(OpBench *b) { codebook_lookup(&b->book, b->codes, b->sizes.rows, b->output); }
+static void run_noise(OpBench *b) { navq_sample(&b->navq, 1, 1, 1, b->sizes.rows, b->output, b->scratch); }
+
+static void softmax_rows(void *context, int64_t begin, int64_t end, int thread) {
+  OpBench *b = context;
+  (void)thread;
+  for (int64_t row = begin; row < end; row++) kernels()->softmax(b->sizes.width, 1, b->output + row * b->sizes.width);
+}
+
+static void run_softmax(OpBench *b) { threads_for(b->sizes.rows, 1, softmax_rows, b); }
+
+static void adamw_numbers(void *context, int64_t begin, int64_t end, int thread) {
+  static const AdamwStep step = {
+      .scale = 1, .rate = (real)1e-4, .b1 = (real)0.9, .b2 = (real)0.999, .c1 = (real)0.1, .c2 = (real)0.001, .eps = (real)1e-8};
+  OpBench *b = context;
+  (void)thread;
+  real *m = b->moments + begin, *v = m + b->sizes.rows * b->sizes.width;
+  kernels()->adamw(end - begin, b->output + begin, b->input[0].value + begin, m, v, &step);
+}
+
+static void run_adamw(OpBench *b) { threads_for(b->sizes.rows * b->sizes.width, 4096, adamw_numbers, b); }
+
+/* One row times a matrix, as in decoding. */
+static void run_row(OpBench *b) {
+  Tensor row = {.dims = 2, .shape = {1, b->sizes.width}, .value = b->input[0].value};
+  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  tape_record(b->tape, false);
+  op_linear(b->tape, &row, w, NULL, ACTIVATION_NONE, NULL);
+}
+
+static void run_decode_attention(OpBench *b) {
+  Tensor q = {.dims = 3, .shape = {1, 1, b->sizes.width}, .value = b->output};
+  int heads = (int)b->sizes.heads;
+  tape_record(b->tape, false);
+  op_decode_attention(
+      b->tape, &q,
+      &(DecodeAttention){
+          .heads = heads, .kv_heads = heads, .keys = b->input[1].value, .values = b->input[2].value, .rows = b->sizes.tokens});
+}
+
+/* ---------------------------------------------------------------- work */
+
+static double numbers(const OpSizes *s) { return (double)s->rows * (double)s->width; }
+
+/* Arrays of the input's size that pass the memory, forward and backward. */
+static void set_passes(const OpSizes *s, double forward, double backward, OpWork *f, OpWork *b) {
+  f->bytes = forward * numbers(s) * sizeof(real);
+  b->bytes = backward * numbers(s) * sizeof(real);
+}
+
+static void work_linear(const OpSizes *s, OpWork *f, OpWork *b) {
+  double in = numbers(s), out = (double)s->rows * (double)s->outputs, w = (double)s->outputs * (double)s->width;
+  *f = (OpWork){2 * in * (double)s->outputs, (in + out + w) * sizeof(real)};
+  *b = (OpWork){2 * f->flops, (2 * in + out + 3 * w) * sizeof(real)}; /* gradients of weights are added to */
+}
+
+/* Forward q k^T and p v; backward the scores again, and four products: those that the gradients need. */
+static void work_attention(const OpSizes *s, OpWork *f, OpWork *b) {
+  double product = 2 * numbers(s) * (double)s->tokens * (s->causal ? 0.5 : 1);
+  set_passes(s, 4, 8, f, b);
+  f->flops = 2 * product;
+  b->flops = 5 * product;
+}
+
+static void work_norm(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 3, f, b); }
+static void work_swiglu(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 5, f, b); }
+static void work_add(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 2, f, b); }
+static void work_rope(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 2, f, b); }
+static void work_quantise(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 4, 2, f, b); }
+static void work_one_pass(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 1, 0, f, b); }
+static void work_two_passes(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 0, f, b); }
+static void work_adamw(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 7, 0, f, b); }
+
+/* The gradients are made in the forward pass; backward adds that of the table. */
+static void work_vocab_loss(const OpSizes *s, OpWork *f, OpWork *b) {
+  double table = (double)s->vocabulary * (double)s->width;
+  *f = (OpWork){6 * numbers(s) * (double)s->vocabulary, (2 * numbers(s) + 2 * table) * sizeof(real)};
+  *b = (OpWork){0, 3 * table * sizeof(real)};
+}
+
+static void work_nearest(const OpSizes *s, OpWork *f, OpWork *b) {
+  set_passes(s, 1, 0, f, b);
+  f->flops = 2 * numbers(s) * (double)s->entries;
+}
+
+static void work_noise(const OpSizes *s, OpWork *f, OpWork *b) {
+  set_passes(s, 1, 0, f, b);
+  f->flops = 2 * numbers(s) * (double)s->width / (double)s->groups;
+}
+
+static void work_row(const OpSizes *s, OpWork *f, OpWork *b) {
+  double w = (double)s->outputs * (double)s->width;
+  *f = (OpWork){2 * w, w * sizeof(real)};
+  *b = (OpWork){0, 0};
+}
+
+static void work_decode_attention(const OpSizes *s, OpWork *f, OpWork *b) {
+  double keys = (double)s->tokens * (double)s->width;
+  *f = (OpWork){4 * keys, 2 * keys * sizeof(real)};
+  *b = (OpWork){0, 0};
+}
+
+const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .work = work_linear},
+                           {.name = "linear-gelu", .apply = apply_linear_gelu, .work = work_linear},
+                           {.name = "linear-row", .run = run_row, .work = work_row},
+                           {.name = "attention", .apply = apply_attention, .work = work_attention},
+                           {.name = "decode-attention", .run = run_decode_attention, .work = work_decode_attention},
+                           {.name = "layer-norm", .apply = apply_layer_norm, .work = work_norm},
+                           {.name = "rms-norm", .apply = apply_rms_norm, .work = work_norm},
+                           {.name = "gelu", .apply = apply_gelu, .work = work_norm},
+                           {.name = "swiglu", .apply = apply_swiglu, .work = work_swiglu},
+                           {.name = "rope", .apply = apply_rope, .work = work_rope},
+                           {.name = "add", .apply = apply_add, .work = work_add},
+                           {.name = "softmax", .run = run_softmax, .work = work_two_passes},
+                           {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},
+                           {.name = "vocab-loss", .apply = apply_vocab_loss, .is_loss = true, .work = work_vocab_loss},
+                           {.name = "token-embed", .apply = apply_token_embed, .work = work_norm},
+                           {.name = "nearest", .run = run_nearest, .work = work_nearest},
+                           {.name = "lookup", .run = run_lookup, .work = work_one_pass},
+                           {.name = "noise", .run = run_noise, .work = work_noise},
+                           {.name = "quantise", .apply = apply_quantise, .work = work_quantise},
+                           {.name = "adamw", .run = run_adamw, .work = work_adamw},
+                           {.name = NULL}};

@@ -1,0 +1,33 @@
+#!/bin/bash
+# astra-bench op from outside: every operation with tiny sizes, forward and backward, and that rates belong to times and sizes. Says nothing about
+# speed.
+# Usage: tests/cli/astra-bench-op.sh; programs in $BUILD/bin (build/bin). limit: 60
+. tests/cli/helpers.sh astra-bench op
+tiny=(--rows 24 --width 16 --outputs 32 --tokens 6 --heads 2 --entries 8 --groups 4 --vocabulary 32 --repeats 3 --threads 2)
+field() { jq -e "$1" <"$work/out" >/dev/null || report "JSON lacks $1"; }
+
+expect "help" 0 --help; out "^usage: astra-bench op"; out "--rows"; out "--causal"; silent err
+expect "unknown operation" 2 --op linear,convolution; err "convolution"; err "layer-norm"
+expect "half a name" 2 --op line; err "--op line"
+expect "an empty name" 2 --op linear,; err "--op"
+expect "tokens that do not divide" 2 "${tiny[@]}" --tokens 5; err "--tokens 5"; err "--rows 24"
+expect "heads that do not divide" 2 "${tiny[@]}" --heads 3; err "--heads 3"; err "--width 16"
+expect "groups that do not divide" 1 "${tiny[@]}" --groups 5; err "5"; err "16"
+
+expect "all of them" 0 "${tiny[@]}"; silent err
+out "^machine: 2 threads"; out "^memory:  read"; out "^sizes:   24 rows of 16, 32 outputs"
+for op in linear linear-gelu attention layer-norm rms-norm gelu swiglu rope add cross-entropy vocab-loss token-embed quantise; do
+  out "^  $op  *forward  *[0-9]"; out "^  $op  *backward  *[0-9]"
+done
+for op in linear-row decode-attention softmax nearest lookup noise adamw; do
+  out "^  $op  *forward  *[0-9]"
+  ! grep -q "^  $op  *backward" "$work/out" || report "a backward pass of $op"
+done
+
+expect "two of them as JSON" 0 "${tiny[@]}" --op linear,attention --causal --json; silent err
+field '.schema == 1 and .causal and (.operations | map(.name + " " + .phase)) == ["linear forward", "linear backward", "attention forward", "attention backward"]'
+field '.operations[0] | .milliseconds > 0 and (.gflop_per_second * .milliseconds / (2 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
+field '.operations[1] | (.gflop_per_second * .milliseconds / (4 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
+
+[ $failed = 0 ] && echo "astra-bench op: every operation, forward and backward"
+exit $failed

@@ -27,6 +27,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "context", 0, &t->context, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors or GGUF file, random or mimetic"},
+      {OPTION_INT, "blocks", 0, &t->blocks, "N", .least = 0, .most = 1024, .help = "of a model from scratch; 0: the model's"},
       {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "picture size; 0: the model's"},
       {OPTION_TEXT, "out", 'o', &t->out, "DIR", .help = "where the checkpoint goes (default: runs/MODEL-DATASET-gG)"},
       {OPTION_FLAG, "overwrite", 0, &command->overwrite, .help = "replace what an earlier run left in --out"},

@@ -94,6 +94,16 @@ static Status choose_task(Session *session) {
   return STATUS_OK;
 }
 
+/* Weights that come from somewhere have a number of blocks already. */
+static Status choose_blocks(ModelConfig *config, const TrainOptions *options) {
+  if (options->blocks == 0) return STATUS_OK;
+  if (options->init == NULL || (strcmp(options->init, "random") != 0 && strcmp(options->init, "mimetic") != 0))
+    return status_set(STATUS_BAD_USAGE, "--blocks %lld is for models trained from scratch, with --init random or --init mimetic",
+                      (long long)options->blocks);
+  config->blocks = options->blocks;
+  return STATUS_OK;
+}
+
 /* What config_check would refuse as well, but in the words of the command line. */
 static Status check_sizes(const Session *session, const ModelConfig *config) {
   const TrainOptions *options = &session->options;
@@ -110,6 +120,7 @@ static Status check_sizes(const Session *session, const ModelConfig *config) {
 static Status read_config(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TRY(base_config(config, options, session->classes));
+  TRY(choose_blocks(config, options));
   TRY(session->task->configure(session, config));
   config->astra.groups = (int)options->groups;
   config->astra.codebook_size = (int)options->entries;

@@ -31,6 +31,7 @@ typedef struct TrainOptions {
   /* what */
   const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of pictures alone */
   int64_t image_size;                                              /* 0: the model's */
+  int64_t blocks;                                                  /* of a model from scratch; 0: the model's */
   int64_t validation_part; /* samples of the training part that are held out, and evaluated in place of the test part; 0: none */
   /* texts */
   const char *tokenizer;    /* a directory or file; NULL: what lies beside the model */

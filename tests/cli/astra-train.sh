@@ -218,6 +218,9 @@ done
 tr -d ' \n' <adopted/preprocessor_config.json | grep -q '"image_std":\[0\.75,' || report "the normalisation is the preset's"
 expect "other pictures" 0 --model run "${data[@]}" --image-size 48 --max-steps 1 --out large; err "36 tokens"; err "position embeddings interpolated"
 
+expect "another depth" 0 "${tiny[@]}" --groups 0 --blocks 3 --max-steps 1 --out deep; err "model: 3 blocks"
+expect "of weights that are there" 2 --model deep "${data[@]}" --blocks 2 --out nowhere; err "--blocks 2 is for models trained from scratch"
+
 # ---- the best evaluation, an early end, which class is taken for which
 
 best=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:64 --batch 16 -l 0 --epochs 9 --eval-every 1)
@@ -238,12 +241,13 @@ is_png better/confusion.png
 # ---- a validation part: evaluated in place of the test part, in training and by every program alike
 
 synthetic=(--dataset synthetic:32x32:12:96 --validation-part 32)
-expect "samples are held out" 0 --model tiny --init random "${synthetic[@]}" --groups 0 --threads 1 --epochs 2 --batch 8 -l 1e-3 --warmup 0 --keep-best --out heldout
+expect "samples are held out" 0 --model tiny --init random "${synthetic[@]}" --groups 0 --threads 1 --epochs 2 --batch 8 -l 1e-3 --warmup 0 --keep-best --ema-decay 0.9 --out heldout
 err "64 pictures, without those held out, of synthetic train"; err "(32 pictures held out)"
 head -n 1 heldout/metrics.csv | grep -q "valid_accuracy,valid_accuracy_plain,valid_loss" || report "the columns are $(head -n 1 heldout/metrics.csv)"
 expect "looked at again" 0 --model heldout "${synthetic[@]}" --groups 0 --threads 1 --eval-only --json
 [ "$(tail -n 1 out | jq '.eval_part == "valid" and .eval_samples == 32')" = true ] || report "not the validation part"
 valid=$(tail -n 1 out | jq .accuracy)
+holds "$valid == $(tail -n 1 heldout/training/evaluations.txt | cut -d" " -f2)" # the averaged weights are what is evaluated and what is exported
 run "by real processes" 0 "$bin/astra-infer" eval -c heldout -n 1 "${synthetic[@]}" --json
 [ "$(tail -n 1 out | jq ".part == \"valid\" and .samples == 32 and (.top1 - $valid | fabs) < 1e-9")" = true ] || report "not $valid of the validation part"
 expect "more than there are" 1 --model tiny --init random "${synthetic[@]}" --validation-part 85 --groups 0 --out nowhere; err "85 of 96 records cannot be held out"
@@ -470,7 +474,7 @@ survive() {
 echo "random moments: SEED=$seed"
 many=(--batch 100) # 20 steps make an epoch
 survive astra 50 "TERM INT" "${tiny[@]}" "${many[@]}" --groups 8 --devices 2-4 --map dirichlet --threads 2
-survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --ema-decay 0.99 --checkpoint-every 7 --keep-best
+survive averaged 25 "INT TERM" "${tiny[@]}" "${many[@]}" --groups 4 --accumulate 2 --mixup 0.2 --cutmix 1 --drop-path 0.2 --augment trivial --random-erasing 0.25 --validation-part 100 --ema-decay 0.99 --checkpoint-every 7 --keep-best
 survive dropped 50 TERM "${tiny[@]}" "${many[@]}" --groups 0 --keep-best --patch-drop 0.5 --label-smoothing 0.1 --weight-decay 0.1
 survive lossy 30 TERM "${tiny[@]}" "${many[@]}" --groups 4 --token-loss 0.2,span:3 --devices 2-4
 survive story-kv 40 "TERM INT" "${story[@]}" --groups 4 --devices 2-4 --eval-samples 4

@@ -1,5 +1,6 @@
 /* See infer_mpi.h. */
 #include "cli/infer_mpi.h"
+#include "base/launcher.h"
 #include "cli/cli.h"
 #include "cli/infer_tables.h"
 #include "infer/control/mpi_job.h"
@@ -9,7 +10,7 @@
 
 static Status check_usage(const InferSettings *s) {
   TRY(carrier_mpi_possible());
-  if (mpi_job_rank() < 0)
+  if (launcher_rank() < 0)
     return status_set(STATUS_BAD_USAGE, "--transport mpi: start it as a job, with a process for each node: mpirun -n 4 astra-infer ...");
   if (s->peers || s->nodes > 0)
     return status_set(STATUS_BAD_USAGE, "--%s: with --transport mpi the processes of the job are the nodes", s->peers ? "peers" : "nodes");

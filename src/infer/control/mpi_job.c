@@ -1,5 +1,6 @@
 /* See mpi_job.h. The leader is forked before MPI begins, since a process that has begun must not be. */
 #include "infer/control/mpi_job.h"
+#include "base/launcher.h"
 #include "infer/control/job_session.h"
 #include "infer/wire/carrier_mpi.h"
 #include <errno.h>
@@ -18,15 +19,6 @@ typedef struct Rank {
   int exit_code, to_leader;
   bool ended; /* it has exited */
 } Rank;
-
-/* As the launcher says it before MPI begins: Open MPI, MPICH and its kin, PMIx. */
-int mpi_job_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (getenv(names[i])) return atoi(getenv(names[i]));
-  }
-  return -1;
-}
 
 /* ---- the leader */
 
@@ -142,7 +134,7 @@ Status mpi_job_enter(const Weights *weights, int threads, MpiJob *job, bool *lea
   Rank rank = {.to_leader = -1};
   *leads = false;
   *exit_code = 0;
-  if (mpi_job_rank() > 0) return be_node(weights, threads, &rank, exit_code);
+  if (launcher_rank() > 0) return be_node(weights, threads, &rank, exit_code);
   if (pipe(ends) != 0 || (rank.leader = fork()) < 0) return status_set(STATUS_IO, "cannot start the leader: %s", strerror(errno));
   *leads = rank.leader == 0;
   close(ends[*leads ? 1 : 0]);

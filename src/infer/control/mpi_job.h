@@ -15,9 +15,6 @@ typedef struct MpiJob {
   KeyFile key;
 } MpiJob;
 
-/* As the launcher says it before MPI begins; -1: this process is not of a job. */
-int mpi_job_rank(void);
-
 /* Call in every process of a job, before any thread is started. The leader comes back at once, with *job filled in; the nodes when they
  * have served it and left MPI, rank 0 with the leader's exit code (others: 0): they have nothing left to do but exit. UNSUPPORTED without
  * MPI; BAD_USAGE: more processes than a cluster can have nodes; PEER, IO: they do not find each other. */

@@ -129,23 +129,27 @@ static void codeword_range(void *context, int64_t begin, int64_t end, int thread
   }
 }
 
-static void revive_one(const EmaJob *job, int64_t i, double mean_size, Rng *rng) {
-  CodebookEma *ema = job->ema;
-  int64_t d = ema->width / ema->groups, row = (int64_t)rng_below(rng, (uint64_t)job->rows);
-  const real *sample = job->x + row * ema->width + i / ema->entries * d;
-  ema->sizes[i] = (real)mean_size;
+bool ema_is_dead(const CodebookEma *ema, int64_t codeword, double mean_size, const EmaOptions *options) {
+  return (double)ema->sizes[codeword] < options->dead_below * mean_size;
+}
+
+void ema_revive(CodebookEma *ema, Codebook *book, int64_t codeword, const real *sample, double mean_size) {
+  int64_t d = ema->width / ema->groups;
+  ema->sizes[codeword] = (real)mean_size;
   for (int64_t j = 0; j < d; j++) {
-    job->book->codewords[i * d + j] = sample[j];
-    ema->sums[i * d + j] = sample[j] * ema->sizes[i];
+    book->codewords[codeword * d + j] = sample[j];
+    ema->sums[codeword * d + j] = sample[j] * ema->sizes[codeword];
   }
 }
 
 static int64_t revive_dead(const EmaJob *job, Rng *rng) {
-  double mean_size = (double)job->rows / (double)job->ema->entries, dead = job->options->dead_below * mean_size;
-  int64_t revived = 0;
-  for (int64_t i = 0; i < job->ema->groups * job->ema->entries; i++) {
-    if (!((double)job->ema->sizes[i] < dead)) continue;
-    revive_one(job, i, mean_size, rng);
+  const CodebookEma *ema = job->ema;
+  int64_t revived = 0, d = ema->width / ema->groups;
+  double mean_size = (double)job->rows / (double)ema->entries;
+  for (int64_t i = 0; i < ema->groups * ema->entries; i++) {
+    if (!ema_is_dead(ema, i, mean_size, job->options)) continue;
+    int64_t row = (int64_t)rng_below(rng, (uint64_t)job->rows);
+    ema_revive(job->ema, job->book, i, job->x + row * ema->width + i / ema->entries * d, mean_size);
     revived++;
   }
   return revived;
@@ -161,4 +165,34 @@ int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_
   int64_t revived = options->dead_below > 0 ? revive_dead(&job, rng) : 0;
   codebook_refresh(book);
   return revived;
+}
+
+/* ---- the same in parts ---- */
+
+void ema_sum_share(CodebookEma *batch, Codebook *book, const real *x, const int32_t *codes, int64_t rows) {
+  EmaJob job = {batch, book, x, codes, rows, &(EmaOptions){.decay = 0}}; /* nothing is left of earlier sums, and the gain is 1 */
+  threads_for(batch->groups * slices_of(batch->width / batch->groups), 1, sum_range, &job);
+}
+
+typedef struct BlendJob {
+  CodebookEma *ema;
+  const real *sums;
+  real decay;
+} BlendJob;
+
+static void blend_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const BlendJob *job = context;
+  int64_t d = job->ema->width / job->ema->groups;
+  for (int64_t i = begin; i < end; i++) {
+    real keep = (double)job->ema->sizes[i] < FADED ? 0 : job->decay;
+    for (int64_t j = i * d; j < (i + 1) * d; j++) job->ema->sums[j] = keep * job->ema->sums[j] + (1 - job->decay) * job->sums[j];
+  }
+}
+
+void ema_apply(CodebookEma *ema, Codebook *book, const real *sums, const EmaOptions *options) {
+  EmaJob job = {.ema = ema, .book = book, .options = options};
+  threads_for(ema->groups * ema->entries, CODEWORD_GRAIN, blend_range, &(BlendJob){ema, sums, (real)options->decay});
+  update_sizes(&job);
+  threads_for(ema->groups * ema->entries, CODEWORD_GRAIN, codeword_range, &job);
 }

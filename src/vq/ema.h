@@ -5,6 +5,7 @@
 #ifndef VQ_EMA_H
 #define VQ_EMA_H
 #include "vq/codebook.h"
+#include <stdbool.h>
 
 typedef struct CodebookEma {
   real *sizes; /* [G, K] n */
@@ -28,5 +29,14 @@ void ema_release(CodebookEma *ema);
  * be NULL where dead_below is 0. */
 int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_t *codes, int64_t rows, const EmaOptions *options,
                    Rng *rng);
+
+/* The same in parts, for a batch of which several processes hold a share each; their sums are added up in between.
+ *   1. sums of the share alone: batch->counts and batch->sums (whatever they held, if it was finite)
+ *   2. with the counts of the whole batch in ema->counts: sizes, sums and codewords move; sums [G, K, W/G] of the whole batch
+ *   3. the dead ones, for a mean cluster size of the whole batch (rows / K), each from a sample [W/G]; then codebook_refresh */
+void ema_sum_share(CodebookEma *batch, Codebook *book, const real *x, const int32_t *codes, int64_t rows);
+void ema_apply(CodebookEma *ema, Codebook *book, const real *sums, const EmaOptions *options);
+bool ema_is_dead(const CodebookEma *ema, int64_t codeword, double mean_size, const EmaOptions *options);
+void ema_revive(CodebookEma *ema, Codebook *book, int64_t codeword, const real *sample, double mean_size);
 
 #endif

@@ -146,6 +146,7 @@ real *tape_grad(Tape *tape, Tensor *input, bool *add) {
   if (input->grad == NULL) return NULL;
   *add = input->grad_filled;
   input->grad_filled = true;
+  if (tape->watcher) tape->watcher->asked(tape->watcher->context, input);
   return input->grad;
 }
 
@@ -185,13 +186,17 @@ void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input) {
   if (grad != NULL) tape_for(tape, tensor_count(input), FILL_GRAIN, add_body, &(AddJob){output->grad, grad});
 }
 
-Status tape_backward(Tape *tape, Tensor *loss) {
+void tape_watch(Tape *tape, const TapeWatcher *watcher) { tape->watcher = watcher; }
+
+Status tape_backward(Tape *tape, Tensor *loss) { return tape_backward_from(tape, loss, 1); }
+
+Status tape_backward_from(Tape *tape, Tensor *loss, real from) {
   if (tape->status != STATUS_OK) return tape->status;
   if (loss == NULL || tensor_count(loss) != 1) return tape_fail(tape, STATUS_BAD_VALUE, "backward starts from one number");
   bool add;
   real *seed = tape_grad(tape, loss, &add);
   if (seed == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the loss does not depend on any parameter");
-  *seed = 1;
+  *seed = from;
   tape_run_records(tape);
   return tape->status;
 }
@@ -202,6 +207,7 @@ void tape_run_records(Tape *tape) {
     double begun = tape_clock(tape);
     record->op->backward(tape, record->data);
     if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
+    if (tape->watcher) tape->watcher->ran(tape->watcher->context);
     if (record->output->grad != NULL) give_free_grad(tape, record->output);
   }
 }

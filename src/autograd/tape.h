@@ -74,6 +74,16 @@ void tape_scratch_end(Tape *tape, size_t mark);
 
 /* Runs all gradients in reverse, from d loss = 1; loss must hold one number. */
 Status tape_backward(Tape *tape, Tensor *loss);
+Status tape_backward_from(Tape *tape, Tensor *loss, real seed); /* from d loss = seed: of a loss that is a part of a mean */
+
+/* For whoever waits for gradients to be final: `asked` at each tape_grad of a backward pass, `ran` after each operation's backward, when
+ * what it asked for has been written. The same calls come while the tape plans. NULL: none; the watcher must outlive its use. */
+typedef struct TapeWatcher {
+  void (*asked)(void *context, const Tensor *input);
+  void (*ran)(void *context);
+  void *context;
+} TapeWatcher;
+void tape_watch(Tape *tape, const TapeWatcher *watcher);
 
 /* The first recorded output that holds a number that is not finite. */
 typedef struct TapeFault {

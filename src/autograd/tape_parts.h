@@ -34,6 +34,7 @@ struct Tape {
   Status status;
   TapeProfiler *profiler;
   void *profiler_context;
+  const TapeWatcher *watcher;
   Arena *inner;   /* of segments; NULL: nothing is computed twice */
   TapeRun *outer; /* while a segment runs: what it interrupts */
   bool again;     /* it runs for the second time */

@@ -45,6 +45,7 @@ struct Loader {
   Slot *slots;
   int64_t claim, deliver; /* next number to be claimed, to be handed out */
   Slot *held;
+  Share share; /* from the next seek on */
   bool stopping, seeking;
   double waited;
 };
@@ -111,12 +112,15 @@ Status loader_seek(Loader *loader, int64_t epoch, int64_t step) {
   for (int i = 0; i < loader->slot_count; i++) {
     if (loader->slots[i].state == SLOT_READY) loader->slots[i].state = SLOT_FREE;
   }
+  loader->plan.share = loader->share;
   loader->claim = loader->deliver = epoch * loader->plan.steps + step;
   loader->seeking = false;
   pthread_cond_broadcast(&loader->work);
   pthread_mutex_unlock(&loader->mutex);
   return STATUS_OK;
 }
+
+void loader_share(Loader *loader, Share share) { loader->share = share; }
 
 int64_t loader_steps(const Loader *loader) { return loader->plan.steps; }
 

@@ -2,6 +2,7 @@
  * function of (seed, epoch, position) alone, whatever the number of workers, so that a resumed run sees the same pictures. */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
+#include "base/share.h"
 #include "data/augment_policy.h"
 #include "data/dataset.h"
 #include "data/resize.h"
@@ -26,6 +27,7 @@ typedef struct Batch {
   float *pixels;   /* [count, 3, image, image], owned by the loader until the next loader_next */
   int32_t *labels; /* [count] */
   int count;
+  int first, whole;    /* with a share: where it begins in the batch, of so many pictures; else 0 and count */
   int64_t epoch, step; /* step within the epoch, from 0 */
   bool last;           /* of the epoch */
 } Batch;
@@ -38,6 +40,8 @@ void loader_free(Loader *loader);                                               
 int64_t loader_steps(const Loader *loader); /* batches per epoch */
 Status loader_seek(Loader *loader, int64_t epoch,
                    int64_t step); /* the next batch is this one; step == loader_steps: the next epoch's first */
+/* From the next loader_seek on, of every batch this share of its pictures alone is read and handed out, as they are in the whole batch. */
+void loader_share(Loader *loader, Share share);
 /* Waits for the next batch (epoch after epoch, without end). A broken picture is replaced by the next readable record, warned about once
  * by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);

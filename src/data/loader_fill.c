@@ -114,7 +114,10 @@ Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *fault
   batch->epoch = serial / plan->steps;
   batch->step = serial % plan->steps;
   batch->last = batch->step == plan->steps - 1;
-  batch->count = (int)(left < options->batch ? left : options->batch);
+  batch->whole = (int)(left < options->batch ? left : options->batch);
+  batch->first = (int)share_begin(batch->whole, plan->share);
+  batch->count = (int)share_end(batch->whole, plan->share) - batch->first;
+  begin += batch->first;
   set_order(hand, plan, batch->epoch);
   size_t size = 3 * (size_t)options->image * options->image;
   int replaced_count = 0;

@@ -11,6 +11,7 @@ typedef struct LoaderPlan {
   LoaderOptions options;
   PixelTable table;
   int64_t count, steps; /* records of the set, batches per epoch */
+  Share share;          /* of each batch */
 } LoaderPlan;
 
 /* Broken pictures met so far, shared by the workers. */

@@ -15,6 +15,7 @@ struct TextBatches {
   TokenList tokens;
   size_t *begin;   /* [count + 1] */
   int32_t *labels; /* [count] */
+  Share share;
   int64_t count, steps, width, cut;
   int64_t epoch, step; /* of the next batch */
   int32_t *order;      /* [count] */
@@ -149,6 +150,8 @@ int64_t text_batches_steps(const TextBatches *batches) { return batches->steps; 
 int64_t text_batches_width(const TextBatches *batches) { return batches->width; }
 int64_t text_batches_cut(const TextBatches *batches) { return batches->cut; }
 
+void text_batches_share(TextBatches *batches, Share share) { batches->share = share; }
+
 Status text_batches_seek(TextBatches *batches, int64_t epoch, int64_t step) {
   if (epoch < 0 || step < 0 || step > batches->steps)
     return status_set(STATUS_BAD_VALUE, "epoch %lld, step %lld of the texts; steps 0 to %lld are there: was it another set or batch?",
@@ -195,9 +198,17 @@ static void fill_row(const TextBatches *batches, const LabelBatch *batch, int ro
 
 void text_batches_next(TextBatches *batches, LabelBatch *batch) {
   set_order(batches);
-  int64_t begin = batches->first[batches->step];
+  int64_t begin = batches->first[batches->step], whole = end_of_batch(batches, begin) - begin, first = share_begin(whole, batches->share);
   *batch = batches->batch;
-  batch->count = (int)(end_of_batch(batches, begin) - begin);
+  batch->whole = (int)whole;
+  batch->first = (int)first;
+  batch->count = (int)(share_end(whole, batches->share) - first);
+  batch->longest = 0;
+  for (int64_t i = begin; i < begin + whole; i++) {
+    int64_t length = (int64_t)length_of(batches, batches->order[i]);
+    if (length > batch->longest) batch->longest = length;
+  }
+  begin += first;
   batch->epoch = batches->epoch;
   batch->step = batches->step;
   batch->last = batches->step == batches->steps - 1;

@@ -7,6 +7,7 @@
  * What a text's tokens are, and how one of more than `context` tokens is cut: text_encoder_sample. */
 #ifndef DATA_TEXT_BATCHES_H
 #define DATA_TEXT_BATCHES_H
+#include "base/share.h"
 #include "data/text_encoder.h"
 #include "data/text_labels.h"
 
@@ -25,6 +26,8 @@ typedef struct LabelBatch {
   int32_t *lengths;    /* [count], 1 to T */
   int32_t *labels;     /* [count] */
   int count;           /* B, or fewer in a last short batch; with one_length in any */
+  int first, whole;    /* with a share: where it begins in the batch, of so many texts; else 0 and count */
+  int64_t longest;     /* tokens of the longest text of the whole batch */
   int64_t epoch, step; /* step within the epoch, from 0 */
   bool last;           /* of the epoch */
 } LabelBatch;
@@ -35,10 +38,11 @@ typedef struct TextBatches TextBatches;
 Status text_batches_new(TextBatches **batches, const LabelledText *set, const TextEncoder *encoder, const TextBatchesOptions *options);
 void text_batches_free(TextBatches *batches); /* accepts NULL */
 
-int64_t text_batches_count(const TextBatches *batches); /* texts */
-int64_t text_batches_steps(const TextBatches *batches); /* batches per epoch */
-int64_t text_batches_width(const TextBatches *batches); /* T */
-int64_t text_batches_cut(const TextBatches *batches);   /* texts that were longer than the context */
+int64_t text_batches_count(const TextBatches *batches);     /* texts */
+int64_t text_batches_steps(const TextBatches *batches);     /* batches per epoch */
+int64_t text_batches_width(const TextBatches *batches);     /* T */
+int64_t text_batches_cut(const TextBatches *batches);       /* texts that were longer than the context */
+void text_batches_share(TextBatches *batches, Share share); /* of every batch from now on its texts of this share alone */
 /* The next batch is this one; step == text_batches_steps: the next epoch's first. */
 Status text_batches_seek(TextBatches *batches, int64_t epoch, int64_t step);
 void text_batches_next(TextBatches *batches, LabelBatch *batch); /* epoch after epoch, without end */

@@ -13,6 +13,7 @@ enum { MOST_BATCH = 1 << 20, MOST_CONTEXT = 1 << 24 };
 struct TextLoader {
   const TokenCache *cache;
   TextLoaderOptions options;
+  Share share;
   int64_t windows, steps;
   int64_t epoch, step; /* of the next batch */
   int32_t *order;      /* [windows] */
@@ -91,6 +92,8 @@ int64_t text_loader_steps(const TextLoader *loader) { return loader->steps; }
 
 int64_t text_loader_windows(const TextLoader *loader) { return loader->windows; }
 
+void text_loader_share(TextLoader *loader, Share share) { loader->share = share; }
+
 Status text_loader_seek(TextLoader *loader, int64_t epoch, int64_t step) {
   if (epoch < 0 || step < 0 || step > loader->steps)
     return status_set(STATUS_BAD_VALUE,
@@ -122,10 +125,14 @@ void text_loader_next(TextLoader *loader, TextBatch *batch) {
   const TextLoaderOptions *options = &loader->options;
   size_t context = (size_t)options->context;
   int64_t begin = loader->step * options->batch, left = loader->windows - begin;
+  int64_t whole = left < options->batch ? left : options->batch, first = share_begin(whole, loader->share);
   set_order(loader);
+  begin += first;
   *batch = (TextBatch){.ids = loader->ids,
                        .labels = loader->labels,
-                       .count = (int)(left < options->batch ? left : options->batch),
+                       .count = (int)(share_end(whole, loader->share) - first),
+                       .first = (int)first,
+                       .whole = (int)whole,
                        .epoch = loader->epoch,
                        .step = loader->step,
                        .last = loader->step == loader->steps - 1};

@@ -11,6 +11,7 @@
  * is a function of (seed, epoch, step) alone. One thread at a time. */
 #ifndef DATA_TEXT_LOADER_H
 #define DATA_TEXT_LOADER_H
+#include "base/share.h"
 #include "data/token_cache.h"
 
 typedef struct TextLoaderOptions {
@@ -25,6 +26,7 @@ typedef struct TextBatch {
   int32_t *ids;        /* [count, T], owned by the loader until the next text_loader_next */
   int32_t *labels;     /* [count, T] */
   int count;           /* B, or fewer in a last short batch */
+  int first, whole;    /* with a share: where it begins in the batch, of so many windows; else 0 and count */
   int64_t epoch, step; /* step within the epoch, from 0 */
   bool last;           /* of the epoch */
 } TextBatch;
@@ -35,8 +37,9 @@ typedef struct TextLoader TextLoader;
 Status text_loader_new(TextLoader **loader, const TokenCache *cache, const TextLoaderOptions *options);
 void text_loader_free(TextLoader *loader); /* accepts NULL */
 
-int64_t text_loader_steps(const TextLoader *loader);   /* batches per epoch */
-int64_t text_loader_windows(const TextLoader *loader); /* windows per epoch, before drop_last */
+int64_t text_loader_steps(const TextLoader *loader);     /* batches per epoch */
+int64_t text_loader_windows(const TextLoader *loader);   /* windows per epoch, before drop_last */
+void text_loader_share(TextLoader *loader, Share share); /* of every batch from now on its windows of this share alone */
 /* The next batch is this one; step == text_loader_steps: the next epoch's first. */
 Status text_loader_seek(TextLoader *loader, int64_t epoch, int64_t step);
 void text_loader_next(TextLoader *loader, TextBatch *batch); /* epoch after epoch, without end */

@@ -11,7 +11,8 @@ typedef enum TaskPart { TASK_TRAIN, TASK_TEST, TASK_PARTS } TaskPart;
 
 /* A micro-batch. The arrays are the task's own until the next batch of the same part. */
 typedef struct TaskBatch {
-  int count;              /* B: pictures, windows of text, texts */
+  int count;              /* B: pictures, windows of text, texts; of a rank's share, which has 0 of a batch of fewer samples than ranks */
+  int first, whole;       /* where the share begins in the whole batch, of so many samples; 0 and count for a process by itself */
   int64_t tokens;         /* T of this batch, at most session->tokens */
   int64_t units;          /* what speed is told in: pictures, tokens, texts */
   float *pixels;          /* [B, 3, H, W]; NULL for texts */

@@ -171,6 +171,7 @@ static int64_t steps(const Session *session) {
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
   if (session->options.drawn) return STATUS_OK;
+  if (part == TASK_TRAIN) text_loader_share(own(session)->loader, session->share);
   if (part == TASK_TRAIN) return text_loader_seek(own(session)->loader, epoch, step);
   own(session)->next = step * session->options.batch;
   return STATUS_OK;
@@ -179,16 +180,22 @@ static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step)
 static void next_learnt(Session *session, TaskBatch *batch) {
   TextBatch windows;
   text_loader_next(own(session)->loader, &windows);
-  *batch = (TaskBatch){.count = windows.count, .ids = windows.ids, .labels = windows.labels};
+  *batch =
+      (TaskBatch){.count = windows.count, .first = windows.first, .whole = windows.whole, .ids = windows.ids, .labels = windows.labels};
 }
 
 static void next_tested(Session *session, TaskBatch *batch) {
   Language *language = own(session);
   int64_t tokens = session->tokens;
   if (language->next >= language->windows.count) language->next = 0;
-  *batch = (TaskBatch){.ids = language->ids, .labels = language->labels};
-  for (; batch->count < session->options.batch && language->next < language->windows.count; batch->count++, language->next++)
-    text_windows_fill(&language->windows, language->next, language->ids + batch->count * tokens, language->labels + batch->count * tokens);
+  int64_t left = language->windows.count - language->next, whole = left < session->options.batch ? left : session->options.batch;
+  int64_t first = share_begin(whole, session->share), end = share_end(whole, session->share);
+  *batch =
+      (TaskBatch){.count = (int)(end - first), .first = (int)first, .whole = (int)whole, .ids = language->ids, .labels = language->labels};
+  for (int64_t i = first; i < end; i++)
+    text_windows_fill(&language->windows, language->next + i, language->ids + (i - first) * tokens,
+                      language->labels + (i - first) * tokens);
+  language->next += whole;
 }
 
 static void next_drawn(Session *session, TaskBatch *batch) {
@@ -196,7 +203,8 @@ static void next_drawn(Session *session, TaskBatch *batch) {
   int64_t rows = session->options.batch * session->tokens;
   for (int64_t row = 0; row < rows; row++) language->ids[row] = (int32_t)rng_below(&language->rng, (uint64_t)session->config->vocabulary);
   for (int64_t row = 0; row < rows; row++) language->labels[row] = language->ids[(row + 1) % rows];
-  *batch = (TaskBatch){.count = (int)session->options.batch, .ids = language->ids, .labels = language->labels};
+  *batch = (TaskBatch){
+      .count = (int)session->options.batch, .whole = (int)session->options.batch, .ids = language->ids, .labels = language->labels};
 }
 
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {

@@ -93,14 +93,20 @@ static int64_t count(const Session *session, TaskPart part) { return dataset_cou
 static int64_t steps(const Session *session) { return loader_steps(own(session)->loader[TASK_TRAIN]); }
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  loader_share(own(session)->loader[part], session->share);
   return loader_seek(own(session)->loader[part], epoch, step);
 }
 
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   Batch pictures;
   TRY(loader_next(own(session)->loader[part], &pictures));
-  *batch = (TaskBatch){
-      .count = pictures.count, .tokens = session->tokens, .units = pictures.count, .pixels = pictures.pixels, .labels = pictures.labels};
+  *batch = (TaskBatch){.count = pictures.count,
+                       .first = pictures.first,
+                       .whole = pictures.whole,
+                       .tokens = session->tokens,
+                       .units = pictures.count,
+                       .pixels = pictures.pixels,
+                       .labels = pictures.labels};
   return STATUS_OK;
 }
 

@@ -106,17 +106,17 @@ static int64_t count(const Session *session, TaskPart part) {
 static int64_t steps(const Session *session) { return text_batches_steps(own(session)->batches[TASK_TRAIN]); }
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  text_batches_share(own(session)->batches[part], session->share);
   return text_batches_seek(own(session)->batches[part], epoch, step);
 }
 
-/* T of a batch: its longest text. A plan is for the longest of all; fixed counts of tokens are for these as well, in training, while an
- * evaluation shares each text out evenly; and each device needs a token. */
+/* T of a batch: its longest text, in all ranks that share it. A plan is for the longest of all; fixed counts of tokens are for these as
+ * well, in training, while an evaluation shares each text out evenly; and each device needs a token. */
 static int64_t width_of(const Session *session, TaskPart part, const LabelBatch *batch) {
   bool fixed = part == TASK_TRAIN && session->options.map == COUNTS_FIXED;
   int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
   if (tape_planning(session->tape) || fixed) return session->tokens;
-  for (int i = 0; i < batch->count; i++) width = batch->lengths[i] > width ? batch->lengths[i] : width;
-  return width;
+  return batch->longest > width ? batch->longest : width;
 }
 
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
@@ -127,8 +127,14 @@ static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   int32_t *ids = texts->ids[part];
   memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
   for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);
-  *batch =
-      (TaskBatch){.count = given.count, .tokens = to, .units = given.count, .ids = ids, .lengths = given.lengths, .labels = given.labels};
+  *batch = (TaskBatch){.count = given.count,
+                       .first = given.first,
+                       .whole = given.whole,
+                       .tokens = to,
+                       .units = given.count,
+                       .ids = ids,
+                       .lengths = given.lengths,
+                       .labels = given.labels};
   return STATUS_OK;
 }
 

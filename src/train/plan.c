@@ -38,6 +38,7 @@ static Status plan_step(Session *session, Plan *plan) {
   size_t floor = arena_mark(session->arena);
   Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
   uint64_t step = session->emulation.step;
+  int64_t drop_step = session->drop_step, drop_batch = session->drop_batch;
   TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
   TRY(session->task->next(session, TASK_TRAIN, &batch));
   matmul_reset_count();
@@ -53,6 +54,8 @@ static Status plan_step(Session *session, Plan *plan) {
   session->map_rng = map_rng; /* the plan leaves no trace in the run */
   session->mixup_rng = mixup_rng;
   session->emulation.step = step;
+  session->drop_step = drop_step;
+  session->drop_batch = drop_batch;
   return status;
 }
 

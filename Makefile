@@ -80,8 +80,9 @@ endif
 export PATH := $(PATH):/usr/lib64/openmpi/bin
 MPI_FLAGS = $(eval MPI_FLAGS := $$(shell PATH='$(PATH)' mpicc --showme:compile 2>/dev/null))$(MPI_FLAGS)
 MPI_LIBS = $(eval MPI_LIBS := $$(shell PATH='$(PATH)' mpicc --showme:link 2>/dev/null))$(MPI_LIBS)
-%/carrier_mpi.o: FILE_FLAGS = $(if $(MPI_FLAGS),-DASTRA_MPI $(MPI_FLAGS))
-$(BUILD)/float/infer/wire/carrier_mpi.o $(BUILD)/double/infer/wire/carrier_mpi.o: $(DEPS)
+MPI_OBJECTS := $(foreach file,infer/wire/carrier_mpi train/ranks,$(BUILD)/float/$(file).o $(BUILD)/double/$(file).o)
+$(MPI_OBJECTS): FILE_FLAGS = $(if $(MPI_FLAGS),-DASTRA_MPI $(MPI_FLAGS))
+$(MPI_OBJECTS): $(DEPS)
 LIBS += $(MPI_LIBS)
 
 # What reads WebP, TIFF (4.5 or later) and EXIF is used where its header is: asked and compiled again likewise.

@@ -10,10 +10,11 @@
 #include <unistd.h>
 
 static const char *program = "astra";
-static atomic_bool is_verbose, is_quiet, has_times;
+static atomic_bool is_verbose, is_quiet, is_terse, has_times;
 
 void log_program(const char *name) { program = name; }
 void log_quiet(bool quiet) { is_quiet = quiet; }
+void log_errors_only(bool only) { is_quiet = is_terse = only; }
 void log_verbose(bool verbose) { is_verbose = verbose; }
 void log_times(bool times) { has_times = times; }
 
@@ -61,6 +62,7 @@ void log_detail(const char *format, ...) {
 }
 
 void log_warning(const char *format, ...) {
+  if (is_terse) return;
   va_list arguments;
   va_start(arguments, format);
   print("warning: ", format, arguments);

@@ -9,7 +9,9 @@
 #include "cli/example.h"
 #include "cli/out_directory.h"
 #include "cli/train_options.h"
+#include "train/all_reduce.h"
 #include "train/codebooks.h"
+#include "train/data_parallel.h"
 #include "train/interrupt.h"
 #include "train/perplexity.h"
 #include "train/plan.h"
@@ -32,12 +34,15 @@ static void help(FILE *stream) {
 }
 
 static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = interrupt_ask};
+  bool job = ranks_count() > 1;
+  struct sigaction action = {.sa_handler = job ? interrupt_ask_job : interrupt_ask};
   sigemptyset(&action.sa_mask);
   action.sa_flags = (int)SA_RESETHAND; /* a second Ctrl-C ends the program at once */
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes then shows as a failed write, like a full disk */
+  action.sa_handler = interrupt_ask;
+  if (job) sigaction(SIGUSR1, &action, NULL); /* which mpirun passes on without ending the job a second later */
+  signal(SIGXFSZ, SIG_IGN);                   /* a limit on file sizes then shows as a failed write, like a full disk */
 }
 
 /* "4", or "2-8" */
@@ -127,14 +132,28 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
                        : "more steps (--epochs) or another --learning-rate may help");
 }
 
+static Status remember(const Session *session, int argc, char **argv) {
+  return ranks_self() == 0 ? train_options_remember(&session->options, argc, argv, threads_count()) : STATUS_OK;
+}
+
+/* Which ranks there are, where. */
+static void describe_job(const Session *session) {
+  if (ranks_count() == 1) return;
+  log_info("%d ranks on %d machine%s with %d thread%s each; gradients travel in %s%s", ranks_count(), ranks_machines(),
+           ranks_machines() == 1 ? "" : "s", threads_count(), threads_count() == 1 ? "" : "s",
+           session->options.wire == WIRE_BF16 ? "bf16" : "fp32", session->options.shard_optimizer ? ", optimizer states are divided" : "");
+}
+
 static Status train(Session *session, TrainCommand *command, int argc, char **argv, TrainResult *result) {
-  TRY(check_out(session));
+  TRY(ranks_follow(ranks_self() == 0 ? check_out(session) : STATUS_OK));
+  describe_job(session);
   if (command->resume != NULL)
-    TRY(state_load(session, command->resume));
+    TRY(ranks_agree(state_load(session, command->resume)));
   else
     TRY(start_codebooks(session));
+  interrupt_last_checkpoint(command->resume, session->step);
   catch_signals(); /* not before: a K-means that is not wanted after all ends at once */
-  if (command->resume == NULL) TRY(train_options_remember(&session->options, argc, argv, threads_count()));
+  if (command->resume == NULL) TRY(ranks_follow(remember(session, argc, argv)));
   Status status = trainer_run(session, result);
   if (status == STATUS_OK) {
     char duration[16];
@@ -154,15 +173,15 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
   Session session;
   TrainResult result;
   SessionUse use = command->dry_run ? SESSION_PLAN : command->eval_only ? SESSION_EVALUATE : SESSION_TRAIN;
-  TRY(session_open(&session, &command->train, use));
-  Status status = command->eval_only ? STATUS_OK : plan_fit(&session);
+  TRY(ranks_agree(session_open(&session, &command->train, use)));
+  Status status = ranks_agree(command->eval_only ? STATUS_OK : plan_fit(&session));
   if (status == STATUS_OK && !command->train.quiet) describe(&session);
   if (status == STATUS_OK) warn(&session);
   if (status == STATUS_OK)
     status = command->dry_run     ? look_ahead(&session, command->json)
              : command->eval_only ? evaluate_only(&session, command->json, &result)
                                   : train(&session, command, argc, argv, &result);
-  if (status == STATUS_OK && command->json && !command->dry_run)
+  if (status == STATUS_OK && command->json && !command->dry_run && ranks_self() == 0)
     status = evaluation_report_json(&session, &result, command->eval_only ? session.origin : session.options.out);
   session_close(&session);
   return status;
@@ -209,17 +228,49 @@ static Status refuse_finished(const TrainCommand *command) {
   return writes && !command->overwrite ? out_directory_free(command->train.out, OUT_CHECKPOINT, also[0] ? also : NULL) : STATUS_OK;
 }
 
-static Status run(int argc, char **argv) {
+/* The ranks of a job train; everything else is a process's own affair. Rank 0 speaks for all. */
+static Status check_job(TrainCommand *command) {
+  if (ranks_count() == 1) return STATUS_OK;
+  if (command->dry_run || command->eval_only)
+    return status_set(STATUS_BAD_USAGE, "--%s is for one process: leave mpirun out", command->dry_run ? "dry-run" : "eval-only");
+  if (ranks_self() == 0) return STATUS_OK;
+  command->train.quiet = true;
+  log_errors_only(true);
+  return STATUS_OK;
+}
+
+static Status prepare(TrainCommand *command, int argc, char **argv) {
+  TRY(parse(command, argc, argv));
+  if (command->train.out == NULL) command->train.out = train_options_usual_out(&command->train, "");
+  return check_job(command);
+}
+
+static Status run_process(int argc, char **argv) {
   TrainCommand command;
-  TRY(parse(&command, argc, argv));
-  if (command.train.out == NULL) command.train.out = train_options_usual_out(&command.train, "");
-  log_quiet(command.train.quiet);
+  TRY(ranks_agree(prepare(&command, argc, argv)));
+  if (ranks_self() == 0) log_quiet(command.train.quiet);
   log_verbose(command.verbose);
-  TRY(cli_check_kernels());
-  TRY(refuse_finished(&command));
-  TRY(threads_start((int)command.train.threads));
+  TRY(ranks_agree(cli_check_kernels()));
+  TRY(ranks_follow(ranks_self() == 0 ? refuse_finished(&command) : STATUS_OK));
+  TRY(ranks_agree(threads_start((int)command.train.threads)));
   Status status = run_session(&command, argc, argv);
   threads_stop();
+  return status;
+}
+
+static char rank_name[192];
+
+/* What only this rank has found ends the job, and it says so itself; what all know, rank 0 says. */
+static Status run(int argc, char **argv) {
+  TRY(ranks_join());
+  if (ranks_self() > 0) {
+    snprintf(rank_name, sizeof rank_name, "astra-train: rank %d on %s", ranks_self(), ranks_host());
+    log_program(rank_name);
+  }
+  Status status = run_process(argc, argv);
+  if (ranks_alone(status)) ranks_abort(cli_finish(status));
+  ranks_leave();
+  if (ranks_self() > 0) exit(CLI_OK); /* the job ends as rank 0 does: mpirun would not let it finish its sentence after a failure here */
   return status;
 }
 

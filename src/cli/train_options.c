@@ -107,6 +107,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_REAL, "lora-alpha", 0, &t->lora_alpha, "ALPHA", .least = 0, .most = 1e6,
        .help = "of adapters: times ALPHA / RANK; 0: 2 RANK"},
       {OPTION_TEXT, "lora-targets", 0, &t->lora_targets, "LIST", .help = "all, attention, mlp, or of query,key,value,output,gate,up,down"},
+      {OPTION_GROUP, .help = "Several machines (mpirun -n N astra-train ...)"},
+      {OPTION_CHOICE, "wire", 0, &t->wire, .choices = "fp32|bf16", .help = "gradients between ranks; bf16 for slow links"},
+      {OPTION_FLAG, "shard-optimizer", 0, &t->shard_optimizer, .help = "each rank keeps a part of the optimizer's states (ZeRO-1)"},
       {OPTION_GROUP, .help = "Looking and keeping"},
       {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test samples an evaluation; 0: all"},
       {OPTION_REAL, "eval-token-loss", 0, &t->eval_token_loss, "P", .least = 0, .most = 0.95,
@@ -260,10 +263,11 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",           "eval-layout",     "epochs",     "max-steps", "data-dir",
-                                       "eval-samples",     "eval-token-loss", "eval-every", "log-every", "threads",
-                                       "checkpoint-every", "workers",         "quiet",      "json",      "dtype",
-                                       "recompute",        "memory",          "verbose",    "keep-best", "early-stopping"};
+static const char *const HARMLESS[] = {"resume",           "eval-layout",     "epochs",          "max-steps", "data-dir",
+                                       "eval-samples",     "eval-token-loss", "eval-every",      "log-every", "threads",
+                                       "checkpoint-every", "workers",         "quiet",           "json",      "dtype",
+                                       "recompute",        "memory",          "shard-optimizer", "wire",      "verbose",
+                                       "keep-best",        "early-stopping"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
@@ -273,7 +277,8 @@ static Status check_harmless(const Option *table) {
       return status_set(
           STATUS_BAD_USAGE,
           "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
-          "--data-dir, --threads, --workers, --dtype, --recompute, --memory and the options of looking and keeping",
+          "--data-dir, --threads, --workers, --dtype, --recompute, --memory, --wire, --shard-optimizer and the options of looking and "
+          "keeping",
           table->name);
   }
   return STATUS_OK;

@@ -39,6 +39,7 @@ typedef struct BlockContext {
   double adapter_scale; /* alpha / r */
   double drop_path;     /* of the last block; 0: none is left out (model_drop_path) */
   uint64_t drop_seed;
+  int64_t drop_first;
   const TokenLayout *layout;
   Exchange *exchange; /* NULL: no remote tokens */
   Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */

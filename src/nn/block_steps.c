@@ -138,6 +138,7 @@ static Tensor *drop_branch(const BlockContext *context, int index, int branch, T
   if (scale == NULL) return NULL;
   Rng rng;
   rng_init(&rng, context->drop_seed, 2 * (uint64_t)index + (uint64_t)branch);
+  for (int64_t b = 0; b < context->drop_first; b++) (void)rng_uniform(&rng); /* of samples that another process has */
   for (int64_t b = 0; b < samples; b++) scale[b] = rng_uniform(&rng) < probability ? 0 : (real)(1 / (1 - probability));
   return op_drop_path(tape, residual, sum, scale);
 }

@@ -115,6 +115,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .adapter_scale = model->adapter_scale,
                           .drop_path = tape_recording(tape) ? model->drop_path : 0,
                           .drop_seed = model->drop_seed,
+                          .drop_first = model->drop_first,
                           .layout = layout,
                           .exchange = exchange,
                           .watch = model->watch,
@@ -130,8 +131,9 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
 
 /* ---- heads */
 
-void model_drop_path(Model *model, double rate, uint64_t seed) {
+void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first) {
   model->drop_path = rate;
+  model->drop_first = first;
   model->drop_seed = seed;
 }
 

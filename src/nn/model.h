@@ -69,8 +69,9 @@ Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabL
 
 /* Stochastic depth (Huang et al., 2016) in the passes that are recorded from now on: each sample leaves out each branch (attention, MLP) of
  * block l of L with probability rate l / (L - 1), rate in [0, 1), and scales those that stay by 1 / (1 - probability). The draws follow
- * from the seed alone: another one for each batch. What is exchanged with other devices is exchanged all the same. */
-void model_drop_path(Model *model, double rate, uint64_t seed);
+ * from the seed alone: another one for each batch, of which the samples from `first` on are passed (0: all). What is exchanged with other
+ * devices is exchanged all the same. */
+void model_drop_path(Model *model, double rate, uint64_t seed, int64_t first);
 
 /* Where the last forward pass, from model_encode on, first had a value that is not finite (block_place); BLOCK_NONE: nowhere. A pass that
  * is not recorded has failed then, NUMERIC with a message that names the place. */

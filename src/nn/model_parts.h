@@ -16,6 +16,7 @@ struct Model {
   double adapter_scale; /* alpha / rank */
   double drop_path;     /* model_drop_path */
   uint64_t drop_seed;
+  int64_t drop_first;
   size_t adapters_first; /* index of the first adapter; 0: none */
   Exchange *watch;
   int recomputed;  /* model_recompute */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/progress.h"
+#include "train/ranks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,11 +255,17 @@ Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
                         "--codebook-size %lld is more than the %lld sample embeddings; use more (--kmeans-samples) or a smaller codebook",
                         (long long)session->options.entries, (long long)watcher.limit);
   if (status == STATUS_OK) status = watch_all(session, TASK_TRAIN, &watcher);
-  for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++) {
+  int sites = session->emulation.blocks * session->emulation.sites;
+  for (int index = ranks_self(); status == STATUS_OK && index < sites; index += ranks_count()) { /* the ranks of a job share them out */
     status = fit_site(session, &watcher, index);
     if (status == STATUS_OK && reports != NULL) status = judge_site(session, &watcher, index, false, &reports[index]);
   }
   watcher_close(&watcher);
+  status = ranks_agree(status);
+  for (int index = 0; status == STATUS_OK && index < sites; index++) {
+    const Codebook *book = &session->emulation.site[index].book;
+    ranks_spread(index % ranks_count(), book->codewords, (size_t)(book->entries * book->width) * sizeof(real));
+  }
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
 

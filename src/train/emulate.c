@@ -47,8 +47,8 @@ static Status find_codes(const Emulation *emulation, EmulateSite *site, Tape *ta
   return STATUS_OK;
 }
 
-/* lambda xi for this site and step, or NULL. */
-static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, int64_t rows, real **noise) {
+/* lambda xi for this site and step, or NULL, of rows from `first` on in the whole batch. */
+static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, int64_t first, int64_t rows, real **noise) {
   *noise = NULL;
   if (!emulation->training || emulation->options.noise == 0) return STATUS_OK;
   *noise = tape_alloc(tape, (size_t)(rows * site->book.width) * sizeof(real));
@@ -59,7 +59,8 @@ static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, in
   if (tape_planning(tape))
     navq_count_sample(&site->navq, rows);
   else
-    navq_sample(&site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u), 0, rows, *noise, scratch);
+    navq_sample(&site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u),
+                navq_counters(&site->navq, first), rows, *noise, scratch);
   tape_scratch_end(tape, mark);
   return STATUS_OK;
 }
@@ -73,7 +74,7 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   if (!tape_segment_again(tape)) TRY(find_codes(emulation, site, tape, rows, shared));
   real *noise;
   double begun = tape_clock(tape);
-  TRY(draw_noise(emulation, site, tape, rows, &noise));
+  TRY(draw_noise(emulation, site, tape, emulation->first_sample * layout->shared_rows, rows, &noise));
   if (noise != NULL) tape_note(tape, "noise", TAPE_FORWARD, begun);
   Quantise options = {.codebook = site->book.codewords,
                       .groups = site->book.groups,
@@ -96,7 +97,10 @@ static Status lose(const Emulation *emulation, Tape *tape, const TokenLayout *la
   if (mask == NULL || tape_planning(tape)) return tape_status(tape);
   uint64_t number = emulation->training ? emulation->step : emulation->look;
   uint64_t stream = (number * (uint64_t)emulation->blocks + (uint64_t)block) * 2 + (uint64_t)emulation->training;
-  token_loss_draw(loss, emulation->options.seed, stream, layout->spans * batch, layout->remote, mask);
+  int64_t samples = emulation->samples > 0 ? emulation->samples : batch;
+  for (int64_t span = 0; span < layout->spans; span++)
+    token_loss_draw(loss, emulation->options.seed, stream, span * samples + emulation->first_sample, batch, layout->remote,
+                    mask + span * batch * layout->remote);
   return STATUS_OK;
 }
 
@@ -161,6 +165,11 @@ Status emulate_start_ema(Emulation *emulation, int64_t rows_per_batch) {
   return STATUS_OK;
 }
 
+void emulate_share(Emulation *emulation, int64_t first, int64_t samples) {
+  emulation->first_sample = first;
+  emulation->samples = samples;
+}
+
 void emulate_begin_look(Emulation *emulation) { emulation->look = 0; }
 
 void emulate_begin_step(Emulation *emulation, bool training) {
@@ -171,16 +180,16 @@ void emulate_begin_step(Emulation *emulation, bool training) {
 
 /* Noise moments are averages over a hundred steps, so of a large batch a part of the rows is enough, another part each step. It keeps to
  * four rows for each dimension of a covariance. Returns how many rows, *first is where they begin. */
-static int64_t moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t *first) {
-  int64_t least = 4 * site->book.width / site->book.groups, rows = site->rows / MOMENT_SHARE;
+int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t rows, int64_t *first) {
+  int64_t least = 4 * site->book.width / site->book.groups, part = rows / MOMENT_SHARE;
   if (least < MOMENT_ROWS) least = MOMENT_ROWS;
-  if (rows < least) rows = least < site->rows ? least : site->rows;
-  *first = rows > 0 ? (int64_t)(emulation->step % (uint64_t)(site->rows / rows)) * rows : 0;
-  return rows;
+  if (part < least) part = least < rows ? least : rows;
+  *first = part > 0 ? (int64_t)(emulation->step % (uint64_t)(rows / part)) * part : 0;
+  return part;
 }
 
 static void update_moments(const Emulation *emulation, EmulateSite *site, real *q, void *scratch) {
-  int64_t first, rows = moment_rows(emulation, site, &first);
+  int64_t first, rows = emulate_moment_rows(emulation, site, site->rows, &first);
   codebook_lookup(&site->book, site->codes + first * site->book.groups, rows, q);
   navq_update(&site->navq, site->x + first * site->book.width, q, rows, scratch);
 }
@@ -188,7 +197,7 @@ static void update_moments(const Emulation *emulation, EmulateSite *site, real *
 Status emulate_update(Emulation *emulation, Tape *tape, Rng *rng) {
   for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
     EmulateSite *site = &emulation->site[index];
-    int64_t first, rows = moment_rows(emulation, site, &first);
+    int64_t first, rows = emulate_moment_rows(emulation, site, site->rows, &first);
     size_t mark = tape_scratch_begin(tape);
     real *q = tape_alloc(tape, (size_t)(rows * site->book.width) * sizeof(real));
     void *scratch = tape_alloc(tape, navq_scratch(&site->navq, rows));

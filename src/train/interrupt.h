@@ -6,4 +6,9 @@
 void interrupt_ask(int signal_number); /* async-signal-safe: a handler for sigaction */
 bool interrupt_asked(void);
 
+/* In a job of several ranks: a handler as well, which first says where the last checkpoint is, as the launcher that tells a job to end, or
+ * that has lost a rank, leaves it a second. */
+void interrupt_ask_job(int signal_number);
+void interrupt_last_checkpoint(const char *directory, long long step); /* NULL: there is none yet */
+
 #endif

@@ -117,11 +117,14 @@ static void sum_chunks(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Optimizer *optimizer = context;
   for (int64_t i = begin; i < end; i++)
-    optimizer->partial[i] = kernels()->sum_squares(optimizer->chunk[i].count, optimizer->params->grads + optimizer->chunk[i].offset);
+    optimizer->partial[i] = optimizer->own && !optimizer->own[i]
+                                ? 0
+                                : kernels()->sum_squares(optimizer->chunk[i].count, optimizer->params->grads + optimizer->chunk[i].offset);
 }
 
 static Status gradient_norm(const Optimizer *optimizer, double scale, double *norm) {
   threads_for(optimizer->chunks, 1, sum_chunks, (void *)optimizer);
+  if (optimizer->own) optimizer->sum(optimizer->partial, optimizer->chunks);
   double sum = 0;
   for (int64_t i = 0; i < optimizer->chunks; i++) {
     sum += optimizer->partial[i];
@@ -169,6 +172,7 @@ static void update_chunks(void *context, int64_t begin, int64_t end, int thread)
   const ParamSet *params = optimizer->params;
   for (int64_t i = begin; i < end; i++) {
     const OptimizerChunk *chunk = &optimizer->chunk[i];
+    if (optimizer->own && !optimizer->own[i]) continue;
     const real *w = params->values + chunk->offset;
     AdamwStep step = u->step;
     step.decay = params->list[chunk->param].decay ? u->decay : 0;

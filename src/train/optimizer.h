@@ -37,6 +37,10 @@ typedef struct Optimizer {
   OptimizerChunk *chunk; /* [chunks], private */
   double *partial;       /* [chunks], sums of squares, private */
   int64_t chunks, scales;
+  /* Of several processes that share the step out, or NULL: which chunks are this one's, whose moments and weights alone move; and what adds
+   * up numbers over all of them. The gradients of its chunks are whole. */
+  const uint8_t *own; /* [chunks] */
+  void (*sum)(double *numbers, int64_t count);
 } Optimizer;
 
 /* Bytes of both moments of such a set, which has its addresses. */

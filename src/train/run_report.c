@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "train/data_parallel.h"
 #include <math.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ Status run_report_open(RunReport *run) {
   int64_t step = run->session->step;
   progress_start(&run->bar, "training", run->session->total_steps, run->session->options.quiet);
   run->bar.first = step;
+  if (ranks_self() > 0) return STATUS_OK;
   return metrics_open(&run->metrics, run->session->options.out, names, (size_t)run->columns, step > 0 ? step : -1);
 }
 
@@ -110,6 +112,7 @@ Status run_report_interval(RunReport *run) {
   Session *session = run->session;
   double now = clock_now(), values[RUN_REPORT_COLUMNS], batches = (double)run->batches;
   blank(values);
+  data_parallel_add_usage(session);
   values[COLUMN_LOSS] = run->result->loss = run->interval.loss / batches;
   values[COLUMN_TASK] = run->interval.task / batches;
   values[COLUMN_ACCURACY] = run->result->accuracy = (double)run->interval.correct / (double)run->interval.items;
@@ -126,7 +129,8 @@ Status run_report_interval(RunReport *run) {
   run->interval = (StepResult){0};
   run->batches = 0;
   run->interval_started = now;
-  return metrics_row(run->metrics, session->step, now - run->started, values);
+  TRY(data_parallel_compare(session));
+  return ranks_follow(ranks_self() == 0 ? metrics_row(run->metrics, session->step, now - run->started, values) : STATUS_OK);
 }
 
 /* ---------------------------------------------------------------- evaluations */
@@ -147,7 +151,7 @@ Status run_report_draw(const RunReport *run) {
   if (session_astra(run->session))
     snprintf(astra, sizeof astra, "%lld groups of %lld codewords", (long long)options->groups, (long long)options->entries);
   snprintf(title, sizeof title, "%s on %s, %s", options->model, options->dataset, astra);
-  return metrics_draw(run->metrics, title);
+  return ranks_follow(ranks_self() == 0 ? metrics_draw(run->metrics, title) : STATUS_OK);
 }
 
 static void measure_columns(const RunReport *run, double values[RUN_REPORT_COLUMNS]) {
@@ -181,6 +185,12 @@ static void print_evaluation(const RunReport *run) {
              session->task->sample, of);
 }
 
+static Status save_evaluation(const RunReport *run, const double values[RUN_REPORT_COLUMNS]) {
+  const Session *session = run->session;
+  if (session->confusion.classes > 0) TRY(confusion_save(&session->confusion, session->config->labels, session->options.out));
+  return metrics_row(run->metrics, session->step, clock_now() - run->started, values);
+}
+
 Status run_report_evaluation(RunReport *run) {
   Session *session = run->session;
   TrainResult *result = run->result;
@@ -196,8 +206,7 @@ Status run_report_evaluation(RunReport *run) {
     emulate_clear_usage(&session->emulation);
   }
   measure_columns(run, values);
-  if (session->confusion.classes > 0) TRY(confusion_save(&session->confusion, session->config->labels, session->options.out));
-  TRY(metrics_row(run->metrics, session->step, clock_now() - run->started, values));
+  TRY(ranks_follow(ranks_self() == 0 ? save_evaluation(run, values) : STATUS_OK));
   run->interval_started += clock_now() - started; /* evaluation is not training time */
   run->bar.started += clock_now() - started;
   return run_report_draw(run);

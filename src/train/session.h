@@ -4,6 +4,7 @@
 #define TRAIN_SESSION_H
 #include "autograd/tape.h"
 #include "base/files.h"
+#include "base/share.h"
 #include "data/text_files.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
@@ -48,6 +49,8 @@ typedef struct TrainOptions {
   int64_t recompute;                 /* the first so many blocks a second time in backward, in place of keeping their values */
   double memory;                     /* bytes that the run may take: plan_fit chooses `recompute`; 0: what it takes */
   double rate_floor;
+  bool shard_optimizer;       /* of a job of several ranks: each keeps the optimizer's states of its part alone (ZeRO-1) */
+  int wire;                   /* Wire: how gradients travel between ranks */
   OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults.h */
   /* regularisation and augmentation */
   double smoothing, mixup, cutmix, crop_least, patch_drop, drop_path;
@@ -107,6 +110,9 @@ struct Session {
   int recomputed;                   /* blocks that are computed twice */
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
   int32_t *order;                   /* [T] */
+  Share share;                      /* of every batch, from the next Task.seek on: a rank's; zeroed: the whole */
+  bool stop;                        /* some rank was asked to stop: as of the last step */
+  struct DataParallel *parallel;    /* between the ranks of a job, while it trains; NULL: none */
   int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */
   char chosen[SESSION_CHOSEN];      /* the defaults that follow from the data, for people; "": none */
   Rng map_rng, revive_rng, mixup_rng;

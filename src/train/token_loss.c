@@ -55,14 +55,15 @@ static void draw_runs(const TokenLoss *loss, uint64_t key, uint64_t first, int64
   }
 }
 
-void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t sequences, int64_t tokens, uint8_t *lost) {
+void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
+                     uint8_t *lost) {
   uint64_t key = seed ^ (stream * UINT64_C(0x9E3779B97F4A7C15) + UINT64_C(0xD1B54A32D192ED03));
   for (int64_t s = 0; s < sequences; s++) {
-    uint64_t first = (uint64_t)(s * tokens);
+    uint64_t counter = (uint64_t)((first + s) * tokens);
     uint8_t *to = lost + s * tokens;
     if (loss->span > 0)
-      draw_runs(loss, key, first, tokens, to);
+      draw_runs(loss, key, counter, tokens, to);
     else
-      for (int64_t t = 0; t < tokens; t++) to[t] = uniform(key, first + (uint64_t)t) < loss->share;
+      for (int64_t t = 0; t < tokens; t++) to[t] = uniform(key, counter + (uint64_t)t) < loss->share;
   }
 }

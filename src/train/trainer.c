@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "train/best.h"
 #include "train/code_counts.h"
+#include "train/data_parallel.h"
 #include "train/interrupt.h"
 #include "train/plan.h"
 #include "train/run_report.h"
@@ -96,13 +97,29 @@ static Status check_weights(Session *session) {
 }
 
 /* A function of the seed, the step and the batch within it, so that there is no state to keep for a resumed run. */
-static void draw_depth(Session *session) {
+static void draw_depth(Session *session, const TaskBatch *batch) {
   static const uint64_t key = 0x64726f7020706174; /* apart from other users of the seed */
   if (session->drop_step != session->step) session->drop_batch = 0;
   session->drop_step = session->step;
   Rng rng;
   rng_init(&rng, (uint64_t)session->options.seed ^ key, (uint64_t)(session->step * session->options.accumulate + session->drop_batch++));
-  model_drop_path(session->model, session->options.drop_path, rng_next(&rng));
+  model_drop_path(session->model, session->options.drop_path, rng_next(&rng), batch->first);
+}
+
+static Status learn(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
+  if (session->parallel != NULL && !tape_planning(session->tape)) return data_parallel_backward(session, loss, batch, exchange);
+  TRY(tape_backward(session->tape, loss));
+  return exchange ? emulate_update(&session->emulation, session->tape, &session->revive_rng) : STATUS_OK;
+}
+
+/* A loss that is not finite in one rank ends the step in all of them, behind the sums for which the others wait. */
+static Status learn_in_ranks(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange, StepResult *result) {
+  Status failed = check_loss(session, result);
+  char message[1024];
+  snprintf(message, sizeof message, "%s", failed != STATUS_OK ? status_message() : "");
+  TRY(learn(session, loss, batch, exchange));
+  if (failed != STATUS_OK) status_set(failed, "%s", message);
+  return data_parallel_result(session, batch, failed, result, &session->stop);
 }
 
 Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result) {
@@ -110,17 +127,22 @@ Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *
   const TokenLayout *layout;
   Exchange *exchange;
   TaskScore score = {0};
+  bool in_ranks = session->parallel != NULL && !tape_planning(tape);
   TRY(draw_layout(session, batch->tokens, &layout, &exchange));
-  draw_depth(session);
+  draw_depth(session, batch);
+  emulate_share(&session->emulation, batch->first, batch->whole);
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};
   Tensor *loss = total_loss(session, session->task->loss(session, batch, layout, exchange, &score), result);
   Status status = tape_status(tape);
   result->correct = score.correct;
   result->items = score.items;
-  if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);
-  if (status == STATUS_OK) status = tape_backward(tape, loss);
-  if (status == STATUS_OK && exchange != NULL) status = emulate_update(&session->emulation, tape, &session->revive_rng);
+  if (status == STATUS_OK && in_ranks) {
+    status = learn_in_ranks(session, loss, batch, exchange != NULL, result);
+  } else {
+    if (status == STATUS_OK && !tape_planning(tape)) status = check_loss(session, result);
+    if (status == STATUS_OK) status = learn(session, loss, batch, exchange != NULL);
+  }
   tape_clear(tape);
   return status;
 }
@@ -136,7 +158,7 @@ static Status save_adapters(Session *session, const real *values) {
   return status;
 }
 
-Status trainer_save(Session *session) {
+static Status save(Session *session) {
   const char *out = session->options.out;
   ParamSet *params = model_params(session->model);
   const real *values = session->optimizer.average ? session->optimizer.average : params->values;
@@ -150,6 +172,16 @@ Status trainer_save(Session *session) {
   return state_save(session, out);
 }
 
+/* The other ranks wait: what has failed in rank 0 ends them, too. */
+Status trainer_save(Session *session) {
+  data_parallel_gather_average(session);
+  data_parallel_gather_states(session);
+  Status status = ranks_follow(ranks_self() == 0 ? save(session) : STATUS_OK);
+  data_parallel_scatter(session);
+  if (status == STATUS_OK) interrupt_last_checkpoint(session->options.out, session->step);
+  return status;
+}
+
 static Status train_step(RunReport *run) {
   Session *session = run->session;
   param_zero_grads(model_params(session->model));
@@ -157,21 +189,25 @@ static Status train_step(RunReport *run) {
     TaskBatch batch;
     StepResult part;
     TRY(session->task->next(session, TASK_TRAIN, &batch));
+    data_parallel_next(session, i + 1 == session->options.accumulate);
     TRY(trainer_micro_step(session, &batch, &part));
     run_report_add(run, &part);
   }
   double factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
   run->rate = factor * session->options.optimizer.rate;
-  Status status = optimizer_step(&session->optimizer, factor, 1.0 / (double)session->options.accumulate, &run->norm);
+  Status status = data_parallel_step(session, factor, 1.0 / (double)session->options.accumulate, &run->norm);
   if (status != STATUS_OK) return status_wrap(status, "step %lld", (long long)session->step + 1);
   session->step++;
   return STATUS_OK;
 }
 
 static Status say_interrupted(const Session *session) {
-  return status_set(STATUS_INTERRUPTED, "interrupted after step %lld of %lld; go on with `astra-train --resume %s`",
-                    (long long)session->step, (long long)session->total_steps, session->options.out);
+  return ranks_common(status_set(STATUS_INTERRUPTED, "interrupted after step %lld of %lld; go on with `astra-train --resume %s`",
+                                 (long long)session->step, (long long)session->total_steps, session->options.out));
 }
+
+/* In a job of several ranks they stop behind the same step, all of them. */
+static bool stop_wanted(const Session *session) { return session->parallel != NULL ? session->stop : interrupt_asked(); }
 
 static Status stop_early(const RunReport *run) {
   TRY(trainer_save(run->session));
@@ -186,8 +222,13 @@ static Status weigh(RunReport *run) {
   double values[TASK_MEASURES];
   bool better;
   session->task->measure(&judged->score, values);
-  TRY(best_add(&run->best, session, values[0], &better));
-  return better && session->options.keep_best ? best_keep(session) : STATUS_OK;
+  Status status = STATUS_OK;
+  if (ranks_self() == 0) {
+    status = best_add(&run->best, session, values[0], &better);
+    if (status == STATUS_OK && better && session->options.keep_best) status = best_keep(session);
+  }
+  ranks_spread(0, &run->best, sizeof run->best);
+  return ranks_follow(status);
 }
 
 static void say_best(const RunReport *run) {
@@ -246,7 +287,7 @@ static Status loop(RunReport *run) {
   if (session->step > 0 && is_look(session) && run->best.last != BEST_UNKNOWN && run->best.last < session->step) TRY(evaluate(run));
   TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
   while (session->step < session->total_steps && !best_is_over(&run->best, session)) {
-    if (interrupt_asked()) return stop_early(run);
+    if (stop_wanted(session)) return stop_early(run);
     TRY(train_step(run));
     run_report_step(run);
     if (session->step % steps == 0) TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
@@ -256,16 +297,35 @@ static Status loop(RunReport *run) {
   return STATUS_OK;
 }
 
+/* Files are rank 0's; what it finds in them the others know. */
+static Status open_files(RunReport *run) {
+  Session *session = run->session;
+  Status status = STATUS_OK;
+  if (ranks_self() == 0) {
+    status = files_make_dirs(session->options.out);
+    if (status == STATUS_OK) status = best_open(&run->best, session);
+  }
+  ranks_spread(0, &run->best, sizeof run->best);
+  TRY(ranks_follow(status));
+  return ranks_agree(run_report_open(run));
+}
+
+static Status run_all(RunReport *run) {
+  Session *session = run->session;
+  TRY(data_parallel_open(session));
+  TRY(ranks_agree(plan_check(session)));
+  TRY(data_parallel_compare(session));
+  TRY(open_files(run));
+  return loop(run);
+}
+
 Status trainer_run(Session *session, TrainResult *result) {
   RunReport run = {.session = session, .result = result, .first_step = session->step};
   *result = (TrainResult){0};
-  TRY(plan_check(session));
-  TRY(files_make_dirs(session->options.out));
-  TRY(best_open(&run.best, session));
-  TRY(run_report_open(&run));
-  Status status = loop(&run);
+  Status status = run_all(&run);
   if (session->task->finish != NULL) session->task->finish(session);
   result->steps = session->step;
   result->seconds = run_report_close(&run);
+  data_parallel_close(session);
   return status;
 }

@@ -20,10 +20,10 @@ Status trainer_run(Session *session, TrainResult *result);
 typedef struct StepResult {
   double loss, task, commitment; /* means over the batch */
   int64_t correct, items, units; /* of items: pictures, texts or predicted tokens; units: what speed is told in */
-} StepResult;
+} StepResult;                    /* of a job of several ranks: over all of them */
 Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result);
 
-/* Writes config, weights (averaged ones if kept), codebooks, selftest and state into options.out. */
+/* In all ranks of a job; rank 0 writes. Writes config, weights (averaged ones if kept), codebooks, selftest and state into options.out. */
 Status trainer_save(Session *session);
 
 #endif

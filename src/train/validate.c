@@ -1,8 +1,10 @@
 /* Validation: see validate.h. */
 #include "train/validate.h"
 #include "base/progress.h"
+#include "train/data_parallel.h"
 #include "train/interrupt.h"
 #include <math.h>
+#include <stdlib.h>
 
 /* Points the parameters at the averaged weights (true) or back at their own (false). Nothing happens without averaging. */
 static void use_average(Session *session, bool average) {
@@ -29,6 +31,8 @@ static Status validate_batch(Session *session, const TaskBatch *batch, int devic
   TaskScore score = {0};
   TRY(place_tokens(session, devices, batch->tokens, &layout));
   if (exchange) emulate_begin_step(&session->emulation, false);
+  emulate_share(&session->emulation, batch->first, batch->whole);
+  if (batch->count == 0) return STATUS_OK; /* the other ranks have it */
   session->task->loss(session, batch, layout, exchange, &score);
   task_add(sum, &score);
   Status status = tape_status(tape);
@@ -44,13 +48,15 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
   TRY(task->seek(session, TASK_TEST, 0, 0));
   Progress progress;
   progress_start(&progress, devices > 0 ? "evaluating on devices" : "evaluating", samples, session->options.quiet);
-  while (sum->samples < samples) {
+  for (int64_t done = 0; done < samples;) {
     TaskBatch batch;
-    if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
+    if (interrupt_asked() && session->parallel == NULL) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
     TRY(task->next(session, TASK_TEST, &batch));
-    if (batch.count > samples - sum->samples) batch.count = (int)(samples - sum->samples);
+    int64_t left = samples - done - batch.first; /* from where this rank's share begins */
+    if (batch.count > left) batch.count = left > 0 ? (int)left : 0;
     TRY(validate_batch(session, &batch, devices, sum));
-    if (progress.terminal) progress_update(&progress, sum->samples, NULL);
+    done += batch.whole;
+    if (progress.terminal) progress_update(&progress, done < samples ? done : samples, NULL);
   }
   progress_wipe(&progress);
   return STATUS_OK;
@@ -71,18 +77,46 @@ Status validate_finite(Session *session) {
   return status;
 }
 
+static Status add_confusion(Confusion *confusion) {
+  int64_t cells = confusion->classes * confusion->classes, *counts = calloc((size_t)cells + 1, sizeof *counts);
+  if (counts == NULL) return status_set(STATUS_NO_MEMORY, "no memory to add up answers over ranks");
+  for (int64_t i = 0; i < cells; i++) counts[i] = confusion->counts[i];
+  ranks_count_all(counts, cells);
+  for (int64_t i = 0; i < cells; i++) confusion->counts[i] = (uint32_t)counts[i];
+  free(counts);
+  return STATUS_OK;
+}
+
+/* What each rank has seen of its shares: the same sums in all of them. */
+static Status add_ranks(Session *session, Status status, TaskScore *score) {
+  int64_t counts[] = {score->samples, score->items, score->correct, score->bytes, interrupt_asked()};
+  TRY(ranks_agree(status));
+  ranks_sum(&score->loss, 1);
+  ranks_count_all(counts, sizeof counts / sizeof *counts);
+  ranks_count_all(&score->answers[0][0], 4);
+  TRY(ranks_agree(add_confusion(&session->confusion)));
+  score->samples = counts[0];
+  score->items = counts[1];
+  score->correct = counts[2];
+  score->bytes = counts[3];
+  return counts[4] > 0 ? ranks_common(status_set(STATUS_INTERRUPTED, "the evaluation was interrupted")) : STATUS_OK;
+}
+
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result) {
   *result = (Validation){0};
   confusion_clear(&session->confusion);
   tape_record(session->tape, false);
+  data_parallel_gather_average(session);
   use_average(session, true);
   Status status = validate_all(session, devices, samples, &result->score);
   use_average(session, false);
+  if (session->parallel != NULL) status = add_ranks(session, status, &result->score);
+  if (status == STATUS_OK && devices > 0) data_parallel_add_usage(session);
   result->accuracy = task_accuracy(&result->score);
   result->loss = task_mean_loss(&result->score);
   result->samples = result->score.samples;
   if (status == STATUS_OK && !isfinite(result->loss))
-    status = status_set(STATUS_NUMERIC, "the loss over the %s part is not finite: the weights are damaged or too large",
-                        session_test_name(session));
+    status = ranks_common(status_set(STATUS_NUMERIC, "the loss over the %s part is not finite: the weights are damaged or too large",
+                                     session_test_name(session)));
   return status;
 }

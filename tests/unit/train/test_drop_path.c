@@ -20,7 +20,7 @@ static void branches_of_the_last_block_are_left_out(void **state) {
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     int which[BATCH];
     tape_record(session.tape, true);
-    model_drop_path(session.model, 0.5, seed);
+    model_drop_path(session.model, 0.5, seed, 0);
     ModelInput input = task_input(session.tape, &batch, session.config);
     const Tensor *encoded = model_encode(session.model, session.tape, &input, &session.plain_layout, NULL, MODEL_ROWS_CLASS);
     tiny_check(tape_status(session.tape));

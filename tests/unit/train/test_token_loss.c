@@ -34,7 +34,7 @@ static void shares_and_runs(void **state) {
   static const TokenLoss losses[] = {{0.05, 0}, {0.5, 0}, {0.05, 8}, {0.3, 4}, {0.5, 1}, {0, 0}};
   for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
     const TokenLoss *loss = &losses[i];
-    token_loss_draw(loss, 42, 7, SEQUENCES, TOKENS, lost);
+    token_loss_draw(loss, 42, 7, 0, SEQUENCES, TOKENS, lost);
     double sum = 0, begun = 0, first = 0, inside = 0;
     for (int at = 0; at < SEQUENCES * TOKENS; at++) {
       sum += lost[at];
@@ -54,13 +54,13 @@ static void draws_repeat(void **state) {
   (void)state;
   static uint8_t a[SEQUENCES * TOKENS], b[SEQUENCES * TOKENS];
   const TokenLoss loss = {0.3, 3};
-  token_loss_draw(&loss, 42, 7, SEQUENCES, TOKENS, a);
-  token_loss_draw(&loss, 42, 7, SEQUENCES, TOKENS, b);
+  token_loss_draw(&loss, 42, 7, 0, SEQUENCES, TOKENS, a);
+  token_loss_draw(&loss, 42, 7, 0, SEQUENCES, TOKENS, b);
   assert_memory_equal(a, b, sizeof a);
   for (int s = 1; s < SEQUENCES; s++) assert_true(memcmp(a, a + s * TOKENS, TOKENS) != 0);
-  token_loss_draw(&loss, 42, 8, SEQUENCES, TOKENS, b);
+  token_loss_draw(&loss, 42, 8, 0, SEQUENCES, TOKENS, b);
   assert_true(memcmp(a, b, sizeof a) != 0);
-  token_loss_draw(&loss, 43, 7, SEQUENCES, TOKENS, b);
+  token_loss_draw(&loss, 43, 7, 0, SEQUENCES, TOKENS, b);
   assert_true(memcmp(a, b, sizeof a) != 0);
 }
 

@@ -1,0 +1,54 @@
+/* Sums of a long block of numbers over all ranks, bucket by bucket, while other work goes on.
+ *
+ *   block   | bucket B-1 |  ...  | bucket 1 | bucket 0 |        each of a million numbers (4 MiB); bucket 0 lies at the end, where the
+ *                                                               gradients are final first
+ *   bucket  | slice of rank 0 | slice of rank 1 | ... |         each rank adds up its slice:
+ *
+ *     1. scatter  every rank sends each other rank that rank's slice
+ *     2. sum      the slice's owner adds the ranks' numbers in the order of the ranks, in fp32
+ *     3. gather   every owner sends its sums to all others
+ *
+ * Each rank sends and receives 2 (R - 1) / R of the block, as with a ring, in two messages' time in place of 2 (R - 1). Since the order of
+ * the additions is that of the ranks, whoever is first, the same number of ranks gives the same bits, and one owner's sums are everybody's.
+ * On a wire of bf16 a rank's numbers are rounded before they are sent, and the sums once more; the additions are in fp32.
+ *
+ * Without step 3 (scatter_only) each rank has the sums of its slices alone: ZeRO-1 (Rajbhandari et al., 2020), which gathers the weights
+ * that follow from them instead (all_reduce_gather). */
+#ifndef TRAIN_ALL_REDUCE_H
+#define TRAIN_ALL_REDUCE_H
+#include "autograd/real.h"
+#include "train/ranks.h"
+
+typedef enum Wire { WIRE_FP32, WIRE_BF16 } Wire;
+
+typedef struct AllReduceOptions {
+  Wire wire;
+  bool scatter_only;
+  int tag;             /* two blocks that are under way at once have tags 2^16 or more apart */
+  const int64_t *cuts; /* [cut_count] rising, from 0: slices begin at one of these; NULL: anywhere */
+  int64_t cut_count;
+} AllReduceOptions;
+
+typedef struct AllReduce AllReduce;
+
+/* numbers [total] stay the caller's and must outlive it. */
+Status all_reduce_new(AllReduce **reduce, real *numbers, int64_t total, const AllReduceOptions *options);
+void all_reduce_free(AllReduce *reduce); /* between rounds; accepts NULL */
+
+int64_t all_reduce_buckets(const AllReduce *reduce);
+void all_reduce_bucket(const AllReduce *reduce, int64_t bucket, int64_t *begin, int64_t *end); /* where it lies in the block */
+bool all_reduce_owns(const AllReduce *reduce, int64_t at); /* whether number `at` is in a slice of this rank */
+
+/* A round: every bucket is said to be ready once, when its numbers will not change any more. Buckets leave in their order: one that is
+ * ready waits for those before it. From then on they are the reduction's until all_reduce_finish. */
+void all_reduce_ready(AllReduce *reduce, int64_t bucket);
+void all_reduce_poll(AllReduce *reduce);
+void all_reduce_finish(AllReduce *reduce);         /* waits; all buckets must be ready. The block then holds the sums (of own slices) */
+double all_reduce_waited(const AllReduce *reduce); /* seconds in all_reduce_finish and all_reduce_gather, in all */
+
+/* values [total] of `size` bytes each, laid out like the block: each rank's slices to all, or to rank 0 alone. */
+void all_reduce_gather(AllReduce *reduce, void *values, size_t size, bool to_first);
+/* Gives the memory of such values in other ranks' slices back, where it fills pages: they are zero from then on, or what a rank writes. */
+void all_reduce_forget(const AllReduce *reduce, void *values, size_t size);
+
+#endif

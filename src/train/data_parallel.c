@@ -1,0 +1,341 @@
+/* See data_parallel.h. Leaves out: how sums travel (all_reduce.c), what a codebook's are (shared_codebooks.c). */
+#include "train/data_parallel.h"
+#include "nn/safetensors_digest.h"
+#include "train/interrupt.h"
+#include "train/shared_codebooks.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAG_GRADIENTS = 0, TAG_CODEBOOKS = 1 << 17 };
+
+typedef struct Use {
+  int64_t begin, end;      /* numbers of the block */
+  int32_t expected, asked; /* uses in a backward pass: as planned, so far */
+  bool touched, final;
+} Use;
+
+struct DataParallel {
+  Session *session;
+  ParamSet *params;
+  AllReduce *gradients;
+  SharedCodebooks codebooks;
+  TapeWatcher watcher;
+  Use *use;         /* [params->count] */
+  int32_t *pending; /* [buckets] parameters in it whose gradients are not final */
+  size_t *touched;  /* [params->count] those that the operation under way has asked for */
+  size_t touched_count;
+  uint8_t *own;       /* [chunks] with a divided optimizer */
+  int64_t *cuts;      /* [chunks] */
+  bool last, leaving; /* of the micro-batches of a step; its gradients set out in the backward pass under way */
+  const char *late;   /* a parameter that was asked for when its bucket had left */
+};
+
+static bool divided(const DataParallel *parallel) { return parallel->own != NULL; }
+
+/* ---------------------------------------------------------------- when gradients are final */
+
+static Use *use_of(DataParallel *parallel, const Tensor *input, size_t *index) {
+  uintptr_t at = (uintptr_t)input, list = (uintptr_t)parallel->params->list;
+  *index = (size_t)(at - list) / sizeof(Param);
+  return at >= list && *index < parallel->params->count ? &parallel->use[*index] : NULL;
+}
+
+static void asked(void *context, const Tensor *input) {
+  DataParallel *parallel = context;
+  size_t index;
+  Use *use = use_of(parallel, input, &index);
+  if (use == NULL) return;
+  if (tape_planning(parallel->session->tape)) use->expected++;
+  if (!parallel->leaving) return;
+  if (use->final && parallel->late == NULL) parallel->late = parallel->params->list[index].name;
+  use->asked++;
+  if (!use->touched) parallel->touched[parallel->touched_count++] = index;
+  use->touched = true;
+}
+
+static void mark_final(DataParallel *parallel, Use *use) {
+  if (use->final || use->begin == use->end) return;
+  use->final = true;
+  for (int64_t bucket = 0; bucket < all_reduce_buckets(parallel->gradients); bucket++) {
+    int64_t begin, end;
+    all_reduce_bucket(parallel->gradients, bucket, &begin, &end);
+    if (use->begin >= end || use->end <= begin) continue;
+    if (--parallel->pending[bucket] == 0) all_reduce_ready(parallel->gradients, bucket);
+  }
+}
+
+/* After each operation: what it asked for the last time has its gradient, and whatever is on its way moves on. */
+static void ran(void *context) {
+  DataParallel *parallel = context;
+  if (!parallel->leaving) return;
+  for (size_t i = 0; i < parallel->touched_count; i++) {
+    Use *use = &parallel->use[parallel->touched[i]];
+    use->touched = false;
+    if (use->asked == use->expected) mark_final(parallel, use);
+  }
+  parallel->touched_count = 0;
+  all_reduce_poll(parallel->gradients);
+  if (parallel->codebooks.reduce != NULL) all_reduce_poll(parallel->codebooks.reduce);
+}
+
+static void begin_leaving(DataParallel *parallel) {
+  memset(parallel->pending, 0, (size_t)all_reduce_buckets(parallel->gradients) * sizeof *parallel->pending);
+  for (size_t i = 0; i < parallel->params->count; i++) {
+    Use *use = &parallel->use[i];
+    use->asked = 0;
+    use->final = use->touched = false;
+    for (int64_t bucket = 0; bucket < all_reduce_buckets(parallel->gradients); bucket++) {
+      int64_t begin, end;
+      all_reduce_bucket(parallel->gradients, bucket, &begin, &end);
+      parallel->pending[bucket] += use->begin < end && use->end > begin;
+    }
+  }
+  parallel->touched_count = 0;
+  parallel->late = NULL;
+  parallel->leaving = true;
+}
+
+/* What was used less often than planned is final as well, now that the pass is over. */
+static void end_leaving(DataParallel *parallel) {
+  parallel->leaving = false;
+  for (size_t i = 0; i < parallel->params->count; i++) mark_final(parallel, &parallel->use[i]);
+  all_reduce_finish(parallel->gradients);
+}
+
+/* ---------------------------------------------------------------- a step */
+
+void data_parallel_next(Session *session, bool last) {
+  if (session->parallel != NULL) session->parallel->last = last;
+}
+
+Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange) {
+  DataParallel *parallel = session->parallel;
+  if (exchange) TRY(shared_codebooks_begin(&parallel->codebooks, session->tape));
+  if (parallel->last) begin_leaving(parallel);
+  Status status = tape_backward_from(session->tape, loss, (real)batch->count / (real)batch->whole);
+  if (status == STATUS_OK && parallel->late != NULL)
+    status = status_set(STATUS_BAD_VALUE, "the backward pass used %s more often than the plan of a step said: please report this",
+                        parallel->late);
+  TRY(status);
+  if (parallel->last) end_leaving(parallel);
+  return exchange ? shared_codebooks_finish(&parallel->codebooks, session->tape, &session->revive_rng) : STATUS_OK;
+}
+
+enum { SUM_LOSS, SUM_TASK, SUM_COMMITMENT, SUM_CORRECT, SUM_ITEMS, SUM_UNITS, SUM_FAILED, SUM_STOP, SUMS };
+
+Status data_parallel_result(Session *session, const TaskBatch *batch, Status failed, StepResult *result, bool *stop) {
+  (void)session;
+  double weight = (double)batch->count / (double)batch->whole;
+  double sums[SUMS] = {
+      [SUM_LOSS] = weight * result->loss,      [SUM_TASK] = weight * result->task,  [SUM_COMMITMENT] = weight * result->commitment,
+      [SUM_CORRECT] = (double)result->correct, [SUM_ITEMS] = (double)result->items, [SUM_UNITS] = (double)result->units,
+      [SUM_FAILED] = failed != STATUS_OK,      [SUM_STOP] = interrupt_asked()};
+  ranks_sum(sums, SUMS);
+  *stop = sums[SUM_STOP] > 0;
+  *result = (StepResult){.loss = sums[SUM_LOSS],
+                         .task = sums[SUM_TASK],
+                         .commitment = sums[SUM_COMMITMENT],
+                         .correct = (int64_t)sums[SUM_CORRECT],
+                         .items = (int64_t)sums[SUM_ITEMS],
+                         .units = (int64_t)sums[SUM_UNITS]};
+  return sums[SUM_FAILED] > 0 ? ranks_agree(failed) : STATUS_OK;
+}
+
+Status data_parallel_step(Session *session, double factor, double scale, double *norm) {
+  DataParallel *parallel = session->parallel;
+  Status status = optimizer_step(&session->optimizer, factor, scale, norm);
+  if (parallel == NULL) return status;
+  if (status == STATUS_OK && divided(parallel)) all_reduce_gather(parallel->gradients, parallel->params->values, sizeof(real), false);
+  return ranks_common(status); /* of a norm that all ranks have */
+}
+
+/* ---------------------------------------------------------------- divided states */
+
+void data_parallel_gather_average(Session *session) {
+  DataParallel *parallel = session->parallel;
+  if (parallel == NULL || !divided(parallel) || session->optimizer.average == NULL) return;
+  all_reduce_gather(parallel->gradients, session->optimizer.average, sizeof(real), false);
+}
+
+static size_t moment_size(const Optimizer *optimizer) {
+  static const size_t sizes[OPTIMIZER_MOMENTS] = {sizeof(real), sizeof(uint16_t), sizeof(uint8_t)};
+  return sizes[optimizer->options.moments];
+}
+
+/* Of moments in 8 bits; those of chunks that are not its own are zero in a rank. */
+static void add_scales(const Optimizer *optimizer, float *scales) {
+  double part[1024];
+  int64_t most = sizeof part / sizeof *part;
+  for (int64_t at = 0; scales != NULL && at < optimizer->scales; at += most) {
+    int64_t count = optimizer->scales - at < most ? optimizer->scales - at : most;
+    for (int64_t i = 0; i < count; i++) part[i] = (double)scales[at + i];
+    ranks_sum(part, (int)count);
+    for (int64_t i = 0; i < count; i++) scales[at + i] = (float)part[i];
+  }
+}
+
+static void forget_scales(const Optimizer *optimizer, float *scales) {
+  for (int64_t i = 0; scales != NULL && i < optimizer->chunks; i++) {
+    int64_t begin = optimizer->chunk[i].scale, end = i + 1 < optimizer->chunks ? optimizer->chunk[i + 1].scale : optimizer->scales;
+    if (!optimizer->own[i]) memset(scales + begin, 0, (size_t)(end - begin) * sizeof *scales);
+  }
+}
+
+void data_parallel_gather_states(Session *session) {
+  DataParallel *parallel = session->parallel;
+  Optimizer *optimizer = &session->optimizer;
+  if (parallel == NULL || !divided(parallel)) return;
+  all_reduce_gather(parallel->gradients, optimizer->first.numbers, moment_size(optimizer), true);
+  all_reduce_gather(parallel->gradients, optimizer->second.numbers, moment_size(optimizer), true);
+  add_scales(optimizer, optimizer->first.scales);
+  add_scales(optimizer, optimizer->second.scales);
+}
+
+void data_parallel_scatter(Session *session) {
+  DataParallel *parallel = session->parallel;
+  Optimizer *optimizer = &session->optimizer;
+  if (parallel == NULL || !divided(parallel)) return;
+  all_reduce_forget(parallel->gradients, optimizer->first.numbers, moment_size(optimizer));
+  all_reduce_forget(parallel->gradients, optimizer->second.numbers, moment_size(optimizer));
+  forget_scales(optimizer, optimizer->first.scales);
+  forget_scales(optimizer, optimizer->second.scales);
+}
+
+/* ---------------------------------------------------------------- looking at each other */
+
+static uint64_t digest_of(const Session *session) {
+  const ParamSet *params = model_params(session->model);
+  const Emulation *emulation = &session->emulation;
+  uint64_t part[2] = {safe_digest_of(params->values, (size_t)params->total * sizeof(real)), 0};
+  for (int index = 0; session_astra(session) && index < emulation->blocks * emulation->sites; index++) {
+    const EmulateSite *site = &emulation->site[index];
+    size_t words = (size_t)(site->book.entries * site->book.width), sizes = (size_t)(site->book.entries * site->book.groups);
+    uint64_t all[5] = {part[1], safe_digest_of(site->book.codewords, words * sizeof(real)),
+                       safe_digest_of(site->ema.sums, words * sizeof(real)), safe_digest_of(site->ema.sizes, sizes * sizeof(real)),
+                       safe_digest_of(site->navq.factor, (size_t)site->navq.width * sizeof(real))};
+    part[1] = safe_digest_of(all, sizeof all);
+  }
+  return safe_digest_of(part, sizeof part);
+}
+
+Status data_parallel_compare(Session *session) {
+  int ranks = ranks_count(), other = 1;
+  uint64_t own = session->parallel ? digest_of(session) : 0, *all = session->parallel ? calloc((size_t)ranks, sizeof *all) : NULL;
+  if (session->parallel == NULL) return STATUS_OK;
+  if (all == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %d ranks", ranks);
+  ranks_gather(&own, all, sizeof own);
+  while (other < ranks && all[other] == all[0]) other++;
+  free(all);
+  if (other == ranks) return STATUS_OK;
+  return ranks_common(
+      status_set(STATUS_PEER,
+                 "at step %lld rank %d has other weights or codebooks than rank 0: the ranks must run the same program on the "
+                 "same data and weights; the last checkpoint is kept",
+                 (long long)session->step, other));
+}
+
+void data_parallel_add_usage(Session *session) {
+  Emulation *emulation = &session->emulation;
+  for (int index = 0; session->parallel != NULL && session_astra(session) && index < emulation->blocks * emulation->sites; index++) {
+    CodeUsage *usage = &emulation->site[index].usage;
+    ranks_count_all(usage->counts, usage->groups * usage->entries);
+    ranks_count_all(&usage->rows, 1);
+    ranks_sum(&usage->distortion, 1);
+  }
+}
+
+double data_parallel_waited(const Session *session) {
+  const DataParallel *parallel = session->parallel;
+  if (parallel == NULL) return 0;
+  return all_reduce_waited(parallel->gradients) + (parallel->codebooks.reduce ? all_reduce_waited(parallel->codebooks.reduce) : 0);
+}
+
+/* ---------------------------------------------------------------- opening */
+
+static void sum_over_ranks(double *numbers, int64_t count) { ranks_sum(numbers, (int)count); }
+
+/* Slices begin where chunks of the optimizer do, so that each chunk is one rank's. */
+static Status find_cuts(DataParallel *parallel) {
+  const Optimizer *optimizer = &parallel->session->optimizer;
+  parallel->cuts = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->cuts);
+  parallel->own = calloc((size_t)optimizer->chunks + 1, sizeof *parallel->own);
+  if (parallel->cuts == NULL || parallel->own == NULL) return status_set(STATUS_NO_MEMORY, "no memory to divide the optimizer's states");
+  for (int64_t i = 0; i < optimizer->chunks; i++) parallel->cuts[i] = optimizer->chunk[i].offset;
+  return STATUS_OK;
+}
+
+static void take_chunks(DataParallel *parallel) {
+  Optimizer *optimizer = &parallel->session->optimizer;
+  for (int64_t i = 0; i < optimizer->chunks; i++) parallel->own[i] = all_reduce_owns(parallel->gradients, optimizer->chunk[i].offset);
+  optimizer->own = parallel->own;
+  optimizer->sum = sum_over_ranks;
+  data_parallel_scatter(parallel->session);
+}
+
+static void find_uses(DataParallel *parallel) {
+  for (size_t i = 0; i < parallel->params->count; i++) {
+    const Param *param = &parallel->params->list[i];
+    if (param->frozen) continue;
+    int64_t begin = param->tensor.value - parallel->params->values;
+    parallel->use[i] = (Use){.begin = begin, .end = begin + tensor_count(&param->tensor)};
+  }
+}
+
+static Status open_sums(DataParallel *parallel) {
+  Session *session = parallel->session;
+  ParamSet *params = parallel->params;
+  const TrainOptions *options = &session->options;
+  if (options->shard_optimizer) TRY(find_cuts(parallel));
+  AllReduceOptions reduce = {.wire = (Wire)options->wire,
+                             .scatter_only = options->shard_optimizer,
+                             .tag = TAG_GRADIENTS,
+                             .cuts = parallel->cuts,
+                             .cut_count = session->optimizer.chunks};
+  TRY(all_reduce_new(&parallel->gradients, params->grads, params->total, &reduce));
+  parallel->use = calloc(params->count, sizeof *parallel->use);
+  parallel->touched = calloc(params->count, sizeof *parallel->touched);
+  parallel->pending = calloc((size_t)all_reduce_buckets(parallel->gradients) + 1, sizeof *parallel->pending);
+  if (parallel->use == NULL || parallel->touched == NULL || parallel->pending == NULL)
+    return status_set(STATUS_NO_MEMORY, "no memory to follow the gradients of %zu parameters", params->count);
+  find_uses(parallel);
+  if (divided(parallel)) take_chunks(parallel);
+  return session_astra(session) ? shared_codebooks_init(&parallel->codebooks, &session->emulation, TAG_CODEBOOKS) : STATUS_OK;
+}
+
+static Status check_batch(const Session *session) {
+  int64_t samples = session->task->count(session, TASK_TRAIN), batch = session->options.batch;
+  if (samples > 0 && samples < batch) batch = samples;
+  if (batch >= ranks_count()) return STATUS_OK;
+  return ranks_common(status_set(STATUS_BAD_USAGE,
+                                 "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
+                                 (long long)batch, ranks_count(), session->task->sample));
+}
+
+Status data_parallel_open(Session *session) {
+  if (ranks_count() == 1) return STATUS_OK;
+  TRY(check_batch(session));
+  session->share = (Share){ranks_self(), ranks_count()};
+  DataParallel *parallel = session->parallel = calloc(1, sizeof *parallel);
+  if (parallel == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a job of ranks");
+  *parallel = (DataParallel){.session = session, .params = model_params(session->model), .last = true};
+  parallel->watcher = (TapeWatcher){asked, ran, parallel};
+  Status status = open_sums(parallel);
+  tape_watch(session->tape, &parallel->watcher);
+  return status;
+}
+
+void data_parallel_close(Session *session) {
+  DataParallel *parallel = session->parallel;
+  if (parallel == NULL) return;
+  tape_watch(session->tape, NULL);
+  session->optimizer.own = NULL;
+  all_reduce_free(parallel->gradients);
+  shared_codebooks_release(&parallel->codebooks);
+  free(parallel->use);
+  free(parallel->touched);
+  free(parallel->pending);
+  free(parallel->own);
+  free(parallel->cuts);
+  free(parallel);
+  session->parallel = NULL;
+}

@@ -1,0 +1,50 @@
+/* Training over the ranks of a job: every rank has the whole model and a share of each batch. Gradients are added up bucket by bucket while
+ * the backward pass still runs, codebooks by the sums of all shares (shared_codebooks.h), and all ranks take the same step.
+ *
+ *   rank 0   forward | backward ............ | wait | step |
+ *                        bucket 0 ->   bucket 1 ->          when the last gradient in it is final
+ *
+ * A rank's loss counts by its share of the batch's samples (count / whole), so that the sum of the gradients is that of the mean over the
+ * whole batch: in each task every sample has the same number of rows that count. Draws of a batch (maps, mixup) come from generators that
+ * are alike in all ranks, draws of a sample from its place in the whole batch.
+ *
+ * When a gradient is final follows from how often the backward pass asks for it, which is counted while a step is planned. */
+#ifndef TRAIN_DATA_PARALLEL_H
+#define TRAIN_DATA_PARALLEL_H
+#include "train/ranks.h"
+#include "train/trainer.h"
+
+typedef struct DataParallel DataParallel;
+
+/* Sets session->share and session->parallel; nothing happens in a process by itself. Before plan_check, which has the uses counted.
+ * BAD_USAGE: fewer samples in a batch than ranks. */
+Status data_parallel_open(Session *session);
+void data_parallel_close(Session *session);
+
+/* Of the next micro-batch: whether it is the last of its step, whose gradients set out. */
+void data_parallel_next(Session *session, bool last);
+
+/* In place of tape_backward and emulate_update. exchange: whether the batch was quantised. */
+Status data_parallel_backward(Session *session, Tensor *loss, const TaskBatch *batch, bool exchange);
+
+/* The micro-batch's result over all ranks. `failed`: this rank's loss, or OK; each rank gets the first failure. *stop: some rank was asked
+ * to stop. */
+Status data_parallel_result(Session *session, const TaskBatch *batch, Status failed, StepResult *result, bool *stop);
+
+/* optimizer_step, in all ranks alike; with options.shard_optimizer each takes its part of the step and gets the others' weights. */
+Status data_parallel_step(Session *session, double factor, double scale, double *norm);
+
+/* What was divided is whole: the moving average of the weights in all ranks, or all states of the optimizer in rank 0, until
+ * data_parallel_scatter gives their memory back. */
+void data_parallel_gather_average(Session *session);
+void data_parallel_gather_states(Session *session);
+void data_parallel_scatter(Session *session);
+
+/* PEER, naming a rank, if not all have the same weights and codebooks. */
+Status data_parallel_compare(Session *session);
+
+void data_parallel_add_usage(Session *session); /* of codewords, since they were cleared: over all ranks, in each */
+
+double data_parallel_waited(const Session *session); /* seconds that this rank has waited for sums */
+
+#endif

@@ -56,6 +56,9 @@ static void scale_rows(const Kernels *table, int64_t at) {
   const real factor = (real)0.999;
   table->scale_rows(1, ROW, ROW, &factor, array[1] + at);
 }
+static void product(const Kernels *table, int64_t at) { /* 24 rows of 32 and as many columns; the numbers are those of its inputs */
+  table->product(false, true, 24, 24, 32, array[0] + at, 32, array[1], 32, false, array[2], 24);
+}
 static void nearest(const Kernels *table, int64_t at) {
   real best;
   sink += (real)table->nearest(ROW, array[0], array[1] + at, &best);
@@ -112,6 +115,7 @@ static const struct {
               {"softmax_tile", softmax_tile},
               {"softmax_tile_backward", softmax_tile_backward},
               {"scale_rows", scale_rows},
+              {"product, 24 x 24 x 32", product},
               {"nearest", nearest},
               {"nearest_words", nearest_words},
               {"nearer", nearer},

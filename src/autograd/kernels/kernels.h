@@ -72,6 +72,11 @@ typedef struct Kernels {
   /* x[r, i] *= factor[r], rows of n numbers `stride` apart */
   void (*scale_rows)(int64_t rows, int64_t n, int64_t stride, const real *factor, real *x);
 
+  /* C [m, n] = op(A) op(B), added to C or not, of small matrices; m, n, k >= 1. Strides as in matmul. Through matmul_small, which counts
+   * it. */
+  void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
+                  int64_t ldb, bool add, real *c, int64_t ldc);
+
   /* Index of the smallest half_norm[i] - s[i]; the lowest index among equals. *best is the value found. n >= 1.
    * (Nearest codeword: |x - e|^2 / 2 = |x|^2 / 2 + (|e|^2 / 2 - x.e).) */
   int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);

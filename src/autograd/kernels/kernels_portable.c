@@ -175,6 +175,17 @@ static void scale_rows(int64_t rows, int64_t n, int64_t stride, const real *fact
     for (int64_t i = 0; i < n; i++) x[r * stride + i] *= factor[r];
 }
 
+static void product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
+                    int64_t ldb, bool adding, real *c, int64_t ldc) {
+  for (int64_t r = 0; r < m; r++) {
+    if (!adding) memset(c + r * ldc, 0, (size_t)n * sizeof *c);
+    for (int64_t i = 0; i < k; i++) {
+      const real x = transpose_a ? a[i * lda + r] : a[r * lda + i];
+      for (int64_t j = 0; j < n; j++) c[r * ldc + j] += x * (transpose_b ? b[j * ldb + i] : b[i * ldb + j]);
+    }
+  }
+}
+
 static int32_t nearest(int64_t n, const real *half_norm, const real *s, real *best) {
   real least = (real)INFINITY;
   int32_t index = 0;
@@ -376,6 +387,7 @@ const Kernels *kernels_portable(void) {
       .softmax_tile = softmax_tile,
       .softmax_tile_backward = softmax_tile_backward,
       .scale_rows = scale_rows,
+      .product = product,
       .nearest = nearest,
       .nearest_words = nearest_words,
       .nearer = nearer,

@@ -46,6 +46,7 @@
 #include "autograd/kernels/vector_adamw.h"
 
 #include "autograd/kernels/vector_narrow.h"
+#include "autograd/kernels/vector_product.h"
 
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
   const Vector factor = v_set(a);
@@ -331,6 +332,7 @@ static const Kernels vector_table = {
     .softmax_tile = vector_softmax_tile,
     .softmax_tile_backward = vector_softmax_tile_backward,
     .scale_rows = vector_scale_rows,
+    .product = vector_product,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
     .nearer = vector_nearer,

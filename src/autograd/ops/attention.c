@@ -17,8 +17,10 @@ enum {
   TILE_ROWS = 128,
   BLOCK_COLUMNS = 256,
   BLOCK_MAX = BLOCK_COLUMNS + BLOCK_COLUMNS / 2, /* a rest of up to half a block is done with the one before it */
+  CAUSAL_STEP = 32,                              /* keys on the diagonal that share a product: the later, the fewer queries see them */
   STACKED_MAX = 128,                             /* own rows of a span that may share a tile with others */
-  PRODUCT_COST = 200,                            /* what starting a product costs, in scores */
+  KEY_COST = 8,
+  PRODUCT_COST = 80, /* what each key of a product, and each product, cost besides, in scores */
   MAX_PARTS = TILE_ROWS + 2
 };
 
@@ -59,9 +61,10 @@ typedef struct Work {
   const Attention *job;
   const Tile *tile;
   int64_t sample, head, kv_head;
-  int piece;               /* which part of the columns comes next: local, remote before, remote after */
-  int64_t done;            /* rows of that piece that were in earlier blocks */
-  int64_t columns, stride; /* of this block; stride: a whole number of cache lines */
+  int piece;                /* which part of the columns comes next: local, remote before, remote after */
+  int64_t done;             /* rows of that piece that were in earlier blocks */
+  int64_t columns, stride;  /* of this block; stride: an odd number of cache lines, so that a column spreads over the cache's sets */
+  int64_t local, local_row; /* its first columns are own rows, from this one of the span on */
   int parts;
   Part *part;             /* [MAX_PARTS] */
   real *scores, *dscores; /* [count, stride] */
@@ -81,21 +84,21 @@ static int64_t remote_seen(const Attention *job, const AttentionSpan *span) {
   return job->options.causal ? span->own : job->remote - span->own_count;
 }
 
-/* Scores to compute, with what products cost besides, when some spans are done one by one or as one tile. */
+/* What some spans cost when they are done one by one, or as one tile. */
 static double cost_alone(const Attention *job, int s) {
   const AttentionSpan *span = &job->options.span[s];
   const int64_t pieces = 1 + (span->own > 0) + (!job->options.causal && span->own + span->own_count < job->remote);
-  return (double)(span_queries(&job->options, s) * (span->count + remote_seen(job, span))) + (double)(pieces * PRODUCT_COST);
+  return (double)((span_queries(&job->options, s) + KEY_COST) * (span->count + remote_seen(job, span)) + pieces * PRODUCT_COST);
 }
 
 static double cost_together(const Attention *job, int first, int end) {
-  int64_t queries = 0, local = 0, products = 1, remote = job->options.causal ? job->options.span[end - 1].own : job->remote;
+  int64_t queries = 0, local = 0, remote = job->options.causal ? job->options.span[end - 1].own : job->remote;
   for (int s = first; s < end; s++) {
-    queries += span_queries(&job->options, s);
-    local += span_queries(&job->options, s) * job->options.span[s].count;
-    products += span_queries(&job->options, s) > 0;
+    const int64_t own = span_queries(&job->options, s);
+    queries += own;
+    if (own > 0) local += (own + KEY_COST) * job->options.span[s].count + PRODUCT_COST;
   }
-  return (double)(queries * remote + local) + (double)(products * PRODUCT_COST);
+  return (double)((queries + KEY_COST) * remote + local + PRODUCT_COST);
 }
 
 /* The span after the last one that goes well into one tile with span `first`. */
@@ -152,28 +155,47 @@ static void add_part(Work *work, Part part) {
   if (part.count > 0 && part.queries > 0) work->part[work->parts++] = part;
 }
 
+/* Own rows [row, row + count) of the span as columns from `column` on, for queries [query, query + queries) of the tile, the first of which
+ * is row `first` of the span; keys on the diagonal in steps, each without the queries that come before it. */
+static void add_local(Work *work, const AttentionSpan *span, int64_t row, int64_t count, int64_t column, int64_t query, int64_t queries,
+                      int64_t first) {
+  int64_t done = 0;
+  while (done < count) {
+    const int64_t hidden = work->job->options.causal && row + done > first ? row + done - first : 0, level = first - (row + done);
+    int64_t step = count - done;
+    if (work->job->options.causal) step = lesser(step, level >= CAUSAL_STEP ? level : CAUSAL_STEP);
+    add_part(work, (Part){.row = span->begin + row + done,
+                          .count = step,
+                          .column = column + done,
+                          .query = query + hidden,
+                          .queries = queries - hidden,
+                          .first = row + done == 0});
+    done += step;
+  }
+}
+
 /* Own rows of each span beside its own queries, in the same columns. */
 static void add_stacked(Work *work) {
-  const Attention *job = work->job;
+  const AttentionOptions *options = &work->job->options;
   int64_t query = 0;
   for (int s = work->tile->span; s < work->tile->span + work->tile->spans; s++) {
-    const int64_t queries = span_queries(&job->options, s);
-    add_part(
-        work,
-        (Part){.row = job->options.span[s].begin, .count = job->options.span[s].count, .query = query, .queries = queries, .first = true});
+    const int64_t queries = span_queries(options, s);
+    if (queries > 0) add_local(work, &options->span[s], 0, options->span[s].count, 0, query, queries, 0);
     query += queries;
   }
 }
 
+/* The next `count` columns of a piece. */
 static void add_piece(Work *work, int64_t count) {
-  const AttentionSpan *span = &work->job->options.span[work->tile->span];
-  const int64_t start = work->piece == 0 ? span->begin : work->piece == 1 ? 0 : span->own + span->own_count;
-  add_part(work, (Part){.remote = work->piece > 0,
-                        .row = start + work->done,
-                        .count = count,
-                        .column = work->columns,
-                        .queries = work->tile->count,
-                        .first = work->piece == 0 && work->done == 0});
+  const Tile *tile = work->tile;
+  const AttentionSpan *span = &work->job->options.span[tile->span];
+  const int64_t start = work->piece == 1 ? 0 : span->own + span->own_count;
+  if (work->piece == 0 && tile->spans > 1)
+    add_stacked(work);
+  else if (work->piece == 0)
+    add_local(work, span, work->done, count, 0, 0, tile->count, tile->first);
+  else
+    add_part(work, (Part){.remote = true, .row = start + work->done, .count = count, .column = work->columns, .queries = tile->count});
 }
 
 /* The next block of columns; false: there are none left. */
@@ -183,17 +205,16 @@ static bool next_block(Work *work) {
   int64_t left = -work->done;
   for (int piece = work->piece; piece < 3; piece++) left += piece_rows(job, tile, piece);
   const int64_t room = left <= BLOCK_MAX ? left : BLOCK_COLUMNS;
-  work->columns = work->parts = 0;
+  work->columns = work->local = work->parts = 0;
+  work->local_row = work->done;
   while (work->columns < room) {
     const int64_t rows = piece_rows(job, tile, work->piece), count = lesser(rows - work->done, room - work->columns);
-    if (work->piece == 0 && tile->spans > 1)
-      add_stacked(work);
-    else
-      add_piece(work, count);
+    add_piece(work, count);
+    if (work->piece == 0) work->local = count;
     work->columns += count, work->done += count;
     if (work->done == rows) work->piece++, work->done = 0;
   }
-  work->stride = (work->columns + 15) / 16 * 16;
+  work->stride = (work->columns + 15) / 16 * 16 | 16;
   return work->columns > 0;
 }
 
@@ -204,13 +225,17 @@ static void mask_columns(const Work *work, int64_t row, int64_t from, int64_t to
 }
 
 /* Later rows of the own span, and columns beyond it where spans are stacked. */
-static void mask_local(const Work *work, const Part *part) {
-  const bool causal = work->job->options.causal, stacked = work->tile->spans > 1;
-  const int64_t first = stacked ? 0 : work->tile->first - (part->row - work->job->options.span[work->tile->span].begin);
-  const int64_t end = stacked ? piece_rows(work->job, work->tile, 0) : part->column + part->count;
-  for (int64_t i = 0; i < part->queries; i++) {
-    const int64_t seen = causal ? first + i + 1 : part->count;
-    if (seen < end - part->column) mask_columns(work, part->query + i, part->column + (seen > 0 ? seen : 0), end);
+static void mask_local(const Work *work) {
+  const AttentionOptions *options = &work->job->options;
+  const bool stacked = work->tile->spans > 1;
+  int64_t query = 0;
+  for (int s = work->tile->span; s < work->tile->span + work->tile->spans; s++) {
+    const int64_t queries = stacked ? span_queries(options, s) : work->tile->count, first = stacked ? 0 : work->tile->first;
+    for (int64_t i = 0; i < queries; i++) {
+      const int64_t seen = (options->causal ? first + i + 1 : options->span[s].count) - work->local_row;
+      if (seen < work->local) mask_columns(work, query + i, seen > 0 ? seen : 0, work->local);
+    }
+    query += queries;
   }
 }
 
@@ -234,22 +259,17 @@ static void mask_remote(const Work *work, const Part *part) {
 }
 
 static void mask_block(const Work *work) {
-  for (int p = 0; p < work->parts; p++) {
-    if (work->part[p].remote)
-      mask_remote(work, &work->part[p]);
-    else
-      mask_local(work, &work->part[p]);
-  }
+  if (work->local > 0) mask_local(work);
+  for (int p = 0; p < work->parts; p++)
+    if (work->part[p].remote) mask_remote(work, &work->part[p]);
 }
 
 /* ---- products of a block, one for each part; while planning they are counted, once for all samples and heads */
 
-static void multiply(const Work *work, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda,
-                     const real *b, int64_t ldb, bool add, real *c, int64_t ldc) {
-  if (work->job->repeats)
-    matmul_count_only(work->job->repeats * m, n, k);
-  else
-    matmul_single(transpose_a, transpose_b, m, n, k, 1, a, lda, b, ldb, add ? 1 : 0, c, ldc);
+static void multiply(const Work *work, int count, const MatmulSmall *product) {
+  const int64_t repeats = work->job->repeats;
+  if (repeats == 0) matmul_small(count, product);
+  for (int i = 0; repeats > 0 && i < count; i++) matmul_count_only(repeats * product[i].m, product[i].n, product[i].k);
 }
 
 static int64_t q_at(const Work *work) {
@@ -270,30 +290,46 @@ static const real *keys_or_values(const Work *work, const Part *part, bool value
 
 /* scores [count, columns] = a [count, d] times the keys or values, a with the stride of q. */
 static void against_parts(const Work *work, const real *a, bool values, real *scores) {
-  const Attention *job = work->job;
-  for (const Part *part = work->part; part < work->part + work->parts; part++)
-    multiply(work, false, true, part->queries, part->count, job->head_width, a + part->query * q_stride(job), q_stride(job),
-             keys_or_values(work, part, values), kv_stride(job), false, scores + part->query * work->stride + part->column, work->stride);
+  const int64_t d = work->job->head_width, lda = q_stride(work->job), ldb = kv_stride(work->job);
+  MatmulSmall product[MAX_PARTS];
+  for (int i = 0; i < work->parts; i++) {
+    const Part *part = &work->part[i];
+    product[i] = (MatmulSmall){.transpose_b = true, .m = part->queries, .n = part->count, .k = d, .lda = lda, .ldb = ldb};
+    product[i].a = a + part->query * lda, product[i].b = keys_or_values(work, part, values);
+    product[i].c = scores + part->query * work->stride + part->column, product[i].ldc = work->stride;
+  }
+  multiply(work, work->parts, product);
 }
 
 /* out [count, d] (stride of q) += weights [count, columns] times the keys or values; a row's first part overwrites it unless `add`. */
 static void through_parts(const Work *work, const real *weights, bool values, bool add, real *out) {
-  const Attention *job = work->job;
-  for (const Part *part = work->part; part < work->part + work->parts; part++)
-    multiply(work, false, false, part->queries, job->head_width, part->count, weights + part->query * work->stride + part->column,
-             work->stride, keys_or_values(work, part, values), kv_stride(job), add || !part->first, out + part->query * q_stride(job),
-             q_stride(job));
+  const int64_t d = work->job->head_width, ldb = kv_stride(work->job), ldc = q_stride(work->job);
+  MatmulSmall product[MAX_PARTS];
+  for (int i = 0; i < work->parts; i++) {
+    const Part *part = &work->part[i];
+    product[i] = (MatmulSmall){.add = add || !part->first, .m = part->queries, .n = d, .k = part->count, .ldb = ldb, .ldc = ldc};
+    product[i].a = weights + part->query * work->stride + part->column, product[i].lda = work->stride;
+    product[i].b = keys_or_values(work, part, values), product[i].c = out + part->query * ldc;
+  }
+  multiply(work, work->parts, product);
 }
 
 /* The gradients of keys or values += weights^T [columns, count] times a [count, d]. */
 static void into_parts(const Work *work, const real *weights, const real *a, bool values) {
   const Attention *job = work->job;
-  for (const Part *part = work->part; part < work->part + work->parts; part++) {
+  const int64_t d = job->head_width, ldb = q_stride(job), ldc = kv_stride(job);
+  MatmulSmall product[MAX_PARTS];
+  int count = 0;
+  for (int i = 0; i < work->parts; i++) {
+    const Part *part = &work->part[i];
     real *to = values ? part->remote ? job->dremote_v : job->dv : part->remote ? job->dremote_k : job->dk;
-    if (to)
-      multiply(work, true, false, part->count, job->head_width, part->queries, weights + part->query * work->stride + part->column,
-               work->stride, a + part->query * q_stride(job), q_stride(job), true, to + kv_at(work, part), kv_stride(job));
+    if (to == NULL) continue;
+    MatmulSmall *p = &product[count++];
+    *p = (MatmulSmall){.transpose_a = true, .add = true, .m = part->count, .n = d, .k = part->queries, .ldb = ldb, .ldc = ldc};
+    p->a = weights + part->query * work->stride + part->column, p->lda = work->stride;
+    p->b = a + part->query * ldb, p->c = to + kv_at(work, part);
   }
+  multiply(work, count, product);
 }
 
 /* ---- forward and backward of a tile */

@@ -264,7 +264,7 @@ static double flops_with(bool causal, bool planning) {
 static void causal_tiles_are_left_out(void **state) {
   (void)state;
   const double whole = flops_with(false, false), causal = flops_with(true, false);
-  if (!(causal < 0.58 * whole)) fail_msg("a causal mask over 1,024 rows takes %.3f of all products", causal / whole);
+  if (!(causal < 0.53 * whole)) fail_msg("a causal mask over 1,024 rows takes %.3f of all products", causal / whole);
   assert_true(flops_with(false, true) == whole && flops_with(true, true) == causal);
 }
 

@@ -357,6 +357,42 @@ static void check_scale_rows(const Kernels *table, int64_t n) {
   check_margin(&x);
 }
 
+/* ---- small products ---- */
+
+/* Rows further apart than they are long, with no numbers in between; behind the rows of C nothing is written. */
+static void check_small_product(const Kernels *table, bool transpose_a, bool transpose_b, const int64_t size[3], bool add) {
+  const int64_t m = size[0], n = size[1], k = size[2], lda = (transpose_a ? m : k) + 3, ldb = (transpose_b ? k : n) + 5, ldc = n + 2;
+  const int64_t rows_a = transpose_a ? k : m, rows_b = transpose_b ? n : k;
+  real *a = malloc((size_t)(rows_a * lda) * sizeof *a), *b = malloc((size_t)(rows_b * ldb) * sizeof *b);
+  real *c = malloc((size_t)(m * ldc) * sizeof *c), *before = malloc((size_t)(m * ldc) * sizeof *c);
+  assert_true(a && b && c && before);
+  for (int64_t i = 0; i < rows_a * lda; i++) a[i] = i % lda < lda - 3 ? (real)rng_normal(&rng) : (real)NAN;
+  for (int64_t i = 0; i < rows_b * ldb; i++) b[i] = i % ldb < ldb - 5 ? (real)rng_normal(&rng) : (real)NAN;
+  for (int64_t i = 0; i < m * ldc; i++) before[i] = c[i] = i % ldc < n ? (add ? (real)rng_normal(&rng) : (real)NAN) : WATCH;
+  table->product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, add, c, ldc);
+  for (int64_t i = 0; i < m * ldc; i++) {
+    if (i % ldc >= n) {
+      assert_true(c[i] == WATCH);
+      continue;
+    }
+    const int64_t row = i / ldc, column = i % ldc;
+    double sum = add ? (double)before[i] : 0;
+    for (int64_t j = 0; j < k; j++)
+      sum += (double)a[transpose_a ? j * lda + row : row * lda + j] * (double)b[transpose_b ? column * ldb + j : j * ldb + column];
+    check_close("product", table, n, i, (double)c[i], sum, TIGHT * (4 + sqrt((double)k)), TIGHT);
+  }
+  free(a), free(b), free(c), free(before);
+}
+
+static void check_products(const Kernels *table, int64_t n) {
+  if (n > 65 && n != 192) return;
+  for (int form = 0; form < 8; form++) {
+    check_small_product(table, form & 1, form & 2, (int64_t[]){n, 17, 33}, form & 4);
+    check_small_product(table, form & 1, form & 2, (int64_t[]){25, n, 5}, form & 4);
+    check_small_product(table, form & 1, form & 2, (int64_t[]){7, 64, n}, form & 4);
+  }
+}
+
 /* The exponentials by themselves: as the ratio of two probabilities, and from a log-sum-exp of 0, where the argument is rounded too. */
 static void check_exponential(const Kernels *table, int64_t n) {
   if (n != LONGEST) return;
@@ -690,6 +726,7 @@ static void test_layer_norm(void **state) { (void)state, for_each(check_layer_no
 static void test_rms_norm(void **state) { (void)state, for_each(check_rms_norm); }
 static void test_softmax(void **state) { (void)state, for_each(check_softmax); }
 static void test_softmax_tiles(void **state) { (void)state, for_each(check_softmax_tiles), for_each(check_scale_rows); }
+static void test_products(void **state) { (void)state, for_each(check_products); }
 static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
 static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
 static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
@@ -741,14 +778,14 @@ static void test_description(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_choice),       cmocka_unit_test(test_description),   cmocka_unit_test(test_axpy_add),
-      cmocka_unit_test(test_sums),         cmocka_unit_test(test_gelu),          cmocka_unit_test(test_gelu_tanh),
-      cmocka_unit_test(test_gelu_tails),   cmocka_unit_test(test_layer_norm),    cmocka_unit_test(test_rms_norm),
-      cmocka_unit_test(test_softmax),      cmocka_unit_test(test_softmax_tiles), cmocka_unit_test(test_exponential),
-      cmocka_unit_test(test_nearest),      cmocka_unit_test(test_adamw),         cmocka_unit_test(test_moments),
-      cmocka_unit_test(test_normal_split), cmocka_unit_test(test_nearest_words), cmocka_unit_test(test_swiglu),
-      cmocka_unit_test(test_rotate),       cmocka_unit_test(test_nearer),        cmocka_unit_test(test_adamw_bf16),
-      cmocka_unit_test(test_adamw_bytes),  cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_choice),      cmocka_unit_test(test_description),   cmocka_unit_test(test_axpy_add),
+      cmocka_unit_test(test_sums),        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_gelu_tanh),
+      cmocka_unit_test(test_gelu_tails),  cmocka_unit_test(test_layer_norm),    cmocka_unit_test(test_rms_norm),
+      cmocka_unit_test(test_softmax),     cmocka_unit_test(test_softmax_tiles), cmocka_unit_test(test_products),
+      cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),       cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),  cmocka_unit_test(test_nearest_words),
+      cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),        cmocka_unit_test(test_nearer),
+      cmocka_unit_test(test_adamw_bf16),  cmocka_unit_test(test_adamw_bytes),   cmocka_unit_test(test_rounding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,14 @@ static const Kernels *avx512_if_supported(void) {
 
 static bool has_avx(void) { return __builtin_cpu_supports("avx"); }
 static bool has_vnni(void) { return __builtin_cpu_supports("avx512vnni"); }
+static bool has_bf16(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+}
 #else
 static bool has_avx(void) { return false; }
 static bool has_vnni(void) { return false; }
+static bool has_bf16(void) { return false; }
 static const Kernels *avx2_if_supported(void) { return NULL; }
 static const Kernels *avx512_if_supported(void) { return NULL; }
 #endif
@@ -79,6 +84,11 @@ const Kernels *kernels(void) {
   if (!table) table = fastest();
   atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
   return table;
+}
+
+ProductBf16 *kernels_product_bf16(void) {
+  ProductBf16 *native = kernels() == kernels_avx512() && has_bf16() ? product_bf16_native() : NULL;
+  return native ? native : kernels()->product_bf16;
 }
 
 const NearestPacked *kernels_nearest_packed(void) { return kernels() == kernels_avx512() && has_vnni() ? nearest_packed_vnni() : NULL; }

@@ -23,6 +23,9 @@ typedef struct AdamwStep {
 /* Moments in 8 bits have a scale for each block of so many numbers; ADAMW_DRAWS numbers share one counter value of the generator. */
 enum { ADAMW_BLOCK = 256, ADAMW_DRAWS = 8 };
 
+typedef void ProductBf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                         const uint16_t *b, int64_t ldb, bool add, real *c, int64_t ldc);
+
 typedef struct Kernels {
   const char *name; /* "portable", "avx2", "avx512" */
 
@@ -77,6 +80,9 @@ typedef struct Kernels {
   void (*product)(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, const real *b,
                   int64_t ldb, bool add, real *c, int64_t ldc);
 
+  /* The same of matrices in bf16, with sums in full and C in full. Where the processor multiplies bf16, kernels_product_bf16 is faster. */
+  ProductBf16 *product_bf16;
+
   /* Index of the smallest half_norm[i] - s[i]; the lowest index among equals. *best is the value found. n >= 1.
    * (Nearest codeword: |x - e|^2 / 2 = |x|^2 / 2 + (|e|^2 / 2 - x.e).) */
   int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);
@@ -126,6 +132,10 @@ typedef struct Kernels {
 /* The table for this machine. Chosen on the first call (thread-safe); ASTRA_KERNELS=portable|avx2|avx512 in the environment chooses, where
  * that table exists. */
 const Kernels *kernels(void);
+
+/* product_bf16 of this machine: with the processor's bf16 instructions, where the fastest table runs and they are there. Sums are then
+ * rounded in another order. */
+ProductBf16 *kernels_product_bf16(void);
 
 /* BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks: programs ask at start. */
 Status kernels_check(void);

@@ -186,6 +186,18 @@ static void product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, in
   }
 }
 
+static void product_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                         const uint16_t *b, int64_t ldb, bool adding, real *c, int64_t ldc) {
+  for (int64_t r = 0; r < m; r++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = adding ? (double)c[r * ldc + j] : 0;
+      for (int64_t i = 0; i < k; i++)
+        sum += (double)narrow_bfloat_to_float(transpose_a ? a[i * lda + r] : a[r * lda + i]) *
+               (double)narrow_bfloat_to_float(transpose_b ? b[j * ldb + i] : b[i * ldb + j]);
+      c[r * ldc + j] = (real)sum;
+    }
+}
+
 static int32_t nearest(int64_t n, const real *half_norm, const real *s, real *best) {
   real least = (real)INFINITY;
   int32_t index = 0;
@@ -388,6 +400,7 @@ const Kernels *kernels_portable(void) {
       .softmax_tile_backward = softmax_tile_backward,
       .scale_rows = scale_rows,
       .product = product,
+      .product_bf16 = product_bf16,
       .nearest = nearest,
       .nearest_words = nearest_words,
       .nearer = nearer,

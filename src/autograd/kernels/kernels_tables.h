@@ -9,5 +9,6 @@ const Kernels *kernels_portable(void);
 const Kernels *kernels_avx2(void);
 const Kernels *kernels_avx512(void);
 const NearestPacked *nearest_packed_vnni(void);
+ProductBf16 *product_bf16_native(void); /* kernels()->product_bf16 of processors with AVX-512's bf16 instructions */
 
 #endif

@@ -333,6 +333,7 @@ static const Kernels vector_table = {
     .softmax_tile_backward = vector_softmax_tile_backward,
     .scale_rows = vector_scale_rows,
     .product = vector_product,
+    .product_bf16 = vector_product_bf16,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
     .nearer = vector_nearer,

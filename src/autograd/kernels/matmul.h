@@ -23,14 +23,15 @@ void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
 void matmul_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                    const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 
-/* C [m, n] = op(A) op(B), added to C or not, for each of some products of up to some hundred rows and columns; m, n, k >= 1. One after
- * another on the calling thread, counted as one: by kernels()->product where that has vectors, which needs no call into a library. */
+/* C [m, n] = op(A) op(B), added to C or not, for each of some products of up to some hundred rows and columns; m, n, k >= 1, A and B both
+ * in full or both in bf16. One after another on the calling thread, counted as one: by kernels()->product and kernels_product_bf16, where
+ * these have vectors, which need no call into a library. */
 typedef struct MatmulSmall {
   bool transpose_a, transpose_b, add;
   int64_t m, n, k;
-  const real *a;
+  Numbers a;
   int64_t lda;
-  const real *b;
+  Numbers b;
   int64_t ldb;
   real *c;
   int64_t ldc;

@@ -1,7 +1,7 @@
 /* What the kinds of products share; private to matmul*.c. */
 #ifndef AUTOGRAD_MATMUL_PARTS_H
 #define AUTOGRAD_MATMUL_PARTS_H
-#include "autograd/real.h"
+#include "autograd/kernels/matmul.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,6 +24,8 @@ typedef struct MatmulProduct {
 } MatmulProduct;
 
 void matmul_run(const MatmulProduct *product); /* on the calling thread, not counted */
+
+void matmul_bf16_uncounted(const MatmulSmall *product); /* likewise, of A and B in bf16 */
 
 double matmul_count_begin(void);
 void matmul_count_end(int64_t m, int64_t n, int64_t k, double begun);

@@ -71,52 +71,83 @@ PRODUCT_CASES(4)
 PRODUCT_CASES(5)
 PRODUCT_CASES(6)
 
-/* Columns [0, width) of k rows, zeros behind them up to a whole vector. */
-static void product_copy(int64_t k, int64_t width, const float *b, int64_t ldb, float *strip) {
+/* Lanes from number `at` on, of an array of floats or, `narrow`, of bf16. */
+static inline __attribute__((always_inline)) Vector product_load(bool narrow, const void *array, int64_t at, int64_t left) {
+  return narrow ? v_load_bfloat((const uint16_t *)array + at, left) : v_load((const float *)array + at, left);
+}
+
+/* Columns [column, column + width) of rows [row, row + k), zeros behind them up to a whole vector. */
+static inline __attribute__((always_inline)) void product_copy(bool narrow, int64_t k, int64_t width, const void *b, int64_t at,
+                                                               int64_t ldb, float *strip) {
   for (int64_t row = 0; row < k; row++)
-    EACH_VECTOR(width, v_store(strip + row * PRODUCT_STRIP + i, v_load(b + row * ldb + i, left), VECTOR_WIDTH););
+    EACH_VECTOR(width, v_store(strip + row * PRODUCT_STRIP + i, product_load(narrow, b, at + row * ldb + i, left), VECTOR_WIDTH););
 }
 
 /* The same of a matrix stored as [width, k]: four of its rows at a time, turned in squares of four. */
-static void product_turn(int64_t k, int64_t width, const float *b, int64_t ldb, float *strip) {
+static inline __attribute__((always_inline)) void product_turn(bool narrow, int64_t k, int64_t width, const void *b, int64_t at,
+                                                               int64_t ldb, float *strip) {
   const int64_t whole = (width + VECTOR_WIDTH - 1) / VECTOR_WIDTH * VECTOR_WIDTH;
   for (int64_t row = 0; row < whole; row += 4)
     EACH_VECTOR(k, {
       Vector v[4];
-      for (int64_t r = 0; r < 4; r++) v[r] = row + r < width ? v_load(b + (row + r) * ldb + i, left) : v_set(0);
+      for (int64_t r = 0; r < 4; r++) v[r] = row + r < width ? product_load(narrow, b, at + (row + r) * ldb + i, left) : v_set(0);
       v_transpose_4x4(v);
       for (int64_t lane = 0; lane < left; lane++)
         memcpy(strip + (i + lane) * PRODUCT_STRIP + row, (const float *)&v[lane % 4] + lane / 4 * 4, 4 * sizeof(float));
     });
 }
 
-static void vector_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                           int64_t ldb, bool add, float *c, int64_t ldc) {
+enum { PRODUCT_PANEL = 8 /* numbers between the columns of a panel of A that is stored transposed */ };
+
+/* Rows [row, row + rows) of op(A), numbers [inner, inner + k) of each, in full: a panel for one block. */
+static void product_widen(bool transposed, int64_t rows, int64_t k, const uint16_t *a, int64_t lda, float *panel) {
+  if (transposed) {
+    for (int64_t i = 0; i < k; i++)
+      for (int64_t r = 0; r < rows; r++) panel[i * PRODUCT_PANEL + r] = narrow_bfloat_to_float(a[i * lda + r]);
+  } else {
+    for (int64_t r = 0; r < rows; r++) EACH_VECTOR(k, v_store(panel + r * PRODUCT_INNER + i, v_load_bfloat(a + r * lda + i, left), left););
+  }
+}
+
+static inline __attribute__((always_inline)) void product_strips(bool narrow, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+                                                                 int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb,
+                                                                 bool add, float *c, int64_t ldc) {
   static ProductRows *const run[PRODUCT_ROWS][PRODUCT_VECTORS] = {PRODUCT_LIST(1), PRODUCT_LIST(2), PRODUCT_LIST(3),
                                                                   PRODUCT_LIST(4), PRODUCT_LIST(5), PRODUCT_LIST(6)};
-  float strip[PRODUCT_INNER * PRODUCT_STRIP] __attribute__((aligned(64)));
+  float strip[PRODUCT_INNER * PRODUCT_STRIP] __attribute__((aligned(64))), panel[PRODUCT_INNER * PRODUCT_PANEL];
+  const int64_t row_step = transpose_a ? 1 : lda, inner_step = transpose_a ? lda : 1;
   for (int64_t inner = 0; inner < k; inner += PRODUCT_INNER)
     for (int64_t column = 0; column < n; column += PRODUCT_STRIP) {
       const int64_t width = n - column < PRODUCT_STRIP ? n - column : PRODUCT_STRIP, vectors = (width + VECTOR_WIDTH - 1) / VECTOR_WIDTH;
-      ProductBlock block = {.k = k - inner < PRODUCT_INNER ? k - inner : PRODUCT_INNER,
-                            .row_step = transpose_a ? 1 : lda,
-                            .inner_step = transpose_a ? lda : 1,
-                            .b = transpose_b ? b + column * ldb + inner : b + inner * ldb + column,
-                            .ldb = ldb,
-                            .add = add || inner > 0,
-                            .ldc = ldc,
-                            .left = width - (vectors - 1) * VECTOR_WIDTH};
-      if (transpose_b || width % VECTOR_WIDTH != 0 || m > 4 * PRODUCT_ROWS) {
-        (transpose_b ? product_turn : product_copy)(block.k, width, block.b, ldb, strip);
-        block.b = strip, block.ldb = PRODUCT_STRIP;
-      }
+      const int64_t depth = k - inner < PRODUCT_INNER ? k - inner : PRODUCT_INNER;
+      ProductBlock block = {.k = depth, .b = strip, .ldb = PRODUCT_STRIP, .add = add || inner > 0, .ldc = ldc};
+      block.left = width - (vectors - 1) * VECTOR_WIDTH;
+      if (transpose_b)
+        product_turn(narrow, depth, width, b, column * ldb + inner, ldb, strip);
+      else if (narrow || width % VECTOR_WIDTH != 0 || m > 4 * PRODUCT_ROWS)
+        product_copy(narrow, depth, width, b, inner * ldb + column, ldb, strip);
+      else
+        block.b = (const float *)b + inner * ldb + column, block.ldb = ldb;
       for (int64_t row = 0; row < m; row += PRODUCT_ROWS) {
-        const int64_t rows = m - row < PRODUCT_ROWS ? m - row : PRODUCT_ROWS;
-        block.a = a + row * block.row_step + inner * block.inner_step;
+        const int64_t rows = m - row < PRODUCT_ROWS ? m - row : PRODUCT_ROWS, at = row * row_step + inner * inner_step;
+        if (narrow) product_widen(transpose_a, rows, depth, (const uint16_t *)a + at, lda, panel);
+        block.a = narrow ? panel : (const float *)a + at;
+        block.row_step = !narrow ? row_step : transpose_a ? 1 : PRODUCT_INNER;
+        block.inner_step = !narrow ? inner_step : transpose_a ? PRODUCT_PANEL : 1;
         block.c = c + row * ldc + column;
         run[rows - 1][vectors - 1](&block);
       }
     }
+}
+
+static void vector_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+                           int64_t ldb, bool add, float *c, int64_t ldc) {
+  product_strips(false, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, add, c, ldc);
+}
+
+static void vector_product_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                                const uint16_t *b, int64_t ldb, bool add, float *c, int64_t ldc) {
+  product_strips(true, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, add, c, ldc);
 }
 
 #endif

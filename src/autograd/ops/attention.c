@@ -282,7 +282,7 @@ static int64_t kv_at(const Work *work, const Part *part) {
   return (work->sample * (part->remote ? job->remote : job->rows) + part->row) * kv_stride(job) + work->kv_head * job->head_width;
 }
 
-static const real *keys_or_values(const Work *work, const Part *part, bool values) {
+static real *keys_or_values(const Work *work, const Part *part, bool values) {
   const Attention *job = work->job;
   const Tensor *tensor = values ? part->remote ? job->remote_v : job->v : part->remote ? job->remote_k : job->k;
   return tensor->value + kv_at(work, part);
@@ -295,27 +295,27 @@ static void against_parts(const Work *work, const real *a, bool values, real *sc
   for (int i = 0; i < work->parts; i++) {
     const Part *part = &work->part[i];
     product[i] = (MatmulSmall){.transpose_b = true, .m = part->queries, .n = part->count, .k = d, .lda = lda, .ldb = ldb};
-    product[i].a = a + part->query * lda, product[i].b = keys_or_values(work, part, values);
+    product[i].a.wide = (real *)(uintptr_t)(a + part->query * lda), product[i].b.wide = keys_or_values(work, part, values);
     product[i].c = scores + part->query * work->stride + part->column, product[i].ldc = work->stride;
   }
   multiply(work, work->parts, product);
 }
 
 /* out [count, d] (stride of q) += weights [count, columns] times the keys or values; a row's first part overwrites it unless `add`. */
-static void through_parts(const Work *work, const real *weights, bool values, bool add, real *out) {
+static void through_parts(const Work *work, real *weights, bool values, bool add, real *out) {
   const int64_t d = work->job->head_width, ldb = kv_stride(work->job), ldc = q_stride(work->job);
   MatmulSmall product[MAX_PARTS];
   for (int i = 0; i < work->parts; i++) {
     const Part *part = &work->part[i];
     product[i] = (MatmulSmall){.add = add || !part->first, .m = part->queries, .n = d, .k = part->count, .ldb = ldb, .ldc = ldc};
-    product[i].a = weights + part->query * work->stride + part->column, product[i].lda = work->stride;
-    product[i].b = keys_or_values(work, part, values), product[i].c = out + part->query * ldc;
+    product[i].a.wide = weights + part->query * work->stride + part->column, product[i].lda = work->stride;
+    product[i].b.wide = keys_or_values(work, part, values), product[i].c = out + part->query * ldc;
   }
   multiply(work, work->parts, product);
 }
 
 /* The gradients of keys or values += weights^T [columns, count] times a [count, d]. */
-static void into_parts(const Work *work, const real *weights, const real *a, bool values) {
+static void into_parts(const Work *work, real *weights, const real *a, bool values) {
   const Attention *job = work->job;
   const int64_t d = job->head_width, ldb = q_stride(job), ldc = kv_stride(job);
   MatmulSmall product[MAX_PARTS];
@@ -326,8 +326,8 @@ static void into_parts(const Work *work, const real *weights, const real *a, boo
     if (to == NULL) continue;
     MatmulSmall *p = &product[count++];
     *p = (MatmulSmall){.transpose_a = true, .add = true, .m = part->count, .n = d, .k = part->queries, .ldb = ldb, .ldc = ldc};
-    p->a = weights + part->query * work->stride + part->column, p->lda = work->stride;
-    p->b = a + part->query * ldb, p->c = to + kv_at(work, part);
+    p->a.wide = weights + part->query * work->stride + part->column, p->lda = work->stride;
+    p->b.wide = (real *)(uintptr_t)(a + part->query * ldb), p->c = to + kv_at(work, part);
   }
   multiply(work, count, product);
 }

@@ -359,6 +359,35 @@ static void check_scale_rows(const Kernels *table, int64_t n) {
 
 /* ---- small products ---- */
 
+/* The same matrices in bf16, by the table's kernel and by the one that this machine would take. */
+static void check_narrow_product(const Kernels *table, bool transpose_a, bool transpose_b, const int64_t size[3], bool add, const real *a,
+                                 const real *b, const real *before) {
+  const int64_t m = size[0], n = size[1], k = size[2], lda = (transpose_a ? m : k) + 3, ldb = (transpose_b ? k : n) + 5, ldc = n + 2;
+  const int64_t count_a = (transpose_a ? k : m) * lda, count_b = (transpose_b ? n : k) * ldb;
+  uint16_t *narrow_a = malloc((size_t)count_a * sizeof *narrow_a), *narrow_b = malloc((size_t)count_b * sizeof *narrow_b);
+  real *c = malloc((size_t)(m * ldc) * sizeof *c);
+  assert_true(narrow_a && narrow_b && c);
+  for (int64_t i = 0; i < count_a; i++) narrow_a[i] = narrow_bfloat((float)a[i]);
+  for (int64_t i = 0; i < count_b; i++) narrow_b[i] = narrow_bfloat((float)b[i]);
+  for (int native = 0; native < 2; native++) {
+    memcpy(c, before, (size_t)(m * ldc) * sizeof *c);
+    (native ? kernels_product_bf16() : table->product_bf16)(transpose_a, transpose_b, m, n, k, narrow_a, lda, narrow_b, ldb, add, c, ldc);
+    for (int64_t i = 0; i < m * ldc; i++) {
+      const int64_t row = i / ldc, column = i % ldc;
+      double sum = add ? (double)before[i] : 0;
+      if (column >= n) {
+        assert_true(c[i] == WATCH);
+        continue;
+      }
+      for (int64_t j = 0; j < k; j++)
+        sum += (double)narrow_bfloat_to_float(narrow_a[transpose_a ? j * lda + row : row * lda + j]) *
+               (double)narrow_bfloat_to_float(narrow_b[transpose_b ? column * ldb + j : j * ldb + column]);
+      check_close("product_bf16", table, n, i, (double)c[i], sum, TIGHT * (4 + sqrt((double)k)), TIGHT);
+    }
+  }
+  free(narrow_a), free(narrow_b), free(c);
+}
+
 /* Rows further apart than they are long, with no numbers in between; behind the rows of C nothing is written. */
 static void check_small_product(const Kernels *table, bool transpose_a, bool transpose_b, const int64_t size[3], bool add) {
   const int64_t m = size[0], n = size[1], k = size[2], lda = (transpose_a ? m : k) + 3, ldb = (transpose_b ? k : n) + 5, ldc = n + 2;
@@ -381,6 +410,7 @@ static void check_small_product(const Kernels *table, bool transpose_a, bool tra
       sum += (double)a[transpose_a ? j * lda + row : row * lda + j] * (double)b[transpose_b ? column * ldb + j : j * ldb + column];
     check_close("product", table, n, i, (double)c[i], sum, TIGHT * (4 + sqrt((double)k)), TIGHT);
   }
+  check_narrow_product(table, transpose_a, transpose_b, size, add, a, b, before);
   free(a), free(b), free(c), free(before);
 }
 

@@ -143,8 +143,9 @@ static void test_counts(void **state) {
   assert_int_equal(count.calls, ITEMS + 2);
   assert_true(count.flops == ITEMS * 1024.0 + 2 * 300.0 * 300.0 * 300.0 + 2e9);
   assert_true(count.seconds > 0 && count.seconds < 5);
-  const MatmulSmall small[] = {{.m = 8, .n = 8, .k = 8, .a = large, .lda = 8, .b = large, .ldb = 8, .c = result, .ldc = 8},
-                               {.m = 4, .n = 2, .k = 3, .a = large, .lda = 3, .b = large, .ldb = 2, .c = result, .ldc = 2}};
+  const MatmulSmall small[] = {
+      {.m = 8, .n = 8, .k = 8, .a = {.wide = large}, .lda = 8, .b = {.wide = large}, .ldb = 8, .c = result, .ldc = 8},
+      {.m = 4, .n = 2, .k = 3, .a = {.wide = large}, .lda = 3, .b = {.wide = large}, .ldb = 2, .c = result, .ldc = 2}};
   matmul_small(2, small);
   assert_int_equal(matmul_counted().calls, count.calls + 1);
   assert_true(matmul_counted().flops == count.flops + 1024 + 48);

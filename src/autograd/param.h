@@ -14,10 +14,11 @@ typedef struct Param {
   char name[PARAM_NAME]; /* as in a Hugging Face checkpoint */
   Tensor tensor;         /* value and grad persist over steps */
   ParamInit init;
-  bool decay;    /* weight decay applies: matrices, not biases, norms, embeddings */
-  bool optional; /* may be absent from a checkpoint (a classifier head) */
-  bool narrow;   /* the operations that use it take 16-bit numbers (Tensor.narrow) */
-  bool frozen;   /* does not learn: no gradient, and no place in the blocks; it has its numbers from param_allocate_frozen or a mapping */
+  bool decay;      /* weight decay applies: matrices, not biases, norms, embeddings */
+  bool optional;   /* may be absent from a checkpoint (a classifier head) */
+  bool narrow;     /* the operations that use it take 16-bit numbers (Tensor.narrow) */
+  bool transposed; /* a matrix stored [in, out] */
+  bool frozen;     /* does not learn: no gradient, and no place in the blocks; it has its numbers from param_allocate_frozen or a mapping */
 } Param;
 
 /* A growing list with stable addresses is not promised: describe all parameters first, then allocate. */

@@ -163,6 +163,7 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   if (run->directory) return STATUS_OK;
   TRY(infer_run_find(s->checkpoint, &run->directory));
   TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.cache_type));
+  TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
   weights_guard(&run->weights);
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);

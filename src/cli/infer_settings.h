@@ -17,6 +17,7 @@ typedef struct InferSettings {
   double timeout, temperature, top_p;
   int strategy;     /* Strategy */
   int64_t retained; /* blocks of bp-* */
+  int weights;      /* WeightsBits */
   int perplexity;   /* PerplexityUnit */
   int part;         /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops, texts, pairs;

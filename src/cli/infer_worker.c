@@ -13,6 +13,7 @@ enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
   const char *checkpoint, *listen, *key_file, *name, *table_memory;
+  int weights;    /* WeightsBits */
   int cache_type; /* WeightsType */
   int64_t threads, queue;
   int busy;
@@ -28,6 +29,8 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_GROUP, .help = "What to run:"},
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR",
        .help = "directory or GGUF file of the model, or the name of an installed one (required)"},
+      {OPTION_CHOICE, "weights", 0, &w->weights, .choices = WEIGHTS_BITS,
+       .help = "int8, int4: the matrices rounded to 8 or 4 bits, as the leader has them; file: as the checkpoint has them"},
       {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
       {OPTION_TEXT, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
@@ -50,6 +53,7 @@ static Status load(const Worker *w, Weights *weights) {
   char *directory = NULL;
   Status status = infer_run_find(w->checkpoint, &directory);
   if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
+  if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   free(directory);
   return status;

@@ -95,10 +95,7 @@ static GenerateEnd find_end(const Run *run, int64_t most) {
 static int64_t parameter_bytes(const Weights *weights) {
   const ParamSet *set = model_params(weights->model);
   int64_t bytes = 0;
-  for (size_t i = 0; i < set->count; i++) {
-    const Tensor *tensor = &set->list[i].tensor;
-    bytes += tensor_count(tensor) * (int64_t)(tensor->narrow ? sizeof(uint16_t) : sizeof(real));
-  }
+  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
   return bytes;
 }
 

@@ -13,6 +13,8 @@ static const double tie_relative = 1e-4;    /* of the larger distance */
 static const double tie_rounding = 1e-6;    /* of |x|^2: what float products lose however small the distance is */
 static const double logit_tolerance = 1e-4; /* absolute, and again relative */
 static const double most_ties = 1e-3;       /* of all codes */
+/* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest. */
+static const double rounded_tolerance = 2e-2; /* in place of tie_relative and logit_tolerance */
 enum { CHUNK = 32 };
 
 typedef struct Comparison {
@@ -21,6 +23,7 @@ typedef struct Comparison {
   SelftestReport *report;
   const Partition *partition; /* of pictures, or */
   const TokenSplit *split;    /* of texts */
+  bool rounded;               /* weights of 8 or 4 bits: the file's codes and logits are those of others */
   int64_t first, batch;       /* the chunk of pictures */
   int64_t sent;               /* tokens whose codes were sent: all, or of a text those before the last node's */
   const int32_t *actual;      /* [sets][batch, T, G] */
@@ -49,11 +52,12 @@ static double distance(const Codebook *book, const real *x, int64_t word) {
 }
 
 /* Whether codewords a and b of group g are equally near to x [W] but for rounding. */
-static bool equally_near(const Codebook *book, const real *x, int64_t g, int32_t a, int32_t b) {
+static bool equally_near(const Comparison *c, const Codebook *book, const real *x, int64_t g, int32_t a, int32_t b) {
+  const double relative = c->rounded ? rounded_tolerance : tie_relative;
   int64_t n = book->width / book->groups;
   double from_a = distance(book, x + g * n, g * book->entries + a), from_b = distance(book, x + g * n, g * book->entries + b), norm = 0;
   for (int64_t i = g * n; i < (g + 1) * n; i++) norm += (double)x[i] * (double)x[i];
-  return fabs(from_a - from_b) <= tie_relative * fmax(from_a, from_b) + tie_rounding * norm;
+  return fabs(from_a - from_b) <= relative * fmax(from_a, from_b) + tie_rounding * norm;
 }
 
 /* One picture's codes of one site. Against the emulation with the sent codes every one must be the nearest; against the file, the first
@@ -65,14 +69,14 @@ static void judge_picture(Comparison *c, int set, int64_t b, const real *x) {
   bool any = false;
   for (int64_t i = 0; i < c->sent * groups; i++) {
     const real *row = x + (b * tokens + i / groups) * book->width;
-    bool right = actual[i] == nearest[i] || equally_near(book, row, i % groups, actual[i], nearest[i]);
-    bool same = actual[i] == expected[i];
+    bool right = actual[i] == nearest[i] || equally_near(c, book, row, i % groups, actual[i], nearest[i]);
+    bool same = c->rounded || actual[i] == expected[i];
     any |= !same;
     if (!right)
       c->report->wrong++;
     else if (!same && c->tied[b])
       c->report->followed++;
-    else if (!same && equally_near(book, row, i % groups, actual[i], expected[i]))
+    else if (!same && equally_near(c, book, row, i % groups, actual[i], expected[i]))
       c->report->ties++;
     else if (!same)
       c->report->wrong++;
@@ -88,11 +92,11 @@ static void judge_site(void *context, int block, int site, const real *x) {
 }
 
 /* In units of what is allowed; no number is as bad as can be. */
-static double deviation(const real *actual, const real *expected, int64_t count, double *absolute) {
+static double deviation(const real *actual, const real *expected, int64_t count, double tolerance, double *absolute) {
   double worst = 0;
   for (int64_t i = 0; i < count; i++) {
     double difference = fabs((double)actual[i] - (double)expected[i]);
-    double part = difference / (logit_tolerance + logit_tolerance * fabs((double)expected[i]));
+    double part = difference / (tolerance + tolerance * fabs((double)expected[i]));
     if (!(part <= worst)) worst = isnan(part) ? INFINITY : part;
     if (absolute && !(difference <= *absolute)) *absolute = isnan(difference) ? INFINITY : difference;
   }
@@ -103,7 +107,8 @@ static bool find_differences(Comparison *c) {
   int64_t numbers = c->samples->tokens * c->samples->groups, sent = c->sent * c->samples->groups;
   bool any = false;
   for (int64_t b = 0; b < c->batch; b++) {
-    c->differs[b] = c->tied[b] = false;
+    c->differs[b] = c->rounded;
+    c->tied[b] = false;
     for (int i = 0; i < c->samples->sets && c->actual; i++)
       c->differs[b] |= memcmp(actual_set(c, i) + b * numbers, expected_set(c, i) + b * numbers, (size_t)sent * sizeof(int32_t)) != 0;
     any |= c->differs[b];
@@ -117,9 +122,10 @@ static void compare_logits(Comparison *c, const real *logits, const real *replay
   for (int64_t b = 0; b < c->batch; b++) {
     const real *row = logits + b * classes;
     if (c->differs[b]) {
-      report->worst_replayed = fmax(report->worst_replayed, deviation(row, replayed + b * classes, classes, NULL));
+      report->worst_replayed = fmax(
+          report->worst_replayed, deviation(row, replayed + b * classes, classes, c->rounded ? rounded_tolerance : logit_tolerance, NULL));
     } else {
-      double off = deviation(row, c->samples->logits + (c->first + b) * classes, classes, &report->worst_absolute);
+      double off = deviation(row, c->samples->logits + (c->first + b) * classes, classes, logit_tolerance, &report->worst_absolute);
       report->worst_same = fmax(report->worst_same, off);
       report->same_pictures++;
     }
@@ -251,6 +257,10 @@ static Status run_samples(const Weights *weights, const SelftestSamples *samples
                           SelftestReport *report) {
   LeaderOptions options = *given;
   Comparison c = {.weights = weights, .samples = samples, .report = report};
+  c.rounded = lowbit_weights_of(weights->model) != LOWBIT_NONE;
+  if (c.rounded && !weights->books)
+    return status_set(STATUS_UNSUPPORTED, "%s: the logits of a plain model are those of its own weights, not of weights of 8 or 4 bits",
+                      path);
   Partition partition = {0};
   TokenSplit split = {0};
   Leader *leader = NULL;

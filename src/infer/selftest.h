@@ -9,7 +9,10 @@
  *
  * A code that differs is a tie when both codewords are equally near within rounding. Ties move what later blocks of the picture see, so
  * there other codes may follow. Whether each code is the nearest one for what its node saw is checked by an emulation with the
- * codes that were sent, which also gives the logits to compare for such pictures. */
+ * codes that were sent, which also gives the logits to compare for such pictures.
+ *
+ * With weights of 8 or 4 bits (weights_quantise, or a checkpoint of such) the file's codes and logits belong to other weights: all pictures
+ * are then compared with that emulation, which uses the same rounded products, and nothing with the file. */
 #ifndef INFER_SELFTEST_H
 #define INFER_SELFTEST_H
 #include "infer/leader.h"

@@ -26,7 +26,7 @@ static NarrowKind kind_of_matrices(const Weights *weights) {
   const ParamSet *params = model_params(weights->model);
   for (size_t i = 0; i < params->count; i++)
     if (params->list[i].tensor.narrow_kind != NARROW_NONE) return params->list[i].tensor.narrow_kind;
-  return NARROW_NONE;
+  return lowbit_weights_of(weights->model) != LOWBIT_NONE ? NARROW_F16 : NARROW_NONE;
 }
 
 static NarrowKind choose_kind(const Weights *weights, WeightsType type) {
@@ -134,6 +134,11 @@ Status weights_load_as(Weights *weights, const char *directory, WeightsType type
   return status;
 }
 
+Status weights_quantise(Weights *weights, WeightsBits bits) {
+  if (bits == WEIGHTS_AS_THEY_ARE) return STATUS_OK;
+  return lowbit_weights_make(weights->model, bits == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &weights->lowbit);
+}
+
 /* Of each book, as reals; *made: those that had to be made of 16 bits. */
 static Status real_codewords(const Weights *weights, const real **codewords, real **made) {
   const Codebook *first = &weights->books[0];
@@ -172,6 +177,7 @@ void weights_release(Weights *weights) {
   rans_tables_free(weights->coding);
   if (weights->codewords) munmap(weights->codewords, weights->codeword_bytes);
   model_free(weights->model);
+  lowbit_weights_free(weights->lowbit);
   if (weights->mapping) checkpoint_unmap(weights->mapping);
   if (guarded == weights) guarded = NULL;
   *weights = (Weights){0};

@@ -5,6 +5,7 @@
 #include "data/loader.h"
 #include "nn/checkpoint.h"
 #include "nn/key_tables.h"
+#include "nn/lowbit_weights.h"
 #include "vq/codebook.h"
 #include "vq/rans.h"
 
@@ -12,7 +13,8 @@ typedef struct Weights {
   Model *model;
   const ModelConfig *config; /* the model's own */
   CheckpointMapping *mapping;
-  void *codewords; /* read-only mapping of codeword_bytes: reals, or numbers of 16 bits (books[].kind) */
+  LowbitWeights *lowbit; /* what weights_quantise made; NULL: nothing */
+  void *codewords;       /* read-only mapping of codeword_bytes: reals, or numbers of 16 bits (books[].kind) */
   size_t codeword_bytes;
   Codebook *books; /* [blocks * sites]; NULL for a plain model */
   int book_count;
@@ -32,6 +34,12 @@ typedef enum WeightsType { WEIGHTS_AUTO, WEIGHTS_FLOAT32, WEIGHTS_FLOAT16, WEIGH
 Status weights_load(Weights *weights, const char *directory); /* WEIGHTS_AUTO */
 Status weights_load_as(Weights *weights, const char *directory, WeightsType type);
 void weights_release(Weights *weights);
+
+/* How matrices are kept: as the checkpoint has them, or rounded to 8 or 4 bits (nn/lowbit_weights.h). After loading, before tables of keys
+ * and any fork, whose children share the copy. BAD_USAGE where the checkpoint has other bits already. */
+typedef enum WeightsBits { WEIGHTS_AS_THEY_ARE, WEIGHTS_INT8, WEIGHTS_INT4 } WeightsBits;
+#define WEIGHTS_BITS "file|int8|int4"
+Status weights_quantise(Weights *weights, WeightsBits bits);
 
 /* The weights lie in mapped files, which somebody may write to while they are in use. weights_unchanged: BAD_FILE when that has happened,
  * whereupon no answer may be given; asked after computing and before answering, it misses nothing that was computed. weights_guard: from

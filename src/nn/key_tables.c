@@ -4,6 +4,7 @@
 #include "nn/key_tables.h"
 #include "autograd/kernels/kernels.h"
 #include "base/clock.h"
+#include "nn/lowbit_weights.h"
 #include "nn/model_parts.h"
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,8 @@ static Status check(const Model *model, const KeyTablesSetup *setup) {
   for (int64_t i = 0; i < model->config.blocks; i++)
     if (model->block[i].key.lora_a >= 0 || model->block[i].value.lora_a >= 0)
       return status_set(STATUS_UNSUPPORTED, "tables of keys with adapters: fold them into the weights first");
+  if (lowbit_weights_of(model) != LOWBIT_NONE) /* products round whole rows to 8 bits, tables would not */
+    return status_set(STATUS_UNSUPPORTED, "tables of keys with weights of 8 or 4 bits");
   if (setup->groups < 1 || setup->entries < 1 || model->config.width % setup->groups != 0)
     return status_set(STATUS_BAD_VALUE, "tables of %lld groups of %lld codewords for a width of %lld", (long long)setup->groups,
                       (long long)setup->entries, (long long)model->config.width);

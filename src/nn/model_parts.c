@@ -24,6 +24,7 @@ int model_parts_norm(Model *model, bool bias, const char *prefix, const char *na
 int model_parts_matrix(Model *model, int64_t out, int64_t in, bool transposed, bool bias, const char *prefix, const char *name) {
   ModelPart part = {PARAM_NORMAL, true, true, 2, {transposed ? in : out, transposed ? out : in}};
   int index = model_parts_add(model, &part, prefix, name, ".weight");
+  if (index >= 0) model->params.list[index].transposed = transposed;
   if (bias) add_bias(model, out, prefix, name);
   return index;
 }

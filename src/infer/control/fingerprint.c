@@ -70,13 +70,21 @@ static void add_config(Digest *digest, const ModelConfig *c) {
   for (int i = 0; i < 3; i++) add_real(digest, c->image_mean[i]), add_real(digest, c->image_std[i]);
 }
 
+static void add_lowbit(Digest *digest, const LowbitMatrix *matrix) {
+  add_number(digest, (uint64_t)matrix->kind);
+  add_bytes(digest, matrix->numbers, (size_t)matrix->outputs * lowbit_row_bytes(matrix->kind, matrix->inputs));
+  if (matrix->scale) add_bytes(digest, matrix->scale, (size_t)matrix->outputs * sizeof *matrix->scale);
+}
+
 static void add_param(Digest *digest, const Param *param) {
   const Tensor *tensor = &param->tensor;
   size_t count = (size_t)tensor_count(tensor);
   add(digest, param->name, strlen(param->name) + 1);
   add_number(digest, (uint64_t)tensor->narrow_kind);
   for (int i = 0; i < tensor->dims; i++) add_number(digest, (uint64_t)tensor->shape[i]);
-  if (tensor->narrow)
+  if (tensor->lowbit)
+    add_lowbit(digest, tensor->lowbit);
+  else if (tensor->narrow)
     add_bytes(digest, tensor->narrow, count * sizeof *tensor->narrow);
   else
     add_bytes(digest, tensor->value, count * sizeof *tensor->value);

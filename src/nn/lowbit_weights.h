@@ -1,0 +1,25 @@
+/* A model's matrices in 8 or 4 bits, made when it is loaded for inference: all matrices of the blocks and, of language models, the table of
+ * tokens and the head of the vocabulary. Norms, biases, positions, patches, codebooks and heads of classes stay as they are. In 4 bits the
+ * table of tokens and the head, which decide between tokens directly, are kept in blocks of 8 bits. */
+#ifndef NN_LOWBIT_WEIGHTS_H
+#define NN_LOWBIT_WEIGHTS_H
+#include "nn/model.h"
+
+typedef struct LowbitWeights LowbitWeights;
+
+/* kind: LOWBIT_INT8 or LOWBIT_Q4_0. The matrices, finite, in full or in 16 bits, are rounded (lowbit_quantise.h) into one read-only block,
+ * which processes that are forked later share; the model's tensors then point there. Those that have 8 or 4 bits already stay, unless they
+ * have more bits than are asked for or fewer: BAD_USAGE. Keep *made until the model is freed. */
+Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made);
+void lowbit_weights_free(LowbitWeights *weights); /* accepts NULL */
+
+/* What a matrix is kept in where weights of `kind` are asked for; LOWBIT_NONE: not a matrix that is. index: of the parameter. */
+LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind);
+
+/* Bytes that a tensor's numbers take, in whatever form they are. */
+int64_t lowbit_weights_bytes(const Tensor *tensor);
+
+/* The kind of the first matrix that has 8 or 4 bits; LOWBIT_NONE: none has. */
+LowbitKind lowbit_weights_of(const Model *model);
+
+#endif

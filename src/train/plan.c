@@ -31,6 +31,11 @@ static void watch_arenas(Session *session) {
   if (session->block_arena != NULL) arena_watch(session->block_arena);
 }
 
+static double watched(const Session *session, size_t floor) {
+  double inner = session->block_arena != NULL ? (double)arena_watched(session->block_arena) : 0;
+  return (double)(arena_watched(session->arena) - floor) + inner;
+}
+
 /* A batch of the right size; planning reads nothing of it. */
 static Status plan_step(Session *session, Plan *plan) {
   TaskBatch batch;
@@ -48,8 +53,7 @@ static Status plan_step(Session *session, Plan *plan) {
   watch_arenas(session);
   Status status = trainer_micro_step(session, &batch, &result);
   plan->step_flops = matmul_counted().flops;
-  plan->activations = (double)(arena_watched(session->arena) - floor);
-  if (session->block_arena != NULL) plan->activations += (double)arena_watched(session->block_arena);
+  plan->activations = watched(session, floor);
   matmul_reset_count();
   session->map_rng = map_rng; /* the plan leaves no trace in the run */
   session->mixup_rng = mixup_rng;
@@ -100,6 +104,43 @@ static double selftest_mapped(Session *session) {
   return numbers * (double)safe_dtype_bytes((SafeDtype)session->options.dtype);
 }
 
+/* A self-test's samples through a model of the same configuration, on all devices: adapters are folded in, and parameters are address
+ * space. */
+static Status plan_answer(Session *session, Model *model, Plan *plan) {
+  TaskBatch batch;
+  Tensor *loss;
+  const size_t floor = arena_mark(session->arena);
+  const uint64_t look = session->emulation.look;
+  const TokenLayout *layout = &session->plain_layout;
+  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
+  TRY(session_lay_plain(session, batch.tokens));
+  if (session_astra(session)) {
+    emulate_begin_step(&session->emulation, false);
+    layout = &session->layout;
+    TRY(device_map_place(&session->layout, session->config, batch.tokens, session->config->astra.devices, session->order));
+  }
+  tape_record(session->tape, false);
+  watch_arenas(session);
+  session->task->answer(model, session->tape, &batch, layout, session_astra(session) ? &session->emulation.exchange : NULL, &loss);
+  plan->selftest_activations = watched(session, floor);
+  session->emulation.look = look;
+  Status status = tape_status(session->tape);
+  tape_clear(session->tape);
+  matmul_reset_count();
+  return status;
+}
+
+static Status plan_selftest(Session *session, Plan *plan) {
+  Model *model;
+  TRY(model_new(&model, session->config));
+  Status status = param_reserve(model_params(model), false);
+  if (status == STATUS_OK) status = plan_answer(session, model, plan);
+  model_free(model);
+  return status;
+}
+
 static Status plan_start(Session *session, Plan *plan) {
   if (!session_astra(session) || session->options.codebooks != NULL) return STATUS_OK; /* there is nothing to cluster */
   CodebooksPlan start;
@@ -128,6 +169,7 @@ Status plan_make(Session *session, Plan *plan) {
   TRY(plan_start(session, plan));
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
+  if (status == STATUS_OK) status = plan_selftest(session, plan);
   tape_plan(session->tape, false);
   return status;
 }
@@ -137,10 +179,13 @@ double plan_program_bytes(const Session *session) {
   return session->program + PROGRAM_LATER + products;
 }
 
+/* The self-test begins when the memory of a step's activations has been given back. */
 double plan_training_bytes(const Plan *plan) {
-  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->activations + plan->data +
-         plan->selftest + plan->selftest_mapped + plan->frozen;
+  double in_turns = fmax(plan->activations, plan_selftest_bytes(plan));
+  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + in_turns;
 }
+
+double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
 
 /* Gradients are there, but nothing has touched them yet. */
 double plan_kmeans_bytes(const Plan *plan) {
@@ -214,7 +259,8 @@ Status plan_fit(Session *session) {
 Status plan_check(Session *session) {
   Plan plan;
   TRY(plan_make(session, &plan));
-  double available = memory_available(), needed = plan.activations + plan.gradients + plan.moments + plan.selftest; /* the rest is there */
+  double available = memory_available(), in_turns = fmax(plan.activations, plan.selftest + plan.selftest_activations);
+  double needed = in_turns + plan.gradients + plan.moments; /* the rest is there */
   if (needed <= available) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY,
                     "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for "

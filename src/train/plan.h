@@ -8,6 +8,7 @@ typedef struct Plan {
   double parameters, trainable;                                                        /* numbers, and those of them that learn */
   double weights, gradients, moments, average, codebooks, activations, data, selftest; /* bytes: the first four of what learns */
   double selftest_mapped;                                 /* bytes of the exported weights, which the self-test reads in place */
+  double selftest_activations;                            /* bytes of its forward pass, whose place is that of `activations` */
   double frozen;                                          /* bytes of what does not learn, in a file of 16 bits */
   double kmeans_samples, kmeans_work, kmeans_activations; /* bytes, before the first step; 0 where codebooks come from a file */
   double forward_flops, step_flops;                       /* of one batch's products */
@@ -19,6 +20,7 @@ Status plan_make(Session *session, Plan *plan);
 /* Resident memory of the two parts of a run, which do not overlap: its peak is the larger one (0: no K-means), and that of the program. */
 double plan_training_bytes(const Plan *plan);
 double plan_kmeans_bytes(const Plan *plan);
+double plan_selftest_bytes(const Plan *plan);      /* of training's, in turns with the activations of a step */
 double plan_program_bytes(const Session *session); /* code, libraries, threads with their buffers, and what the data's files say */
 double plan_total_bytes(const Session *session, const Plan *plan); /* that peak */
 

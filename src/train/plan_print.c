@@ -60,8 +60,8 @@ static void print_memory(const Session *session, const Plan *plan) {
   print_bytes("activations and gradients of them", plan->activations);
   if (session->recomputed > 0)
     printf("    %-*s %10d of %lld\n", LABEL - 2, "blocks computed twice", session->recomputed, (long long)session->config->blocks);
+  print_bytes("self-test at each checkpoint, in turns with these", plan_selftest_bytes(plan));
   print_bytes(data, plan->data);
-  print_bytes("self-test's copy of the model, at each checkpoint", plan->selftest + plan->selftest_mapped);
   print_bytes("program, libraries, threads", program);
   print_bytes("together", plan_training_bytes(plan) + program);
   if (plan->kmeans_samples == 0) return;
@@ -169,7 +169,7 @@ static json_t *plan_json(const Session *session, const Plan *plan) {
               {"activation_bytes", plan->activations},
               {"recomputed_blocks", session->recomputed},
               {"data_bytes", plan->data},
-              {"selftest_bytes", plan->selftest + plan->selftest_mapped},
+              {"selftest_bytes", plan_selftest_bytes(plan)},
               {"program_bytes", program},
               {"training_bytes", plan_training_bytes(plan) + program},
               {"kmeans_sample_bytes", plan->kmeans_samples},

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 4, NAME = 64, FIXED = 6 /* tensors beside the codes */ };
+enum { NAME = 64, FIXED = 6 /* tensors beside the codes */ };
 
 typedef struct Selftest {
   Model *model;
@@ -121,7 +121,7 @@ static Status write_file(Session *session, Selftest *test, const char *directory
   TRY(session->task->seek(session, TASK_TEST, 0, middle));
   TRY(session->task->next(session, TASK_TEST, &batch));
   TRY(place_tokens(session, test, batch.tokens));
-  if (batch.count > SAMPLES) batch.count = SAMPLES;
+  if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
   return run_and_save(session, test, &batch, path);
 }
 

@@ -4,6 +4,8 @@
 #define TRAIN_SELFTEST_WRITER_H
 #include "train/session.h"
 
+enum { SELFTEST_SAMPLES = 4 }; /* at most */
+
 #define SELFTEST_COVARIANCE NOISE_DIAGONAL /* the self-test draws no noise: the smaller kind of moments */
 
 /* pixel_values F32 [B, 3, H, W] or ids I32 [B, T] (with lengths I32 [B] of texts to classify), device_of I32 [T], codes.astra.layers.L.SITE

@@ -168,6 +168,8 @@ static Status save(Session *session) {
   if (session->options.lora_rank > 0) TRY(save_adapters(session, values));
   if (session->task->save != NULL) TRY(session->task->save(session, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
+  arena_trim(session->arena); /* the self-test maps the weights anew: in place of what a step holds, not beside it */
+  if (session->block_arena != NULL) arena_trim(session->block_arena);
   TRY(selftest_writer_run(session, out));
   return state_save(session, out);
 }

@@ -23,6 +23,7 @@ takes "K-means of many samples" --model vit-cifar "${pictures[@]}" --groups 8 --
 takes "a step of vit-tiny, exported in 16 bits" --model vit-tiny "${pictures[@]}" --groups 32 --batch 4 --kmeans-samples 1024 --dtype bf16
 takes "a step of gpt2-mini" --model gpt2-mini --tokenizer "$root/checkpoints/gpt2-mini" "${texts[@]}" --groups 8 --batch 2 \
   --kmeans-samples 1024
+takes "a step that takes less than its self-test" --model vit-small "${pictures[@]}" --groups 0 --batch 1
 takes "moments in 16 bits" --model vit-tiny "${pictures[@]}" --groups 0 --batch 4 --optimizer-bits 16
 takes "moments in 8 bits" --model vit-tiny "${pictures[@]}" --groups 0 --batch 4 --optimizer-bits 8
 takes "adapters of gpt2-mini" --model gpt2-mini --init "$root/checkpoints/gpt2-mini" "${texts[@]}" --groups 8 --batch 2 \

@@ -11,18 +11,15 @@ enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* of a step: at least so many ro
 
 static EmulateSite *site_of(Emulation *emulation, int block, int site) { return &emulation->site[block * emulation->sites + site]; }
 
-/* The nearest codewords of the shared tokens; their distortion goes into the usage statistics. */
+/* The nearest codewords of the shared tokens. */
 static Status assign(EmulateSite *site, Tape *tape, int64_t rows, const Tensor *shared) {
   size_t mark = tape_scratch_begin(tape);
   void *scratch = tape_alloc(tape, codebook_assign_scratch(&site->book, rows));
   if (scratch == NULL) return tape_status(tape);
-  double distortion = 0;
-  if (!tape_planning(tape)) {
-    codebook_assign(&site->book, shared->value, rows, site->codes, &distortion, scratch);
-    usage_add(&site->usage, site->codes, rows, distortion);
-  } else {
+  if (!tape_planning(tape))
+    codebook_assign(&site->book, shared->value, rows, site->codes, NULL, scratch);
+  else
     matmul_count_only(rows * site->book.groups, site->book.entries, site->book.width / site->book.groups);
-  }
   tape_scratch_end(tape, mark);
   return STATUS_OK;
 }
@@ -73,7 +70,7 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   int64_t rows = tensor_rows(shared);
   if (!tape_segment_again(tape)) TRY(find_codes(emulation, site, tape, rows, shared));
   real *noise;
-  double begun = tape_clock(tape);
+  double begun = tape_clock(tape), distance = 0;
   TRY(draw_noise(emulation, site, tape, emulation->first_sample * layout->shared_rows, rows, &noise));
   if (noise != NULL) tape_note(tape, "noise", TAPE_FORWARD, begun);
   Quantise options = {.codebook = site->book.codewords,
@@ -81,9 +78,12 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
                       .entries = site->book.entries,
                       .codes = site->codes,
                       .noise = noise,
+                      .distance = &distance,
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;
   site->remote = op_quantise(tape, shared, &options, &commitment);
+  if (tape_status(tape) == STATUS_OK && !tape_planning(tape) && !tape_segment_again(tape))
+    usage_add(&site->usage, site->codes, rows, distance);
   emulation->commitment = emulation->commitment ? op_add(tape, emulation->commitment, commitment) : commitment;
   return tape_status(tape);
 }

@@ -9,7 +9,6 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/nearest_packed.h"
 #include "base/threads.h"
-#include "vq/distance.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,10 +191,16 @@ static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t 
 static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, int64_t rows, real *wide) {
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups;
+  const real *x = job->x + first * book->width + g * d;
+  const int32_t *codes = job->codes + first * book->groups + g;
+  if (d <= NEAREST_MOST_WIDTH) {
+    const WordList words = {rows, d, d, words_at(book, g, 0, book->entries, wide), 0, codes, book->groups};
+    return kernels()->words_distance(&words, x, book->width);
+  }
   double sum = 0;
-  for (int64_t r = first; r < first + rows; r++) {
-    const real *codeword = words_at(book, g, job->codes[r * book->groups + g], 1, wide);
-    sum += distance_squared(d, job->x + r * book->width + g * d, codeword);
+  for (int64_t r = 0; r < rows; r++) {
+    const WordList word = {1, d, d, words_at(book, g, codes[r * book->groups], 1, wide), 0, (const int32_t[]){0}, 0};
+    sum += kernels()->words_distance(&word, x + r * book->width, 0);
   }
   return sum;
 }
@@ -261,10 +266,12 @@ static void lookup_range(void *context, int64_t begin, int64_t end, int thread) 
   const LookupJob *job = context;
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups;
-  for (int64_t r = begin; r < end; r++)
-    for (int64_t g = 0; g < book->groups; g++) {
-      codebook_words(book, g * book->entries + job->codes[r * book->groups + g], 1, job->out + r * book->width + g * d);
-    }
+  for (int64_t r = begin; r < end; r++) {
+    const int32_t *codes = job->codes + r * book->groups;
+    real *out = job->out + r * book->width;
+    if (!book->narrow) kernels()->words_copy(&(WordList){book->groups, d, d, book->codewords, book->entries * d, codes, 1}, out, d);
+    for (int64_t g = 0; book->narrow && g < book->groups; g++) codebook_words(book, g * book->entries + codes[g], 1, out + g * d);
+  }
 }
 
 void codebook_lookup(const Codebook *book, const int32_t *codes, int64_t rows, real *out) {

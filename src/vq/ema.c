@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLICE = 64, CODEWORD_GRAIN = 64, CALL_LEAST = 8 }; /* narrower slices are not worth the call of a kernel */
+enum { SLICE = 64, CODEWORD_GRAIN = 64 };
 
 /* A cluster that has faded to this counts as gone, long before its sums turn into slow denormal numbers. */
 static const double FADED = 1e-30;
@@ -75,16 +75,9 @@ static void sum_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width)
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups;
   real gain = (real)(1 - job->options->decay);
-  void (*axpy)(int64_t, real, const real *, real *) = kernels()->axpy;
   decay_slice(job, g, from, width);
-  for (int64_t r = 0; r < job->rows; r++) {
-    real *sums = job->ema->sums + (g * book->entries + job->codes[r * book->groups + g]) * d + from;
-    const real *x = job->x + r * book->width + g * d + from;
-    if (width >= CALL_LEAST)
-      axpy(width, gain, x, sums);
-    else
-      for (int64_t j = 0; j < width; j++) sums[j] += gain * x[j];
-  }
+  const WordList words = {job->rows, width, d, NULL, 0, job->codes + g, book->groups};
+  kernels()->words_add(&words, gain, job->x + g * d + from, book->width, job->ema->sums + g * book->entries * d + from);
 }
 
 static void sum_range(void *context, int64_t begin, int64_t end, int thread) {

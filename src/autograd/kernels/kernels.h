@@ -26,6 +26,16 @@ enum { ADAMW_BLOCK = 256, ADAMW_DRAWS = 8 };
 typedef void ProductBf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                          const uint16_t *b, int64_t ldb, bool add, real *c, int64_t ldc);
 
+/* `count` vectors of n numbers and a codeword of each: that of item i is words + i word_step + codes[i code_step] d, n <= d. With
+ * word_step = K d and code_step = 1 the groups of one row; with word_step = 0 rows of one group. */
+typedef struct WordList {
+  int64_t count, n, d;
+  const real *words;
+  int64_t word_step;
+  const int32_t *codes;
+  int64_t code_step;
+} WordList;
+
 typedef struct Kernels {
   const char *name; /* "portable", "avx2", "avx512" */
 
@@ -91,6 +101,16 @@ typedef struct Kernels {
    * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MOST_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
+
+  /* Of lists of codewords; item i's vector of x, y or out is `step` numbers behind that of item i - 1. */
+  /* out = words */
+  void (*words_copy)(const WordList *list, real *out, int64_t step);
+  /* sum |x - word|^2 over all items, of differences and in double: never negative, 0 where they are equal */
+  double (*words_distance)(const WordList *list, const real *x, int64_t step);
+  /* y += factor (x - word) */
+  void (*words_pull)(const WordList *list, real factor, const real *x, int64_t step, real *y);
+  /* sums += gain x for the sums of each item's codeword, which lie as words do; in the order of items. words is not read. */
+  void (*words_add)(const WordList *list, real gain, const real *x, int64_t step, real *sums);
 
   /* What each of `count` points [count, d] would make of the squared distances of n samples, kept as columns [d, n], to the nearest point
    * so far: nearer[c, i] = min(distances[i], sum_j (columns[j, i] - points[c, j])^2), sums[c] = sum_i nearer[c, i]; rows of nearer are

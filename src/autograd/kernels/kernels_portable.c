@@ -246,6 +246,35 @@ static void nearer(int64_t n, int64_t d, const real *columns, int64_t count, con
   }
 }
 
+static int64_t word_at(const WordList *list, int64_t item) {
+  return item * list->word_step + list->codes[item * list->code_step] * list->d;
+}
+
+static void words_copy(const WordList *list, real *out, int64_t step) {
+  for (int64_t item = 0; item < list->count; item++)
+    memcpy(out + item * step, list->words + word_at(list, item), (size_t)list->n * sizeof *out);
+}
+
+static double words_distance(const WordList *list, const real *x, int64_t step) {
+  double sum = 0;
+  for (int64_t item = 0; item < list->count; item++)
+    for (int64_t i = 0; i < list->n; i++) {
+      const double difference = (double)x[item * step + i] - (double)list->words[word_at(list, item) + i];
+      sum += difference * difference;
+    }
+  return sum;
+}
+
+static void words_pull(const WordList *list, real factor, const real *x, int64_t step, real *y) {
+  for (int64_t item = 0; item < list->count; item++)
+    for (int64_t i = 0; i < list->n; i++) y[item * step + i] += factor * (x[item * step + i] - list->words[word_at(list, item) + i]);
+}
+
+static void words_add(const WordList *list, real gain, const real *x, int64_t step, real *sums) {
+  for (int64_t item = 0; item < list->count; item++)
+    for (int64_t i = 0; i < list->n; i++) sums[word_at(list, item) + i] += gain * x[item * step + i];
+}
+
 static void widen(NarrowKind kind, int64_t n, const uint16_t *x, real *y) {
   for (int64_t i = 0; i < n; i++) y[i] = (real)narrow_to_float(kind, x[i]);
 }
@@ -403,6 +432,10 @@ const Kernels *kernels_portable(void) {
       .product_bf16 = product_bf16,
       .nearest = nearest,
       .nearest_words = nearest_words,
+      .words_copy = words_copy,
+      .words_distance = words_distance,
+      .words_pull = words_pull,
+      .words_add = words_add,
       .nearer = nearer,
       .widen = widen,
       .narrow = narrow,

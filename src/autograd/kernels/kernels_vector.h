@@ -48,6 +48,8 @@
 #include "autograd/kernels/vector_narrow.h"
 #include "autograd/kernels/vector_product.h"
 
+#include "autograd/kernels/vector_words.h"
+
 static void vector_axpy(int64_t n, float a, const float *x, float *y) {
   const Vector factor = v_set(a);
   EACH_VECTOR(n, v_store(y + i, v_fma(factor, v_load(x + i, left), v_load(y + i, left)), left););
@@ -336,6 +338,10 @@ static const Kernels vector_table = {
     .product_bf16 = vector_product_bf16,
     .nearest = vector_nearest,
     .nearest_words = vector_nearest_words,
+    .words_copy = vector_words_copy,
+    .words_distance = vector_words_distance,
+    .words_pull = vector_words_pull,
+    .words_add = vector_words_add,
     .nearer = vector_nearer,
     .widen = vector_widen,
     .narrow = vector_narrow,

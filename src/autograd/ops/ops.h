@@ -113,6 +113,7 @@ Tensor *op_add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor);
 
 /* Vector quantisation with assignments already made (nearest codewords are found in src/vq):
  *   forward:  out = q + noise, q = rows of the codebook named by codes; commitment += mean over rows of |x - q|^2 (without the noise)
+ *             (*distance, where it is not NULL, = their sum over rows, in double)
  *   backward: QUANTISE_STRAIGHT d x += d out; QUANTISE_ROTATION d x += |q|/|x| R^T d out per group, where R rotates x/|x| to q/|q|
  *             (Fifty et al., 2024); QUANTISE_NONE nothing. Commitment: d x += d commitment 2 (x - q) / rows. Never to the codebook or
  * noise. x [..., D], codebook [G, K, D/G] as plain numbers, codes [rows, G], noise [rows, D] or NULL (already scaled); all outlive the
@@ -123,6 +124,7 @@ typedef struct Quantise {
   int64_t groups, entries;
   const int32_t *codes;
   const real *noise;
+  double *distance;
   QuantiseGradient gradient;
   const real *frozen_x; /* tests only, [rows, D]: out = surrogate(x) whose true derivative is the one above, with the stopped
                          * gradients' constants taken at frozen_x; NULL otherwise */

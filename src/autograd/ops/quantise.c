@@ -7,10 +7,10 @@
 #include "autograd/ops/op_common.h"
 
 typedef struct Quantisation {
-  Tensor *x, *y; /* y: the quantised tokens, or the commitment loss */
+  Tensor *x, *y, *loss; /* y: the quantised tokens; loss: the commitment */
   Quantise options;
   int64_t rows, width, group_width;
-  double *partial; /* commitment: sums over chunks of rows, added in order */
+  double *partial; /* sums of distances over chunks of rows, added in order */
 } Quantisation;
 
 enum { CHUNK = 64 };
@@ -72,33 +72,48 @@ static void frozen_group(const Quantisation *job, int64_t at, const real *q, rea
   kernels()->axpy(n, -1, origin, y);
 }
 
+/* The groups of one row. */
+static WordList words_of(const Quantisation *job, int64_t row) {
+  const Quantise *options = &job->options;
+  int64_t d = job->group_width;
+  return (WordList){options->groups, d, d, options->codebook, options->entries * d, options->codes + row * options->groups, 1};
+}
+
+/* The tokens and, while a row is near, its distance. */
 static void tokens_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Quantisation *job = context;
-  for (int64_t row = begin; row < end; row++) {
-    for (int64_t group = 0; group < job->options.groups; group++) {
-      int64_t at = row * job->width + group * job->group_width;
-      if (job->options.frozen_x)
-        frozen_group(job, at, codeword(job, row, group), job->y->value + at);
-      else
-        memcpy(job->y->value + at, codeword(job, row, group), (size_t)job->group_width * sizeof(real));
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    int64_t stop = (chunk + 1) * CHUNK < job->rows ? (chunk + 1) * CHUNK : job->rows;
+    double sum = 0;
+    for (int64_t row = chunk * CHUNK; row < stop; row++) {
+      const WordList words = words_of(job, row);
+      real *y = job->y->value + row * job->width;
+      sum += kernels()->words_distance(&words, job->x->value + row * job->width, job->group_width);
+      kernels()->words_copy(&words, y, job->group_width);
+      for (int64_t group = 0; job->options.frozen_x && group < job->options.groups; group++)
+        frozen_group(job, row * job->width + group * job->group_width, codeword(job, row, group), y + group * job->group_width);
+      if (job->options.noise) kernels()->add(job->width, job->options.noise + row * job->width, y);
     }
-    if (job->options.noise) kernels()->add(job->width, job->options.noise + row * job->width, job->y->value + row * job->width);
+    job->partial[chunk] = sum;
   }
 }
 
 static void tokens_forward(Tape *tape, void *record) {
   Quantisation *job = record;
-  tape_for(tape, job->rows, OP_ROW_GRAIN, tokens_body, job);
+  if (tape_planning(tape)) return;
+  int64_t chunks = (job->rows + CHUNK - 1) / CHUNK;
+  threads_for(chunks, 1, tokens_body, job);
+  double sum = 0;
+  for (int64_t chunk = 0; chunk < chunks; chunk++) sum += job->partial[chunk];
+  job->loss->value[0] = (real)(sum / (double)job->rows);
+  if (job->options.distance) *job->options.distance = sum;
+  job->options.distance = NULL; /* the caller's, for this call */
 }
 
 static void tokens_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Quantisation *job = context;
-  if (job->options.gradient == QUANTISE_STRAIGHT) {
-    kernels()->add((end - begin) * job->width, job->y->grad + begin * job->width, job->x->grad + begin * job->width);
-    return;
-  }
   const real *origin = rotation_origin(job);
   for (int64_t row = begin; row < end; row++)
     for (int64_t group = 0; group < job->options.groups; group++) {
@@ -110,50 +125,30 @@ static void tokens_backward_body(void *context, int64_t begin, int64_t end, int 
 
 static void tokens_backward(Tape *tape, void *record) {
   Quantisation *job = record;
-  if (tape_grad_zeroed(tape, job->x)) tape_for(tape, job->rows, OP_ROW_GRAIN, tokens_backward_body, job);
+  if (job->options.gradient == QUANTISE_STRAIGHT)
+    tape_pass_grad(tape, job->y, job->x);
+  else if (tape_grad_zeroed(tape, job->x))
+    tape_for(tape, job->rows, OP_ROW_GRAIN, tokens_backward_body, job);
 }
 
 static const OpKind QUANTISE = {"quantise", tokens_forward, tokens_backward};
 
 /* ---------------------------------------------------------------- commitment: mean over rows of |x - sg(q)|^2 */
 
-static void commitment_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Quantisation *job = context;
-  for (int64_t chunk = begin; chunk < end; chunk++) {
-    int64_t stop = (chunk + 1) * CHUNK < job->rows ? (chunk + 1) * CHUNK : job->rows;
-    double sum = 0;
-    for (int64_t row = chunk * CHUNK; row < stop; row++)
-      for (int64_t group = 0; group < job->options.groups; group++) {
-        const real *x = job->x->value + row * job->width + group * job->group_width, *q = codeword(job, row, group);
-        real part = 0;
-        for (int64_t i = 0; i < job->group_width; i++) part += (x[i] - q[i]) * (x[i] - q[i]);
-        sum += (double)part;
-      }
-    job->partial[chunk] = sum;
-  }
-}
-
+/* Its value comes with the tokens. */
 static void commitment_forward(Tape *tape, void *record) {
-  Quantisation *job = record;
-  if (tape_planning(tape)) return;
-  int64_t chunks = (job->rows + CHUNK - 1) / CHUNK;
-  threads_for(chunks, 1, commitment_body, job);
-  double sum = 0;
-  for (int64_t chunk = 0; chunk < chunks; chunk++) sum += job->partial[chunk];
-  job->y->value[0] = (real)(sum / (double)job->rows);
+  (void)tape;
+  (void)record;
 }
 
 static void commitment_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   Quantisation *job = context;
-  real factor = job->y->grad[0] * 2 / (real)job->rows;
-  for (int64_t row = begin; row < end; row++)
-    for (int64_t group = 0; group < job->options.groups; group++) {
-      int64_t at = row * job->width + group * job->group_width;
-      const real *q = codeword(job, row, group);
-      for (int64_t i = 0; i < job->group_width; i++) job->x->grad[at + i] += factor * (job->x->value[at + i] - q[i]);
-    }
+  real factor = job->loss->grad[0] * 2 / (real)job->rows;
+  for (int64_t row = begin; row < end; row++) {
+    const WordList words = words_of(job, row);
+    kernels()->words_pull(&words, factor, job->x->value + row * job->width, job->group_width, job->x->grad + row * job->width);
+  }
 }
 
 static void commitment_backward(Tape *tape, void *record) {
@@ -166,35 +161,26 @@ static const OpKind COMMITMENT = {"commitment", commitment_forward, commitment_b
 /* ---------------------------------------------------------------- both */
 
 static bool codes_fit(const Quantise *options, int64_t rows) {
-  for (int64_t i = 0; i < rows * options->groups; i++)
-    if (options->codes[i] < 0 || options->codes[i] >= options->entries) return false;
-  return true;
-}
-
-static Quantisation *new_job(Tape *tape, Tensor *x, Tensor *y, const Quantise *options) {
-  Quantisation *job = tape_alloc(tape, sizeof *job);
-  if (job == NULL || y == NULL) return NULL;
-  int64_t width = tensor_width(x);
-  *job =
-      (Quantisation){.x = x, .y = y, .options = *options, .rows = tensor_rows(x), .width = width, .group_width = width / options->groups};
-  return job;
+  bool outside = false; /* without a way out of the loop, which vectors do not have */
+  for (int64_t i = 0; i < rows * options->groups; i++) outside |= (uint32_t)options->codes[i] >= (uint32_t)options->entries;
+  return !outside;
 }
 
 Tensor *op_quantise(Tape *tape, Tensor *x, const Quantise *options, Tensor **commitment) {
   OP_REQUIRE(x, options, options->codebook, options->codes, commitment);
-  int64_t rows = tensor_rows(x);
-  OP_CHECK(options->groups > 0 && tensor_width(x) % options->groups == 0, "quantise: %lld groups do not divide the width %lld",
-           (long long)options->groups, (long long)tensor_width(x));
+  int64_t rows = tensor_rows(x), width = tensor_width(x);
+  OP_CHECK(options->groups > 0 && width % options->groups == 0, "quantise: %lld groups do not divide the width %lld",
+           (long long)options->groups, (long long)width);
   OP_CHECK(tape_planning(tape) || codes_fit(options, rows), "quantise: a code is outside [0, %lld)", (long long)options->entries);
   Tensor *y = tape_tensor(tape, x->dims, x->shape), *loss = tape_tensor(tape, 1, (int64_t[]){1});
-  Quantisation *tokens = new_job(tape, x, y, options), *commit = new_job(tape, x, loss, options);
-  if (tokens == NULL || commit == NULL) return NULL;
-  commit->partial = tape_alloc(tape, (size_t)((rows + CHUNK - 1) / CHUNK) * sizeof(double));
-  if (commit->partial == NULL) return NULL;
+  Quantisation *job = tape_alloc(tape, sizeof *job);
+  double *partial = tape_alloc(tape, (size_t)((rows + CHUNK - 1) / CHUNK) * sizeof *partial);
+  if (y == NULL || loss == NULL || job == NULL || partial == NULL) return NULL;
+  *job = (Quantisation){x, y, loss, *options, rows, width, width / options->groups, partial};
   loss->needs_grad = tape_recording(tape) && op_wants(x);
   y->needs_grad = loss->needs_grad && options->gradient != QUANTISE_NONE;
-  tape_apply(tape, &COMMITMENT, commit, loss);
-  tape_apply(tape, &QUANTISE, tokens, y);
+  tape_apply(tape, &COMMITMENT, job, loss); /* first, so that its gradient is added to what the tokens' backward leaves */
+  tape_apply(tape, &QUANTISE, job, y);
   *commitment = loss;
   return y;
 }

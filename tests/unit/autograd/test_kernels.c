@@ -515,6 +515,48 @@ static void check_nearest_words(const Kernels *table, int64_t k) {
   }
 }
 
+/* Lists of codewords as groups of a row and as rows of a group, of a word's first n numbers: against plain loops. */
+static void check_words_list(const Kernels *table, int64_t n, bool groups) {
+  enum { COUNT = 37, K = 5, EXTRA = 2, CODES = 3 };
+  const int64_t d = n + EXTRA, word_step = groups ? K * d : 0, code_step = groups ? 1 : CODES, numbers = (groups ? COUNT : 1) * K * d;
+  const int64_t step = d + 1, rows = COUNT * step;
+  int32_t codes[COUNT * CODES];
+  real *words = malloc((size_t)numbers * sizeof *words), *sums = malloc((size_t)numbers * sizeof *sums);
+  real *x = malloc((size_t)rows * sizeof *x), *y = malloc((size_t)rows * sizeof *y), *expected = malloc((size_t)rows * sizeof *expected);
+  double *sums_expected = malloc((size_t)numbers * sizeof *sums_expected), distance = 0;
+  assert_true(words && sums && x && y && expected && sums_expected);
+  for (int i = 0; i < COUNT * CODES; i++) codes[i] = (int32_t)rng_below(&rng, K);
+  for (int64_t i = 0; i < numbers; i++) words[i] = (real)rng_normal(&rng), sums_expected[i] = (double)(sums[i] = (real)rng_normal(&rng));
+  for (int64_t i = 0; i < rows; i++) x[i] = (real)rng_normal(&rng), expected[i] = y[i] = (real)rng_normal(&rng);
+  const WordList list = {COUNT, n, d, words, word_step, codes, code_step};
+
+  table->words_pull(&list, (real)0.5, x, step, y);
+  for (int64_t item = 0; item < COUNT; item++)
+    for (int64_t i = 0; i < n; i++) {
+      int64_t at = item * word_step + codes[item * code_step] * d + i;
+      double difference = (double)x[item * step + i] - (double)words[at];
+      check_close("words_pull", table, n, i, (double)y[item * step + i], (double)expected[item * step + i] + 0.5 * difference, 4 * TIGHT,
+                  0);
+      expected[item * step + i] = y[item * step + i];
+      distance += difference * difference;
+      sums_expected[at] += 0.25 * (double)x[item * step + i];
+    }
+  assert_memory_equal(y, expected, (size_t)rows * sizeof *y); /* nothing beside them */
+  check_close("words_distance", table, n, 0, table->words_distance(&list, x, step), distance, 0, 1e-12);
+  table->words_add(&list, (real)0.25, x, step, sums);
+  for (int64_t i = 0; i < numbers; i++) check_close("words_add", table, n, i, (double)sums[i], sums_expected[i], COUNT * TIGHT, 0);
+  table->words_copy(&list, y, step);
+  for (int64_t item = 0; item < COUNT; item++)
+    memcpy(expected + item * step, words + item * word_step + codes[item * code_step] * d, (size_t)n * sizeof *y);
+  assert_memory_equal(y, expected, (size_t)rows * sizeof *y);
+  free(words), free(sums), free(x), free(y), free(expected), free(sums_expected);
+}
+
+static void check_words(const Kernels *table, int64_t n) {
+  check_words_list(table, n, false);
+  check_words_list(table, n, true);
+}
+
 /* Against doubles; a sample equal to a point is at distance 0 exactly. */
 static void check_nearer(const Kernels *table, int64_t points) {
   enum { LANES = 3 * NEARER_LANES, WIDEST = 24, MOST_POINTS = 9 };
@@ -760,6 +802,8 @@ static void test_products(void **state) { (void)state, for_each(check_products);
 static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
 static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
 static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
+static void test_words(void **state) { (void)state, for_each(check_words); }
+
 static void test_nearest_words(void **state) { (void)state, for_each(check_nearest_words); }
 static void test_adamw(void **state) { (void)state, for_each(check_adamw); }
 static void test_adamw_bf16(void **state) { (void)state, for_each(check_adamw_bf16); }
@@ -814,8 +858,9 @@ int main(void) {
       cmocka_unit_test(test_softmax),     cmocka_unit_test(test_softmax_tiles), cmocka_unit_test(test_products),
       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),       cmocka_unit_test(test_adamw),
       cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),  cmocka_unit_test(test_nearest_words),
-      cmocka_unit_test(test_swiglu),      cmocka_unit_test(test_rotate),        cmocka_unit_test(test_nearer),
-      cmocka_unit_test(test_adamw_bf16),  cmocka_unit_test(test_adamw_bytes),   cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_words),       cmocka_unit_test(test_swiglu),        cmocka_unit_test(test_rotate),
+      cmocka_unit_test(test_nearer),      cmocka_unit_test(test_adamw_bf16),    cmocka_unit_test(test_adamw_bytes),
+      cmocka_unit_test(test_rounding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,7 +214,7 @@ static void quantise_open(Fixture *fixture, QuantiseCase *c, QuantiseGradient gr
   fixture_randomise(fixture, c->codebook, Q_GROUPS * Q_ENTRIES * Q_PART);
   fixture_randomise(fixture, c->noise, Q_ROWS * Q_WIDTH);
   memcpy(c->frozen, x->value, sizeof c->frozen);
-  c->options = (Quantise){c->codebook, Q_GROUPS, Q_ENTRIES, q_codes, c->noise, gradient, frozen ? c->frozen : NULL};
+  c->options = (Quantise){c->codebook, Q_GROUPS, Q_ENTRIES, q_codes, c->noise, NULL, gradient, frozen ? c->frozen : NULL};
 }
 
 /* Both outputs; a following product, so that what flows back is not the fixed weights. */

@@ -243,7 +243,8 @@ static void test_quantise(void **state) {
   fixture_randomise(&fixture, codebook, G * K * PART);
   fixture_randomise(&fixture, noise, ROWS * D);
   for (int i = 0; i < ROWS * G; i++) codes[i] = (int32_t)rng_below(&fixture.rng, K);
-  Quantise options = {codebook, G, K, codes, noise, QUANTISE_STRAIGHT, NULL};
+  double distance = 0;
+  Quantise options = {codebook, G, K, codes, noise, &distance, QUANTISE_STRAIGHT, NULL};
   Tensor *commitment = NULL, *clean_commitment = NULL;
   const Tensor *y = op_quantise(fixture.tape, LEAF(0), &options, &commitment);
   options.noise = NULL;
@@ -258,6 +259,7 @@ static void test_quantise(void **state) {
     check_value("quantise", i, y->value[i], (double)q + (double)noise[i]);
   }
   check_value("commitment", 0, commitment->value[0], sum); /* without the noise */
+  check_value("distance", 0, (real)distance, sum * ROWS);
   assert_true(commitment->value[0] == clean_commitment->value[0]);
   codes[7] = K;
   assert_null(op_quantise(fixture.tape, LEAF(0), &options, &commitment));

@@ -17,6 +17,7 @@ enum {
   TILE_ROWS = 128,
   TILE_ENTRIES = 512,   /* a tile of scores: 256 KiB of floats */
   MOST_SLOTS = 64,      /* pieces that the rows are cut into; each holds one partial distortion per group */
+  GROUP_NUMBERS = 48,   /* of a row: three cache lines */
   PACKED_LEAST = 256,   /* rows from which on packing the codewords costs less than it saves */
   LINE = 64,            /* bytes that packs are aligned to */
   WIDTH_MOST = 1 << 24, /* keeps every size computation far from overflow */
@@ -205,16 +206,33 @@ static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, in
   return sum;
 }
 
-/* Items are [G, slots]: a thread stays with one group's codewords as long as it can. */
+/* Neighbouring groups whose numbers of a row share cache lines: a slot's rows are read once for all of them. */
+static int64_t groups_at_once(const Codebook *book) {
+  int64_t d = book->width / book->groups;
+  if (book->narrow) return 1; /* each has to be widened */
+  return d >= GROUP_NUMBERS ? 1 : least(book->groups, GROUP_NUMBERS / d);
+}
+
+/* Items are [blocks of groups, slots, groups of a block]: a thread stays with a few groups' codewords as long as it can. */
+static int64_t group_of(const AssignJob *job, int64_t item, int64_t *slot) {
+  int64_t at_once = groups_at_once(job->book), block = item / (at_once * job->slots) * at_once, rest = item - block * job->slots;
+  int64_t groups = least(at_once, job->book->groups - block);
+  *slot = rest / groups;
+  return block + rest % groups;
+}
+
 static void assign_range(void *context, int64_t begin, int64_t end, int thread) {
   const AssignJob *job = context;
   const Codebook *book = job->book;
   real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES, *wide = best + TILE_ROWS;
+  int64_t widened = -1; /* whose codewords are in `wide` */
   for (int64_t item = begin; item < end; item++) {
-    int64_t g = item / job->slots, first = item % job->slots * job->per_slot, last = least(first + job->per_slot, job->rows);
+    int64_t slot, g = group_of(job, item, &slot), first = slot * job->per_slot, last = least(first + job->per_slot, job->rows);
     double sum = 0;
-    if (book->narrow && book->width / book->groups <= NEAREST_MOST_WIDTH && first < last)
+    if (book->narrow && book->width / book->groups <= NEAREST_MOST_WIDTH && first < last && g != widened) {
       codebook_words(book, g * book->entries, book->entries, wide);
+      widened = g;
+    }
     for (; first < last; first += TILE_ROWS) {
       int64_t rows = least(TILE_ROWS, last - first);
       if (job->packs)
@@ -223,7 +241,7 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
         assign_tile(job, g, first, rows, scores, best, wide);
       if (job->partial) sum += tile_distortion(job, g, first, rows, wide);
     }
-    if (job->partial) job->partial[item] = sum;
+    if (job->partial) job->partial[g * job->slots + slot] = sum;
   }
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLICE = 64, CODEWORD_GRAIN = 64 };
+enum { SLICE = 64, BLOCK_ROWS = 256, CODEWORD_GRAIN = 64 };
 
 /* A cluster that has faded to this counts as gone, long before its sums turn into slow denormal numbers. */
 static const double FADED = 1e-30;
@@ -54,11 +54,12 @@ void ema_release(CodebookEma *ema) {
 
 static int64_t slices_of(int64_t d) { return (d + SLICE - 1) / SLICE; }
 
-static void count_group(const EmaJob *job, int64_t g) {
+static void count_group(const EmaJob *job, int64_t g, int64_t first, int64_t rows) {
   int64_t groups = job->book->groups, k = job->book->entries;
   int32_t *counts = job->ema->counts + g * k;
-  memset(counts, 0, (size_t)k * sizeof *counts);
-  for (int64_t r = 0; r < job->rows; r++) counts[job->codes[r * groups + g]]++;
+  const int32_t *codes = job->codes + first * groups + g;
+  if (first == 0) memset(counts, 0, (size_t)k * sizeof *counts);
+  for (int64_t r = 0; r < rows; r++) counts[codes[r * groups]]++;
 }
 
 static void decay_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width) {
@@ -70,24 +71,28 @@ static void decay_slice(const EmaJob *job, int64_t g, int64_t from, int64_t widt
   }
 }
 
-/* m <- g m + (1 - g) sum x for dimensions [from, from + width) of group g. */
-static void sum_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width) {
+/* m += (1 - g) sum x of rows [first, first + rows) for dimensions [from, from + width) of group g. */
+static void sum_slice(const EmaJob *job, int64_t g, int64_t from, int64_t width, int64_t first, int64_t rows) {
   const Codebook *book = job->book;
   int64_t d = book->width / book->groups;
-  real gain = (real)(1 - job->options->decay);
-  decay_slice(job, g, from, width);
-  const WordList words = {job->rows, width, d, NULL, 0, job->codes + g, book->groups};
-  kernels()->words_add(&words, gain, job->x + g * d + from, book->width, job->ema->sums + g * book->entries * d + from);
+  const WordList words = {rows, width, d, NULL, 0, job->codes + first * book->groups + g, book->groups};
+  kernels()->words_add(&words, (real)(1 - job->options->decay), job->x + first * book->width + g * d + from, book->width,
+                       job->ema->sums + g * book->entries * d + from);
 }
 
+/* A block of rows meets all items while it is in the cache: a cache line holds several small groups. */
 static void sum_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const EmaJob *job = context;
   int64_t d = job->book->width / job->book->groups, slices = slices_of(d);
-  for (int64_t item = begin; item < end; item++) {
-    int64_t g = item / slices, from = item % slices * SLICE;
-    if (from == 0) count_group(job, g);
-    sum_slice(job, g, from, d - from < SLICE ? d - from : SLICE);
+  for (int64_t first = 0; first < job->rows; first += BLOCK_ROWS) {
+    int64_t rows = job->rows - first < BLOCK_ROWS ? job->rows - first : BLOCK_ROWS;
+    for (int64_t item = begin; item < end; item++) {
+      int64_t g = item / slices, from = item % slices * SLICE, width = d - from < SLICE ? d - from : SLICE;
+      if (first == 0) decay_slice(job, g, from, width);
+      if (from == 0) count_group(job, g, first, rows);
+      sum_slice(job, g, from, width, first, rows);
+    }
   }
 }
 

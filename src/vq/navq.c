@@ -182,13 +182,24 @@ typedef struct SampleJob {
   double scale;
   uint64_t seed, counter;
   int64_t rows;
-  real *noise;  /* [rows, W] */
-  real *normal; /* [rows, W] */
+  real *noise;   /* [rows, W] */
+  real *normal;  /* [rows, W] */
+  real *columns; /* [G, W/G, W/G] the factors transposed, of narrow groups */
 } SampleJob;
 
 static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->width + 3) / 4; }
 
 uint64_t navq_counters(const Navq *navq, int64_t rows) { return (uint64_t)rows * counters_per_row(navq); }
+
+/* Full factors so small that a product for each group would be calls more than work. */
+static bool is_narrow(const Navq *navq) { return navq->kind == NOISE_FULL && group_width(navq) <= TRIANGLE_MOST_WIDTH; }
+
+static void turn_factors(const Navq *navq, real *columns) {
+  int64_t d = group_width(navq);
+  for (int64_t g = 0; g < navq->groups; g++)
+    for (int64_t i = 0; i < d; i++)
+      for (int64_t j = 0; j < d; j++) columns[(g * d + j) * d + i] = navq->factor[(g * d + i) * d + j];
+}
 
 /* noise += scale z L^T for one group; columns in strips, because L is zero right of a strip's end. */
 static void correlate(const SampleJob *job, int64_t g, const real *normal, int64_t rows, real *noise) {
@@ -208,11 +219,15 @@ static void sample_tile(const SampleJob *job, int64_t first, int64_t rows) {
   for (int64_t r = 0; r < rows; r++) {
     uint64_t counter = job->counter + (uint64_t)(first + r) * counters_per_row(navq);
     kernels()->normal(width, job->seed, counter, normal + r * width);
+    if (is_narrow(navq)) {
+      kernels()->triangles(navq->groups, group_width(navq), scale, navq->mean, job->columns, normal + r * width, noise + r * width);
+      continue;
+    }
     for (int64_t j = 0; j < width; j++) noise[r * width + j] = scale * navq->mean[j];
     if (navq->kind == NOISE_FULL) continue;
     for (int64_t j = 0; j < width; j++) noise[r * width + j] += scale * navq->factor[j] * normal[r * width + j];
   }
-  if (navq->kind == NOISE_FULL)
+  if (navq->kind == NOISE_FULL && !is_narrow(navq))
     for (int64_t g = 0; g < navq->groups; g++) correlate(job, g, normal, rows, noise);
 }
 
@@ -227,12 +242,14 @@ void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter
     memset(noise, 0, (size_t)(rows * navq->width) * sizeof *noise);
     return;
   }
-  SampleJob job = {navq, scale, seed, counter, rows, noise, scratch};
+  SampleJob job = {navq, scale, seed, counter, rows, noise, scratch, (real *)scratch + rows * navq->width};
+  if (is_narrow(navq)) turn_factors(navq, job.columns);
   threads_for((rows + SAMPLE_ROWS - 1) / SAMPLE_ROWS, 1, sample_range, &job);
 }
 
 void navq_count_sample(const Navq *navq, int64_t rows) {
   int64_t d = group_width(navq);
+  if (is_narrow(navq)) return;
   for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++)
     for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
       int64_t to = least(d, from + SAMPLE_COLUMNS);

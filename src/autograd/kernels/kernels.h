@@ -11,7 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NEAREST_MOST_WIDTH = 64, NEARER_LANES = 64, KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */ };
+enum {
+  NEAREST_MOST_WIDTH = 64,
+  TRIANGLE_MOST_WIDTH = 64,
+  NEARER_LANES = 64,
+  KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */
+};
 
 /* What an AdamW step does to every number (Loshchilov and Hutter, 2019; Adam when decay is 0):
  *   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  w -= rate (m/c1 / (sqrt(v/c2) + eps) + decay w),  g = scale grad */
@@ -111,6 +116,10 @@ typedef struct Kernels {
   void (*words_pull)(const WordList *list, real factor, const real *x, int64_t step, real *y);
   /* sums += gain x for the sums of each item's codeword, which lie as words do; in the order of items. words is not read. */
   void (*words_add)(const WordList *list, real gain, const real *x, int64_t step, real *sums);
+
+  /* out[g d + i] = scale (mean[g d + i] + sum_j columns[g, j, i] x[g d + j]), j <= i: lower triangles [groups, d, d], kept by columns,
+   * times the groups of one row. d <= TRIANGLE_MOST_WIDTH. */
+  void (*triangles)(int64_t groups, int64_t d, real scale, const real *mean, const real *columns, const real *x, real *out);
 
   /* What each of `count` points [count, d] would make of the squared distances of n samples, kept as columns [d, n], to the nearest point
    * so far: nearer[c, i] = min(distances[i], sum_j (columns[j, i] - points[c, j])^2), sums[c] = sum_i nearer[c, i]; rows of nearer are

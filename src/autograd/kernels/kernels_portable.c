@@ -275,6 +275,15 @@ static void words_add(const WordList *list, real gain, const real *x, int64_t st
     for (int64_t i = 0; i < list->n; i++) sums[word_at(list, item) + i] += gain * x[item * step + i];
 }
 
+static void triangles(int64_t groups, int64_t d, real scale, const real *mean, const real *columns, const real *x, real *out) {
+  for (int64_t g = 0; g < groups; g++)
+    for (int64_t i = 0; i < d; i++) {
+      real sum = mean[g * d + i];
+      for (int64_t j = 0; j <= i; j++) sum += columns[(g * d + j) * d + i] * x[g * d + j];
+      out[g * d + i] = scale * sum;
+    }
+}
+
 static void widen(NarrowKind kind, int64_t n, const uint16_t *x, real *y) {
   for (int64_t i = 0; i < n; i++) y[i] = (real)narrow_to_float(kind, x[i]);
 }
@@ -436,6 +445,7 @@ const Kernels *kernels_portable(void) {
       .words_distance = words_distance,
       .words_pull = words_pull,
       .words_add = words_add,
+      .triangles = triangles,
       .nearer = nearer,
       .widen = widen,
       .narrow = narrow,

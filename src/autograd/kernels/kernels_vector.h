@@ -342,6 +342,7 @@ static const Kernels vector_table = {
     .words_distance = vector_words_distance,
     .words_pull = vector_words_pull,
     .words_add = vector_words_add,
+    .triangles = vector_triangles,
     .nearer = vector_nearer,
     .widen = vector_widen,
     .narrow = vector_narrow,

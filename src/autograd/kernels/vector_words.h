@@ -23,26 +23,61 @@ static void vector_words_copy(const WordList *list, float *out, int64_t step) {
   EACH_WORD(list, step, v_store(out + place, v_load(list->words + at, left), left);)
 }
 
+/* Short words that lie one behind the other, as the groups of a row do, are copied together first and then worked on in whole vectors:
+ * fewer operations, and no vector is read while one that overlaps it is still being written. */
+enum { WORDS_ROW = 512 };
+static inline bool words_are_a_row(const WordList *list, int64_t step) { return list->n < VECTOR_WIDTH && step == list->n; }
+
+/* How many words, from `item` on, make a row of at most WORDS_ROW numbers, which goes to `row`. */
+static inline int64_t words_row(const WordList *list, int64_t item, float row[WORDS_ROW]) {
+  const int64_t count = list->count - item < WORDS_ROW / list->n ? list->count - item : WORDS_ROW / list->n;
+  WordList part = *list;
+  part.count = count;
+  part.words += item * list->word_step;
+  part.codes += item * list->code_step;
+  vector_words_copy(&part, row, list->n);
+  return count;
+}
+
+static inline void add_squares(Vector x, Vector y, Doubles *low, Doubles *high) {
+  const Doubles low_difference = v_low(x) - v_low(y), high_difference = v_high(x) - v_high(y);
+  *low += low_difference * low_difference;
+  *high += high_difference * high_difference;
+}
+
 static double vector_words_distance(const WordList *list, const float *x, int64_t step) {
   Doubles low = {0}, high = {0};
-  EACH_WORD(list, step, {
-    const Vector number = v_load(x + place, left), other = v_load(list->words + at, left);
-    const Doubles low_difference = v_low(number) - v_low(other), high_difference = v_high(number) - v_high(other);
-    low += low_difference * low_difference;
-    high += high_difference * high_difference;
-  })
+  float row[WORDS_ROW];
+  if (words_are_a_row(list, step)) {
+    for (int64_t item = 0, count; item < list->count; item += count) {
+      count = words_row(list, item, row);
+      EACH_VECTOR(count * list->n, add_squares(v_load(x + item * list->n + i, left), v_load(row + i, left), &low, &high););
+    }
+  } else {
+    EACH_WORD(list, step, add_squares(v_load(x + place, left), v_load(list->words + at, left), &low, &high);)
+  }
   double sum = 0;
   low += high;
   for (int lane = 0; lane < VECTOR_WIDTH / 2; lane++) sum += low[lane];
   return sum;
 }
 
+static inline void pull(Vector factor, const float *x, const float *word, float *y, int64_t left) {
+  v_store(y, v_fma(factor, v_load(x, left) - v_load(word, left), v_load(y, left)), left);
+}
+
 static void vector_words_pull(const WordList *list, float factor, const float *x, int64_t step, float *y) {
   const Vector factors = v_set(factor);
-  EACH_WORD(list, step, {
-    const Vector difference = v_load(x + place, left) - v_load(list->words + at, left);
-    v_store(y + place, v_fma(factors, difference, v_load(y + place, left)), left);
-  })
+  float row[WORDS_ROW];
+  if (words_are_a_row(list, step)) {
+    for (int64_t item = 0, count; item < list->count; item += count) {
+      const int64_t first = item * list->n;
+      count = words_row(list, item, row);
+      EACH_VECTOR(count * list->n, pull(factors, x + first + i, row + i, y + first + i, left););
+    }
+  } else {
+    EACH_WORD(list, step, pull(factors, x + place, list->words + at, y + place, left);)
+  }
 }
 
 static void vector_words_add(const WordList *list, float gain, const float *x, int64_t step, float *sums) {
@@ -51,4 +86,31 @@ static void vector_words_add(const WordList *list, float gain, const float *x, i
 }
 
 #undef EACH_WORD
+
+/* Lanes are the numbers that come out: columns are read as they lie, each number that goes in is spread over the lanes. */
+static inline __attribute__((always_inline)) void triangle(int vectors, int64_t d, Vector scale, const float *mean, const float *columns,
+                                                           const float *x, float *out) {
+  enum { MOST = TRIANGLE_MOST_WIDTH / VECTOR_WIDTH };
+  Vector sum[MOST];
+  const int64_t last = d - (vectors - 1) * VECTOR_WIDTH; /* numbers of the last vector */
+  for (int v = 0; v < vectors; v++) sum[v] = v_load(mean + v * VECTOR_WIDTH, v == vectors - 1 ? last : VECTOR_WIDTH);
+  for (int64_t j = 0; j < d; j++) {
+    const Vector number = v_set(x[j]);
+    for (int v = 0; v < vectors; v++)
+      sum[v] = v_fma(v_load(columns + j * d + v * VECTOR_WIDTH, v == vectors - 1 ? last : VECTOR_WIDTH), number, sum[v]);
+  }
+  for (int v = 0; v < vectors; v++) v_store(out + v * VECTOR_WIDTH, scale * sum[v], v == vectors - 1 ? last : VECTOR_WIDTH);
+}
+
+static void vector_triangles(int64_t groups, int64_t d, float scale, const float *mean, const float *columns, const float *x, float *out) {
+  const Vector factor = v_set(scale);
+  for (int64_t g = 0; g < groups; g++, mean += d, columns += d * d, x += d, out += d) {
+    if (d <= VECTOR_WIDTH)
+      triangle(1, d, factor, mean, columns, x, out);
+    else if (d <= 2 * VECTOR_WIDTH)
+      triangle(2, d, factor, mean, columns, x, out);
+    else
+      triangle((int)((d + VECTOR_WIDTH - 1) / VECTOR_WIDTH), d, factor, mean, columns, x, out);
+  }
+}
 #endif

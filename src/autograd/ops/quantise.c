@@ -89,8 +89,9 @@ static void tokens_body(void *context, int64_t begin, int64_t end, int thread) {
     for (int64_t row = chunk * CHUNK; row < stop; row++) {
       const WordList words = words_of(job, row);
       real *y = job->y->value + row * job->width;
-      sum += kernels()->words_distance(&words, job->x->value + row * job->width, job->group_width);
       kernels()->words_copy(&words, y, job->group_width);
+      const WordList whole = {1, job->width, job->width, y, 0, (const int32_t[]){0}, 0};
+      sum += kernels()->words_distance(&whole, job->x->value + row * job->width, job->width);
       for (int64_t group = 0; job->options.frozen_x && group < job->options.groups; group++)
         frozen_group(job, row * job->width + group * job->group_width, codeword(job, row, group), y + group * job->group_width);
       if (job->options.noise) kernels()->add(job->width, job->options.noise + row * job->width, y);

@@ -802,6 +802,26 @@ static void test_products(void **state) { (void)state, for_each(check_products);
 static void test_exponential(void **state) { (void)state, for_each(check_exponential); }
 static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
 static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
+static void check_triangles(const Kernels *table, int64_t d) {
+  enum { GROUPS = 3 };
+  if (d > TRIANGLE_MOST_WIDTH) return;
+  real columns[GROUPS * TRIANGLE_MOST_WIDTH * TRIANGLE_MOST_WIDTH];
+  Buffer x, mean, out;
+  fill(&x, GROUPS * d, 1), fill(&mean, GROUPS * d, 1), fill(&out, GROUPS * d, 1);
+  for (int64_t g = 0; g < GROUPS; g++)
+    for (int64_t j = 0; j < d; j++)
+      for (int64_t i = 0; i < d; i++) columns[(g * d + j) * d + i] = i < j ? 0 : (real)rng_normal(&rng);
+  table->triangles(GROUPS, d, (real)0.5, mean.number, columns, x.number, out.number);
+  for (int64_t g = 0; g < GROUPS; g++)
+    for (int64_t i = 0; i < d; i++) {
+      double sum = (double)mean.number[g * d + i];
+      for (int64_t j = 0; j <= i; j++) sum += (double)columns[(g * d + j) * d + i] * (double)x.number[g * d + j];
+      check_close("triangles", table, d, g * d + i, (double)out.number[g * d + i], sum / 2, 8 * TIGHT, TIGHT);
+    }
+  check_margin(&out);
+}
+
+static void test_triangles(void **state) { (void)state, for_each(check_triangles); }
 static void test_words(void **state) { (void)state, for_each(check_words); }
 
 static void test_nearest_words(void **state) { (void)state, for_each(check_nearest_words); }
@@ -858,9 +878,9 @@ int main(void) {
       cmocka_unit_test(test_softmax),     cmocka_unit_test(test_softmax_tiles), cmocka_unit_test(test_products),
       cmocka_unit_test(test_exponential), cmocka_unit_test(test_nearest),       cmocka_unit_test(test_adamw),
       cmocka_unit_test(test_moments),     cmocka_unit_test(test_normal_split),  cmocka_unit_test(test_nearest_words),
-      cmocka_unit_test(test_words),       cmocka_unit_test(test_swiglu),        cmocka_unit_test(test_rotate),
-      cmocka_unit_test(test_nearer),      cmocka_unit_test(test_adamw_bf16),    cmocka_unit_test(test_adamw_bytes),
-      cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_words),       cmocka_unit_test(test_triangles),     cmocka_unit_test(test_swiglu),
+      cmocka_unit_test(test_rotate),      cmocka_unit_test(test_nearer),        cmocka_unit_test(test_adamw_bf16),
+      cmocka_unit_test(test_adamw_bytes), cmocka_unit_test(test_rounding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,8 +31,8 @@ static NarrowKind kept_narrow(const Param *param, const SafeTensor *tensor) {
 
 /* For inference alone: nothing goes backward through blocks. */
 static bool kept_lowbit(const ParamSet *set, const Param *param, const SafeTensor *tensor) {
-  static const bool taken = false; /* until the operations take them */
-  return taken && !set->values && param->narrow && tensor->lowbit != LOWBIT_NONE && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
+  bool taken = param->narrow && tensor->lowbit != LOWBIT_NONE && tensor->shape[1] <= LOWBIT_MAX_INPUTS;
+  return taken && !set->values && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
 }
 
 /* What has a place in the set's own blocks is not mapped. */

@@ -16,6 +16,13 @@ for type in F16 BF16 Q8_0 Q4_0; do
   expect "the story begins alike from $type" 0 -c $type.gguf -p "" -m 60 -q
   [ "$(head -c 60 "$work/out")" = "$beginning" ] || report "another text"
 done
+shared() { expect "memory of $1" 0 -c "$1.gguf" -p "" -m 2 --json; bytes=$(jq '.prompts[0].memory.weights_shared' out); }
+shared F16; halves=$bytes
+shared Q8_0; holds "$bytes < 0.65 * $halves"
+shared Q4_0; holds "$bytes < 0.45 * $halves"
+expect "rounded further" 0 -c F16.gguf --weights int8 -p "" -m 60 -q
+[ "$(head -c 60 "$work/out")" = "$beginning" ] || report "another text"
+expect "8 bits are not made 4" 2 -c Q8_0.gguf --weights int4 -p a; err "has 8 bits in the file already"
 expect "a file of another name" 0 -c ./a-blob-of-any-name -p "" -m 60 -q
 [ "$(head -c 60 "$work/out")" = "$beginning" ] || report "another text"
 

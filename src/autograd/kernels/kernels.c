@@ -86,9 +86,15 @@ const Kernels *kernels(void) {
   return table;
 }
 
+/* Asked once: under a hypervisor the question alone takes as long as many products. */
 ProductBf16 *kernels_product_bf16(void) {
+  static _Atomic(ProductBf16 *) chosen;
+  ProductBf16 *product = atomic_load_explicit(&chosen, memory_order_relaxed);
+  if (product) return product;
   ProductBf16 *native = kernels() == kernels_avx512() && has_bf16() ? product_bf16_native() : NULL;
-  return native ? native : kernels()->product_bf16;
+  product = native ? native : kernels()->product_bf16;
+  atomic_store_explicit(&chosen, product, memory_order_relaxed);
+  return product;
 }
 
 const NearestPacked *kernels_nearest_packed(void) { return kernels() == kernels_avx512() && has_vnni() ? nearest_packed_vnni() : NULL; }

@@ -5,6 +5,7 @@
  * Leaves out what a parameter is for: the model describes, the optimizer steps, the checkpoint reads and writes.
  * Invariant: after param_allocate every tensor points into the blocks at the running sum of param_padded. */
 #include "autograd/param.h"
+#include "autograd/kernels/kernels.h"
 #include "base/threads.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -200,6 +201,50 @@ Status param_reserve(ParamSet *set, bool with_grads) {
   return STATUS_OK;
 }
 
+/* ---- shadows */
+
+static bool wants_shadow(const Param *param) {
+  enum { CONVOLUTION = 4 }; /* its operation multiplies with patches */
+  return param->tensor.value != NULL && (param->narrow || param->tensor.dims == CONVOLUTION);
+}
+
+Status param_make_shadows(ParamSet *set) {
+  int64_t total = 0;
+  for (size_t i = 0; i < set->count; i++) total += wants_shadow(&set->list[i]) ? param_padded(&set->list[i]) : 0;
+  if (total == 0 || set->shadows != NULL) return STATUS_OK;
+  const size_t bytes = (size_t)total * sizeof *set->shadows;
+  set->shadows = set->reserved ? block_reserve((total + 1) / 2) : block_new(bytes); /* two to a real */
+  if (set->shadows == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the weights in bf16: %.1f MB", (double)bytes / 1e6);
+  set->shadow_total = total;
+  int64_t offset = 0;
+  for (size_t i = 0; i < set->count; i++) {
+    if (!wants_shadow(&set->list[i])) continue;
+    set->list[i].tensor.shadow = set->shadows + offset;
+    offset += param_padded(&set->list[i]);
+  }
+  if (!set->reserved) param_refresh_shadows(set, true);
+  return STATUS_OK;
+}
+
+static void shadow_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Tensor *tensor = context;
+  kernels()->narrow(end - begin, tensor->value + begin, tensor->shadow + begin);
+}
+
+void param_refresh_shadows(ParamSet *set, bool frozen) {
+  for (size_t i = 0; set->shadows != NULL && !set->reserved && i < set->count; i++) {
+    Tensor *tensor = &set->list[i].tensor;
+    if (tensor->shadow != NULL && (frozen || !set->list[i].frozen)) threads_for(tensor_count(tensor), 4096, shadow_range, tensor);
+  }
+}
+
+static void free_shadows(ParamSet *set) {
+  block_free(set, set->shadows, (size_t)set->shadow_total * sizeof *set->shadows);
+  set->shadows = NULL;
+  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.shadow = NULL;
+}
+
 /* Standard deviation 0.02, cut at two deviations: what ViT, GPT-2 and Llama start from. */
 static void fill_normal(real *value, int64_t count, Rng *rng) {
   for (int64_t i = 0; i < count; i++) {
@@ -270,6 +315,7 @@ int64_t param_count_trainable(const ParamSet *set) {
 }
 
 void param_release(ParamSet *set) {
+  free_shadows(set);
   free_blocks(set);
   free_frozen(set);
   free(set->list);

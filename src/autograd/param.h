@@ -30,7 +30,9 @@ typedef struct ParamSet {
   int64_t total; /* numbers in a block, padding included */
   real *frozen_values; /* one block for the frozen ones, laid out alike; NULL when they are mapped */
   int64_t frozen_total;
-  bool reserved; /* by param_reserve: the blocks are address space alone */
+  bool reserved;     /* by param_reserve: the blocks are address space alone */
+  uint16_t *shadows; /* one block for Tensor.shadow; NULL: there are none */
+  int64_t shadow_total;
 } ParamSet;
 
 /* Appends a description and returns its index (or -1 when out of memory, or when a dimension, their product or the name is out of range).
@@ -44,7 +46,12 @@ Status param_allocate_frozen(ParamSet *set);           /* zeroed values of the f
 Status param_reserve(ParamSet *set, bool with_grads);
 void param_initialise(ParamSet *set, Rng *rng);    /* as each entry's init says, where there is memory; the same for any thread count */
 void param_initialise_one(Param *param, Rng *rng); /* one entry alone: a new head */
-void param_zero_grads(ParamSet *set);              /* zeroes the block and marks the gradients filled */
+/* Gives every matrix that operations multiply with, and has its numbers in full, a shadow (Tensor.shadow), with the set reserved or not;
+ * once, after its numbers have memory. */
+Status param_make_shadows(ParamSet *set);
+/* Makes the shadows of what learns (or, with `frozen`, of all) anew from the values, over the pool. Nothing where there are none. */
+void param_refresh_shadows(ParamSet *set, bool frozen);
+void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
 Param *param_find(const ParamSet *set, const char *name);
 int64_t param_count_numbers(const ParamSet *set);        /* without padding */
 int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */

@@ -31,6 +31,16 @@ void tape_record(Tape *tape, bool recording) { tape->run.recording = recording; 
 bool tape_recording(const Tape *tape) { return tape->run.recording; }
 void tape_plan(Tape *tape, bool planning) { tape->planning = planning; }
 bool tape_planning(const Tape *tape) { return tape->planning; }
+void tape_use_bf16(Tape *tape, bool use) { tape->bf16 = use; }
+bool tape_uses_bf16(const Tape *tape) { return tape->bf16; }
+bool tape_is_narrow(const Tape *tape) { return tape->narrow; }
+
+bool tape_narrow(Tape *tape, bool narrow) {
+  const bool before = tape->narrow;
+  tape->narrow = narrow && tape->bf16;
+  return before;
+}
+
 Status tape_status(const Tape *tape) { return tape->status; }
 size_t tape_peak_bytes(const Tape *tape) { return arena_peak(tape->run.arena) - tape->floor + (tape->inner ? arena_peak(tape->inner) : 0); }
 
@@ -54,6 +64,7 @@ void tape_clear(Tape *tape) {
   tape->status = STATUS_OK;
   tape->run.last = NULL;
   tape->run.free_grads = tape->run.spare_nodes = NULL;
+  tape->narrow = false;
 }
 
 Status tape_fail(Tape *tape, Status code, const char *format, ...) {
@@ -91,6 +102,21 @@ Tensor *tape_tensor(Tape *tape, int dims, const int64_t *shape) {
   return tensor->value != NULL ? tensor : NULL;
 }
 
+static Tensor *narrow_tensor(Tape *tape, int dims, const int64_t *shape) {
+  Tensor *tensor = new_tensor(tape, dims, shape);
+  if (tensor == NULL) return NULL;
+  tensor->narrow_kind = NARROW_BF16;
+  tensor->narrow = tape_alloc(tape, (size_t)tensor_count(tensor) * sizeof *tensor->narrow);
+  return tensor->narrow != NULL ? tensor : NULL;
+}
+
+Tensor *tape_activation(Tape *tape, int dims, const int64_t *shape) {
+  return tape->narrow ? narrow_tensor(tape, dims, shape) : tape_tensor(tape, dims, shape);
+}
+
+Tensor *tape_tensor_like(Tape *tape, const Tensor *like, int dims, const int64_t *shape) {
+  return like->narrow ? narrow_tensor(tape, dims, shape) : tape_tensor(tape, dims, shape);
+}
 Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *value) {
   Tensor *tensor = new_tensor(tape, dims, shape);
   if (tensor != NULL) tensor->value = (real *)(uintptr_t)value; /* constants are never written: needs_grad is false */
@@ -114,16 +140,22 @@ void tape_remember(Tape *tape, const OpKind *op, void *data, Tensor *output) {
 
 /* ---------------------------------------------------------------- gradients */
 
-static real *take_free_grad(Tape *tape, int64_t count) {
+static size_t grad_bytes(const Tensor *tensor) {
+  return (size_t)tensor_count(tensor) * (tensor->narrow ? sizeof *tensor->narrow_grad : sizeof *tensor->grad);
+}
+
+static bool has_grad(const Tensor *tensor) { return tensor->grad != NULL || tensor->narrow_grad != NULL; }
+
+static void *take_free_grad(Tape *tape, size_t bytes) {
   for (TapeFreeGrad **at = &tape->run.free_grads; *at != NULL; at = &(*at)->next) {
     TapeFreeGrad *found = *at;
-    if (found->count != count) continue;
+    if (found->bytes != bytes) continue;
     *at = found->next;
     found->next = tape->run.spare_nodes;
     tape->run.spare_nodes = found;
     return found->data;
   }
-  return tape_alloc(tape, (size_t)count * sizeof(real));
+  return tape_alloc(tape, bytes);
 }
 
 static void give_free_grad(Tape *tape, Tensor *tensor) {
@@ -133,21 +165,35 @@ static void give_free_grad(Tape *tape, Tensor *tensor) {
   else
     node = tape_alloc(tape, sizeof *node);
   if (node == NULL) return;
-  *node = (TapeFreeGrad){tensor->grad, tensor_count(tensor), tape->run.free_grads};
+  *node = (TapeFreeGrad){tensor->narrow_grad ? (void *)tensor->narrow_grad : tensor->grad, grad_bytes(tensor), tape->run.free_grads};
   tape->run.free_grads = node;
   tensor->grad = NULL;
+  tensor->narrow_grad = NULL;
   tensor->grad_filled = false;
 }
 
 real *tape_grad(Tape *tape, Tensor *input, bool *add) {
   *add = false;
   if (input == NULL || !input->needs_grad) return NULL;
-  if (input->grad == NULL) input->grad = take_free_grad(tape, tensor_count(input));
+  if (input->grad == NULL) input->grad = take_free_grad(tape, grad_bytes(input));
   if (input->grad == NULL) return NULL;
   *add = input->grad_filled;
   input->grad_filled = true;
   if (tape->watcher) tape->watcher->asked(tape->watcher->context, input);
   return input->grad;
+}
+
+Numbers tensor_grad(const Tensor *output) { return (Numbers){.wide = output->grad, .narrow = output->narrow_grad}; }
+
+Numbers tape_grad_numbers(Tape *tape, Tensor *input, bool *add) {
+  if (input == NULL || !input->narrow) return (Numbers){.wide = tape_grad(tape, input, add)};
+  *add = false;
+  if (!input->needs_grad) return (Numbers){.wide = NULL};
+  if (input->narrow_grad == NULL) input->narrow_grad = take_free_grad(tape, grad_bytes(input));
+  if (input->narrow_grad == NULL) return (Numbers){.wide = NULL};
+  *add = input->grad_filled;
+  input->grad_filled = true;
+  return (Numbers){.narrow = input->narrow_grad};
 }
 
 static void zero_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -162,28 +208,58 @@ real *tape_grad_zeroed(Tape *tape, Tensor *input) {
   return grad;
 }
 
+static void zero_narrow_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  memset((uint16_t *)context + begin, 0, (size_t)(end - begin) * sizeof(uint16_t));
+}
+
+Numbers tape_grad_numbers_zeroed(Tape *tape, Tensor *input) {
+  bool add;
+  if (input == NULL || !input->narrow) return (Numbers){.wide = tape_grad_zeroed(tape, input)};
+  const Numbers grad = tape_grad_numbers(tape, input, &add);
+  if (numbers_exist(grad) && !add) tape_for(tape, tensor_count(input), FILL_GRAIN, zero_narrow_body, grad.narrow);
+  return grad;
+}
+
 typedef struct AddJob {
-  const real *from;
-  real *to;
+  Numbers from, to;
+  bool add;
 } AddJob;
 
+/* to = from, or to += from, of whatever widths, by pieces that stay in the first-level cache. */
 static void add_body(void *context, int64_t begin, int64_t end, int thread) {
+  enum { PIECE = 1024 };
   (void)thread;
-  AddJob *job = context;
-  kernels()->add(end - begin, job->from + begin, job->to + begin);
+  const AddJob *job = context;
+  real from_stage[PIECE], to_stage[PIECE];
+  for (int64_t at = begin; at < end; at += PIECE) {
+    const int64_t count = end - at < PIECE ? end - at : PIECE;
+    const real *from = numbers_read(job->from, at, count, from_stage);
+    real *to = numbers_place(job->to, at, to_stage);
+    if (!job->add) {
+      memcpy(to, from, (size_t)count * sizeof *to);
+    } else {
+      numbers_read(job->to, at, count, to_stage);
+      kernels()->add(count, from, to);
+    }
+    numbers_written(job->to, at, count, to_stage);
+  }
 }
 
 void tape_pass_grad(Tape *tape, Tensor *output, Tensor *input) {
   if (input == NULL || !input->needs_grad) return;
-  if (input->grad == NULL) {
+  if (!has_grad(input) && (input->narrow != NULL) == (output->narrow_grad != NULL)) {
     input->grad = output->grad;
+    input->narrow_grad = output->narrow_grad;
     input->grad_filled = true;
     output->grad = NULL;
+    output->narrow_grad = NULL;
     output->grad_filled = false;
     return;
   }
-  real *grad = tape_grad_zeroed(tape, input);
-  if (grad != NULL) tape_for(tape, tensor_count(input), FILL_GRAIN, add_body, &(AddJob){output->grad, grad});
+  AddJob job = {.from = tensor_grad(output)};
+  job.to = tape_grad_numbers(tape, input, &job.add);
+  if (numbers_exist(job.to)) tape_for(tape, tensor_count(input), FILL_GRAIN, add_body, &job);
 }
 
 void tape_watch(Tape *tape, const TapeWatcher *watcher) { tape->watcher = watcher; }
@@ -203,12 +279,12 @@ Status tape_backward_from(Tape *tape, Tensor *loss, real from) {
 
 void tape_run_records(Tape *tape) {
   for (TapeRecord *record = tape->run.last; record != NULL && tape->status == STATUS_OK; record = record->before) {
-    if (record->output->grad == NULL) continue; /* nothing flowed back to it */
+    if (!has_grad(record->output)) continue; /* nothing flowed back to it */
     double begun = tape_clock(tape);
     record->op->backward(tape, record->data);
     if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
     if (tape->watcher) tape->watcher->ran(tape->watcher->context);
-    if (record->output->grad != NULL) give_free_grad(tape, record->output);
+    if (has_grad(record->output)) give_free_grad(tape, record->output);
   }
 }
 

@@ -37,6 +37,14 @@ bool tape_recording(const Tape *tape);
 void tape_plan(Tape *tape, bool planning);
 bool tape_planning(const Tape *tape);
 
+/* Precision. tape_use_bf16: products with weights run in bf16, with sums in float (matmul_bf16); parameters, their gradients, reductions,
+ * softmax, norms and the residual stream stay reals. tape_narrow: from here on activations between operations are kept in bf16, too, where
+ * an operation says so; returns what was set before. Only a tape that uses bf16 can be narrow. */
+void tape_use_bf16(Tape *tape, bool use);
+bool tape_uses_bf16(const Tape *tape);
+bool tape_narrow(Tape *tape, bool narrow);
+bool tape_is_narrow(const Tape *tape);
+
 /* Forgets all records and tensors and gives the arena back to where it stood at tape_new. */
 void tape_clear(Tape *tape);
 
@@ -48,12 +56,23 @@ void *tape_alloc(Tape *tape, size_t bytes);
 Tensor *tape_tensor(Tape *tape, int dims, const int64_t *shape);                      /* value uninitialised */
 Tensor *tape_constant(Tape *tape, int dims, const int64_t *shape, const real *value); /* wraps: value must outlive the tape's step */
 
+/* As tape_tensor, with values in bf16 while the tape is narrow. */
+Tensor *tape_activation(Tape *tape, int dims, const int64_t *shape);
+
+/* The same with values as wide as those of `like`. */
+Tensor *tape_tensor_like(Tape *tape, const Tensor *like, int dims, const int64_t *shape);
+
 /* Runs op's forward and, when recording and `output->needs_grad`, remembers it. */
 void tape_apply(Tape *tape, const OpKind *op, void *record, Tensor *output);
 
 /* In a backward function: where to put the gradient of `input`. *add says whether to add to it or to overwrite. NULL when input needs none
  * (or is NULL). After the call the gradient counts as filled. */
 real *tape_grad(Tape *tape, Tensor *input, bool *add);
+
+/* The same for an input whose values may be in bf16: its gradient has the same width. No array: it needs none. */
+Numbers tape_grad_numbers(Tape *tape, Tensor *input, bool *add);
+Numbers tape_grad_numbers_zeroed(Tape *tape, Tensor *input);
+Numbers tensor_grad(const Tensor *output); /* in its own backward: the gradient that arrived */
 
 /* Lets `input` take over the gradient array of `output` (same size) when it has none yet: a sum's gradient without a copy.
  * Only as the last thing of output's backward. Falls back to adding. */
@@ -64,7 +83,7 @@ void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void 
 void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                  const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 
-/* The same as tape_grad, but zero-filled when it was empty, so that the caller can always add. */
+/* The same as tape_grad, of an input in full width, but zero-filled when it was empty, so that the caller can always add. */
 real *tape_grad_zeroed(Tape *tape, Tensor *input);
 
 /* Scratch inside forward or backward: freed by releasing to the mark that tape_scratch_begin returned. Ask for gradients

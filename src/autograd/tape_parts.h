@@ -14,8 +14,8 @@ struct TapeRecord {
 /* A gradient array that no tensor uses any more. */
 typedef struct TapeFreeGrad TapeFreeGrad;
 struct TapeFreeGrad {
-  real *data;
-  int64_t count;
+  void *data;
+  size_t bytes;
   TapeFreeGrad *next;
 };
 
@@ -30,7 +30,7 @@ typedef struct TapeRun {
 struct Tape {
   TapeRun run;
   size_t floor;
-  bool planning;
+  bool planning, bf16, narrow;
   Status status;
   TapeProfiler *profiler;
   void *profiler_context;

@@ -62,6 +62,7 @@ static void copy(Tape *tape, const real *from, real *to, int64_t count, bool add
 /* The same values outside. */
 static Tensor *hand_out(Tape *tape, const Tensor *inside) {
   if (inside == NULL) return NULL;
+  if (inside->value == NULL) return tape_fail(tape, STATUS_BAD_VALUE, "what leaves a segment is in full width"), NULL;
   Tensor *outside = tape_tensor(tape, inside->dims, inside->shape);
   if (outside == NULL) return NULL;
   outside->needs_grad = tape->run.recording;

@@ -1,6 +1,7 @@
 /* Sizes of a tensor, from its shape, and a look at its values. */
 #include "autograd/tensor.h"
 #include <math.h>
+#include <string.h>
 
 int64_t tensor_count(const Tensor *tensor) { return tensor_rows(tensor) * tensor_width(tensor); }
 
@@ -19,10 +20,28 @@ static bool all_finite(const real *value, int64_t count) {
   return !odd;
 }
 
+static bool all_narrow_finite(const uint16_t *value, int64_t count) {
+  const uint16_t exponent = 0x7f80;
+  int odd = 0;
+  for (int64_t i = 0; i < count; i++) odd |= (value[i] & exponent) == exponent;
+  return !odd;
+}
+
 bool tensor_is_finite(const Tensor *tensor) {
   enum { AT_ONCE = 4096 };
   int64_t count = tensor_count(tensor);
-  for (int64_t i = 0; i < count; i += AT_ONCE)
-    if (!all_finite(tensor->value + i, count - i < AT_ONCE ? count - i : AT_ONCE)) return false;
+  for (int64_t i = 0; i < count; i += AT_ONCE) {
+    const int64_t here = count - i < AT_ONCE ? count - i : AT_ONCE;
+    if (!(tensor->value ? all_finite(tensor->value + i, here) : all_narrow_finite(tensor->narrow + i, here))) return false;
+  }
   return true;
+}
+
+Numbers tensor_numbers(const Tensor *tensor) {
+  return tensor->value ? (Numbers){.wide = tensor->value} : (Numbers){.narrow = tensor->narrow};
+}
+
+void tensor_read(const Tensor *tensor, int64_t first, int64_t count, real *to) {
+  const real *from = numbers_read(tensor_numbers(tensor), first, count, to);
+  if (from != to) memcpy(to, from, (size_t)count * sizeof *to);
 }

@@ -1,6 +1,7 @@
 /* A tensor: a shape and two arrays, value and gradient. A plain open struct. Row-major, contiguous. */
 #ifndef AUTOGRAD_TENSOR_H
 #define AUTOGRAD_TENSOR_H
+#include "autograd/kernels/numbers.h"
 #include "autograd/lowbit.h"
 #include "autograd/narrow.h"
 #include "autograd/real.h"
@@ -18,16 +19,24 @@ typedef struct Tensor {
   bool grad_filled; /* grad holds a sum already: add to it; otherwise overwrite */
   /* A frozen parameter may be kept in 16 bits: value is NULL then, and no gradient flows into it (but one flows through it). op_linear,
    * op_linear_part, op_token_embed's table and op_vocab_loss's table take such a tensor, nothing else does. */
-  const uint16_t *narrow;
+  uint16_t *narrow;
   NarrowKind narrow_kind;
   /* Or in 8 or 4 bits, for inference: value and narrow are NULL then, and the shape stays that of the float weight ([in, out] where that is
    * transposed) while the numbers are [out, in]. Borrowed. The same operations take it, but none goes backward through it. */
   const LowbitMatrix *lowbit;
+  /* An activation may be kept in bf16 (tape_narrow): value is NULL, narrow holds it, and its gradient is in bf16, too. */
+  uint16_t *narrow_grad;
+  /* A parameter's values once more in bf16, for products in bf16; NULL: those round the values each time. Whoever changes the values
+   * changes these (param_refresh_shadows). */
+  uint16_t *shadow;
 } Tensor;
 
 int64_t tensor_count(const Tensor *tensor); /* numbers in all */
 int64_t tensor_rows(const Tensor *tensor);  /* product of all dimensions but the last */
 int64_t tensor_width(const Tensor *tensor); /* the last dimension */
+
+Numbers tensor_numbers(const Tensor *tensor);                                   /* its values, of an activation */
+void tensor_read(const Tensor *tensor, int64_t first, int64_t count, real *to); /* values [first, first + count) of one, in full */
 
 /* No value is an infinity or no number. One look at each: next to nothing beside a product of the same rows. */
 bool tensor_is_finite(const Tensor *tensor);

@@ -33,7 +33,7 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]
   static const char *const what[] = {"model", "image-size", "context", "batch", NULL};
   static const char *const astra[] = {"groups",      "codebook-size", "devices",          "map",         "site", "counts", "concentration",
                                       "class-token", "noise",         "noise-covariance", "vq-gradient", NULL};
-  static const char *const run[] = {"seed", "threads", "json", NULL};
+  static const char *const run[] = {"precision", "backend", "seed", "threads", "json", NULL};
   const Option length = {
       OPTION_INT, "length", 0, &command->shared.train.context, "N", .least = 0, .most = 1 << 20, .help = "the same as --context"};
   const Option own[] = {
@@ -113,7 +113,7 @@ static Status run_step(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(parse(&command, argc, argv));
-  TRY(cli_check_kernels());
+  TRY(cli_check_kernels(command.shared.backend));
   TRY(threads_start((int)command.shared.train.threads));
   BenchReport report = {.forward = command.forward, .profile = command.profile};
   Status status = measure(&command, &report);

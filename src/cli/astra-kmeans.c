@@ -147,7 +147,7 @@ static Status judge_codebooks(const Kmeans *kmeans, Session *session, CodebookRe
 
 static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, Session *, CodebookReport *)) {
   Session session;
-  TRY(cli_check_kernels());
+  TRY(cli_check_kernels(kmeans->shared.backend));
   TRY(threads_start((int)kmeans->shared.train.threads));
   Status status = session_open(&session, &kmeans->shared.train, SESSION_LOOK);
   if (status == STATUS_OK) {

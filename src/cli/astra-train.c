@@ -250,7 +250,7 @@ static Status run_process(int argc, char **argv) {
   TRY(ranks_agree(prepare(&command, argc, argv)));
   if (ranks_self() == 0) log_quiet(command.train.quiet);
   log_verbose(command.verbose);
-  TRY(ranks_agree(cli_check_kernels()));
+  TRY(ranks_agree(cli_check_kernels(command.backend)));
   TRY(ranks_follow(ranks_self() == 0 ? refuse_finished(&command) : STATUS_OK));
   TRY(ranks_agree(threads_start((int)command.train.threads)));
   Status status = run_session(&command, argc, argv);

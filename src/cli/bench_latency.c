@@ -260,7 +260,7 @@ Status bench_latency_run(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(parse(&command, argc, argv));
-  TRY(cli_check_kernels());
+  TRY(cli_check_kernels(NULL));
   Status status = run_latency(&command, &bench);
   bench_latency_cases_release(&bench);
   return status;

@@ -12,7 +12,7 @@ Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage
   const Option shared[] = {
       {OPTION_INT, "seed", 's', &run->seed, "N", .least = 0, .most = INT32_MAX, .help = "of random weights and inputs"},
       {OPTION_INT, "threads", 't', &run->threads, "N", .least = 0, .most = 256, .help = "compute threads; 0: one per core"},
-      {OPTION_TEXT, "backend", 0, &run->backend, "NAME", .help = "library of matrix products: auto, openblas, onednn; auto: by processor"},
+      {OPTION_TEXT, "backend", 0, &run->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_FLAG, "json", 'j', &run->json, .help = "one JSON object on stdout, and nothing else there"},
       {.kind = OPTION_GROUP}};
   Option options[CLI_OPTIONS_MOST];
@@ -27,8 +27,7 @@ Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage
 }
 
 Status bench_run_start(const BenchRun *run) {
-  TRY(cli_check_kernels());
-  if (run->backend != NULL) TRY(matmul_choose_backend(run->backend));
+  TRY(cli_check_kernels(run->backend));
   TRY(threads_start((int)run->threads));
   matmul_reserve();
   return STATUS_OK;

@@ -51,10 +51,10 @@ Status cli_parse(Option *options, int argc, char **argv) {
   return status;
 }
 
-Status cli_check_kernels(void) {
+Status cli_check_kernels(const char *backend) {
   char text[KERNELS_TEXT];
   TRY(kernels_check());
-  TRY(matmul_choose_backend(NULL));
+  TRY(matmul_choose_backend(backend));
   if (kernels_slowed(text, sizeof text)) log_warning("%s", text);
   return STATUS_OK;
 }

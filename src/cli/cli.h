@@ -10,7 +10,7 @@
 #define CLI_VERSION "0.1.0"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD_USAGE = 2 };
-enum { CLI_OPTIONS_MOST = 96 };
+enum { CLI_OPTIONS_MOST = 100 };
 
 /* Prints "PROGRAM: error: MESSAGE" (the status message of this thread) through log_error unless status is OK; for a wrong command line
  * the line "Try 'PROGRAM COMMAND --help'" follows. The exit code. */
@@ -47,8 +47,11 @@ typedef struct CliProgram {
 int cli_run(int argc, char **argv, const CliProgram *program);
 
 /* What a program that computes calls once, when its command line is understood: BAD_USAGE when ASTRA_KERNELS names kernels that are not
- * there; a warning when the environment forces slower kernels than the processor has. */
-Status cli_check_kernels(void);
+ * there, or `backend` (--backend; NULL: ASTRA_BACKEND in the environment, or by processor) a library that is not; a warning when the
+ * environment forces slower kernels than the processor has. */
+Status cli_check_kernels(const char *backend);
+
+#define CLI_BACKEND_HELP "library of matrix products: auto, openblas, onednn; auto: by processor"
 
 /* Lines "  NAME  ABOUT" for --help. */
 void cli_commands_help(const CliCommand *commands, FILE *stream);

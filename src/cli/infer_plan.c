@@ -330,7 +330,7 @@ Status infer_plan_run(int argc, char **argv) {
     return STATUS_OK;
   }
   TRY(parse(&command, argc, argv));
-  TRY(cli_check_kernels());
+  TRY(cli_check_kernels(NULL));
   TRY(load_config(&command, &config));
   /* With --peers this process computes nothing: the device of its own that it forks has threads of its own. */
   Status status = command.peers ? STATUS_OK : threads_start((int)command.threads);

@@ -241,7 +241,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
   if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
   if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
-  if (status == STATUS_OK) status = cli_check_kernels(); /* of an MPI job the leader alone comes here */
+  if (status == STATUS_OK) status = cli_check_kernels(NULL); /* of an MPI job the leader alone comes here */
   if (status == STATUS_OK && settings.verbose) print_machine();
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);

@@ -78,7 +78,7 @@ static Status run(const Worker *w) {
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
   TRY(porter_check(&options));
   log_times(true);
-  TRY(cli_check_kernels());
+  TRY(cli_check_kernels(NULL));
   Status status = load(w, &weights);
   infer_run_catch_signals();
   if (status == STATUS_OK) status = porter_run(&options);

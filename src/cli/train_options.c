@@ -1,6 +1,7 @@
 /* The command line of training: see train_options.h. */
 #include "cli/train_options.h"
 #include "base/files.h"
+#include "cli/cli.h"
 #include "cli/link_values.h"
 #include "data/text_perplexity.h"
 #include "nn/safetensors_digest.h"
@@ -75,6 +76,9 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 0, .most = 65536,
        .help = "samples in a batch; 0: 64 pictures, 8 windows, 16 labelled texts, less of few"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
+      {OPTION_CHOICE, "precision", 0, &t->precision, .choices = "fp32|bf16|auto",
+       .help = "of products and activations; weights stay fp32; auto: bf16 where it is measured to be faster"},
+      {OPTION_TEXT, "backend", 0, &command->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_TEXT, "recompute", 0, &command->recompute, "[N]", .bare = "all", .off = "0",
        .help = "compute blocks twice, all or the first N, in place of keeping their values: less memory"},
       {OPTION_TEXT, "memory", 0, &command->memory, "SIZE", .help = "recompute as few blocks as bring the run under it, e.g. 4G"},
@@ -263,11 +267,10 @@ Status train_options_remember(const TrainOptions *options, int argc, char **argv
   return status;
 }
 
-static const char *const HARMLESS[] = {"resume",           "eval-layout",     "epochs",          "max-steps", "data-dir",
-                                       "eval-samples",     "eval-token-loss", "eval-every",      "log-every", "threads",
-                                       "checkpoint-every", "workers",         "quiet",           "json",      "dtype",
-                                       "recompute",        "memory",          "shard-optimizer", "wire",      "verbose",
-                                       "keep-best",        "early-stopping"};
+static const char *const HARMLESS[] = {"resume",          "eval-layout", "epochs",    "max-steps", "data-dir",         "eval-samples",
+                                       "eval-token-loss", "eval-every",  "log-every", "threads",   "checkpoint-every", "workers",
+                                       "quiet",           "json",        "dtype",     "recompute", "backend",          "memory",
+                                       "shard-optimizer", "wire",        "verbose",   "keep-best", "early-stopping"};
 
 static Status check_harmless(const Option *table) {
   for (; table->kind != OPTION_GROUP || table->help != NULL; table++) {
@@ -277,7 +280,8 @@ static Status check_harmless(const Option *table) {
       return status_set(
           STATUS_BAD_USAGE,
           "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
-          "--data-dir, --threads, --workers, --dtype, --recompute, --memory, --wire, --shard-optimizer and the options of looking and "
+          "--data-dir, --threads, --workers, --dtype, --backend, --recompute, --memory, --wire, --shard-optimizer and the options of "
+          "looking and "
           "keeping",
           table->name);
   }

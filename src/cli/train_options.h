@@ -6,11 +6,11 @@
 
 typedef struct TrainCommand {
   TrainOptions train;
-  const char *resume, *memory, *recompute;
+  const char *resume, *backend, *memory, *recompute;
   bool dry_run, json, eval_only, overwrite, verbose;
 } TrainCommand;
 
-enum { TRAIN_OPTIONS_MOST = 95, TRAIN_OPTIONS_REMEMBERED = 256 };
+enum { TRAIN_OPTIONS_MOST = 100, TRAIN_OPTIONS_REMEMBERED = 256 };
 
 /* Sets the defaults and fills `table`, whose targets lie in `command`. */
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]);

@@ -30,7 +30,7 @@ static void gather(Network *net, const TokenLayout *layout, const PartPlace *at,
   for (int64_t b = 0; b < h->shape[0]; b++) {
     for (int64_t i = 0; i < at->shared; i++) {
       int64_t row = layout->shared_row[at->first_shared + i] - first;
-      memcpy(net->gathered + (b * at->shared + i) * width, h->value + (b * rows + row) * width, (size_t)width * sizeof(real));
+      tensor_read(h, (b * rows + row) * width, width, net->gathered + (b * at->shared + i) * width);
     }
   }
 }
@@ -97,6 +97,16 @@ static void fill_packets(Network *net, NetworkGroup *group, const Packet *of, in
   }
 }
 
+static void pack_row(const Tensor *h, int64_t first, int64_t width, uint8_t *bytes) {
+  enum { PIECE = 256 };
+  real piece[PIECE];
+  for (int64_t at = 0; at < width; at += PIECE) {
+    const int64_t count = width - at < PIECE ? width - at : PIECE;
+    tensor_read(h, first + at, count, piece);
+    wire_pack_reals(piece, (size_t)count, bytes + at * ROW_NUMBER);
+  }
+}
+
 /* Rows of tokens, as they are. */
 static void fill_rows(const Network *net, const TokenLayout *layout, const PartPlace *at, int64_t first, const Tensor *h,
                       NetworkGroup *group, const Packet *of) {
@@ -108,7 +118,7 @@ static void fill_rows(const Network *net, const TokenLayout *layout, const PartP
     group->packets[f].header.index = (uint16_t)f;
     for (int64_t i = 0; i < count; i++, bytes += width * ROW_NUMBER) {
       int64_t token = interleave_token(of->count, f, i), row = layout->shared_row[at->first_shared + token % at->shared] - first;
-      wire_pack_reals(h->value + (token / at->shared * rows + row) * width, (size_t)width, bytes);
+      pack_row(h, (token / at->shared * rows + row) * width, width, bytes);
     }
   }
 }

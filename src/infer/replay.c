@@ -27,11 +27,14 @@ static void look_up(const Replay *replay, const TokenLayout *layout, int set, in
   const int32_t *codes = replay->codes + (int64_t)set * h->shape[0] * replay->tokens * book->groups;
   for (int64_t i = 0; i < layout->shared; i++) {
     int32_t token = token_of(layout, i);
-    const real *x = h->value + (sample * layout->rows + layout->shared_row[i]) * book->width;
     const int32_t *code = token < 0 ? replay->own_code : codes + (sample * replay->tokens + token) * book->groups;
     if (token >= 0 && code[0] < 0) code = replay->own_code;
-    if (code == replay->own_code) codebook_assign(book, x, 1, replay->own_code, NULL, replay->scratch);
-    codebook_lookup(book, code, 1, out + i * book->width);
+    real *row = out + i * book->width;
+    if (code == replay->own_code) {
+      tensor_read(h, (sample * layout->rows + layout->shared_row[i]) * book->width, book->width, row);
+      codebook_assign(book, row, 1, replay->own_code, NULL, replay->scratch);
+    }
+    codebook_lookup(book, code, 1, row);
   }
 }
 
@@ -41,8 +44,7 @@ static void show(const Replay *replay, const TokenLayout *layout, int block, int
     for (int64_t i = 0; i < layout->shared; i++) {
       int32_t token = token_of(layout, i);
       if (token < 0) continue;
-      const real *row = h->value + (b * layout->rows + layout->shared_row[i]) * width;
-      memcpy(x + (b * replay->tokens + token) * width, row, (size_t)width * sizeof(real));
+      tensor_read(h, (b * layout->rows + layout->shared_row[i]) * width, width, x + (b * replay->tokens + token) * width);
     }
   }
   replay->see(replay->context, block, site, x);

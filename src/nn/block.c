@@ -100,11 +100,19 @@ static Tensor *attention(const BlockContext *context, const BlockParams *block, 
   return block_steps_attend(context, tape, q, own, remote, fetched.lost, wanted);
 }
 
-Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
+static Tensor *forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
   BlockWanted wanted;
   block_steps_wanted(context->layout, rows, &wanted);
   Tensor *h = block_norm(context, tape, x, block->norm1_weight, block->norm1_bias);
   if (h == NULL) return NULL;
   Tensor *residual = block_steps_wanted_of(&wanted, tape, x);
   return block_steps_tail(context, block, index, tape, attention(context, block, index, tape, h, &wanted, residual != NULL), residual);
+}
+
+/* Between the residual stream that comes in and the one that goes out activations are narrow, where the tape uses bf16. */
+Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x) {
+  const bool before = tape_narrow(tape, true);
+  Tensor *y = forward(context, block, index, rows, tape, x);
+  tape_narrow(tape, before);
+  return y;
 }

@@ -36,8 +36,15 @@ typedef struct Arrived {
 
 static Tensor *view(Tape *tape, Tensor *whole, int64_t first, int64_t rows) {
   int64_t width = tensor_width(whole);
-  return tape_constant(tape, 3, (int64_t[]){1, rows, width}, whole->value + first * width);
+  Tensor *part = tape_constant(tape, 3, (int64_t[]){1, rows, width}, whole->value ? whole->value + first * width : NULL);
+  if (part == NULL || whole->value != NULL) return part;
+  part->narrow = whole->narrow + first * width;
+  part->narrow_kind = whole->narrow_kind;
+  return part;
 }
+
+static void *numbers_of(const Tensor *tensor) { return tensor->value ? (void *)tensor->value : tensor->narrow; }
+static size_t number_size(const Tensor *tensor) { return tensor->value ? sizeof *tensor->value : sizeof *tensor->narrow; }
 
 /* Which member of a part: tensors of all parts have the same width. */
 typedef Tensor **PartMember(Part *part);
@@ -51,11 +58,12 @@ static Tensor *joined(const Parts *parts, PartMember *member) {
   Tensor *one = *member(&parts->part[0]);
   if (parts->count == 1 || one == NULL) return one;
   int64_t width = tensor_width(one);
-  Tensor *whole = tape_tensor(parts->tape, 3, (int64_t[]){1, parts->context->layout->rows, width});
+  const size_t row = (size_t)width * number_size(one);
+  Tensor *whole = tape_tensor_like(parts->tape, one, 3, (int64_t[]){1, parts->context->layout->rows, width});
   for (int p = 0; p < parts->count && whole != NULL && !tape_planning(parts->tape); p++) {
     const Part *part = &parts->part[p];
     if (part->rows > 0)
-      memcpy(whole->value + part->first * width, (*member(&parts->part[p]))->value, (size_t)(part->rows * width) * sizeof(real));
+      memcpy((char *)numbers_of(whole) + (size_t)part->first * row, numbers_of(*member(&parts->part[p])), (size_t)part->rows * row);
   }
   return whole;
 }
@@ -125,9 +133,9 @@ static bool take_tensor(const Parts *parts, const ExchangeRows *rows, Tensor *fr
     return tape_fail(parts->tape, STATUS_BAD_VALUE, "the exchange hands over %lld rows where %lld are counted", (long long)from->shape[1],
                      (long long)count_runs(rows)) == STATUS_OK;
   if (*to == NULL && all_in_place(rows, remote)) return (*to = from) != NULL;
-  if (*to == NULL) *to = tape_tensor(parts->tape, 3, (int64_t[]){batch, remote, width});
+  if (*to == NULL) *to = tape_tensor_like(parts->tape, from, 3, (int64_t[]){batch, remote, width});
   if (*to == NULL) return false;
-  if (!tape_planning(parts->tape)) place_rows(rows, batch, remote, from->value, (size_t)width * sizeof(real), (*to)->value);
+  if (!tape_planning(parts->tape)) place_rows(rows, batch, remote, numbers_of(from), (size_t)width * number_size(from), numbers_of(*to));
   return true;
 }
 
@@ -282,7 +290,7 @@ static bool start(Parts *parts, const BlockContext *context, Tape *tape, Tensor 
   return cut(parts, x);
 }
 
-Tensor *block_parts_encode(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
+static Tensor *encode(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
   Parts parts;
   if (x == NULL || !start(&parts, context, tape, x)) return NULL;
   for (int p = 0; p < parts.count; p++)
@@ -291,4 +299,11 @@ Tensor *block_parts_encode(const BlockContext *context, const BlockParams *block
   for (int index = 0; index < whole; index++)
     if (!advance(&parts, &blocks[index], index + 1 < count ? &blocks[index + 1] : NULL, index)) return NULL;
   return rows == MODEL_ROWS_ALL ? joined(&parts, member_x) : advance_wanted(&parts, &blocks[count - 1], count - 1, rows);
+}
+
+Tensor *block_parts_encode(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
+  const bool before = tape_narrow(tape, true); /* as in block_forward */
+  Tensor *y = encode(context, blocks, count, rows, tape, x);
+  tape_narrow(tape, before);
+  return y;
 }

@@ -56,7 +56,7 @@ Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x) 
 
 Tensor *block_steps_checked(const BlockContext *context, Tape *tape, int index, Tensor *x) {
   char place[BLOCK_PLACE];
-  if (x == NULL || x->value == NULL || tape_planning(tape) || tensor_is_finite(x)) return x;
+  if (x == NULL || (x->value == NULL && x->narrow == NULL) || tape_planning(tape) || tensor_is_finite(x)) return x;
   if (context->not_finite != NULL && *context->not_finite == BLOCK_NONE) *context->not_finite = index;
   if (tape_recording(tape)) return x;
   tape_fail(tape, STATUS_NUMERIC,
@@ -114,7 +114,9 @@ bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockK
   if (context->layout->remote > 0 && context->exchange != NULL && context->exchange->whole_rows)
     return tape_fail(tape, STATUS_UNSUPPORTED, "rows of other devices in full have no place in the cache that decoding needs") == STATUS_OK;
   if (own.k->shape[0] != 1) return tape_fail(tape, STATUS_BAD_VALUE, "a cache holds one sequence, not a batch") == STATUS_OK;
-  return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], own.k->value, own.v->value, lost));
+  const Tensor *k = op_widen(tape, own.k), *v = op_widen(tape, own.v);
+  if (k == NULL || v == NULL) return false;
+  return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, lost));
 }
 
 static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *h, Tensor *residual) {

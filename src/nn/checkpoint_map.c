@@ -120,7 +120,7 @@ static Status place_numbers(CheckpointMapping *mapping, const ParamSet *set, Par
     return check_scales(mapping, tensor);
   }
   if (kind) {
-    param->tensor.narrow = (const uint16_t *)(const void *)tensor->data;
+    param->tensor.narrow = (uint16_t *)(uintptr_t)tensor->data; /* frozen: never written */
     param->tensor.narrow_kind = kind;
     return check_in_place(mapping, tensor, kind);
   }

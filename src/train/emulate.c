@@ -65,7 +65,7 @@ static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, in
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor *h) {
   Emulation *emulation = (Emulation *)self;
   EmulateSite *site = site_of(emulation, block, index);
-  Tensor *shared = op_gather_rows(tape, h, layout->shared_row, layout->shared_rows);
+  Tensor *shared = op_widen(tape, op_gather_rows(tape, h, layout->shared_row, layout->shared_rows));
   if (shared == NULL) return tape_status(tape);
   int64_t rows = tensor_rows(shared);
   if (!tape_segment_again(tape)) TRY(find_codes(emulation, site, tape, rows, shared));

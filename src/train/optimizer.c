@@ -177,6 +177,8 @@ static void update_chunks(void *context, int64_t begin, int64_t end, int thread)
     AdamwStep step = u->step;
     step.decay = params->list[chunk->param].decay ? u->decay : 0;
     update_chunk(optimizer, chunk, &step);
+    const Tensor *tensor = &params->list[chunk->param].tensor;
+    if (tensor->shadow) kernels()->narrow(chunk->count, w, tensor->shadow + (w - tensor->value));
     if (!optimizer->average) continue;
     real *restrict average = optimizer->average + chunk->offset; /* here the new weights are still in the cache */
     for (int64_t j = 0; j < chunk->count; j++) average[j] += (1 - u->keep) * (w[j] - average[j]);

@@ -157,7 +157,7 @@ Status plan_make(Session *session, Plan *plan) {
   double block = (double)params->total * sizeof(real);
   *plan = (Plan){.parameters = (double)param_count_numbers(params),
                  .trainable = (double)param_count_trainable(params),
-                 .weights = block,
+                 .weights = block + (double)params->shadow_total * sizeof *params->shadows,
                  .gradients = block,
                  .moments = optimizer_moment_bytes(params, (OptimizerMoments)session->options.optimizer.moments),
                  .average = session->options.optimizer.average > 0 ? block : 0,

@@ -142,7 +142,10 @@ Status selftest_writer_run(Session *session, const char *directory) {
   Status status =
       test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the self-test");
   tape_record(session->tape, false);
+  const bool bf16 = tape_uses_bf16(session->tape);
+  tape_use_bf16(session->tape, false); /* the file holds what the weights give in full precision, whatever trained them */
   if (status == STATUS_OK) status = write_file(session, &test, directory, path);
+  tape_use_bf16(session->tape, bf16);
   release(&test);
   free(path);
   return status;

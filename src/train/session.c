@@ -153,6 +153,15 @@ void session_recompute(Session *session, int64_t blocks) {
   tape_segment_use(session->tape, session->recomputed > 0 ? session->block_arena : NULL);
 }
 
+/* Weights are in memory by now; who changes them later refreshes their shadows. */
+static Status use_precision(Session *session) {
+  TrainOptions *options = &session->options;
+  if (options->precision == PRECISION_AUTO) options->precision = matmul_bf16_is_faster() ? PRECISION_BF16 : PRECISION_FP32;
+  if (options->precision == PRECISION_FP32) return STATUS_OK;
+  tape_use_bf16(session->tape, true);
+  return param_make_shadows(model_params(session->model));
+}
+
 static Status open_work(Session *session) {
   const TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
@@ -162,6 +171,7 @@ static Status open_work(Session *session) {
   session->tape = session->arena ? tape_new(session->arena) : NULL;
   if (session->order == NULL || session->tape == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the training arena");
   if (session->use == SESSION_PLAN) arena_small_pages(session->arena);
+  TRY(use_precision(session));
   if (options->recompute > 0 || options->memory > 0) TRY(open_block_arena(session));
   session_recompute(session, options->recompute);
   TRY(session_lay_plain(session, session->tokens));

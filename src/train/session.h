@@ -28,6 +28,9 @@ enum {
  * where parameters are address space without numbers, weights need not be there, and nothing may be computed. */
 typedef enum SessionUse { SESSION_LOOK, SESSION_TRAIN, SESSION_EVALUATE, SESSION_PLAN } SessionUse;
 
+/* What products with weights and the activations between them are computed in. AUTO: bf16 where it is measured to be faster. */
+typedef enum TrainPrecision { PRECISION_FP32, PRECISION_BF16, PRECISION_AUTO } TrainPrecision;
+
 typedef struct TrainOptions {
   /* what */
   const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of pictures alone */
@@ -46,6 +49,7 @@ typedef struct TrainOptions {
   int64_t epochs, max_steps;         /* epochs 0: run_defaults.h; max_steps 0: epochs decide */
   int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults.h */
   bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
+  int precision;                     /* TrainPrecision */
   int64_t recompute;                 /* the first so many blocks a second time in backward, in place of keeping their values */
   double memory;                     /* bytes that the run may take: plan_fit chooses `recompute`; 0: what it takes */
   double rate_floor;

@@ -324,6 +324,7 @@ static Status run_all(RunReport *run) {
 Status trainer_run(Session *session, TrainResult *result) {
   RunReport run = {.session = session, .result = result, .first_step = session->step};
   *result = (TrainResult){0};
+  param_refresh_shadows(model_params(session->model), false); /* of a run that is resumed */
   Status status = run_all(&run);
   if (session->task->finish != NULL) session->task->finish(session);
   result->steps = session->step;

@@ -15,6 +15,7 @@ static void use_average(Session *session, bool average) {
   real *to = average ? optimizer->average : params->values;
   for (size_t i = 0; i < params->count; i++)
     if (!params->list[i].frozen) params->list[i].tensor.value = to + (params->list[i].tensor.value - from);
+  param_refresh_shadows(params, false);
 }
 
 /* Even shares over `devices`, as the runner places them, or the plain model's layout for none. */

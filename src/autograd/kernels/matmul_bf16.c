@@ -3,7 +3,9 @@
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/matmul_parts.h"
 #include "autograd/kernels/onednn.h"
+#include "base/clock.h"
 #include "base/threads.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,4 +167,32 @@ void matmul_bf16_uncounted(const MatmulSmall *p) {
                           .ldb = p->ldb,
                           .c = {.wide = p->c},
                           .ldc = p->ldc});
+}
+
+/* ---- is it worth it? */
+
+enum { PROBE = 512, PROBES = 5 };
+
+/* The best of a few, in seconds. */
+static double time_probe(bool narrow, const uint16_t *a, const real *wide, real *c) {
+  double best = INFINITY;
+  for (int i = 0; i < PROBES; i++) {
+    const double begun = clock_now();
+    if (narrow)
+      run_bf16(&(Bf16Product){false, true, false, PROBE, PROBE, PROBE, a, PROBE, a, PROBE, NULL, {.wide = c}, PROBE});
+    else
+      matmul_run(&(MatmulProduct){false, true, PROBE, PROBE, PROBE, 1, wide, PROBE, wide, PROBE, 0, c, PROBE});
+    best = fmin(best, clock_now() - begun);
+  }
+  return best;
+}
+
+bool matmul_bf16_is_faster(void) {
+  const size_t count = (size_t)PROBE * PROBE;
+  if (!matmul_bf16_is_native()) return false;
+  uint16_t *a = calloc(count, sizeof *a);
+  real *wide = calloc(count, sizeof *wide), *c = malloc(count * sizeof *c);
+  const bool faster = a && wide && c && 1.1 * time_probe(true, a, wide, c) < time_probe(false, a, wide, c);
+  free(a), free(wide), free(c);
+  return faster;
 }

@@ -10,11 +10,18 @@ typedef struct Activate {
 
 static void forward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Activate *job = context;
-  if (job->activation == ACTIVATION_GELU)
-    kernels()->bias_gelu(end - begin, NULL, job->x->value + begin, job->y->value + begin);
-  else
-    kernels()->bias_gelu_tanh(end - begin, NULL, job->x->value + begin, job->y->value + begin);
+  const Activate *job = context;
+  const Numbers x = tensor_numbers(job->x), y = tensor_numbers(job->y);
+  real x_stage[OP_PIECE], y_stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    real *from = (real *)(uintptr_t)numbers_read(x, at, count, x_stage), *to = numbers_place(y, at, y_stage); /* x stays as it is */
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->bias_gelu(count, NULL, from, to);
+    else
+      kernels()->bias_gelu_tanh(count, NULL, from, to);
+    numbers_written(y, at, count, y_stage);
+  }
 }
 
 static void activate_forward(Tape *tape, void *record) {
@@ -25,12 +32,19 @@ static void activate_forward(Tape *tape, void *record) {
 /* In place in dy, which then becomes dx. */
 static void backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Activate *job = context;
-  real *dy = job->y->grad + begin;
-  if (job->activation == ACTIVATION_GELU)
-    kernels()->gelu_backward(end - begin, job->x->value + begin, dy, dy);
-  else
-    kernels()->gelu_tanh_backward(end - begin, job->x->value + begin, dy, dy);
+  const Activate *job = context;
+  const Numbers x = tensor_numbers(job->x), grad = tensor_grad(job->y);
+  real x_stage[OP_PIECE], dy_stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    const real *from = numbers_read(x, at, count, x_stage), *dy = numbers_read(grad, at, count, dy_stage);
+    real *dx = numbers_place(grad, at, dy_stage);
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->gelu_backward(count, from, dy, dx);
+    else
+      kernels()->gelu_tanh_backward(count, from, dy, dx);
+    numbers_written(grad, at, count, dy_stage);
+  }
 }
 
 static void activate_backward(Tape *tape, void *record) {
@@ -44,7 +58,7 @@ static const OpKind ACTIVATE = {"activate", activate_forward, activate_backward}
 Tensor *op_activate(Tape *tape, Tensor *x, Activation activation) {
   OP_REQUIRE(x);
   if (activation == ACTIVATION_NONE) return x;
-  Tensor *y = tape_tensor(tape, x->dims, x->shape);
+  Tensor *y = tape_tensor_like(tape, x, x->dims, x->shape);
   Activate *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   *job = (Activate){x, y, activation};

@@ -477,6 +477,9 @@ static bool plan_tiles(Tape *tape, Attention *job) {
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options) {
   OP_REQUIRE(q, k, v, options);
   OP_CHECK((remote_k == NULL) == (remote_v == NULL), "attention: remote keys and values come together");
+  q = op_widen(tape, q), k = op_widen(tape, k), v = op_widen(tape, v);
+  if (remote_k != NULL) remote_k = op_widen(tape, remote_k), remote_v = op_widen(tape, remote_v);
+  if (tape_status(tape) != STATUS_OK) return NULL;
   int64_t batch = q->shape[0], queries = q->shape[1], rows = k->shape[1], remote = remote_k ? remote_k->shape[1] : 0;
   int64_t heads = options->heads, kv_heads = options->kv_heads;
   OP_CHECK(q->dims == 3 && k->dims == 3 && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && q->shape[2] % heads == 0,

@@ -289,6 +289,7 @@ static Status check_remote(Tape *tape, const Decode *job) {
 
 Tensor *op_decode_attention(Tape *tape, Tensor *q, const DecodeAttention *options) {
   OP_REQUIRE(q, options);
+  if ((q = op_widen(tape, q)) == NULL) return NULL;
   int64_t heads = options->heads, kv_heads = options->kv_heads, width = tensor_width(q);
   OP_CHECK(!tape_recording(tape), "decode_attention: it has no gradient");
   OP_CHECK(tape_planning(tape) || (options->keys && options->values), "decode_attention: keys or values are missing");

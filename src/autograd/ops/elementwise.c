@@ -3,6 +3,42 @@
 
 enum { GRAIN = 4096 };
 
+/* ---------------------------------------------------------------- widen */
+
+typedef struct Widen {
+  Tensor *x, *y;
+} Widen;
+
+static void widen_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Widen *job = context;
+  tensor_read(job->x, begin, end - begin, job->y->value + begin);
+}
+
+static void widen_forward(Tape *tape, void *record) {
+  Widen *job = record;
+  tape_for(tape, tensor_count(job->x), GRAIN, widen_body, job);
+}
+
+static void widen_backward(Tape *tape, void *record) {
+  Widen *job = record;
+  tape_pass_grad(tape, job->y, job->x);
+}
+
+static const OpKind WIDEN = {"widen", widen_forward, widen_backward};
+
+Tensor *op_widen(Tape *tape, Tensor *x) {
+  OP_REQUIRE(x);
+  if (x->value != NULL) return x;
+  Tensor *y = tape_tensor(tape, x->dims, x->shape);
+  Widen *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL) return NULL;
+  *job = (Widen){x, y};
+  y->needs_grad = tape_recording(tape) && op_wants(x);
+  tape_apply(tape, &WIDEN, job, y);
+  return y;
+}
+
 /* ---------------------------------------------------------------- add: y = a + factor b */
 
 typedef struct Add {
@@ -37,6 +73,8 @@ static void add_backward(Tape *tape, void *record) {
 static const OpKind ADD = {"add", add_forward, add_backward};
 
 static Tensor *add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor) {
+  a = op_widen(tape, a), b = op_widen(tape, b);
+  if (a == NULL || b == NULL) return NULL;
   OP_CHECK(tensor_count(a) == tensor_count(b), "add: %lld and %lld numbers", (long long)tensor_count(a), (long long)tensor_count(b));
   Tensor *y = tape_tensor(tape, a->dims, a->shape);
   Add *job = tape_alloc(tape, sizeof *job);
@@ -91,6 +129,7 @@ static const OpKind SCALE = {"scale", scale_forward, scale_backward};
 
 Tensor *op_scale(Tape *tape, Tensor *x, double factor) {
   OP_REQUIRE(x);
+  if ((x = op_widen(tape, x)) == NULL) return NULL;
   Tensor *y = tape_tensor(tape, x->dims, x->shape);
   Scale *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
@@ -143,7 +182,7 @@ static const OpKind DROPOUT = {"dropout", dropout_forward, dropout_backward};
 Tensor *op_dropout(Tape *tape, Tensor *x, double p, uint64_t seed) {
   OP_REQUIRE(x);
   OP_CHECK(p >= 0 && p < 1, "dropout: the probability %g is outside [0, 1)", p);
-  if (p == 0 || !tape_recording(tape)) return x;
+  if (p == 0 || !tape_recording(tape) || (x = op_widen(tape, x)) == NULL) return x;
   Tensor *y = tape_tensor(tape, x->dims, x->shape);
   Dropout *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;

@@ -1,12 +1,17 @@
 /* act(x W^T + b) + residual, of all outputs or a part of them, and of all inputs or a part, with W stored [out, in] or [in, out],
  * in full or, frozen, in 16, 8 or 4 bits.
  * The bias (and the residual) is written into the output first and the product added to it, which costs no more than the zeroing that BLAS
- * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z. */
+ * would do; the activation runs on a panel of rows while it is still in cache. Kept for backward: x, and the pre-activation z.
+ *
+ * In bf16 (tape_use_bf16) x, the weight and the gradient that arrives are rounded where they are not in bf16 already; products add up in
+ * float, a residual and the gradients of parameters with them. An output without a residual is an activation in bf16 on a narrow tape: its
+ * activation function is that of the rounded z, so that training and inference compute the same. */
 #include "autograd/ops/op_common.h"
 
 typedef struct Linear {
   Tensor *x, *weight, *bias, *residual, *y;
-  real *z; /* [rows, out] before the activation; y's own values when there is none or nothing is recorded */
+  Numbers z; /* [rows, out] before the activation; y's own values when there is none or nothing is recorded */
+  bool bf16;
   Activation activation;
   int64_t rows, in, out; /* of the part */
   bool transposed;
@@ -20,7 +25,7 @@ enum { PANEL = 1024 /* rows: smaller ones make BLAS pack W again too often, larg
 static void start_rows(const Linear *job, int64_t begin, int64_t end) {
   const real *bias = job->bias ? job->bias->value + job->first : NULL;
   for (int64_t row = begin; row < end; row++) {
-    real *z = job->z + row * job->out;
+    real *z = job->z.wide + row * job->out;
     if (job->residual) {
       memcpy(z, job->residual->value + row * job->out, (size_t)job->out * sizeof(real));
       if (bias) kernels()->add(job->out, bias, z);
@@ -30,13 +35,21 @@ static void start_rows(const Linear *job, int64_t begin, int64_t end) {
   }
 }
 
+/* By pieces that stay in the first-level cache; z and y may be the same numbers. */
 static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
   if (job->activation == ACTIVATION_NONE) return;
-  int64_t at = begin * job->out, count = (end - begin) * job->out;
-  if (job->activation == ACTIVATION_GELU)
-    kernels()->bias_gelu(count, NULL, job->z + at, job->y->value + at);
-  else
-    kernels()->bias_gelu_tanh(count, NULL, job->z + at, job->y->value + at);
+  const Numbers y = tensor_numbers(job->y);
+  real z_stage[OP_PIECE], y_stage[OP_PIECE];
+  for (int64_t at = begin * job->out; at < end * job->out; at += OP_PIECE) {
+    const int64_t count = end * job->out - at < OP_PIECE ? end * job->out - at : OP_PIECE;
+    real *z = (real *)(uintptr_t)numbers_read(job->z, at, count, z_stage); /* stays as it is, for there is no bias */
+    real *to = numbers_place(y, at, y_stage);
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->bias_gelu(count, NULL, z, to);
+    else
+      kernels()->bias_gelu_tanh(count, NULL, z, to);
+    numbers_written(y, at, count, y_stage);
+  }
 }
 
 /* The output holds something already, to which the product is added. */
@@ -49,7 +62,7 @@ static void panels_body(void *context, int64_t begin, int64_t end, int thread) {
     int64_t stop = at + PANEL < end ? at + PANEL : end;
     start_rows(job, at, stop);
     matmul_single(false, !job->transposed, stop - at, job->out, job->in, 1, job->x->value + at * job->in, job->in,
-                  job->weight->value + job->start, job->stride, started(job) ? 1 : 0, job->z + at * job->out, job->out);
+                  job->weight->value + job->start, job->stride, started(job) ? 1 : 0, job->z.wide + at * job->out, job->out);
     activate_rows(job, at, stop);
   }
 }
@@ -64,13 +77,50 @@ static void start_body(void *context, int64_t begin, int64_t end, int thread) {
   start_rows(context, begin, end);
 }
 
+static const uint16_t *weight_in_bf16(Tape *tape, const Linear *job, int64_t *stride) {
+  return op_weight_in_bf16(tape, job->weight, job->start, job->transposed ? job->in : job->out, job->transposed ? job->out : job->in,
+                           stride);
+}
+
+/* The product adds up in float with the residual, or with the bias alone, and is rounded once where the output is narrow. */
+static void forward_bf16(Tape *tape, Linear *job) {
+  int64_t stride;
+  const size_t mark = tape_scratch_begin(tape);
+  const uint16_t *x = op_in_bf16(tape, tensor_numbers(job->x), job->rows, job->in), *weight = weight_in_bf16(tape, job, &stride);
+  const real *bias = job->bias && !job->residual ? job->bias->value + job->first : NULL;
+  if (job->residual) tape_for(tape, job->rows, OP_ROW_GRAIN, start_body, job);
+  op_matmul_bf16(tape, false, !job->transposed, job->rows, job->out, job->in, x, job->in, weight, stride, bias, job->residual != NULL,
+                 job->z, job->out);
+  tape_for(tape, job->rows, 1, activate_body, job);
+  tape_scratch_end(tape, mark);
+}
+
+typedef struct WidenJob {
+  const Tensor *x;
+  real *wide;
+} WidenJob;
+
+static void widen_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const WidenJob *job = context;
+  tensor_read(job->x, begin, end - begin, job->wide + begin);
+}
+
+/* x in full, for weights that have no product in bf16. */
+static const real *wide_input(Tape *tape, const Linear *job) {
+  if (job->x->value != NULL) return job->x->value;
+  WidenJob widen = {job->x, tape_alloc(tape, (size_t)(job->rows * job->in) * sizeof(real))};
+  if (widen.wide != NULL) tape_for(tape, job->rows * job->in, OP_PIECE, widen_body, &widen);
+  return widen.wide;
+}
+
 /* ---- weights of 8 and 4 bits: pieces of the output are started and activated while they are in the cache ---- */
 
 static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   const Linear *job = context;
   const real *bias = job->bias ? job->bias->value + job->first + column : NULL;
   for (int64_t r = row; r < row + rows; r++) {
-    real *z = job->z + r * job->out + column;
+    real *z = job->z.wide + r * job->out + column;
     if (job->residual) {
       memcpy(z, job->residual->value + r * job->out + column, (size_t)columns * sizeof(real));
       if (bias) kernels()->add(columns, bias, z);
@@ -84,93 +134,138 @@ static void activate_piece(void *context, int64_t row, int64_t rows, int64_t col
   const Linear *job = context;
   for (int64_t at = row * job->out + column; at < (row + rows) * job->out; at += job->out) {
     if (job->activation == ACTIVATION_GELU)
-      kernels()->bias_gelu(columns, NULL, job->z + at, job->y->value + at);
+      kernels()->bias_gelu(columns, NULL, job->z.wide + at, job->y->value + at);
     else
-      kernels()->bias_gelu_tanh(columns, NULL, job->z + at, job->y->value + at);
+      kernels()->bias_gelu_tanh(columns, NULL, job->z.wide + at, job->y->value + at);
   }
 }
 
 static void lowbit_forward(Tape *tape, Linear *job) {
+  const size_t mark = tape_scratch_begin(tape);
+  const real *x = wide_input(tape, job);
   op_matmul_lowbit(tape, &(MatmulLowbit){.weight = job->weight->lowbit,
                                          .first_output = job->first,
                                          .outputs = job->out,
                                          .first_input = job->first_in,
                                          .inputs = job->in,
                                          .rows = job->rows,
-                                         .x = job->x->value,
+                                         .x = x,
                                          .ldx = job->in,
                                          .add = started(job),
-                                         .c = job->z,
+                                         .c = job->z.wide,
                                          .ldc = job->out,
                                          .before = started(job) ? start_piece : NULL,
                                          .after = job->activation != ACTIVATION_NONE ? activate_piece : NULL,
                                          .context = job});
+  tape_scratch_end(tape, mark);
+}
+
+static void forward_wide(Tape *tape, Linear *job) {
+  bool rows_over_pool = job->weight->value != NULL && job->rows >= 64 * threads_count();
+  if (rows_over_pool && !tape_planning(tape)) {
+    threads_for(job->rows, OP_ROW_GRAIN, panels_body, job);
+    return;
+  } /* else few rows, or a weight that each thread should widen a part of: let the product be cut along the outputs */
+  tape_for(tape, job->rows, OP_ROW_GRAIN, start_body, job);
+  op_matmul_weight(tape, !job->transposed, job->rows, job->out, job->in, job->x->value, job->in, job->weight, job->start, started(job),
+                   job->z.wide, job->out);
+  tape_for(tape, job->rows, 1, activate_body, job);
 }
 
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
-  if (job->weight->lowbit) {
+  if (job->bf16)
+    forward_bf16(tape, job);
+  else if (job->weight->lowbit)
     lowbit_forward(tape, job);
-    return;
-  }
-  bool rows_over_pool = job->weight->narrow_kind == NARROW_NONE && job->rows >= 64 * threads_count();
-  if (rows_over_pool && !tape_planning(tape)) {
-    threads_for(job->rows, OP_ROW_GRAIN, panels_body, job);
-  } else { /* few rows, or a weight that each thread should widen a part of: let the product be cut along the outputs */
-    tape_for(tape, job->rows, OP_ROW_GRAIN, start_body, job);
-    op_matmul_weight(tape, !job->transposed, job->rows, job->out, job->in, job->x->value, job->in, job->weight, job->start, started(job),
-                     job->z, job->out);
-    tape_for(tape, job->rows, 1, activate_body, job);
-  }
+  else
+    forward_wide(tape, job);
 }
+
+/* ---------------------------------------------------------------- backward */
 
 /* dz = dy act'(z), in place in dy. */
 static void activation_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Linear *job = context;
-  int64_t at = begin * job->out, count = (end - begin) * job->out;
-  real *dy = job->y->grad + at;
-  if (job->activation == ACTIVATION_GELU)
-    kernels()->gelu_backward(count, job->z + at, dy, dy);
-  else
-    kernels()->gelu_tanh_backward(count, job->z + at, dy, dy);
+  const Linear *job = context;
+  const Numbers grad = tensor_grad(job->y);
+  real z_stage[OP_PIECE], dy_stage[OP_PIECE];
+  for (int64_t at = begin * job->out; at < end * job->out; at += OP_PIECE) {
+    const int64_t count = end * job->out - at < OP_PIECE ? end * job->out - at : OP_PIECE;
+    const real *z = numbers_read(job->z, at, count, z_stage), *dy = numbers_read(grad, at, count, dy_stage);
+    real *dz = numbers_place(grad, at, dy_stage);
+    if (job->activation == ACTIVATION_GELU)
+      kernels()->gelu_backward(count, z, dy, dz);
+    else
+      kernels()->gelu_tanh_backward(count, z, dy, dz);
+    numbers_written(grad, at, count, dy_stage);
+  }
 }
 
 /* dbias[columns] += sum over rows; columns are shared out, so that the order of the sum is fixed. */
 static void bias_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Linear *job = context;
-  for (int64_t row = 0; row < job->rows; row++)
-    kernels()->add(end - begin, job->y->grad + row * job->out + begin, job->bias->grad + job->first + begin);
+  const Linear *job = context;
+  const Numbers dy = tensor_grad(job->y);
+  real stage[OP_PIECE];
+  for (int64_t at = begin; at < end; at += OP_PIECE) {
+    const int64_t count = end - at < OP_PIECE ? end - at : OP_PIECE;
+    for (int64_t row = 0; row < job->rows; row++)
+      kernels()->add(count, numbers_read(dy, row * job->out + at, count, stage), job->bias->grad + job->first + at);
+  }
 }
 
 /* The weight's gradient, dz^T x or, transposed, x^T dz. A part's own rows or columns may be all that is written, so the rest of an empty
  * gradient is zeroed first. */
-static void weight_backward(Tape *tape, const Linear *job) {
-  bool add = true;
-  real *dweight =
-      job->out * job->in == tensor_count(job->weight) ? tape_grad(tape, job->weight, &add) : tape_grad_zeroed(tape, job->weight);
-  if (dweight == NULL) return;
+static real *weight_grad(Tape *tape, const Linear *job, bool *add) {
+  *add = true;
+  if (job->out * job->in == tensor_count(job->weight)) return tape_grad(tape, job->weight, add);
+  return tape_grad_zeroed(tape, job->weight);
+}
+
+static void backward_wide(Tape *tape, const Linear *job, real *dweight, bool add_weight, real *dx, bool add_x) {
   const real *dz = job->y->grad, *x = job->x->value;
-  if (job->transposed)
-    tape_matmul(tape, true, false, job->in, job->out, job->rows, 1, x, job->in, dz, job->out, add ? 1 : 0, dweight + job->start,
+  if (dweight != NULL && job->transposed)
+    tape_matmul(tape, true, false, job->in, job->out, job->rows, 1, x, job->in, dz, job->out, add_weight ? 1 : 0, dweight + job->start,
                 job->stride);
-  else
-    tape_matmul(tape, true, false, job->out, job->in, job->rows, 1, dz, job->out, x, job->in, add ? 1 : 0, dweight + job->start,
+  else if (dweight != NULL)
+    tape_matmul(tape, true, false, job->out, job->in, job->rows, 1, dz, job->out, x, job->in, add_weight ? 1 : 0, dweight + job->start,
                 job->stride);
+  if (dx) op_matmul_weight(tape, job->transposed, job->rows, job->in, job->out, dz, job->out, job->weight, job->start, add_x, dx, job->in);
+}
+
+static void backward_bf16(Tape *tape, const Linear *job, real *dweight, bool add_weight, Numbers dx, bool add_x) {
+  int64_t stride;
+  const size_t mark = tape_scratch_begin(tape);
+  const uint16_t *dz = op_in_bf16(tape, tensor_grad(job->y), job->rows, job->out);
+  const size_t weight_mark = tape_scratch_begin(tape);
+  if (dweight != NULL) {
+    const uint16_t *x = op_in_bf16(tape, tensor_numbers(job->x), job->rows, job->in);
+    const Numbers to = {.wide = dweight + job->start};
+    if (job->transposed)
+      op_matmul_bf16(tape, true, false, job->in, job->out, job->rows, x, job->in, dz, job->out, NULL, add_weight, to, job->stride);
+    else
+      op_matmul_bf16(tape, true, false, job->out, job->in, job->rows, dz, job->out, x, job->in, NULL, add_weight, to, job->stride);
+  }
+  tape_scratch_end(tape, weight_mark);
+  if (numbers_exist(dx)) {
+    const uint16_t *weight = weight_in_bf16(tape, job, &stride);
+    op_matmul_bf16(tape, false, job->transposed, job->rows, job->in, job->out, dz, job->out, weight, stride, NULL, add_x, dx, job->in);
+  }
+  tape_scratch_end(tape, mark);
 }
 
 static void linear_backward(Tape *tape, void *record) {
-  Linear *job = record;
-  bool add;
-  real *dx = tape_grad(tape, job->x, &add);
-  real *dbias = tape_grad_zeroed(tape, job->bias);
-  if (job->activation != ACTIVATION_NONE) tape_for(tape, job->rows, OP_ROW_GRAIN, activation_backward_body, job);
-  weight_backward(tape, job);
-  if (dbias) tape_for(tape, job->out, 64, bias_backward_body, job);
-  if (dx)
-    op_matmul_weight(tape, job->transposed, job->rows, job->in, job->out, job->y->grad, job->out, job->weight, job->start, add, dx,
-                     job->in);
+  const Linear *job = record;
+  bool add_x, add_weight;
+  const Numbers dx = tape_grad_numbers(tape, job->x, &add_x);
+  real *dbias = tape_grad_zeroed(tape, job->bias), *dweight = weight_grad(tape, job, &add_weight);
+  if (job->activation != ACTIVATION_NONE) tape_for(tape, job->rows, OP_ROW_GRAIN, activation_backward_body, record);
+  if (job->bf16)
+    backward_bf16(tape, job, dweight, add_weight, dx, add_x);
+  else
+    backward_wide(tape, job, dweight, add_weight, dx.wide, add_x);
+  if (dbias) tape_for(tape, job->out, 64, bias_backward_body, record);
   if (job->residual) tape_pass_grad(tape, job->y, job->residual);
 }
 
@@ -192,16 +287,26 @@ static bool lowbit_fits(Tape *tape, const Linear *what, int64_t first_in) {
   return status == STATUS_OK;
 }
 
+/* Room for numbers like those of y. */
+static Numbers new_numbers(Tape *tape, const Tensor *y) {
+  const size_t count = (size_t)tensor_count(y);
+  if (y->narrow) return (Numbers){.narrow = tape_alloc(tape, count * sizeof *y->narrow)};
+  return (Numbers){.wide = tape_alloc(tape, count * sizeof *y->value)};
+}
+
 /* x against the part's outputs and the inputs [first_in, first_in + x's width) of the weight. The shapes have been checked. */
 static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in) {
-  Tensor *y = op_like(tape, what->x, part->count);
+  const bool bf16 =
+      tape_uses_bf16(tape) && what->weight->lowbit == NULL && (what->x->narrow != NULL || op_weight_is_bf16(tape, what->weight));
+  Tensor *y = bf16 && what->residual == NULL ? op_activation_like(tape, what->x, part->count) : op_like(tape, what->x, part->count);
   Linear *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   if (what->weight->lowbit && !lowbit_fits(tape, what, first_in)) return NULL;
   OP_CHECK(!what->residual || tensor_count(what->residual) == tensor_count(y), "linear: the residual's shape is not the output's");
   *job = *what;
   job->y = y;
-  job->z = y->value;
+  job->z = tensor_numbers(y);
+  job->bf16 = bf16;
   job->rows = tensor_rows(what->x);
   job->in = tensor_width(what->x);
   job->out = part->count;
@@ -211,8 +316,8 @@ static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, in
   job->first = part->first;
   job->first_in = first_in;
   y->needs_grad = tape_recording(tape) && (op_wants(what->x) || op_wants(what->weight) || op_wants(what->bias) || op_wants(what->residual));
-  if (y->needs_grad && what->activation != ACTIVATION_NONE) job->z = tape_alloc(tape, (size_t)tensor_count(y) * sizeof(real));
-  if (job->z == NULL) return NULL;
+  if (y->needs_grad && what->activation != ACTIVATION_NONE) job->z = new_numbers(tape, y);
+  if (!numbers_exist(job->z)) return NULL;
   tape_apply(tape, &LINEAR, job, y);
   return y;
 }

@@ -1,5 +1,6 @@
-/* LayerNorm and RMSNorm over the last dimension. Kept for backward: x and per row the mean and 1 / deviation.
- * The gradients of weight and bias are summed per thread and then over threads in order. */
+/* LayerNorm and RMSNorm over the last dimension, of the residual stream, which is in full width; what comes out is an activation. Kept for
+ * backward: x and per row the mean and 1 / deviation. The gradients of weight and bias are summed per thread and then over threads in
+ * order. */
 #include "autograd/ops/op_common.h"
 
 typedef struct Norm {
@@ -7,35 +8,36 @@ typedef struct Norm {
   real *mean, *rstd;             /* [rows] */
   real eps;
   int64_t rows, width;
+  real *stage;        /* [threads, width], where y is in bf16 */
   real *dx, *partial; /* of backward: partial [threads, 2, width] */
   bool add;
 } Norm;
 
-static void layer_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Norm *job = context;
-  for (int64_t row = begin; row < end; row++)
-    kernels()->layer_norm(job->width, job->x->value + row * job->width, job->weight->value, job->bias->value, job->eps,
-                          job->y->value + row * job->width, job->mean + row, job->rstd + row);
+static void forward_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Norm *job = context;
+  const int64_t width = job->width;
+  const Numbers y = tensor_numbers(job->y);
+  real *stage = job->stage ? job->stage + thread * width : NULL;
+  for (int64_t row = begin; row < end; row++) {
+    const real *x = job->x->value + row * width;
+    real *to = numbers_place(y, row * width, stage);
+    if (job->bias)
+      kernels()->layer_norm(width, x, job->weight->value, job->bias->value, job->eps, to, job->mean + row, job->rstd + row);
+    else
+      kernels()->rms_norm(width, x, job->weight->value, job->eps, to, job->rstd + row);
+    numbers_written(y, row * width, width, stage);
+  }
 }
 
-static void rms_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  Norm *job = context;
-  for (int64_t row = begin; row < end; row++)
-    kernels()->rms_norm(job->width, job->x->value + row * job->width, job->weight->value, job->eps, job->y->value + row * job->width,
-                        job->rstd + row);
+/* Runs a body with a row of each thread to widen into, where y is in bf16. */
+static void with_stage(Tape *tape, Norm *job, ThreadsBody *body) {
+  const size_t mark = tape_scratch_begin(tape);
+  job->stage = job->y->narrow ? tape_alloc(tape, (size_t)(threads_count() * job->width) * sizeof(real)) : NULL;
+  if (job->stage != NULL || !job->y->narrow) tape_for(tape, job->rows, OP_ROW_GRAIN, body, job);
+  tape_scratch_end(tape, mark);
 }
 
-static void layer_forward(Tape *tape, void *record) {
-  Norm *job = record;
-  tape_for(tape, job->rows, OP_ROW_GRAIN, layer_body, job);
-}
-
-static void rms_forward(Tape *tape, void *record) {
-  Norm *job = record;
-  tape_for(tape, job->rows, OP_ROW_GRAIN, rms_body, job);
-}
+static void norm_forward(Tape *tape, void *record) { with_stage(tape, record, forward_body); }
 
 static real *row_grad(const Norm *job, int64_t row) {
   if (job->dx == NULL) return NULL;
@@ -44,19 +46,18 @@ static real *row_grad(const Norm *job, int64_t row) {
   return dx;
 }
 
-static void layer_backward_body(void *context, int64_t begin, int64_t end, int thread) {
-  Norm *job = context;
-  real *dweight = job->partial + thread * 2 * job->width;
-  for (int64_t row = begin; row < end; row++)
-    kernels()->layer_norm_backward(job->width, job->x->value + row * job->width, job->weight->value, job->mean[row], job->rstd[row],
-                                   job->y->grad + row * job->width, row_grad(job, row), dweight, dweight + job->width);
-}
-
-static void rms_backward_body(void *context, int64_t begin, int64_t end, int thread) {
-  Norm *job = context;
-  for (int64_t row = begin; row < end; row++)
-    kernels()->rms_norm_backward(job->width, job->x->value + row * job->width, job->weight->value, job->rstd[row],
-                                 job->y->grad + row * job->width, row_grad(job, row), job->partial + thread * 2 * job->width);
+static void backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Norm *job = context;
+  const int64_t width = job->width;
+  real *dweight = job->partial + thread * 2 * width, *stage = job->stage ? job->stage + thread * width : NULL;
+  for (int64_t row = begin; row < end; row++) {
+    const real *x = job->x->value + row * width, *dy = numbers_read(tensor_grad(job->y), row * width, width, stage);
+    if (job->bias)
+      kernels()->layer_norm_backward(width, x, job->weight->value, job->mean[row], job->rstd[row], dy, row_grad(job, row), dweight,
+                                     dweight + width);
+    else
+      kernels()->rms_norm_backward(width, x, job->weight->value, job->rstd[row], dy, row_grad(job, row), dweight);
+  }
 }
 
 static void add_partials(const Norm *job, real *dweight, real *dbias) {
@@ -67,30 +68,29 @@ static void add_partials(const Norm *job, real *dweight, real *dbias) {
   }
 }
 
-static void backward_with(Tape *tape, Norm *job, ThreadsBody *body) {
+static void norm_backward(Tape *tape, void *record) {
+  Norm *job = record;
   job->dx = tape_grad(tape, job->x, &job->add);
   real *dweight = tape_grad_zeroed(tape, job->weight), *dbias = tape_grad_zeroed(tape, job->bias);
   size_t mark = tape_scratch_begin(tape), bytes = (size_t)(threads_count() * 2 * job->width) * sizeof(real);
   job->partial = tape_alloc(tape, bytes);
-  if (job->partial != NULL && !tape_planning(tape)) {
-    memset(job->partial, 0, bytes);
-    threads_for(job->rows, OP_ROW_GRAIN, body, job);
-    add_partials(job, dweight, dbias);
+  if (job->partial != NULL) {
+    if (!tape_planning(tape)) memset(job->partial, 0, bytes);
+    with_stage(tape, job, backward_body);
+    if (!tape_planning(tape)) add_partials(job, dweight, dbias);
   }
   tape_scratch_end(tape, mark);
 }
 
-static void layer_backward(Tape *tape, void *record) { backward_with(tape, record, layer_backward_body); }
-static void rms_backward(Tape *tape, void *record) { backward_with(tape, record, rms_backward_body); }
-
-static const OpKind LAYER_NORM = {"layer_norm", layer_forward, layer_backward};
-static const OpKind RMS_NORM = {"rms_norm", rms_forward, rms_backward};
+static const OpKind LAYER_NORM = {"layer_norm", norm_forward, norm_backward};
+static const OpKind RMS_NORM = {"rms_norm", norm_forward, norm_backward};
 
 static Tensor *norm(Tape *tape, const OpKind *kind, Tensor *x, Tensor *weight, Tensor *bias, double eps) {
   int64_t width = tensor_width(x), rows = tensor_rows(x);
   OP_CHECK(tensor_count(weight) == width && (!bias || tensor_count(bias) == width), "%s: x has %lld columns, the weight %lld numbers",
            kind->name, (long long)width, (long long)tensor_count(weight));
-  Tensor *y = op_like(tape, x, width);
+  OP_CHECK(x->value, "%s: x is not in full width", kind->name);
+  Tensor *y = op_activation_like(tape, x, width);
   Norm *job = tape_alloc(tape, sizeof *job);
   real *mean = tape_alloc(tape, (size_t)rows * sizeof(real)), *rstd = tape_alloc(tape, (size_t)rows * sizeof(real));
   if (y == NULL || job == NULL || mean == NULL || rstd == NULL) return NULL;

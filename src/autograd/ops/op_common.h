@@ -25,6 +25,41 @@ static inline Tensor *op_like(Tape *tape, const Tensor *x, int64_t width) {
 /* A product with a weight of 8 or 4 bits, its scratch from the tape; planned or done. */
 void op_matmul_lowbit(Tape *tape, const MatmulLowbit *product);
 
+/* The same, in bf16 while the tape is narrow. */
+static inline Tensor *op_activation_like(Tape *tape, const Tensor *x, int64_t width) {
+  int64_t shape[TENSOR_DIMS];
+  memcpy(shape, x->shape, sizeof shape);
+  shape[x->dims - 1] = width;
+  return tape_activation(tape, x->dims, shape);
+}
+
+/* Numbers [x_at, x_at + count) of x to y_at of y, both of one width. */
+static inline void op_copy_numbers(Tensor *y, int64_t y_at, const Tensor *x, int64_t x_at, int64_t count) {
+  if (y->value)
+    memcpy(y->value + y_at, x->value + x_at, (size_t)count * sizeof(real));
+  else
+    memcpy(y->narrow + y_at, x->narrow + x_at, (size_t)count * sizeof *y->narrow);
+}
+
+void op_add_numbers(Numbers from, int64_t from_at, Numbers to, int64_t to_at, int64_t count); /* to += from */
+
+enum { OP_PIECE = 512 }; /* numbers that an operation widens at a time, in the first-level cache */
+
+/* x [rows, width] in bf16: its own numbers where they are, otherwise rounded, over the pool, into scratch from the tape. While planning the
+ * scratch alone is made. NULL: the tape has failed. */
+const uint16_t *op_in_bf16(Tape *tape, Numbers x, int64_t rows, int64_t width);
+
+/* The rectangle [rows, columns] of a weight that begins at its number `start`, in bf16: the weight's own or its shadow's numbers, otherwise
+ * rounded into scratch. *stride: numbers from row to row. */
+const uint16_t *op_weight_in_bf16(Tape *tape, const Tensor *weight, int64_t start, int64_t rows, int64_t columns, int64_t *stride);
+
+/* A product with this weight runs in bf16. */
+bool op_weight_is_bf16(const Tape *tape, const Tensor *weight);
+
+/* matmul_bf16, counted alone while planning. */
+void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
+                    const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
+
 /* C [m, n] = A [m, k] op(B), added to C or not, where B is the weight from its number `start` on, with the weight's rows as stored, real or
  * 16-bit; one of 8 or 4 bits as a whole and transposed alone. Counts alone while planning. Over the pool; takes scratch from the tape when
  * the weight is in 16 bits. */

@@ -44,6 +44,9 @@ Tensor *op_token_embed(Tape *tape, Tensor *table, Tensor *position, const int32_
 Tensor *op_patch_embed(Tape *tape, Tensor *pixels, Tensor *weight, Tensor *bias, Tensor *position, Tensor *class_token, int64_t patch,
                        const int32_t *row_token, int64_t rows);
 
+/* x in full width: x itself where it is. */
+Tensor *op_widen(Tape *tape, Tensor *x);
+
 /* a + b, same shape. */
 Tensor *op_add(Tape *tape, Tensor *a, Tensor *b);
 

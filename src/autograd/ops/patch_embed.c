@@ -5,7 +5,8 @@
 typedef struct PatchEmbed {
   Tensor *pixels, *weight, *bias, *position, *class_token, *y;
   const int32_t *row_token;
-  real *patches;                                    /* [B, S, C P P] */
+  Numbers patches;                                  /* [B, S, C P P]; in bf16 where the product runs in it */
+  real *stage;                                      /* [threads, C P P], of forward in bf16 */
   int64_t batch, rows, width, patch, across, depth; /* across: patches in a picture's row; depth: C P P */
 } PatchEmbed;
 
@@ -29,20 +30,28 @@ static void start_row(const PatchEmbed *job, int32_t token, real *y) {
 }
 
 static void patches_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
   PatchEmbed *job = context;
+  real *stage = job->stage ? job->stage + thread * job->depth : NULL;
   for (int64_t row = begin; row < end; row++) {
     int32_t token = job->row_token[row % job->rows];
-    cut_patch(job, row / job->rows, token, job->patches + row * job->depth);
+    cut_patch(job, row / job->rows, token, numbers_place(job->patches, row * job->depth, stage));
+    numbers_written(job->patches, row * job->depth, job->depth, stage);
     start_row(job, token, job->y->value + row * job->width);
   }
 }
 
 static void patch_forward(Tape *tape, void *record) {
   PatchEmbed *job = record;
-  tape_for(tape, job->batch * job->rows, OP_ROW_GRAIN, patches_body, job);
-  tape_matmul(tape, false, true, job->batch * job->rows, job->width, job->depth, 1, job->patches, job->depth, job->weight->value,
-              job->depth, 1, job->y->value, job->width);
+  const int64_t rows = job->batch * job->rows, width = job->width, depth = job->depth;
+  const size_t mark = tape_scratch_begin(tape);
+  if (job->patches.narrow && (job->stage = tape_alloc(tape, (size_t)(threads_count() * depth) * sizeof(real))) == NULL) return;
+  tape_for(tape, rows, OP_ROW_GRAIN, patches_body, job);
+  if (job->patches.narrow)
+    op_matmul_bf16(tape, false, true, rows, width, depth, job->patches.narrow, depth, job->weight->shadow, depth, NULL, true,
+                   tensor_numbers(job->y), width);
+  else
+    tape_matmul(tape, false, true, rows, width, depth, 1, job->patches.wide, depth, job->weight->value, depth, 1, job->y->value, width);
+  tape_scratch_end(tape, mark);
 }
 
 static void add_columns(const PatchEmbed *job, Tensor *to, int64_t at, int64_t begin, int64_t end, const real *dy) {
@@ -60,16 +69,25 @@ static void rest_backward_body(void *context, int64_t begin, int64_t end, int th
   }
 }
 
+static void weight_backward(Tape *tape, const PatchEmbed *job, real *dweight, bool add) {
+  const int64_t rows = job->batch * job->rows, width = job->width, depth = job->depth;
+  const size_t mark = tape_scratch_begin(tape);
+  if (job->patches.narrow)
+    op_matmul_bf16(tape, true, false, width, depth, rows, op_in_bf16(tape, tensor_grad(job->y), rows, width), width, job->patches.narrow,
+                   depth, NULL, add, (Numbers){.wide = dweight}, depth);
+  else
+    tape_matmul(tape, true, false, width, depth, rows, 1, job->y->grad, width, job->patches.wide, depth, add ? 1 : 0, dweight, depth);
+  tape_scratch_end(tape, mark);
+}
+
 static void patch_backward(Tape *tape, void *record) {
   PatchEmbed *job = record;
   bool add;
   real *dweight = tape_grad(tape, job->weight, &add);
-  if (dweight)
-    tape_matmul(tape, true, false, job->width, job->depth, job->batch * job->rows, 1, job->y->grad, job->width, job->patches, job->depth,
-                add ? 1 : 0, dweight, job->depth);
   tape_grad_zeroed(tape, job->bias);
   tape_grad_zeroed(tape, job->position);
   tape_grad_zeroed(tape, job->class_token);
+  if (dweight) weight_backward(tape, job, dweight, add);
   tape_for(tape, job->width, OP_ROW_GRAIN, rest_backward_body, job);
 }
 
@@ -91,9 +109,11 @@ Tensor *op_patch_embed(Tape *tape, Tensor *pixels, Tensor *weight, Tensor *bias,
              (long long)tokens);
   Tensor *y = tape_tensor(tape, 3, (int64_t[]){batch, rows, width});
   PatchEmbed *job = tape_alloc(tape, sizeof *job);
-  real *patches = tape_alloc(tape, (size_t)(batch * rows * depth) * sizeof(real));
-  if (y == NULL || job == NULL || patches == NULL) return NULL;
-  *job = (PatchEmbed){pixels, weight, bias, position, class_token, y, row_token, patches, batch, rows, width, patch, across, depth};
+  const size_t numbers = (size_t)(batch * rows * depth);
+  const Numbers patches = tape_uses_bf16(tape) && weight->shadow ? (Numbers){.narrow = tape_alloc(tape, numbers * sizeof(uint16_t))}
+                                                                 : (Numbers){.wide = tape_alloc(tape, numbers * sizeof(real))};
+  if (y == NULL || job == NULL || !numbers_exist(patches)) return NULL;
+  *job = (PatchEmbed){pixels, weight, bias, position, class_token, y, row_token, patches, NULL, batch, rows, width, patch, across, depth};
   y->needs_grad = tape_recording(tape) && (op_wants(weight) || op_wants(bias) || op_wants(position) || op_wants(class_token));
   tape_apply(tape, &PATCH_EMBED, job, y);
   return y;

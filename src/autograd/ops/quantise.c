@@ -169,6 +169,7 @@ static bool codes_fit(const Quantise *options, int64_t rows) {
 
 Tensor *op_quantise(Tape *tape, Tensor *x, const Quantise *options, Tensor **commitment) {
   OP_REQUIRE(x, options, options->codebook, options->codes, commitment);
+  if ((x = op_widen(tape, x)) == NULL) return NULL;
   int64_t rows = tensor_rows(x), width = tensor_width(x);
   OP_CHECK(options->groups > 0 && width % options->groups == 0, "quantise: %lld groups do not divide the width %lld",
            (long long)options->groups, (long long)width);

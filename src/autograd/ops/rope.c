@@ -2,6 +2,8 @@
  * hands it on: nothing is kept and nothing copied. */
 #include "autograd/ops/op_common.h"
 
+enum { MOST_HEAD = 1024 /* numbers of a head in bf16 */ };
+
 typedef struct Turn {
   Tensor *x, *y;
   Rope rope;
@@ -9,18 +11,22 @@ typedef struct Turn {
   int64_t rows, half; /* S, d/2 */
 } Turn;
 
-static void turn_row(const Turn *job, int64_t row, real direction, const real *from, real *to) {
-  int64_t angles = job->positions[row % job->rows] * job->half;
+/* from and to may be the same numbers. */
+static void turn_row(const Turn *job, int64_t row, real direction, Numbers from, Numbers to) {
+  const int64_t angles = job->positions[row % job->rows] * job->half, width = 2 * job->half;
+  real from_stage[MOST_HEAD], to_stage[MOST_HEAD];
   for (int64_t head = 0; head < job->rope.heads; head++) {
-    int64_t at = (row * job->rope.heads + head) * 2 * job->half;
-    kernels()->rotate(job->half, direction, job->rope.cosine + angles, job->rope.sine + angles, from + at, to + at);
+    const int64_t at = (row * job->rope.heads + head) * width;
+    kernels()->rotate(job->half, direction, job->rope.cosine + angles, job->rope.sine + angles, numbers_read(from, at, width, from_stage),
+                      numbers_place(to, at, to_stage));
+    numbers_written(to, at, width, to_stage);
   }
 }
 
 static void forward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Turn *job = context;
-  for (int64_t row = begin; row < end; row++) turn_row(job, row, 1, job->x->value, job->y->value);
+  for (int64_t row = begin; row < end; row++) turn_row(job, row, 1, tensor_numbers(job->x), tensor_numbers(job->y));
 }
 
 static void rope_forward(Tape *tape, void *record) {
@@ -31,7 +37,7 @@ static void rope_forward(Tape *tape, void *record) {
 static void backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Turn *job = context;
-  for (int64_t row = begin; row < end; row++) turn_row(job, row, -1, job->y->grad, job->y->grad);
+  for (int64_t row = begin; row < end; row++) turn_row(job, row, -1, tensor_grad(job->y), tensor_grad(job->y));
 }
 
 static void rope_backward(Tape *tape, void *record) {
@@ -50,7 +56,9 @@ Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *position
   for (int64_t s = 0; s < rows && !tape_planning(tape); s++)
     OP_CHECK(positions[s] >= 0 && positions[s] < rope->count, "position %d of row %lld is outside [0, %lld)", (int)positions[s],
              (long long)s, (long long)rope->count);
-  Tensor *y = tape_tensor(tape, x->dims, x->shape);
+  OP_CHECK(x->value || width / rope->heads <= MOST_HEAD, "rope: heads of %lld numbers in bf16; at most %d are possible",
+           (long long)(width / rope->heads), MOST_HEAD);
+  Tensor *y = tape_activation(tape, x->dims, x->shape);
   Turn *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   *job = (Turn){x, y, *rope, positions, rows, width / rope->heads / 2};

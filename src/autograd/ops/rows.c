@@ -13,9 +13,9 @@ static int64_t source_row(const Gather *job, int64_t row) { return row / job->co
 
 static void gather_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Gather *job = context;
+  const Gather *job = context;
   for (int64_t row = begin; row < end; row++)
-    memcpy(job->y->value + row * job->width, job->x->value + source_row(job, row) * job->width, (size_t)job->width * sizeof(real));
+    op_copy_numbers(job->y, row * job->width, job->x, source_row(job, row) * job->width, job->width);
 }
 
 static void gather_forward(Tape *tape, void *record) {
@@ -25,14 +25,14 @@ static void gather_forward(Tape *tape, void *record) {
 
 static void gather_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Gather *job = context;
+  const Gather *job = context;
   for (int64_t row = begin; row < end; row++)
-    kernels()->add(job->width, job->y->grad + row * job->width, job->x->grad + source_row(job, row) * job->width);
+    op_add_numbers(tensor_grad(job->y), row * job->width, tensor_grad(job->x), source_row(job, row) * job->width, job->width);
 }
 
 static void gather_backward(Tape *tape, void *record) {
   Gather *job = record;
-  if (tape_grad_zeroed(tape, job->x)) tape_for(tape, tensor_rows(job->y), OP_ROW_GRAIN, gather_backward_body, job);
+  if (numbers_exist(tape_grad_numbers_zeroed(tape, job->x))) tape_for(tape, tensor_rows(job->y), OP_ROW_GRAIN, gather_backward_body, job);
 }
 
 static const OpKind GATHER_ROWS = {"gather_rows", gather_forward, gather_backward};
@@ -42,7 +42,7 @@ Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count
   OP_CHECK(x->dims == 3, "gather_rows: x has %d dimensions, not 3", x->dims);
   for (int64_t i = 0; i < count; i++)
     OP_CHECK(rows[i] >= 0 && rows[i] < x->shape[1], "gather_rows: row %d is outside [0, %lld)", (int)rows[i], (long long)x->shape[1]);
-  Tensor *y = tape_tensor(tape, 3, (int64_t[]){x->shape[0], count, x->shape[2]});
+  Tensor *y = tape_tensor_like(tape, x, 3, (int64_t[]){x->shape[0], count, x->shape[2]});
   Gather *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   *job = (Gather){x, y, rows, x->shape[1], count, x->shape[2]};

@@ -16,13 +16,17 @@ typedef struct VocabJob {
   int64_t slice_rows;                    /* at most this many in a slice */
   real *dx, *dtable;                     /* kept for backward; NULL where no gradient is wanted */
   bool filled;                           /* dtable holds the slices before this one */
+  bool bf16;
 } VocabJob;
 
 /* A slice at work: rows [first, first + count), all of which count. */
 typedef struct Slice {
   const VocabJob *job;
   int64_t first, count;
-  real *logits; /* [count, V]: logits, then probabilities, then d logits */
+  real *logits;      /* [count, V]: logits, then probabilities, then d logits */
+  const uint16_t *x; /* [M, D] and its table, where products run in bf16 */
+  const uint16_t *table;
+  int64_t stride;
   double *loss; /* [M] */
   uint8_t *hit; /* [M] */
 } Slice;
@@ -71,8 +75,30 @@ static void rows_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
+/* The same, with x, the table and d logits rounded to bf16; logits and gradients are not. */
+static void run_slice_bf16(Tape *tape, VocabJob *job, Slice *slice) {
+  const int64_t at = slice->first * job->width, n = slice->count, entries = job->entries, width = job->width;
+  op_matmul_bf16(tape, false, true, n, entries, width, slice->x + at, width, slice->table, slice->stride, NULL, false,
+                 (Numbers){.wide = slice->logits}, entries);
+  tape_for(tape, n, 1, rows_body, slice);
+  const size_t mark = tape_scratch_begin(tape);
+  const uint16_t *dlogits = job->dx || job->dtable ? op_in_bf16(tape, (Numbers){.wide = slice->logits}, n, entries) : NULL;
+  if (job->dx)
+    op_matmul_bf16(tape, false, false, n, width, entries, dlogits, entries, slice->table, slice->stride, NULL, false,
+                   (Numbers){.wide = job->dx + at}, width);
+  if (job->dtable)
+    op_matmul_bf16(tape, true, false, entries, width, n, dlogits, entries, slice->x + at, width, NULL, job->filled,
+                   (Numbers){.wide = job->dtable}, width);
+  tape_scratch_end(tape, mark);
+  job->filled = true;
+}
+
 static void run_slice(Tape *tape, VocabJob *job, Slice *slice) {
   const int64_t at = slice->first * job->width;
+  if (job->bf16) {
+    run_slice_bf16(tape, job, slice);
+    return;
+  }
   op_matmul_weight(tape, true, slice->count, job->entries, job->width, job->x->value + at, job->width, job->table, 0, false, slice->logits,
                    job->entries);
   tape_for(tape, slice->count, 1, rows_body, slice);
@@ -134,7 +160,11 @@ static void vocab_forward(Tape *tape, void *record) {
   slice.logits = tape_alloc(tape, (size_t)(job->slice_rows * job->entries) * sizeof(real));
   slice.loss = tape_alloc(tape, (size_t)job->rows * sizeof(double));
   slice.hit = tape_alloc(tape, (size_t)job->rows);
-  if (slice.logits == NULL || slice.loss == NULL || slice.hit == NULL) return;
+  if (job->bf16) {
+    slice.x = op_in_bf16(tape, tensor_numbers(job->x), job->rows, job->width);
+    slice.table = op_weight_in_bf16(tape, job->table, 0, job->entries, job->width, &slice.stride);
+  }
+  if (slice.logits == NULL || slice.loss == NULL || slice.hit == NULL || tape_status(tape) != STATUS_OK) return;
   if (tape_planning(tape)) { /* without labels: all rows count */
     run_slices(tape, job, &slice, 0, job->rows);
   } else {
@@ -180,6 +210,7 @@ static int64_t most_rows(int64_t rows, int64_t entries) {
 
 Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *options) {
   OP_REQUIRE(x, table, options, options->labels);
+  if ((x = op_widen(tape, x)) == NULL) return NULL;
   int64_t rows = tensor_rows(x), width = tensor_width(x), entries = table->shape[0], counted = 0;
   OP_CHECK(table->dims == 2 && table->shape[1] == width, "vocab_loss: x has %lld columns, the table %lld", (long long)width,
            (long long)tensor_width(table));
@@ -199,6 +230,7 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
                     .width = width,
                     .entries = entries,
                     .counted = counted,
+                    .bf16 = op_weight_is_bf16(tape, table),
                     .slice_rows = most_rows(rows, entries)};
   y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(table));
   if (y->needs_grad && op_wants(x)) job->dx = tape_alloc(tape, (size_t)tensor_count(x) * sizeof(real));

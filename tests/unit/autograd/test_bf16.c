@@ -1,0 +1,165 @@
+/* Operations on a tape that uses bf16 against the same in full width: values and gradients differ by roundings alone, gradients of
+ * parameters and what goes along the residual are in full width. */
+#include "autograd/kernels/matmul.h"
+#include "autograd/ops/ops.h"
+#include "autograd/param.h"
+#include "base/rng.h"
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 2, ROWS = 40, WIDTH = 48, HIDDEN = 96, WORDS = 70 };
+
+typedef struct Net {
+  ParamSet params;
+  int up, up_bias, down, down_bias, norm, norm_bias, table;
+  real *x;
+} Net;
+
+static void net_init(Net *net) {
+  Rng rng;
+  *net = (Net){0};
+  net->up = param_add(&net->params, PARAM_NORMAL, true, 2, (int64_t[]){HIDDEN, WIDTH}, "up");
+  net->up_bias = param_add(&net->params, PARAM_NORMAL, false, 1, (int64_t[]){HIDDEN}, "up.bias");
+  net->down = param_add(&net->params, PARAM_NORMAL, true, 2, (int64_t[]){HIDDEN, WIDTH}, "down"); /* transposed */
+  net->down_bias = param_add(&net->params, PARAM_NORMAL, false, 1, (int64_t[]){WIDTH}, "down.bias");
+  net->norm = param_add(&net->params, PARAM_ONES, false, 1, (int64_t[]){WIDTH}, "norm");
+  net->norm_bias = param_add(&net->params, PARAM_ZEROS, false, 1, (int64_t[]){WIDTH}, "norm.bias");
+  net->table = param_add(&net->params, PARAM_NORMAL, false, 2, (int64_t[]){WORDS, WIDTH}, "table");
+  net->params.list[net->up].narrow = net->params.list[net->down].narrow = net->params.list[net->table].narrow = true;
+  assert_int_equal(param_allocate(&net->params, true), STATUS_OK);
+  rng_init(&rng, 5, 1);
+  param_initialise(&net->params, &rng);
+  for (int64_t i = 0; i < net->params.total; i++) net->params.values[i] *= 10;
+  net->x = malloc(BATCH * ROWS * WIDTH * sizeof *net->x);
+  assert_non_null(net->x);
+  for (int i = 0; i < BATCH * ROWS * WIDTH; i++) net->x[i] = (real)rng_normal(&rng);
+}
+
+static Tensor *param(Net *net, int index) { return &net->params.list[index].tensor; }
+
+typedef struct Result {
+  double loss;
+  real *dx, *grads;
+  size_t peak;
+  bool narrow; /* what is between operations */
+} Result;
+
+/* norm, up with GELU, half of the rows gathered, SwiGLU of the two halves, down with a residual, next-token loss. */
+static Tensor *run(Net *net, Tape *tape, Tensor *x, bool *narrow) {
+  static int32_t rows[ROWS], labels[BATCH * ROWS];
+  for (int i = 0; i < ROWS; i++) rows[i] = ROWS - 1 - i;
+  for (int i = 0; i < BATCH * ROWS; i++) labels[i] = i * 7 % WORDS;
+  tape_narrow(tape, true);
+  Tensor *h = op_layer_norm(tape, x, param(net, net->norm), param(net, net->norm_bias), 1e-5);
+  h = op_gather_rows(tape, h, rows, ROWS);
+  Tensor *gate = op_linear(tape, h, param(net, net->up), param(net, net->up_bias), ACTIVATION_GELU, NULL);
+  Tensor *up = op_linear(tape, h, param(net, net->up), param(net, net->up_bias), ACTIVATION_NONE, NULL);
+  Tensor *both = op_swiglu(tape, gate, op_activate(tape, up, ACTIVATION_GELU_TANH));
+  assert_int_equal(tape_status(tape), STATUS_OK);
+  *narrow = h->narrow && gate->narrow && up->narrow && both->narrow && !h->value;
+  const LinearPart part = {0, WIDTH, true};
+  Tensor *y = op_linear_part(tape, both, param(net, net->down), param(net, net->down_bias), &part, ACTIVATION_NONE, x);
+  assert_non_null(y->value); /* the residual stream */
+  tape_narrow(tape, false);
+  return op_vocab_loss(tape, y, param(net, net->table), &(VocabLoss){.labels = labels});
+}
+
+static Result compute(Net *net, bool bf16) {
+  Result result = {0};
+  Arena *arena = arena_new((size_t)1 << 30);
+  Tape *tape = tape_new(arena);
+  assert_non_null(tape);
+  tape_use_bf16(tape, bf16);
+  tape_record(tape, true);
+  for (size_t i = 0; i < net->params.count; i++) net->params.list[i].tensor.grad_filled = false;
+  Tensor *x = tape_constant(tape, 3, (int64_t[]){BATCH, ROWS, WIDTH}, net->x);
+  x->needs_grad = true;
+  Tensor *loss = run(net, tape, x, &result.narrow);
+  result.loss = (double)loss->value[0];
+  assert_int_equal(tape_backward(tape, loss), STATUS_OK);
+  const size_t bytes = (size_t)net->params.total * sizeof(real);
+  result.dx = malloc(BATCH * ROWS * WIDTH * sizeof(real));
+  result.grads = malloc(bytes);
+  assert_true(result.dx && result.grads && x->grad);
+  memcpy(result.dx, x->grad, BATCH * ROWS * WIDTH * sizeof(real));
+  memcpy(result.grads, net->params.grads, bytes);
+  result.peak = tape_peak_bytes(tape);
+  tape_free(tape);
+  arena_free(arena);
+  return result;
+}
+
+static double size_of(const real *a, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += (double)a[i] * (double)a[i];
+  return sqrt(sum);
+}
+
+static double distance(const real *a, const real *b, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+  return sqrt(sum);
+}
+
+/* A rounding is at most 2^-9 of a number, 2^-9 / sqrt(3) on the mean square; a handful of them lie on each way. */
+static void assert_rounded(const real *got, const real *want, int64_t count, const char *what) {
+  const double size = size_of(want, count), off = distance(got, want, count);
+  assert_true(size > 0);
+  if (off > size / 100) fail_msg("%s: %g of %g", what, off, size);
+}
+
+static void check_against_full_width(void) {
+  Net net;
+  net_init(&net);
+  Result full = compute(&net, false);
+  assert_false(full.narrow);
+  assert_int_equal(param_make_shadows(&net.params), STATUS_OK);
+  Result bf16 = compute(&net, true);
+  assert_true(bf16.narrow);
+  assert_true(fabs(bf16.loss - full.loss) < 2e-3 * full.loss);
+  assert_true(bf16.loss != full.loss); /* it is something else that ran */
+  assert_rounded(bf16.dx, full.dx, BATCH * ROWS * WIDTH, "dx");
+  for (size_t i = 0; i < net.params.count; i++) {
+    const int64_t at = param_offset(&net.params, i);
+    assert_rounded(bf16.grads + at, full.grads + at, tensor_count(&net.params.list[i].tensor), net.params.list[i].name);
+  }
+  free(full.dx), free(full.grads), free(bf16.dx), free(bf16.grads), free(net.x);
+  param_release(&net.params);
+}
+
+static void bf16_differs_by_roundings(void **state) {
+  (void)state;
+  assert_int_equal(matmul_choose_backend("openblas"), STATUS_OK);
+  check_against_full_width();
+  assert_int_equal(matmul_choose_backend("auto"), STATUS_OK);
+  check_against_full_width();
+}
+
+/* Without a shadow the weight is rounded each time: the same bits. A changed weight needs its shadow refreshed. */
+static void shadows_follow_the_values(void **state) {
+  (void)state;
+  Net net;
+  net_init(&net);
+  assert_int_equal(param_make_shadows(&net.params), STATUS_OK);
+  Tensor *up = param(&net, net.up);
+  assert_int_equal(up->shadow[3], narrow_bfloat((float)up->value[3]));
+  up->value[3] = 2.5;
+  param_refresh_shadows(&net.params, false);
+  assert_int_equal(up->shadow[3], narrow_bfloat(2.5f));
+  assert_null(param(&net, net.up_bias)->shadow);
+  Result with = compute(&net, true);
+  for (size_t i = 0; i < net.params.count; i++) net.params.list[i].tensor.shadow = NULL;
+  param(&net, net.table)->shadow = net.params.shadows + param_padded(&net.params.list[net.up]) + param_padded(&net.params.list[net.down]);
+  Result without = compute(&net, true); /* x is narrow, so products are in bf16 all the same */
+  assert_true(with.loss == without.loss);
+  assert_memory_equal(with.grads, without.grads, (size_t)net.params.total * sizeof(real));
+  free(with.dx), free(with.grads), free(without.dx), free(without.grads), free(net.x);
+  param_release(&net.params);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_differs_by_roundings), cmocka_unit_test(shadows_follow_the_values)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,6 +17,7 @@
 #include "nn/decode.h"
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
+#include "nn/lowbit_weights.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,12 +29,13 @@ static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages co
 
 enum { CLASSES = 100, MAX_REPEATS = 100000, MAX_LENGTH = 1 << 20 };
 typedef enum Output { OUTPUT_ANSWER, OUTPUT_ALL } Output;
+typedef enum WeightNumbers { WEIGHTS_FP32, WEIGHTS_INT8, WEIGHTS_INT4 } WeightNumbers;
 typedef enum Phase { PHASE_FORWARD, PHASE_DECODE, PHASES } Phase;
 
 typedef struct ForwardCommand {
   const char *model;
   int64_t length, batch, decode, repeats, warm_up;
-  int output;
+  int output, weights; /* Output, WeightNumbers */
   bool profile;
   BenchRun run;
 } ForwardCommand;
@@ -50,6 +52,7 @@ typedef struct Measured {
 typedef struct Forward {
   const ForwardCommand *command;
   Model *model;
+  LowbitWeights *lowbit; /* NULL: weights in float */
   const ModelConfig *config;
   bool decoder, cached;
   int64_t tokens; /* rows of a sample that go through the blocks */
@@ -88,7 +91,8 @@ static Status open_model(Forward *f) {
   model_initialise(f->model, &rng);
   f->config = model_config(f->model);
   f->decoder = config_is_decoder(f->config);
-  return STATUS_OK;
+  if (f->command->weights == WEIGHTS_FP32) return STATUS_OK;
+  return lowbit_weights_make(f->model, f->command->weights == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &f->lowbit);
 }
 
 static Status check_lengths(const Forward *f) {
@@ -143,15 +147,24 @@ static Status open_cache(Forward *f) {
   return kv_cache_init(&f->cache, &setup);
 }
 
-/* Matrices but for tables of which a row is read. */
-static double weight_bytes(const Forward *f) {
+static double bytes_of_weights(const Forward *f) {
   const ParamSet *params = model_params(f->model);
-  double numbers = 0;
-  for (size_t i = 0; i < params->count; i++)
-    if (params->list[i].tensor.dims == 2 && strstr(params->list[i].name, "wpe") == NULL)
-      numbers += (double)tensor_count(&params->list[i].tensor);
-  if (!f->config->tied) numbers -= (double)f->config->vocabulary * (double)f->config->width;
-  return numbers * sizeof(real);
+  double bytes = 0;
+  for (size_t i = 0; i < params->count; i++) bytes += (double)lowbit_weights_bytes(&params->list[i].tensor);
+  return bytes;
+}
+
+/* Matrices but for tables of which a row is read. */
+static double bytes_read(const Forward *f) {
+  const ParamSet *params = model_params(f->model);
+  double bytes = 0;
+  for (size_t i = 0; i < params->count; i++) {
+    const Param *param = &params->list[i];
+    bool table = strstr(param->name, "wpe") != NULL ||
+                 (!f->config->tied && param->tensor.shape[0] == f->config->vocabulary && strstr(param->name, "lm_head") == NULL);
+    if (param->tensor.dims == 2 && !table) bytes += (double)lowbit_weights_bytes(&param->tensor);
+  }
+  return bytes;
 }
 
 static Status open_forward(Forward *f) {
@@ -164,7 +177,7 @@ static Status open_forward(Forward *f) {
   f->tape = f->arena ? tape_new(f->arena) : NULL;
   if (f->tape == NULL) return no_memory();
   tape_record(f->tape, false);
-  f->weight_bytes = f->decoder ? weight_bytes(f) : 0;
+  f->weight_bytes = f->decoder ? bytes_read(f) : 0;
   return STATUS_OK;
 }
 
@@ -177,6 +190,7 @@ static void close_forward(Forward *f) {
   free(f->ids);
   layout_release(&f->layout);
   model_free(f->model);
+  lowbit_weights_free(f->lowbit);
 }
 
 /* ---------------------------------------------------------------- measuring */
@@ -257,11 +271,14 @@ static Figures figures_of(const Forward *f, Phase which) {
   figures.gflop = phase->flops / units / 1e9;
   figures.gflop_per_second = phase->product_seconds > 0 ? phase->flops / phase->product_seconds / 1e9 : 0;
   figures.product_percent = 100 * phase->product_seconds / phase->all_seconds;
-  figures.peak_percent = 1e11 * figures.gflop_per_second / bench_peak_products(&f->peak, PEAK_F32);
+  figures.peak_percent =
+      1e11 * figures.gflop_per_second / bench_peak_products(&f->peak, f->command->weights == WEIGHTS_FP32 ? PEAK_F32 : PEAK_INT8);
   figures.read = which == PHASE_DECODE ? f->weight_bytes / figures.timing.median : 0;
   figures.read_percent = 100 * figures.read / f->peak.read.all;
   return figures;
 }
+
+static const char *const weight_names[] = {[WEIGHTS_FP32] = "fp32", [WEIGHTS_INT8] = "int8", [WEIGHTS_INT4] = "int4"};
 
 static double parameters(const Forward *f) { return (double)param_count_numbers(model_params(f->model)); }
 
@@ -279,8 +296,8 @@ static Status print_text(Forward *f) {
   bool decodes = f->command->decode > 0;
   Figures a = figures_of(f, PHASE_FORWARD), b = decodes ? figures_of(f, PHASE_DECODE) : (Figures){.read = 0};
   bench_peak_print(&f->peak);
-  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters\n", printable(f->command->model), (long long)f->tokens,
-         (long long)f->command->batch, parameters(f) / 1e6);
+  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s\n", printable(f->command->model), (long long)f->tokens,
+         (long long)f->command->batch, parameters(f) / 1e6, weight_names[f->command->weights]);
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
   print_row("milliseconds, least", 1e3 * a.timing.least, 1e3 * b.timing.least, decodes);
@@ -292,7 +309,7 @@ static Status print_text(Forward *f) {
   print_row("  of the machine's best, %", a.peak_percent, b.peak_percent, decodes);
   if (decodes) print_row("GB/s of weights that are read", 0, b.read / 1e9, true);
   if (decodes) print_row("  of the memory's rate, %", 0, b.read_percent, true);
-  print_row("MiB of weights", parameters(f) * sizeof(real) / 1048576, 0, false);
+  print_row("MiB of weights", bytes_of_weights(f) / 1048576, 0, false);
   print_row("MiB most resident", f->resident / 1048576, 0, false);
   for (int p = 0; p < (decodes ? PHASES : 1) && f->command->profile; p++)
     profile_table_print(&f->phase[p].profile, phase_name(f, (Phase)p), f->phase[p].units,
@@ -322,9 +339,10 @@ static json_t *phase_json(const Forward *f, Phase which) {
 
 static Status print_json(const Forward *f) {
   const ForwardCommand *c = f->command;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:f, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
-                             (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "parameters", parameters(f),
-                             "weight_mib", parameters(f) * sizeof(real) / 1048576, "resident_mib", f->resident / 1048576);
+  json_t *object =
+      json_pack("{s:s, s:I, s:I, s:s, s:s, s:f, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
+                (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights", weight_names[c->weights],
+                "parameters", parameters(f), "weight_mib", bytes_of_weights(f) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);
   json_build_put(&object, phase_name(f, PHASE_FORWARD), phase_json(f, PHASE_FORWARD));
   if (c->decode > 0) json_build_put(&object, "decode", phase_json(f, PHASE_DECODE));
@@ -345,6 +363,7 @@ Status bench_forward_run(int argc, char **argv) {
       {OPTION_INT, "decode", 0, &c.decode, "N", .least = 0, .most = MAX_LENGTH, .help = "tokens decoded after each pass; 0: none"},
       {OPTION_CHOICE, "output", 0, &c.output, .choices = "answer|all",
        .help = "one answer for each sample, or every row of the last block with its logits"},
+      {OPTION_CHOICE, "weights", 0, &c.weights, .choices = "fp32|int8|int4", .help = "numbers that matrices are kept in"},
       {OPTION_GROUP, .help = "Measuring"},
       {OPTION_INT, "repeats", 0, &c.repeats, "N", .least = 1, .most = MAX_REPEATS, .help = "measured passes"},
       {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .least = 0, .most = MAX_REPEATS, .help = "passes before them"},

@@ -2,6 +2,7 @@
 #include "cli/bench_peak.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/matmul_lowbit.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -27,29 +28,64 @@ static const int64_t sizes[][3] = {{1024, 1024, 1024}, {1576, 3072, 768}, {1576,
 typedef struct Factors {
   PeakNumbers numbers;
   real *a, *b, *c; /* [MAX_NUMBERS] each */
+  void *scratch;   /* of int8 */
 } Factors;
 
-/* Bits that stand for a number near 1 or -1 in float and, twice, in bf16. */
-static void fill(real *numbers, int64_t count) {
+/* Bits that stand for a number near 1 or -1 in float and, twice, in bf16; weights in int8 are all 3. */
+static void fill(const Factors *f) {
   static const uint32_t bits[] = {0x3f80bf80, 0xbf803f80, 0xbf80bf80};
-  for (int64_t i = 0; i < count; i++) memcpy(&numbers[i], &bits[i % 3], sizeof bits[0]);
+  for (int64_t i = 0; i < MAX_NUMBERS; i++) {
+    memcpy(&f->a[i], &bits[i % 3], sizeof bits[0]);
+    memcpy(&f->b[i], &bits[(i + 1) % 3], sizeof bits[0]);
+  }
+  if (f->numbers == PEAK_INT8) memset(f->b, 3, MAX_NUMBERS);
 }
 
-static void multiply(const Factors *f, bool all, int64_t m, int64_t n, int64_t k) {
+typedef struct Call {
+  const Factors *factors;
+  int64_t m, n, k;
+} Call;
+
+/* Activations in float, rounded to int8 on the way. */
+static MatmulLowbit lowbit_product(const Call *call, LowbitMatrix *weight) {
+  const Factors *f = call->factors;
+  *weight = (LowbitMatrix){LOWBIT_INT8, call->n, call->k, f->b, (const float *)f->b + MAX_NUMBERS / 2};
+  return (MatmulLowbit){
+      .weight = weight, .outputs = call->n, .inputs = call->k, .rows = call->m, .x = f->a, .ldx = call->k, .c = f->c, .ldc = call->n};
+}
+
+/* threads_for body of a single item: what it calls stays on this thread. */
+static void multiply_lowbit(void *context, int64_t begin, int64_t end, int thread) {
+  const Call *call = context;
+  LowbitMatrix weight;
+  MatmulLowbit product = lowbit_product(call, &weight);
+  (void)begin, (void)end, (void)thread;
+  matmul_lowbit(&product, call->factors->scratch);
+}
+
+static void multiply(bool all, Call *call) {
+  const Factors *f = call->factors;
   const uint16_t *a = (const uint16_t *)f->a, *b = (const uint16_t *)f->b;
-  if (f->numbers == PEAK_BF16)
-    (all ? matmul_bf16 : matmul_bf16_single)(false, true, m, n, k, a, k, b, k, NULL, false, (Numbers){.wide = f->c}, n);
-  else
+  const int64_t m = call->m, n = call->n, k = call->k;
+  if (f->numbers == PEAK_F32)
     (all ? matmul : matmul_single)(false, true, m, n, k, 1, f->a, k, f->b, k, 0, f->c, n);
+  else if (f->numbers == PEAK_BF16)
+    (all ? matmul_bf16 : matmul_bf16_single)(false, true, m, n, k, a, k, b, k, NULL, false, (Numbers){.wide = f->c}, n);
+  else if (all)
+    multiply_lowbit(call, 0, 1, 0);
+  else
+    threads_for(1, 1, multiply_lowbit, call);
 }
 
 static double product_rate(const Factors *f, bool all, const int64_t *size) {
+  Call call = {f, size[0], size[1], size[2]};
   double begun = clock_now();
-  multiply(f, all, size[0], size[1], size[2]);
+  multiply(all, &call);
   return 2.0 * (double)size[0] * (double)size[1] * (double)size[2] / (clock_now() - begun);
 }
 
 static void raise_products(const Factors *f, PeakRate *rate) {
+  fill(f);
   for (int run = 0; run < RUNS; run++)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
       rate->one = raised(rate->one, product_rate(f, false, sizes[s]));
@@ -57,15 +93,32 @@ static void raise_products(const Factors *f, PeakRate *rate) {
     }
 }
 
+static bool has_products(PeakNumbers numbers) {
+  if (numbers == PEAK_BF16) return matmul_bf16_is_native();
+  return numbers == PEAK_F32 || strcmp(kernels()->name, "portable") != 0;
+}
+
+static size_t scratch_bytes(void) {
+  size_t most = 0;
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    LowbitMatrix weight;
+    MatmulLowbit product = lowbit_product(&(Call){&(Factors){.numbers = PEAK_INT8}, sizes[s][0], sizes[s][1], sizes[s][2]}, &weight);
+    size_t bytes = matmul_lowbit_scratch(&product);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
 Status bench_peak_measure(BenchPeak *peak) {
-  real *block = calloc((size_t)3 * MAX_NUMBERS, sizeof *block);
-  if (block == NULL) return status_set(STATUS_NO_MEMORY, "no memory to measure matrix products");
-  Factors factors = {.a = block, .b = block + MAX_NUMBERS, .c = block + (size_t)2 * MAX_NUMBERS};
-  fill(block, 2 * MAX_NUMBERS);
-  for (factors.numbers = 0; factors.numbers < PEAK_NUMBERS; factors.numbers++)
-    if (factors.numbers == PEAK_F32 || matmul_bf16_is_native()) raise_products(&factors, &peak->products[factors.numbers]);
-  free(block);
-  return STATUS_OK;
+  const size_t numbers = (size_t)3 * MAX_NUMBERS * sizeof(real), scratch = scratch_bytes();
+  Arena *arena = arena_new(numbers + scratch + 2 * (size_t)ARENA_ALIGN);
+  real *block = arena ? arena_alloc(arena, numbers) : NULL;
+  void *room = block ? arena_alloc(arena, scratch) : NULL;
+  Factors f = {.a = block, .b = block + MAX_NUMBERS, .c = block + (size_t)2 * MAX_NUMBERS, .scratch = room};
+  for (f.numbers = 0; room && f.numbers < PEAK_NUMBERS; f.numbers++)
+    if (has_products(f.numbers)) raise_products(&f, &peak->products[f.numbers]);
+  arena_free(arena);
+  return room ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory to measure matrix products");
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -140,11 +193,12 @@ Status bench_peak_memory(BenchPeak *peak) {
 /* ---------------------------------------------------------------- what is printed */
 
 double bench_peak_products(const BenchPeak *peak, PeakNumbers numbers) {
+  if (peak->products[numbers].one <= 0) numbers = PEAK_F32;
   return fmax(peak->products[numbers].one, peak->products[numbers].all);
 }
 
 const char *bench_peak_numbers_name(PeakNumbers numbers) {
-  static const char *const names[PEAK_NUMBERS] = {[PEAK_F32] = "fp32", [PEAK_BF16] = "bf16"};
+  static const char *const names[PEAK_NUMBERS] = {[PEAK_F32] = "fp32", [PEAK_BF16] = "bf16", [PEAK_INT8] = "int8"};
   return names[numbers];
 }
 
@@ -171,8 +225,14 @@ void bench_peak_json(const BenchPeak *peak, json_t *object) {
   json_object_set_new(object, "blas", json_string(matmul_core()));
   put(object, "peak_gflops_one_thread", peak->products[PEAK_F32].one);
   put(object, "peak_gflops", peak->products[PEAK_F32].all);
-  if (peak->products[PEAK_BF16].one > 0) put(object, "peak_bf16_gflops_one_thread", peak->products[PEAK_BF16].one);
-  if (peak->products[PEAK_BF16].one > 0) put(object, "peak_bf16_gflops", peak->products[PEAK_BF16].all);
+  if (peak->products[PEAK_BF16].one > 0) {
+    put(object, "peak_bf16_gflops_one_thread", peak->products[PEAK_BF16].one);
+    put(object, "peak_bf16_gflops", peak->products[PEAK_BF16].all);
+  }
+  if (peak->products[PEAK_INT8].one > 0) {
+    put(object, "peak_int8_gflops_one_thread", peak->products[PEAK_INT8].one);
+    put(object, "peak_int8_gflops", peak->products[PEAK_INT8].all);
+  }
   put(object, "memory_read_one_thread", peak->read.one);
   put(object, "memory_read", peak->read.all);
   put(object, "memory_copy_one_thread", peak->copy.one);

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include <jansson.h>
 
-typedef enum PeakNumbers { PEAK_F32, PEAK_BF16, PEAK_NUMBERS } PeakNumbers;
+typedef enum PeakNumbers { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_NUMBERS } PeakNumbers;
 
 typedef struct PeakRate {
   double one, all; /* on the calling thread alone; on the whole pool */
@@ -21,8 +21,9 @@ Status bench_peak_measure(BenchPeak *peak);
 /* Likewise of memory, for which 256 MiB are touched and given back; memory_peak (base/memory.h) starts anew, so call it first. */
 Status bench_peak_memory(BenchPeak *peak);
 
-double bench_peak_products(const BenchPeak *peak, PeakNumbers numbers); /* the larger of `one` and `all` */
-const char *bench_peak_numbers_name(PeakNumbers numbers);               /* "fp32" */
+/* The larger of `one` and `all`; that of float where there are no such products, since they run as float then. */
+double bench_peak_products(const BenchPeak *peak, PeakNumbers numbers);
+const char *bench_peak_numbers_name(PeakNumbers numbers); /* "fp32" */
 
 /* The head of a table: threads, kernels, peak rates; two lines that begin with "machine:" and "memory:". */
 void bench_peak_print(const BenchPeak *peak);

@@ -39,6 +39,12 @@ expect "the same as JSON" 0 --model gpt2-mini --length 32 --decode 8 "${few[@]}"
 field '.schema == 1 and .prefill.tokens_per_second > 0 and .decode.tokens_per_second > 0 and .decode.read_gb_per_second > 0'
 field '[.decode.profile[].name] | index("decode_attention") != null'
 field '[.prefill.profile[].name] | index("decode_attention") == null'
+full=$(jq .weight_mib <"$work/out")
+expect "weights in 8 bits" 0 --model gpt2-mini --length 32 --decode 4 --weights int8 "${few[@]}" --json; field '.weights == "int8" and .decode.milliseconds > 0'
+holds "$(jq .weight_mib <"$work/out") < 0.3 * $full"
+expect "weights in 4 bits" 0 --model gpt2-mini --length 32 --decode 4 --weights int4 "${few[@]}" --json; field '.weights == "int4"'
+holds "$(jq .weight_mib <"$work/out") < 0.25 * $full"
+expect "weights in 2 bits" 2 --model gpt2-mini --weights int2; err "--weights"; err "int4"
 expect "a decoder with rotary positions" 0 --model llama-mini --length 16 --decode 2 "${few[@]}" --json; field '.decode.milliseconds > 0'
 expect "a batch of texts, all logits" 0 --model gpt2-mini --length 16 --batch 2 --output all "${few[@]}" --json
 field '.forward.tokens_per_second > 0 and (has("decode") | not)'

@@ -7,6 +7,7 @@
 #include "autograd/kernels/matmul_lowbit.h"
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/matmul_parts.h"
 #include "base/threads.h"
 #include <string.h>
 
@@ -152,12 +153,13 @@ static void outputs_body(void *context, int64_t begin, int64_t end, int thread) 
 
 void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   if (p->rows <= 0 || p->outputs <= 0) return;
+  const double begun = matmul_count_begin();
   Job job = describe(p);
   place(&job, scratch);
   const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < POOLED_LEAST;
   threads_for(p->rows, small ? p->rows : 4, quantise_rows, &job);
   threads_for(p->outputs, small ? p->outputs : GROUP_LEAST, outputs_body, &job); /* inside a body it knows whose scratch is free */
-  matmul_count_only(p->rows, p->outputs, p->inputs);
+  matmul_count_end(p->rows, p->outputs, p->inputs, begun);
 }
 
 /* ---- products of which the other side stays as it is ---- */

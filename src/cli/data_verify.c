@@ -1,6 +1,7 @@
 /* The command line of astra-data verify: which files a directory has, what is said of each. How digests work: nn/safetensors_digest.h. */
 #include "cli/data_verify.h"
 #include "base/files.h"
+#include "base/gguf.h"
 #include "cli/cli.h"
 #include "data/data_paths.h"
 #include "nn/json_build.h"
@@ -53,18 +54,33 @@ static Status verify_open(Verify *verify, const SafeFile *file, json_t *messages
   return say(verify, file->path, verdict, file->count, messages);
 }
 
-static Status verify_file(Verify *verify, const char *path) {
-  SafeFile file;
-  json_t *messages = json_array();
-  Status status = messages ? safetensors_open(&file, path) : no_memory();
+/* Takes `messages` over; of a file that could not be opened. */
+static Status verify_closed(Verify *verify, Status status, const char *path, json_t *messages) {
   if (status == STATUS_BAD_FILE) {
     json_build_append(&messages, json_string(status_message()));
     return messages ? say(verify, path, "damaged", 0, messages) : no_memory();
   }
-  if (status != STATUS_OK) {
-    json_decref(messages);
-    return status;
-  }
+  json_decref(messages);
+  return status;
+}
+
+/* The container holds no digests: that all of it is there is what can be said. */
+static Status verify_gguf(Verify *verify, const char *path, json_t *messages) {
+  GgufFile file;
+  Status status = gguf_open(&file, path);
+  if (status != STATUS_OK) return verify_closed(verify, status, path, messages);
+  status = say(verify, path, "whole; a GGUF file has no digests, so nothing to compare", file.tensor_count, messages);
+  gguf_close(&file);
+  return status;
+}
+
+static Status verify_file(Verify *verify, const char *path) {
+  SafeFile file;
+  json_t *messages = json_array();
+  if (!messages) return no_memory();
+  if (gguf_is_file(path)) return verify_gguf(verify, path, messages);
+  Status status = safetensors_open(&file, path);
+  if (status != STATUS_OK) return verify_closed(verify, status, path, messages);
   status = verify_open(verify, &file, messages);
   safetensors_close(&file);
   return status;

@@ -48,6 +48,8 @@ expect_program "weights alone" 0 astra-train --model "$stories" --init Q8_0.gguf
 expect "what was trained runs on two nodes" 0 -c from-gguf -n 2 -p "Once upon a time" -m 5 -q
 expect_program "a data set's tokenizer" 0 astra-data encode --tokenizer F32.gguf Once upon a time; out "^403 407 261 378$"
 
+expect_program "verify" 0 astra-data verify F32.gguf; out "^F32.gguf: whole; a GGUF file has no digests, so nothing to compare (47 tensors)$"
+
 # ---- refusals
 expect "a type that is not taken" 1 -c Q5_1.gguf -p a
 err "Q5_1.gguf: tensor output.weight is stored as Q5_1; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K: convert the file with 'llama-quantize"
@@ -56,6 +58,7 @@ expect "a cut file" 1 -c cut.gguf -p a; err "cut.gguf: the file ends within"
 head -c 500000 F32.gguf >cut.gguf
 expect "a file without its end" 1 -c cut.gguf -p a; err "cut.gguf: the data of tensor .* end behind the file of 500000 bytes; is it complete?"
 echo "no model" >wrong.gguf
+expect_program "verify a cut file" 1 astra-data verify cut.gguf; out "^cut.gguf: damaged"
 expect "something else" 1 -c wrong.gguf -p a; err "wrong.gguf: is no GGUF file"
 expect "nothing there" 1 -c ./absent.gguf -p a; err "there is no such directory or GGUF file"
 expect "no self-test" 1 selftest -c F32.gguf; err "selftest.safetensors: not found"

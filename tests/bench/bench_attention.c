@@ -1,6 +1,8 @@
-/* Microseconds of op_attention, forward and backward, for one sample on one thread, at the shapes of the presets: whole sequences, the
- * emulation of several devices, one node of several. GFLOP/s count the pairs of a query and a key that it sees: 4 d forward, 10 d backward.
- * Processor time, the fastest of several runs; a word chooses the shapes whose names contain it. Not a test. */
+/* bench_attention [bf16] [WORD]: microseconds of op_attention, forward and backward, for one sample on one thread, at the shapes of the
+ * presets: whole sequences, the emulation of several devices, one node of several. GFLOP/s count the pairs of a query and a key that it
+ * sees: 4 d forward, 10 d backward. Processor time, the fastest of several runs; a word chooses the shapes whose names contain it. Not a
+ * test. */
+#include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/ops/ops.h"
 #include "base/clock.h"
@@ -50,6 +52,7 @@ typedef struct Bench {
   Tensor input[INPUTS]; /* q, k, v, remote k, remote v */
   AttentionSpan span[MAX_SPANS];
   int spans;
+  bool narrow;
   double pairs; /* of a query and a key that it sees, of one head */
 } Bench;
 
@@ -78,6 +81,17 @@ static void lay_out(Bench *bench, int64_t *rows, int64_t *remote) {
   }
 }
 
+/* The same numbers in bf16. */
+static void make_narrow(Tensor *input) {
+  const int64_t count = tensor_count(input);
+  input->narrow = malloc((size_t)count * sizeof *input->narrow + 1);
+  if (input->narrow == NULL) exit(1);
+  kernels()->narrow(count, input->value, input->narrow);
+  input->narrow_kind = NARROW_BF16;
+  free(input->value);
+  input->value = NULL;
+}
+
 static void open_case(Bench *bench) {
   const Case *c = bench->c;
   int64_t rows, remote;
@@ -90,6 +104,7 @@ static void open_case(Bench *bench) {
     bench->input[i].value = malloc((size_t)tensor_count(&bench->input[i]) * sizeof(real) + 1);
     if (bench->input[i].value == NULL) exit(1);
     for (int64_t n = 0; n < tensor_count(&bench->input[i]); n++) bench->input[i].value[n] = (real)rng_normal(&rng);
+    if (bench->narrow) make_narrow(&bench->input[i]);
   }
 }
 
@@ -107,8 +122,13 @@ static void weigh_forward(Tape *tape, void *record) {
 static void weigh_backward(Tape *tape, void *record) {
   Weigh *job = record;
   bool add;
-  real *dy = tape_grad(tape, job->y, &add);
-  for (int64_t i = 0; i < tensor_count(job->y); i++) dy[i] = (real)(i % 7 - 3);
+  const Numbers dy = tape_grad_numbers(tape, job->y, &add);
+  for (int64_t i = 0; i < tensor_count(job->y); i++) {
+    if (dy.wide)
+      dy.wide[i] = (real)(i % 7 - 3);
+    else
+      dy.narrow[i] = narrow_bfloat((float)(i % 7 - 3));
+  }
   job->begun = clock_spent();
 }
 
@@ -120,7 +140,7 @@ static void run_once(Bench *bench, double seconds[2]) {
   const AttentionOptions options = {
       .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal, .spans = bench->spans, .span = bench->span};
   Tensor *in = bench->input, *remote_k = in[3].shape[1] ? &in[3] : NULL, *remote_v = remote_k ? &in[4] : NULL;
-  for (int i = 0; i < INPUTS; i++) in[i].grad = NULL, in[i].grad_filled = false;
+  for (int i = 0; i < INPUTS; i++) in[i].grad = NULL, in[i].narrow_grad = NULL, in[i].grad_filled = false;
   tape_clear(bench->tape);
   const double begun = clock_spent();
   Tensor *y = op_attention(bench->tape, &in[0], &in[1], &in[2], remote_k, remote_v, &options);
@@ -134,8 +154,8 @@ static void run_once(Bench *bench, double seconds[2]) {
   seconds[1] = clock_spent() - weigh.begun;
 }
 
-static void measure(Tape *tape, const Case *c) {
-  Bench bench = {.c = c, .tape = tape};
+static void measure(Tape *tape, const Case *c, bool narrow) {
+  Bench bench = {.c = c, .tape = tape, .narrow = narrow};
   double best[2] = {1e30, 1e30};
   open_case(&bench);
   const double begun = clock_spent();
@@ -147,10 +167,12 @@ static void measure(Tape *tape, const Case *c) {
   const double flops = bench.pairs * c->heads * (double)c->head_width, scale = 1e6 / (double)c->batch;
   printf("%-28s%12.1f%10.1f%14.1f%10.1f\n", c->name, best[0] * scale, 4e-3 * flops / (best[0] * scale), best[1] * scale,
          10e-3 * flops / (best[1] * scale));
-  for (int i = 0; i < INPUTS; i++) free(bench.input[i].value);
+  for (int i = 0; i < INPUTS; i++) free(bench.input[i].value), free(bench.input[i].narrow);
 }
 
 int main(int count, char **arguments) {
+  const bool narrow = count > 1 && strcmp(arguments[1], "bf16") == 0;
+  const int word = narrow ? 2 : 1;
   matmul_start();
   Arena *arena = arena_new((size_t)1 << 30);
   Tape *tape = arena ? tape_new(arena) : NULL;
@@ -158,7 +180,7 @@ int main(int count, char **arguments) {
   tape_record(tape, true);
   printf("%-28s%12s%10s%14s%10s\n", "us a sample", "forward", "GFLOP/s", "backward", "GFLOP/s");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    if (count < 2 || strstr(cases[i].name, arguments[1])) measure(tape, &cases[i]);
+    if (word >= count || strstr(cases[i].name, arguments[word])) measure(tape, &cases[i], narrow);
   tape_free(tape);
   arena_free(arena);
   return 0;

@@ -10,7 +10,11 @@
  *
  * Local columns come first, so that a row's first block always holds a key that it sees. Keys after a causal tile's last query are not
  * computed. Work is shared out in a fixed order: forward by (sample, head, tile), backward by (sample, kv head), whose gradients of k and v
- * belong to one thread. */
+ * belong to one thread.
+ *
+ * Inputs in bf16 give an output and gradients in bf16. Scores, softmax and all sums are in full; probabilities and the gradients of scores
+ * are rounded for their products, outputs and gradients once, when they are complete: those of k and v add up in scratch of one (sample, kv
+ * head). */
 #include "autograd/ops/op_common.h"
 
 enum {
@@ -31,6 +35,12 @@ typedef struct Tile {
   int64_t first;        /* of one span: the first of them, counted in the span */
 } Tile;
 
+/* Of full width it can always be added to; in bf16 `add` says whether it holds something. */
+typedef struct Gradient {
+  Numbers array;
+  bool add;
+} Gradient;
+
 typedef struct Attention {
   Tensor *q, *k, *v, *remote_k, *remote_v, *y;
   real *lse; /* [B, heads, Q] */
@@ -41,9 +51,10 @@ typedef struct Attention {
   int64_t tiles;
   int64_t score_count; /* of the largest block */
   int64_t repeats;     /* while planning: how often each product is to be counted */
-  real *scratch;       /* [threads, 2 score_count + ROW_SUMS TILE_ROWS] */
-  real *dq, *dk, *dv, *dremote_k, *dremote_v;
-  bool add_q;
+  bool narrow;         /* q, k, v, y and their gradients are in bf16 */
+  real *scratch;       /* [threads, scratch_size] */
+  int64_t scratch_size;
+  Gradient dq, dk, dv, dremote_k, dremote_v;
 } Attention;
 
 enum { ROW_SUMS = 3 }; /* numbers of each row of a tile, of which forward and backward use as many */
@@ -69,6 +80,11 @@ typedef struct Work {
   Part *part;             /* [MAX_PARTS] */
   real *scores, *dscores; /* [count, stride] */
   real *row_sums;         /* [ROW_SUMS, TILE_ROWS] */
+  /* In bf16 alone: */
+  uint16_t *rounded, *drounded; /* [count, stride] scores as operands */
+  real *out;                    /* [TILE_ROWS, d] y, or dq */
+  real *stage;                  /* [2, d] */
+  real *kv_sums;                /* [2, S + R, d] gradients of keys, and of values */
 } Work;
 
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -282,54 +298,94 @@ static int64_t kv_at(const Work *work, const Part *part) {
   return (work->sample * (part->remote ? job->remote : job->rows) + part->row) * kv_stride(job) + work->kv_head * job->head_width;
 }
 
-static real *keys_or_values(const Work *work, const Part *part, bool values) {
+static Numbers keys_or_values(const Work *work, const Part *part, bool values) {
   const Attention *job = work->job;
   const Tensor *tensor = values ? part->remote ? job->remote_v : job->v : part->remote ? job->remote_k : job->k;
-  return tensor->value + kv_at(work, part);
+  return numbers_from(tensor_numbers(tensor), kv_at(work, part));
 }
 
 /* scores [count, columns] = a [count, d] times the keys or values, a with the stride of q. */
-static void against_parts(const Work *work, const real *a, bool values, real *scores) {
+static void against_parts(const Work *work, Numbers a, bool values, real *scores) {
   const int64_t d = work->job->head_width, lda = q_stride(work->job), ldb = kv_stride(work->job);
   MatmulSmall product[MAX_PARTS];
   for (int i = 0; i < work->parts; i++) {
     const Part *part = &work->part[i];
     product[i] = (MatmulSmall){.transpose_b = true, .m = part->queries, .n = part->count, .k = d, .lda = lda, .ldb = ldb};
-    product[i].a.wide = (real *)(uintptr_t)(a + part->query * lda), product[i].b.wide = keys_or_values(work, part, values);
+    product[i].a = numbers_from(a, part->query * lda), product[i].b = keys_or_values(work, part, values);
     product[i].c = scores + part->query * work->stride + part->column, product[i].ldc = work->stride;
   }
   multiply(work, work->parts, product);
 }
 
-/* out [count, d] (stride of q) += weights [count, columns] times the keys or values; a row's first part overwrites it unless `add`. */
-static void through_parts(const Work *work, real *weights, bool values, bool add, real *out) {
-  const int64_t d = work->job->head_width, ldb = kv_stride(work->job), ldc = q_stride(work->job);
+/* out [count, d], rows `ldc` apart, += weights [count, columns] times the keys or values; a row's first part overwrites it unless `add`. */
+static void through_parts(const Work *work, Numbers weights, bool values, bool add, real *out, int64_t ldc) {
+  const int64_t d = work->job->head_width, ldb = kv_stride(work->job);
   MatmulSmall product[MAX_PARTS];
   for (int i = 0; i < work->parts; i++) {
     const Part *part = &work->part[i];
     product[i] = (MatmulSmall){.add = add || !part->first, .m = part->queries, .n = d, .k = part->count, .ldb = ldb, .ldc = ldc};
-    product[i].a.wide = weights + part->query * work->stride + part->column, product[i].lda = work->stride;
-    product[i].b.wide = keys_or_values(work, part, values), product[i].c = out + part->query * ldc;
+    product[i].a = numbers_from(weights, part->query * work->stride + part->column), product[i].lda = work->stride;
+    product[i].b = keys_or_values(work, part, values), product[i].c = out + part->query * ldc;
   }
   multiply(work, work->parts, product);
 }
 
-/* The gradients of keys or values += weights^T [columns, count] times a [count, d]. */
-static void into_parts(const Work *work, real *weights, const real *a, bool values) {
+/* Where a part's gradients add up, rows *stride apart; NULL: nobody wants them. */
+static real *gradient_sums(const Work *work, const Part *part, bool values, int64_t *stride) {
   const Attention *job = work->job;
-  const int64_t d = job->head_width, ldb = q_stride(job), ldc = kv_stride(job);
+  const Gradient *to = values ? part->remote ? &job->dremote_v : &job->dv : part->remote ? &job->dremote_k : &job->dk;
+  if (!numbers_exist(to->array)) return NULL;
+  *stride = job->narrow ? job->head_width : kv_stride(job);
+  if (!job->narrow) return to->array.wide + kv_at(work, part);
+  return work->kv_sums + ((values ? job->rows + job->remote : 0) + (part->remote ? job->rows : 0) + part->row) * job->head_width;
+}
+
+/* The gradients of keys or values += weights^T [columns, count] times a [count, d]. */
+static void into_parts(const Work *work, Numbers weights, Numbers a, bool values) {
+  const int64_t d = work->job->head_width, ldb = q_stride(work->job);
   MatmulSmall product[MAX_PARTS];
   int count = 0;
   for (int i = 0; i < work->parts; i++) {
     const Part *part = &work->part[i];
-    real *to = values ? part->remote ? job->dremote_v : job->dv : part->remote ? job->dremote_k : job->dk;
+    int64_t ldc = 0;
+    real *to = gradient_sums(work, part, values, &ldc);
     if (to == NULL) continue;
     MatmulSmall *p = &product[count++];
-    *p = (MatmulSmall){.transpose_a = true, .add = true, .m = part->count, .n = d, .k = part->queries, .ldb = ldb, .ldc = ldc};
-    p->a.wide = weights + part->query * work->stride + part->column, p->lda = work->stride;
-    p->b.wide = (real *)(uintptr_t)(a + part->query * ldb), p->c = to + kv_at(work, part);
+    *p = (MatmulSmall){.transpose_a = true, .add = true, .m = part->count, .n = d, .k = part->queries, .ldb = ldb, .c = to, .ldc = ldc};
+    p->a = numbers_from(weights, part->query * work->stride + part->column), p->lda = work->stride;
+    p->b = numbers_from(a, part->query * ldb);
   }
   multiply(work, count, product);
+}
+
+/* ---- bf16 */
+
+/* Scores as an operand of a product: rounded, where the inputs are. */
+static Numbers operand(const Work *work, real *scores, uint16_t *rounded) {
+  if (!work->job->narrow) return (Numbers){.wide = scores};
+  for (int64_t i = 0; work->job->repeats == 0 && i < work->tile->count; i++)
+    kernels()->narrow(work->columns, scores + i * work->stride, rounded + i * work->stride);
+  return (Numbers){.narrow = rounded};
+}
+
+/* Rows of sums [rows, d] become, or are added to, rows of bf16 `stride` apart from number `at` on. */
+static void write_rows(const Attention *job, Gradient to, int64_t at, int64_t stride, int64_t rows, real *sums, real *stage) {
+  const int64_t d = job->head_width;
+  for (int64_t i = 0; numbers_exist(to.array) && i < rows; i++, sums += d, at += stride) {
+    if (to.add) kernels()->add(d, numbers_read(to.array, at, d, stage), sums);
+    numbers_written(to.array, at, d, sums);
+  }
+}
+
+static void write_kv_gradients(const Work *work) {
+  const Attention *job = work->job;
+  const int64_t d = job->head_width, rows = job->rows, remote = job->remote, stride = kv_stride(job);
+  const int64_t local_at = work->sample * rows * stride + work->kv_head * d, remote_at = work->sample * remote * stride + work->kv_head * d;
+  real *keys = work->kv_sums, *values = keys + (rows + remote) * d;
+  write_rows(job, job->dk, local_at, stride, rows, keys, work->stage);
+  write_rows(job, job->dv, local_at, stride, rows, values, work->stage);
+  write_rows(job, job->dremote_k, remote_at, stride, remote, keys + rows * d, work->stage);
+  write_rows(job, job->dremote_v, remote_at, stride, remote, values + rows * d, work->stage);
 }
 
 /* ---- forward and backward of a tile */
@@ -342,17 +398,18 @@ static real *tile_lse(const Work *work) {
 static void forward_tile(Work *work) {
   const Attention *job = work->job;
   const bool planning = job->repeats > 0;
-  const int64_t at = q_at(work), count = work->tile->count, d = job->head_width;
-  real *y = job->y->value + at, *max = work->row_sums, *sum = max + TILE_ROWS, *factor = sum + TILE_ROWS;
+  const Numbers y = tensor_numbers(job->y);
+  const int64_t at = q_at(work), count = work->tile->count, d = job->head_width, stride = job->narrow ? d : q_stride(job);
+  real *out = job->narrow ? work->out : y.wide + at, *max = work->row_sums, *sum = max + TILE_ROWS, *factor = sum + TILE_ROWS;
   for (int64_t i = 0; !planning && i < count; i++) max[i] = (real)-INFINITY, sum[i] = 0;
   for (bool first = true; next_block(work); first = false) {
-    against_parts(work, job->q->value + at, false, work->scores);
+    against_parts(work, numbers_from(tensor_numbers(job->q), at), false, work->scores);
     if (!planning) {
       mask_block(work);
       kernels()->softmax_tile(count, work->columns, work->stride, job->scale, work->scores, max, sum, factor);
-      if (!first) kernels()->scale_rows(count, d, q_stride(job), factor, y);
+      if (!first) kernels()->scale_rows(count, d, stride, factor, out);
     }
-    through_parts(work, work->scores, true, false, y);
+    through_parts(work, operand(work, work->scores, work->rounded), true, false, out, stride);
   }
   if (planning) return;
   real *lse = tile_lse(work);
@@ -360,76 +417,126 @@ static void forward_tile(Work *work) {
     lse[i] = max[i] + (real)log((double)sum[i]);
     factor[i] = 1 / sum[i];
   }
-  kernels()->scale_rows(count, d, q_stride(job), factor, y);
+  kernels()->scale_rows(count, d, stride, factor, out);
+  if (job->narrow) write_rows(job, (Gradient){y, false}, at, q_stride(job), count, out, work->stage);
 }
 
 static void backward_tile(Work *work) {
   const Attention *job = work->job;
   const bool planning = job->repeats > 0;
-  const int64_t at = q_at(work), count = work->tile->count;
-  const real *q = job->q->value + at, *dy = job->y->grad + at, *y = job->y->value + at, *lse = tile_lse(work);
-  real *dot = work->row_sums;
-  for (int64_t i = 0; !planning && i < count; i++) dot[i] = kernels()->dot(job->head_width, dy + i * q_stride(job), y + i * q_stride(job));
+  const int64_t at = q_at(work), count = work->tile->count, d = job->head_width;
+  const Numbers q = numbers_from(tensor_numbers(job->q), at), dy = numbers_from(tensor_grad(job->y), at);
+  const Numbers y = numbers_from(tensor_numbers(job->y), at);
+  real *dot = work->row_sums, *dq = job->narrow ? work->out : numbers_from(job->dq.array, at).wide;
+  for (int64_t i = 0; !planning && i < count; i++) {
+    const int64_t row = i * q_stride(job);
+    dot[i] = kernels()->dot(d, numbers_read(dy, row, d, work->stage), numbers_read(y, row, d, work->stage + d));
+  }
   while (next_block(work)) {
     against_parts(work, q, false, work->scores);
     against_parts(work, dy, true, work->dscores);
     if (!planning) {
       mask_block(work);
-      kernels()->softmax_tile_backward(count, work->columns, work->stride, job->scale, lse, dot, work->scores, work->dscores);
+      kernels()->softmax_tile_backward(count, work->columns, work->stride, job->scale, tile_lse(work), dot, work->scores, work->dscores);
     }
-    into_parts(work, work->scores, dy, true);
-    into_parts(work, work->dscores, q, false);
-    if (job->dq) through_parts(work, work->dscores, false, job->add_q, job->dq + at);
+    const Numbers dscores = operand(work, work->dscores, work->drounded);
+    into_parts(work, operand(work, work->scores, work->rounded), dy, true);
+    into_parts(work, dscores, q, false);
+    if (!numbers_exist(job->dq.array)) continue;
+    through_parts(work, dscores, false, !job->narrow && job->dq.add, dq, job->narrow ? d : q_stride(job));
   }
+  if (!planning && job->narrow) write_rows(job, job->dq, at, q_stride(job), count, dq, work->stage);
 }
 
-static void run_tile(const Attention *job, int64_t sample, int64_t head, int64_t index, int thread, bool backward) {
-  real *scratch = job->scratch + thread * (2 * job->score_count + ROW_SUMS * TILE_ROWS);
+static void run_tile(Work *work, int64_t head, int64_t index, bool backward) {
+  const Attention *job = work->job;
   Part parts[MAX_PARTS];
-  Work work = {.job = job, .tile = &job->tile[index], .sample = sample, .head = head, .part = parts};
-  work.kv_head = head / (job->options.heads / job->options.kv_heads);
-  work.scores = scratch, work.dscores = scratch + job->score_count, work.row_sums = scratch + 2 * job->score_count;
+  work->tile = &job->tile[index], work->part = parts;
+  work->head = head, work->kv_head = head / (job->options.heads / job->options.kv_heads);
+  work->piece = 0, work->done = 0;
   if (backward)
-    backward_tile(&work);
+    backward_tile(work);
   else
-    forward_tile(&work);
+    forward_tile(work);
+}
+
+/* What a thread works in: its share of the scratch, as scratch_size counts it. */
+static Work thread_work(const Attention *job, int thread) {
+  real *at = job->scratch + thread * job->scratch_size;
+  Work work = {.job = job, .row_sums = at};
+  work.scores = at += ROW_SUMS * TILE_ROWS;
+  work.dscores = work.stage = at += job->score_count;
+  if (!job->narrow) return work;
+  work.rounded = (uint16_t *)(at += job->score_count), work.drounded = work.rounded + job->score_count;
+  work.out = at += job->score_count;
+  work.stage = at += TILE_ROWS * job->head_width;
+  work.kv_sums = at + 2 * job->head_width;
+  return work;
+}
+
+static bool sums_kv_gradients(const Attention *job) {
+  return job->narrow && (numbers_exist(job->dk.array) || numbers_exist(job->dv.array) || numbers_exist(job->dremote_k.array) ||
+                         numbers_exist(job->dremote_v.array));
+}
+
+static int64_t scratch_size(const Attention *job, bool backward) {
+  int64_t size = ROW_SUMS * TILE_ROWS + 2 * job->score_count;
+  if (job->narrow) size += job->score_count + (TILE_ROWS + 2) * job->head_width;
+  if (backward && sums_kv_gradients(job)) size += 2 * (job->rows + job->remote) * job->head_width;
+  return (size + 15) / 16 * 16;
 }
 
 static void forward_body(void *context, int64_t begin, int64_t end, int thread) {
   const Attention *job = context;
-  const int64_t heads = job->options.heads;
-  for (int64_t item = begin; item < end; item++)
-    run_tile(job, item / job->tiles / heads, item / job->tiles % heads, item % job->tiles, thread, false);
+  Work work = thread_work(job, thread);
+  for (int64_t item = begin; item < end; item++) {
+    work.sample = item / job->tiles / job->options.heads;
+    run_tile(&work, item / job->tiles % job->options.heads, item % job->tiles, false);
+  }
 }
 
 static void backward_body(void *context, int64_t begin, int64_t end, int thread) {
   const Attention *job = context;
   const int64_t kv_heads = job->options.kv_heads, per_kv = job->options.heads / kv_heads;
-  for (int64_t item = begin; item < end; item++)
-    for (int64_t i = 0; i < per_kv * job->tiles; i++)
-      run_tile(job, item / kv_heads, item % kv_heads * per_kv + i / job->tiles, i % job->tiles, thread, true);
+  const bool sums = sums_kv_gradients(job);
+  Work work = thread_work(job, thread);
+  for (int64_t item = begin; item < end; item++) {
+    work.sample = item / kv_heads;
+    if (sums) memset(work.kv_sums, 0, (size_t)(2 * (job->rows + job->remote) * job->head_width) * sizeof(real));
+    for (int64_t i = 0; i < per_kv * job->tiles; i++) run_tile(&work, item % kv_heads * per_kv + i / job->tiles, i % job->tiles, true);
+    if (sums) write_kv_gradients(&work);
+  }
 }
 
 static void run_tiles(Tape *tape, Attention *job, bool backward) {
   const size_t mark = tape_scratch_begin(tape);
   const int64_t pairs = job->batch * (backward ? job->options.kv_heads : job->options.heads);
-  job->scratch = tape_alloc(tape, (size_t)(threads_count() * (2 * job->score_count + ROW_SUMS * TILE_ROWS)) * sizeof(real));
+  job->scratch_size = scratch_size(job, backward);
+  job->scratch = tape_alloc(tape, (size_t)(threads_count() * job->scratch_size) * sizeof(real));
   job->repeats = tape_planning(tape) ? job->batch * job->options.heads : 0;
-  for (int64_t i = 0; job->repeats && i < job->tiles; i++) run_tile(job, 0, 0, i, 0, backward);
-  if (!job->repeats && job->scratch != NULL)
+  if (job->scratch != NULL && job->repeats == 0)
     threads_for(backward ? pairs : pairs * job->tiles, 1, backward ? backward_body : forward_body, job);
+  Work work = {.job = job};
+  for (int64_t i = 0; job->repeats > 0 && i < job->tiles; i++) run_tile(&work, 0, i, backward);
   tape_scratch_end(tape, mark);
 }
 
 static void attention_forward(Tape *tape, void *record) { run_tiles(tape, record, false); }
 
+static Gradient gradient_of(Tape *tape, Tensor *input) {
+  Gradient gradient = {.add = true};
+  if (input != NULL && input->narrow)
+    gradient.array = tape_grad_numbers(tape, input, &gradient.add);
+  else
+    gradient.array.wide = tape_grad_zeroed(tape, input);
+  return gradient;
+}
+
 static void attention_backward(Tape *tape, void *record) {
   Attention *job = record;
-  job->dq = tape_grad(tape, job->q, &job->add_q);
-  job->dk = tape_grad_zeroed(tape, job->k);
-  job->dv = tape_grad_zeroed(tape, job->v);
-  job->dremote_k = tape_grad_zeroed(tape, job->remote_k);
-  job->dremote_v = tape_grad_zeroed(tape, job->remote_v);
+  job->dq.array = tape_grad_numbers(tape, job->q, &job->dq.add);
+  job->dk = gradient_of(tape, job->k), job->dv = gradient_of(tape, job->v);
+  job->dremote_k = gradient_of(tape, job->remote_k), job->dremote_v = gradient_of(tape, job->remote_v);
   run_tiles(tape, job, true);
 }
 
@@ -474,12 +581,17 @@ static bool plan_tiles(Tape *tape, Attention *job) {
   return true;
 }
 
+static bool is_bf16(const Tensor *tensor) { return tensor->narrow != NULL && tensor->narrow_kind == NARROW_BF16; }
+
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options) {
   OP_REQUIRE(q, k, v, options);
   OP_CHECK((remote_k == NULL) == (remote_v == NULL), "attention: remote keys and values come together");
-  q = op_widen(tape, q), k = op_widen(tape, k), v = op_widen(tape, v);
-  if (remote_k != NULL) remote_k = op_widen(tape, remote_k), remote_v = op_widen(tape, remote_v);
-  if (tape_status(tape) != STATUS_OK) return NULL;
+  const bool narrow = is_bf16(q) && is_bf16(k) && is_bf16(v) && (!remote_k || (is_bf16(remote_k) && is_bf16(remote_v)));
+  if (!narrow) {
+    q = op_widen(tape, q), k = op_widen(tape, k), v = op_widen(tape, v);
+    if (remote_k != NULL) remote_k = op_widen(tape, remote_k), remote_v = op_widen(tape, remote_v);
+    if (tape_status(tape) != STATUS_OK) return NULL;
+  }
   int64_t batch = q->shape[0], queries = q->shape[1], rows = k->shape[1], remote = remote_k ? remote_k->shape[1] : 0;
   int64_t heads = options->heads, kv_heads = options->kv_heads;
   OP_CHECK(q->dims == 3 && k->dims == 3 && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && q->shape[2] % heads == 0,
@@ -494,7 +606,7 @@ Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote
   OP_CHECK(queries_fit(options, queries), "attention: the spans do not cover the %lld queries", (long long)queries);
   OP_CHECK(options->lost_stride == 0 || options->lost_stride == batch * remote,
            "attention: masks of the spans %lld numbers apart, not %lld", (long long)options->lost_stride, (long long)(batch * remote));
-  Tensor *y = op_like(tape, q, q->shape[2]);
+  Tensor *y = tape_tensor_like(tape, q, q->dims, q->shape);
   Attention *job = tape_alloc(tape, sizeof *job);
   real *lse = tape_alloc(tape, (size_t)(batch * heads * queries) * sizeof(real));
   if (y == NULL || job == NULL || lse == NULL) return NULL;
@@ -511,6 +623,7 @@ Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote
                      .rows = rows,
                      .remote = remote,
                      .head_width = head_width,
+                     .narrow = narrow,
                      .scale = (real)(1 / sqrt((double)head_width))};
   if (!plan_tiles(tape, job)) return NULL;
   y->needs_grad = tape_recording(tape) && (op_wants(q) || op_wants(k) || op_wants(v) || op_wants(remote_k) || op_wants(remote_v));

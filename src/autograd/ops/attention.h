@@ -30,7 +30,8 @@ typedef struct AttentionOptions {
 
 /* softmax(q [k | remote_k]^T / sqrt(d)) [v | remote_v], with the rows each query may see.
  * q [B, Q, heads d], k, v [B, S, kv_heads d], remote_k, remote_v [B, R, kv_heads d] or NULL (plain attention) -> [B, Q, heads d];
- * Q = S but for `queries`, which go with `causal` where there is one span alone.
+ * Q = S but for `queries`, which go with `causal` where there is one span alone. Where all are in bf16, so are the output and the
+ * gradients; scores, softmax and sums are in full. Where some are, these are widened.
  * Options are copied but for the arrays, which outlive the step. */
 Tensor *op_attention(Tape *tape, Tensor *q, Tensor *k, Tensor *v, Tensor *remote_k, Tensor *remote_v, const AttentionOptions *options);
 

@@ -206,30 +206,127 @@ static void maxima_move_from_block_to_block(void **state) {
   }
 }
 
+/* ---- bf16 */
+
+/* The leaves' numbers rounded to bf16, in full and as such; the caller's tape has no gradients of them yet. */
+static void round_leaves(Fixture *fixture, Tensor narrow[FIXTURE_LEAVES]) {
+  for (int i = 0; i < fixture->leaves; i++) {
+    const int64_t count = tensor_count(LEAF(i));
+    narrow[i] = *LEAF(i);
+    narrow[i].value = NULL, narrow[i].narrow_kind = NARROW_BF16;
+    assert_non_null(narrow[i].narrow = malloc((size_t)count * sizeof *narrow[i].narrow));
+    kernels()->narrow(count, LEAF(i)->value, narrow[i].narrow);
+    kernels()->widen(NARROW_BF16, count, narrow[i].narrow, LEAF(i)->value);
+  }
+}
+
+/* sqrt(sum (a - b)^2 / sum b^2), a in bf16; numbers that are small altogether (one key alone gives no gradient) count as 0.3 each. */
+static double deviation(const uint16_t *a, const real *b, int64_t count) {
+  double apart = 0, all = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const double difference = (double)narrow_bfloat_to_float(a[i]) - (double)b[i];
+    apart += difference * difference, all += (double)b[i] * (double)b[i];
+  }
+  return sqrt(apart / fmax(all, 0.09 * (double)count));
+}
+
+/* Output and gradients of rounded inputs are those of the same numbers in full, but for the rounding of probabilities, of gradients of
+ * scores and of the results: 2^-9 each at most. A gradient that is there already is added to. */
+static void check_bf16(Fixture *fixture, const Layout *c, bool twice) {
+  Tensor narrow[FIXTURE_LEAVES], full[FIXTURE_LEAVES];
+  round_leaves(fixture, narrow);
+  memcpy(full, fixture->leaf, sizeof full);
+  Tensor *y[2];
+  for (int kind = 0; kind < 2; kind++) {
+    memcpy(fixture->leaf, kind ? narrow : full, sizeof narrow);
+    y[kind] = attend(fixture, c);
+    assert_true(y[kind] != NULL && (y[kind]->narrow != NULL) == (kind == 1));
+    Tensor *loss = weigh(fixture->tape, op_widen(fixture->tape, y[kind]));
+    if (twice) loss = op_add_scaled(fixture->tape, loss, weigh(fixture->tape, op_widen(fixture->tape, attend(fixture, c))), 1);
+    assert_int_equal(tape_backward(fixture->tape, loss), STATUS_OK);
+    memcpy(kind ? narrow : full, fixture->leaf, sizeof narrow);
+  }
+  double worst = deviation(y[1]->narrow, y[0]->value, tensor_count(y[0]));
+  if (!(worst < 4e-3)) fail_msg("the output is off by %.3g of its size", worst);
+  for (int i = 0; i < fixture->leaves; i++) {
+    assert_true(narrow[i].grad == NULL && narrow[i].narrow_grad != NULL);
+    const double off = deviation(narrow[i].narrow_grad, full[i].grad, tensor_count(&full[i]));
+    if (!(off < 1e-2)) fail_msg("gradient %d is off by %.3g of its size", i, off);
+    worst = fmax(worst, off);
+  }
+  memcpy(fixture->leaf, full, sizeof full);
+  for (int i = 0; i < fixture->leaves; i++) free(narrow[i].narrow);
+}
+
+static void bf16_is_the_same_within_rounding(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 12, 0);
+  for (int round = 0; round < 24; round++) {
+    Layout c;
+    Fixture fixture;
+    draw_layout(&c, &rng, 60);
+    open_layout(&fixture, &c, (uint64_t)round, true);
+    check_bf16(&fixture, &c, round % 2);
+    fixture_close(&fixture);
+    free(c.lost);
+  }
+  const Layout longer = {.rows = 600, .head_width = 32, .heads = 4, .kv_heads = 2, .spans = 1, .causal = true, .span = {{0, 600, 0, 0}}};
+  Fixture fixture;
+  open_layout(&fixture, &longer, 5, true);
+  check_bf16(&fixture, &longer, false);
+  fixture_close(&fixture);
+}
+
+/* Some inputs in bf16, others in full: the output is in full. */
+static void mixed_widths_are_widened(void **state) {
+  (void)state;
+  const Layout c = {.rows = 40, .head_width = 8, .heads = 2, .kv_heads = 2, .spans = 1, .span = {{0, 40, 0, 0}}};
+  Tensor narrow[FIXTURE_LEAVES];
+  Fixture held, *fixture = &held;
+  open_layout(fixture, &c, 6, true);
+  round_leaves(fixture, narrow);
+  const Tensor *full = attend(fixture, &c), *mixed;
+  const Tensor keys = *LEAF(1);
+  *LEAF(1) = narrow[1];
+  mixed = attend(fixture, &c);
+  assert_true(full != NULL && mixed != NULL && mixed->value != NULL);
+  assert_memory_equal(full->value, mixed->value, (size_t)tensor_count(full) * sizeof(real));
+  *LEAF(1) = keys;
+  for (int i = 0; i < fixture->leaves; i++) free(narrow[i].narrow);
+  fixture_close(fixture);
+}
+
 /* ---- memory, products, threads */
 
 enum { QUERIES = 64, HEADS = 2, WIDTH = 16 };
 
 /* Arena bytes of forward and backward of QUERIES rows that see `keys` rows, whose own gradients nobody wants. */
-static size_t bytes_with(int64_t keys) {
+static size_t bytes_with(int64_t keys, bool bf16) {
   const int64_t queries = QUERIES;
   const AttentionSpan span = {0, keys, 0, 0};
   Fixture held, *fixture = &held;
   fixture_open(fixture, 1);
   fixture_leaf(fixture, true, 1, QUERIES, HEADS * WIDTH, 0);
   for (int i = 0; i < 2; i++) fixture_leaf(fixture, false, 1, keys, HEADS * WIDTH, 0);
+  Tensor narrow[FIXTURE_LEAVES];
+  round_leaves(fixture, narrow);
+  Tensor *in = bf16 ? narrow : fixture->leaf;
   const AttentionOptions options = {.heads = HEADS, .kv_heads = HEADS, .spans = 1, .span = &span, .queries = &queries};
-  Tensor *y = op_attention(fixture->tape, LEAF(0), LEAF(1), LEAF(2), NULL, NULL, &options);
-  assert_int_equal(tape_backward(fixture->tape, weigh(fixture->tape, y)), STATUS_OK);
+  Tensor *y = op_attention(fixture->tape, &in[0], &in[1], &in[2], NULL, NULL, &options);
+  assert_int_equal(tape_backward(fixture->tape, weigh(fixture->tape, op_widen(fixture->tape, y))), STATUS_OK);
   const size_t bytes = tape_peak_bytes(fixture->tape);
+  for (int i = 0; i < fixture->leaves; i++) free(narrow[i].narrow);
   fixture_close(fixture);
   return bytes;
 }
 
 static void memory_does_not_grow_with_the_keys(void **state) {
   (void)state;
-  const size_t few = bytes_with(1152), many = bytes_with(20608); /* the last block is as long as it can be in either */
-  if (few != many) fail_msg("%zu bytes with 1,152 keys, %zu with 20,608", few, many);
+  for (int bf16 = 0; bf16 < 2; bf16++) { /* the last block is as long as it can be in either */
+    const size_t few = bytes_with(1152, bf16), many = bytes_with(20608, bf16);
+    if (few != many) fail_msg("%zu bytes with 1,152 keys, %zu with 20,608", few, many);
+  }
 }
 
 /* A loss that computes nothing but asks for the gradient, for planning. */
@@ -306,7 +403,8 @@ static void bits_are_the_same_for_any_number_of_threads(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_layouts_are_a_dense_softmax), cmocka_unit_test(long_rows_are_a_dense_softmax),
-      cmocka_unit_test(maxima_move_from_block_to_block),    cmocka_unit_test(memory_does_not_grow_with_the_keys),
+      cmocka_unit_test(maxima_move_from_block_to_block),    cmocka_unit_test(bf16_is_the_same_within_rounding),
+      cmocka_unit_test(mixed_widths_are_widened),           cmocka_unit_test(memory_does_not_grow_with_the_keys),
       cmocka_unit_test(causal_tiles_are_left_out),          cmocka_unit_test(bits_are_the_same_for_any_number_of_threads)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,7 +146,7 @@ static size_t grad_bytes(const Tensor *tensor) {
 
 static bool has_grad(const Tensor *tensor) { return tensor->grad != NULL || tensor->narrow_grad != NULL; }
 
-static void *take_free_grad(Tape *tape, size_t bytes) {
+void *tape_borrow(Tape *tape, size_t bytes) {
   for (TapeFreeGrad **at = &tape->run.free_grads; *at != NULL; at = &(*at)->next) {
     TapeFreeGrad *found = *at;
     if (found->bytes != bytes) continue;
@@ -158,15 +158,20 @@ static void *take_free_grad(Tape *tape, size_t bytes) {
   return tape_alloc(tape, bytes);
 }
 
-static void give_free_grad(Tape *tape, Tensor *tensor) {
+void tape_give_back(Tape *tape, void *array, size_t bytes) {
   TapeFreeGrad *node = tape->run.spare_nodes;
+  if (array == NULL) return;
   if (node != NULL)
     tape->run.spare_nodes = node->next;
   else
     node = tape_alloc(tape, sizeof *node);
   if (node == NULL) return;
-  *node = (TapeFreeGrad){tensor->narrow_grad ? (void *)tensor->narrow_grad : tensor->grad, grad_bytes(tensor), tape->run.free_grads};
+  *node = (TapeFreeGrad){array, bytes, tape->run.free_grads};
   tape->run.free_grads = node;
+}
+
+void tape_drop_grad(Tape *tape, Tensor *tensor) {
+  tape_give_back(tape, tensor->narrow_grad ? (void *)tensor->narrow_grad : tensor->grad, grad_bytes(tensor));
   tensor->grad = NULL;
   tensor->narrow_grad = NULL;
   tensor->grad_filled = false;
@@ -175,7 +180,7 @@ static void give_free_grad(Tape *tape, Tensor *tensor) {
 real *tape_grad(Tape *tape, Tensor *input, bool *add) {
   *add = false;
   if (input == NULL || !input->needs_grad) return NULL;
-  if (input->grad == NULL) input->grad = take_free_grad(tape, grad_bytes(input));
+  if (input->grad == NULL) input->grad = tape_borrow(tape, grad_bytes(input));
   if (input->grad == NULL) return NULL;
   *add = input->grad_filled;
   input->grad_filled = true;
@@ -189,7 +194,7 @@ Numbers tape_grad_numbers(Tape *tape, Tensor *input, bool *add) {
   if (input == NULL || !input->narrow) return (Numbers){.wide = tape_grad(tape, input, add)};
   *add = false;
   if (!input->needs_grad) return (Numbers){.wide = NULL};
-  if (input->narrow_grad == NULL) input->narrow_grad = take_free_grad(tape, grad_bytes(input));
+  if (input->narrow_grad == NULL) input->narrow_grad = tape_borrow(tape, grad_bytes(input));
   if (input->narrow_grad == NULL) return (Numbers){.wide = NULL};
   *add = input->grad_filled;
   input->grad_filled = true;
@@ -284,7 +289,7 @@ void tape_run_records(Tape *tape) {
     record->op->backward(tape, record->data);
     if (record->op->forward != NULL) tape_note(tape, record->op->name, TAPE_BACKWARD, begun); /* what a segment runs notes itself */
     if (tape->watcher) tape->watcher->ran(tape->watcher->context);
-    if (has_grad(record->output)) give_free_grad(tape, record->output);
+    if (has_grad(record->output)) tape_drop_grad(tape, record->output);
   }
 }
 

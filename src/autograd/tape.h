@@ -83,6 +83,14 @@ void tape_for(Tape *tape, int64_t items, int64_t grain, ThreadsBody *body, void 
 void tape_matmul(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
                  const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 
+/* An array for the length of an operation's forward or backward, of those that gradients have left or a new one; given back with its size
+ * it serves the operations that follow. NULL: the tape has failed. */
+void *tape_borrow(Tape *tape, size_t bytes);
+void tape_give_back(Tape *tape, void *array, size_t bytes);
+
+/* Of a tensor inside an operation, whose backward is done with it: its gradient array serves others. */
+void tape_drop_grad(Tape *tape, Tensor *tensor);
+
 /* The same as tape_grad, of an input in full width, but zero-filled when it was empty, so that the caller can always add. */
 real *tape_grad_zeroed(Tape *tape, Tensor *input);
 

@@ -119,8 +119,16 @@ bool block_steps_keep(const BlockContext *context, Tape *tape, int index, BlockK
   return block_steps_went_well(tape, kv_cache_store(context->cache, index, own.k->shape[1], k->value, v->value, lost));
 }
 
+static LinearMap map_of(const BlockContext *context, const Projection *projection) {
+  return (LinearMap){block_steps_param(context, projection->weight), block_steps_param(context, projection->bias), &projection->part};
+}
+
 static Tensor *mlp(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *h, Tensor *residual) {
   Tensor *hidden;
+  if (block->gate.weight < 0 && block->up.lora_a < 0 && block->down.lora_a < 0) {
+    const LinearMap up = map_of(context, &block->up), down = map_of(context, &block->down);
+    return op_mlp(tape, h, &up, context->config->activation, &down, residual);
+  }
   if (block->gate.weight >= 0)
     hidden = op_swiglu(tape, block_steps_map(context, tape, h, &block->gate), block_steps_map(context, tape, h, &block->up));
   else

@@ -294,19 +294,20 @@ static Numbers new_numbers(Tape *tape, const Tensor *y) {
   return (Numbers){.wide = tape_alloc(tape, count * sizeof *y->value)};
 }
 
-/* x against the part's outputs and the inputs [first_in, first_in + x's width) of the weight. The shapes have been checked. */
-static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in) {
-  const bool bf16 =
-      tape_uses_bf16(tape) && what->weight->lowbit == NULL && (what->x->narrow != NULL || op_weight_is_bf16(tape, what->weight));
-  Tensor *y = bf16 && what->residual == NULL ? op_activation_like(tape, what->x, part->count) : op_like(tape, what->x, part->count);
-  Linear *job = tape_alloc(tape, sizeof *job);
-  if (y == NULL || job == NULL) return NULL;
-  if (what->weight->lowbit && !lowbit_fits(tape, what, first_in)) return NULL;
-  OP_CHECK(!what->residual || tensor_count(what->residual) == tensor_count(y), "linear: the residual's shape is not the output's");
+static bool runs_in_bf16(const Tape *tape, const Linear *what) {
+  return tape_uses_bf16(tape) && what->weight->lowbit == NULL && (what->x->narrow != NULL || op_weight_is_bf16(tape, what->weight));
+}
+
+/* Fills `job` for the output y, of x against the part's outputs and the inputs [first_in, first_in + x's width) of the weight. The shapes
+ * have been checked. False: the tape has failed. */
+static bool prepare(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in, Tensor *y, Linear *job) {
+  if (what->weight->lowbit && !lowbit_fits(tape, what, first_in)) return false;
+  if (what->residual && tensor_count(what->residual) != tensor_count(y))
+    return tape_fail(tape, STATUS_BAD_VALUE, "linear: the residual's shape is not the output's") == STATUS_OK;
   *job = *what;
   job->y = y;
   job->z = tensor_numbers(y);
-  job->bf16 = bf16;
+  job->bf16 = runs_in_bf16(tape, what);
   job->rows = tensor_rows(what->x);
   job->in = tensor_width(what->x);
   job->out = part->count;
@@ -316,6 +317,18 @@ static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, in
   job->first = part->first;
   job->first_in = first_in;
   y->needs_grad = tape_recording(tape) && (op_wants(what->x) || op_wants(what->weight) || op_wants(what->bias) || op_wants(what->residual));
+  return true;
+}
+
+static Tensor *new_output(Tape *tape, const Linear *what, const LinearPart *part) {
+  bool narrow = runs_in_bf16(tape, what) && what->residual == NULL;
+  return narrow ? op_activation_like(tape, what->x, part->count) : op_like(tape, what->x, part->count);
+}
+
+static Tensor *linear(Tape *tape, const Linear *what, const LinearPart *part, int64_t first_in) {
+  Tensor *y = new_output(tape, what, part);
+  Linear *job = tape_alloc(tape, sizeof *job);
+  if (y == NULL || job == NULL || !prepare(tape, what, part, first_in, y, job)) return NULL;
   if (y->needs_grad && what->activation != ACTIVATION_NONE) job->z = new_numbers(tape, y);
   if (!numbers_exist(job->z)) return NULL;
   tape_apply(tape, &LINEAR, job, y);
@@ -334,14 +347,20 @@ static bool outputs_fit(Tape *tape, const Tensor *weight, const Tensor *bias, co
   return true;
 }
 
+/* A whole matrix of `in` inputs. */
+static bool map_fits(Tape *tape, int64_t in, const LinearMap *map) {
+  const Tensor *weight = map->weight;
+  if (weight->dims != 2 || weight->shape[map->part->transposed ? 0 : 1] != in)
+    return tape_fail(tape, STATUS_BAD_VALUE, "linear: x has %lld columns, the weight is [%lld, %lld]%s", (long long)in,
+                     (long long)weight->shape[0], (long long)weight->shape[1], map->part->transposed ? ", transposed" : "") == STATUS_OK;
+  return outputs_fit(tape, weight, map->bias, map->part);
+}
+
 Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
                        Tensor *residual) {
   OP_REQUIRE(x, weight, part);
-  int64_t in = tensor_width(x);
-  OP_CHECK(weight->dims == 2 && weight->shape[part->transposed ? 0 : 1] == in, "linear: x has %lld columns, the weight is [%lld, %lld]%s",
-           (long long)in, (long long)weight->shape[0], (long long)weight->shape[1], part->transposed ? ", transposed" : "");
   OP_CHECK(!residual || activation == ACTIVATION_NONE, "linear: a residual goes with no activation only");
-  if (!outputs_fit(tape, weight, bias, part)) return NULL;
+  if (!map_fits(tape, tensor_width(x), &(LinearMap){weight, bias, part})) return NULL;
   return linear(tape, &(Linear){.x = x, .weight = weight, .bias = bias, .residual = residual, .activation = activation}, part, 0);
 }
 
@@ -357,4 +376,75 @@ Tensor *op_linear_columns(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, c
 Tensor *op_linear(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, Activation activation, Tensor *residual) {
   OP_REQUIRE(x, weight);
   return op_linear_part(tape, x, weight, bias, &(LinearPart){.count = weight->shape[0]}, activation, residual);
+}
+
+/* ---------------------------------------------------------------- two maps with an activation between them */
+
+typedef struct Mlp {
+  Linear up, down;
+  Tensor hidden; /* what the activation makes of up's z: its numbers are borrowed while they are needed */
+  bool narrow;
+} Mlp;
+
+static size_t hidden_bytes(const Mlp *job) {
+  return (size_t)tensor_count(&job->hidden) * (job->narrow ? sizeof *job->hidden.narrow : sizeof *job->hidden.value);
+}
+
+static bool borrow_hidden(Tape *tape, Mlp *job) {
+  void *numbers = tape_borrow(tape, hidden_bytes(job));
+  if (job->narrow)
+    job->hidden.narrow = numbers;
+  else
+    job->hidden.value = numbers;
+  return numbers != NULL;
+}
+
+static void give_back_hidden(Tape *tape, Mlp *job) {
+  tape_give_back(tape, job->narrow ? (void *)job->hidden.narrow : job->hidden.value, hidden_bytes(job));
+}
+
+static void mlp_forward(Tape *tape, void *record) {
+  Mlp *job = record;
+  linear_forward(tape, &job->up);
+  linear_forward(tape, &job->down);
+}
+
+static void mlp_backward(Tape *tape, void *record) {
+  Mlp *job = record;
+  if (!borrow_hidden(tape, job)) return;
+  tape_for(tape, job->up.rows, OP_ROW_GRAIN, activate_body, &job->up);
+  linear_backward(tape, &job->down);
+  give_back_hidden(tape, job);
+  if (!job->hidden.needs_grad) return;
+  linear_backward(tape, &job->up);
+  tape_drop_grad(tape, &job->hidden);
+}
+
+static const OpKind MLP = {"mlp", mlp_forward, mlp_backward};
+
+/* The hidden tensor, like an output of op_linear but for its numbers. */
+static bool start_hidden(Tape *tape, Mlp *job, const Linear *up, int64_t width) {
+  job->hidden = (Tensor){.dims = up->x->dims};
+  memcpy(job->hidden.shape, up->x->shape, sizeof job->hidden.shape);
+  job->hidden.shape[up->x->dims - 1] = width;
+  job->narrow = runs_in_bf16(tape, up) && tape_is_narrow(tape);
+  if (job->narrow) job->hidden.narrow_kind = NARROW_BF16;
+  return borrow_hidden(tape, job);
+}
+
+Tensor *op_mlp(Tape *tape, Tensor *x, const LinearMap *up, Activation activation, const LinearMap *down, Tensor *residual) {
+  OP_REQUIRE(x, up, down, up->weight, up->part, down->weight, down->part);
+  OP_CHECK(activation != ACTIVATION_NONE, "mlp: without an activation it is one map");
+  if (!map_fits(tape, tensor_width(x), up) || !map_fits(tape, up->part->count, down)) return NULL;
+  Mlp *job = tape_alloc(tape, sizeof *job);
+  const Linear first = {.x = x, .weight = up->weight, .bias = up->bias, .activation = activation};
+  if (job == NULL || !start_hidden(tape, job, &first, up->part->count) || !prepare(tape, &first, up->part, 0, &job->hidden, &job->up))
+    return NULL;
+  if (tape_recording(tape)) job->up.z = new_numbers(tape, &job->hidden);
+  const Linear second = {.x = &job->hidden, .weight = down->weight, .bias = down->bias, .residual = residual};
+  Tensor *y = new_output(tape, &second, down->part);
+  if (y == NULL || !numbers_exist(job->up.z) || !prepare(tape, &second, down->part, 0, y, &job->down)) return NULL;
+  tape_apply(tape, &MLP, job, y);
+  give_back_hidden(tape, job);
+  return y;
 }

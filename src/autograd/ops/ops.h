@@ -19,6 +19,16 @@ typedef struct LinearPart {
 Tensor *op_linear_part(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, Activation activation,
                        Tensor *residual);
 
+/* W x + b of a part of a weight's outputs, as an operation's argument. */
+typedef struct LinearMap {
+  Tensor *weight, *bias; /* as above; the bias may be NULL */
+  const LinearPart *part;
+} LinearMap;
+
+/* down(act(up(x))) + residual, as two op_linear_part: the same bits. What comes out of the activation is not kept for backward but computed
+ * again from what goes in. */
+Tensor *op_mlp(Tape *tape, Tensor *x, const LinearMap *up, Activation activation, const LinearMap *down, Tensor *residual);
+
 /* x W^T + b + residual with the inputs [first_in, first_in + n) of W alone, n the width of x: one device's share of a sum over devices, of
  * which one has the bias and the residual. x [..., n], the others as above -> [..., count]. */
 Tensor *op_linear_columns(Tape *tape, Tensor *x, Tensor *weight, Tensor *bias, const LinearPart *part, int64_t first_in, Tensor *residual);

@@ -1,12 +1,13 @@
 /* Centres to the means of their samples. Sums are kept in double; each item (a group and a slice of its width) walks the rows in order. */
 #include "vq/kmeans_step.h"
+#include "autograd/kernels/kernels.h"
 #include "base/threads.h"
 #include "vq/distance.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
+enum { LEAST_SLICE = 16, MOST_SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
 
 typedef struct Candidate {
   double distance; /* to its centre, squared */
@@ -50,22 +51,28 @@ void kmeans_step_clear(KmeansStep *step) {
 
 /* ---- sums ---- */
 
-static int64_t slices_of(int64_t d) { return (d + SLICE - 1) / SLICE; }
+/* Numbers of a slice of a group's width: for all threads to have one, and few enough for its sums to stay in the second-level cache. No sum
+ * depends on it. */
+static int64_t slice_of(const Codebook *book) {
+  int64_t d = book->width / book->groups, share = (d / threads_count() + LEAST_SLICE - 1) / LEAST_SLICE * LEAST_SLICE;
+  if (book->groups >= threads_count() || share > MOST_SLICE) return MOST_SLICE;
+  return share < LEAST_SLICE ? LEAST_SLICE : share;
+}
+
+static int64_t slices_of(const Codebook *book) { return (book->width / book->groups + slice_of(book) - 1) / slice_of(book); }
 
 static void sum_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const MoveJob *job = context;
   const Codebook *book = job->step->book;
-  int64_t d = book->width / book->groups, slices = slices_of(d);
+  int64_t d = book->width / book->groups, slices = slices_of(book), slice = slice_of(book);
   for (int64_t item = begin; item < end; item++) {
-    int64_t g = item / slices, from = item % slices * SLICE, to = d - from < SLICE ? d : from + SLICE;
-    for (int64_t r = 0; r < job->rows; r++) {
-      int64_t i = g * book->entries + job->codes[r * book->groups + g];
-      const real *x = job->x + r * book->width + g * d;
-      double *sums = job->step->sums + i * d;
-      for (int64_t j = from; j < to; j++) sums[j] += (double)x[j];
-      if (from == 0) job->step->sizes[i]++;
-    }
+    int64_t g = item / slices, from = item % slices * slice, to = d - from < slice ? d : from + slice;
+    const int32_t *codes = job->codes + g;
+    int64_t *sizes = job->step->sizes + g * book->entries;
+    const WordList words = {job->rows, to - from, d, NULL, 0, codes, book->groups};
+    kernels()->words_sum(&words, job->x + g * d + from, book->width, job->step->sums + g * book->entries * d + from);
+    for (int64_t r = 0; from == 0 && r < job->rows; r++) sizes[codes[r * book->groups]]++;
   }
 }
 
@@ -143,7 +150,7 @@ static int64_t repair_group(const MoveJob *job) {
 int64_t kmeans_step_move(KmeansStep *step, const real *x, int32_t *codes, int64_t rows, bool repair) {
   Codebook *book = step->book;
   MoveJob job = {.step = step, .x = x, .codes = codes, .rows = rows};
-  threads_for(book->groups * slices_of(book->width / book->groups), 1, sum_range, &job);
+  threads_for(book->groups * slices_of(book), 1, sum_range, &job);
   int64_t moved = 0;
   for (job.group = 0; repair && job.group < book->groups; job.group++)
     if (has_empty(step, job.group)) moved += repair_group(&job);

@@ -12,7 +12,8 @@
 #include <string.h>
 
 enum {
-  COLUMNS = 64,     /* a thread's strip of the residual */
+  COLUMNS = 64, /* a thread's strip of the residual */
+  MEAN_ROWS = 32,
   SAMPLE_ROWS = 64, /* rows of one product when sampling: fixed, so that the sums do not depend on the thread count */
   SAMPLE_COLUMNS = 192,
   SHARED_GROUPS = 4, /* from so many groups on, each group's product is one thread's; below, one product is cut over all threads */
@@ -63,24 +64,35 @@ typedef struct MomentJob {
 
 static real blend(real old, double gain, double new_value) { return (real)((1 - gain) * (double)old + gain * new_value); }
 
-/* Columns [from, from + columns): the residual about its mean, and the averages of the mean (and of the diagonal). */
-static void centre_strip(const MomentJob *job, int64_t from, int64_t columns) {
+/* Columns [from, from + columns): the residual x - q, and its mean. */
+static void residual_strip(const MomentJob *job, int64_t from, int64_t columns, double mean[COLUMNS]) {
   int64_t width = job->navq->width;
-  double mean[COLUMNS] = {0}, squares[COLUMNS] = {0};
-  for (int64_t r = 0; r < job->rows; r++)
-    for (int64_t j = 0; j < columns; j++) {
-      int64_t i = r * width + from + j;
-      job->residual[i] = job->x[i] - job->q[i];
-      mean[j] += (double)job->residual[i];
+  memset(mean, 0, COLUMNS * sizeof *mean);
+  for (int64_t first = 0; first < job->rows; first += MEAN_ROWS) {
+    real sum[COLUMNS] = {0}; /* of few rows, so that reals serve */
+    int64_t last = least(first + MEAN_ROWS, job->rows);
+    for (int64_t r = first; r < last; r++) {
+      real *residual = job->residual + r * width + from;
+      memcpy(residual, job->x + r * width + from, (size_t)columns * sizeof *residual);
+      kernels()->axpy(columns, -1, job->q + r * width + from, residual);
+      kernels()->add(columns, residual, sum);
     }
-  for (int64_t j = 0; j < columns; j++) mean[j] /= (double)job->rows;
-  for (int64_t r = 0; r < job->rows; r++)
-    for (int64_t j = 0; j < columns; j++) {
-      real *value = job->residual + r * width + from + j;
-      *value = (real)((double)*value - mean[j]);
-      squares[j] += (double)*value * (double)*value;
-    }
+    for (int64_t j = 0; j < columns; j++) mean[j] += (double)sum[j] / (double)job->rows;
+  }
+}
+
+/* The residual about its mean, and the averages of the mean (and of the diagonal). */
+static void centre_strip(const MomentJob *job, int64_t from, int64_t columns) {
   Navq *navq = job->navq;
+  double mean[COLUMNS], squares[COLUMNS] = {0};
+  real centre[COLUMNS];
+  residual_strip(job, from, columns, mean);
+  for (int64_t j = 0; j < columns; j++) centre[j] = (real)mean[j];
+  for (int64_t r = 0; r < job->rows; r++) {
+    real *residual = job->residual + r * navq->width + from;
+    kernels()->axpy(columns, -1, centre, residual);
+    for (int64_t j = 0; navq->kind == NOISE_DIAGONAL && j < columns; j++) squares[j] += (double)residual[j] * (double)residual[j];
+  }
   for (int64_t j = 0; j < columns; j++) {
     navq->mean[from + j] = blend(navq->mean[from + j], job->gain, mean[j]);
     if (navq->kind == NOISE_DIAGONAL)

@@ -117,6 +117,8 @@ typedef struct Kernels {
   /* sums += gain x for the sums of each item's codeword, which lie as words do; in the order of items. words is not read. */
   void (*words_add)(const WordList *list, real gain, const real *x, int64_t step, real *sums);
 
+  /* sums += x likewise, in double. */
+  void (*words_sum)(const WordList *list, const real *x, int64_t step, double *sums);
   /* out[g d + i] = scale (mean[g d + i] + sum_j columns[g, j, i] x[g d + j]), j <= i: lower triangles [groups, d, d], kept by columns,
    * times the groups of one row. d <= TRIANGLE_MOST_WIDTH. */
   void (*triangles)(int64_t groups, int64_t d, real scale, const real *mean, const real *columns, const real *x, real *out);

@@ -275,6 +275,11 @@ static void words_add(const WordList *list, real gain, const real *x, int64_t st
     for (int64_t i = 0; i < list->n; i++) sums[word_at(list, item) + i] += gain * x[item * step + i];
 }
 
+static void words_sum(const WordList *list, const real *x, int64_t step, double *sums) {
+  for (int64_t item = 0; item < list->count; item++)
+    for (int64_t i = 0; i < list->n; i++) sums[word_at(list, item) + i] += (double)x[item * step + i];
+}
+
 static void triangles(int64_t groups, int64_t d, real scale, const real *mean, const real *columns, const real *x, real *out) {
   for (int64_t g = 0; g < groups; g++)
     for (int64_t i = 0; i < d; i++) {
@@ -445,6 +450,7 @@ const Kernels *kernels_portable(void) {
       .words_distance = words_distance,
       .words_pull = words_pull,
       .words_add = words_add,
+      .words_sum = words_sum,
       .triangles = triangles,
       .nearer = nearer,
       .widen = widen,

@@ -342,6 +342,7 @@ static const Kernels vector_table = {
     .words_distance = vector_words_distance,
     .words_pull = vector_words_pull,
     .words_add = vector_words_add,
+    .words_sum = vector_words_sum,
     .triangles = vector_triangles,
     .nearer = vector_nearer,
     .widen = vector_widen,

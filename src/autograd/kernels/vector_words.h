@@ -85,6 +85,23 @@ static void vector_words_add(const WordList *list, float gain, const float *x, i
   EACH_WORD(list, step, v_store(sums + at, v_fma(gains, v_load(x + place, left), v_load(sums + at, left)), left);)
 }
 
+static inline void sum_doubles(Vector x, double *sums, int64_t left) {
+  enum { HALF = VECTOR_WIDTH / 2 };
+  Doubles sum[2];
+  if (left == VECTOR_WIDTH) {
+    memcpy(sum, sums, sizeof sum);
+    sum[0] += v_low(x), sum[1] += v_high(x);
+    memcpy(sums, sum, sizeof sum);
+    return;
+  }
+  sum[0] = v_low(x), sum[1] = v_high(x);
+  for (int64_t i = 0; i < left; i++) sums[i] += sum[i / HALF][i % HALF];
+}
+
+static void vector_words_sum(const WordList *list, const float *x, int64_t step, double *sums) {
+  EACH_WORD(list, step, sum_doubles(v_load(x + place, left), sums + at, left);)
+}
+
 #undef EACH_WORD
 
 /* Lanes are the numbers that come out: columns are read as they lie, each number that goes in is spread over the lanes. */

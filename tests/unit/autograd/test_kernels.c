@@ -545,6 +545,13 @@ static void check_words_list(const Kernels *table, int64_t n, bool groups) {
   check_close("words_distance", table, n, 0, table->words_distance(&list, x, step), distance, 0, 1e-12);
   table->words_add(&list, (real)0.25, x, step, sums);
   for (int64_t i = 0; i < numbers; i++) check_close("words_add", table, n, i, (double)sums[i], sums_expected[i], COUNT * TIGHT, 0);
+  double *doubles = calloc((size_t)numbers, sizeof *doubles);
+  assert_non_null(doubles);
+  table->words_sum(&list, x, step, doubles);
+  for (int64_t item = 0; item < COUNT; item++) /* to nothing, in the same order */
+    for (int64_t i = 0; i < n; i++) doubles[item * word_step + codes[item * code_step] * d + i] -= (double)x[item * step + i];
+  for (int64_t i = 0; i < numbers; i++) check_close("words_sum", table, n, i, doubles[i], 0, 1e-13, 0);
+  free(doubles);
   table->words_copy(&list, y, step);
   for (int64_t item = 0; item < COUNT; item++)
     memcpy(expected + item * step, words + item * word_step + codes[item * code_step] * d, (size_t)n * sizeof *y);

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Speed and memory of this toolkit beside PyTorch and scikit-learn, in turns on one machine. Needs Python's standard library; the peers need
-/usr/bin/python3 with Debian's python3-torch and python3-sklearn. Never part of `make test`.
+/usr/bin/python3 with Debian's python3-torch, python3-sklearn and python3-faiss. Never part of `make test`.
 
     tests/bench/peers/compare.py step --preset vit-base --batch 4 --precision bf16 --turns 3
     tests/bench/peers/compare.py forward --preset gpt2 --length 1024 --decode 64
@@ -170,8 +170,8 @@ def kmeans(width, samples=50000, entries=1024, iterations=5, threads=2):
     return ours("kmeans", "--samples", samples, "--width", width, "--entries", entries, "--iterations", iterations, threads=threads)
 
 
-def kmeans_peer(width, samples=50000, entries=1024, iterations=5, threads=2):
-    return peer("sklearn_kmeans.py", "--samples", samples, "--width", width, "--entries", entries, "--iterations", iterations,
+def kmeans_peer(library, width, samples=50000, entries=1024, iterations=5, threads=2):
+    return peer("kmeans.py", "--library", library, "--samples", samples, "--width", width, "--entries", entries, "--iterations", iterations,
                 threads=threads)
 
 
@@ -214,8 +214,10 @@ WORKS = {
                          ("ours bf16", lambda: step("vit-base", 8, 0, "bf16", groups=32))],
     "astra-vit-cifar-128": [("ours fp32", lambda: step("vit-cifar", 128, 0, "fp32", groups=32)),
                             ("ours bf16", lambda: step("vit-cifar", 128, 0, "bf16", groups=32))],
-    "kmeans-768": [("ours", lambda: kmeans(768)), ("scikit-learn", lambda: kmeans_peer(768))],
-    "kmeans-24": [("ours", lambda: kmeans(24)), ("scikit-learn", lambda: kmeans_peer(24))],
+    "kmeans-768": [("ours", lambda: kmeans(768)), ("scikit-learn", lambda: kmeans_peer("sklearn", 768)),
+                   ("faiss", lambda: kmeans_peer("faiss", 768))],
+    "kmeans-24": [("ours", lambda: kmeans(24)), ("scikit-learn", lambda: kmeans_peer("sklearn", 24)),
+                   ("faiss", lambda: kmeans_peer("faiss", 24))],
 }
 
 
@@ -296,7 +298,9 @@ RESULTS = [
     plain("ViT-Base step, batch 8, bf16: % inside products", ">= 90", "vit-base-8", "ours bf16", "product_percent"),
     plain("  their rate, % of the measured peak", ">= 90", "vit-base-8", "ours bf16", "peak_percent"),
     pair("K-means iteration, 50,000 x 768, K = 1024, against scikit-learn", ">= 1.2", "kmeans-768", "scikit-learn", "ours"),
+    pair("K-means iteration, 50,000 x 768, K = 1024, against faiss", ">= 1.2", "kmeans-768", "faiss", "ours"),
     pair("K-means iteration, 50,000 x 24, K = 1024, against scikit-learn", ">= 4", "kmeans-24", "scikit-learn", "ours"),
+    pair("K-means iteration, 50,000 x 24, K = 1024, against faiss", ">= 4", "kmeans-24", "faiss", "ours"),
     recorded("GPT-2 small step, 4 x 64, against llm.c (recorded, Zen 4: 4.29 s)", ">= 4", 4290, "gpt2-4x64"),
     recorded("GPT-2 small step, 1 x 1024, against llm.c (recorded, Zen 4: 39.9 s)", ">= 8", 39900, "gpt2-1x1024"),
 ]
@@ -391,7 +395,8 @@ def summarise(work, sides, rows):
             values = list(figures.values(work, side, column).values())
             if values:
                 print("%-14s %12s %s" % (side, spread(values, 1), unit))
-    for (own, _), (other, _) in zip(sides[::2], sides[1::2]):
+    own = sides[0][0]
+    for other, _ in sides[1:]:
         for column, text in (("milliseconds", "time"), ("decode_milliseconds", "time of a decoded token"), ("resident_mib", "memory")):
             ratios = figures.ratios((work, other, column), (work, own, column))
             if ratios:
@@ -437,7 +442,8 @@ def one_work(o):
         return [("ours", lambda: forward(o.preset, o.length, o.precision, "fp32", o.decode, output, o.steps, o.threads)),
                 ("PyTorch", lambda: torch_forward(o.preset, o.length, o.precision, o.decode, output, o.steps, o.threads))]
     return [("ours", lambda: kmeans(o.width, o.samples, o.entries, o.steps, o.threads)),
-            ("scikit-learn", lambda: kmeans_peer(o.width, o.samples, o.entries, o.steps, o.threads))]
+            ("scikit-learn", lambda: kmeans_peer("sklearn", o.width, o.samples, o.entries, o.steps, o.threads)),
+            ("faiss", lambda: kmeans_peer("faiss", o.width, o.samples, o.entries, o.steps, o.threads))]
 
 
 def main():

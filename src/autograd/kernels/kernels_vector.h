@@ -241,12 +241,13 @@ static float vector_softmax(int64_t n, float scale, float *s) {
   return highest + logf(total);
 }
 
-/* In powers of two: scale s - M in one multiply-add. */
+/* In powers of two. scale s is rounded before M is taken off (two statements, which no compiler fuses), as M was: in one multiply-add the
+ * largest of scores beyond 1e9 would come out far from exp 0. */
 static inline float softmax_row(int64_t n, float scale, float highest, float *s) {
-  const Vector factor = v_set(scale * LOG2_E), base = v_set(-highest * LOG2_E);
   Vector sum = v_set(0);
   EACH_VECTOR(n, {
-    const Vector p = v_exp2(v_fma(v_load(s + i, left), factor, base));
+    const Vector scaled = v_load(s + i, left) * scale;
+    const Vector p = v_exp2((scaled - highest) * LOG2_E);
     v_store(s + i, p, left);
     sum += v_fill(p, left, 0);
   });
@@ -267,12 +268,13 @@ static void vector_softmax_tile(int64_t rows, int64_t n, int64_t stride, float s
 
 static void vector_softmax_tile_backward(int64_t rows, int64_t n, int64_t stride, float scale, const float *lse, const float *dot, float *s,
                                          float *dp) {
-  const Vector factor = v_set(scale * LOG2_E), scales = v_set(scale);
+  const Vector scales = v_set(scale);
   for (int64_t r = 0; r < rows; r++) {
     float *row = s + r * stride, *grad = dp + r * stride;
-    const Vector base = v_set(-lse[r] * LOG2_E), less = v_set(dot[r]);
+    const Vector less = v_set(dot[r]);
     EACH_VECTOR(n, {
-      const Vector p = v_exp2(v_fma(v_load(row + i, left), factor, base));
+      const Vector scaled = v_load(row + i, left) * scale;
+      const Vector p = v_exp2((scaled - lse[r]) * LOG2_E);
       v_store(row + i, p, left);
       v_store(grad + i, p * scales * (v_load(grad + i, left) - less), left);
     });

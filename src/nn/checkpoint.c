@@ -5,6 +5,7 @@
 #include "nn/checkpoint.h"
 #include "nn/adapters.h"
 #include "nn/checkpoint_files.h"
+#include "nn/lowbit_checkpoint.h"
 #include "nn/positions.h"
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +83,10 @@ static Status resize_positions(const CheckpointFiles *files, Param *param, const
 static Status load_one(const CheckpointFiles *files, Param *param, CheckpointReport *report, size_t *used) {
   const SafeTensor *tensor = checkpoint_files_find(files, param->name);
   if (!tensor) return absent_error(files, param);
+  LowbitMatrix matrix;
   ++*used;
+  TRY(lowbit_checkpoint_find(files, param, tensor, &matrix));
+  if (matrix.kind != LOWBIT_NONE) return lowbit_checkpoint_refuse(files, param);
   if (fits(param, tensor)) return checkpoint_read(files, tensor, param->tensor.value);
   if (!is_positions(param)) return shape_error(files, param, tensor);
   report->resized_positions = true;

@@ -50,7 +50,8 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
 /* Writes config.json, preprocessor_config.json and model.safetensors (parameters, with adapters folded into them, and, if not NULL,
  * codebooks) with dtype F32, F16 or BF16 for parameters and codebooks; above CHECKPOINT_SHARD bytes in shards, as Hugging Face does.
  * Creates the directory. Everything atomic; `values` may replace the parameters' own (EMA weights): a block laid out like ParamSet.values
- * (param_padded), or NULL. A number that is not finite is NUMERIC and names the tensor; nothing is written then. */
+ * (param_padded), or NULL. Matrices of 8 and 4 bits (Tensor.lowbit) are written as they are. A number that is not finite is NUMERIC and
+ * names the tensor; nothing is written then. */
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
 #define CHECKPOINT_SHARD ((int64_t)5000000000)
 Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,

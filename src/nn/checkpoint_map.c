@@ -7,6 +7,7 @@
 #include "base/gguf.h"
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_files.h"
+#include "nn/lowbit_checkpoint.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,11 @@ static bool kept_lowbit(const ParamSet *set, const Param *param, const SafeTenso
   return taken && !set->values && (uintptr_t)tensor->data % sizeof(uint16_t) == 0;
 }
 
+/* Of astra-quantize: find_fitting has looked at its shape. */
+static bool is_lowbit_file(const Param *param, const SafeTensor *tensor) {
+  return param->narrow && tensor->lowbit == LOWBIT_NONE && (tensor->dtype == SAFE_I8 || tensor->dtype == SAFE_U8);
+}
+
 /* What has a place in the set's own blocks is not mapped. */
 static bool is_mapped(const ParamSet *set, const Param *param) { return param->frozen ? !set->frozen_values : !set->values; }
 
@@ -42,6 +48,9 @@ static bool is_mapped(const ParamSet *set, const Param *param) { return param->f
 static Status find_fitting(const CheckpointFiles *files, const Param *param, const SafeTensor **tensor) {
   char have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
   *tensor = checkpoint_files_find(files, param->name);
+  LowbitMatrix matrix;
+  TRY(lowbit_checkpoint_find(files, param, *tensor, &matrix));
+  if (matrix.kind != LOWBIT_NONE) return STATUS_OK;
   if (*tensor && checkpoint_same_shape(*tensor, param->tensor.dims, param->tensor.shape)) return STATUS_OK;
   if (!*tensor && files->index) return checkpoint_files_incomplete(files, param);
   if (*tensor) checkpoint_shape_text(have, (*tensor)->dims, (*tensor)->shape);
@@ -59,7 +68,8 @@ static Status make_block(CheckpointMapping *mapping, const ParamSet *set) {
     const SafeTensor *tensor;
     if (!is_mapped(set, &set->list[i])) continue;
     TRY(find_fitting(&mapping->files, &set->list[i], &tensor));
-    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor) && !kept_lowbit(set, &set->list[i], tensor))
+    if (!usable_in_place(tensor) && !kept_narrow(&set->list[i], tensor) && !kept_lowbit(set, &set->list[i], tensor) &&
+        !is_lowbit_file(&set->list[i], tensor))
       numbers += param_padded(&set->list[i]);
   }
   if (numbers == 0) return STATUS_OK;
@@ -110,9 +120,18 @@ static Status check_in_place(const CheckpointMapping *mapping, const SafeTensor 
   return status_set(STATUS_BAD_FILE, "%s: tensor %.100s holds a NaN or an infinity", mapping->files.path, tensor->name);
 }
 
+static Status place_lowbit(CheckpointMapping *mapping, const ParamSet *set, Param *param, const SafeTensor *tensor) {
+  LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count++];
+  if (set->values) return lowbit_checkpoint_refuse(&mapping->files, param);
+  TRY(lowbit_checkpoint_find(&mapping->files, param, tensor, matrix));
+  param->tensor.lowbit = matrix;
+  return lowbit_checkpoint_check(&mapping->files, param, tensor, matrix);
+}
+
 /* The numbers of one parameter, in the file or at *free_place, which moves on. */
 static Status place_numbers(CheckpointMapping *mapping, const ParamSet *set, Param *param, const SafeTensor *tensor, real **free_place) {
   NarrowKind kind = kept_narrow(param, tensor);
+  if (is_lowbit_file(param, tensor)) return place_lowbit(mapping, set, param, tensor);
   if (kept_lowbit(set, param, tensor)) {
     LowbitMatrix *matrix = &mapping->matrices[mapping->matrix_count++];
     *matrix = (LowbitMatrix){tensor->lowbit, tensor->shape[0], tensor->shape[1], tensor->data, NULL};

@@ -5,6 +5,7 @@
 #include "nn/checkpoint.h"
 #include "nn/checkpoint_codebooks.h"
 #include "nn/checkpoint_shards.h"
+#include "nn/lowbit_checkpoint.h"
 #include "nn/safetensors_convert.h"
 #include <math.h>
 #include <stdlib.h>
@@ -18,8 +19,9 @@ typedef struct Folded {
 
 typedef struct Items {
   SafeItem *list;
-  char (*names)[CODEBOOK_NAME]; /* of the codebooks */
-  Folded *folded;               /* [parameters] */
+  char (*names)[CODEBOOK_NAME];      /* of the codebooks */
+  char (*scales)[LOWBIT_SCALE_NAME]; /* of the matrices of 8 bits */
+  Folded *folded;                    /* [parameters] */
   size_t count;
 } Items;
 
@@ -65,6 +67,10 @@ static Status check_folded(const SafeItem *item, int64_t count) {
 static Status add_param(Items *items, Model *model, size_t index, const real *values, SafeDtype dtype) {
   const Param *param = &model_params(model)->list[index];
   const Tensor *tensor = &param->tensor;
+  if (tensor->lowbit) { /* found finite when it was made or mapped */
+    items->count += lowbit_checkpoint_items(param, items->scales[index], &items->list[items->count]);
+    return STATUS_OK;
+  }
   SafeItem *item = next_item(items, param->name, dtype, tensor->dims, tensor->shape);
   if (adapters_has(model, index)) {
     items->folded[index] = (Folded){model, values, index};
@@ -106,15 +112,18 @@ static Status add_codebooks(Items *items, const ModelConfig *config, const real 
 /* ---- the whole */
 
 static Status init_items(Items *items, size_t params, size_t codebooks, const char *directory) {
-  *items = (Items){calloc(params + codebooks + 1, sizeof *items->list), calloc(codebooks + 1, sizeof *items->names),
-                   calloc(params + 1, sizeof *items->folded), 0};
-  if (items->list && items->names && items->folded) return STATUS_OK;
+  *items = (Items){.list = calloc(2 * params + codebooks + 1, sizeof *items->list),
+                   .names = calloc(codebooks + 1, sizeof *items->names),
+                   .scales = calloc(params + 1, sizeof *items->scales),
+                   .folded = calloc(params + 1, sizeof *items->folded)};
+  if (items->list && items->names && items->scales && items->folded) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY, "%s: no memory to save a checkpoint", directory);
 }
 
 static void release_items(Items *items) {
   free(items->list);
   free(items->names);
+  free(items->scales);
   free(items->folded);
 }
 

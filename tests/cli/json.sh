@@ -46,6 +46,7 @@ one "a text of ids" astra-data decode --tokenizer "$root/checkpoints/gpt2-mini" 
 one "a picture" astra-infer -c run -n 2 "$root/datasets/pictures/apple_0614.png"
 one "accuracy" astra-infer eval -c run "${data[@]:0:4}" -n 2 --samples 20
 one "the self-test" astra-infer selftest -c run
+one "8 bits" astra-quantize --checkpoint run --out run8
 one "a plan" astra-infer plan -c run
 one "a prompt" astra-infer -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" --max-new-tokens 3
 one "a prompt by its name" astra-infer generate -c "$root/checkpoints/gpt2-mini" -n 1 --prompt "The" --max-new-tokens 3

@@ -1,0 +1,225 @@
+/* astra-quantize: writes a checkpoint whose matrices have 8 or 4 bits, once, in place of rounding them whenever it is loaded. */
+#include "autograd/kernels/matmul.h"
+#include "base/files.h"
+#include "base/printable.h"
+#include "base/threads.h"
+#include "cli/cli.h"
+#include "cli/infer_run.h"
+#include "cli/out_directory.h"
+#include "infer/selftest.h"
+#include "nn/checkpoint.h"
+#include "nn/json_build.h"
+#include "nn/safetensors.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Quantize {
+  const char *checkpoint, *out;
+  int weights; /* 0: int8, 1: int4 */
+  int64_t threads;
+  bool overwrite, json, quiet;
+} Quantize;
+
+static const char usage[] = "astra-quantize --checkpoint DIR --out DIR [OPTION...]",
+                  about[] = "Writes a checkpoint with matrices of 8 or 4 bits, which astra-infer runs as it is.";
+
+static void make_table(Quantize *q, Option options[CLI_OPTIONS_MOST]) {
+  const Option rows[] = {
+      {OPTION_GROUP, .help = "Options:"},
+      {OPTION_TEXT, "checkpoint", 'c', &q->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
+      {OPTION_CHOICE, "weights", 0, &q->weights, .choices = "int8|int4",
+       .help = "8 bits with a scale for each output, or 4 bits with a scale for each 32 inputs"},
+      {OPTION_TEXT, "out", 'o', &q->out, "DIR", .help = "where to write it (required)"},
+      {OPTION_FLAG, "overwrite", 0, &q->overwrite, .help = "replace a checkpoint that is there"},
+      {OPTION_INT, "threads", 't', &q->threads, "N", .least = 0, .most = 256, .help = "0: one for each core"},
+      {OPTION_FLAG, "json", 'j', &q->json, .help = "one JSON object instead of text"},
+      {OPTION_FLAG, "quiet", 'q', &q->quiet, .help = "print nothing"},
+      {.kind = OPTION_GROUP}};
+  *q = (Quantize){0};
+  memcpy(options, rows, sizeof rows);
+}
+
+/* ---- what stays as it is ---- */
+
+static float back(SafeDtype dtype, float number) {
+  return dtype == SAFE_F16 ? narrow_half_to_float(safetensors_float_to_half(number))
+                           : narrow_bfloat_to_float(safetensors_float_to_bfloat(number));
+}
+
+static bool exact_in(SafeDtype dtype, int64_t count, const real *numbers) {
+  bool exact = true;
+  for (int64_t i = 0; i < count; i++) exact &= (real)back(dtype, (float)numbers[i]) == numbers[i];
+  return exact;
+}
+
+/* The narrowest dtype that holds all other numbers as they are. */
+static SafeDtype rest_dtype(const Weights *weights, const real *codebooks, int64_t codewords) {
+  static const SafeDtype narrow[] = {SAFE_F16, SAFE_BF16};
+  const ParamSet *set = model_params(weights->model);
+  for (size_t d = 0; d < 2; d++) {
+    bool exact = exact_in(narrow[d], codewords, codebooks);
+    for (size_t i = 0; i < set->count && exact; i++)
+      if (set->list[i].tensor.value) exact = exact_in(narrow[d], tensor_count(&set->list[i].tensor), set->list[i].tensor.value);
+    if (exact) return narrow[d];
+  }
+  return SAFE_F32;
+}
+
+/* ---- the other files of a checkpoint ---- */
+
+static bool is_carried(const char *name) {
+  static const char *const names[] = {"vocab.json",
+                                      "merges.txt",
+                                      "tokenizer.json",
+                                      "tokenizer.model",
+                                      "tokenizer_config.json",
+                                      "special_tokens_map.json",
+                                      "added_tokens.json",
+                                      "generation_config.json",
+                                      CHECKPOINT_FREQUENCIES,
+                                      SELFTEST_FILE};
+  const size_t length = strlen(name);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return strncmp(name, "tok", 3) == 0 && length > 4 && strcmp(name + length - 4, ".bin") == 0;
+}
+
+static Status carry(const char *from, const char *to, const char *name) {
+  char *source = files_join(from, name), *target = files_join(to, name);
+  FileMap map = {0};
+  Status status = source && target ? files_map(&map, source) : status_set(STATUS_NO_MEMORY, "no memory for a path");
+  if (status == STATUS_OK) status = files_write(target, map.data, map.size);
+  if (map.data) files_unmap(&map);
+  free(source);
+  free(target);
+  return status;
+}
+
+static Status carry_all(const char *from, const char *to) {
+  char **names;
+  size_t count;
+  TRY(files_list(from, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    if (is_carried(names[i])) status = carry(from, to, names[i]);
+  files_list_free(names, count);
+  return status;
+}
+
+/* ---- the work ---- */
+
+typedef struct Outcome {
+  int64_t matrices, numbers; /* that were rounded */
+  int64_t before, after;     /* bytes of all parameters */
+} Outcome;
+
+static int64_t bytes_of(const Weights *weights) {
+  const ParamSet *set = model_params(weights->model);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
+  return bytes;
+}
+
+static void count_matrices(const Weights *weights, Outcome *outcome) {
+  const ParamSet *set = model_params(weights->model);
+  for (size_t i = 0; i < set->count; i++) {
+    if (set->list[i].tensor.lowbit == NULL) continue;
+    outcome->matrices++;
+    outcome->numbers += tensor_count(&set->list[i].tensor);
+  }
+}
+
+static Status write_checkpoint(const Quantize *q, const char *directory, const Weights *weights) {
+  const ModelConfig *config = weights->config;
+  const int64_t codewords = (int64_t)weights->book_count * config->astra.codebook_size * (weights->books ? config_site_width(config) : 0);
+  real *codebooks = codewords ? malloc((size_t)codewords * sizeof *codebooks) : NULL;
+  if (codewords && !codebooks) return status_set(STATUS_NO_MEMORY, "no memory for codebooks");
+  Status status = codewords ? checkpoint_load_codebooks(config, directory, codebooks) : STATUS_OK;
+  if (status == STATUS_OK) status = checkpoint_save(weights->model, q->out, codebooks, NULL, rest_dtype(weights, codebooks, codewords));
+  free(codebooks);
+  return status == STATUS_OK ? carry_all(directory, q->out) : status;
+}
+
+static Status report(const Quantize *q, const char *directory, const Outcome *o) {
+  const char *bits = q->weights ? "int4" : "int8";
+  if (q->json)
+    return json_build_print(json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "checkpoint", directory, "out", q->out, "weights", bits,
+                                      "matrices", (json_int_t)o->matrices, "numbers", (json_int_t)o->numbers, "bytes_before",
+                                      (json_int_t)o->before, "bytes_after", (json_int_t)o->after));
+  if (!q->quiet)
+    printf("%s: %lld matrices of %lld numbers as %s; parameters of %.1f MB became %.1f MB\n", printable(q->out), (long long)o->matrices,
+           (long long)o->numbers, bits, (double)o->before / 1e6, (double)o->after / 1e6);
+  return STATUS_OK;
+}
+
+static Status quantize(const Quantize *q, const char *directory) {
+  Weights weights;
+  Outcome outcome = {0};
+  TRY(weights_load(&weights, directory));
+  outcome.before = bytes_of(&weights);
+  Status status = weights_quantise(&weights, q->weights ? WEIGHTS_INT4 : WEIGHTS_INT8);
+  if (status == STATUS_OK && weights.lowbit == NULL) status = status_set(STATUS_BAD_VALUE, "%s holds no matrices to round", directory);
+  outcome.after = bytes_of(&weights);
+  count_matrices(&weights, &outcome);
+  if (status == STATUS_OK) status = write_checkpoint(q, directory, &weights);
+  if (status == STATUS_OK) status = report(q, directory, &outcome);
+  weights_release(&weights);
+  return status;
+}
+
+static Status check(const Quantize *q) {
+  if (!q->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to round");
+  if (!q->out) return status_set(STATUS_BAD_USAGE, "--out DIR is missing: where to write the rounded checkpoint");
+  return STATUS_OK;
+}
+
+static bool same_place(const char *a, const char *b) {
+  char *first = realpath(a, NULL), *second = realpath(b, NULL);
+  const bool same = first && second && strcmp(first, second) == 0;
+  free(first);
+  free(second);
+  return same;
+}
+
+static Status run(int argc, char **argv) {
+  Quantize q;
+  Option options[CLI_OPTIONS_MOST];
+  char *directory = NULL;
+  make_table(&q, options);
+  if (cli_help_wanted(options, argc, argv)) return options_help(options, usage, about, stdout), STATUS_OK;
+  TRY(cli_parse(options, argc, argv));
+  TRY(check(&q));
+  TRY(cli_check_kernels(NULL));
+  TRY(infer_run_find(q.checkpoint, &directory));
+  Status status = STATUS_OK;
+  if (!files_is_dir(directory))
+    status = status_set(STATUS_BAD_VALUE, "--checkpoint %s: a file has the bits that it has; astra-infer --weights rounds what it loads",
+                        directory);
+  if (status == STATUS_OK && same_place(q.out, directory))
+    status = status_set(STATUS_BAD_USAGE, "--out %s is the checkpoint itself; give another directory", q.out);
+  if (status == STATUS_OK && !q.overwrite) status = out_directory_free(q.out, OUT_CHECKPOINT, NULL);
+  if (status == STATUS_OK) status = threads_start((int)q.threads);
+  if (status == STATUS_OK) {
+    status = quantize(&q, directory);
+    threads_stop();
+  }
+  free(directory);
+  return status;
+}
+
+static void help(FILE *stream) {
+  Quantize q;
+  Option options[CLI_OPTIONS_MOST];
+  make_table(&q, options);
+  options_help(options, usage, about, stream);
+}
+
+static void own_table(Option options[CLI_OPTIONS_MOST]) {
+  static Quantize q;
+  make_table(&q, options);
+}
+
+int main(int argc, char **argv) {
+  matmul_start();
+  return cli_run(argc, argv, &(CliProgram){.name = "astra-quantize", .otherwise = run, .help = help, .table = own_table});
+}

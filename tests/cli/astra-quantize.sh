@@ -1,0 +1,39 @@
+#!/bin/bash
+# astra-quantize: what it writes runs as it is and gives what --weights gives, is smaller, carries the other files, and cannot be trained from.
+# Usage: tests/cli/astra-quantize.sh; programs in $BUILD/bin (build/bin). limit: 120
+. tests/cli/helpers.sh astra-quantize
+infer=$bin/astra-infer
+mini=$root/checkpoints/gpt2-mini-g8
+text=$root/datasets/enwiki-sample/valid.txt
+
+size() { stat -c %s "$1/model.safetensors"; }
+for bits in int8 int4; do
+  expect "$bits" 0 -c "$mini" --weights $bits -o $bits; out "25 matrices of 5767168 numbers as $bits"
+  for file in config.json tokenizer.json vocab.json merges.txt selftest.safetensors; do [ -f $bits/$file ] || report "$file is missing"; done
+  run "$bits: digests" 0 "$bin/astra-data" verify $bits; out "model.safetensors: ok"
+  run "$bits: a prompt" 0 "$infer" -c ./$bits -p "The history of the city began" -m 12 -q; mv "$work/out" "$work/text"
+  run "$bits: the same by --weights" 0 "$infer" -c "$mini" --weights $bits -p "The history of the city began" -m 12 -q
+  cmp -s "$work/out" "$work/text" || report "another text"
+  run "$bits: self-test" 0 "$infer" selftest -c ./$bits; out "^passed"
+  run "$bits: perplexity" 0 "$infer" eval -c ./$bits --dataset "text:$text" -s 4 -q --json; mv "$work/out" "$work/first"
+  run "$bits: the same by --weights" 0 "$infer" eval -c "$mini" --weights $bits --dataset "text:$text" -s 4 -q --json
+  [ "$(jq .perplexity "$work/out")" = "$(jq .perplexity "$work/first")" ] || report "another perplexity"
+done
+holds "$(size int4) < $(size int8) && $(size int8) < 0.65 * $(size "$mini")"
+expect "pictures" 0 -c vit-cifar-g8 -o pictures --json
+jq -e '.matrices == 36 and .weights == "int8" and .bytes_after < 0.55 * .bytes_before' "$work/out" >/dev/null || report "not 36 matrices"
+run "a picture" 0 "$infer" -c ./pictures "$root/datasets/pictures/apple_0614.png"; out "apple"
+
+expect "what is there" 1 -c "$mini" -o int8; err "int8"
+expect "in its place" 0 -c "$mini" -o int8 --overwrite -q; silent out
+expect "the checkpoint itself" 2 -c ./int8 -o int8 --overwrite; err "checkpoint itself"
+expect "4 bits of 8" 2 -c ./int8 --weights int4 -o again; err "8 bits in the file already"
+run "other bits" 2 "$infer" -c ./int8 --weights int4 -p "The" -m 1; err "8 bits in the file already"
+run "training from it" 1 "$bin/astra-train" --model gpt2-mini --init ./int8 --dataset "text:$text" --max-steps 1 --out trained
+err "not trained from"
+expect "no checkpoint" 2 -o x; err "checkpoint DIR is missing"
+expect "no place" 2 -c "$mini"; err "out DIR is missing"
+expect "no such checkpoint" 1 -c ./nowhere -o x; err "nowhere"
+expect "no such bits" 2 -c "$mini" --weights int2 -o x; err "int8"
+[ $failed = 0 ] && echo "astra-quantize: ok"
+exit $failed

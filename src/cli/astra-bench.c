@@ -7,6 +7,7 @@
 #include "cli/bench_latency.h"
 #include "cli/bench_machine.h"
 #include "cli/bench_op.h"
+#include "cli/bench_quantize.h"
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
@@ -129,6 +130,7 @@ static const CliCommand COMMANDS[] = {
     {"forward", "time the forward pass of a plain model, and decoding", bench_forward_run},
     {"kmeans", "time the iterations of K-means", bench_kmeans_run},
     {"op", "time each operation by itself", bench_op_run},
+    {"quantize", "accuracy and latency of checkpoints with weights of 32, 8 and 4 bits", bench_quantize_run},
     {"peak", "peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
     {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
     {NULL, NULL, NULL}};

@@ -57,6 +57,7 @@ one "decoding" astra-bench forward --model gpt2-mini --length 8 --decode 2 --rep
 one "operations" astra-bench op --rows 8 --width 8 --outputs 8 --tokens 4 --heads 2 --groups 2 --entries 4 --vocabulary 8 --repeats 1
 one "K-means" astra-bench kmeans --samples 64 --width 8 --entries 4 --iterations 2
 one "peak rates" astra-bench peak --threads 1
+one "widths of weights" astra-bench quantize -c run "${data[@]:0:4}" --samples 8 --repeats 1
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
 
 # A command that takes --json and is not tried above would go unnoticed.

@@ -65,6 +65,11 @@ static void quantise(int64_t n, const float *x, int8_t *a, float *scale, int32_t
 
 /* ---- interleaving ---- */
 
+/* Into the caches; addresses behind the matrix do no harm. */
+INLINE void fetch(const uint8_t *from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)from + i, _MM_HINT_T0);
+}
+
 /* 16 bytes of each of 16 rows -> four vectors, each with four bytes of every row, row by row. */
 INLINE void interleave(const __m128i row[LOWBIT_PANEL], __m512i v[4]) {
   __m512i z[4];
@@ -125,18 +130,22 @@ INLINE void rows_of_panel(int64_t outputs, const uint8_t *numbers, int64_t row_b
   for (int64_t o = 0; o < LOWBIT_PANEL; o++) row[o] = numbers + (o < outputs ? o : outputs - 1) * row_bytes;
 }
 
-INLINE void block_panel(LowbitKind kind, int64_t blocks, const uint8_t *const row[LOWBIT_PANEL], uint8_t *to, float *scale) {
+INLINE void block_panel(LowbitKind kind, int64_t blocks, const uint8_t *const row[LOWBIT_PANEL], const uint8_t *next, uint8_t *to,
+                        float *scale) {
+  const int64_t bytes = LOWBIT_PANEL * (int64_t)(kind == LOWBIT_Q8_0 ? sizeof(LowbitQ8Block) : sizeof(LowbitQ4Block));
   for (int64_t b = 0; b < blocks; b++) {
     __m512i v[8];
+    fetch(next + b * bytes, bytes);
     interleave_block(kind, row, b, v);
     for (int i = 0; i < 8; i++) _mm512_storeu_si512(to + (b * 8 + i) * 64, v[i]);
     _mm512_storeu_ps(scale + b * LOWBIT_PANEL, scales_of_block(kind, row, b));
   }
 }
 
-static void int8_panel(int64_t inputs, const uint8_t *const row[LOWBIT_PANEL], uint8_t *to) {
+static void int8_panel(int64_t inputs, const uint8_t *const row[LOWBIT_PANEL], const uint8_t *next, uint8_t *to) {
   for (int64_t i = 0; i < inputs; i += 16, to += 4 * 64) {
     __m512i v[4];
+    fetch(next + i * LOWBIT_PANEL, 16 * LOWBIT_PANEL);
     if (i + 16 <= inputs)
       interleave_at(row, i, v);
     else
@@ -146,14 +155,14 @@ static void int8_panel(int64_t inputs, const uint8_t *const row[LOWBIT_PANEL], u
 }
 
 static void panel(LowbitKind kind, int64_t outputs, int64_t inputs, const uint8_t *numbers, int64_t row_bytes, uint8_t *to, float *scale) {
-  const uint8_t *row[LOWBIT_PANEL];
+  const uint8_t *row[LOWBIT_PANEL], *next = numbers + LOWBIT_PANEL * row_bytes; /* on its way while this panel is interleaved */
   rows_of_panel(outputs, numbers, row_bytes, row);
   if (kind == LOWBIT_INT8)
-    int8_panel(inputs, row, to);
+    int8_panel(inputs, row, next, to);
   else if (kind == LOWBIT_Q8_0)
-    block_panel(LOWBIT_Q8_0, lowbit_groups(kind, inputs), row, to, scale);
+    block_panel(LOWBIT_Q8_0, lowbit_groups(kind, inputs), row, next, to, scale);
   else
-    block_panel(LOWBIT_Q4_0, lowbit_groups(kind, inputs), row, to, scale);
+    block_panel(LOWBIT_Q4_0, lowbit_groups(kind, inputs), row, next, to, scale);
 }
 
 /* ---- many rows ---- */
@@ -276,10 +285,6 @@ INLINE void add_16(const __m512i v[4], const int8_t *a, __m512i *even, __m512i *
   *odd = add_products(*odd, v[1], broadcast_4(a + 4));
   *even = add_products(*even, v[2], broadcast_4(a + 8));
   *odd = add_products(*odd, v[3], broadcast_4(a + 12));
-}
-
-INLINE void fetch(const uint8_t *from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)from + i, _MM_HINT_T0);
 }
 
 INLINE void store_dots(const LowbitDots *d, int64_t o, __m512 value) {

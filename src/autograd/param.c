@@ -296,6 +296,11 @@ void param_zero_grads(ParamSet *set) {
   for (size_t i = 0; i < set->count; i++) set->list[i].tensor.grad_filled = set->list[i].tensor.grad != NULL;
 }
 
+void param_trim_grads(ParamSet *set) {
+  size_t bytes = (size_t)set->total * sizeof(real);
+  if (set->grads && !set->reserved && bytes >= HUGE_PAGE) (void)madvise(set->grads, bytes, MADV_DONTNEED);
+}
+
 Param *param_find(const ParamSet *set, const char *name) {
   for (size_t i = 0; i < set->count; i++)
     if (strcmp(set->list[i].name, name) == 0) return &set->list[i];

@@ -52,6 +52,7 @@ Status param_make_shadows(ParamSet *set);
 /* Makes the shadows of what learns (or, with `frozen`, of all) anew from the values, over the pool. Nothing where there are none. */
 void param_refresh_shadows(ParamSet *set, bool frozen);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
+void param_trim_grads(ParamSet *set); /* gives a large block's memory back to the system: zeroes, until they are written */
 Param *param_find(const ParamSet *set, const char *name);
 int64_t param_count_numbers(const ParamSet *set);        /* without padding */
 int64_t param_count_trainable(const ParamSet *set);      /* of those that are not frozen */

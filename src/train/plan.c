@@ -121,10 +121,13 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
     layout = &session->layout;
     TRY(device_map_place(&session->layout, session->config, batch.tokens, session->config->astra.devices, session->order));
   }
+  const bool bf16 = tape_uses_bf16(session->tape);
+  tape_use_bf16(session->tape, false); /* as the self-test computes */
   tape_record(session->tape, false);
   watch_arenas(session);
   session->task->answer(model, session->tape, &batch, layout, session_astra(session) ? &session->emulation.exchange : NULL, &loss);
   plan->selftest_activations = watched(session, floor);
+  tape_use_bf16(session->tape, bf16);
   session->emulation.look = look;
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
@@ -179,10 +182,10 @@ double plan_program_bytes(const Session *session) {
   return session->program + PROGRAM_LATER + products;
 }
 
-/* The self-test begins when the memory of a step's activations has been given back. */
+/* The self-test begins when the memory of a step's activations and gradients has been given back. */
 double plan_training_bytes(const Plan *plan) {
-  double in_turns = fmax(plan->activations, plan_selftest_bytes(plan));
-  return plan->weights + plan->gradients + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + in_turns;
+  double in_turns = fmax(plan->gradients + plan->activations, plan_selftest_bytes(plan));
+  return plan->weights + plan->moments + plan->average + plan->codebooks + plan->data + plan->frozen + in_turns;
 }
 
 double plan_selftest_bytes(const Plan *plan) { return plan->selftest + plan->selftest_mapped + plan->selftest_activations; }
@@ -259,8 +262,8 @@ Status plan_fit(Session *session) {
 Status plan_check(Session *session) {
   Plan plan;
   TRY(plan_make(session, &plan));
-  double available = memory_available(), in_turns = fmax(plan.activations, plan.selftest + plan.selftest_activations);
-  double needed = in_turns + plan.gradients + plan.moments; /* the rest is there */
+  double available = memory_available(), in_turns = fmax(plan.gradients + plan.activations, plan.selftest + plan.selftest_activations);
+  double needed = in_turns + plan.moments; /* the rest is there */
   if (needed <= available) return STATUS_OK;
   return status_set(STATUS_NO_MEMORY,
                     "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for "

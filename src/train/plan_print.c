@@ -53,10 +53,10 @@ static void print_memory(const Session *session, const Plan *plan) {
   printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->sample);
   if (plan->frozen > 0) print_bytes("frozen weights, mapped from a file of 16 bits", plan->frozen);
   print_bytes(plan->frozen > 0 ? "adapters and what else learns" : "weights", plan->weights);
-  print_bytes("gradients", plan->gradients);
   print_bytes("optimizer moments", plan->moments);
   if (plan->average > 0) print_bytes("averaged weights", plan->average);
   if (session_astra(session)) print_bytes("codebooks, averages, noise moments", plan->codebooks);
+  print_bytes("gradients", plan->gradients);
   print_bytes("activations and gradients of them", plan->activations);
   if (session->recomputed > 0)
     printf("    %-*s %10d of %lld\n", LABEL - 2, "blocks computed twice", session->recomputed, (long long)session->config->blocks);

@@ -170,6 +170,7 @@ static Status save(Session *session) {
   if (codewords != NULL) TRY(code_counts_export(session, out));
   arena_trim(session->arena); /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   if (session->block_arena != NULL) arena_trim(session->block_arena);
+  param_trim_grads(params); /* the next step begins by zeroing them */
   TRY(selftest_writer_run(session, out));
   return state_save(session, out);
 }

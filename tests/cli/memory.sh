@@ -26,6 +26,7 @@ takes "a step of gpt2-mini" --model gpt2-mini --tokenizer "$root/checkpoints/gpt
 takes "a step that takes less than its self-test" --model vit-small "${pictures[@]}" --groups 0 --batch 1
 takes "moments in 16 bits" --model vit-tiny "${pictures[@]}" --groups 0 --batch 4 --optimizer-bits 16
 takes "moments in 8 bits" --model vit-tiny "${pictures[@]}" --groups 0 --batch 4 --optimizer-bits 8
+takes "a step in bf16" --model vit-tiny "${pictures[@]}" --groups 0 --batch 8 --precision bf16 --optimizer-bits 8
 takes "adapters of gpt2-mini" --model gpt2-mini --init "$root/checkpoints/gpt2-mini" "${texts[@]}" --groups 8 --batch 2 \
   --kmeans-samples 1024 --lora 8
 takes "a step of llama-mini" --model llama-mini --tokenizer "$root/tests/golden/stories260K" "${texts[@]}" --groups 8 --batch 2 \

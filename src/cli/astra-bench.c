@@ -9,6 +9,7 @@
 #include "cli/bench_op.h"
 #include "cli/bench_quantize.h"
 #include "cli/bench_report.h"
+#include "cli/bench_scaling.h"
 #include "cli/cli.h"
 #include "cli/train_options.h"
 
@@ -16,7 +17,7 @@ static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--g
 static const char STEP_ABOUT[] =
     "Times real training steps on drawn pictures or tokens and random weights; with --groups the plain model's in turns.";
 
-enum { STEP_OPTIONS_MOST = 32, CLASSES = 100, LARGEST_DEFAULT_BATCH = 64, STEPS_MOST = 100000, NAME_ROOM = 96 };
+enum { STEP_OPTIONS_MOST = 32, STEPS_MOST = 100000 };
 
 typedef struct StepCommand {
   TrainCommand shared;
@@ -66,21 +67,6 @@ static Status parse(StepCommand *command, int argc, char **argv) {
 
 /* ---------------------------------------------------------------- the run */
 
-/* Random tokens; or pictures of the size that the model takes, so that no time goes into resizing them. */
-static Status name_samples(TrainOptions *train, char name[NAME_ROOM]) {
-  ModelConfig config;
-  TRY(checkpoint_is_path(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
-  train->drawn = config_is_decoder(&config);
-  long long side = train->image_size > 0 ? train->image_size : config.image;
-  config_release(&config);
-  long long batch = train->batch > 0 ? train->batch : LARGEST_DEFAULT_BATCH; /* 0: the session chooses */
-  snprintf(name, NAME_ROOM, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4 * batch);
-  if (!train->drawn) train->dataset = name;
-  train->init = "random";
-  train->augment = "none";
-  return STATUS_OK;
-}
-
 static Status open_side(const StepCommand *command, BenchReport *report, int side) {
   TRY(bench_step_open(&report->bench[side], &report->session, side == BENCH_PLAIN, command->forward, command->steps));
   for (int64_t i = 0; i < command->warm_up; i++) TRY(bench_step_run(&report->bench[side], false));
@@ -90,9 +76,9 @@ static Status open_side(const StepCommand *command, BenchReport *report, int sid
 }
 
 static Status measure(StepCommand *command, BenchReport *report) {
-  char name[NAME_ROOM];
+  char name[BENCH_NAME];
   TrainOptions train = command->shared.train;
-  TRY(name_samples(&train, name));
+  TRY(bench_session_samples(&train, name));
   TRY(bench_peak_memory(&report->peak));
   TRY(bench_peak_measure(&report->peak));
   report->sides = train.groups > 0 ? BENCH_SIDES : 1;
@@ -132,6 +118,7 @@ static const CliCommand COMMANDS[] = {
     {"op", "time each operation by itself", bench_op_run},
     {"quantize", "accuracy and latency of checkpoints with weights of 32, 8 and 4 bits", bench_quantize_run},
     {"peak", "peak rates of this machine: matrix products and memory, per thread count", bench_machine_run},
+    {"scaling", "predict training on 1 to 64 ranks from a step of one; under mpirun, measure as well", bench_scaling_run},
     {"latency", "the paper's latency figures: devices measured, the network computed", bench_latency_run},
     {NULL, NULL, NULL}};
 

@@ -22,6 +22,22 @@ static Status start_codebooks(Session *session) {
   return emulate_start_ema(&session->emulation, session->options.batch * session->tokens);
 }
 
+enum { CLASSES = 100, LARGEST_DEFAULT_BATCH = 64 };
+
+Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]) {
+  ModelConfig config;
+  TRY(checkpoint_is_path(train->model) ? config_load(&config, train->model) : config_preset(&config, train->model, CLASSES));
+  train->drawn = config_is_decoder(&config);
+  long long side = train->image_size > 0 ? train->image_size : config.image;
+  config_release(&config);
+  long long batch = train->batch > 0 ? train->batch : LARGEST_DEFAULT_BATCH; /* 0: the session chooses */
+  snprintf(name, BENCH_NAME, "synthetic:%lldx%lld:%d:%lld", side, side, CLASSES, 4 * batch);
+  if (!train->drawn) train->dataset = name;
+  train->init = "random";
+  train->augment = "none";
+  return STATUS_OK;
+}
+
 Status bench_session_open(Session *session, const TrainOptions *options, bool forward) {
   TRY(session_open(session, options, forward ? SESSION_LOOK : SESSION_TRAIN));
   Status status = start_codebooks(session);

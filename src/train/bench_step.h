@@ -23,6 +23,11 @@ typedef struct BenchStep {
   BenchProfile profile; /* of the kept steps, where it is profiled */
 } BenchStep;
 
+/* Random tokens for train->model; or pictures of the size that it takes, so that no time goes into resizing them, and whose `name`, kept by
+ * the caller, is the data set's. Weights are random. */
+enum { BENCH_NAME = 96 };
+Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]);
+
 /* A session for steps, or forward passes alone: random weights; codebooks of random normal numbers, which is how activations after a
  * LayerNorm lie. The options name a synthetic data set or say `drawn`. Close it with session_close, after the benches; nothing is open
  * after a failure. */

@@ -168,7 +168,9 @@ int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_
 /* ---- the same in parts ---- */
 
 void ema_sum_share(CodebookEma *batch, Codebook *book, const real *x, const int32_t *codes, int64_t rows) {
-  EmaJob job = {batch, book, x, codes, rows, &(EmaOptions){.decay = 0}}; /* nothing is left of earlier sums, and the gain is 1 */
+  EmaJob job = {batch, book, x, codes, rows, &(EmaOptions){.decay = 0}}; /* a gain of 1 */
+  memset(batch->counts, 0, (size_t)(batch->groups * batch->entries) * sizeof *batch->counts);
+  memset(batch->sums, 0, (size_t)(batch->entries * batch->width) * sizeof *batch->sums);
   threads_for(batch->groups * slices_of(batch->width / batch->groups), 1, sum_range, &job);
 }
 

@@ -31,7 +31,7 @@ int64_t ema_update(CodebookEma *ema, Codebook *book, const real *x, const int32_
                    Rng *rng);
 
 /* The same in parts, for a batch of which several processes hold a share each; their sums are added up in between.
- *   1. sums of the share alone: batch->counts and batch->sums (whatever they held, if it was finite)
+ *   1. sums of the share alone: batch->counts and batch->sums, whatever they held; zero for no rows
  *   2. with the counts of the whole batch in ema->counts: sizes, sums and codewords move; sums [G, K, W/G] of the whole batch
  *   3. the dead ones, for a mean cluster size of the whole batch (rows / K), each from a sample [W/G]; then codebook_refresh */
 void ema_sum_share(CodebookEma *batch, Codebook *book, const real *x, const int32_t *codes, int64_t rows);

@@ -45,6 +45,14 @@ expect "pictures of a language model" 2 step --model gpt2-mini --image-size 32; 
 expect "both as JSON" 0 "${tiny[@]}" -g 4 -k 16 --image-size 32 --forward --profile --json; json '"image_size":32'; json '"astra":\{'; json '"ratio":[0-9.]+\}$'
 ! grep -q backward "$work/out" || report "a forward pass ran backward"
 
+# Training on several machines, predicted; measured under mpirun in tests/network/train_ranks.sh.
+scaling=(scaling --model vit-cifar --batch 2 --steps 1 --threads 1)
+expect "scaling" 0 "${scaling[@]}" --ranks 1,64 --link 10mbit,1ms; out "^ *1 .* 100.0%"; out "^ *64 "
+expect "scaling as JSON" 0 "${scaling[@]}" --ranks 1,2,4 --strong --link 1gbit,0.1ms --wire bf16 --shard-optimizer --json
+json '"rows":\[\{"ranks":1,.*"efficiency":1\.0\},\{"ranks":2,"batch":1,.*\{"ranks":4,"batch":1,'
+expect "a link without a latency" 2 "${scaling[@]}" --link 1gbit; err "1gbit,0.1ms"
+expect "no ranks" 2 "${scaling[@]}" --ranks 0; err "from 1 to 4096"
+
 # Which kernels run; slower ones than the processor has are warned of, once, beside the results and not among them.
 slowed() { [ "$(wc -l <"$work/slow")" = "$1" ] || report "$(wc -l <"$work/slow") warnings of slower kernels instead of $1"; }
 unset OPENBLAS_CORETYPE ASTRA_KERNELS

@@ -72,6 +72,9 @@ same "divided states" three/model.safetensors divided/model.safetensors
 train "moments in 8 bits" 3 bytes "${plain[@]}" --max-steps 6 --optimizer-bits 8
 train "moments in 8 bits, divided" 3 bytesd "${plain[@]}" --max-steps 6 --optimizer-bits 8 --shard-optimizer
 same "moments in 8 bits, divided" bytes/$state bytesd/$state
+train "bf16 arithmetic, one process" 0 narrow1 "${astra[@]}" --max-steps 20 --precision bf16
+train "bf16 arithmetic" 2 narrow2 "${astra[@]}" --max-steps 20 --precision bf16
+near "bf16 arithmetic" narrow1 narrow2 0.02 20
 train "accumulated, one process" 0 sum1 "${plain[@]}" --max-steps 6 --accumulate 2
 train "accumulated" 2 sum2 "${plain[@]}" --max-steps 6 --accumulate 2
 near "accumulated" sum1 sum2 1e-3 6
@@ -121,6 +124,11 @@ refused "no such data" 1 "nowhere" "${plain[@]}" --dataset folder:nowhere --out 
 refused "a finished run" 1 "two" "${plain[@]}" --out "$work/two"
 refused "numbers that run away" 1 "not a finite number\|not a number\|run away" "${plain[@]}" --out "$work/far" --learning-rate 90 --clip 0 --warmup 0 \
   --max-steps 300 --beta2 0
+
+# ---- the benchmark of a job
+timeout 60 mpirun -n 2 --oversubscribe --allow-run-as-root "$build/bin/astra-bench" scaling --model vit-cifar --batch 4 --groups 4 --steps 1 \
+  --threads 1 --json >"$work/out" 2>"$work/err" </dev/null || report "the benchmark: exit code $?"
+name="the benchmark" holds '.ranks == 2 and .measured_seconds > 0 and .predicted_seconds > .computed_seconds'
 
 # ---- told to stop, all stop behind the same step
 start() { # RANKS ARGUMENTS...: in the background; sets run

@@ -18,6 +18,7 @@
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
 #include "nn/lowbit_weights.h"
+#include "train/session.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ typedef enum Phase { PHASE_FORWARD, PHASE_DECODE, PHASES } Phase;
 typedef struct ForwardCommand {
   const char *model;
   int64_t length, batch, decode, repeats, warm_up;
-  int output, weights; /* Output, WeightNumbers */
+  int output, weights, precision; /* Output, WeightNumbers, TrainPrecision */
   bool profile;
   BenchRun run;
 } ForwardCommand;
@@ -63,6 +64,7 @@ typedef struct Forward {
   Arena *arena;
   Tape *tape;
   Measured phase[PHASES];
+  PeakNumbers numbers; /* of the products with weights */
   double weight_bytes; /* that a decoded token reads */
   BenchPeak peak;
   double resident;
@@ -162,12 +164,25 @@ static double bytes_read(const Forward *f) {
     const Param *param = &params->list[i];
     bool table = strstr(param->name, "wpe") != NULL ||
                  (!f->config->tied && param->tensor.shape[0] == f->config->vocabulary && strstr(param->name, "lm_head") == NULL);
-    if (param->tensor.dims == 2 && !table) bytes += (double)lowbit_weights_bytes(&param->tensor);
+    if (param->tensor.dims != 2 || table) continue;
+    bytes += param->tensor.shadow ? (double)tensor_count(&param->tensor) * sizeof(uint16_t) : (double)lowbit_weights_bytes(&param->tensor);
   }
   return bytes;
 }
 
+/* What the session of a training run does for its tape (train/session.c). */
+static Status use_precision(Forward *f) {
+  bool bf16 = f->command->precision == PRECISION_BF16 || (f->command->precision == PRECISION_AUTO && matmul_bf16_is_faster());
+  if (!bf16 || f->command->weights != WEIGHTS_FP32) return STATUS_OK;
+  f->numbers = PEAK_BF16;
+  tape_use_bf16(f->tape, true);
+  TRY(param_make_shadows(model_params(f->model)));
+  param_refresh_shadows(model_params(f->model), true);
+  return STATUS_OK;
+}
+
 static Status open_forward(Forward *f) {
+  f->numbers = f->command->weights == WEIGHTS_FP32 ? PEAK_F32 : PEAK_INT8;
   TRY(open_model(f));
   TRY(open_input(f));
   TRY(open_cache(f));
@@ -177,6 +192,7 @@ static Status open_forward(Forward *f) {
   f->tape = f->arena ? tape_new(f->arena) : NULL;
   if (f->tape == NULL) return no_memory();
   tape_record(f->tape, false);
+  TRY(use_precision(f));
   f->weight_bytes = f->decoder ? bytes_read(f) : 0;
   return STATUS_OK;
 }
@@ -271,8 +287,7 @@ static Figures figures_of(const Forward *f, Phase which) {
   figures.gflop = phase->flops / units / 1e9;
   figures.gflop_per_second = phase->product_seconds > 0 ? phase->flops / phase->product_seconds / 1e9 : 0;
   figures.product_percent = 100 * phase->product_seconds / phase->all_seconds;
-  figures.peak_percent =
-      1e11 * figures.gflop_per_second / bench_peak_products(&f->peak, f->command->weights == WEIGHTS_FP32 ? PEAK_F32 : PEAK_INT8);
+  figures.peak_percent = 1e11 * figures.gflop_per_second / bench_peak_products(&f->peak, f->numbers);
   figures.read = which == PHASE_DECODE ? f->weight_bytes / figures.timing.median : 0;
   figures.read_percent = 100 * figures.read / f->peak.read.all;
   return figures;
@@ -296,8 +311,9 @@ static Status print_text(Forward *f) {
   bool decodes = f->command->decode > 0;
   Figures a = figures_of(f, PHASE_FORWARD), b = decodes ? figures_of(f, PHASE_DECODE) : (Figures){.read = 0};
   bench_peak_print(&f->peak);
-  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s\n", printable(f->command->model), (long long)f->tokens,
-         (long long)f->command->batch, parameters(f) / 1e6, weight_names[f->command->weights]);
+  printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model),
+         (long long)f->tokens, (long long)f->command->batch, parameters(f) / 1e6, weight_names[f->command->weights],
+         bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
   print_row("milliseconds, least", 1e3 * a.timing.least, 1e3 * b.timing.least, decodes);
@@ -339,10 +355,10 @@ static json_t *phase_json(const Forward *f, Phase which) {
 
 static Status print_json(const Forward *f) {
   const ForwardCommand *c = f->command;
-  json_t *object =
-      json_pack("{s:s, s:I, s:I, s:s, s:s, s:f, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
-                (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights", weight_names[c->weights],
-                "parameters", parameters(f), "weight_mib", bytes_of_weights(f) / 1048576, "resident_mib", f->resident / 1048576);
+  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
+                             (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights",
+                             weight_names[c->weights], "precision", bench_peak_numbers_name(f->numbers), "parameters", parameters(f),
+                             "weight_mib", bytes_of_weights(f) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);
   json_build_put(&object, phase_name(f, PHASE_FORWARD), phase_json(f, PHASE_FORWARD));
   if (c->decode > 0) json_build_put(&object, "decode", phase_json(f, PHASE_DECODE));
@@ -363,6 +379,8 @@ Status bench_forward_run(int argc, char **argv) {
       {OPTION_INT, "decode", 0, &c.decode, "N", .least = 0, .most = MAX_LENGTH, .help = "tokens decoded after each pass; 0: none"},
       {OPTION_CHOICE, "output", 0, &c.output, .choices = "answer|all",
        .help = "one answer for each sample, or every row of the last block with its logits"},
+      {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
+       .help = "of products and activations; auto: bf16 where it is measured to be faster"},
       {OPTION_CHOICE, "weights", 0, &c.weights, .choices = "fp32|int8|int4", .help = "numbers that matrices are kept in"},
       {OPTION_GROUP, .help = "Measuring"},
       {OPTION_INT, "repeats", 0, &c.repeats, "N", .least = 1, .most = MAX_REPEATS, .help = "measured passes"},
@@ -373,6 +391,9 @@ Status bench_forward_run(int argc, char **argv) {
   TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
   if (c.model == NULL) return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
+  if (c.precision == PRECISION_BF16 && c.weights != WEIGHTS_FP32)
+    return status_set(STATUS_BAD_USAGE, "--precision bf16 goes with --weights fp32; products with %s have a precision of their own",
+                      weight_names[c.weights]);
   TRY(bench_run_start(&c.run));
   Forward forward = {.command = &c};
   Status status = measure(&forward);

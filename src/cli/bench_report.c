@@ -61,6 +61,8 @@ static const char *named(const char *pattern, const Session *session, char text[
   return text;
 }
 
+static PeakNumbers numbers_of(const Session *session) { return session->options.precision == PRECISION_BF16 ? PEAK_BF16 : PEAK_F32; }
+
 static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUNT]) {
   const double mib = 1048576, giga = 1e9;
   BenchSummary summary;
@@ -74,7 +76,7 @@ static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUN
   figure[SHARE] = 100 * summary.product_share;
   figure[GFLOP] = summary.flops / giga;
   figure[RATE] = summary.flops_per_second / giga;
-  figure[PART_OF_PEAK] = 100 * summary.flops_per_second / bench_peak_products(&report->peak, PEAK_F32);
+  figure[PART_OF_PEAK] = 100 * summary.flops_per_second / bench_peak_products(&report->peak, numbers_of(&report->session));
   figure[ARENA] = summary.activations / mib;
   figure[WEIGHTS] = summary.weights / mib;
   figure[TRAINING] = summary.training / mib;
@@ -106,8 +108,9 @@ Status bench_report_text(BenchReport *report) {
   char sample[FIGURE_NAME], name[FIGURE_NAME];
   for (int side = 0; side < report->sides; side++) figures_of(report, side, figures[side]);
   bench_peak_print(&report->peak);
-  printf("model:   %s, %s, batch %lld, %.2f M parameters\n", printable(session->options.model), size_of_sample(session, sample),
-         (long long)session->options.batch, (double)param_count_numbers(model_params(session->model)) / 1e6);
+  printf("model:   %s, %s, batch %lld, %.2f M parameters, products in %s\n", printable(session->options.model),
+         size_of_sample(session, sample), (long long)session->options.batch,
+         (double)param_count_numbers(model_params(session->model)) / 1e6, bench_peak_numbers_name(numbers_of(session)));
   if (report->sides > 1)
     printf("astra:   %d groups of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, astra->astra.codebook_size,
            astra->astra.devices_least, astra->astra.devices, astra->astra.noise);
@@ -140,9 +143,10 @@ Status bench_report_json(BenchReport *report) {
   const Session *session = &report->session;
   bool text_model = session->task->decoder;
   json_t *object =
-      json_pack("{s:s, s:I, s:I, s:b, s:I}", "model", session->options.model, text_model ? "context" : "image_size",
+      json_pack("{s:s, s:I, s:I, s:b, s:s, s:I}", "model", session->options.model, text_model ? "context" : "image_size",
                 (json_int_t)(text_model ? session->tokens : session->config->image), "batch", (json_int_t)session->options.batch, "forward",
-                report->forward, "parameters", (json_int_t)param_count_numbers(model_params(session->model)));
+                report->forward, "precision", bench_peak_numbers_name(numbers_of(session)), "parameters",
+                (json_int_t)param_count_numbers(model_params(session->model)));
   if (object) bench_peak_json(&report->peak, object);
   for (int side = 0; side < report->sides; side++) {
     figures_of(report, side, figures[side]);

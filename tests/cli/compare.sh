@@ -26,7 +26,7 @@ turn = len(open("calls").read().split("theirs")) if os.path.exists("calls") else
 open("calls", "a").write("theirs %s\n" % os.environ.get("OMP_PROC_BIND"))
 print('{"milliseconds": %d, "units_per_second": 1, "resident_mib": 160, "parameters": %s}' % (250 if turn == 1 else 150, os.environ["PARAMETERS"]))
 END
-rm -f tests/bench/peers/sklearn_kmeans.py
+rm -f tests/bench/peers/kmeans.py
 
 export PARAMETERS=7
 compare "two turns" 0 step --preset vit-base --batch 4 --turns 2
@@ -35,7 +35,7 @@ out "^PyTorch / ours, time: 2.00 (1.50-2.50) in 2 turns$"; out "^PyTorch / ours,
 [ "$(grep -c . calls)" = 5 ] && [ "$(grep -v help calls | cut -d' ' -f1 | tr '\n' ' ')" = "step theirs step theirs " ] || report "not in turns: $(cat calls)"
 grep -q "theirs true" calls || report "PyTorch's threads are not bound"
 PARAMETERS=8 compare "another model" 0 step --turns 1; out "different numbers of parameters"
-compare "no peer" 0 kmeans --turns 1; out "left out: there is no sklearn_kmeans.py"; out "^ours  *10.0 ms"
+compare "no peer" 0 kmeans --turns 1; out "left out: there is no kmeans.py"; out "^ours  *10.0 ms"
 
 rm -f calls
 compare "a row of all" 0 all --only vit-base-4 --turns 2 --csv some.csv

@@ -79,8 +79,8 @@ static Status measure(StepCommand *command, BenchReport *report) {
   char name[BENCH_NAME];
   TrainOptions train = command->shared.train;
   TRY(bench_session_samples(&train, name));
-  TRY(bench_peak_memory(&report->peak));
   TRY(bench_peak_measure(&report->peak));
+  TRY(bench_peak_memory(&report->peak)); /* the last before the model: what is resident at most counts from here on */
   report->sides = train.groups > 0 ? BENCH_SIDES : 1;
   TRY(bench_session_open(&report->session, &train, command->forward));
   for (int side = 0; side < report->sides; side++) TRY(open_side(command, report, side));

@@ -1,6 +1,7 @@
 /* The command op: times each operation, forward and backward, and says how near it comes to what the machine can do: to the rate of its
  * products, or to that of memory where it has none. Arrays that fit in the caches may pass faster than memory does. */
 #include "cli/bench_op.h"
+#include "autograd/kernels/matmul.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/threads.h"
@@ -10,6 +11,7 @@
 #include "cli/bench_timing.h"
 #include "nn/json_build.h"
 #include "train/bench_profile.h"
+#include "train/session.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +27,14 @@ typedef struct OpCommand {
   const char *names;
   OpSizes sizes;
   int64_t repeats, warm_up;
+  int precision; /* TrainPrecision */
   BenchRun run;
 } OpCommand;
 
 typedef struct OpFigures {
   BenchTiming timing;
   OpWork work;
+  PeakNumbers numbers; /* of its inputs: with bf16 half the bytes, but for weights' gradients */
 } OpFigures;
 
 typedef struct OpRun {
@@ -41,6 +45,10 @@ typedef struct OpRun {
   BenchPeak peak;
   json_t *list; /* with --json */
 } OpRun;
+
+static bool in_bf16(const OpCommand *command) {
+  return command->precision == PRECISION_BF16 || (command->precision == PRECISION_AUTO && matmul_bf16_is_faster());
+}
 
 /* ---------------------------------------------------------------- measuring */
 
@@ -54,7 +62,7 @@ static double phase_seconds(const BenchProfile *profile, TapePhase phase, bool i
 
 static Status call_on_tape(OpBench *bench, const OpCase *which, double seconds[]) {
   BenchProfile profile = {.parts = 0};
-  for (int i = 0; i < OP_INPUTS; i++) bench->input[i].grad = NULL, bench->input[i].grad_filled = false;
+  bench_op_prepare(bench, which);
   tape_record(bench->tape, true);
   bench_profile_watch(&profile, bench->tape);
   Tensor *output = which->apply(bench);
@@ -91,7 +99,8 @@ static Status measure_case(OpRun *run, const OpCase *which) {
 
 /* The part of the time that the machine would need at its best. */
 static double limit_share(const OpRun *run, const OpFigures *figures) {
-  double products = figures->work.flops / bench_peak_products(&run->peak, PEAK_F32), memory = figures->work.bytes / run->peak.read.all;
+  double products = figures->work.flops / bench_peak_products(&run->peak, figures->numbers),
+         memory = figures->work.bytes / run->peak.read.all;
   return fmax(products, memory) / figures->timing.median;
 }
 
@@ -101,9 +110,9 @@ static void print_row(const OpRun *run, const char *name, const char *phase, con
 }
 
 static json_t *row_json(const OpRun *run, const char *name, const char *phase, const OpFigures *f) {
-  json_t *object =
-      json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", name, "phase", phase, "gflop_per_second", f->work.flops / f->timing.median / 1e9,
-                "gb_per_second", f->work.bytes / f->timing.median / 1e9, "limit_percent", 100 * limit_share(run, f));
+  json_t *object = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f}", "name", name, "numbers", bench_peak_numbers_name(f->numbers), "phase", phase,
+                             "gflop_per_second", f->work.flops / f->timing.median / 1e9, "gb_per_second",
+                             f->work.bytes / f->timing.median / 1e9, "limit_percent", 100 * limit_share(run, f));
   if (object) bench_timing_json(&f->timing, object);
   return object;
 }
@@ -112,8 +121,11 @@ static void report_case(OpRun *run, const OpCase *which) {
   static const char *const phases[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward"};
   OpFigures figures[TAPE_BACKWARD + 1] = {0};
   which->work(&run->command->sizes, &figures[TAPE_FORWARD].work, &figures[TAPE_BACKWARD].work);
+  PeakNumbers numbers = which->narrow && in_bf16(run->command) ? PEAK_BF16 : PEAK_F32;
   for (int phase = TAPE_FORWARD; phase <= TAPE_BACKWARD; phase++) {
     figures[phase].timing = bench_timing_of(run->seconds[phase], run->command->repeats);
+    figures[phase].numbers = numbers;
+    if (numbers == PEAK_BF16) figures[phase].work.bytes /= 2;
     if (figures[phase].timing.median <= 0) continue; /* there is no such phase */
     if (run->list)
       json_build_append(&run->list, row_json(run, which->name, phases[phase], &figures[phase]));
@@ -175,7 +187,7 @@ static Status open_run(OpRun *run) {
     return status_set(STATUS_NO_MEMORY, "no memory for the operations");
   }
   run->bench.tape = tape;
-  return bench_op_open(&run->bench, &run->command->sizes, (uint64_t)run->command->run.seed, tape);
+  return bench_op_open(&run->bench, &run->command->sizes, (uint64_t)run->command->run.seed, tape, in_bf16(run->command));
 }
 
 static void close_run(OpRun *run) {
@@ -220,6 +232,8 @@ Status bench_op_run(int argc, char **argv) {
       {OPTION_INT, "entries", 'k', &s->entries, "K", .least = CODEBOOK_LEAST, .most = CODEBOOK_MOST, .help = "codewords of a group"},
       {OPTION_INT, "groups", 'g', &s->groups, "G", .least = 1, .most = 65536, .help = "groups of a codebook"},
       {OPTION_INT, "vocabulary", 0, &s->vocabulary, "V", .least = 2, .most = MAX_SIZE, .help = "rows of the token table"},
+      {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
+       .help = "of operations as a model of this precision runs them"},
       {OPTION_GROUP, .help = "Measuring"},
       {OPTION_INT, "repeats", 0, &c.repeats, "N", .least = 1, .most = MAX_REPEATS, .help = "measured calls of each"},
       {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .least = 0, .most = MAX_REPEATS, .help = "calls before them"},

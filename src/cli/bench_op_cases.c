@@ -41,8 +41,7 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   const OpSizes *s = &b->sizes;
   int64_t half = head_width(s) / 2;
   for (int i = 0; i < OP_INPUTS; i++) {
-    b->input[i] = (Tensor){.dims = 3, .shape = {samples(s), s->tokens, s->width}, .needs_grad = true};
-    if ((b->input[i].value = random_numbers(s->rows * s->width, rng)) == NULL) return no_memory();
+    if ((b->values[i] = random_numbers(s->rows * s->width, rng)) == NULL) return no_memory();
   }
   b->pool_numbers = pool_numbers(s);
   b->pool = random_numbers(b->pool_numbers, rng);
@@ -56,6 +55,29 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   return STATUS_OK;
 }
 
+static Status open_narrow(OpBench *b) {
+  int64_t count = b->sizes.rows * b->sizes.width;
+  tape_use_bf16(b->tape, true);
+  for (int i = 0; i < OP_INPUTS; i++) {
+    if ((b->narrow[i] = malloc((size_t)count * sizeof *b->narrow[i])) == NULL) return no_memory();
+    kernels()->narrow(count, b->values[i], b->narrow[i]);
+  }
+  return STATUS_OK;
+}
+
+void bench_op_prepare(OpBench *b, const OpCase *which) {
+  bool narrow = which->narrow && b->narrow[0] != NULL;
+  for (int i = 0; i < OP_INPUTS; i++) {
+    Tensor *input = &b->input[i];
+    *input = (Tensor){.dims = 3, .shape = {samples(&b->sizes), b->sizes.tokens, b->sizes.width}, .needs_grad = true};
+    if (narrow)
+      input->narrow = b->narrow[i], input->narrow_kind = NARROW_BF16;
+    else
+      input->value = b->values[i];
+  }
+  tape_narrow(b->tape, narrow);
+}
+
 static Status open_codebook(OpBench *b, Rng *rng) {
   const OpSizes *s = &b->sizes;
   TRY(codebook_init(&b->book, s->groups, s->entries, s->width, NULL));
@@ -64,21 +86,22 @@ static Status open_codebook(OpBench *b, Rng *rng) {
   TRY(navq_init(&b->navq, s->groups, s->width, NOISE_FULL));
   size_t bytes = codebook_assign_scratch(&b->book, s->rows), noise = navq_scratch(&b->navq, s->rows);
   if ((b->scratch = malloc(bytes > noise ? bytes : noise)) == NULL) return no_memory();
-  navq_update(&b->navq, b->input[0].value, b->input[1].value, s->rows, b->scratch);
+  navq_update(&b->navq, b->values[0], b->values[1], s->rows, b->scratch);
   return STATUS_OK;
 }
 
-Status bench_op_open(OpBench *bench, const OpSizes *sizes, uint64_t seed, Tape *tape) {
+Status bench_op_open(OpBench *bench, const OpSizes *sizes, uint64_t seed, Tape *tape, bool bf16) {
   Rng rng;
   rng_init(&rng, seed, 0);
   *bench = (OpBench){.sizes = *sizes, .tape = tape};
   TRY(check_sizes(sizes));
   TRY(open_arrays(bench, &rng));
+  if (bf16) TRY(open_narrow(bench));
   return open_codebook(bench, &rng);
 }
 
 void bench_op_close(OpBench *bench) {
-  for (int i = 0; i < OP_INPUTS; i++) free(bench->input[i].value);
+  for (int i = 0; i < OP_INPUTS; i++) free(bench->values[i]), free(bench->narrow[i]);
   free(bench->pool);
   free(bench->cosine);
   free(bench->sine);
@@ -107,7 +130,7 @@ static Tensor *matrix(OpBench *b, int64_t rows, int64_t columns) { return weight
 static Tensor *vector(OpBench *b, int index, int64_t count) { return weight(b, index, 1, &count); }
 
 Tensor *bench_op_loss(OpBench *bench, Tensor *output) {
-  return output ? op_cross_entropy(bench->tape, output, &(CrossEntropy){.labels = bench->zeros}) : NULL;
+  return output ? op_cross_entropy(bench->tape, op_widen(bench->tape, output), &(CrossEntropy){.labels = bench->zeros}) : NULL;
 }
 
 /* ---------------------------------------------------------------- operations of the tape */
@@ -169,7 +192,7 @@ static Tensor *apply_quantise(OpBench *b) {
 
 /* ---------------------------------------------------------------- what is none */
 
-static void run_nearest(OpBench *b) { codebook_assign(&b->book, b->input[0].value, b->sizes.rows, b->codes, NULL, b->scratch); }
+static void run_nearest(OpBench *b) { codebook_assign(&b->book, b->values[0], b->sizes.rows, b->codes, NULL, b->scratch); }
 static void run_lookup(OpBench *b) { codebook_lookup(&b->book, b->codes, b->sizes.rows, b->output); }
 static void run_noise(OpBench *b) { navq_sample(&b->navq, 1, 1, 1, b->sizes.rows, b->output, b->scratch); }
 
@@ -187,14 +210,14 @@ static void adamw_numbers(void *context, int64_t begin, int64_t end, int thread)
   OpBench *b = context;
   (void)thread;
   real *m = b->moments + begin, *v = m + b->sizes.rows * b->sizes.width;
-  kernels()->adamw(end - begin, b->output + begin, b->input[0].value + begin, m, v, &step);
+  kernels()->adamw(end - begin, b->output + begin, b->values[0] + begin, m, v, &step);
 }
 
 static void run_adamw(OpBench *b) { threads_for(b->sizes.rows * b->sizes.width, 4096, adamw_numbers, b); }
 
 /* One row times a matrix, as in decoding. */
 static void run_row(OpBench *b) {
-  Tensor row = {.dims = 2, .shape = {1, b->sizes.width}, .value = b->input[0].value};
+  Tensor row = {.dims = 2, .shape = {1, b->sizes.width}, .value = b->values[0]};
   Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
   tape_record(b->tape, false);
   op_linear(b->tape, &row, w, NULL, ACTIVATION_NONE, NULL);
@@ -206,8 +229,7 @@ static void run_decode_attention(OpBench *b) {
   tape_record(b->tape, false);
   op_decode_attention(
       b->tape, &q,
-      &(DecodeAttention){
-          .heads = heads, .kv_heads = heads, .keys = b->input[1].value, .values = b->input[2].value, .rows = b->sizes.tokens});
+      &(DecodeAttention){.heads = heads, .kv_heads = heads, .keys = b->values[1], .values = b->values[2], .rows = b->sizes.tokens});
 }
 
 /* ---------------------------------------------------------------- work */
@@ -272,16 +294,16 @@ static void work_decode_attention(const OpSizes *s, OpWork *f, OpWork *b) {
   *b = (OpWork){0, 0};
 }
 
-const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .work = work_linear},
-                           {.name = "linear-gelu", .apply = apply_linear_gelu, .work = work_linear},
+const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .narrow = true, .work = work_linear},
+                           {.name = "linear-gelu", .apply = apply_linear_gelu, .narrow = true, .work = work_linear},
                            {.name = "linear-row", .run = run_row, .work = work_row},
-                           {.name = "attention", .apply = apply_attention, .work = work_attention},
+                           {.name = "attention", .apply = apply_attention, .narrow = true, .work = work_attention},
                            {.name = "decode-attention", .run = run_decode_attention, .work = work_decode_attention},
                            {.name = "layer-norm", .apply = apply_layer_norm, .work = work_norm},
                            {.name = "rms-norm", .apply = apply_rms_norm, .work = work_norm},
-                           {.name = "gelu", .apply = apply_gelu, .work = work_norm},
-                           {.name = "swiglu", .apply = apply_swiglu, .work = work_swiglu},
-                           {.name = "rope", .apply = apply_rope, .work = work_rope},
+                           {.name = "gelu", .apply = apply_gelu, .narrow = true, .work = work_norm},
+                           {.name = "swiglu", .apply = apply_swiglu, .narrow = true, .work = work_swiglu},
+                           {.name = "rope", .apply = apply_rope, .narrow = true, .work = work_rope},
                            {.name = "add", .apply = apply_add, .work = work_add},
                            {.name = "softmax", .run = run_softmax, .work = work_two_passes},
                            {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},

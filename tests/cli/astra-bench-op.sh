@@ -29,5 +29,9 @@ field '.schema == 1 and .causal and (.operations | map(.name + " " + .phase)) ==
 field '.operations[0] | .milliseconds > 0 and (.gflop_per_second * .milliseconds / (2 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
 field '.operations[1] | (.gflop_per_second * .milliseconds / (4 * 24 * 16 * 32 / 1e6) - 1 | fabs) < 1e-6'
 
+expect "in bf16" 0 "${tiny[@]}" --precision bf16 --json; silent err
+field '[.operations[] | select(.numbers == "bf16") | .name] | unique == ["attention", "gelu", "linear", "linear-gelu", "rope", "swiglu"]'
+field '.operations | length == 33'
+
 [ $failed = 0 ] && echo "astra-bench op: every operation, forward and backward"
 exit $failed

@@ -164,6 +164,7 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   TRY(infer_run_find(s->checkpoint, &run->directory));
   TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.cache_type));
   TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
+  TRY(weights_use_precision(&run->weights, (WeightsPrecision)s->precision));
   weights_guard(&run->weights);
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);
@@ -241,7 +242,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
   if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
   if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
-  if (status == STATUS_OK) status = cli_check_kernels(NULL); /* of an MPI job the leader alone comes here */
+  if (status == STATUS_OK) status = cli_check_kernels(settings.backend); /* of an MPI job the leader alone comes here */
   if (status == STATUS_OK && settings.verbose) print_machine();
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);

@@ -1,6 +1,7 @@
 /* The table of options, their defaults, and what goes together: see infer_settings.h. */
 #include "cli/infer_settings.h"
 #include "base/log.h"
+#include "cli/cli.h"
 #include "cli/example.h"
 #include "cli/infer_strategy.h"
 #include "data/text_perplexity.h"
@@ -36,6 +37,10 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {ALL,
        {OPTION_CHOICE, "weights", 0, &s->weights, .choices = WEIGHTS_BITS,
         .help = "int8, int4: the matrices rounded to 8 or 4 bits; file: as the checkpoint has them"}},
+      {ALL,
+       {OPTION_CHOICE, "precision", 0, &s->precision, .choices = WEIGHTS_PRECISIONS,
+        .help = "of products and activations; auto: bf16 where it is measured to be faster"}},
+      {ALL, {OPTION_TEXT, "backend", 0, &s->backend, "NAME", .help = CLI_BACKEND_HELP}},
       {PICTURES | TEXT,
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
       {TEXT | OF_LANGUAGE,

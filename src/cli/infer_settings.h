@@ -18,6 +18,8 @@ typedef struct InferSettings {
   int strategy;     /* Strategy */
   int64_t retained; /* blocks of bp-* */
   int weights;      /* WeightsBits */
+  int precision;    /* WeightsPrecision */
+  const char *backend;
   int perplexity;   /* PerplexityUnit */
   int part;         /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops, texts, pairs;

@@ -13,7 +13,9 @@ enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
   const char *checkpoint, *listen, *key_file, *name, *table_memory;
+  const char *backend;
   int weights;    /* WeightsBits */
+  int precision;  /* WeightsPrecision */
   int cache_type; /* WeightsType */
   int64_t threads, queue;
   int busy;
@@ -31,6 +33,9 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
        .help = "directory or GGUF file of the model, or the name of an installed one (required)"},
       {OPTION_CHOICE, "weights", 0, &w->weights, .choices = WEIGHTS_BITS,
        .help = "int8, int4: the matrices rounded to 8 or 4 bits, as the leader has them; file: as the checkpoint has them"},
+      {OPTION_CHOICE, "precision", 0, &w->precision, .choices = WEIGHTS_PRECISIONS,
+       .help = "of products and activations, as the leader has it; auto: bf16 where it is measured to be faster"},
+      {OPTION_TEXT, "backend", 0, &w->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
       {OPTION_TEXT, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
@@ -54,6 +59,7 @@ static Status load(const Worker *w, Weights *weights) {
   Status status = infer_run_find(w->checkpoint, &directory);
   if (status == STATUS_OK) status = weights_load_as(weights, directory, (WeightsType)w->cache_type);
   if (status == STATUS_OK) status = weights_quantise(weights, (WeightsBits)w->weights);
+  if (status == STATUS_OK) status = weights_use_precision(weights, (WeightsPrecision)w->precision);
   if (status == STATUS_OK) status = infer_tables_make(w->table_memory, !w->quiet, weights);
   free(directory);
   return status;
@@ -78,7 +84,7 @@ static Status run(const Worker *w) {
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
   TRY(porter_check(&options));
   log_times(true);
-  TRY(cli_check_kernels(NULL));
+  TRY(cli_check_kernels(w->backend));
   Status status = load(w, &weights);
   infer_run_catch_signals();
   if (status == STATUS_OK) status = porter_run(&options);

@@ -285,6 +285,7 @@ static Status allocate(Node *node) {
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_most);
   tape_record(node->tape, false);
+  tape_use_bf16(node->tape, setup->weights->bf16);
   tape_segment_use(node->tape, node->block_arena);
   return STATUS_OK;
 }

@@ -117,6 +117,7 @@ Status replay_run(const Weights *weights, const ReplayInput *input, const int32_
                                                             : status_set(STATUS_NO_MEMORY, "no memory for the emulation");
   if (status == STATUS_OK) {
     tape_record(tape, false);
+    tape_use_bf16(tape, weights->bf16);
     status = run(&replay, tape, &layout, input, logits);
   }
   layout_release(&layout);

@@ -13,7 +13,8 @@ static const double tie_relative = 1e-4;    /* of the larger distance */
 static const double tie_rounding = 1e-6;    /* of |x|^2: what float products lose however small the distance is */
 static const double logit_tolerance = 1e-4; /* absolute, and again relative */
 static const double most_ties = 1e-3;       /* of all codes */
-/* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest. */
+/* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
+ * bf16 by 1/256 of itself. */
 static const double rounded_tolerance = 2e-2; /* in place of tie_relative and logit_tolerance */
 enum { CHUNK = 32 };
 
@@ -23,7 +24,7 @@ typedef struct Comparison {
   SelftestReport *report;
   const Partition *partition; /* of pictures, or */
   const TokenSplit *split;    /* of texts */
-  bool rounded;               /* weights of 8 or 4 bits: the file's codes and logits are those of others */
+  bool rounded;               /* bf16, or weights of 8 or 4 bits: the file's codes and logits are those of others */
   int64_t first, batch;       /* the chunk of pictures */
   int64_t sent;               /* tokens whose codes were sent: all, or of a text those before the last node's */
   const int32_t *actual;      /* [sets][batch, T, G] */
@@ -257,9 +258,10 @@ static Status run_samples(const Weights *weights, const SelftestSamples *samples
                           SelftestReport *report) {
   LeaderOptions options = *given;
   Comparison c = {.weights = weights, .samples = samples, .report = report};
-  c.rounded = lowbit_weights_of(weights->model) != LOWBIT_NONE;
+  c.rounded = weights->bf16 || lowbit_weights_of(weights->model) != LOWBIT_NONE;
   if (c.rounded && !weights->books)
-    return status_set(STATUS_UNSUPPORTED, "%s: the logits of a plain model are those of its own weights, not of weights of 8 or 4 bits",
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s: the logits of a plain model are those of its own weights in fp32, not of bf16 or of weights of 8 or 4 bits",
                       path);
   Partition partition = {0};
   TokenSplit split = {0};

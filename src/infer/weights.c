@@ -1,5 +1,6 @@
 /* Loads a checkpoint for inference; the files themselves are nn/checkpoint.c's. */
 #include "infer/weights.h"
+#include "autograd/kernels/matmul.h"
 #include "nn/safetensors.h"
 #include "vq/code_frequencies.h"
 #include "vq/pack.h"
@@ -137,6 +138,11 @@ Status weights_load_as(Weights *weights, const char *directory, WeightsType type
 Status weights_quantise(Weights *weights, WeightsBits bits) {
   if (bits == WEIGHTS_AS_THEY_ARE) return STATUS_OK;
   return lowbit_weights_make(weights->model, bits == WEIGHTS_INT8 ? LOWBIT_INT8 : LOWBIT_Q4_0, &weights->lowbit);
+}
+
+Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
+  weights->bf16 = precision == WEIGHTS_BF16 || (precision == WEIGHTS_FASTER && matmul_bf16_is_faster());
+  return weights->bf16 ? param_make_shadows(model_params(weights->model)) : STATUS_OK;
 }
 
 /* Of each book, as reals; *made: those that had to be made of 16 bits. */

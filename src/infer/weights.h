@@ -22,6 +22,7 @@ typedef struct Weights {
   RansTable *coding;     /* [blocks * sites * G]; NULL likewise */
   double coded_share;    /* bits of a code by these frequencies for each bit of a packed one; 1 without them */
   NarrowKind cache_kind; /* of keys and values that decoding caches; NARROW_NONE: reals */
+  bool bf16;             /* weights_use_precision: tapes of these weights use bf16 */
   KeyTables *keys;       /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 
@@ -40,6 +41,13 @@ void weights_release(Weights *weights);
 typedef enum WeightsBits { WEIGHTS_AS_THEY_ARE, WEIGHTS_INT8, WEIGHTS_INT4 } WeightsBits;
 #define WEIGHTS_BITS "file|int8|int4"
 Status weights_quantise(Weights *weights, WeightsBits bits);
+
+/* What products with weights, and the activations between them, are computed in; AUTO: bf16 where it is measured to be faster. With bf16
+ * matrices in full width are rounded once, into memory that forked children share. After loading and weights_quantise, before tables of
+ * keys and any fork. Devices of one cluster compute alike: the precision is part of a fingerprint. */
+typedef enum WeightsPrecision { WEIGHTS_FP32, WEIGHTS_BF16, WEIGHTS_FASTER } WeightsPrecision;
+#define WEIGHTS_PRECISIONS "fp32|bf16|auto"
+Status weights_use_precision(Weights *weights, WeightsPrecision precision);
 
 /* The weights lie in mapped files, which somebody may write to while they are in use. weights_unchanged: BAD_FILE when that has happened,
  * whereupon no answer may be given; asked after computing and before answering, it misses nothing that was computed. weights_guard: from

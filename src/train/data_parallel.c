@@ -145,7 +145,10 @@ Status data_parallel_step(Session *session, double factor, double scale, double 
   DataParallel *parallel = session->parallel;
   Status status = optimizer_step(&session->optimizer, factor, scale, norm);
   if (parallel == NULL) return status;
-  if (status == STATUS_OK && divided(parallel)) all_reduce_gather(parallel->gradients, parallel->params->values, sizeof(real), false);
+  if (status == STATUS_OK && divided(parallel)) {
+    all_reduce_gather(parallel->gradients, parallel->params->values, sizeof(real), false);
+    param_refresh_shadows(parallel->params, false);
+  }
   return ranks_common(status); /* of a norm that all ranks have */
 }
 

@@ -95,6 +95,7 @@ static Status fingerprint_model(const Weights *weights, uint64_t *number) {
   Digest digest;
   begin(&digest);
   add_config(&digest, weights->config);
+  if (weights->bf16) add_number(&digest, weights->bf16);
   for (size_t i = 0; i < params->count; i++) add_param(&digest, &params->list[i]);
   return end(&digest, number);
 }

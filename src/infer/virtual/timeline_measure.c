@@ -66,6 +66,7 @@ static Status open_measurement(Measurement *m) {
   int64_t count = m->layout.rows * m->weights->config->width;
   m->arena = m->device->arena ? m->device->arena : arena_new(ARENA_BYTES);
   m->tape = m->arena ? tape_new(m->arena) : NULL;
+  if (m->tape) tape_use_bf16(m->tape, m->weights->bf16);
   m->rows = malloc((size_t)count * sizeof *m->rows);
   if (!m->tape || !m->rows)
     return status_set(STATUS_NO_MEMORY, "no memory to measure a device with %lld tokens", (long long)m->layout.rows);

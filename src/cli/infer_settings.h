@@ -20,8 +20,8 @@ typedef struct InferSettings {
   int weights;      /* WeightsBits */
   int precision;    /* WeightsPrecision */
   const char *backend;
-  int perplexity;   /* PerplexityUnit */
-  int part;         /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
+  int perplexity; /* PerplexityUnit */
+  int part;       /* TextPart, or INFER_PART_AUTO: of a text that is evaluated */
   OptionTexts prompts, stops, texts, pairs;
   InferLinkOptions links;
   bool json, quiet, verbose, echo, special;

@@ -201,8 +201,8 @@ void report_selftest(FILE *out, const SelftestReport *r) {
   fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
-    fprintf(out, "%-44s %lld (%.4f%%, at most 0.1%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
-            100 * share(r->ties, r->codes));
+    fprintf(out, "%-44s %lld (%.4f%%, at most %g%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
+            100 * share(r->ties, r->codes), 100 * r->ties_allowed);
     fprintf(out, "%-44s %lld\n", "  that follow from those in later blocks", (long long)r->followed);
     fprintf(out, "%-44s %lld\n", "  wrong", (long long)r->wrong);
   }

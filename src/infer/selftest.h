@@ -23,6 +23,7 @@ typedef struct SelftestReport {
   int nodes;
   int64_t pictures, codes;
   int64_t ties;          /* codes that differ but are equally near */
+  double ties_allowed;   /* as a share of the codes */
   int64_t followed;      /* codes that differ in later blocks of a picture with a tie */
   int64_t wrong;         /* any other difference */
   int64_t same_pictures; /* pictures where no code differs */

@@ -77,7 +77,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
        .help = "samples in a batch; 0: 64 pictures, 8 windows, 16 labelled texts, less of few"},
       {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
       {OPTION_CHOICE, "precision", 0, &t->precision, .choices = "fp32|bf16|auto",
-       .help = "of products and activations; weights stay fp32; auto: bf16 where it is measured to be faster"},
+       .help = "of products and activations; auto: bf16 where it is faster"},
       {OPTION_TEXT, "backend", 0, &command->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_TEXT, "recompute", 0, &command->recompute, "[N]", .bare = "all", .off = "0",
        .help = "compute blocks twice, all or the first N, in place of keeping their values: less memory"},

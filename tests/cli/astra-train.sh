@@ -92,7 +92,7 @@ expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err
 # ---- looking ahead
 
 expect "dry run" 0 "${tiny[@]}" --groups 8 --dry-run --out dry
-for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test's copy of the model, at each checkpoint " "^  together " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP a picture" \
+for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test at each checkpoint, in turns with these " "^  together " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP a picture" \
   "^time (an estimate: " "^  a training step  *[0-9.]*s$" "^  the run " \
   "^  bits per token  *64$" "^  compression against 32-bit numbers (the paper's)  *48.0$"; do out "$line"; done
 is_png dry/first_batch.png

@@ -296,6 +296,19 @@ void param_zero_grads(ParamSet *set) {
   for (size_t i = 0; i < set->count; i++) set->list[i].tensor.grad_filled = set->list[i].tensor.grad != NULL;
 }
 
+void param_empty_grads(ParamSet *set) {
+  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.grad_filled = false;
+}
+
+void param_fill_grads(ParamSet *set) {
+  for (size_t i = 0; i < set->count; i++) {
+    Tensor *tensor = &set->list[i].tensor;
+    if (tensor->grad == NULL || tensor->grad_filled) continue;
+    threads_for(tensor_count(tensor), 4096, zero_range, tensor->grad);
+    tensor->grad_filled = true;
+  }
+}
+
 void param_trim_grads(ParamSet *set) {
   size_t bytes = (size_t)set->total * sizeof(real);
   if (set->grads && !set->reserved && bytes >= HUGE_PAGE) (void)madvise(set->grads, bytes, MADV_DONTNEED);

@@ -65,11 +65,11 @@ void bench_step_profile(BenchStep *bench) { bench->profiled = true; }
 static Status train_once(Session *session, const TaskBatch *batch) {
   Tape *tape = session->tape;
   StepResult result;
-  double norm, begun = tape_clock(tape);
-  param_zero_grads(model_params(session->model));
-  tape_note(tape, "zero gradients", TAPE_AROUND, begun);
+  double norm;
+  param_empty_grads(model_params(session->model));
   TRY(trainer_micro_step(session, batch, &result));
-  begun = tape_clock(tape);
+  param_fill_grads(model_params(session->model));
+  const double begun = tape_clock(tape);
   TRY(optimizer_step(&session->optimizer, 1, 1, &norm));
   tape_note(tape, "optimizer", TAPE_AROUND, begun);
   session->step++;

@@ -170,7 +170,7 @@ static Status save(Session *session) {
   if (codewords != NULL) TRY(code_counts_export(session, out));
   arena_trim(session->arena); /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   if (session->block_arena != NULL) arena_trim(session->block_arena);
-  param_trim_grads(params); /* the next step begins by zeroing them */
+  param_trim_grads(params); /* the next step writes them anew */
   TRY(selftest_writer_run(session, out));
   return state_save(session, out);
 }
@@ -187,7 +187,11 @@ Status trainer_save(Session *session) {
 
 static Status train_step(RunReport *run) {
   Session *session = run->session;
-  param_zero_grads(model_params(session->model));
+  ParamSet *params = model_params(session->model);
+  if (session->parallel != NULL)
+    param_zero_grads(params); /* sums over ranks may begin with any of them */
+  else
+    param_empty_grads(params);
   for (int64_t i = 0; i < session->options.accumulate; i++) {
     TaskBatch batch;
     StepResult part;
@@ -196,6 +200,7 @@ static Status train_step(RunReport *run) {
     TRY(trainer_micro_step(session, &batch, &part));
     run_report_add(run, &part);
   }
+  param_fill_grads(params);
   double factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
   run->rate = factor * session->options.optimizer.rate;
   Status status = data_parallel_step(session, factor, 1.0 / (double)session->options.accumulate, &run->norm);

@@ -116,6 +116,23 @@ static void test_zero_grads(void **state) {
   param_release(&set);
 }
 
+/* What got a gradient since param_empty_grads keeps it, all others are zero. */
+static void empty_grads_are_filled(void **state) {
+  (void)state;
+  ParamSet set = described();
+  assert_int_equal(param_allocate(&set, true), STATUS_OK);
+  for (int64_t i = 0; i < set.total; i++) set.grads[i] = 1;
+  param_zero_grads(&set);
+  for (int64_t i = 0; i < set.total; i++) set.grads[i] = 1;
+  param_empty_grads(&set);
+  for (size_t i = 0; i < set.count; i++) assert_false(set.list[i].tensor.grad_filled);
+  set.list[0].tensor.grad_filled = true;
+  param_fill_grads(&set);
+  for (size_t p = 0; p < set.count; p++)
+    for (int64_t i = 0; i < tensor_count(&set.list[p].tensor); i++) assert_true(set.list[p].tensor.grad[i] == (p == 0));
+  param_release(&set);
+}
+
 static void test_bad_descriptions(void **state) {
   (void)state;
   ParamSet set = {0};
@@ -171,6 +188,7 @@ int main(void) {
       cmocka_unit_test(test_find),
       cmocka_unit_test(test_initialise),
       cmocka_unit_test(test_zero_grads),
+      cmocka_unit_test(empty_grads_are_filled),
       cmocka_unit_test(test_bad_descriptions),
       cmocka_unit_test(frozen_ones_stand_apart),
   };

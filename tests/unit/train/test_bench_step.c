@@ -21,14 +21,14 @@ static void open_and_run(BenchStep *bench, Session *session, bool plain, bool fo
   bench_step_profile(bench);
   tiny_check(bench_step_run(bench, false));
   assert_int_equal(bench->count, 0);
-  assert_int_equal(bench->parts, 0);
+  assert_int_equal(bench->profile.parts, 0);
   for (int i = 0; i < STEPS + 1; i++) tiny_check(bench_step_run(bench, true));
   assert_int_equal(bench->count, STEPS); /* no more than there is room for */
 }
 
 static const BenchPart *part_of(const BenchStep *bench, const char *name, TapePhase phase) {
-  for (int i = 0; i < bench->parts; i++)
-    if (bench->part[i].phase == phase && strcmp(bench->part[i].name, name) == 0) return &bench->part[i];
+  for (int i = 0; i < bench->profile.parts; i++)
+    if (bench->profile.part[i].phase == phase && strcmp(bench->profile.part[i].name, name) == 0) return &bench->profile.part[i];
   return NULL;
 }
 

@@ -52,8 +52,8 @@ Status param_make_shadows(ParamSet *set);
 /* Makes the shadows of what learns (or, with `frozen`, of all) anew from the values, over the pool. Nothing where there are none. */
 void param_refresh_shadows(ParamSet *set, bool frozen);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
-/* In place of zeroing, which writes and reads all gradients once more: param_empty_grads marks them empty, so that the first gradient of each
- * overwrites what is there, and param_fill_grads, after backward, zeroes those that got none. */
+/* In place of zeroing, which writes and reads all gradients once more: param_empty_grads marks them empty, so that the first gradient of
+ * each overwrites what is there, and param_fill_grads, after backward, zeroes those that got none. */
 void param_empty_grads(ParamSet *set);
 void param_fill_grads(ParamSet *set);
 void param_trim_grads(ParamSet *set); /* gives a large block's memory back to the system: zeroes, until they are written */

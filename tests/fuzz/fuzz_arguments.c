@@ -26,6 +26,7 @@ static void check(const Option *option, const char *text, size_t size) {
   if (option->kind == OPTION_CHOICE && (*(int *)option->target < 0 || *(int *)option->target >= choices_of(option))) abort();
   if (option->kind != OPTION_TEXT) return;
   value = *(const char **)option->target;
+  if (value == option->bare || value == option->off) return; /* what --augment and --no-augment stand for */
   if (value < text || value >= text + size || *value == '\0') abort();
 }
 

@@ -130,19 +130,23 @@ static void start_piece(void *context, int64_t row, int64_t rows, int64_t column
   }
 }
 
-static void activate_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+/* A narrow output is rounded here, from a z that is scratch. */
+static void end_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   const Linear *job = context;
   for (int64_t at = row * job->out + column; at < (row + rows) * job->out; at += job->out) {
-    if (job->activation == ACTIVATION_GELU)
-      kernels()->bias_gelu(columns, NULL, job->z.wide + at, job->y->value + at);
-    else
-      kernels()->bias_gelu_tanh(columns, NULL, job->z.wide + at, job->y->value + at);
+    real *z = job->z.wide + at, *y = job->y->narrow ? z : job->y->value + at;
+    if (job->activation == ACTIVATION_GELU) kernels()->bias_gelu(columns, NULL, z, y);
+    if (job->activation == ACTIVATION_GELU_TANH) kernels()->bias_gelu_tanh(columns, NULL, z, y);
+    if (job->y->narrow) kernels()->narrow(columns, z, job->y->narrow + at);
   }
 }
 
-static void lowbit_forward(Tape *tape, Linear *job) {
+static void lowbit_forward(Tape *tape, const Linear *what) {
   const size_t mark = tape_scratch_begin(tape);
+  Linear own = *what, *job = &own;
+  if (job->y->narrow) job->z = (Numbers){.wide = tape_alloc(tape, (size_t)tensor_count(job->y) * sizeof(real))};
   const real *x = wide_input(tape, job);
+  if (tape_status(tape) != STATUS_OK) return;
   op_matmul_lowbit(tape, &(MatmulLowbit){.weight = job->weight->lowbit,
                                          .first_output = job->first,
                                          .outputs = job->out,
@@ -155,7 +159,7 @@ static void lowbit_forward(Tape *tape, Linear *job) {
                                          .c = job->z.wide,
                                          .ldc = job->out,
                                          .before = started(job) ? start_piece : NULL,
-                                         .after = job->activation != ACTIVATION_NONE ? activate_piece : NULL,
+                                         .after = job->activation != ACTIVATION_NONE || job->y->narrow ? end_piece : NULL,
                                          .context = job});
   tape_scratch_end(tape, mark);
 }
@@ -321,7 +325,7 @@ static bool prepare(Tape *tape, const Linear *what, const LinearPart *part, int6
 }
 
 static Tensor *new_output(Tape *tape, const Linear *what, const LinearPart *part) {
-  bool narrow = runs_in_bf16(tape, what) && what->residual == NULL;
+  bool narrow = (runs_in_bf16(tape, what) || what->weight->lowbit) && what->residual == NULL;
   return narrow ? op_activation_like(tape, what->x, part->count) : op_like(tape, what->x, part->count);
 }
 

@@ -87,6 +87,27 @@ static void linear_gives_what_float_weights_do(void **state) {
       }
 }
 
+/* On a narrow tape what comes out is the same, rounded to bf16. */
+static void outputs_may_be_narrow(void **state) {
+  (void)state;
+  for (int k = 0; k < KIND_COUNT; k++)
+    for (int activation = ACTIVATION_NONE; activation <= ACTIVATION_GELU_TANH; activation++) {
+      Fixture f;
+      Weight w;
+      fixture_open(&f, 6);
+      tape_record(f.tape, false);
+      weight_open(&w, &f, KINDS[k], false);
+      Tensor *x = fixture_leaf(&f, false, ROWS, IN, 0, 0), *bias = fixture_leaf(&f, false, OUT, 0, 0, 0);
+      Tensor *wide = op_linear(f.tape, x, &w.low, bias, (Activation)activation, NULL);
+      tape_use_bf16(f.tape, true);
+      tape_narrow(f.tape, true);
+      Tensor *narrow = op_linear(f.tape, x, &w.low, bias, (Activation)activation, NULL);
+      assert_true(wide && narrow && narrow->narrow);
+      for (int64_t i = 0; i < tensor_count(wide); i++) assert_int_equal(narrow->narrow[i], narrow_bfloat((float)wide->value[i]));
+      fixture_close(&f);
+    }
+}
+
 static void blocks_are_cut_between_blocks_only(void **state) {
   (void)state;
   for (int k = 0; k < KIND_COUNT; k++) {
@@ -189,9 +210,10 @@ static void remote_keys_are_as_with_float_weights(void **state) {
 int main(void) {
   threads_start(2);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear_gives_what_float_weights_do), cmocka_unit_test(blocks_are_cut_between_blocks_only),
-      cmocka_unit_test(no_gradient_goes_through),           cmocka_unit_test(tokens_are_looked_up_exactly),
-      cmocka_unit_test(the_loss_of_a_vocabulary_is_near),   cmocka_unit_test(remote_keys_are_as_with_float_weights)};
+      cmocka_unit_test(linear_gives_what_float_weights_do),   cmocka_unit_test(outputs_may_be_narrow),
+      cmocka_unit_test(blocks_are_cut_between_blocks_only),   cmocka_unit_test(no_gradient_goes_through),
+      cmocka_unit_test(tokens_are_looked_up_exactly),         cmocka_unit_test(the_loss_of_a_vocabulary_is_near),
+      cmocka_unit_test(remote_keys_are_as_with_float_weights)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   threads_stop();
   return failed;

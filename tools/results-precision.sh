@@ -1,0 +1,60 @@
+#!/bin/bash
+# Whether bf16 learns as fp32 does: 1,000 steps of vit-cifar with 8 groups on CIFAR-100 and of gpt2-mini with 8 groups on English Wikipedia, both
+# from scratch, in both precisions, with three seeds. What docs/results/precision.md reports.
+#   tools/results-precision.sh DATA_DIR OUT_DIR OUT.csv
+# DATA_DIR holds cifar100/ and enwiki/ (train.txt.gz, valid.txt). OUT_DIR gets a folder for each run; started again, it goes on where it was stopped.
+# OUT.csv gets the mean loss of every hundred steps of each run. SEEDS (1 2 3), STEPS (1000), THREADS (all cores), TASKS (cifar100 enwiki).
+set -euo pipefail
+[ $# -eq 3 ] || { echo "usage: $0 DATA_DIR OUT_DIR OUT.csv" >&2; exit 2; }
+data=$(realpath "$1") out=$(realpath -m "$2") csv=$3
+bin=$(realpath "$(dirname "$0")/../${BUILD:-build}/bin")
+steps=${STEPS:-1000}
+
+train() { # TASK SEED PRECISION
+  local run=$out/$1-$3-s$2 what
+  case $1 in
+    cifar100) what=(--model vit-cifar --init mimetic --dataset cifar100 --data-dir "$data" --batch 32) ;;
+    enwiki) what=(--model gpt2-mini --init random --tokenizer checkpoints/gpt2-mini --dataset "text:$data/enwiki" --context 128 --batch 8) ;;
+  esac
+  [ ! -f "$run/config.json" ] || [ "$(tail -n 1 "$run/metrics.csv" | cut -d, -f1)" -lt "$steps" ] || return 0
+  if [ -f "$run/training/state.safetensors" ]; then
+    "$bin/astra-train" --resume "$run" --quiet
+  else
+    "$bin/astra-train" "${what[@]}" --groups 8 --devices 4 --kmeans-samples 8192 --max-steps "$steps" --learning-rate 1e-3 --warmup 100 \
+      --log-every 10 --checkpoint-every 250 --eval-samples 500 --precision "$3" --seed "$2" --threads "${THREADS:-0}" --quiet --overwrite --out "$run"
+  fi
+}
+
+cd "$(dirname "$0")/.."
+for task in ${TASKS:-cifar100 enwiki}; do
+  for seed in ${SEEDS:-1 2 3}; do
+    for precision in fp32 bf16; do train "$task" "$seed" "$precision"; done
+  done
+done
+
+echo task,seed,precision,step,loss >"$csv"
+for run in "$out"/*-s*/; do
+  [[ $(basename "$run") =~ ^([a-z0-9]+)-([a-z0-9]+)-s([0-9]+)$ ]] || continue
+  awk -F, -v task="${BASH_REMATCH[1]}" -v precision="${BASH_REMATCH[2]}" -v seed="${BASH_REMATCH[3]}" '
+    NR == 1 { for (i = 1; i <= NF; i++) if ($i == "task_loss") at = i; next }
+    $at != "" { sum += $at; n++ }
+    $1 % 100 == 0 && n { printf "%s,%s,%s,%d,%.5f\n", task, seed, precision, $1, sum / n; sum = n = 0 }' "$run/metrics.csv" >>"$csv"
+done
+
+# bf16 less fp32 of the same seed, beside how far seeds are from each other.
+awk -F, '
+  NR == 1 { next }
+  { loss[$1, $2, $3, $4] = $5; tasks[$1]; seeds[$2]; if ($4 > last) last = $4 }
+  END {
+    print "| task | steps | fp32, mean of seeds | bf16 | bf16 - fp32 of the same seed: mean, largest | deviation between seeds, fp32 |"
+    print "|---|---|---|---|---|---|"
+    for (t in tasks) for (s = 100; s <= last; s += (s < 200 ? 100 : 200)) {
+      n = a = b = d = most = aa = 0
+      for (k in seeds) if ((t, k, "fp32", s) in loss && (t, k, "bf16", s) in loss) {
+        x = loss[t, k, "fp32", s]; y = loss[t, k, "bf16", s]; n++; a += x; aa += x * x; b += y; d += y - x
+        if ((y - x) ^ 2 > most ^ 2) most = y - x
+      }
+      if (n) printf "| %s | %d-%d | %.4f | %.4f | %+.4f, %+.4f | %s |\n", t, s - 99, s, a / n, b / n, d / n, most,
+        n > 1 ? sprintf("%.4f", sqrt((aa - a * a / n) / (n - 1) + 1e-15)) : "-"
+    }
+  }' "$csv"

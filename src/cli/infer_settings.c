@@ -39,7 +39,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "int8, int4: the matrices rounded to 8 or 4 bits; file: as the checkpoint has them"}},
       {ALL,
        {OPTION_CHOICE, "precision", 0, &s->precision, .choices = WEIGHTS_PRECISIONS,
-        .help = "of products and activations; auto: bf16 where it is measured to be faster"}},
+        .help = "of products and activations; auto: bf16 where it is faster"}},
       {ALL, {OPTION_TEXT, "backend", 0, &s->backend, "NAME", .help = CLI_BACKEND_HELP}},
       {PICTURES | TEXT,
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},

@@ -185,7 +185,7 @@ expect "text without a tokenizer" 1 eval -c plain -d text:texts/a.txt; err "toke
 expect "help of generate" 0 generate --help; out "^usage: astra-infer"; out "--max-new-tokens"; out "--top-p"; silent err
 [ "$(wc -l <"$work/out")" -le 40 ] || report "help of generate is too long"
 expect "help of all" 0 --help; out "--max-new-tokens"; out "--top-p"; out "--batch"; out "language model:$"; silent err
-[ "$(wc -l <"$work/out")" -le 52 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 56 ] || report "--help is too long"
 expect "unknown option of a command" 2 eval -c llama -d text:x --strid 4; err "^Try 'astra-infer eval --help'"
 expect "unknown option" 2 -c llama -p A --max-new-token 4; err "did you mean --max-new-tokens"; err "^Try 'astra-infer --help'"
 for value in -h -V; do expect "$value as a prompt" 0 -c llama -n 1 -p "$value" --echo -m 1 -q; out "^$value"; done

@@ -19,7 +19,7 @@ out() { grep -q -e "$1" "$work/out" || report "$name: stdout lacks '$1'"; }
 err() { grep -q -e "$1" "$work/err" || report "$name: stderr lacks '$1'"; }
 
 expect "help" 0 --help; out "^usage: astra-infer"; out "^  eval "; out "^  selftest "; silent err
-[ "$(wc -l <"$work/out")" -le 52 ] || report "--help is too long"
+[ "$(wc -l <"$work/out")" -le 56 ] || report "--help is too long"
 for command in eval selftest; do
   expect "help of $command" 0 $command --help; out "^usage: astra-infer $command"; out "--checkpoint"; silent err
 done
@@ -51,7 +51,7 @@ expect "more nodes than tokens" 1 -c model --nodes 17 red.png; err "17 nodes for
 expect "eval without data set" 2 eval -c model; err "--dataset"
 expect "eval with a stray argument" 2 eval -c model -d cifar100 red.png; err "takes options only"
 expect "no such checkpoint" 1 -c nowhere red.png; err "nowhere"
-expect "no such directory" 1 -c ./nowhere red.png; err "checkpoint ./nowhere: there is no such directory; give that of a model"
+expect "no such directory" 1 -c ./nowhere red.png; err "checkpoint ./nowhere: there is no such directory or GGUF file; give that of a model"
 [ "$(grep -o nowhere "$work/err" | wc -l)" = 1 ] || report "$name: named more than once"
 expect "no such data set" 1 eval -c model -d folder:nowhere; err "nowhere"
 expect "plain on four" 1 -c plain -n 4 red.png; err "--nodes 1"; silent out

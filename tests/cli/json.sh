@@ -59,6 +59,7 @@ one "K-means" astra-bench kmeans --samples 64 --width 8 --entries 4 --iterations
 one "peak rates" astra-bench peak --threads 1
 one "widths of weights" astra-bench quantize -c run "${data[@]:0:4}" --samples 8 --repeats 1
 one "latency" astra-bench latency --quick --figure tokens --width 64 --blocks 1 --heads 2 --tokens 64
+one "training on several ranks" astra-bench scaling --model tiny --batch 2 --steps 1 --threads 1 --ranks 1,2
 
 # A command that takes --json and is not tried above would go unnoticed.
 for name in astra-train astra-kmeans astra-infer astra-data astra-bench; do

@@ -45,7 +45,7 @@ budget() { # SIZE-IN-MIB
 }
 expect "a plan with all values kept" 0 "${short[@]}" "${tiny[@]}" --dry-run --json --out plan
 whole=$(grep -o '"total_bytes":[0-9]*' "$work/out" | cut -d: -f2)
-budget $(((whole >> 20) + 1))
+budget $(((whole >> 20) * 104 / 100)) # what the program itself takes is measured, and differs by some MiB from run to run
 [ "$twice" = 0 ] || report "$twice blocks are computed twice"
 budget $(((whole >> 20) * 85 / 100))
 some=$twice

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACES = 1024, PROBES = 8, ARGUMENTS = 4 };
+enum { PLACES = 1024, PROBES = 8, ARGUMENTS = 5, ALIGNMENT = 64 };
+enum { A, B, C, SCRATCH, BIAS }; /* the arguments' places; a product may be without the last */
 
 /* What a primitive is made for: a product without its addresses. Zeroed before it is filled, for it is compared as bytes. */
 typedef struct Shape {
@@ -22,11 +23,14 @@ typedef struct Shape {
 typedef struct Made {
   Shape shape;
   dnnl_primitive_t primitive;
-  dnnl_memory_t memory[ARGUMENTS]; /* A, B, C, bias; their data is set call by call */
+  dnnl_memory_t memory[ARGUMENTS]; /* their data is set call by call */
+  size_t scratch;                  /* bytes */
 } Made;
 
 typedef struct OwnTable {
   dnnl_stream_t stream;
+  void *scratch; /* as much as the neediest of its primitives asks for */
+  size_t scratch_bytes;
   Made place[PLACES];
 } OwnTable;
 
@@ -46,6 +50,7 @@ static void release_table(void *pointer) {
   OwnTable *table = pointer;
   for (int i = 0; i < PLACES; i++) release(&table->place[i]);
   dnnl_stream_destroy(table->stream);
+  free(table->scratch);
   free(table);
 }
 
@@ -85,15 +90,20 @@ static bool add_to_result(dnnl_primitive_attr_t attributes) {
   return done;
 }
 
-static bool make_primitive(Made *made, const Shape *s, const dnnl_memory_desc_t matrix[ARGUMENTS]) {
+/* Scratch is the caller's: oneDNN's own would be tied to the thread behind our back. */
+static bool make_primitive(Made *made, const Shape *s, dnnl_memory_desc_t matrix[ARGUMENTS]) {
   dnnl_matmul_desc_t operation;
   dnnl_primitive_attr_t attributes = NULL;
   dnnl_primitive_desc_t description = NULL;
-  bool done = dnnl_matmul_desc_init(&operation, &matrix[0], &matrix[1], s->bias ? &matrix[3] : NULL, &matrix[2]) == dnnl_success &&
-              dnnl_primitive_attr_create(&attributes) == dnnl_success;
+  bool done = dnnl_matmul_desc_init(&operation, &matrix[A], &matrix[B], s->bias ? &matrix[BIAS] : NULL, &matrix[C]) == dnnl_success &&
+              dnnl_primitive_attr_create(&attributes) == dnnl_success &&
+              dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) == dnnl_success;
   if (done && s->add) done = add_to_result(attributes);
   done = done && dnnl_primitive_desc_create(&description, &operation, attributes, engine, NULL) == dnnl_success &&
          dnnl_primitive_create(&made->primitive, description) == dnnl_success;
+  const dnnl_memory_desc_t *scratch = done ? dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0) : NULL;
+  done = scratch != NULL;
+  if (done) matrix[SCRATCH] = *scratch, made->scratch = dnnl_memory_desc_get_size(scratch);
   if (description != NULL) dnnl_primitive_desc_destroy(description);
   if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
   return done;
@@ -102,10 +112,10 @@ static bool make_primitive(Made *made, const Shape *s, const dnnl_memory_desc_t 
 static bool make(Made *made, const Shape *s) {
   dnnl_memory_desc_t matrix[ARGUMENTS];
   dnnl_dims_t bias_dims = {1, s->n};
-  bool done = describe(&matrix[0], s->m, s->k, s->inputs, s->transpose_a, s->lda) &&
-              describe(&matrix[1], s->k, s->n, s->inputs, s->transpose_b, s->ldb) &&
-              describe(&matrix[2], s->m, s->n, s->output, false, s->ldc) &&
-              dnnl_memory_desc_init_by_tag(&matrix[3], 2, bias_dims, dnnl_f32, dnnl_ab) == dnnl_success && make_primitive(made, s, matrix);
+  bool done =
+      describe(&matrix[A], s->m, s->k, s->inputs, s->transpose_a, s->lda) &&
+      describe(&matrix[B], s->k, s->n, s->inputs, s->transpose_b, s->ldb) && describe(&matrix[C], s->m, s->n, s->output, false, s->ldc) &&
+      dnnl_memory_desc_init_by_tag(&matrix[BIAS], 2, bias_dims, dnnl_f32, dnnl_ab) == dnnl_success && make_primitive(made, s, matrix);
   for (int i = 0; i < ARGUMENTS && done; i++)
     done = dnnl_memory_create(&made->memory[i], &matrix[i], engine, DNNL_MEMORY_NONE) == dnnl_success;
   if (done)
@@ -139,6 +149,16 @@ static Made *find(OwnTable *table, const Shape *shape) {
   return make(free_place, shape) ? free_place : NULL;
 }
 
+static bool scratch_suffices(OwnTable *table, size_t bytes) {
+  if (bytes <= table->scratch_bytes) return true;
+  void *scratch = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+  if (scratch == NULL) return false;
+  free(table->scratch);
+  table->scratch = scratch;
+  table->scratch_bytes = bytes;
+  return true;
+}
+
 bool onednn_product(const OnednnProduct *p) {
   OwnTable *table = table_of_thread();
   if (table == NULL || p->k <= 0) return false;
@@ -149,9 +169,10 @@ bool onednn_product(const OnednnProduct *p) {
   shape.transpose_a = p->transpose_a, shape.transpose_b = p->transpose_b, shape.add = p->add, shape.bias = p->bias != NULL;
   shape.inputs = (uint8_t)p->inputs, shape.output = (uint8_t)p->output, shape.used = 1;
   Made *made = find(table, &shape);
-  if (made == NULL) return false;
-  const void *data[ARGUMENTS] = {p->a, p->b, p->c, p->bias};
-  static const int roles[ARGUMENTS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+  if (made == NULL || !scratch_suffices(table, made->scratch)) return false;
+  const void *data[ARGUMENTS] = {[A] = p->a, [B] = p->b, [C] = p->c, [SCRATCH] = table->scratch, [BIAS] = p->bias};
+  static const int roles[ARGUMENTS] = {
+      [A] = DNNL_ARG_SRC, [B] = DNNL_ARG_WEIGHTS, [C] = DNNL_ARG_DST, [SCRATCH] = DNNL_ARG_SCRATCHPAD, [BIAS] = DNNL_ARG_BIAS};
   dnnl_exec_arg_t arguments[ARGUMENTS];
   const int count = p->bias != NULL ? ARGUMENTS : ARGUMENTS - 1;
   for (int i = 0; i < count; i++) {

@@ -24,7 +24,7 @@ start_worker w 127.0.0.1:0 -c "$work/model"
 refused() { # WHAT CHECKPOINT PATTERN
   timeout 60 "$program" -c "$2" --peers "${address[w]}" "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err"
   [ $? -eq 1 ] || report "$1: exit code"
-  grep -qE "worker ${address[w]}: another $3: [0-9a-f]{16} there, [0-9a-f]{16} here \(--checkpoint must be the same" "$work/err" ||
+  grep -qE "worker ${address[w]}: another $3: [0-9a-f]{16} there, [0-9a-f]{16} here \(--checkpoint, --weights and --precision must be the same" "$work/err" ||
     report "$1: both values are not named"
   there=$(grep -oE '[0-9a-f]{16} there' "$work/err") here=$(grep -oE '[0-9a-f]{16} here' "$work/err")
   [ "${there%% *}" != "${here%% *}" ] || report "$1: the values are equal"

@@ -67,8 +67,12 @@ make_cifar "$work/data"
 timeout 60 mpirun -n 3 --oversubscribe --allow-run-as-root "$program" eval --transport mpi --checkpoint "$work/model" --dataset cifar100 \
   --data-dir "$work/data" --batch 1 >"$work/out" 2>"$work/err" </dev/null &
 run=$!
-for ((i = 0; i < 100; i++)); do grep -aq 'top-1' "$work/err" && break; sleep 0.1; done
-mapfile -t pids < <(pgrep -f "^$program eval --transport mpi --checkpoint $work/model")
+for ((i = 0; i < 100; i++)); do
+  mapfile -t pids < <(pgrep -f "^$program eval --transport mpi --checkpoint $work/model")
+  [ ${#pids[@]} -eq 4 ] && break
+  sleep 0.1
+done
+sleep 2 # of the some eight seconds that the whole takes
 [ ${#pids[@]} -eq 4 ] || report "a process that is killed: found ${#pids[@]} of 3 and the leader"
 kill -KILL "${pids[2]}"
 wait $run

@@ -97,7 +97,7 @@ static Status compare(uint64_t there, uint64_t here, const char *name, const cha
 }
 
 Status greeting_compare(uint16_t version, const Fingerprints *there, const Fingerprints *here, const char *name) {
-  static const char checkpoint[] = "--checkpoint and --weights must be the same on all devices";
+  static const char checkpoint[] = "--checkpoint, --weights and --precision must be the same on all devices";
   if (version != WIRE_VERSION)
     return status_set(STATUS_BAD_VALUE,
                       "%s: another protocol version: %d there, %d here (install the same release of astra on all devices)", name, version,

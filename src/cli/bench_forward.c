@@ -173,8 +173,8 @@ static double bytes_read(const Forward *f) {
 /* What the session of a training run does for its tape (train/session.c). */
 static Status use_precision(Forward *f) {
   bool bf16 = f->command->precision == PRECISION_BF16 || (f->command->precision == PRECISION_AUTO && matmul_bf16_is_faster());
-  if (!bf16 || f->command->weights != WEIGHTS_FP32) return STATUS_OK;
-  f->numbers = PEAK_BF16;
+  if (!bf16) return STATUS_OK;
+  if (f->command->weights == WEIGHTS_FP32) f->numbers = PEAK_BF16;
   tape_use_bf16(f->tape, true);
   TRY(param_make_shadows(model_params(f->model)));
   param_refresh_shadows(model_params(f->model), true);
@@ -391,9 +391,6 @@ Status bench_forward_run(int argc, char **argv) {
   TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));
   if (helped) return STATUS_OK;
   if (c.model == NULL) return status_set(STATUS_BAD_USAGE, "--model is missing: %s, or a checkpoint's directory", config_preset_names());
-  if (c.precision == PRECISION_BF16 && c.weights != WEIGHTS_FP32)
-    return status_set(STATUS_BAD_USAGE, "--precision bf16 goes with --weights fp32; products with %s have a precision of their own",
-                      weight_names[c.weights]);
   TRY(bench_run_start(&c.run));
   Forward forward = {.command = &c};
   Status status = measure(&forward);

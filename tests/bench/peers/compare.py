@@ -187,7 +187,7 @@ def encoder(length):
             ("PyTorch fp32", lambda: torch_forward("vit-base", length)),
             ("ours bf16", lambda: forward("vit-base", length, "bf16", output="all")),
             ("PyTorch bf16", lambda: torch_forward("vit-base", length, "bf16")),
-            ("ours int8", lambda: forward("vit-base", length, weights="int8", output="all"))]
+            ("ours int8", lambda: forward("vit-base", length, weights="int8", precision="bf16", output="all"))]
 
 
 WORKS = {

@@ -4,9 +4,9 @@
 # over streams and datagrams, by both policies that go on. Each answer is bit for bit the one that as many devices give undisturbed, or says
 # that tokens are missing, or is an error with a message (make_requests compares them). Nothing grows between the first quarter and the
 # end: memory and descriptors of the leader and of a worker; no process stays behind; nothing hangs.
-# 40 requests in each of three runs; 200 with ASTRA_LONG=1. The random numbers' seed is in SEED.
+# 64 requests in each of three runs; 200 with ASTRA_LONG=1. The random numbers' seed is in SEED.
 . tests/network/helpers.sh
-requests=40
+requests=64
 [ -z "${ASTRA_LONG:-}" ] || requests=200
 RANDOM=${SEED:-1}
 scale=${TIME_SCALE:-1}

@@ -11,7 +11,7 @@
 #include "cli/infer_text.h"
 #include "cli/infer_text_eval.h"
 #include "cli/infer_worker.h"
-#include "data/text_labels.h"
+#include "data/text/text_labels.h"
 #include "infer/report.h"
 #include "infer/report_traffic.h"
 #include "nn/json_build.h"

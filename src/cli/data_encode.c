@@ -1,5 +1,5 @@
 /* The command lines of astra-data encode and decode: where the text or the ids come from (an argument, a file, standard input) and how
- * what becomes of them is printed. The tokenizers are src/data/tokenizer.h.
+ * what becomes of them is printed. The tokenizers are src/data/tokenizer/tokenizer.h.
  *
  * decode writes the bytes of the text as they are, so that `encode | decode` gives the same bytes; only to a terminal characters that it
  * would obey are written out, and a line feed follows. */
@@ -7,7 +7,7 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "nn/json_build.h"
 #include <errno.h>
 #include <jansson.h>

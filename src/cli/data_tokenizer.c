@@ -1,4 +1,4 @@
-/* The command line of astra-data tokenizer: arguments into calls of data/bpe_train.h, results into text and JSON. */
+/* The command line of astra-data tokenizer: arguments into calls of data/tokenizer/bpe_train.h, results into text and JSON. */
 #include "cli/data_tokenizer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -6,7 +6,7 @@
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/out_directory.h"
-#include "data/bpe_train.h"
+#include "data/tokenizer/bpe_train.h"
 #include "nn/json_build.h"
 #include <jansson.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "cli/infer_prompts.h"
-#include "data/text_labels.h"
+#include "data/text/text_labels.h"
 #include "infer/evaluate_labels.h"
 #include "infer/report.h"
 #include "nn/json_build.h"

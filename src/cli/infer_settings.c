@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "cli/example.h"
 #include "cli/infer_strategy.h"
-#include "data/text_perplexity.h"
+#include "data/text/text_perplexity.h"
 #include "infer/ranking.h"
 #include "infer/wire.h"
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Counts and samples of text for people and as JSON. Leaves out: tokens, which need a tokenizer. */
 #include "cli/show_text.h"
 #include "base/printable.h"
-#include "data/text_excerpt.h"
-#include "data/text_labels.h"
-#include "data/text_source.h"
+#include "data/text/text_excerpt.h"
+#include "data/text/text_labels.h"
+#include "data/text/text_source.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "cli/cli.h"
 #include "cli/link_values.h"
-#include "data/text_perplexity.h"
+#include "data/text/text_perplexity.h"
 #include "nn/safetensors_digest.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Counts answers: see evaluate_labels.h. */
 #include "infer/evaluate_labels.h"
-#include "data/text_labels.h"
+#include "data/text/text_labels.h"
 #include "infer/ranking.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "data/text_excerpt.h"
+#include "data/text/text_excerpt.h"
 #include "infer/leader_parts.h"
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "infer/report.h"
 #include "base/printable.h"
 #include "base/utf8.h"
-#include "data/text_excerpt.h"
+#include "data/text/text_excerpt.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include <math.h>

@@ -2,7 +2,7 @@
  * alone: what a text is answered depends on no other text. Answers come with the numbers that the texts were added by. */
 #ifndef INFER_TEXTS_H
 #define INFER_TEXTS_H
-#include "data/text_encoder.h"
+#include "data/text/text_encoder.h"
 #include "infer/leader_text.h"
 
 typedef struct Texts {

@@ -1,7 +1,7 @@
 /* The tokenizer of a language model, checked against it, and what begins and ends a text of it. */
 #ifndef INFER_VOCABULARY_H
 #define INFER_VOCABULARY_H
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "nn/config.h"
 
 typedef struct Vocabulary {

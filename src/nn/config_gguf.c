@@ -1,6 +1,6 @@
 /* The configuration that a GGUF file's metadata and tensors describe: Llama's, keys "llama.*". What would change the result and is not
  * understood is refused; keys that are not known are ignored, as they are many and mostly say where the model comes from.
- * Left out: the tensors' data (gguf_tensors.c) and the tokenizer (data/tokenizer_gguf.c). */
+ * Left out: the tensors' data (gguf_tensors.c) and the tokenizer (data/tokenizer/tokenizer_gguf.c). */
 #include "nn/config_gguf.h"
 #include "nn/config_parts.h"
 #include "nn/rope_table.h"

@@ -29,8 +29,7 @@ static Status watch(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   (void)layout;
   Watcher *watcher = (Watcher *)self;
   real *to = watcher->samples + ((int64_t)(block * watcher->sites + site) * watcher->limit + watcher->filled) * watcher->width;
-  for (int64_t i = 0; i < watcher->taken; i++)
-    tensor_read(h, watcher->chosen[i] * watcher->width, watcher->width, to + i * watcher->width);
+  for (int64_t i = 0; i < watcher->taken; i++) tensor_read(h, watcher->chosen[i] * watcher->width, watcher->width, to + i * watcher->width);
   return tape_status(tape);
 }
 

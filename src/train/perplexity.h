@@ -1,7 +1,7 @@
-/* The perplexity of an evaluation under a convention (data/text_perplexity.h). */
+/* The perplexity of an evaluation under a convention (data/text/text_perplexity.h). */
 #ifndef TRAIN_PERPLEXITY_H
 #define TRAIN_PERPLEXITY_H
-#include "data/text_perplexity.h"
+#include "data/text/text_perplexity.h"
 #include "train/session.h"
 
 typedef struct Perplexity {

@@ -1,7 +1,7 @@
 /* What the tasks share: see task.h. */
 #include "train/task.h"
-#include "data/text_labels.h"
-#include "data/text_source.h"
+#include "data/text/text_labels.h"
+#include "data/text/text_source.h"
 #include "train/session.h"
 
 const Task *task_find(const char *dataset) {

@@ -1,9 +1,9 @@
 /* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token
  * but the first is predicted once. */
 #include "train/task_language.h"
-#include "data/text_excerpt.h"
-#include "data/text_loader.h"
-#include "data/text_perplexity.h"
+#include "data/text/text_excerpt.h"
+#include "data/text/text_loader.h"
+#include "data/text/text_perplexity.h"
 #include "train/session.h"
 #include "train/task_tokenizer.h"
 #include <math.h>

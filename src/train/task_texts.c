@@ -3,8 +3,8 @@
  * one length alone, so that the emulated devices share out each text as they would if it came alone. */
 #include "base/log.h"
 #include "base/printable.h"
-#include "data/text_batches.h"
-#include "data/text_excerpt.h"
+#include "data/text/text_batches.h"
+#include "data/text/text_excerpt.h"
 #include "train/session.h"
 #include "train/task_language.h"
 #include "train/task_tokenizer.h"

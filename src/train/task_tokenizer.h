@@ -1,7 +1,7 @@
 /* The tokenizer of a run on texts: where it lies, whether it fits the model, what the model learns of it. */
 #ifndef TRAIN_TASK_TOKENIZER_H
 #define TRAIN_TASK_TOKENIZER_H
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "train/session.h"
 
 /* --tokenizer; or else the files in --init or --model where these are directories; or else those of an installed checkpoint of the model's

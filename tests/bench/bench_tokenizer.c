@@ -3,9 +3,9 @@
  * are 5 MB/s. The text is enwiki/valid.txt of $ASTRA_SHARED/data or ../shared/data, or the file in $ASTRA_BENCH_TEXT. */
 #include "base/clock.h"
 #include "base/files.h"
-#include "data/bpe_train.h"
-#include "data/text_reader.h"
-#include "data/tokenizer_model.h"
+#include "data/text/text_reader.h"
+#include "data/tokenizer/bpe_train.h"
+#include "data/tokenizer/tokenizer_model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Packing, checking and comparing of greetings. */
 #include "infer/control/greeting.h"
-#include "data/text_excerpt.h"
+#include "data/text/text_excerpt.h"
 #include "infer/control/byte_cursor.h"
 #include <inttypes.h>
 

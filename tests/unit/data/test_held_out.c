@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "data/dataset.h"
 #include "data/held_out.h"
-#include "data/text_labels.h"
+#include "data/text/text_labels.h"
 #include "data_testing.h"
 
 enum { COUNT = 1000, CLASSES = 7 };

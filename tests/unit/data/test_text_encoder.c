@@ -1,7 +1,7 @@
 /* The encoder over real tokenizers: special ids, that cutting long texts, where it is done, changes no token, and that the bytes of tokens
  * are those of the text. */
-#include "data/text_encoder.h"
-#include "data/token_cache.h"
+#include "data/text/text_encoder.h"
+#include "data/text/token_cache.h"
 #include "text_testing.h"
 #include "tokenizer_testing.h"
 

@@ -1,5 +1,5 @@
 /* What of a text is shown: whole characters, no control characters, bytes that are none marked, and whether there is more. */
-#include "data/text_excerpt.h"
+#include "data/text/text_excerpt.h"
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Corpora: which files a path means, documents, parts that share nothing and lose nothing, .gz, and bad text; how often each byte is looked
  * at. */
-#include "data/text_reader.h"
-#include "data/text_source.h"
+#include "data/text/text_reader.h"
+#include "data/text/text_source.h"
 #include "text_testing.h"
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* The real tokenizers: ids of 46 texts for GPT-2 and Llama-3, a generated text of stories260K, special tokens, round trips of any bytes,
  * long pieces in bounded time, saved files, threads. limit: 240 */
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tokenizer_testing.h"
 #include <pthread.h>
 

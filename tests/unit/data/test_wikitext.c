@@ -1,7 +1,7 @@
 /* WikiText as lm-evaluation-harness takes it: pages, words, detokenisation by hand, and the rolling windows over its documents. */
-#include "data/rolling_text.h"
-#include "data/text_windows.h"
-#include "data/wikitext.h"
+#include "data/text/rolling_text.h"
+#include "data/text/text_windows.h"
+#include "data/text/wikitext.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #define TOKENIZER_TESTING_H
 #include "base/clock.h"
 #include "base/rng.h"
-#include "data/text_reader.h"
-#include "data/tokenizer.h"
+#include "data/text/text_reader.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data_testing.h"
 
 #define TOKENIZERS "tests/golden/tokenizers/"

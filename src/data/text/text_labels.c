@@ -1,0 +1,343 @@
+/* From a name to rows with class numbers. Leaves out: rows of a file (text_table.c), names (text_label_name.c), tokens (text_batches.c).
+ * Invariant: every label is in [0, classes), and both parts of a set number the classes alike. */
+#include "data/text/text_labels.h"
+#include "base/files.h"
+#include "data/data_paths.h"
+#include "data/dataset_files.h"
+#include "data/dataset_source.h"
+#include "data/held_out.h"
+#include "data/text/text_label_name.h"
+#include "data/text/text_reader.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t most_bytes = (size_t)1 << 30;
+
+struct LabelledText {
+  TextTable table; /* rows of the part */
+  int32_t *labels; /* [rows] */
+  char **names;    /* [classes], owned */
+  char **keys;     /* [classes], owned: the label as in the file */
+  int64_t classes;
+  char *description;
+};
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for labelled texts"); }
+
+void text_labels_close(LabelledText *set) {
+  if (!set) return;
+  text_table_release(&set->table);
+  for (int64_t i = 0; i < set->classes; i++) {
+    free(set->names[i]);
+    free(set->keys[i]);
+  }
+  free(set->names);
+  free(set->keys);
+  free(set->labels);
+  free(set->description);
+  free(set);
+}
+
+bool text_labels_knows(const char *name) { return text_label_name_knows(name); }
+int64_t text_labels_count(const LabelledText *set) { return set->table.count; }
+int64_t text_labels_classes(const LabelledText *set) { return set->classes; }
+char *const *text_labels_names(const LabelledText *set) { return set->names; }
+const char *text_labels_describe(const LabelledText *set) { return set->description; }
+
+const char *text_labels_text(const LabelledText *set, int64_t index, int32_t *label) {
+  *label = set->labels[index];
+  return set->table.rows[index].text;
+}
+
+const char *text_labels_pair(const LabelledText *set, int64_t index) { return set->table.rows[index].pair; }
+
+double text_labels_matthews(const int64_t (*answers)[2]) {
+  double tn = (double)answers[0][0], fp = (double)answers[0][1], fn = (double)answers[1][0], tp = (double)answers[1][1];
+  double scale = sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn));
+  return scale > 0 ? (tp * tn - fp * fn) / scale : 0;
+}
+
+/* ---- Files ---- */
+
+/* `path`, or path.gz where only that is there: a fresh string, NULL without memory. */
+static char *packed_or_plain(const char *path) {
+  char *packed;
+  if (files_exists(path)) return strdup(path);
+  if (asprintf(&packed, "%s.gz", path) < 0) return NULL;
+  if (files_exists(packed)) return packed;
+  free(packed);
+  return strdup(path);
+}
+
+static Status read_table(TextTable *table, const char *path, const TextTableFormat *format) {
+  char *text = NULL, *file = packed_or_plain(path);
+  size_t size = 0;
+  if (!file) return no_memory();
+  Status status = text_reader_all(file, most_bytes, &text, &size);
+  if (status == STATUS_OK) status = text_table_parse(table, text, size, format, file);
+  free(text);
+  free(file);
+  return status;
+}
+
+static void free_row(TextRow *row) {
+  free(row->text);
+  free(row->label);
+  free(row->pair);
+}
+
+/* Keeps the rows that the rule of every fifth row gives to `part`. */
+static void keep_part(TextTable *table, DatasetPart part) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < table->count; i++) {
+    if (dataset_files_part(i) == part)
+      table->rows[kept++] = table->rows[i];
+    else
+      free_row(&table->rows[i]);
+  }
+  table->count = kept;
+}
+
+/* ---- Classes ---- */
+
+static Status add_class(LabelledText *set, const char *key, const char *name) {
+  set->keys[set->classes] = strdup(key);
+  set->names[set->classes] = strdup(name);
+  set->classes++; /* also when one of them is NULL: it is freed with the rest */
+  return set->keys[set->classes - 1] && set->names[set->classes - 1] ? STATUS_OK : no_memory();
+}
+
+static Status make_room(LabelledText *set, int64_t classes) {
+  set->keys = calloc((size_t)classes, sizeof *set->keys);
+  set->names = calloc((size_t)classes, sizeof *set->names);
+  return set->keys && set->names ? STATUS_OK : no_memory();
+}
+
+static bool is_whole_number(const char *text) {
+  size_t sign = *text == '-', digits = strspn(text + sign, "0123456789");
+  return digits >= 1 && digits <= 18 && text[sign + digits] == 0;
+}
+
+typedef int Order(const void *a, const void *b);
+
+static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int by_value(const void *a, const void *b) {
+  long long x = strtoll(*(char *const *)a, NULL, 10), y = strtoll(*(char *const *)b, NULL, 10);
+  return x < y ? -1 : x > y ? 1 : by_bytes(a, b);
+}
+
+static Order *label_order(char *const *labels, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    if (!is_whole_number(labels[i])) return by_bytes;
+  }
+  return by_value;
+}
+
+/* The distinct labels of a table, sorted. */
+static Status find_classes(LabelledText *set, const TextTable *table) {
+  char **all = malloc((size_t)table->count * sizeof *all);
+  if (!all) return no_memory();
+  for (int64_t i = 0; i < table->count; i++) all[i] = table->rows[i].label;
+  qsort(all, (size_t)table->count, sizeof *all, label_order(all, table->count));
+  int64_t distinct = 1;
+  for (int64_t i = 1; i < table->count; i++) distinct += strcmp(all[i], all[i - 1]) != 0;
+  Status status = make_room(set, distinct);
+  for (int64_t i = 0; i < table->count && status == STATUS_OK; i++) {
+    if (i == 0 || strcmp(all[i], all[i - 1]) != 0) status = add_class(set, all[i], all[i]);
+  }
+  free(all);
+  return status;
+}
+
+/* Replaces the names by the lines of a file, where it is. */
+static Status read_names(LabelledText *set, const char *path) {
+  char *text, *rest;
+  size_t size;
+  if (!files_exists(path)) return STATUS_OK;
+  TRY(text_reader_all(path, 1 << 20, &text, &size));
+  int64_t lines = 0;
+  Status status = STATUS_OK;
+  rest = text;
+  for (char *line; status == STATUS_OK && (line = strsep(&rest, "\n"));) {
+    line[strcspn(line, "\r")] = 0;
+    if (!*line) continue;
+    if (lines < set->classes) {
+      free(set->names[lines]);
+      if (!(set->names[lines] = strdup(line))) status = no_memory();
+    }
+    lines++;
+  }
+  free(text);
+  if (status != STATUS_OK || lines == set->classes) return status;
+  return status_set(STATUS_BAD_FILE, "%s: %lld class names; the set has %lld classes", path, (long long)lines, (long long)set->classes);
+}
+
+/* Numbers of the labels; `sorted` as find_classes left the classes. */
+static Status number_labels(LabelledText *set, const char *file) {
+  if (set->table.count > INT32_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d rows", file, INT32_MAX);
+  set->labels = malloc((size_t)set->table.count * sizeof *set->labels + 1);
+  if (!set->labels) return no_memory();
+  Order *order = label_order(set->keys, set->classes);
+  for (int64_t i = 0; i < set->table.count; i++) {
+    const TextRow *row = &set->table.rows[i];
+    bool same_kind = order == by_bytes || is_whole_number(row->label);
+    char **found = same_kind ? bsearch(&row->label, set->keys, (size_t)set->classes, sizeof *set->keys, order) : NULL;
+    if (!found)
+      return status_set(STATUS_BAD_FILE, "%s, line %lld: label \"%.40s\"; the classes are %lld, from \"%.40s\" to \"%.40s\"", file,
+                        (long long)row->line, row->label, (long long)set->classes, set->keys[0], set->keys[set->classes - 1]);
+    set->labels[i] = (int32_t)(found - set->keys);
+  }
+  return STATUS_OK;
+}
+
+static Status describe(LabelledText *set, const char *title, DatasetPart part, const char *file, const char *remark) {
+  if (set->table.count == 0) return status_set(STATUS_BAD_FILE, "%s: too few rows for a %s part", file, dataset_part_name(part));
+  char skipped[64] = "";
+  if (set->table.skipped > 0) snprintf(skipped, sizeof skipped, " (%lld incomplete rows left out)", (long long)set->table.skipped);
+  int written =
+      asprintf(&set->description, "%s %s, %lld %s, %lld classes, from %s%s%s", title, dataset_part_name(part), (long long)set->table.count,
+               set->table.rows[0].pair ? "pairs of texts" : "texts", (long long)set->classes, file, remark, skipped);
+  if (written < 0) set->description = NULL;
+  return written < 0 ? no_memory() : STATUS_OK;
+}
+
+/* ---- tsv: and csv: ---- */
+
+static Status open_file(LabelledText *set, const TextLabelName *name, DatasetPart part) {
+  const char *title = name->format.quoted ? "CSV" : "TSV", *file = name->path;
+  TRY(read_table(&set->table, name->path, &name->format));
+  TRY(find_classes(set, &set->table));
+  if (name->test && part == DATASET_TEST) {
+    file = name->test;
+    text_table_release(&set->table);
+    TRY(read_table(&set->table, file, &name->format));
+  } else if (!name->test) {
+    keep_part(&set->table, part);
+  }
+  TRY(number_labels(set, file));
+  return describe(set, title, part, file, name->test ? "" : part == DATASET_TEST ? " (every fifth row)" : " (without every fifth row)");
+}
+
+/* ---- cola:, sst2:, qqp:, mrpc:, agnews: ---- */
+
+/* The directory that holds the test file: DIR, DIR/FOLDER, or a downloaded set of that name. */
+static Status find_directory(const TextLabelName *name, const char *data_dir, char **directory) {
+  const TextLabelSet *set = name->set;
+  *directory = NULL;
+  Status status = *name->path ? STATUS_OK : data_paths_find("datasets", set->name, data_dir, directory);
+  if (status == STATUS_NOT_FOUND && set->by_hand)
+    return status_set(status, "%s: give the folder of its %s and %s as %s:DIR", set->title, set->train, set->test, set->name);
+  if (status == STATUS_NOT_FOUND)
+    return status_wrap(status, "%s: fetch it with 'astra-data get %s', or give %s:DIR", set->title, set->name, set->name);
+  TRY(status);
+  if (*name->path && !(*directory = strdup(name->path))) return no_memory();
+  char *inner = files_join(*directory, set->folder);
+  if (!inner) return no_memory();
+  if (!files_is_dir(inner)) {
+    free(inner);
+    return STATUS_OK;
+  }
+  free(*directory);
+  *directory = inner;
+  return STATUS_OK;
+}
+
+static Status open_part(LabelledText *set, const TextLabelSet *known, const char *train, const char *test, DatasetPart part) {
+  char *packed = packed_or_plain(train);
+  bool divide = known->dividable && packed && !files_exists(packed);
+  free(packed);
+  const char *file = part == DATASET_TEST || divide ? test : train;
+  TRY(read_table(&set->table, file, &known->format));
+  if (divide) keep_part(&set->table, part);
+  TRY(number_labels(set, file));
+  const char *remark = !divide                ? ""
+                       : part == DATASET_TEST ? " (no train.csv: every fifth row)"
+                                              : " (no train.csv: without every fifth row)";
+  return describe(set, known->title, part, file, remark);
+}
+
+static Status known_classes(LabelledText *set, const TextLabelSet *known, const char *directory) {
+  TRY(make_room(set, known->classes));
+  for (int i = 0; i < known->classes; i++) TRY(add_class(set, known->labels[i], known->names[i]));
+  if (!known->names_file) return STATUS_OK;
+  char *path = files_join(directory, known->names_file);
+  Status status = path ? read_names(set, path) : no_memory();
+  free(path);
+  return status;
+}
+
+static Status open_known(LabelledText *set, const TextLabelName *name, const char *data_dir, DatasetPart part) {
+  char *directory, *train = NULL, *test = NULL;
+  Status status = find_directory(name, data_dir, &directory);
+  if (status == STATUS_OK) status = known_classes(set, name->set, directory);
+  if (status == STATUS_OK) {
+    train = files_join(directory, name->set->train);
+    test = files_join(directory, name->set->test);
+    status = train && test ? open_part(set, name->set, train, test, part) : no_memory();
+  }
+  free(train);
+  free(test);
+  free(directory);
+  return status;
+}
+
+Status text_labels_open(LabelledText **set, const char *name, const char *data_dir, DatasetPart part) {
+  TextLabelName parsed;
+  *set = NULL;
+  LabelledText *fresh = calloc(1, sizeof *fresh);
+  if (!fresh) return no_memory();
+  Status status = text_label_name_parse(&parsed, name);
+  if (status == STATUS_OK) status = parsed.set ? open_known(fresh, &parsed, data_dir, part) : open_file(fresh, &parsed, part);
+  text_label_name_release(&parsed);
+  if (status == STATUS_OK)
+    *set = fresh;
+  else
+    text_labels_close(fresh);
+  return status;
+}
+
+/* ---- Validation ---- */
+
+static Status keep_side(LabelledText *set, bool held_out, int64_t wanted) {
+  int64_t count = set->table.count, kept = 0;
+  uint8_t *held = malloc((size_t)count);
+  if (!held) return no_memory();
+  Status status = held_out_choose(set->labels, count, set->classes, wanted, held);
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
+    if (held[i] != held_out) {
+      free_row(&set->table.rows[i]);
+      continue;
+    }
+    set->table.rows[kept] = set->table.rows[i];
+    set->labels[kept++] = set->labels[i];
+  }
+  if (status == STATUS_OK) set->table.count = kept;
+  free(held);
+  return status;
+}
+
+static Status describe_side(LabelledText *set, bool held_out) {
+  char *whole = set->description;
+  int written = asprintf(&set->description, held_out ? "%lld texts held out from %s" : "%lld texts, without those held out, of %s",
+                         (long long)set->table.count, whole);
+  if (written < 0) set->description = NULL;
+  free(whole);
+  return written < 0 ? no_memory() : STATUS_OK;
+}
+
+Status text_labels_open_held_out(LabelledText **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
+  TRY(text_labels_open(set, name, data_dir, DATASET_TRAIN));
+  if (count == 0 && !held_out) return STATUS_OK;
+  Status status = keep_side(*set, held_out, count);
+  if (status != STATUS_OK)
+    status = status_wrap(status, "%s", (*set)->description);
+  else
+    status = describe_side(*set, held_out);
+  if (status == STATUS_OK) return STATUS_OK;
+  text_labels_close(*set);
+  *set = NULL;
+  return status;
+}

@@ -1,0 +1,222 @@
+/* Finding, making, checking and mapping a cache of tokens. Leaves out: the passes over the text (token_cache_file.c).
+ * Invariant: every id of an open cache is in [0, vocabulary). */
+#include "data/text/token_cache.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "data/text/token_cache_file.h"
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct TokenCache {
+  TokenCacheFacts facts;
+  FileMap map;
+  uint8_t *owned; /* instead of a map: token_cache_of */
+  const uint8_t *ids;
+};
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for a cache of tokens"); }
+
+/* ---- Reading ---- */
+
+static int32_t id_at(const uint8_t *ids, int width, int64_t index) {
+  uint16_t narrow;
+  uint32_t wide;
+  if (width == 2) {
+    memcpy(&narrow, ids + 2 * index, sizeof narrow);
+    return le16toh(narrow);
+  }
+  memcpy(&wide, ids + 4 * index, sizeof wide);
+  return (int32_t)le32toh(wide);
+}
+
+static uint64_t number_at(const uint8_t *data, size_t offset) {
+  uint64_t number;
+  memcpy(&number, data + offset, sizeof number);
+  return le64toh(number);
+}
+
+static Status read_header(TokenCacheFacts *facts, const uint8_t *data, size_t size, const char *origin) {
+  uint32_t small[2];
+  if (size < TOKEN_CACHE_HEADER || memcmp(data, "ASTRATOK", 8) != 0)
+    return status_set(STATUS_BAD_FILE, "%s: no cache of tokens, or one that is cut short", origin);
+  memcpy(small, data + 8, sizeof small);
+  uint32_t version = le32toh(small[0]), width = le32toh(small[1]);
+  if (version != 1) return status_set(STATUS_BAD_FILE, "%s: version %u of the token cache; this program reads 1", origin, version);
+  if (width != 2 && width != 4) return status_set(STATUS_BAD_FILE, "%s: ids of %u bytes; 2 and 4 are possible", origin, width);
+  int64_t *const counts[6] = {&facts->tokens, &facts->vocabulary, &facts->documents, &facts->bytes, &facts->words, &facts->lines};
+  for (int i = 0; i < 6; i++) {
+    uint64_t number = number_at(data, 16 + 8 * (size_t)i);
+    if (number > INT64_MAX / 8) return status_set(STATUS_BAD_FILE, "%s: a count in its header is beyond reason", origin);
+    *counts[i] = (int64_t)number;
+  }
+  facts->width = (int)width;
+  memcpy(facts->content, data + 64, TOKEN_CACHE_DIGEST);
+  memcpy(facts->tokenizer, data + 96, TOKEN_CACHE_DIGEST);
+  return STATUS_OK;
+}
+
+Status token_cache_check(TokenCacheFacts *facts, const uint8_t *data, size_t size, const char *origin) {
+  *facts = (TokenCacheFacts){0};
+  TRY(read_header(facts, data, size, origin));
+  uint64_t expected = (uint64_t)facts->tokens * (uint64_t)facts->width;
+  if (facts->tokens < 1 || size - TOKEN_CACHE_HEADER != expected)
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes behind the header; %lld tokens of %d bytes are announced", origin,
+                      size - TOKEN_CACHE_HEADER, (long long)facts->tokens, facts->width);
+  if (facts->vocabulary < 1 || facts->vocabulary > INT32_MAX)
+    return status_set(STATUS_BAD_FILE, "%s: a vocabulary of %lld; 1 to %d is possible", origin, (long long)facts->vocabulary, INT32_MAX);
+  for (int64_t i = 0; i < facts->tokens; i++) {
+    int32_t id = id_at(data + TOKEN_CACHE_HEADER, facts->width, i);
+    if (id < 0 || id >= facts->vocabulary)
+      return status_set(STATUS_BAD_FILE, "%s: token %lld is id %d; the vocabulary has 0 to %lld", origin, (long long)i, (int)id,
+                        (long long)facts->vocabulary - 1);
+  }
+  return STATUS_OK;
+}
+
+static Status check_mapped(TokenCache *cache, const TokenCacheFacts *wanted, const char *origin) {
+  TRY(token_cache_check(&cache->facts, cache->map.data, cache->map.size, origin));
+  cache->ids = cache->map.data + TOKEN_CACHE_HEADER;
+  const TokenCacheFacts *found = &cache->facts;
+  bool same = found->vocabulary == wanted->vocabulary && found->width == wanted->width && found->documents == wanted->documents &&
+              found->bytes == wanted->bytes && found->words == wanted->words && found->lines == wanted->lines &&
+              memcmp(found->content, wanted->content, TOKEN_CACHE_DIGEST) == 0 &&
+              memcmp(found->tokenizer, wanted->tokenizer, TOKEN_CACHE_DIGEST) == 0;
+  return same ? STATUS_OK : status_set(STATUS_BAD_FILE, "%s: tokens of another text or tokenizer", origin);
+}
+
+static Status load(TokenCache *cache, const char *path, const TokenCacheFacts *wanted) {
+  TRY(files_map(&cache->map, path));
+  Status status = check_mapped(cache, wanted, path);
+  if (status != STATUS_OK) files_unmap(&cache->map);
+  return status;
+}
+
+/* ---- Making ---- */
+
+static Status make_file(const char *path, TokenCacheFacts *facts, TextSource *source, const TextEncoder *encoder, bool quiet) {
+  FileWriter writer;
+  TRY(files_create(&writer, path));
+  Status status = token_cache_file_write(writer.stream, facts, source, encoder, quiet);
+  if (status == STATUS_OK) return files_commit(&writer);
+  files_abort(&writer);
+  return status;
+}
+
+/* A file without a name, gone when it is unmapped. */
+static Status make_unnamed(TokenCache *cache, TokenCacheFacts *facts, TextSource *source, const TextEncoder *encoder, bool quiet) {
+  FILE *stream = tmpfile();
+  if (!stream) return status_set(STATUS_IO, "no temporary file for tokens: %s", strerror(errno));
+  Status status = token_cache_file_write(stream, facts, source, encoder, quiet);
+  if (status == STATUS_OK && (fflush(stream) != 0 || ferror(stream)))
+    status = status_set(STATUS_IO, "the temporary file of tokens cannot be written: %s", strerror(errno));
+  size_t size = TOKEN_CACHE_HEADER + (size_t)facts->tokens * (size_t)facts->width;
+  void *data = status == STATUS_OK ? mmap(NULL, size, PROT_READ, MAP_SHARED, fileno(stream), 0) : NULL;
+  if (data == MAP_FAILED) status = status_set(STATUS_NO_MEMORY, "the temporary file of tokens cannot be mapped: %s", strerror(errno));
+  fclose(stream);
+  TRY(status);
+  cache->map = (FileMap){.data = data, .size = size};
+  return check_mapped(cache, facts, "temporary tokens");
+}
+
+/* $XDG_CACHE_HOME/astra/tokens or ~/.cache/astra/tokens; NULL when neither variable is set or there is no memory. */
+static char *default_directory(void) {
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  char *path = NULL;
+  if (cache && *cache == '/') return files_join(cache, "astra/tokens"); /* others are to be ignored, says the specification */
+  if (home && *home && asprintf(&path, "%s/.cache/astra/tokens", home) < 0) path = NULL;
+  return path;
+}
+
+static char *cache_path(const char *directory, const TokenCacheFacts *facts) {
+  char *path, content[17], tokenizer[17];
+  for (int i = 0; i < 8; i++) {
+    snprintf(content + 2 * i, 3, "%02x", facts->content[i]);
+    snprintf(tokenizer + 2 * i, 3, "%02x", facts->tokenizer[i]);
+  }
+  return asprintf(&path, "%s/tokens-%s-%s.bin", directory, content, tokenizer) < 0 ? NULL : path;
+}
+
+/* The directory is there and a file can be made in it. */
+static bool writable(const char *directory) { return files_make_dirs(directory) == STATUS_OK && access(directory, W_OK | X_OK) == 0; }
+
+static Status open_in(TokenCache *cache, const char *directory, TokenCacheFacts *facts, TextSource *source, const TextEncoder *encoder,
+                      bool quiet) {
+  char *path = cache_path(directory, facts);
+  if (!path) return no_memory();
+  Status status = load(cache, path, facts);
+  if (status == STATUS_BAD_FILE) log_warning("%s; it is made anew", status_message());
+  if (status != STATUS_OK && status != STATUS_NO_MEMORY) {
+    if (writable(directory)) {
+      status = make_file(path, facts, source, encoder, quiet);
+      if (status == STATUS_OK) status = load(cache, path, facts);
+    } else {
+      log_warning("%s cannot be written; the tokens are kept for this run only (XDG_CACHE_HOME names another place)", directory);
+      status = make_unnamed(cache, facts, source, encoder, quiet);
+    }
+  }
+  free(path);
+  return status;
+}
+
+static Status open_cache(TokenCache *cache, TextSource *source, const TextEncoder *encoder, const TokenCacheOptions *options) {
+  TokenCacheFacts facts = {0};
+  TRY(token_cache_file_digest(&facts, source));
+  TRY(token_cache_file_encoder(&facts, encoder));
+  char *directory = options->directory ? strdup(options->directory) : default_directory();
+  if (!directory) {
+    log_warning("neither XDG_CACHE_HOME nor HOME is set; the tokens are kept for this run only");
+    return make_unnamed(cache, &facts, source, encoder, options->quiet);
+  }
+  Status status = open_in(cache, directory, &facts, source, encoder, options->quiet);
+  free(directory);
+  return status;
+}
+
+Status token_cache_open(TokenCache **cache, TextSource *source, const TextEncoder *encoder, const TokenCacheOptions *options) {
+  *cache = NULL;
+  TokenCache *fresh = calloc(1, sizeof *fresh);
+  if (!fresh) return no_memory();
+  Status status = open_cache(fresh, source, encoder, options);
+  if (status == STATUS_OK)
+    *cache = fresh;
+  else
+    token_cache_close(fresh);
+  return status;
+}
+
+Status token_cache_of(TokenCache **cache, const int32_t *ids, int64_t count, int64_t vocabulary) {
+  *cache = NULL;
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < 0 || ids[i] >= vocabulary)
+      return status_set(STATUS_BAD_VALUE, "token %lld is id %d; the vocabulary has 0 to %lld", (long long)i, (int)ids[i],
+                        (long long)vocabulary - 1);
+  }
+  TokenCache *fresh = calloc(1, sizeof *fresh);
+  uint8_t *copy = malloc((size_t)count * sizeof *ids + 1);
+  if (!fresh || !copy) {
+    free(fresh);
+    free(copy);
+    return no_memory();
+  }
+  for (int64_t i = 0; i < count; i++) memcpy(copy + 4 * i, &(uint32_t){htole32((uint32_t)ids[i])}, 4);
+  *fresh = (TokenCache){.facts = {.width = 4, .tokens = count, .vocabulary = vocabulary, .documents = 1}, .owned = copy, .ids = copy};
+  *cache = fresh;
+  return STATUS_OK;
+}
+
+void token_cache_close(TokenCache *cache) {
+  if (!cache) return;
+  files_unmap(&cache->map);
+  free(cache->owned);
+  free(cache);
+}
+
+const TokenCacheFacts *token_cache_facts(const TokenCache *cache) { return &cache->facts; }
+
+void token_cache_copy(const TokenCache *cache, int64_t first, int64_t count, int32_t *out) {
+  for (int64_t i = 0; i < count; i++) out[i] = id_at(cache->ids, cache->facts.width, first + i);
+}

@@ -1,0 +1,54 @@
+/* Text to token ids and back, exactly as the models' own tokenizers do it: GPT-2's byte-level BPE (Radford et al. 2019), Llama-3's, and the
+ * scored vocabulary of small Llama models (llama2.c's tokenizer.bin). Files: docs/FORMATS.md.
+ *
+ * Text is any bytes, NUL and invalid UTF-8 included: decoding what was encoded gives the same bytes.
+ * Threads: any number may use one tokenizer at the same time, for everything but tokenizer_close. */
+#ifndef DATA_TOKENIZER_H
+#define DATA_TOKENIZER_H
+#include "data/tokenizer/token_list.h"
+#include <stdbool.h>
+
+typedef struct Tokenizer Tokenizer;
+
+/* From a directory (a checkpoint or a tokenizer alone), where tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe,
+ * tokenizer.model and tok*.bin are looked for in this order, or from one of these files (the other one of a pair beside it), or
+ * from the metadata of a GGUF file.
+ * NOT_FOUND, BAD_FILE or UNSUPPORTED name the file; *tokenizer is NULL then. */
+Status tokenizer_open(Tokenizer **tokenizer, const char *path);
+void tokenizer_close(Tokenizer *tokenizer); /* accepts NULL */
+
+int64_t tokenizer_count(const Tokenizer *tokenizer); /* ids are 0 .. count - 1 */
+
+/* Appends the ids of text [bytes] to out. `special`: where the text of a special token stands, that token is meant; otherwise it is text
+ * like any other. No token for begin or end is added. After a failure (NO_MEMORY, BAD_VALUE) out is as before. */
+Status tokenizer_encode(Tokenizer *tokenizer, const char *text, size_t bytes, bool special, TokenList *out);
+
+/* The text of ids [count], from the beginning of a text on: *text is malloc'd (caller frees), with a NUL behind its *bytes bytes. With a
+ * scored vocabulary the space that encoding put in front is taken away again. BAD_VALUE: an id out of range; *text is NULL then. */
+Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *bytes);
+
+/* The bytes of one id, for text that is shown as it comes; NULL (and 0) for an id out of range, "" for one without text. The tokenizer's. A
+ * character may be spread over several ids. */
+const char *tokenizer_piece(const Tokenizer *tokenizer, int32_t id, size_t *bytes);
+
+/* The bytes of a document's text that `id` stands for, behind the id `before` (-1: none) in documents as token_cache.h joins them, so that
+ * the sum over a corpus is its bytes: those of the piece; 0 for begin and end; and of the first token of a document without the space that
+ * encoding with a scored vocabulary puts in front of it. 0 for an id out of range. */
+size_t tokenizer_text_bytes(const Tokenizer *tokenizer, int32_t before, int32_t id);
+
+/* The tokens for begin and end of text; -1: there is none. GPT-2 has an end only, <|endoftext|>, which also separates documents. */
+int32_t tokenizer_begin(const Tokenizer *tokenizer);
+int32_t tokenizer_end(const Tokenizer *tokenizer);
+
+/* SHA-256, 64 hexadecimal digits, over everything that decides which ids a text has. The same for the same tokenizer in other files, but
+ * for a Llama-3 tokenizer.json and tokenizer.model, which break ties in other ways. The tokenizer's. */
+const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
+
+/* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
+ * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
+ * written: the directory holds another file that tokenizer_open would prefer. UNSUPPORTED likewise: a scored vocabulary that came with
+ * special tokens of its own, which tokN.bin has no place for. */
+Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
+Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory); /* that refusal alone, for before the work */
+
+#endif

@@ -1,0 +1,173 @@
+/* Putting a tokenizer together: see tokenizer_model.h. Invariant of a finished one: every id has a piece, every pair and byte_ids lead to
+ * ids of pieces, and a byte-level one can encode every byte. */
+#include "data/tokenizer/tokenizer_model.h"
+#include "data/tokenizer/bpe_alphabet.h"
+#include <stdlib.h>
+#include <string.h>
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for a tokenizer"); }
+
+Status tokenizer_model_new(Tokenizer **tokenizer, TokenizerKind kind, int64_t pieces) {
+  *tokenizer = calloc(1, sizeof **tokenizer);
+  if (!*tokenizer) return no_memory();
+  (*tokenizer)->kind = kind;
+  (*tokenizer)->begin = (*tokenizer)->end = -1;
+  TRY(bpe_pieces_init(&(*tokenizer)->pieces, pieces));
+  return bpe_pairs_init(&(*tokenizer)->pairs, (size_t)pieces);
+}
+
+Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size) {
+  if (tokenizer->special_count == tokenizer->special_room) {
+    int32_t room = tokenizer->special_room ? 2 * tokenizer->special_room : 16;
+    int32_t *specials = realloc(tokenizer->specials, (size_t)room * sizeof *specials);
+    if (!specials) return no_memory();
+    tokenizer->specials = specials;
+    tokenizer->special_room = room;
+  }
+  TRY(bpe_pieces_put(&tokenizer->pieces, id, text, size, false));
+  tokenizer->specials[tokenizer->special_count++] = (int32_t)id;
+  return STATUS_OK;
+}
+
+Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *text, size_t size) {
+  size_t count = 0;
+  char *bytes = malloc(size + 1);
+  Status status = bytes ? bpe_alphabet_read(text, size, bytes, &count) : no_memory();
+  if (status == STATUS_OK) status = bpe_pieces_put(&tokenizer->pieces, id, bytes, count, true);
+  free(bytes);
+  return status;
+}
+
+static Status keep_merge(Tokenizer *tokenizer, int32_t left, int32_t right) {
+  if (tokenizer->merge_count == tokenizer->merge_room) {
+    int64_t room = tokenizer->merge_room ? 2 * tokenizer->merge_room : 1024;
+    TokenizerMerge *merges = realloc(tokenizer->merges, (size_t)room * sizeof *merges);
+    if (!merges) return no_memory();
+    tokenizer->merges = merges;
+    tokenizer->merge_room = room;
+  }
+  tokenizer->merges[tokenizer->merge_count++] = (TokenizerMerge){left, right};
+  return STATUS_OK;
+}
+
+static Status unknown_piece(const char *bytes, size_t size, const char *what) {
+  char shown[BPE_PIECES_SHOWN];
+  return status_set(STATUS_BAD_FILE, "%s %s, which is not in the vocabulary", what, bpe_pieces_show(bytes, size, shown));
+}
+
+Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_t left_size, size_t size) {
+  const BpePieces *pieces = &tokenizer->pieces;
+  int32_t left = bpe_pieces_find(pieces, bytes, left_size), right = bpe_pieces_find(pieces, bytes + left_size, size - left_size);
+  int32_t joined = bpe_pieces_find(pieces, bytes, size);
+  if (left < 0) return unknown_piece(bytes, left_size, "a merge names the piece");
+  if (right < 0) return unknown_piece(bytes + left_size, size - left_size, "a merge names the piece");
+  if (joined < 0) return unknown_piece(bytes, size, "a merge makes the piece");
+  bool fresh;
+  TRY(bpe_pairs_add(&tokenizer->pairs, left, right, (uint32_t)tokenizer->merge_count, joined, &fresh));
+  if (fresh) return keep_merge(tokenizer, left, right);
+  char shown[BPE_PIECES_SHOWN];
+  return status_set(STATUS_BAD_FILE, "the merge that makes %s is given twice", bpe_pieces_show(bytes, size, shown));
+}
+
+Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t left_size, const char *right, size_t right_size) {
+  if (left_size == 0 || right_size == 0) return status_set(STATUS_BAD_FILE, "a merge with an empty side");
+  size_t first = 0, second = 0;
+  char *bytes = malloc(left_size + right_size);
+  Status status = bytes ? bpe_alphabet_read(left, left_size, bytes, &first) : no_memory();
+  if (status == STATUS_OK) status = bpe_alphabet_read(right, right_size, bytes + first, &second);
+  if (status == STATUS_OK) status = tokenizer_model_add_joined(tokenizer, bytes, first, first + second);
+  free(bytes);
+  return status;
+}
+
+static Status add_splits_of(Tokenizer *tokenizer, int32_t id, uint32_t rank) {
+  size_t size;
+  const BpePieces *pieces = &tokenizer->pieces;
+  const char *bytes = bpe_pieces_text(pieces, id, &size);
+  if (bpe_pieces_find(pieces, bytes, size) != id) return STATUS_OK;
+  if (size > TOKENIZER_SPLIT_MOST)
+    return status_set(STATUS_BAD_FILE, "id %d has a piece of %zu bytes; at most %d are accepted", (int)id, size, TOKENIZER_SPLIT_MOST);
+  for (size_t cut = 1; cut < size; cut++) {
+    int32_t left = bpe_pieces_find(pieces, bytes, cut);
+    int32_t right = left < 0 ? -1 : bpe_pieces_find(pieces, bytes + cut, size - cut);
+    bool fresh;
+    if (right >= 0) TRY(bpe_pairs_add(&tokenizer->pairs, left, right, rank, id, &fresh));
+  }
+  return STATUS_OK;
+}
+
+Status tokenizer_model_add_splits(Tokenizer *tokenizer, const uint32_t *ranks) {
+  for (int32_t id = 0; id < tokenizer->pieces.count; id++) {
+    if (tokenizer->pieces.present[id]) TRY(add_splits_of(tokenizer, id, ranks[id]));
+  }
+  return STATUS_OK;
+}
+
+static Status find_bytes(Tokenizer *tokenizer) {
+  for (int byte = 0; byte < 256; byte++) {
+    char text = (char)byte;
+    tokenizer->byte_ids[byte] = bpe_pieces_find(&tokenizer->pieces, &text, 1);
+    if (tokenizer->byte_ids[byte] < 0)
+      return status_set(STATUS_BAD_FILE, "no piece for the byte 0x%02x alone; all 256 are needed, so that any text can be encoded", byte);
+  }
+  return STATUS_OK;
+}
+
+typedef struct SpecialKey {
+  uint32_t size;
+  int32_t id;
+} SpecialKey;
+
+static int longest_first(const void *a, const void *b) {
+  const SpecialKey *left = a, *right = b;
+  if (left->size != right->size) return left->size > right->size ? -1 : 1;
+  return left->id < right->id ? -1 : left->id > right->id;
+}
+
+static Status sort_specials(Tokenizer *tokenizer) {
+  size_t count = (size_t)tokenizer->special_count;
+  SpecialKey *keys = malloc((count + 1) * sizeof *keys);
+  if (!keys) return no_memory();
+  for (size_t i = 0; i < count; i++) keys[i] = (SpecialKey){tokenizer->pieces.sizes[tokenizer->specials[i]], tokenizer->specials[i]};
+  qsort(keys, count, sizeof *keys, longest_first);
+  for (size_t i = 0; i < count; i++) {
+    size_t size;
+    tokenizer->specials[i] = keys[i].id;
+    tokenizer->special_starts[(unsigned char)*bpe_pieces_text(&tokenizer->pieces, keys[i].id, &size)] = true;
+  }
+  free(keys);
+  return STATUS_OK;
+}
+
+static int32_t find_special(const Tokenizer *tokenizer, const char *text) {
+  for (int32_t i = 0; i < tokenizer->special_count; i++) {
+    size_t size;
+    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i], &size);
+    if (size == strlen(text) && memcmp(piece, text, size) == 0) return tokenizer->specials[i];
+  }
+  return -1;
+}
+
+static Status finish_bytes(Tokenizer *tokenizer) {
+  TRY(find_bytes(tokenizer));
+  tokenizer->begin = find_special(tokenizer, "<|begin_of_text|>");
+  tokenizer->end = find_special(tokenizer, "<|end_of_text|>");
+  if (tokenizer->end < 0) tokenizer->end = find_special(tokenizer, "<|endoftext|>");
+  return bpe_split_new(&tokenizer->split, tokenizer->pattern);
+}
+
+Status tokenizer_model_finish(Tokenizer *tokenizer) {
+  TRY(bpe_pieces_check_whole(&tokenizer->pieces));
+  TRY(sort_specials(tokenizer));
+  if (tokenizer->kind != TOKENIZER_SCORES) TRY(finish_bytes(tokenizer));
+  TRY(tokenizer_states_new(&tokenizer->states, tokenizer->split));
+  return tokenizer_fingerprint_make(tokenizer);
+}
+
+Status tokenizer_model_parsed(Tokenizer **tokenizer, Status status, const char *path) {
+  if (status == STATUS_OK) status = tokenizer_model_finish(*tokenizer);
+  if (status == STATUS_OK) return STATUS_OK;
+  tokenizer_close(*tokenizer);
+  *tokenizer = NULL;
+  return status_wrap(status, "%s", path);
+}

@@ -295,7 +295,7 @@ static Figures figures_of(const Forward *f, Phase which) {
 
 static const char *const weight_names[] = {[WEIGHTS_FP32] = "fp32", [WEIGHTS_INT8] = "int8", [WEIGHTS_INT4] = "int4"};
 
-static double parameters(const Forward *f) { return (double)param_count_numbers(model_params(f->model)); }
+static int64_t parameters(const Forward *f) { return param_count_numbers(model_params(f->model)); }
 
 static const char *phase_name(const Forward *f, Phase which) {
   return which == PHASE_DECODE ? "decode" : f->cached ? "prefill" : "forward";
@@ -312,7 +312,7 @@ static Status print_text(Forward *f) {
   Figures a = figures_of(f, PHASE_FORWARD), b = decodes ? figures_of(f, PHASE_DECODE) : (Figures){.read = 0};
   bench_peak_print(&f->peak);
   printf("model:   %s, %lld tokens, batch %lld, %.2f M parameters, weights in %s, products in %s\n", printable(f->command->model),
-         (long long)f->tokens, (long long)f->command->batch, parameters(f) / 1e6, weight_names[f->command->weights],
+         (long long)f->tokens, (long long)f->command->batch, (double)parameters(f) / 1e6, weight_names[f->command->weights],
          bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
@@ -355,10 +355,10 @@ static json_t *phase_json(const Forward *f, Phase which) {
 
 static Status print_json(const Forward *f) {
   const ForwardCommand *c = f->command;
-  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
+  json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:I, s:f, s:f}", "model", c->model, "tokens", (json_int_t)f->tokens, "batch",
                              (json_int_t)c->batch, "output", c->output == OUTPUT_ALL ? "all" : "answer", "weights",
-                             weight_names[c->weights], "precision", bench_peak_numbers_name(f->numbers), "parameters", parameters(f),
-                             "weight_mib", bytes_of_weights(f) / 1048576, "resident_mib", f->resident / 1048576);
+                             weight_names[c->weights], "precision", bench_peak_numbers_name(f->numbers), "parameters",
+                             (json_int_t)parameters(f), "weight_mib", bytes_of_weights(f) / 1048576, "resident_mib", f->resident / 1048576);
   if (object) bench_peak_json(&f->peak, object);
   json_build_put(&object, phase_name(f, PHASE_FORWARD), phase_json(f, PHASE_FORWARD));
   if (c->decode > 0) json_build_put(&object, "decode", phase_json(f, PHASE_DECODE));

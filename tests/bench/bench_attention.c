@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_SECONDS 0.15 /* of runs: caches, branches and the clock rate settle */
+#define MIN_SECONDS 0.15 /* of runs: caches, branches and the clock rate settle */
 enum { RUNS = 7, MAX_SPANS = 8, INPUTS = 5 };
 
 typedef struct Case {
@@ -159,7 +159,7 @@ static void measure(Tape *tape, const Case *c, bool narrow) {
   double best[2] = {1e30, 1e30};
   open_case(&bench);
   const double begun = clock_spent();
-  for (int run = 0; run < RUNS || clock_spent() - begun < LEAST_SECONDS; run++) {
+  for (int run = 0; run < RUNS || clock_spent() - begun < MIN_SECONDS; run++) {
     double seconds[2];
     run_once(&bench, seconds);
     for (int i = 0; i < 2; i++) best[i] = seconds[i] < best[i] ? seconds[i] : best[i];

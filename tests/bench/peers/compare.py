@@ -254,53 +254,43 @@ def plain(text, aim, work, side, column, unit=1):
     return text, aim, (work, side, column), unit
 
 
+def both_pairs(text, work, aim, aim_bf16):
+    """Against PyTorch, each precision by itself."""
+    return [pair("%s, %s, against PyTorch" % (text, side), bound, work, "PyTorch " + side, "ours " + side)
+            for side, bound in (("fp32", aim), ("bf16", aim_bf16))]
+
+
 RESULTS = [
-    pair("ViT-Base step, batch 4, fp32, against PyTorch", ">= 1.2", "vit-base-4", "PyTorch fp32", "ours fp32"),
-    pair("ViT-Base step, batch 8, fp32, against PyTorch", ">= 1.2", "vit-base-8", "PyTorch fp32", "ours fp32"),
-    pair("ViT-Base step, batch 4, bf16, against PyTorch", ">= 1.5", "vit-base-4", "PyTorch bf16", "ours bf16"),
-    pair("ViT-Base step, batch 8, bf16, against PyTorch", ">= 1.5", "vit-base-8", "PyTorch bf16", "ours bf16"),
-    pair("its memory: ours bf16 / PyTorch bf16, batch 4", "<= 0.6", "vit-base-4", "ours bf16", "PyTorch bf16", "resident_mib"),
-    pair("its memory: ours bf16 / PyTorch bf16, batch 8", "<= 0.6", "vit-base-8", "ours bf16", "PyTorch bf16", "resident_mib"),
+    *both_pairs("ViT-Base step, batch 4", "vit-base-4", ">= 1.2", ">= 1.5"),
+    *both_pairs("ViT-Base step, batch 8", "vit-base-8", ">= 1.2", ">= 1.5"),
+    *both_pairs("GPT-2 small step, 4 x 64", "gpt2-4x64", ">= 1.35", ">= 1.4"),
+    *both_pairs("GPT-2 small step, 4 x 256", "gpt2-4x256", ">= 1.25", ">= 1.4"),
+    *both_pairs("GPT-2 small step, 1 x 1024", "gpt2-1x1024", ">= 1.4", ">= 1.4"),
+    *both_pairs("vit-cifar step, batch 128", "vit-cifar-128", "", ">= 1.5"),
+    *(pair("ViT-Base step, batch %d: memory, ours bf16 / PyTorch bf16" % batch, "<= 0.6", "vit-base-%d" % batch, "ours bf16", "PyTorch bf16",
+           "resident_mib") for batch in (4, 8)),
     pair("ViT-Base step, batch 8, our bf16 against our fp32", ">= 1.7 (AMX 3.5)", "vit-base-8", "ours fp32", "ours bf16"),
-    pair("GPT-2 small step, 4 x 64, fp32, against PyTorch", ">= 1.35", "gpt2-4x64", "PyTorch fp32", "ours fp32"),
-    pair("GPT-2 small step, 4 x 256, fp32, against PyTorch", ">= 1.25", "gpt2-4x256", "PyTorch fp32", "ours fp32"),
-    pair("GPT-2 small step, 1 x 1024, fp32, against PyTorch", ">= 1.4", "gpt2-1x1024", "PyTorch fp32", "ours fp32"),
-    pair("GPT-2 small step, 4 x 64, bf16, against PyTorch", ">= 1.4", "gpt2-4x64", "PyTorch bf16", "ours bf16"),
-    pair("GPT-2 small step, 4 x 256, bf16, against PyTorch", ">= 1.4", "gpt2-4x256", "PyTorch bf16", "ours bf16"),
-    pair("GPT-2 small step, 1 x 1024, bf16, against PyTorch", ">= 1.4", "gpt2-1x1024", "PyTorch bf16", "ours bf16"),
-    pair("vit-cifar step, batch 128, fp32, against PyTorch", "", "vit-cifar-128", "PyTorch fp32", "ours fp32"),
-    pair("vit-cifar step, batch 128, bf16, against PyTorch", ">= 1.5", "vit-cifar-128", "PyTorch bf16", "ours bf16"),
-    pair("encoder 12 x 768, 197 tokens, fp32, against PyTorch", ">= 1.3", "encoder-197", "PyTorch fp32", "ours fp32"),
-    pair("encoder 12 x 768, 197 tokens, bf16, against PyTorch", ">= 1.3", "encoder-197", "PyTorch bf16", "ours bf16"),
-    pair("encoder 12 x 768, 1,024 tokens, fp32, against PyTorch", ">= 1.3", "encoder-1024", "PyTorch fp32", "ours fp32"),
-    pair("encoder 12 x 768, 1,024 tokens, bf16, against PyTorch", ">= 1.3", "encoder-1024", "PyTorch bf16", "ours bf16"),
+    *both_pairs("encoder 12 x 768, 197 tokens", "encoder-197", ">= 1.3", ">= 1.3"),
+    *both_pairs("encoder 12 x 768, 1,024 tokens", "encoder-1024", ">= 1.3", ">= 1.3"),
     pair("encoder, 197 tokens: time of int8 / our bf16", "<= 0.55", "encoder-197", "ours int8", "ours bf16"),
     pair("encoder, 1,024 tokens: time of int8 / our bf16", "<= 0.55", "encoder-1024", "ours int8", "ours bf16"),
     recorded("encoder, 197 tokens, int8, against llama.cpp Q4_0 (recorded, Zen 4: 176 ms)", ">= 1.3", 176, "encoder-197", "ours int8"),
-    pair("GPT-2 small prefill, 1,024 tokens, fp32, against PyTorch", "", "prefill-1024", "PyTorch fp32", "ours fp32"),
-    pair("GPT-2 small prefill, 1,024 tokens, bf16, against PyTorch", "", "prefill-1024", "PyTorch bf16", "ours bf16"),
-    plain("GPT-2 small prefill, fp32, tokens/s", ">= 880", "prefill-1024", "ours fp32", "units_per_second"),
-    plain("GPT-2 small prefill, bf16, tokens/s", ">= 1,500", "prefill-1024", "ours bf16", "units_per_second"),
-    plain("GPT-2 small prefill, int8, tokens/s", ">= 1,800", "prefill-1024", "ours int8", "units_per_second"),
-    plain("  over llama.cpp F32 (recorded, Zen 4: 660 tokens/s)", "", "prefill-1024", "ours fp32", "units_per_second", 660),
-    plain("  over llama.cpp BF16 (recorded, Zen 4: 985 tokens/s)", "", "prefill-1024", "ours bf16", "units_per_second", 985),
-    plain("  over llama.cpp Q8_0 (recorded, Zen 4: 848 tokens/s)", "", "prefill-1024", "ours int8", "units_per_second", 848),
-    plain("  over llama.cpp Q4_0 (recorded, Zen 4: 944 tokens/s)", "", "prefill-1024", "ours int4", "units_per_second", 944),
+    *both_pairs("GPT-2 small prefill, 1,024 tokens", "prefill-1024", "", ""),
+    *(plain("GPT-2 small prefill, %s, tokens/s" % side, aim, "prefill-1024", "ours " + side, "units_per_second")
+      for side, aim in (("fp32", ">= 880"), ("bf16", ">= 1,500"), ("int8", ">= 1,800"))),
+    *(plain("  over llama.cpp %s (recorded, Zen 4: %d tokens/s)" % (name, rate), "", "prefill-1024", "ours " + side, "units_per_second", rate)
+      for name, rate, side in (("F32", 660, "fp32"), ("BF16", 985, "bf16"), ("Q8_0", 848, "int8"), ("Q4_0", 944, "int4"))),
     pair("GPT-2 small decoding, fp32, against PyTorch", "", "decode-64", "PyTorch fp32", "ours fp32", "decode_milliseconds"),
     pair("GPT-2 small decoding, int4 against our fp32", ">= 3", "decode-64", "ours fp32", "ours int4", "decode_milliseconds"),
     plain("  weights read in int4, % of the memory's rate", ">= 80", "decode-64", "ours int4", "decode_read_percent"),
-    plain("ASTRA / plain step, ViT-Base, batch 8, fp32", "<= 1.25", "astra-vit-base-8", "ours fp32", "astra_ratio"),
-    plain("ASTRA / plain step, ViT-Base, batch 8, bf16", "<= 1.25", "astra-vit-base-8", "ours bf16", "astra_ratio"),
-    plain("ASTRA / plain step, vit-cifar, batch 128, fp32", "<= 1.4", "astra-vit-cifar-128", "ours fp32", "astra_ratio"),
-    plain("ASTRA / plain step, vit-cifar, batch 128, bf16", "<= 1.4", "astra-vit-cifar-128", "ours bf16", "astra_ratio"),
-    plain("ViT-Base step, batch 8, fp32: % inside products", ">= 90", "vit-base-8", "ours fp32", "product_percent"),
-    plain("  their rate, % of the measured peak", ">= 90", "vit-base-8", "ours fp32", "peak_percent"),
-    plain("ViT-Base step, batch 8, bf16: % inside products", ">= 90", "vit-base-8", "ours bf16", "product_percent"),
-    plain("  their rate, % of the measured peak", ">= 90", "vit-base-8", "ours bf16", "peak_percent"),
-    pair("K-means iteration, 50,000 x 768, K = 1024, against scikit-learn", ">= 1.2", "kmeans-768", "scikit-learn", "ours"),
-    pair("K-means iteration, 50,000 x 768, K = 1024, against faiss", ">= 1.2", "kmeans-768", "faiss", "ours"),
-    pair("K-means iteration, 50,000 x 24, K = 1024, against scikit-learn", ">= 4", "kmeans-24", "scikit-learn", "ours"),
-    pair("K-means iteration, 50,000 x 24, K = 1024, against faiss", ">= 4", "kmeans-24", "faiss", "ours"),
+    *(plain("ASTRA / plain step, %s, %s" % (name, side), aim, work, "ours " + side, "astra_ratio")
+      for name, work, aim in (("ViT-Base, batch 8", "astra-vit-base-8", "<= 1.25"), ("vit-cifar, batch 128", "astra-vit-cifar-128", "<= 1.4"))
+      for side in ("fp32", "bf16")),
+    *(plain(text % side, ">= 90", "vit-base-8", "ours " + side, column) for side in ("fp32", "bf16")
+      for text, column in (("ViT-Base step, batch 8, %s: %% inside products", "product_percent"),
+                           ("  their rate in %s, %% of the measured peak", "peak_percent"))),
+    *(pair("K-means iteration, 50,000 x %d, K = 1024, against %s" % (width, peer), aim, "kmeans-%d" % width, peer, "ours")
+      for width, aim in ((768, ">= 1.2"), (24, ">= 4")) for peer in ("scikit-learn", "faiss")),
     recorded("  against faiss, 768 (recorded, Zen 4: 0.52 s)", "", 520, "kmeans-768", "ours"),
     recorded("  against faiss, 24 (recorded, Zen 4: 0.113 s)", "", 113, "kmeans-24", "ours"),
     recorded("GPT-2 small step, 4 x 64, against llm.c (recorded, Zen 4: 4.29 s)", ">= 4", 4290, "gpt2-4x64"),
@@ -317,13 +307,20 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
+def written(value):
+    """Whole numbers whole, however large; others with six digits."""
+    if not isinstance(value, float):
+        return value
+    return "%d" % value if value.is_integer() else "%.6g" % value
+
+
 def append_row(path, row):
     fresh = not os.path.exists(path) or os.path.getsize(path) == 0
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         if fresh:
             writer.writeheader()
-        writer.writerow({k: "%.6g" % v if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow({name: written(value) for name, value in row.items()})
 
 
 def number(text):
@@ -345,7 +342,7 @@ def run_work(work, sides, options, rows):
                 missing.add(side)
                 continue
             append_row(options.csv, row)
-            rows.append({k: str(v) for k, v in row.items()})
+            rows.append({name: str(written(value)) for name, value in row.items()})
             print("  %-14s %-14s turn %d  %10.1f ms  %8.0f MiB  others %.0f%%" %
                   (work, side, turn, number(row["milliseconds"]), number(row["resident_mib"]), row["others_percent"]), flush=True)
     counts = {row["parameters"] for row in rows if row["work"] == work and row["parameters"] not in ("", None)}
@@ -376,7 +373,7 @@ def side_text(figures, side):
 
 def table(rows, markdown=True):
     figures = Figures(rows)
-    lines = [("work", "figures, medians of turns", "ratio or value: median (least-largest)", "aim", "met")]
+    lines = [("work", "figures, medians of turns", "ratio or value: median (min-max)", "aim", "met")]
     for text, aim, over, under in RESULTS:
         ratios = figures.ratios(over, under)
         if not ratios:
@@ -425,10 +422,10 @@ def parse():
     parser.add_argument("--samples", type=int, default=50000)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--entries", type=int, default=1024)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of step, forward and kmeans; all: 2")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", default="", help="of all: works whose name contains this")
-    parser.add_argument("--csv", help="raw numbers; those that are there are not measured again (all: speed.csv)")
+    parser.add_argument("--csv", help="where raw numbers go; all (speed.csv) does not measure again what is there")
     parser.add_argument("--busy", type=float, default=5, help="%% of the processors that others may use")
     parser.add_argument("--wait", type=float, default=120, help="seconds to wait for that")
     return parser.parse_args()
@@ -457,7 +454,7 @@ def main():
         sys.exit("compare.py: %s is not there: run make first" % bench())
     machine()
     if options.command == "all":
-        options.csv = options.csv or "speed.csv"
+        options.csv, options.threads = options.csv or "speed.csv", 2
         rows = read_rows(options.csv)
         for work, sides in WORKS.items():
             if options.only in work:

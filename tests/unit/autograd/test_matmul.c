@@ -1,14 +1,17 @@
-/* Matrix products against the textbook loop: transposes, odd sizes, strides wider than the rows, factors, one thread and two. */
+/* Matrix products against the textbook loop: transposes, odd sizes, strides wider than the rows, factors, one thread and two; and that a
+ * signal in the middle of one changes nothing, which is so only if the product keeps to the stack that is its own. */
 #include "autograd/kernels/matmul.h"
 #include "base/rng.h"
 #include "base/threads.h"
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include <cmocka.h>
 
@@ -102,6 +105,51 @@ static void test_repeats(void **state) {
   threads_stop();
 }
 
+static volatile sig_atomic_t signals;
+
+static void count_signal(int number) {
+  volatile char frame[2048]; /* more stack than the frame of the signal takes */
+  (void)number;
+  memset((char *)frame, 0xff, sizeof frame);
+  signals++;
+}
+
+/* An interval of 0 ends them. */
+static void signal_every(int microseconds) {
+  const struct itimerval timer = {{0, microseconds}, {0, microseconds}};
+  assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
+}
+
+/* A product that keeps numbers below its stack writes anywhere when they are overwritten: the program may also be killed. */
+static void test_signals(void **state) {
+  (void)state;
+  static const Case interrupted[] = {{48, 48, 700, 0}, {16, 48, 1700, 32}, {64, 48, 100, 32}, {128, 200, 197, 512}, {1, 300, 500, 8}};
+  enum { SIGNALS = 60, REPEATS_MOST = 100000 };
+  struct sigaction action = {.sa_handler = count_signal}, former;
+  rng_init(&rng, 6, 0);
+  sigaction(SIGALRM, &action, &former);
+  for (size_t i = 0; i < sizeof interrupted / sizeof *interrupted; i++)
+    for (int transposes = 0; transposes < 4; transposes++) {
+      const Case *c = &interrupted[i];
+      const int64_t lda = (transposes & 1 ? c->m : c->k) + c->pad, ldb = (transposes & 2 ? c->k : c->n) + c->pad, ldc = c->n + c->pad;
+      real *a = random_matrix(transposes & 1 ? c->k : c->m, lda), *b = random_matrix(transposes & 2 ? c->n : c->k, ldb);
+      real *want = random_matrix(c->m, ldc), *got = copy_matrix(want, c->m, ldc);
+      matmul(transposes & 1, transposes & 2, c->m, c->n, c->k, 1, a, lda, b, ldb, 0, want, ldc);
+      int repeats = 0;
+      signals = 0;
+      signal_every(50);
+      for (; signals < SIGNALS && repeats < REPEATS_MOST; repeats++) {
+        matmul(transposes & 1, transposes & 2, c->m, c->n, c->k, 1, a, lda, b, ldb, 0, got, ldc);
+        if (memcmp(want, got, (size_t)(c->m * ldc) * sizeof *got) != 0) break;
+      }
+      signal_every(0);
+      assert_memory_equal(want, got, (size_t)(c->m * ldc) * sizeof *got);
+      assert_true(repeats < REPEATS_MOST);
+      free(a), free(b), free(want), free(got);
+    }
+  sigaction(SIGALRM, &former, NULL);
+}
+
 static void test_vector(void **state) {
   (void)state;
   rng_init(&rng, 5, 0);
@@ -158,7 +206,7 @@ static void test_counts(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_thread), cmocka_unit_test(test_two_threads), cmocka_unit_test(test_repeats),
-      cmocka_unit_test(test_vector),     cmocka_unit_test(test_counts),
+      cmocka_unit_test(test_vector),     cmocka_unit_test(test_counts),      cmocka_unit_test(test_signals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

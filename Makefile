@@ -81,7 +81,7 @@ endif
 export PATH := $(PATH):/usr/lib64/openmpi/bin
 MPI_FLAGS = $(eval MPI_FLAGS := $$(shell PATH='$(PATH)' mpicc --showme:compile 2>/dev/null))$(MPI_FLAGS)
 MPI_LIBS = $(eval MPI_LIBS := $$(shell PATH='$(PATH)' mpicc --showme:link 2>/dev/null))$(MPI_LIBS)
-MPI_OBJECTS := $(foreach file,infer/wire/carrier_mpi train/ranks,$(BUILD)/float/$(file).o $(BUILD)/double/$(file).o)
+MPI_OBJECTS := $(foreach file,train/ranks,$(BUILD)/float/$(file).o $(BUILD)/double/$(file).o)
 $(MPI_OBJECTS): FILE_FLAGS = $(if $(MPI_FLAGS),-DASTRA_MPI $(MPI_FLAGS))
 $(MPI_OBJECTS): $(DEPS)
 LIBS += $(MPI_LIBS)

@@ -20,7 +20,6 @@ options_of() { # CASE: how it differs from codes in datagrams of an Ethernet's s
   bursts) echo "--loss 5% --loss-model gilbert-elliott" ;;
   two) echo "--loss 5% --batch 1" ;; # a picture's codes in two packets
   four) echo "--loss 5% --batch 1 --datagrams 4" ;;
-  parity) echo "--loss 5% --reliability fec --fec 4" ;;
   *) echo "no such case: $1" >&2; exit 2 ;;
   esac
 }
@@ -44,7 +43,7 @@ numbers_of() { # JSON
 }
 
 for seed in ${SEEDS:-42}; do
-  for case in none ${CASES:-token packet bursts two four parity}; do
+  for case in none ${CASES:-token packet bursts two four}; do
     file=$out/$case.json
     [ "$seed" = 42 ] || [ "$case" = none ] || file=$out/$case-$seed.json
     if [ ! -s "$file" ]; then

@@ -80,20 +80,28 @@ static Status parse_texts(const Use *use, const char *value) {
   return STATUS_OK;
 }
 
-static Status parse_choice(const Use *use, const char *value) {
-  const char *choice = use->option->choices;
+/* The place of a value in a list like "even|fixed|random"; -1: it is not there. */
+static int index_of(const char *choice, const char *value) {
   size_t length = strlen(value);
   for (int index = 0;; index++) {
     size_t width = strcspn(choice, "|");
-    if (width == length && !memcmp(choice, value, width)) {
-      *(int *)use->option->target = index;
-      return STATUS_OK;
-    }
-    if (!choice[width]) break;
+    if (width == length && !memcmp(choice, value, width)) return index;
+    if (!choice[width]) return -1;
     choice += width + 1;
   }
+}
+
+static Status parse_choice(const Use *use, const char *value) {
+  const Option *option = use->option;
+  int index = index_of(option->choices, value);
+  if (index >= 0) {
+    *(int *)option->target = index;
+    return STATUS_OK;
+  }
+  if (option->removed && index_of(option->removed, value) >= 0)
+    return status_set(STATUS_BAD_USAGE, "%s %s was removed; choose one of %s", use->shown, value, option->choices);
   char accepted[320];
-  snprintf(accepted, sizeof accepted, "choose one of %s", use->option->choices);
+  snprintf(accepted, sizeof accepted, "choose one of %s", option->choices);
   return refuse(use->shown, value, accepted);
 }
 
@@ -164,7 +172,7 @@ static Status refuse_unknown(const Option *options, const char *name, size_t len
   const char *nearest = NULL;
   size_t fewest = least(3, length / 3 + 1) + 1;
   for (const Option *option = options; !at_end(option); option++) {
-    if (option->kind == OPTION_GROUP) continue;
+    if (option->kind == OPTION_GROUP || option->kind == OPTION_REMOVED) continue;
     size_t width = strlen(option->name), distance = edits(name, length, option->name, width);
     if (length >= 3 && length < width && !memcmp(name, option->name, length)) distance = 1; /* an abbreviation */
     if (distance >= fewest) continue;
@@ -240,6 +248,7 @@ static Status parse_long(Option *options, const char *argument, Rest *rest) {
     if (use.option && use.option->kind != OPTION_FLAG && !use.option->off) use.option = NULL;
   }
   if (!use.option) return refuse_unknown(options, name, length);
+  if (use.option->kind == OPTION_REMOVED) return status_set(STATUS_BAD_USAGE, "--%s was removed: %s", use.option->name, use.option->help);
   snprintf(shown, sizeof shown, "--%.*s", (int)least(length, 80), name);
   if ((use.option->kind == OPTION_FLAG || use.negated) && value)
     return status_set(STATUS_BAD_USAGE, "%s takes no value; '%s' was given", shown, value);

@@ -17,7 +17,8 @@ typedef enum OptionKind {
   OPTION_TEXT,   /* const char **: points into argv */
   OPTION_CHOICE, /* int *       : index into `choices` ("even|fixed|random") */
   OPTION_RANGE,  /* int64_t [2] : "4" or "2-8", both within [least, most] */
-  OPTION_TEXTS   /* OptionTexts *: every use adds one, which may be empty; they point into argv */
+  OPTION_TEXTS,  /* OptionTexts *: every use adds one, which may be empty; they point into argv */
+  OPTION_REMOVED /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
 } OptionKind;
 
 enum { OPTION_TEXTS_MOST = 64 };
@@ -38,6 +39,7 @@ typedef struct Option {
   bool given;          /* out: was on the command line */
   /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */
   const char *bare, *off;
+  const char *removed; /* OPTION_CHOICE only: choices that no longer exist, as in `choices`; may be NULL */
 } Option;
 
 /* Parses argv[1..]; `options` ends with an entry whose kind is OPTION_GROUP and help is NULL.

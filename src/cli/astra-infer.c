@@ -134,7 +134,6 @@ static Status prove(const InferSettings *s, InferRun *run, const char *const *pa
   infer_run_catch_signals();
   TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   LeaderOptions options = infer_run_options(s, run, run->weights.books ? 2 : 1);
-  if (run->cluster.options.peer_count > 0) options.cluster = &run->cluster.options; /* of an MPI job */
   TRY(selftest_run(&run->weights, run->directory, s->file, &options, &report));
   if (s->json)
     TRY(infer_run_print_json(report_selftest_json(&report), run));

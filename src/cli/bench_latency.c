@@ -204,8 +204,7 @@ static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, do
                                                  .tokens = c->tokens,
                                                  .retained = bench->retained,
                                                  .single = target,
-                                                 .links = &bench->links,
-                                                 .multicast = bench->multicast});
+                                                 .links = &bench->links});
 }
 
 static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
@@ -213,7 +212,6 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
                           .least_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,
-                          .multicast = command->network.multicast,
                           .retained = (int)(command->retained < command->blocks ? command->retained : command->blocks),
                           .quality = {.least_share = 1},
                           .progress = show_progress};

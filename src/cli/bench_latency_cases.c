@@ -122,8 +122,7 @@ static Status measure_case(LatencyBench *bench, LatencyMeasured *measured) {
   Timeline devices[WIRE_NODES] = {0};
   bool codes = strategy_facts(measured->of.strategy)->sends_codes;
   Status status = measure_devices(bench, measured, devices);
-  if (status == STATUS_OK)
-    status = packet_work_add(&bench->work, devices, measured->of.devices, codes, codes && bench->multicast, measured->device);
+  if (status == STATUS_OK) status = packet_work_add(&bench->work, devices, measured->of.devices, codes, measured->device);
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&devices[d]);
   return status;
 }
@@ -215,7 +214,6 @@ Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *o
                    .reliability = bench->reliability,
                    .least_packets = bench->least_packets,
                    .retained = bench->retained,
-                   .multicast = bench->multicast,
                    .work = &bench->work,
                    .scale = scale};
   plan.table_blocks = (int)key_tables_room(&config, of->groups, of->entries, bench->table_bytes);
@@ -238,7 +236,6 @@ Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, c
   links.overhead = codes ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
   if (link->trace) links.trace = *link->trace;
   if (!codes) links.loss = 0; /* a stream hides it */
-  const SimOptions options = {
-      .reliability = codes ? bench->reliability : NULL, .scale = scale, .start = link->start, .multicast = bench->multicast && codes};
+  const SimOptions options = {.reliability = codes ? bench->reliability : NULL, .scale = scale, .start = link->start};
   return net_sim_run(found->device, wanted->devices, &links, &options, result);
 }

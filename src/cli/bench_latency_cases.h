@@ -34,13 +34,12 @@ typedef struct LatencyBench {
   double table_bytes;
   const Reliability *reliability; /* of codes */
   LinkOptions links;              /* rate and overhead are set for each simulation */
-  bool multicast;
-  int retained;           /* blocks of bp-* that devices compute together */
-  MeasureQuality quality; /* the worst so far */
-  int measured;           /* devices */
-  LatencySingle single;   /* at the number of tokens asked for first */
-  int64_t warm_tokens;    /* of the largest input that a single device was measured with: others take no more memory, and need no run
-                           * for it to be touched */
+  int retained;                   /* blocks of bp-* that devices compute together */
+  MeasureQuality quality;         /* the worst so far */
+  int measured;                   /* devices */
+  LatencySingle single;           /* at the number of tokens asked for first */
+  int64_t warm_tokens; /* of the largest input that a single device was measured with: others take no more memory, and need no run
+                        * for it to be touched */
   void (*progress)(const LatencyCase *wanted);
   struct LatencyMeasured *list; /* [count] */
   int count, capacity;

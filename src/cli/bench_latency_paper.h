@@ -10,7 +10,6 @@ typedef struct PaperRun {
   int64_t width, blocks, heads, entries, tokens, retained;
   double single; /* seconds that computation was scaled to */
   const LinkOptions *links;
-  bool multicast;
 } PaperRun;
 
 /* Whether it is what the paper measured, so that its numbers may stand beside: everything but what each figure varies. */

@@ -12,12 +12,11 @@ enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Etherne
 int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
   const Option table[] = {
       {OPTION_GROUP, .help = "Codes between nodes:"},
-      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp|mpi",
-       .help = "streams, sealed datagrams, or messages of an MPI job; auto: udp with --peers, else tcp"},
-      {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit|fec",
-       .help = "of datagrams: go on without what was lost, ask for it, or repair it; auto: deadline"},
+      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp", .removed = "mpi",
+       .help = "streams or sealed datagrams; auto: udp with --peers, else tcp"},
+      {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit", .removed = "fec",
+       .help = "of datagrams: go on without what was lost, or ask for it; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},
-      {OPTION_INT, "fec", 0, &o->fec, "K", .least = 1, .most = PACKETS_MOST, .help = "data packets to a parity packet"},
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
       {OPTION_INT, "parts", 0, &o->parts, "N", .least = 0, .most = PARTS_MOST,
        .help = "parts of a block whose codes leave by themselves; 0: what --split auto predicts to be best, else 1"},
@@ -26,7 +25,6 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_TEXT, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
        .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
-      {OPTION_FLAG, "multicast", 0, &o->multicast, .help = "a datagram for all goes once, where the network carries it (IPv4)"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
       {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
@@ -38,8 +36,10 @@ int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
       {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
       {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-air",
        .help = "a link for each pair, or for each node"},
-      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"}};
-  *o = (InferLinkOptions){.fec = 4, .datagrams = 2, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
+      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"},
+      {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
+      {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
+  *o = (InferLinkOptions){.datagrams = 2, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);
 }
@@ -111,7 +111,6 @@ static Status read_reliability(const InferLinkOptions *o, Transport transport, d
   *r = (Reliability){.mode = datagrams ? (ReliabilityMode)(o->reliability ? o->reliability : RELIABILITY_DEADLINE) : RELIABILITY_STREAM,
                      .least_packets = datagrams ? (int)o->datagrams : 1,
                      .timeout = timeout};
-  if (r->mode == RELIABILITY_FEC) r->fec = (int)o->fec;
   if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
   if (r->mode == RELIABILITY_RETRANSMIT)
     return status_set(STATUS_BAD_USAGE, "--deadline does not go with --reliability retransmit, which waits until all is there");
@@ -125,10 +124,6 @@ static Status check_together(const ClusterSetup *setup) {
     return status_set(STATUS_BAD_USAGE, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
   if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
     return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
-  if (setup->multicast && setup->transport != TRANSPORT_UDP)
-    return status_set(STATUS_BAD_USAGE, "--multicast is for --transport udp: a stream has one receiver");
-  if (setup->multicast && setup->shaped)
-    return status_set(STATUS_BAD_USAGE, "--multicast goes over links as they are: leave out --bandwidth, --latency, --loss and the like");
   return STATUS_OK;
 }
 
@@ -139,7 +134,6 @@ Status infer_link_options_read(const InferLinkOptions *o, Transport usual, doubl
   setup->parts = o->parts > 0 ? (int)o->parts : 1;
   setup->mtu = (uint32_t)o->mtu;
   setup->entropy = (EntropyChoice)o->entropy;
-  setup->multicast = o->multicast;
   if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
   TRY(read_links(o, &setup->links));
   Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);

@@ -10,8 +10,7 @@ typedef struct InferLinkOptions {
   const char *table_memory;                                               /* infer_tables.h */
   int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int cache_type;                                                         /* WeightsType */
-  int64_t fec, mtu, datagrams, parts, link_seed;
-  bool multicast;
+  int64_t mtu, datagrams, parts, link_seed;
   double loss_burst;
 } InferLinkOptions;
 

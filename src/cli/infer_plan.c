@@ -178,7 +178,6 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                               .links = setup->links,
                               .ends = setup->ends,
                               .reliability = setup->reliability,
-                              .multicast = setup->multicast,
                               .work = setup->work,
                               .scale = setup->scale};
   SimResult result;
@@ -292,8 +291,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
                         .even = command->even,
                         .untrained = command->model != NULL,
-                        .with_input = command->with_input,
-                        .multicast = command->network.multicast};
+                        .with_input = command->with_input};
   PacketWork work;
   Plan plan;
   double target;

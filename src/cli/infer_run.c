@@ -4,7 +4,6 @@
 #include "base/files.h"
 #include "base/printable.h"
 #include "cli/cli.h"
-#include "cli/infer_mpi.h"
 #include "cli/infer_strategy.h"
 #include "cli/infer_tables.h"
 #include "data/data_paths.h"
@@ -83,7 +82,7 @@ static void choose_cluster(const InferSettings *s, InferRun *run, LeaderOptions 
 static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *options) {
   bool text = config_is_decoder(run->weights.config);
   if (!infer_split_wanted(s->split)) return;
-  run->divided.all = strcmp(s->split, "all") == 0 || s->nodes > 0 || run->devices > 0 || run->network.transport == TRANSPORT_MPI;
+  run->divided.all = strcmp(s->split, "all") == 0 || s->nodes > 0 || run->devices > 0;
   run->divided.weights = &run->weights;
   run->divided.network = &run->network;
   run->divided.choose_parts = s->links.parts == 0 && s->batch == 1; /* of larger batches blocks are not cut */
@@ -143,13 +142,12 @@ static void print_node(const Leader *leader, int node) {
 
 /* Nodes that this process forks hear others, and hear codes. */
 static bool needs_tables(const InferSettings *s, const InferRun *run) {
-  return run->network.transport != TRANSPORT_MPI && choose_nodes(s, run) > 1 && (!s->peers || s->local) &&
-         strategy_facts(run->network.strategy)->sends_codes;
+  return choose_nodes(s, run) > 1 && (!s->peers || s->local) && strategy_facts(run->network.strategy)->sends_codes;
 }
 
 Status infer_run_start(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   infer_run_catch_signals();
-  if (run->network.transport != TRANSPORT_MPI) TRY(infer_cluster_open(&run->cluster, s));
+  TRY(infer_cluster_open(&run->cluster, s));
   if (needs_tables(s, run)) TRY(infer_tables_make(s->links.table_memory, s->verbose, &run->weights));
   TRY(start_nodes(s, run, options));
   uint64_t used;
@@ -241,8 +239,7 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   Status status = infer_settings_parse(&settings, command, argc, argv, arguments, &count);
   if (status == STATUS_OK) status = infer_link_options_read(&settings.links, usual_transport(&settings), settings.timeout, &run.network);
   if (status == STATUS_OK) status = infer_strategy_read(&settings, &run.network);
-  if (status == STATUS_OK && run.network.transport == TRANSPORT_MPI) status = infer_mpi_enter(&settings, &run);
-  if (status == STATUS_OK) status = cli_check_kernels(settings.backend); /* of an MPI job the leader alone comes here */
+  if (status == STATUS_OK) status = cli_check_kernels(settings.backend);
   if (status == STATUS_OK && settings.verbose) print_machine();
   if (status == STATUS_OK) status = body(&settings, &run, arguments, count);
   leader_stop(run.leader);

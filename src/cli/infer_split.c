@@ -23,7 +23,6 @@ static PlanCase plan_of(const InferSplit *s) {
                     .least_packets = s->network->reliability.least_packets,
                     .retained = s->network->retained,
                     .table_blocks = (int)key_tables_blocks(s->weights->keys),
-                    .multicast = s->network->multicast,
                     .all_rows = s->all_rows,
                     .input_bytes = s->partition && !s->ahead ? (double)(config->channels * config->patch * config->patch) : 0};
 }

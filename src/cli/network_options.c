@@ -10,7 +10,7 @@ const char *network_options_topology(LinkTopology topology) {
 }
 
 int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {
-  *o = (NetworkOptions){.bandwidth = "20mbit", .latency = "0ms", .jitter = "0ms", .loss_burst = 4, .datagrams = 2, .fec = 4};
+  *o = (NetworkOptions){.bandwidth = "20mbit", .latency = "0ms", .jitter = "0ms", .loss_burst = 4, .datagrams = 2};
   const Option table[NETWORK_OPTIONS_COUNT] = {
       {OPTION_GROUP, .help = "Network, which is computed"},
       {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = TOPOLOGIES, .help = "a link for each pair, or each device, or one for all"},
@@ -20,10 +20,11 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
       {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .least = 0, .most = 0.9, .help = "of packets: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott", .help = "alone, or in bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .least = 1, .most = 1000, .help = "packets of a burst, on average"},
-      {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit|fec", .help = "what becomes of lost packets"},
-      {OPTION_INT, "fec", 0, &o->fec, "K", .least = 1, .most = 64, .help = "packets to a parity packet"},
+      {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",
+       .help = "what becomes of lost packets"},
+      {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 64, .help = "least of a block and receiver"},
-      {OPTION_FLAG, "multicast", 0, &o->multicast, .help = "one packet reaches all (switch, shared-air)"},
+      {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"},
       {OPTION_INT, "link-seed", 0, &o->seed, "N", .least = 0, .most = 4294967295.0, .help = "of loss and jitter"},
   };
   for (int i = 0; i < NETWORK_OPTIONS_COUNT; i++) rows[i] = table[i];
@@ -36,10 +37,8 @@ Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliabi
                          .loss_model = (LossModel)o->loss_model,
                          .loss_burst = o->loss_burst,
                          .seed = (uint64_t)o->seed};
-  *reliability = (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability),
-                               .fec = (int)o->fec,
-                               .least_packets = (int)o->datagrams,
-                               .timeout = 60};
+  *reliability =
+      (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .least_packets = (int)o->datagrams, .timeout = 60};
   TRY(link_values_rate("bandwidth", o->bandwidth, &links->bits_per_second));
   TRY(link_values_time("latency", o->latency, &links->latency));
   return link_values_time("jitter", o->jitter, &links->jitter);

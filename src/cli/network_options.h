@@ -9,8 +9,7 @@ typedef struct NetworkOptions {
   const char *bandwidth, *latency, *jitter;
   double loss, loss_burst;
   int topology, loss_model, reliability; /* LinkTopology, LossModel; ReliabilityMode - RELIABILITY_DEADLINE */
-  int64_t seed, datagrams, fec;
-  bool multicast;
+  int64_t seed, datagrams;
 } NetworkOptions;
 
 enum { NETWORK_OPTIONS_COUNT = 13 };

@@ -141,7 +141,6 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .mtu = codes->mtu,
                           .links = codes->links,
                           .shaped = codes->shaped,
-                          .multicast = codes->multicast,
                           .class_token = node->class_token,
                           .keep_codes = node->keep_codes,
                           .batch_most = node->batch_most,

@@ -247,7 +247,6 @@ void network_count(NodeStatistics *s, Courier *courier, CourierCounts *before) {
   s->lost_tokens = now.lost_tokens - before->lost_tokens;
   s->late_tokens = now.late_tokens - before->late_tokens;
   s->resent = now.resent - before->resent;
-  s->recovered = now.recovered - before->recovered;
   s->span = now.span - before->span;
   *before = now;
 }

@@ -237,9 +237,7 @@ Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
                           .nodes = node->nodes,
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
-                          .job = wanted && wanted->transport == TRANSPORT_MPI ? wanted->epoch : 0,
                           .mtu = wanted ? wanted->mtu : 0,
-                          .multicast = wanted && wanted->multicast ? (uint32_t)wanted->fingerprints.partition | 1U : 0,
                           .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout,
                           .accused = -1};

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 3, WIRE_HEADER = 24 };
-enum { WIRE_STATISTICS = 176, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
+enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 4, WIRE_HEADER = 24 };
+enum { WIRE_STATISTICS = 168, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum {
   WIRE_WANT_CODES = 1, /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
   WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
@@ -86,7 +86,6 @@ enum { WIRE_LEADER = 255 };
   X(late_tokens)                                                                                                                           \
   X(masked) /* tokens that were not there, summed over blocks and samples */                                                               \
   X(resent)                                                                                                                                \
-  X(recovered)   /* packets repaired from others */                                                                                        \
   X(coded_bits)  /* of codes, as they were sent */                                                                                         \
   X(packed_bits) /* of the same codes without entropy coding */                                                                            \
   X(parts)       /* that blocks were cut into, summed over blocks */

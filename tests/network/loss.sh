@@ -58,7 +58,11 @@ run "deadline, another seed" "${udp[@]}" --loss 20% --link-seed 43
 run "bursts" "${udp[@]}" --loss 20% --loss-model gilbert-elliott; holds "sum_of('lost') > 0"
 run "retransmit" "${udp[@]}" --loss 20% --reliability retransmit; holds "sum_of('masked') == 0 and sum_of('resent') > 0"
 [ "$(answer)" = "$whole" ] || fail_on "another answer"
-run "parity" "${udp[@]}" --loss 20% --reliability fec --fec 1; holds "sum_of('recovered') > sum_of('lost')"
+for gone in "--reliability fec" "--fec 4" --multicast "--transport mpi"; do
+  # shellcheck disable=SC2086
+  "$program" "${common[@]}" $gone >"$work/out" 2>"$work/err"
+  [ $? -eq 2 ] && grep -q "error: ${gone% 4} was removed" "$work/err" || report "$gone: $(cat "$work/err")"
+done
 run "tokens" "${common[@]}" --loss 20% --loss-unit token; holds "sum_of('lost') == 0 and sum_of('masked') > 0"
 tokens=$(answer)
 run "tokens, again" "${common[@]}" --loss 20% --loss-unit token

@@ -131,7 +131,7 @@ static uint64_t free_memory(void) {
 static Status say_hello(Session *s) {
   cpu_set_t allowed;
   Hello hello = {.version = WIRE_VERSION,
-                 .carriers = (uint16_t)(HELLO_STREAM | HELLO_UDP | (s->place->job ? HELLO_MPI : 0)),
+                 .carriers = (uint16_t)(HELLO_STREAM | HELLO_UDP),
                  .cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (uint16_t)CPU_COUNT(&allowed) : 0,
                  .fingerprints = *s->place->fingerprints,
                  .memory = free_memory()};
@@ -191,16 +191,12 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
   return greeting_compare(WIRE_VERSION, &setup->fingerprints, &here, "the leader");
 }
 
-static Status check_possible(const ClusterSetup *setup, const SessionPlace *place) {
+static Status check_possible(const ClusterSetup *setup) {
   const StrategyFacts *facts = strategy_facts(setup->strategy);
   bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
   if (!facts->sends_codes && (setup->parts > 1 || loses))
     return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
                       facts->name);
-  if (setup->transport == TRANSPORT_MPI && !place->job)
-    return status_set(STATUS_UNSUPPORTED, "this device carries codes over streams or datagrams, and nothing else");
-  if (setup->multicast && (setup->transport != TRANSPORT_UDP || setup->shaped))
-    return status_set(STATUS_UNSUPPORTED, "multicast is for datagrams over links as they are");
   if (setup->shaped && setup->links.topology == LINK_AIR)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;
@@ -246,14 +242,14 @@ static Status meet(Session *s, PeerMeeting *meeting) {
                            .seconds = meet_seconds,
                            .accused = -1};
   memcpy(meeting->own.session, s->greeting.session, GREETING_SESSION);
-  return s->setup.nodes > 1 && s->setup.transport != TRANSPORT_MPI ? peer_meeting_run(meeting) : STATUS_OK;
+  return s->setup.nodes > 1 ? peer_meeting_run(meeting) : STATUS_OK;
 }
 
 static Status open_epoch(Session *s, int *accused) {
   PeerMeeting meeting;
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
   TRY(check_agreement(&s->setup, s->place->fingerprints));
-  TRY(check_possible(&s->setup, s->place));
+  TRY(check_possible(&s->setup));
   TRY(take_shares(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
@@ -344,7 +340,7 @@ int session_run(const SessionPlace *place) {
   s->place = place;
   weights_guard(place->weights);
   Status status = run(s);
-  if (status != STATUS_OK && !place->together && !place->job) session_warn(place);
+  if (status != STATUS_OK && !place->together) session_warn(place);
   /* The leader is gone: so is the reason to be here. */
   bool failed = status != STATUS_OK && link_is_open(&s->control);
   threads_stop();

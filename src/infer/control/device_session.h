@@ -21,7 +21,6 @@ typedef struct SessionPlace {
   int handed;                       /* where descriptors of peers come from (control/handed.h); closed in the end */
   bool together;                    /* all members are forked by one leader, which hands each the streams to the others */
   const KeyFile *key;               /* for the channels to peers; NULL: the open one */
-  bool job;                         /* this process is one of an MPI job: codes may travel by MPI, where no channels to peers are needed */
   const char *name;                 /* of the device, for people */
   const char *leader;               /* where it calls from, for people; NULL: it is of this machine */
   int threads;                      /* compute threads; 0: one for each core */

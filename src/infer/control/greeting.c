@@ -68,7 +68,7 @@ Status greeting_parse_hello(const uint8_t bytes[HELLO_BYTES], Hello *hello) {
   for (int i = 0; i < HELLO_FACTS; i++, at += 4) h.facts[i] = wire_get_u32(at);
   h.memory = byte_cursor_get_u64(&at);
   byte_cursor_get(&at, h.name, HELLO_NAME);
-  if (h.carriers & ~(HELLO_STREAM | HELLO_UDP | HELLO_MULTICAST | HELLO_MPI) || !byte_cursor_is_zero(at, bytes + HELLO_BYTES))
+  if (h.carriers & ~HELLO_CARRIERS || !byte_cursor_is_zero(at, bytes + HELLO_BYTES))
     return status_set(STATUS_BAD_VALUE, "said hello with unknown carriers or reserved bytes set");
   if (!is_name(h.name)) return status_set(STATUS_BAD_VALUE, "said hello with a name that is no text");
   *hello = h;

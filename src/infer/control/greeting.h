@@ -5,7 +5,7 @@
 #include "infer/control/fingerprint.h"
 
 enum { GREETING_BYTES = 64, HELLO_BYTES = 136, GREETING_SESSION = 16, HELLO_NAME = 48, HELLO_FACTS = 10 };
-enum { HELLO_STREAM = 1, HELLO_UDP = 2, HELLO_MULTICAST = 4, HELLO_MPI = 8 /* carriers, as bits */ };
+enum { HELLO_STREAM = 1, HELLO_UDP = 2, HELLO_CARRIERS = 3 /* carriers, as bits */ };
 
 typedef struct Greeting {
   uint16_t version;

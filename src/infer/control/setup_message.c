@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FLAG_CODES = 1, FLAG_MULTICAST = 2, FLAG_LOSE_TOKENS = 4, FLAG_MASK = 8, FLAG_SHAPED = 16, FLAGS = 31 };
+enum { FLAG_CODES = 1, FLAG_LOSE_TOKENS = 2, FLAG_MASK = 4, FLAG_SHAPED = 8, FLAGS = 15 };
 enum { FAMILY_NONE = 0, FAMILY_DISK = 1, FAMILY_V4 = 4, FAMILY_V6 = 6 };
 static const double most_seconds = 86400;
 
@@ -31,15 +31,15 @@ static void pack_head(const ClusterSetup *s, uint8_t **at) {
   byte_cursor_put_u16(at, (uint16_t)s->nodes);
   byte_cursor_put_u16(at, (uint16_t)s->self);
   byte_cursor_put(at, choices, sizeof choices);
-  byte_cursor_put_u16(at, (uint16_t)s->reliability.fec);
+  byte_cursor_put_u16(at, 0);
   byte_cursor_put_u16(at, (uint16_t)s->retained);
   byte_cursor_put_u32(at, (uint32_t)s->batch_most);
   byte_cursor_put_u32(at, (uint32_t)s->tokens_most);
   byte_cursor_put_double(at, s->reliability.timeout);
   byte_cursor_put_double(at, s->reliability.deadline);
   byte_cursor_put_u32(at, s->mtu);
-  byte_cursor_put_u32(at, (s->keep_codes ? FLAG_CODES : 0U) | (s->multicast ? FLAG_MULTICAST : 0U) |
-                              (s->links.lose_tokens ? FLAG_LOSE_TOKENS : 0U) | (s->mask ? FLAG_MASK : 0U) | (s->shaped ? FLAG_SHAPED : 0U));
+  byte_cursor_put_u32(at, (s->keep_codes ? FLAG_CODES : 0U) | (s->links.lose_tokens ? FLAG_LOSE_TOKENS : 0U) | (s->mask ? FLAG_MASK : 0U) |
+                              (s->shaped ? FLAG_SHAPED : 0U));
   byte_cursor_put_u64(at, s->fingerprints.model);
   byte_cursor_put_u64(at, s->fingerprints.codebook);
   byte_cursor_put_u64(at, s->fingerprints.partition);
@@ -135,7 +135,7 @@ static Status parse_choices(const uint8_t **at, const ModelConfig *config, Clust
   byte_cursor_get(at, choices, sizeof choices);
   TRY(need("strategy", choices[0], 0, STRATEGY_COUNT - 1));
   TRY(need("transport", choices[1], 0, TRANSPORT_COUNT - 1));
-  TRY(need("reliability", choices[2], RELIABILITY_STREAM, RELIABILITY_FEC));
+  TRY(need("reliability", choices[2], RELIABILITY_STREAM, RELIABILITY_RETRANSMIT));
   TRY(need("parts", choices[3], 1, PARTS_MOST));
   TRY(need("class token", choices[4], config_is_decoder(config) ? CLASS_NONE : CLASS_DISTRIBUTED,
            config_is_decoder(config) ? CLASS_NONE : CLASS_SINGLE));
@@ -151,7 +151,7 @@ static Status parse_choices(const uint8_t **at, const ModelConfig *config, Clust
 
 static Status parse_limits(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
   bool text = config_is_decoder(config);
-  s->reliability.fec = byte_cursor_get_u16(at);
+  uint16_t reserved = byte_cursor_get_u16(at);
   s->retained = byte_cursor_get_u16(at);
   s->batch_most = byte_cursor_get_u32(at);
   s->tokens_most = byte_cursor_get_u32(at);
@@ -159,7 +159,7 @@ static Status parse_limits(const uint8_t **at, const ModelConfig *config, Cluste
   s->reliability.deadline = byte_cursor_get_double(at);
   s->mtu = byte_cursor_get_u32(at);
   uint32_t flags = byte_cursor_get_u32(at);
-  TRY(need("packets to a parity packet", s->reliability.fec, s->reliability.mode == RELIABILITY_FEC, PACKETS_MOST));
+  TRY(need("reserved bytes", reserved, 0, 0));
   TRY(need("retained blocks", s->retained, 0, (double)config->blocks));
   TRY(need("batch", (double)s->batch_most, 1, INT32_MAX));
   TRY(need("tokens of a text", (double)s->tokens_most, text, text ? (double)config->context : 0));
@@ -168,7 +168,6 @@ static Status parse_limits(const uint8_t **at, const ModelConfig *config, Cluste
   if (s->mtu) TRY(need("MTU", s->mtu, 576, UINT16_MAX));
   TRY(need("flags", flags, 0, FLAGS));
   s->keep_codes = flags & FLAG_CODES;
-  s->multicast = flags & FLAG_MULTICAST;
   s->links.lose_tokens = flags & FLAG_LOSE_TOKENS;
   s->mask = flags & FLAG_MASK;
   s->shaped = flags & FLAG_SHAPED;

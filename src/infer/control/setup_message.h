@@ -10,7 +10,7 @@
 #include "infer/wire/reliability.h"
 #include "nn/strategy.h"
 
-typedef enum Transport { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_MPI, TRANSPORT_COUNT } Transport;
+typedef enum Transport { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } Transport;
 /* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever a packet gets shorter by it, and they must be there. */
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
 
@@ -30,7 +30,7 @@ typedef struct ClusterSetup {
   int parts, retained;     /* parts of a block; blocks that bp-* retains */
   ClassToken class_token;
   EntropyChoice entropy;
-  bool multicast, keep_codes;
+  bool keep_codes;
   bool mask;                       /* go on without a device that is gone, its tokens masked; else that is a failure */
   int64_t batch_most, tokens_most; /* tokens_most: of the longest text; 0 for pictures */
   uint32_t mtu;                    /* 0: ask the system */

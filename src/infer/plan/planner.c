@@ -71,7 +71,6 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .table_blocks = strategy == STRATEGY_ASTRA ? table_blocks(setup, &config) : 0,
                     .all_rows = setup->all_rows,
                     .with_input = setup->with_input,
-                    .multicast = setup->multicast,
                     .work = setup->work,
                     .scale = setup->scale};
   TRY(split_auto_parts(&tried, setup->parts));

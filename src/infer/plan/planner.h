@@ -22,7 +22,7 @@ typedef struct PlannerSetup {
   double table_bytes; /* memory for tables, of as many blocks as fit (key_tables.h, predict_uses_tables) */
   double scale;       /* of computation; 0: 1 */
   bool even;          /* tokens are divided evenly, not to measure */
-  bool all_rows, multicast;
+  bool all_rows;
   bool untrained;  /* a preset: nothing has been trained, so that no number of groups needs other training than any other */
   bool with_input; /* latencies count the input's way to the devices, which the paper's leave out */
 } PlannerSetup;

@@ -305,10 +305,7 @@ static Status simulate(const PlanCase *plan, const Timeline *timelines, bool dat
   links.overhead = datagrams ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
   if (!datagrams) links.loss = 0;
   int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
-  const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL,
-                              .ends = plan->ends,
-                              .scale = plan->scale,
-                              .multicast = plan->multicast && strategy_facts(plan->strategy)->sends_codes};
+  const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
   for (int i = 0; i < draws; i++, links.seed++) TRY(net_sim_run(timelines, plan->devices, &links, &options, &drawn[i]));
   qsort(drawn, (size_t)draws, sizeof *drawn, by_latency);
   *result = drawn[draws / 2];
@@ -320,8 +317,7 @@ Status predict_latency(const PlanCase *plan, SimResult *result) {
   bool datagrams = predict_models_loss(plan);
   double input = 0;
   Status status = predict_timelines(plan, timelines);
-  if (status == STATUS_OK && plan->work)
-    status = packet_work_add(plan->work, timelines, plan->devices, datagrams, datagrams && plan->multicast, worked);
+  if (status == STATUS_OK && plan->work) status = packet_work_add(plan->work, timelines, plan->devices, datagrams, worked);
   if (status == STATUS_OK) status = simulate(plan, plan->work ? worked : timelines, datagrams, result);
   if (status == STATUS_OK && plan->with_input) status = predict_input(plan, &input);
   if (status == STATUS_OK) result->latency += input;

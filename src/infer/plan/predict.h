@@ -22,8 +22,7 @@ typedef struct PlanCase {
   int table_blocks;               /* the first so many blocks may look keys and values of other devices' tokens up: predict_uses_tables */
   bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
   bool with_input;                /* the input's way to the devices over `links` counts in the latency: predict_input */
-  bool multicast;
-  double scale;           /* of computation; 0: 1 */
+  double scale;                   /* of computation; 0: 1 */
   double input_bytes;     /* of a token, which a device must have before it begins, where the ways there were measured; 0: they have it */
   const PacketWork *work; /* what packets take of a device's processor; NULL: nothing */
   const double *input_rates; /* [devices] bits a second on its way there; 0: at once. NULL where input_bytes is 0 */

@@ -46,11 +46,8 @@ static const char *group_name(const SimGroup *group, char text[96]) {
 /* The receiver goes on without what is missing, if anything is. */
 static void decide(Simulation *sim, SimGroup *group, bool late) {
   SimDevice *device = &sim->result->device[group->receiver];
-  int repaired, missing;
-  sim_groups_missing(group, &repaired, &missing);
   group->decided = true;
-  device->packets_recovered += (uint64_t)repaired;
-  *(late ? &device->packets_late : &device->packets_lost) += (uint64_t)missing;
+  *(late ? &device->packets_late : &device->packets_lost) += (uint64_t)sim_groups_missing(group);
 }
 
 static Status ask(Simulation *sim, SimGroup *group, double now) {
@@ -104,14 +101,11 @@ static Status look_if_waiting(Simulation *sim, int device, double now) {
 /* ---- packets that come */
 
 static Status take_packet(Simulation *sim, SimGroup *group, const SimEvent *event) {
-  int data = (int)group->event->packets;
   double *last = &sim->runners[group->receiver].last_arrived[group->event->block];
-  SimCover *cover = &group->cover[event->packet < data ? event->packet / group->cover_size : event->packet - data];
-  cover->arrived += event->packet < data;
-  cover->parity |= event->packet >= data;
+  group->arrived++;
   *last = fmax(*last, event->time);
-  sim_judge_packet(&sim->judge, group, event->packet < data, event->time);
-  if (group->decided || !sim_groups_whole(group)) return STATUS_OK; /* who waits is not woken by a part */
+  sim_judge_packet(&sim->judge, group, event->time);
+  if (group->decided || sim_groups_missing(group) > 0) return STATUS_OK; /* who waits is not woken by a part */
   decide(sim, group, false);
   return look_if_waiting(sim, group->receiver, event->time);
 }
@@ -119,8 +113,7 @@ static Status take_packet(Simulation *sim, SimGroup *group, const SimEvent *even
 /* Which of the packets are sent again makes no difference but their last byte. */
 static Status send_again(Simulation *sim, SimGroup *group, double now) {
   SimDevice *sender = &sim->result->device[group->sender];
-  int repaired, missing;
-  sim_groups_missing(group, &repaired, &missing);
+  int missing = sim_groups_missing(group);
   for (int i = 0; i < missing; i++) TRY(sim_network_again(&sim->network, &sim->queue, now, &sim->groups, group, i, &sender->bytes_sent));
   sender->packets_resent += (uint64_t)missing;
   return STATUS_OK;
@@ -160,7 +153,7 @@ static Status send_group(Simulation *sim, int device, const Event *event, double
   double *first = &sim->runners[device].first_sent[event->block];
   *first = fmin(*first, now);
   for (int i = 0; i < receivers; i++) to[i]->sent = true;
-  for (int packet = 0; packet < (int)event->packets + to[0]->parity; packet++)
+  for (int packet = 0; packet < (int)event->packets; packet++)
     TRY(sim_network_send(&sim->network, &sim->queue, now, &sim->groups, to, receivers, packet, &sim->result->device[device].bytes_sent));
   return STATUS_OK;
 }
@@ -263,17 +256,15 @@ static Status check(int count, const LinkOptions *links, const SimOptions *optio
   if (count < 1 || count > WIRE_NODES) return status_set(STATUS_BAD_VALUE, "%d devices: 1 to %d can be simulated", count, WIRE_NODES);
   if (!isfinite(options->scale) || options->scale < 0 || !isfinite(options->start) || options->start < 0)
     return status_set(STATUS_BAD_VALUE, "a scale of %g from %g s on: both must be finite and not negative", options->scale, options->start);
-  if (rules && rules->mode == RELIABILITY_FEC && rules->fec < 1)
-    return status_set(STATUS_BAD_VALUE, "parity for every %d packets: it needs 1 at least", rules->fec);
   if (links->loss > 0 && !links->lose_tokens && (!rules || rules->mode == RELIABILITY_STREAM))
-    return status_set(STATUS_BAD_VALUE, "a stream hides the loss of packets: choose deadline, retransmit or fec");
+    return status_set(STATUS_BAD_VALUE, "a stream hides the loss of packets: choose deadline or retransmit");
   return STATUS_OK;
 }
 
 static Status prepare(Simulation *sim, const LinkOptions *links) {
   const Reliability *rules = sim->options->reliability;
-  TRY(sim_groups_init(&sim->groups, sim->devices, sim->count, rules && rules->mode == RELIABILITY_FEC ? rules->fec : 0));
-  TRY(sim_network_init(&sim->network, links, sim->options->ends, sim->count, sim->options->multicast));
+  TRY(sim_groups_init(&sim->groups, sim->devices, sim->count));
+  TRY(sim_network_init(&sim->network, links, sim->options->ends, sim->count));
   TRY(sim_judge_init(&sim->judge, rules, &sim->network));
   sim->runners = calloc((size_t)sim->count, sizeof *sim->runners);
   if (!sim->runners) return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);

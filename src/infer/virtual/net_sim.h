@@ -16,7 +16,6 @@ typedef struct SimOptions {
   const Reliability *reliability; /* NULL: a stream */
   double scale;                   /* of every EVENT_COMPUTE; 0: 1 */
   double start;                   /* when the request begins, in the trace's time */
-  bool multicast;                 /* one transmission reaches all, on a switch's way in and in the air */
   const LinkEnd *ends;            /* [count] where devices' links differ (sim_network.h); NULL */
 } SimOptions;
 
@@ -26,7 +25,7 @@ typedef struct SimDevice {
   double span;                         /* from each block's first send to its last arrival, summed */
   uint64_t bytes_sent;                 /* of packets with their headers, lower layers left out */
   uint64_t packets_lost, packets_late; /* that it did without: never came; not there at the deadline */
-  uint64_t packets_resent, packets_recovered;
+  uint64_t packets_resent;
 } SimDevice;
 
 typedef struct SimResult {

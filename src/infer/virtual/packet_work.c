@@ -206,14 +206,14 @@ static Status receiving(const PacketCost *cost, const Timeline *from, int count,
 
 static Status add_stretch(Timeline *to, double seconds) { return timeline_add(to, &(Event){.kind = EVENT_FIXED, .seconds = seconds}); }
 
-Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, bool multicast, Timeline *to) {
+Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, Timeline *to) {
   const PacketCost *out = datagrams ? &work->out : &work->stream_out, *in = datagrams ? &work->in : &work->stream_in;
   for (int d = 0; d < count; d++) {
     to[d].tokens = from[d].tokens;
     for (int i = 0; i < from[d].count; i++) {
       const Event *event = &from[d].list[i];
       double seconds;
-      if (event->kind == EVENT_SEND) TRY(add_stretch(&to[d], seconds_of(out, event) * (multicast ? 1 : bits_in(event->peers))));
+      if (event->kind == EVENT_SEND) TRY(add_stretch(&to[d], seconds_of(out, event) * bits_in(event->peers)));
       TRY(timeline_add(&to[d], event));
       if (event->kind != EVENT_WAIT) continue;
       TRY(receiving(in, from, count, event, d, &seconds));

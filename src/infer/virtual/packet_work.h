@@ -19,8 +19,8 @@ typedef struct PacketWork {
 Status packet_work_measure(PacketWork *work);
 
 /* from [count], of all devices -> to [count], zeroed, to be released also after a failure: the same with stretches of EVENT_FIXED before
- * what is sent (all receivers' copies, or with multicast one) and behind what was waited for. BAD_VALUE: nobody sends what is waited for.
+ * what is sent (all receivers' copies) and behind what was waited for. BAD_VALUE: nobody sends what is waited for.
  */
-Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, bool multicast, Timeline *to);
+Status packet_work_add(const PacketWork *work, const Timeline *from, int count, bool datagrams, Timeline *to);
 
 #endif

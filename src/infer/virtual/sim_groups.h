@@ -5,24 +5,16 @@
 #include "infer/wire/reliability.h"
 #include <stdbool.h>
 
-/* Packets that parity packet `b` covers; without parity, all of the group. */
-typedef struct SimCover {
-  uint16_t arrived; /* of its data packets */
-  bool parity;      /* has come */
-} SimCover;
-
 typedef struct SimGroup {
   const Event *event; /* that sends it */
   int sender, receiver;
-  int covers, cover_size; /* how many, and of how many data packets (the last may have fewer) */
-  SimCover *cover;        /* [covers] */
-  int parity;             /* parity packets, behind the data packets */
-  int under_way;          /* packets that have left or wait for a link */
-  double left;            /* when its last packet so far was out */
+  int arrived;   /* packets */
+  int under_way; /* packets that have left or wait for a link */
+  double left;   /* when its last packet so far was out */
   bool sent, decided;
   /* What the receiver knows; times are -INFINITY until then. */
   bool known;         /* how many packets it has */
-  double last;        /* data packet of it that came */
+  double last;        /* packet of it that came */
   double waiting;     /* since then it can do nothing else */
   double asked, told; /* last question, last answer */
   int unanswered;     /* questions since then */
@@ -32,21 +24,17 @@ typedef struct SimGroup {
 typedef struct SimGroups {
   SimGroup *list; /* [count] in the order of senders, their events and receivers */
   int count;
-  SimCover *covers;
   int *slots; /* [slots_count], a power of 2: index into list, -1: free */
   uint32_t slots_count;
 } SimGroups;
 
-/* parity_of: data packets to each parity packet, 0: there is none. devices [count]. BAD_VALUE: a timeline makes no sense; NO_MEMORY. */
-Status sim_groups_init(SimGroups *groups, const Timeline *devices, int count, int parity_of);
+/* devices [count]. BAD_VALUE: a timeline makes no sense; NO_MEMORY. */
+Status sim_groups_init(SimGroups *groups, const Timeline *devices, int count);
 void sim_groups_release(SimGroups *groups); /* accepts a zeroed one */
 
 /* That of the same block, site and part as the event's; NULL: it is never sent. */
 SimGroup *sim_groups_find(const SimGroups *groups, int sender, int receiver, const Event *event);
 
-int sim_groups_cover_packets(const SimGroup *group, int cover); /* data packets of it */
-bool sim_groups_whole(const SimGroup *group);                   /* all data has come or can be repaired */
-/* Data packets that did not come: what parity repairs and what stays missing. */
-void sim_groups_missing(const SimGroup *group, int *repaired, int *missing);
+int sim_groups_missing(const SimGroup *group); /* packets that did not come */
 
 #endif

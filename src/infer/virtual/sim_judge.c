@@ -48,12 +48,11 @@ void sim_judge_release(SimJudge *judge) {
 /* ---- what is learnt */
 
 /* A packet that was asked for says nothing about how they come by themselves. */
-void sim_judge_packet(SimJudge *judge, SimGroup *group, bool data, double now) {
+void sim_judge_packet(SimJudge *judge, SimGroup *group, double now) {
   SimPeer *peer = about(judge, group->receiver, group->sender);
-  if (data && isfinite(group->last) && now > group->last && !isfinite(group->asked))
-    peer->gap = reliability_smooth(peer->gap, now - group->last);
+  if (isfinite(group->last) && now > group->last && !isfinite(group->asked)) peer->gap = reliability_smooth(peer->gap, now - group->last);
   group->known = true;
-  if (data) group->last = now;
+  group->last = now;
 }
 
 void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now) {
@@ -75,12 +74,10 @@ void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now) {
 
 GroupVerdict sim_judge_verdict(const SimJudge *judge, const SimGroup *group, double block_time, double now, bool *ask, double *again) {
   const SimPeer *peer = about(judge, group->receiver, group->sender);
-  int repaired, missing, packets = (int)group->event->packets;
-  sim_groups_missing(group, &repaired, &missing);
+  int packets = (int)group->event->packets;
   const GroupState state = {.packets = group->known ? packets : 0,
-                            .arrived = packets - missing - repaired,
-                            .repairable = repaired,
-                            .missing_sent = group->says == GROUP_SENDER_SENT ? missing + repaired : 0,
+                            .arrived = group->arrived,
+                            .missing_sent = group->says == GROUP_SENDER_SENT ? sim_groups_missing(group) : 0,
                             .sender = group->says,
                             .waiting = group->waiting,
                             .asked = group->asked,

@@ -20,8 +20,8 @@ void sim_judge_release(SimJudge *judge);                                        
 
 bool sim_judge_asks(const SimJudge *judge); /* whether anybody ever asks */
 
-/* What the receiver learns: a data or parity packet of the group has come; the answer to its question has. */
-void sim_judge_packet(SimJudge *judge, SimGroup *group, bool data, double now);
+/* What the receiver learns: a packet of the group has come; the answer to its question has. */
+void sim_judge_packet(SimJudge *judge, SimGroup *group, double now);
 void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now);
 
 /* Of a group that is waited for; *ask, *again as reliability_judge. */

@@ -1,7 +1,6 @@
 /* Ports and links. A switch cuts through: a packet begins to enter the receiver's port as it begins to leave the sender's, unless that port
  * is taken. What is lost is lost behind the links: it has taken its time on them. */
 #include "infer/virtual/sim_network.h"
-#include "infer/wire/parity.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,10 +29,9 @@ static void limit_links(SimNetwork *network, const LinkEnd *ends) {
   }
 }
 
-Status sim_network_init(SimNetwork *network, const LinkOptions *options, const LinkEnd *ends, int nodes, bool multicast) {
+Status sim_network_init(SimNetwork *network, const LinkOptions *options, const LinkEnd *ends, int nodes) {
   *network = (SimNetwork){.options = options, .nodes = nodes};
   TRY(check(options));
-  network->multicast = multicast && options->topology != LINK_MESH;
   int ports = ports_of(options, nodes);
   network->pair = calloc((size_t)nodes * (size_t)nodes, sizeof *network->pair);
   network->port = calloc((size_t)ports + 1, sizeof *network->port);
@@ -73,11 +71,9 @@ double sim_network_idle(const SimNetwork *network, int from, int to, size_t byte
   return link->latency + (link->rate > 0 ? bits / link->rate : 0);
 }
 
-/* Bytes are shared out as evenly as tokens are; a parity packet is as long as the longest of those it covers. */
+/* Bytes are shared out as evenly as tokens are. */
 static size_t packet_bytes(const Event *event, int packet) {
-  uint32_t each = event->bytes / event->packets, rest = event->bytes % event->packets;
-  if (packet < (int)event->packets) return each + ((uint32_t)packet < rest);
-  return each + (rest > 0) + PARITY_HEAD;
+  return event->bytes / event->packets + ((uint32_t)packet < event->bytes % event->packets);
 }
 
 static Status arrive(SimNetwork *network, SimQueue *queue, SimEvent packet, Way way, double left) {
@@ -112,17 +108,13 @@ static void count_out(SimGroup *group, double left) {
 
 Status sim_network_send(SimNetwork *network, SimQueue *queue, double now, SimGroups *groups, SimGroup *const *to, int count, int packet,
                         uint64_t *bytes) {
-  double from = now, left = now;
   for (int i = 0; i < count; i++) {
     SimGroup *group = to[i];
     Way way = way_of(group, packet);
     size_t size = packet_bytes(group->event, packet);
-    if (i == 0 || !network->multicast) {
-      LinkModel *link = way_out(network, way);
-      from = fmax(now, link->busy);
-      left = link_model_leave(link, now, size);
-      *bytes += size;
-    }
+    LinkModel *link = way_out(network, way);
+    double from = fmax(now, link->busy), left = link_model_leave(link, now, size);
+    *bytes += size;
     bool lost = link_model_loses(of_pair(network, network->pair, way));
     count_out(group, left);
     TRY(launch(network, queue, (SimEvent){.what = (int)(group - groups->list), .packet = packet, .lost = lost, .bytes = size, .left = left},

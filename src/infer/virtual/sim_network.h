@@ -8,7 +8,6 @@
 typedef struct SimNetwork {
   const LinkOptions *options;
   int nodes;
-  bool multicast;  /* where the topology can */
   LinkModel *pair; /* [nodes, nodes] from, to: latency, jitter and fates; in a mesh its rate as well */
   LinkModel *rest; /* [nodes, nodes] fates of what is sent as it is needed, which have chances of their own (shaper.h) */
   LinkModel *port; /* switch: [2, nodes] ways in, then ways out; air: [1] */
@@ -16,7 +15,7 @@ typedef struct SimNetwork {
 
 /* ends [nodes]: what each device's own way allows, of a mesh's pairs the narrower of two, through a switch of its port; the air has one
  * rate for all. NULL: as the options say. BAD_VALUE, NO_MEMORY. */
-Status sim_network_init(SimNetwork *network, const LinkOptions *options, const LinkEnd *ends, int nodes, bool multicast);
+Status sim_network_init(SimNetwork *network, const LinkOptions *options, const LinkEnd *ends, int nodes);
 void sim_network_release(SimNetwork *network); /* accepts a zeroed one */
 
 /* At `now`, in the order of time, `packet` of these groups (of one sender and event, one for each receiver) is given to the links: each

@@ -22,7 +22,7 @@ typedef struct SimEvent {
   uint64_t order; /* the queue's to set */
   SimKind kind;
   int what;
-  int packet; /* its number in the group, data first, then parity; or what it is besides */
+  int packet; /* its number in the group, or what it is besides */
   bool lost;
   size_t bytes; /* SIM_ENTER */
   double left;  /* SIM_ENTER: when its last bit is out of the sender's port */

@@ -7,17 +7,14 @@ static Status simulate(const VirtualCase *wanted, const Timeline *timelines, Sim
   bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
   links.overhead = codes ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
   if (!codes) links.loss = 0; /* a stream hides it */
-  const SimOptions options = {.reliability = codes ? wanted->reliability : NULL,
-                              .ends = wanted->ends,
-                              .scale = wanted->scale,
-                              .multicast = wanted->multicast && codes};
+  const SimOptions options = {.reliability = codes ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
   return net_sim_run(timelines, wanted->device.devices, &links, &options, result);
 }
 
 static Status simulate_with_work(const VirtualCase *wanted, const Timeline *timelines, SimResult *result) {
   Timeline worked[WIRE_NODES] = {0};
   bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
-  Status status = packet_work_add(wanted->work, timelines, wanted->device.devices, codes, codes && wanted->multicast, worked);
+  Status status = packet_work_add(wanted->work, timelines, wanted->device.devices, codes, worked);
   if (status == STATUS_OK) status = simulate(wanted, worked, result);
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&worked[d]);
   return status;

@@ -13,9 +13,8 @@ typedef struct VirtualCase {
   const LinkOptions *links;       /* overhead is not read: it follows from what travels */
   const LinkEnd *ends;            /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability; /* of codes; NULL: a stream */
-  bool multicast;
-  const PacketWork *work; /* counted as computation; NULL: packets take nothing of the processor */
-  double scale;           /* of computation; 0: 1 */
+  const PacketWork *work;         /* counted as computation; NULL: packets take nothing of the processor */
+  double scale;                   /* of computation; 0: 1 */
 } VirtualCase;
 
 /* Measures every device, also those that are alike. */

@@ -1,4 +1,4 @@
-/* Moves whole packets (packet.h: header and payload) to and from peers, over streams, datagrams or MPI. It may lose, repeat and reorder
+/* Moves whole packets (packet.h: header and payload) to and from peers, over streams or datagrams. It may lose, repeat and reorder
  * them where `reliable` and `ordered` say so; what it hands over was sent by that peer and by nobody else.
  *
  * Made and used by the courier's thread alone. */
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-enum { CARRIER_ALL = -1 /* as a peer: everybody at once, where `multicast` */, CARRIER_POLLS = 80 /* descriptors at most */ };
+enum { CARRIER_POLLS = 80 /* descriptors at most */ };
 
 /* A packet has come. bytes are the carrier's, valid in the call. now: clock_now. *taken false: there is no room for it yet; an ordered
  * carrier keeps it, holds its peer back and asks again at the next receive, another one drops it. */
@@ -20,13 +20,13 @@ typedef struct Carrier Carrier;
 struct Carrier {
   size_t packet_most; /* header and payload; a datagram carrier may lower it when the route does */
   size_t overhead;    /* bytes that the carrier puts around each packet */
-  bool reliable, ordered, multicast;
+  bool reliable, ordered;
   bool more; /* `receive` stopped before it had handed over all that was there */
   /* *taken false: full, to be tried again after poll. Bytes may be changed afterwards. To a peer that is not open: taken, and dropped. */
   Status (*send)(Carrier *self, int peer, const uint8_t *packet, size_t bytes, bool *taken);
   /* Hands over what is there, without waiting. A failure of `take` ends it and comes back; others are about the carrier as a whole. */
   Status (*receive)(Carrier *self, CarrierTake *take, void *context);
-  /* What to wait for, at most `room` of them; returns how many. Negative: nothing can be polled (MPI), nap instead. */
+  /* What to wait for, at most `room` of them; returns how many. */
   int (*polls)(Carrier *self, struct pollfd *polls, int room);
   bool (*pending)(const Carrier *self); /* packets were taken that the system has not */
   /* OK: open. Else nothing will come from it any more, and *why says why (valid while the carrier is): PEER, IO, BAD_VALUE. */
@@ -52,11 +52,9 @@ typedef struct CarrierPeer {
 
 typedef struct CarrierUdpSetup {
   int self, nodes;
-  int socket;                  /* bound; taken over, also on failure */
-  const CarrierPeer *peers;    /* [nodes] */
-  uint32_t mtu;                /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
-  struct Multicast *multicast; /* taken over; NULL: none. What comes by it is always taken */
-  bool reaches_all;            /* all peers hear what it sends */
+  int socket;               /* bound; taken over, also on failure */
+  const CarrierPeer *peers; /* [nodes] */
+  uint32_t mtu;             /* 0: ask the system for each route, and use at most CARRIER_UDP_MOST */
 } CarrierUdpSetup;
 /* A packet that is longer than a route lets through is sent in fragments, and packet_most is lowered. */
 Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup);
@@ -70,10 +68,8 @@ typedef struct CarrierPeers {
   int self, nodes;
   Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
-  int job;            /* above 0: the nodes are an MPI job, and this is the tag of its messages (carrier_mpi.h); without channels then */
   uint16_t port;      /* for datagrams to come to, where it is free; 0: any */
   uint32_t mtu;       /* as above */
-  uint32_t multicast; /* a number of the cluster's own: packets for all go once, where all hear them; 0: they do not */
   size_t packet_most; /* of streams */
   double seconds;     /* for the peers to answer */
   int accused;        /* afterwards: whom a failure is about; -1: nobody */

@@ -1,14 +1,10 @@
 /* How devices that have channels to each other come to a carrier. Before datagrams can flow, each end of a channel says over it:
  *
  *   0 port u16 | 2 zero u16 | 4 MTU u32, 0: the route's | 8 key of what it sends [44]; zero on a secret channel, where both ends know keys
- *
- * and where multicast was asked for, behind it the key of what it sends to all [44], zero: nothing; then each tries what it can, and says
- * in one more byte whether it has heard the other. */
+ */
 #include "base/clock.h"
 #include "infer/wire.h"
 #include "infer/wire/carrier.h"
-#include "infer/wire/carrier_mpi.h"
-#include "infer/wire/multicast.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -19,21 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORD = 8 + CARRIER_KEY_BYTES, WORD_MOST = WORD + CARRIER_KEY_BYTES };
-static const double hear_seconds = 2; /* to be heard by all, on a busy machine too */
+enum { WORD = 8 + CARRIER_KEY_BYTES };
 static const double look_seconds = 0.05;
 static const char label[] = "EXPORTER-astra-2 data";
 
 typedef struct Meeting {
   const CarrierPeers *peers;
-  CarrierPeer *all;            /* [nodes] */
-  uint8_t (*said)[WORD_MOST];  /* [nodes] to each */
-  uint8_t (*heard)[WORD_MOST]; /* [nodes] from each */
-  size_t word;                 /* bytes of a word */
+  CarrierPeer *all;       /* [nodes] */
+  uint8_t (*said)[WORD];  /* [nodes] to each */
+  uint8_t (*heard)[WORD]; /* [nodes] from each */
   size_t out[WIRE_NODES], in[WIRE_NODES];
   int socket, accused;
-  Multicast *multicast; /* NULL: was not asked for */
-  bool reaches_all;
 } Meeting;
 
 /* ---- words both ways, with all peers at once ---- */
@@ -45,29 +37,26 @@ static Status break_off(Meeting *m, int peer, const char *what) {
 
 static Status step(Meeting *m, int d) {
   Channel *channel = m->peers->channels[d];
-  ssize_t n = m->out[d] < m->word ? channel_write(channel, m->said[d] + m->out[d], m->word - m->out[d]) : 0;
+  ssize_t n = m->out[d] < (size_t)WORD ? channel_write(channel, m->said[d] + m->out[d], (size_t)WORD - m->out[d]) : 0;
   if (n < 0 && errno != EAGAIN && errno != EINTR) return break_off(m, d, "went away");
   m->out[d] += n > 0 ? (size_t)n : 0;
-  n = m->in[d] < m->word ? channel_read(channel, m->heard[d] + m->in[d], m->word - m->in[d]) : 1;
+  n = m->in[d] < (size_t)WORD ? channel_read(channel, m->heard[d] + m->in[d], (size_t)WORD - m->in[d]) : 1;
   if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return break_off(m, d, "went away");
-  if (m->in[d] < m->word && n > 0) m->in[d] += (size_t)n;
+  if (m->in[d] < (size_t)WORD && n > 0) m->in[d] += (size_t)n;
   return STATUS_OK;
 }
 
-static Status exchange_words(Meeting *m, size_t bytes) {
+static Status exchange_words(Meeting *m) {
   const CarrierPeers *p = m->peers;
-  m->word = bytes;
-  memset(m->out, 0, sizeof m->out);
-  memset(m->in, 0, sizeof m->in);
   for (double until = clock_now() + p->seconds;;) {
     struct pollfd polls[WIRE_NODES];
     int count = 0, late = -1;
     for (int d = 0; d < p->nodes; d++) {
       if (d == p->self) continue;
       TRY(step(m, d));
-      if (m->out[d] == m->word && m->in[d] == m->word) continue;
+      if (m->out[d] == (size_t)WORD && m->in[d] == (size_t)WORD) continue;
       late = d;
-      short events = channel_events(p->channels[d], m->in[d] < m->word, m->out[d] < m->word);
+      short events = channel_events(p->channels[d], m->in[d] < (size_t)WORD, m->out[d] < (size_t)WORD);
       polls[count++] = (struct pollfd){.fd = channel_fd(p->channels[d]), .events = events};
     }
     if (late < 0) return STATUS_OK;
@@ -179,7 +168,6 @@ static Status prepare_words(Meeting *m) {
     m->said[d][1] = (uint8_t)(get_port(&own) >> 8);
     wire_put_u32(m->said[d] + 4, m->peers->mtu);
     TRY(channel_is_secret(m->peers->channels[d]) ? derive_keys(m, d) : draw_key(m, d));
-    if (m->multicast) memcpy(m->said[d] + WORD, m->multicast->key, CARRIER_KEY_BYTES);
   }
   return STATUS_OK;
 }
@@ -203,46 +191,11 @@ static Status take_words(Meeting *m, uint32_t *mtu) {
   return STATUS_OK;
 }
 
-/* ---- multicast ---- */
-
-/* The address of this end of a channel; of channels within a machine, and of others than IPv4, the loopback's. */
-static struct in_addr interface_of(Channel *channel) {
-  struct sockaddr_storage own;
-  socklen_t bytes = sizeof own;
-  bool v4 = getsockname(channel_fd(channel), (struct sockaddr *)&own, &bytes) == 0 && own.ss_family == AF_INET;
-  return v4 ? ((struct sockaddr_in *)&own)->sin_addr : (struct in_addr){htonl(INADDR_LOOPBACK)};
-}
-
-/* On the interface where most peers are, or the first of them: whoever is elsewhere will not hear, and all are sent to by themselves. */
-static Status join_group(Meeting *m) {
-  const CarrierPeers *p = m->peers;
-  int first = p->self == 0 ? 1 : 0;
-  if (!p->multicast || p->nodes < 3) return STATUS_OK;
-  return multicast_new(&m->multicast, p->self, p->nodes, p->multicast, interface_of(p->channels[first]));
-}
-
-/* By now all have joined. */
-static Status try_multicast(Meeting *m) {
-  const CarrierPeers *p = m->peers;
-  uint64_t heard;
-  for (int d = 0; d < p->nodes; d++) {
-    if (d != p->self) TRY(multicast_peer(m->multicast, d, m->heard[d] + WORD));
-  }
-  TRY(multicast_hear(m->multicast, hear_seconds, &heard));
-  for (int d = 0; d < p->nodes; d++) m->said[d][0] = heard >> d & 1;
-  TRY(exchange_words(m, 1));
-  m->reaches_all = m->multicast->out >= 0;
-  for (int d = 0; d < p->nodes; d++) m->reaches_all &= d == p->self || m->heard[d][0] == 1;
-  return STATUS_OK;
-}
-
 static Status agree(Meeting *m, uint32_t *mtu) {
   TRY(open_socket(m));
-  TRY(join_group(m));
   TRY(prepare_words(m));
-  TRY(exchange_words(m, m->multicast ? WORD_MOST : WORD));
-  TRY(take_words(m, mtu));
-  return m->multicast ? try_multicast(m) : STATUS_OK;
+  TRY(exchange_words(m));
+  return take_words(m, mtu);
 }
 
 static Status open_datagrams(CarrierPeers *p, Carrier **carrier) {
@@ -250,29 +203,22 @@ static Status open_datagrams(CarrierPeers *p, Carrier **carrier) {
   uint32_t mtu = 0;
   Meeting m = {.peers = p,
                .all = calloc(nodes, sizeof *m.all),
-               .said = calloc(nodes, WORD_MOST),
-               .heard = calloc(nodes, WORD_MOST),
+               .said = calloc(nodes, WORD),
+               .heard = calloc(nodes, WORD),
                .socket = -1,
                .accused = -1};
   Status status = m.all && m.said && m.heard ? agree(&m, &mtu) : status_set(STATUS_NO_MEMORY, "no memory for %d peers", p->nodes);
   if (status == STATUS_OK) {
     for (int d = 0; d < p->nodes; d++) m.all[d].channel = p->channels[d];
-    status = carrier_udp(carrier, &(CarrierUdpSetup){.self = p->self,
-                                                     .nodes = p->nodes,
-                                                     .socket = m.socket,
-                                                     .peers = m.all,
-                                                     .mtu = mtu,
-                                                     .multicast = m.multicast,
-                                                     .reaches_all = m.reaches_all});
+    status = carrier_udp(carrier, &(CarrierUdpSetup){.self = p->self, .nodes = p->nodes, .socket = m.socket, .peers = m.all, .mtu = mtu});
   } else {
     for (int d = 0; d < p->nodes; d++) channel_free(p->channels[d]);
     if (m.socket >= 0) close(m.socket);
-    multicast_free(m.multicast);
   }
   p->accused = m.accused;
   if (m.all) OPENSSL_cleanse(m.all, nodes * sizeof *m.all);
-  if (m.said) OPENSSL_cleanse(m.said, nodes * WORD_MOST);
-  if (m.heard) OPENSSL_cleanse(m.heard, nodes * WORD_MOST);
+  if (m.said) OPENSSL_cleanse(m.said, nodes * WORD);
+  if (m.heard) OPENSSL_cleanse(m.heard, nodes * WORD);
   free(m.all);
   free(m.said);
   free(m.heard);
@@ -283,7 +229,6 @@ Status carrier_peers_open(void *context, Carrier **carrier) {
   CarrierPeers *p = context;
   p->accused = -1;
   size_t most = p->packet_most < CARRIER_STREAM_PACKET ? p->packet_most : CARRIER_STREAM_PACKET;
-  if (p->job > 0) return carrier_mpi(carrier, p->self, p->nodes, most, p->job);
   Status status = p->datagrams ? open_datagrams(p, carrier) : carrier_stream(carrier, p->nodes, p->channels, most);
   for (int d = 0; d < p->nodes; d++) p->channels[d] = NULL;
   return status;

@@ -4,7 +4,6 @@
 #include "infer/wire.h"
 #include "infer/wire/carrier.h"
 #include "infer/wire/datagram.h"
-#include "infer/wire/multicast.h"
 #include "infer/wire/packet.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +29,6 @@ typedef struct Udp {
   size_t lower;   /* bytes of IP and UDP */
   bool full;      /* the socket took no more; until it is looked at again */
   UdpPeer *peers; /* [nodes] */
-  Multicast *multicast;
   uint8_t *in, *out;
   size_t room; /* of each */
 } Udp;
@@ -80,7 +78,6 @@ static ssize_t put_in_fragments(Udp *udp, const UdpPeer *peer, size_t size) {
 static Status udp_send(Carrier *self, int to, const uint8_t *packet, size_t bytes, bool *taken) {
   Udp *udp = (Udp *)self;
   *taken = true;
-  if (to == CARRIER_ALL) return multicast_send(udp->multicast, packet, bytes, udp->out, taken);
   UdpPeer *peer = &udp->peers[to];
   if (peer->closed || bytes + DATAGRAM_AROUND > udp->room) return STATUS_OK;
   TRY(datagram_close(&peer->sender, packet, bytes, udp->out));
@@ -120,25 +117,10 @@ static void look_at_channels(Udp *udp) {
   }
 }
 
-static Status take_multicast(Udp *udp, CarrierTake *take, void *context) {
-  uint8_t *packet;
-  size_t bytes;
-  int from;
-  for (int i = 0; i < AT_ONCE; i++) {
-    if (!multicast_take(udp->multicast, udp->in, udp->room, &from, &packet, &bytes)) return STATUS_OK;
-    bool taken = true, own = from == udp->self;
-    if (packet) TRY(take(context, from, packet, bytes, clock_now(), &taken));
-    udp->carrier.dropped += !own && (!packet || !taken);
-  }
-  udp->carrier.more = true;
-  return STATUS_OK;
-}
-
 static Status udp_receive(Carrier *self, CarrierTake *take, void *context) {
   Udp *udp = (Udp *)self;
   look_at_channels(udp);
   self->more = udp->full = false;
-  if (udp->multicast) TRY(take_multicast(udp, take, context)); /* before the answers, which may overtake it */
   for (int i = 0; i < AT_ONCE; i++) {
     ssize_t n = recv(udp->socket, udp->in, udp->room, MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
@@ -156,7 +138,6 @@ static int udp_polls(Carrier *self, struct pollfd *polls, int room) {
   Udp *udp = (Udp *)self;
   int count = 0;
   polls[count++] = (struct pollfd){.fd = udp->socket, .events = (short)(POLLIN | (udp->full ? POLLOUT : 0))};
-  if (udp->multicast) polls[count++] = (struct pollfd){.fd = udp->multicast->in, .events = POLLIN};
   for (int d = 0; d < udp->nodes && count < room; d++) {
     const UdpPeer *peer = &udp->peers[d];
     if (peer->channel && !peer->closed)
@@ -177,7 +158,6 @@ static void udp_free(Carrier *self) {
     seal_free(udp->peers[d].receiver.seal);
     channel_free(udp->peers[d].channel);
   }
-  multicast_free(udp->multicast);
   close(udp->socket);
   free(udp->peers);
   free(udp->in);
@@ -233,15 +213,13 @@ Status carrier_udp(Carrier **carrier, const CarrierUdpSetup *setup) {
   if (!udp || !peers) {
     close(setup->socket);
     for (int d = 0; d < setup->nodes; d++) channel_free(setup->peers[d].channel);
-    multicast_free(setup->multicast);
     free(udp);
     free(peers);
     return status_set(STATUS_NO_MEMORY, "no memory for %d peers", setup->nodes);
   }
-  *udp = (Udp){.self = setup->self, .nodes = setup->nodes, .socket = setup->socket, .multicast = setup->multicast, .peers = peers};
+  *udp = (Udp){.self = setup->self, .nodes = setup->nodes, .socket = setup->socket, .peers = peers};
   for (int d = 0; d < udp->nodes; d++) udp->peers[d].channel = setup->peers[d].channel;
   udp->carrier = (Carrier){.overhead = DATAGRAM_AROUND,
-                           .multicast = setup->reaches_all,
                            .send = udp_send,
                            .receive = udp_receive,
                            .polls = udp_polls,

@@ -3,7 +3,6 @@
 #include "infer/wire/courier.h"
 #include "base/clock.h"
 #include "infer/wire/courier_parts.h"
-#include "infer/wire/parity.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -263,7 +262,7 @@ size_t courier_bytes(const Courier *c) { return c ? c->memory : 0; }
 
 size_t courier_packet_most(Courier *c) {
   pthread_mutex_lock(&c->lock);
-  size_t parity = c->reliability.mode == RELIABILITY_FEC ? PARITY_HEAD : 0, most = c->packet_most - PACKET_HEADER - parity;
+  size_t most = c->packet_most - PACKET_HEADER;
   pthread_mutex_unlock(&c->lock);
   return most;
 }

@@ -73,7 +73,7 @@ Status courier_begin_request(Courier *courier, uint32_t request, int64_t batch, 
 Status courier_reserve(Courier *courier, GroupKey key, CourierCheck *check, void *context);
 
 /* Queues a group for these peers (bits). Nothing is copied: packets [count] and payloads stay as they are until courier_reserve gives their
- * memory back. Parity packets are made as they are sent. */
+ * memory back. */
 Status courier_send(Courier *courier, GroupKey key, const CourierPacket *packets, int count, uint64_t peers);
 
 /* Waits until this group is decided for each of the peers (bits): complete, or given up. arrivals [nodes], valid until the next wait; their
@@ -98,7 +98,7 @@ typedef struct CourierCounts {
   uint64_t packets_sent, packets_received; /* of any type */
   uint64_t lost, late;                     /* packets: never came; were given up as the time was over, and may have come afterwards */
   uint64_t lost_tokens, late_tokens;       /* that they held */
-  uint64_t resent, recovered;              /* sent again; repaired */
+  uint64_t resent;                         /* sent again */
   uint64_t dropped;                        /* came and were of no use: nobody knows from whom, or there was no place for them */
   double span;                             /* seconds from a block's first send to its last arrival, summed over blocks */
 } CourierCounts;

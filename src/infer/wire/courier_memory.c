@@ -11,9 +11,8 @@ static void *take(Courier *c, size_t count, size_t bytes) {
 
 static bool allocate_slot(Courier *c, CourierSlot *slot) {
   size_t words = (size_t)c->words, packets = (size_t)c->setup.packets_most;
-  return (slot->bytes = take(c, c->slot_room, 1)) && (slot->there = take(c, words, 8)) && (slot->parities = take(c, words, 8)) &&
-         (slot->said = take(c, words, 8)) && (slot->length = take(c, packets, sizeof(uint32_t))) && (slot->flags = take(c, packets, 1)) &&
-         (slot->parity = take(c, c->parity_bytes, 1));
+  return (slot->bytes = take(c, c->slot_room, 1)) && (slot->there = take(c, words, 8)) && (slot->said = take(c, words, 8)) &&
+         (slot->length = take(c, packets, sizeof(uint32_t))) && (slot->flags = take(c, packets, 1));
 }
 
 static bool allocate_peer(Courier *c, CourierPeer *peer) {
@@ -32,22 +31,17 @@ static bool allocate_group(Courier *c, CourierGroup *group) {
          (group->resend = take(c, nodes * (size_t)c->words, sizeof(uint64_t)));
 }
 
-/* Slots also hold packets that come before their request begins, each behind its length. Twice a group: where its tokens do not divide by
- * its packets, that is what the parity of all of them can take. */
+/* Slots also hold packets that come before their request begins, each behind its length. */
 static void choose_sizes(Courier *c) {
   const CourierSetup *s = &c->setup;
   bool holds = c->carrier->reliable && c->carrier->ordered;
-  size_t payload = c->carrier->packet_most - PACKET_HEADER, covers = (size_t)(c->reliability.fec > 0 ? c->reliability.fec : 1);
+  size_t payload = c->carrier->packet_most - PACKET_HEADER;
   size_t usual = s->slot_bytes / payload + (size_t)(c->reliability.least_packets > 0 ? c->reliability.least_packets : 1) + 1;
   c->ring = holds || !s->ahead ? 2 : 2 * s->blocks;
   c->lanes = s->sites * s->parts;
   c->slots = c->ring * c->lanes;
   c->words = (s->packets_most + 63) / 64;
   size_t early = (size_t)s->packets_most * (PACKET_HEADER + 4);
-  if (c->reliability.mode == RELIABILITY_FEC) {
-    c->parity_bytes = (2 * s->slot_bytes + payload) / covers + payload + 4 * (size_t)s->packets_most;
-    early = 2 * early + c->parity_bytes;
-  }
   c->slot_room = s->slot_bytes + (holds ? 0 : early);
   if (usual > (size_t)s->packets_most) usual = (size_t)s->packets_most;
   c->buffer_bytes = c->carrier->packet_most;
@@ -73,11 +67,9 @@ static void release_peer(const Courier *c, CourierPeer *peer) {
     CourierSlot *slot = &peer->slots[i];
     free(slot->bytes);
     free(slot->there);
-    free(slot->parities);
     free(slot->said);
     free(slot->length);
     free(slot->flags);
-    free(slot->parity);
   }
   free(peer->slots);
   free(peer->taken);

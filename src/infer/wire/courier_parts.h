@@ -25,11 +25,9 @@ typedef struct CourierSlot {
   double last;        /* when the last packet came */
   uint8_t *bytes;     /* [slot_bytes and room for early packets' headers] */
   uint64_t *there;    /* [words] bits of packets that are there */
-  uint64_t *parities; /* [words] bits of parity packets that are there */
   uint64_t *said;     /* [words] bits of packets that the sender says it has sent */
   uint32_t *length;   /* [packets_most] payload bytes */
   uint8_t *flags;     /* [packets_most] */
-  uint8_t *parity;    /* [parity_bytes] */
   GroupSender sender;
   bool asking;                 /* a QUERY is in the queue or flies */
   int unanswered;              /* QUERYs that have left since the last STATUS */
@@ -44,12 +42,12 @@ typedef struct CourierGroup {
   const CourierPacket *packets; /* [count] */
   int count;
   int waiting;      /* entries of the queue and flights that read it */
-  uint16_t *left;   /* [nodes] packets that have left, in order; behind them parity packets */
+  uint16_t *left;   /* [nodes] packets that have left, in order */
   double *left_at;  /* [nodes] when the last one did */
   uint64_t *resend; /* [nodes][words] to be sent again */
 } CourierGroup;
 
-typedef enum CourierKind { COURIER_GROUP, COURIER_RESEND, COURIER_PARITY, COURIER_QUERY, COURIER_STATUS } CourierKind;
+typedef enum CourierKind { COURIER_GROUP, COURIER_RESEND, COURIER_QUERY, COURIER_STATUS } CourierKind;
 
 typedef struct CourierEntry { /* of the queue */
   CourierKind kind;
@@ -70,7 +68,6 @@ typedef struct CourierFlight {
 /* A packet that the switch's port has not let in yet. */
 typedef struct CourierLanding {
   int peer, slot, index;
-  bool parity; /* of the packets from index on */
   uint64_t sequence;
   double at;
 } CourierLanding;
@@ -110,7 +107,7 @@ struct Courier {
   /* shapes */
   int ring, lanes /* sites * parts */, slots /* ring * lanes */, words;
   int flights_most;
-  size_t slot_room, parity_bytes, buffer_bytes;
+  size_t slot_room, buffer_bytes;
   /* the request */
   uint32_t request; /* 0: none yet */
   int64_t batch;
@@ -170,10 +167,9 @@ Status courier_memory_allocate(Courier *c); /* by the thread, once the carrier i
 void courier_memory_release(Courier *c);    /* all of it, and the courier itself; the carrier is closed by then */
 
 /* ---- courier_send.c */
-bool courier_is_for_all(const Courier *c, const CourierGroup *g); /* one transmission reaches all whom it is for */
-bool courier_queue(Courier *c, CourierEntry entry);               /* false: full; never of a group whose place is free */
-bool courier_launch(Courier *c, double now);                      /* queue -> flights, as far as there is room; whether any took off */
-double courier_fly(Courier *c, double now);                       /* flights -> carrier; when to come again */
+bool courier_queue(Courier *c, CourierEntry entry); /* false: full; never of a group whose place is free */
+bool courier_launch(Courier *c, double now);        /* queue -> flights, as far as there is room; whether any took off */
+double courier_fly(Courier *c, double now);         /* flights -> carrier; when to come again */
 
 /* ---- courier_receive.c */
 CourierSlot *courier_receive_find(const Courier *c, int peer, GroupKey key);          /* its slot while it holds this group; NULL: not so */

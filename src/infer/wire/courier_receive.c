@@ -2,7 +2,6 @@
  * request, and a peer that breaks them is not listened to any more. */
 #include "infer/wire/courier_parts.h"
 #include "infer/wire/interleave.h"
-#include "infer/wire/parity.h"
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +38,6 @@ static void open_slot(const Courier *c, CourierSlot *slot, uint64_t sequence) {
   slot->asked = slot->told = slot->doubted = slot->last = 0;
   slot->sender = GROUP_SENDER_SILENT;
   memset(slot->there, 0, bits);
-  memset(slot->parities, 0, bits);
   memset(slot->said, 0, bits);
 }
 
@@ -62,9 +60,6 @@ static Status check_count(const Courier *c, CourierSlot *slot, int count) {
   return status_set(STATUS_BAD_VALUE, "sent a packet of %d of a group of %d; %d are possible", count, slot->count, c->setup.packets_most);
 }
 
-/* Of a group of codes, which are alike in all blocks and sites. */
-static int64_t tokens_of(const Courier *c, int peer, int part) { return packet_rows(c->rules, peer, c->batch, 0, 0, part); }
-
 static void arrive(Courier *c, int peer, CourierSlot *slot, int index, double at) {
   CourierPeer *from = &c->peers[peer];
   if (slot->decided || courier_has(slot->there, index)) return;
@@ -76,70 +71,22 @@ static void arrive(Courier *c, int peer, CourierSlot *slot, int index, double at
   if (slot->arrived == slot->count && c->watched) pthread_cond_broadcast(&c->changed);
 }
 
-/* ---- parity ---- */
-
-/* Bytes from one parity packet to the next: the first packet of a group is a longest one. */
-static size_t parity_stride(const Courier *c, int peer, const CourierSlot *slot, int part) {
-  int64_t longest = interleave_count(tokens_of(c, peer, part), slot->count, 0);
-  return PARITY_HEAD + packet_payload(c->rules, longest, c->rules->raw);
-}
-
-/* If all but one of the packets that this parity covers are there, that one is made from the others. */
-static Status repair(Courier *c, int peer, CourierSlot *slot, int part, int which, double now) {
-  int covers = c->reliability.fec, first = which * covers, missing = -1;
-  int64_t tokens = tokens_of(c, peer, part);
-  if (slot->decided || !courier_has(slot->parities, which)) return STATUS_OK;
-  for (int i = first; i < first + covers && i < slot->count; i++) {
-    if (courier_has(slot->there, i)) continue;
-    if (missing >= 0) return STATUS_OK;
-    missing = i;
-  }
-  if (missing < 0) return STATUS_OK;
-  uint8_t *parity = slot->parity + (size_t)which * parity_stride(c, peer, slot, part);
-  for (int i = first; i < first + covers && i < slot->count; i++) {
-    if (i != missing) parity_add(parity, slot->bytes + packet_offset(c->rules, tokens, slot->count, i), slot->length[i]);
-  }
-  size_t whole = packet_payload(c->rules, interleave_count(tokens, slot->count, missing), c->rules->raw), bytes = parity_length(parity);
-  if (bytes > whole || (bytes < whole && !c->rules->coded) || bytes == 0)
-    return status_set(STATUS_BAD_VALUE, "sent parity that makes a packet of %zu bytes where %zu are right", bytes, whole);
-  memcpy(slot->bytes + packet_offset(c->rules, tokens, slot->count, missing), parity + PARITY_HEAD, bytes);
-  slot->length[missing] = (uint32_t)bytes;
-  slot->flags[missing] = bytes < whole ? PACKET_CODED : 0;
-  c->counts.recovered++;
-  arrive(c, peer, slot, missing, now);
-  return STATUS_OK;
-}
-
 /* ---- the port */
 
-/* What stands in its place is there. index of parity: the first packet that it covers. */
-static Status land(Courier *c, int peer, CourierSlot *slot, int index, bool parity, double at) {
-  int part = (int)(slot - c->peers[peer].slots) % c->setup.parts, which = c->reliability.fec ? index / c->reliability.fec : 0;
-  if (parity)
-    courier_set(slot->parities, which);
-  else
-    arrive(c, peer, slot, index, at);
-  return c->reliability.mode == RELIABILITY_FEC ? repair(c, peer, slot, part, which, at) : STATUS_OK;
-}
-
 /* Behind what the port of a switch lets in first; where it has no room, it is lost. */
-static Status pass_port(Courier *c, int peer, CourierSlot *slot, int index, bool parity, size_t bytes, double now) {
+static void pass_port(Courier *c, int peer, CourierSlot *slot, int index, size_t bytes, double now) {
   double at = shaper_receive(&c->shaper, now, PACKET_HEADER + bytes + c->carrier->overhead);
-  if (at <= now) return land(c, peer, slot, index, parity, now);
-  if (c->landing == COURIER_FLIGHTS) return STATUS_OK;
-  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] = (CourierLanding){
-      .peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .parity = parity, .sequence = slot->sequence, .at = at};
-  return STATUS_OK;
+  if (at <= now) arrive(c, peer, slot, index, now);
+  if (at <= now || c->landing == COURIER_FLIGHTS) return;
+  c->landings[(c->landing_first + c->landing++) % COURIER_FLIGHTS] =
+      (CourierLanding){.peer = peer, .slot = (int)(slot - c->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
 }
 
 double courier_land(Courier *c, double now) {
   while (c->landing && c->landings[c->landing_first].at <= now) {
     const CourierLanding *l = &c->landings[c->landing_first];
     CourierSlot *slot = &c->peers[l->peer].slots[l->slot];
-    if (slot->used && slot->sequence == l->sequence) {
-      Status status = land(c, l->peer, slot, l->index, l->parity, l->at);
-      if (status != STATUS_OK) courier_fail_peer(c, l->peer, status, status_message());
-    }
+    if (slot->used && slot->sequence == l->sequence) arrive(c, l->peer, slot, l->index, l->at);
     c->landing_first = (c->landing_first + 1) % COURIER_FLIGHTS;
     c->landing--;
   }
@@ -147,18 +94,6 @@ double courier_land(Courier *c, double now) {
 }
 
 /* ---- payloads */
-
-static Status take_parity(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
-  int covers = c->reliability.fec, which = covers ? p->index / covers : 0;
-  if (c->reliability.mode != RELIABILITY_FEC || p->index % covers)
-    return status_set(STATUS_BAD_VALUE, "sent a parity packet where none is expected");
-  TRY(check_count(c, slot, p->count));
-  size_t stride = parity_stride(c, peer, slot, p->part), offset = (size_t)which * stride;
-  if (slot->decided || courier_has(slot->parities, which) || offset + stride > c->parity_bytes) return STATUS_OK;
-  memset(slot->parity + offset, 0, stride);
-  memcpy(slot->parity + offset, payload, bytes);
-  return pass_port(c, peer, slot, p->index, true, bytes, now);
-}
 
 static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p, const uint8_t *payload, size_t bytes, double now) {
   TRY(check_count(c, slot, p->count));
@@ -172,7 +107,8 @@ static Status take_data(Courier *c, int peer, CourierSlot *slot, const Packet *p
   memcpy(slot->bytes + offset, payload, bytes);
   slot->length[p->index] = (uint32_t)bytes;
   slot->flags[p->index] = p->flags;
-  return pass_port(c, peer, slot, p->index, false, bytes, now);
+  pass_port(c, peer, slot, p->index, bytes, now);
+  return STATUS_OK;
 }
 
 /* A packet of the request at work, whose place in the sequence is right. */
@@ -180,9 +116,7 @@ static Status take_now(Courier *c, int peer, const uint8_t *packet, size_t bytes
   Packet p;
   TRY(packet_parse(packet, bytes, peer, c->batch, c->rules, &p));
   CourierSlot *slot = courier_receive_open(c, peer, courier_sequence(c, p.request, p.block), courier_lane(c, p.site, p.part));
-  const uint8_t *payload = packet + PACKET_HEADER;
-  if (p.type == PACKET_PARITY) return take_parity(c, peer, slot, &p, payload, bytes - PACKET_HEADER, now);
-  return take_data(c, peer, slot, &p, payload, bytes - PACKET_HEADER, now);
+  return take_data(c, peer, slot, &p, packet + PACKET_HEADER, bytes - PACKET_HEADER, now);
 }
 
 /* ---- turns ---- */
@@ -359,7 +293,6 @@ static Status take_packet(Courier *c, int peer, const uint8_t *packet, size_t by
     return status_set(STATUS_BAD_VALUE, "sent a question or an answer where nothing is lost");
   if (p.type == PACKET_QUERY) return take_query(c, peer, &p, packet, bytes, now);
   if (p.type == PACKET_STATUS) return take_status(c, peer, &p, packet, bytes, now);
-  if (p.type == PACKET_PROBE) return STATUS_OK; /* what it measures has been measured */
   if (p.request == c->request && !courier_is_in(c->senders, peer))
     return status_set(STATUS_BAD_VALUE, "sent codes, though this device does not hear it in this request");
   if (c->carrier->ordered) return take_in_order(c, peer, &p, packet, bytes, now, taken);

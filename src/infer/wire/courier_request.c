@@ -81,11 +81,11 @@ static void begin_span(Courier *c, uint64_t sequence) {
 }
 
 static void count_group(Courier *c, const CourierGroup *g) {
-  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers & ~c->left), times = courier_is_for_all(c, g) ? 1 : peers, payload = 0;
+  uint64_t peers = (uint64_t)__builtin_popcountll(g->peers & ~c->left), payload = 0;
   for (int i = 0; i < g->count; i++) payload += g->packets[i].bytes;
   c->counts.payload_sent += peers * payload;
-  c->counts.packets_sent += times * (uint64_t)g->count;
-  c->counts.bytes_sent += times * (payload + (uint64_t)g->count * (PACKET_HEADER + c->carrier->overhead));
+  c->counts.packets_sent += peers * (uint64_t)g->count;
+  c->counts.bytes_sent += peers * (payload + (uint64_t)g->count * (PACKET_HEADER + c->carrier->overhead));
 }
 
 static void fill_group(Courier *c, CourierGroup *g, GroupKey key, const CourierPacket *packets, int count, uint64_t peers) {

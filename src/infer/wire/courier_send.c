@@ -2,7 +2,6 @@
  * are due, to the carrier. A packet's bytes are made at that moment, so that a STATUS tells what has left by then. */
 #include "base/clock.h"
 #include "infer/wire/courier_parts.h"
-#include "infer/wire/parity.h"
 #include <math.h>
 #include <string.h>
 
@@ -15,20 +14,9 @@ bool courier_queue(Courier *c, CourierEntry entry) {
 
 /* ---- sizes and bytes ---- */
 
-static int covers(const Courier *c) { return c->reliability.mode == RELIABILITY_FEC ? c->reliability.fec : 0; }
-static int parity_count(const Courier *c, const CourierGroup *g) { return parity_packets(g->count, covers(c)); }
-
-static size_t longest_payload(const CourierGroup *g, int first, int count) {
-  size_t most = 0;
-  for (int i = first; i < first + count && i < g->count; i++) most = g->packets[i].bytes > most ? g->packets[i].bytes : most;
-  return most;
-}
-
 static size_t packet_size(const Courier *c, const CourierFlight *f) {
   const CourierGroup *g = &c->groups[f->group];
   switch (f->kind) {
-  case COURIER_PARITY:
-    return PACKET_HEADER + PARITY_HEAD + longest_payload(g, f->index * covers(c), covers(c));
   case COURIER_QUERY:
     return PACKET_HEADER;
   case COURIER_STATUS:
@@ -61,7 +49,7 @@ static size_t make_status(const Courier *c, int peer, GroupKey key, uint8_t *out
   memset(head, 0, PACKET_STATUS_HEAD);
   if (here && courier_is_in(g->peers, peer)) {
     packet.count = (uint16_t)g->count;
-    head[0] = g->left[peer] == g->count + parity_count(c, g);
+    head[0] = g->left[peer] == g->count;
     for (int i = 0; i < g->left[peer] && i < g->count; i++) courier_set(left, i);
   } else if (here || over) {
     head[0] = 2;
@@ -71,23 +59,10 @@ static size_t make_status(const Courier *c, int peer, GroupKey key, uint8_t *out
   return PACKET_HEADER + PACKET_STATUS_HEAD + packet_bits_bytes(packet.count);
 }
 
-static size_t make_parity(const Courier *c, const CourierGroup *g, int index, uint8_t *out) {
-  int first = index * covers(c), end = first + covers(c) < g->count ? first + covers(c) : g->count;
-  Packet packet = control_packet(PACKET_PARITY, g->key);
-  packet.index = (uint16_t)first;
-  packet.count = (uint16_t)g->count;
-  packet_pack(&packet, out);
-  size_t bytes = PARITY_HEAD + longest_payload(g, first, end - first);
-  memset(out + PACKET_HEADER, 0, bytes);
-  for (int i = first; i < end; i++) parity_add(out + PACKET_HEADER, g->packets[i].payload, g->packets[i].bytes);
-  return PACKET_HEADER + bytes;
-}
-
 static size_t make_packet(const Courier *c, int peer, const CourierFlight *f, uint8_t *out) {
   const CourierGroup *g = &c->groups[f->group];
   if (f->kind == COURIER_QUERY) return make_query(c, peer, f->key, out);
   if (f->kind == COURIER_STATUS) return make_status(c, peer, f->key, out);
-  if (f->kind == COURIER_PARITY) return make_parity(c, g, f->index, out);
   const CourierPacket *packet = &g->packets[f->index];
   packet_pack(&packet->header, out);
   memcpy(out + PACKET_HEADER, packet->payload, packet->bytes);
@@ -106,7 +81,7 @@ static bool has_room(const Courier *c, uint64_t peers) {
 static void take_off(Courier *c, int to, CourierFlight flight, double ready) {
   CourierPeer *peer = &c->peers[to];
   size_t bytes = packet_size(c, &flight);
-  bool planned = flight.kind == COURIER_GROUP || flight.kind == COURIER_PARITY;
+  bool planned = flight.kind == COURIER_GROUP;
   flight.at = shaper_send(&c->shaper, to, ready, bytes + c->carrier->overhead, planned, &flight.lost);
   if (planned || flight.kind == COURIER_RESEND) c->groups[flight.group].waiting++;
   peer->flights[(peer->first + peer->flying++) % c->flights_most] = flight;
@@ -135,11 +110,7 @@ static bool next_flight(Courier *c, CourierEntry *e, CourierFlight *flight) {
   *flight = (CourierFlight){.kind = e->kind, .group = e->group, .index = e->next, .key = e->key};
   if (e->kind == COURIER_RESEND) return next_wanted(c, g->resend + __builtin_ctzll(e->peers) * c->words, &flight->index);
   if (e->kind == COURIER_QUERY || e->kind == COURIER_STATUS) return e->next++ == 0 && (e->kind == COURIER_STATUS || is_open(c, e));
-  if (e->next >= g->count) {
-    flight->kind = COURIER_PARITY;
-    flight->index = e->next - g->count;
-  }
-  return e->next++ < g->count + parity_count(c, g);
+  return e->next++ < g->count;
 }
 
 static void finish_entry(Courier *c, const CourierEntry *e) {
@@ -168,24 +139,6 @@ bool courier_launch(Courier *c, double now) {
 
 /* ---- flights -> carrier ---- */
 
-/* Only what all others are sent: who does not take part would not know what to do with it. */
-bool courier_is_for_all(const Courier *c, const CourierGroup *g) {
-  uint64_t others = (((uint64_t)1 << (c->setup.nodes - 1) << 1) - 1) & ~((uint64_t)1 << c->setup.self);
-  return c->carrier->multicast && g->peers == others && !(c->left & others);
-}
-
-/* A packet for all leaves with the flight to the first of them; the flights to the others end when it has left. */
-typedef enum Passage { PASSAGE_ALONE, PASSAGE_FOR_ALL, PASSAGE_LEFT, PASSAGE_WAITS } Passage;
-
-static Passage passage_of(const Courier *c, int to, const CourierFlight *f) {
-  const CourierGroup *g = &c->groups[f->group];
-  bool planned = f->kind == COURIER_GROUP || f->kind == COURIER_PARITY;
-  if (!planned || !courier_is_for_all(c, g)) return PASSAGE_ALONE;
-  int first = __builtin_ctzll(g->peers), number = f->index + (f->kind == COURIER_PARITY ? g->count : 0);
-  if (to == first) return PASSAGE_FOR_ALL;
-  return g->left[first] > number ? PASSAGE_LEFT : PASSAGE_WAITS;
-}
-
 static void note_question(const Courier *c, int to, GroupKey key) {
   CourierSlot *slot = courier_receive_find(c, to, key);
   if (!slot) return;
@@ -203,7 +156,7 @@ static void land_away(Courier *c, int to) {
   if (f.kind == COURIER_QUERY) note_question(c, to, f.key);
   if (f.kind == COURIER_STATUS) peer->asked--;
   if (f.kind == COURIER_QUERY || f.kind == COURIER_STATUS) return;
-  if (f.kind == COURIER_GROUP || f.kind == COURIER_PARITY) c->groups[f.group].left[to]++;
+  if (f.kind == COURIER_GROUP) c->groups[f.group].left[to]++;
   c->groups[f.group].left_at[to] = clock_now();
   c->groups[f.group].waiting--;
 }
@@ -218,15 +171,12 @@ static void count_sent(Courier *c, const CourierFlight *f, size_t bytes) {
 
 /* Hands over without the lock: flights, and groups that wait, are changed by this thread alone. */
 static bool hand_over(Courier *c, int to, const CourierFlight *f) {
-  Passage passage = passage_of(c, to, f);
-  if (passage == PASSAGE_LEFT) land_away(c, to);
-  if (passage == PASSAGE_LEFT || passage == PASSAGE_WAITS) return passage == PASSAGE_LEFT;
   size_t bytes = make_packet(c, to, f, c->buffer);
   bool taken = true;
   Status status = STATUS_OK;
   if (!f->lost && !courier_is_in(c->left, to)) {
     pthread_mutex_unlock(&c->lock);
-    status = c->carrier->send(c->carrier, passage == PASSAGE_FOR_ALL ? CARRIER_ALL : to, c->buffer, bytes, &taken);
+    status = c->carrier->send(c->carrier, to, c->buffer, bytes, &taken);
     pthread_mutex_lock(&c->lock);
   }
   if (status != STATUS_OK) courier_fail_peer(c, to, status, status_message());

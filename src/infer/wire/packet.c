@@ -66,9 +66,9 @@ static Status check_kind(const Packet *p, const PacketRules *rules) {
   return STATUS_OK;
 }
 
-/* A group has at least as many tokens as packets. Nobody asks for a certain packet; nor does a probe belong to a group. */
+/* A group has at least as many tokens as packets. Nobody asks for a certain packet. */
 static Status check_number(const Packet *p, int64_t tokens) {
-  bool numbered = p->type != PACKET_QUERY && p->type != PACKET_STATUS && p->type != PACKET_PROBE;
+  bool numbered = p->type != PACKET_QUERY && p->type != PACKET_STATUS;
   bool right =
       p->count <= PACKETS_MOST && p->count <= tokens && (p->count > 0 || !numbered) && (numbered ? p->index < p->count : p->index == 0);
   if (right) return STATUS_OK;
@@ -92,14 +92,10 @@ static Range length_range(const Packet *p, const PacketRules *rules, int64_t tok
   case PACKET_CODES:
   case PACKET_RAW:
     return data_range(p, rules, tokens);
-  case PACKET_PARITY: /* the first packet of a group is a longest one */
-    return (Range){2, 2 + packet_payload(rules, interleave_count(tokens, p->count, 0), rules->raw)};
   case PACKET_QUERY:
     return (Range){bits, bits};
-  case PACKET_STATUS:
-    return (Range){PACKET_STATUS_HEAD + bits, PACKET_STATUS_HEAD + bits};
   default:
-    return (Range){0, UINT16_MAX};
+    return (Range){PACKET_STATUS_HEAD + bits, PACKET_STATUS_HEAD + bits};
   }
 }
 

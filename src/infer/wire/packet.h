@@ -17,10 +17,8 @@ enum { PACKET_HEADER = 12, PACKETS_MOST = 1024 /* of a group */, PARTS_MOST = 16
 typedef enum PacketType {
   PACKET_CODES,  /* the codes of its tokens: packed, or with PACKET_CODED entropy-coded where that is shorter */
   PACKET_RAW,    /* the rows of its tokens, float32 */
-  PACKET_PARITY, /* u16 xor of the payload lengths of the packets that it covers, then the xor of their payloads; index: the first one */
   PACKET_QUERY,  /* bits of the packets that are missing; count 0, no bits: it is not known how many there are */
   PACKET_STATUS, /* u8 state (0 not yet, 1 sent, 2 gone), 3 zero bytes, bits of the packets that were sent; count 0, no bits: none were */
-  PACKET_PROBE,  /* to measure a link: anything */
   PACKET_TYPES
 } PacketType;
 

@@ -11,7 +11,7 @@ double reliability_smooth(double estimate, double measured) {
 }
 
 static bool asks(const Reliability *r) { return r->mode != RELIABILITY_STREAM; }
-static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE || r->mode == RELIABILITY_FEC; }
+static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE; }
 
 static double wait_most(const Reliability *r) { return r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? r->deadline : INFINITY; }
 
@@ -50,7 +50,7 @@ GroupVerdict reliability_judge(const Reliability *r, const GroupState *g, double
   double grace = fmin(most_grace, fmax(least_grace, fmax(2 * g->jitter, 3 * g->gap)));
   *ask = false;
   *again = now;
-  if (g->packets > 0 && g->arrived + g->repairable >= g->packets) return GROUP_COMPLETE;
+  if (g->packets > 0 && g->arrived >= g->packets) return GROUP_COMPLETE;
   if (g->sender == GROUP_SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? GROUP_PEER_GONE : GROUP_LOST;
   double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = fmax(g->waiting, g->heard) + r->timeout;
   if (now >= lost) return GROUP_LOST;

@@ -8,16 +8,14 @@
 #include <stdint.h>
 
 typedef enum ReliabilityMode {
-  RELIABILITY_STREAM,     /* the carrier loses nothing */
-  RELIABILITY_DEADLINE,   /* go on without what was lost */
-  RELIABILITY_RETRANSMIT, /* have it sent again */
-  RELIABILITY_FEC         /* repair from parity packets, then as deadline */
+  RELIABILITY_STREAM,    /* the carrier loses nothing */
+  RELIABILITY_DEADLINE,  /* go on without what was lost */
+  RELIABILITY_RETRANSMIT /* have it sent again */
 } ReliabilityMode;
 
 typedef struct Reliability {
   ReliabilityMode mode;
   double deadline;   /* seconds that a block's codes are waited for; 0: as long as the peer lives */
-  int fec;           /* data packets to a parity packet; a group of a single one has none */
   int least_packets; /* of a block and receiver */
   double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
@@ -29,7 +27,6 @@ typedef enum GroupSender { GROUP_SENDER_SILENT, GROUP_SENDER_NOT_YET, GROUP_SEND
 /* A group that is waited for. Times are clock_now's, or the simulation's; 0: never. */
 typedef struct GroupState {
   int packets, arrived;                  /* 0 packets: not known yet */
-  int repairable;                        /* of those that are missing: what parity that has come can repair */
   int missing_sent;                      /* of those that are missing: how many the sender says it has sent */
   GroupSender sender;                    /* what its last STATUS said */
   double waiting;                        /* since then the receiver can do nothing else */

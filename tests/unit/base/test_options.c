@@ -17,7 +17,7 @@ typedef struct Values {
   int split;
 } Values;
 
-enum { OPTIONS = 13 };
+enum { OPTIONS = 14 };
 
 static Values values;
 static Option options[OPTIONS];
@@ -33,12 +33,14 @@ static void reset(void) {
       {OPTION_REAL, "lr", 0, &values.lr, "RATE", NULL, 0, 1, .help = "learning rate"},
       {OPTION_REAL, "ratio", 0, &values.ratio, "R", NULL, 0, 0, .help = "any number"},
       {OPTION_RANGE, "devices", 'n', values.devices, "N|A-B", NULL, 1, 64, .help = "devices"},
-      {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, .help = "shares of the tokens"},
+      {OPTION_CHOICE, "split", 0, &values.split, NULL, "even|fixed|random", 0, 0, .help = "shares of the tokens",
+       .removed = "odd-even|prime"},
       {.kind = OPTION_GROUP, .help = "Other"},
       {OPTION_TEXT, "data-dir", 'd', &values.data, "DIR", NULL, 0, 0, .help = "where the data is"},
       {OPTION_FLAG, "quiet", 'q', &values.quiet, NULL, NULL, 0, 0, .help = "say less"},
       {OPTION_TEXT, "style", 0, &values.style, "HOW", .bare = "plain", .off = "none", .help = "once a flag"},
       {OPTION_FLAG, "augment", 'a', &values.augment, NULL, NULL, 0, 0, .help = "crops and flips"},
+      {OPTION_REMOVED, "moment", 0, .help = "it changed nothing"},
       {.kind = OPTION_GROUP},
   };
   memcpy(options, table, sizeof table);
@@ -118,6 +120,12 @@ static void short_forms_work(void **state) {
   check_refused("-e0", "-e: '0'", "from 1 to 1000");
 }
 
+static void removed_options_say_so(void **state) {
+  (void)state;
+  check_refused("--moment 3", "--moment was removed", "it changed nothing");
+  check_refused("--moments", "unknown option --moments", "--help lists all"); /* nor is it suggested */
+}
+
 static void the_rest_is_positional(void **state) {
   (void)state;
   assert_int_equal(parse("a.png --quiet b.png - -- --epochs -e"), STATUS_OK);
@@ -162,6 +170,7 @@ static void wrong_choices_are_told_the_others(void **state) {
   check_refused("--split rand", "--split: 'rand'", NULL);
   check_refused("--split ~", "--split: ''", NULL);
   check_refused("--split even|fixed", "--split", NULL);
+  check_refused("--split prime", "--split prime was removed", "even|fixed|random");
   check_refused("--split", "--split needs a value", "even|fixed|random");
   assert_int_equal(values.split, 1);
   assert_int_equal(parse("--split even"), STATUS_OK);
@@ -252,6 +261,7 @@ int main(void) {
       cmocka_unit_test(wrong_numbers_are_told_the_range),
       cmocka_unit_test(wrong_ranges_are_refused),
       cmocka_unit_test(wrong_choices_are_told_the_others),
+      cmocka_unit_test(removed_options_say_so),
       cmocka_unit_test(unknown_names_get_the_nearest),
       cmocka_unit_test(flags_take_no_value_and_others_need_one),
       cmocka_unit_test(help_is_asked_for_where_an_option_may_stand),

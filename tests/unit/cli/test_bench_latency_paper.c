@@ -18,7 +18,7 @@ static void only_its_own_runs_count(void **state) {
   PaperRun runs[12];
   for (int i = 0; i < 12; i++) runs[i] = the_papers();
   assert_true(bench_latency_paper_applies(&runs[0]));
-  runs[0].tokens = 512, runs[1].heads = 8, runs[2].entries = 512, runs[3].multicast = true, runs[4].retained = 2, runs[5].single = 0.1;
+  runs[0].tokens = 512, runs[1].heads = 8, runs[2].entries = 512, runs[3].entries = 2048, runs[4].retained = 2, runs[5].single = 0.1;
   runs[6].width = 384, runs[7].blocks = 6;
   for (int i = 0; i < 4; i++) runs[8 + i].links = &others[i];
   for (int i = 0; i < 12; i++)

@@ -34,8 +34,8 @@ static MemoryFate confuse(void *context, int from, int to, const uint8_t *packet
 
 static void nothing_is_lost_without_loss(void **state) {
   (void)state;
-  const Reliability modes[3] = {with_deadline, with_retransmit, with_fec};
-  for (int mode = 0; mode < 3; mode++) {
+  const Reliability modes[2] = {with_deadline, with_retransmit};
+  for (int mode = 0; mode < 2; mode++) {
     Side sides[NODES];
     MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
     for (int i = 0; i < NODES; i++) open_side(&sides[i], wire, i, NODES, modes[mode], NULL);
@@ -44,9 +44,9 @@ static void nothing_is_lost_without_loss(void **state) {
     for (int i = 0; i < NODES; i++) {
       CourierCounts counts = courier_counts(sides[i].courier);
       assert_int_equal(sides[i].missing + sides[i].late, 0);
-      assert_int_equal(counts.lost + counts.recovered, 0);
+      assert_int_equal(counts.lost, 0);
       assert_int_equal(counts.payload_sent, REQUESTS * BLOCKS * (NODES - 1) * GROUP);
-      assert_true(counts.packets_sent >= REQUESTS * BLOCKS * (NODES - 1) * (PACKETS + (mode == 2 ? 2 : 0)));
+      assert_true(counts.packets_sent >= REQUESTS * BLOCKS * (NODES - 1) * PACKETS);
       assert_true(counts.bytes_sent >= REQUESTS * BLOCKS * (NODES - 1) * PACKETS * (EACH + PACKET_HEADER + 5));
     }
     stop_sides(sides, NODES);
@@ -109,31 +109,6 @@ static void retransmission_brings_all_of_it(void **state) {
     stop_sides(sides, NODES);
     memory_wire_free(wire);
   }
-}
-
-/* One packet of each three and every second parity packet: the first half of each group is repaired, the other one is not. */
-static MemoryFate lose_one_in_three(void *context, int from, int to, const uint8_t *packet, size_t bytes, uint64_t number) {
-  (void)context, (void)from, (void)to, (void)bytes, (void)number;
-  int index = packet[8] | packet[9] << 8;
-  if (is_data(packet)) return index % 3 == 1 ? MEMORY_LOSE : MEMORY_KEEP;
-  return packet[5] >> 4 == PACKET_PARITY && index == 3 ? MEMORY_LOSE : MEMORY_KEEP;
-}
-
-static void parity_repairs_one_loss(void **state) {
-  (void)state;
-  Side sides[2];
-  MemoryWire *wire = memory_wire_new(lose_one_in_three, NULL, PACKET_HEADER + 2 * EACH);
-  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_fec, NULL);
-  run_sides(sides, 2);
-  must_have_worked(sides, 2);
-  for (int i = 0; i < 2; i++) {
-    CourierCounts counts = courier_counts(sides[i].courier);
-    assert_int_equal(counts.recovered, REQUESTS * BLOCKS);
-    assert_int_equal(counts.lost, REQUESTS * BLOCKS);
-    assert_int_equal(sides[i].missing, REQUESTS * BLOCKS);
-  }
-  stop_sides(sides, 2);
-  memory_wire_free(wire);
 }
 
 /* A slow peer is waited for, since it says that it has not sent; a strict deadline does not wait. */
@@ -264,7 +239,6 @@ static void hostile_packets_are_refused(void **state) {
               {{.request = 1, .count = PACKETS}, EACH - 1, "7 bytes where 8"},
               {{.request = 1, .count = TOKENS + 1}, 2, "packet 0 of 25"},
               {{.request = 0, .count = PACKETS}, EACH, "request 0"},
-              {{.request = 1, .count = PACKETS, .type = PACKET_PARITY}, 2 + EACH, "parity"},
               {{.request = 1, .count = PACKETS, .type = PACKET_STATUS}, 6, "a question or an answer"},
               {{.request = 1, .count = 2000, .type = PACKET_QUERY}, 200, "a question or an answer"},
               {{.request = 1, .type = PACKET_QUERY}, 0, "where nothing is lost"},
@@ -486,7 +460,6 @@ int main(void) {
                                      cmocka_unit_test(repeated_and_reordered_packets_do_no_harm),
                                      cmocka_unit_test(a_deadline_masks_what_was_lost),
                                      cmocka_unit_test(retransmission_brings_all_of_it),
-                                     cmocka_unit_test(parity_repairs_one_loss),
                                      cmocka_unit_test(slowness_is_no_loss),
                                      cmocka_unit_test(a_silent_peer_ends_a_request_that_may_lose_nothing),
                                      cmocka_unit_test(a_silent_peer_is_masked),

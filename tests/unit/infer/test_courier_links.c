@@ -85,29 +85,8 @@ static void what_waits_before_a_port_is_not_lost(void **state) {
   close_alone(&side, wire);
 }
 
-/* Nor is it repaired from parity that stands behind it. */
-static void parity_waits_before_a_port(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 8000, .topology = LINK_SWITCH};
-  Side side;
-  CourierArrival arrivals[NODES];
-  MemoryWire *wire = open_alone(&side, with_fec, &links);
-  for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
-  for (int f = 0; f < PACKETS; f += 3) {
-    uint8_t packet[PACKET_HEADER + 2 + EACH] = {0}; /* three lengths of 8, three times the same bytes */
-    packet_pack(&(Packet){.request = 1, .type = PACKET_PARITY, .index = (uint16_t)f, .count = PACKETS}, packet);
-    packet[PACKET_HEADER] = EACH;
-    memset(packet + PACKET_HEADER + 2, 1, EACH);
-    push_bytes(wire, packet, sizeof packet);
-  }
-  assert_int_equal(courier_wait(side.courier, (GroupKey){.request = 1}, 2, arrivals, NULL, NULL), STATUS_OK);
-  assert_int_equal(arrivals[1].missing, 0);
-  assert_int_equal(courier_counts(side.courier).recovered, 0);
-  close_alone(&side, wire);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_link_carries_codes), cmocka_unit_test(links_are_as_slow_as_was_asked_for),
-                                     cmocka_unit_test(what_waits_before_a_port_is_not_lost), cmocka_unit_test(parity_waits_before_a_port)};
+                                     cmocka_unit_test(what_waits_before_a_port_is_not_lost)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

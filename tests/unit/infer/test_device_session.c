@@ -153,9 +153,6 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   other = setup, other.fingerprints.codebook ^= 1;
   ask(&f, &other);
   expect_refusal(&f, "another codebook");
-  other = setup, other.transport = TRANSPORT_MPI;
-  ask(&f, &other);
-  expect_refusal(&f, "streams or datagrams");
   other = setup, other.transport = TRANSPORT_UDP;
   ask(&f, &other);
   expect_refusal(&f, "does not go with its transport");

@@ -90,11 +90,6 @@ static void a_switch_takes_a_copy_for_each_receiver(void **state) {
     Case c = exchange(count, 0.01, 0, 0, 3, 999);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .overhead = 67, .topology = LINK_SWITCH};
     near(run(&c, &links, &PLAIN).latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
-    /* One copy leaves; all copies of the others still come in. */
-    const SimOptions multicast = {.scale = 1, .multicast = true};
-    SimResult result = run(&c, &links, &multicast);
-    near(result.latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
-    assert_int_equal(result.device[0].bytes_sent, 999);
     release(&c);
   }
 }
@@ -117,8 +112,6 @@ static void all_share_the_air(void **state) {
     Case c = exchange(count, 0.01, 0, 0, 2, 250);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .topology = LINK_AIR};
     near(run(&c, &links, &PLAIN).latency, 0.01 + count * (count - 1) * 0.002 + 0.001);
-    const SimOptions multicast = {.scale = 1, .multicast = true};
-    near(run(&c, &links, &multicast).latency, 0.01 + count * 0.002 + 0.001);
     release(&c);
   }
 }
@@ -355,57 +348,6 @@ static void what_is_lost_is_sent_again(void **state) {
   release(&c);
 }
 
-static void parity_repairs_one_of_each(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 1e6, .loss = 0.25, .seed = 1};
-  const Reliability rules = {.mode = RELIABILITY_FEC, .fec = 4, .timeout = 10};
-  bool lost[25];
-  fates(&links, 1, 0, 25, lost);
-  int repaired = 0, missing = 0;
-  for (int cover = 0; cover < 5; cover++) {
-    int absent = 0;
-    for (int i = 0; i < 4; i++) absent += lost[4 * cover + i];
-    if (absent + lost[20 + cover] <= 1)
-      repaired += absent;
-    else
-      missing += absent;
-  }
-  assert_true(repaired > 0 && missing > 0);
-  Case c = {.count = 2};
-  send_to(&c, 1, 0, 0, 20, 2500, 1);
-  compute(&c, 0, 0.2);
-  await(&c, 0, 0, 0, 2);
-  SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
-  assert_int_equal(result.device[0].packets_recovered, repaired);
-  assert_int_equal(result.device[0].packets_lost, missing);
-  assert_true(heard(&links, 0, 1, 2) && heard(&links, 1, 0, 2));
-  uint64_t answers = result.device[1].bytes_sent - 2500 - 5 * 127;
-  assert_true(answers > 0 && answers % (16 + 3) == 0);
-  release(&c);
-}
-
-/* As the courier does: parity of a single packet would be a second copy of it. */
-static void one_packet_has_no_parity(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 1e8};
-  const Reliability rules = {.mode = RELIABILITY_FEC, .fec = 4, .timeout = 10};
-  for (uint32_t packets = 1; packets <= 2; packets++) {
-    Case c = exchange(2, 0.01, 0, 0, packets, 500 * packets);
-    SimResult result = run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1});
-    assert_int_equal(result.device[0].bytes_sent, packets == 1 ? 500 : 2 * 500 + 502);
-    release(&c);
-  }
-}
-
-static void parity_is_not_waited_for(void **state) {
-  (void)state;
-  const LinkOptions links = {.bits_per_second = 1e6};
-  const Reliability rules = {.mode = RELIABILITY_FEC, .fec = 2};
-  Case c = exchange(2, 0, 0, 0, 4, 500);
-  near(run(&c, &links, &(SimOptions){.reliability = &rules, .scale = 1}).latency, 0.004);
-  release(&c);
-}
-
 /* ---- the same again, and what makes no sense */
 
 static void a_seed_decides(void **state) {
@@ -449,14 +391,13 @@ static void what_cannot_end_is_named(void **state) {
 
 static void senseless_cases_are_refused(void **state) {
   (void)state;
-  const Reliability retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 0.1}, no_parity = {.mode = RELIABILITY_FEC};
+  const Reliability retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 0.1};
   Case c = exchange(2, 0.01, 0, 0, 1, 1000);
   refused(&c, &(LinkOptions){.loss = 0.1}, &PLAIN, STATUS_BAD_VALUE, "hides the loss");
   refused(&c, &(LinkOptions){.bits_per_second = NAN}, &PLAIN, STATUS_BAD_VALUE, "finite rate");
   refused(&c, &(LinkOptions){.latency = -1}, &PLAIN, STATUS_BAD_VALUE, "latency");
   refused(&c, &(LinkOptions){.loss = 1}, &(SimOptions){.reliability = &retransmit}, STATUS_BAD_VALUE, "below 1");
   refused(&c, &(LinkOptions){0}, &(SimOptions){.scale = NAN}, STATUS_BAD_VALUE, "scale");
-  refused(&c, &(LinkOptions){0}, &(SimOptions){.reliability = &no_parity}, STATUS_BAD_VALUE, "1 at least");
   refused(&c, &(LinkOptions){.latency = 0.01, .loss = 0.9999}, &(SimOptions){.reliability = &retransmit}, STATUS_TIMEOUT, "still lacks");
   c.count = 65;
   refused(&c, &(LinkOptions){0}, &PLAIN, STATUS_BAD_VALUE, "1 to 64");
@@ -489,16 +430,22 @@ static void what_is_fixed_is_not_scaled(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_fixed_is_not_scaled),     cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
-      cmocka_unit_test(computing_hides_sending),         cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
-      cmocka_unit_test(many_senders_share_the_way_in),   cmocka_unit_test(all_share_the_air),
-      cmocka_unit_test(each_device_has_ways_of_its_own), cmocka_unit_test(a_long_way_is_known_to_who_asks),
-      cmocka_unit_test(a_trace_counts_from_the_start),   cmocka_unit_test(blocks_in_parts_follow_the_recurrence),
-      cmocka_unit_test(questions_take_their_time),       cmocka_unit_test(what_is_lost_is_missed_after_an_answer),
-      cmocka_unit_test(a_deadline_ends_the_waiting),     cmocka_unit_test(what_is_lost_is_sent_again),
-      cmocka_unit_test(parity_repairs_one_of_each),      cmocka_unit_test(one_packet_has_no_parity),
-      cmocka_unit_test(parity_is_not_waited_for),        cmocka_unit_test(a_seed_decides),
-      cmocka_unit_test(what_cannot_end_is_named),        cmocka_unit_test(senseless_cases_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_fixed_is_not_scaled),
+                                     cmocka_unit_test(a_mesh_takes_one_copy_of_a_link),
+                                     cmocka_unit_test(computing_hides_sending),
+                                     cmocka_unit_test(a_switch_takes_a_copy_for_each_receiver),
+                                     cmocka_unit_test(many_senders_share_the_way_in),
+                                     cmocka_unit_test(all_share_the_air),
+                                     cmocka_unit_test(each_device_has_ways_of_its_own),
+                                     cmocka_unit_test(a_long_way_is_known_to_who_asks),
+                                     cmocka_unit_test(a_trace_counts_from_the_start),
+                                     cmocka_unit_test(blocks_in_parts_follow_the_recurrence),
+                                     cmocka_unit_test(questions_take_their_time),
+                                     cmocka_unit_test(what_is_lost_is_missed_after_an_answer),
+                                     cmocka_unit_test(a_deadline_ends_the_waiting),
+                                     cmocka_unit_test(what_is_lost_is_sent_again),
+                                     cmocka_unit_test(a_seed_decides),
+                                     cmocka_unit_test(what_cannot_end_is_named),
+                                     cmocka_unit_test(senseless_cases_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

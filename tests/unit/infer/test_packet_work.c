@@ -34,10 +34,10 @@ static void close_three(Timeline timelines[3]) {
   for (int d = 0; d < 3; d++) timeline_release(&timelines[d]);
 }
 
-static void check(bool datagrams, bool multicast, double out, double in) {
+static void check(bool datagrams, double out, double in) {
   Timeline from[3] = {0}, to[3] = {0};
   open_three(from);
-  assert_int_equal(packet_work_add(&work, from, 3, datagrams, multicast, to), STATUS_OK);
+  assert_int_equal(packet_work_add(&work, from, 3, datagrams, to), STATUS_OK);
   assert_int_equal(to[0].count, 3);
   assert_int_equal(to[0].list[1].kind, EVENT_FIXED); /* before it leaves */
   assert_float_equal(to[0].list[1].seconds, out, 1e-12);
@@ -53,9 +53,8 @@ static void check(bool datagrams, bool multicast, double out, double in) {
 
 static void packets_take_time_on_both_sides(void **state) {
   (void)state;
-  check(true, false, 2 * (2 * 1e-3 + 200e-6), 2 * 2e-3 + 400e-6);
-  check(true, true, 2 * 1e-3 + 200e-6, 2 * 2e-3 + 400e-6);
-  check(false, false, 2 * 200e-7, 200 * 3e-7);
+  check(true, 2 * (2 * 1e-3 + 200e-6), 2 * 2e-3 + 400e-6);
+  check(false, 2 * 200e-7, 200 * 3e-7);
 }
 
 static void what_nobody_sends_is_refused(void **state) {
@@ -63,7 +62,7 @@ static void what_nobody_sends_is_refused(void **state) {
   Timeline from[3] = {0}, to[3] = {0};
   open_three(from);
   assert_int_equal(strategy_events_wait(&from[0], 0, 0, 0, 2), STATUS_OK);
-  assert_int_equal(packet_work_add(&work, from, 3, true, false, to), STATUS_BAD_VALUE);
+  assert_int_equal(packet_work_add(&work, from, 3, true, to), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "device 0 waits for"));
   close_three(from);
   close_three(to);

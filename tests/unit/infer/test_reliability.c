@@ -1,5 +1,4 @@
-/* What is decided about a group that is waited for, case by case: times in seconds, the wait began at 10. Parity as arithmetic. */
-#include "infer/wire/parity.h"
+/* What is decided about a group that is waited for, case by case: times in seconds, the wait began at 10. */
 #include "infer/wire/reliability.h"
 #include <cmocka.h>
 #include <math.h>
@@ -38,9 +37,6 @@ static void what_is_there_is_complete(void **state) {
   group.arrived = 4;
   assert_int_equal(verdict_at(&deadline, group, 10), GROUP_COMPLETE);
   assert_int_equal(verdict_at(&stream, group, 1000), GROUP_COMPLETE);
-  group.arrived = 3;
-  group.repairable = 1;
-  assert_int_equal(verdict_at(&deadline, group, 10), GROUP_COMPLETE);
 }
 
 static void questions_have_their_time(void **state) {
@@ -160,25 +156,6 @@ static void estimates_are_smooth(void **state) {
   assert_true(fabs(reliability_smooth(16, 8) - 12) < 1e-12);
 }
 
-static void parity_makes_what_is_missing(void **state) {
-  (void)state;
-  const char *payloads[3] = {"alpha", "be", "gamma!"};
-  for (int missing = 0; missing < 3; missing++) {
-    uint8_t parity[PARITY_HEAD + 6] = {0};
-    for (int i = 0; i < 3; i++) parity_add(parity, (const uint8_t *)payloads[i], strlen(payloads[i]));
-    for (int i = 0; i < 3; i++) {
-      if (i != missing) parity_add(parity, (const uint8_t *)payloads[i], strlen(payloads[i]));
-    }
-    assert_int_equal(parity_length(parity), strlen(payloads[missing]));
-    assert_memory_equal(parity + PARITY_HEAD, payloads[missing], strlen(payloads[missing]));
-  }
-  assert_int_equal(parity_packets(1, 4), 0); /* a packet by itself would only be sent twice */
-  assert_int_equal(parity_packets(2, 4), 1);
-  assert_int_equal(parity_packets(8, 0), 0);
-  assert_int_equal(parity_packets(8, 4), 2);
-  assert_int_equal(parity_packets(9, 4), 3);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_there_is_complete),
                                      cmocka_unit_test(questions_have_their_time),
@@ -188,7 +165,6 @@ int main(void) {
                                      cmocka_unit_test(only_what_was_sent_is_lost),
                                      cmocka_unit_test(a_peer_that_lives_is_waited_for),
                                      cmocka_unit_test(silence_is_no_loss),
-                                     cmocka_unit_test(estimates_are_smooth),
-                                     cmocka_unit_test(parity_makes_what_is_missing)};
+                                     cmocka_unit_test(estimates_are_smooth)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,13 +30,12 @@ static void set_up(Fixture *f, bool text) {
                             .self = 1,
                             .strategy = STRATEGY_ASTRA,
                             .transport = TRANSPORT_UDP,
-                            .reliability = {RELIABILITY_FEC, .deadline = 0.03, .fec = 4, .least_packets = 2, .timeout = 30},
+                            .reliability = {RELIABILITY_DEADLINE, .deadline = 0.03, .least_packets = 2, .timeout = 30},
                             .parts = 4,
                             .retained = 1,
                             .class_token = text ? CLASS_NONE : CLASS_DISTRIBUTED,
                             .entropy = ENTROPY_AUTO,
                             .mask = true,
-                            .multicast = true,
                             .keep_codes = true,
                             .batch_most = 8,
                             .tokens_most = text ? 48 : 0,
@@ -93,7 +92,7 @@ static void what_is_sent_arrives(void **state) {
     assert_memory_equal(again, f.bytes, f.size);
     assert_true(got.epoch == 7 && got.nodes == 3 && got.self == 1 && got.parts == 4 && got.mtu == 1500 && got.mask && got.shaped &&
                 got.links.lose_tokens);
-    assert_true(got.reliability.mode == RELIABILITY_FEC && got.reliability.fec == 4 && got.reliability.timeout == 30);
+    assert_true(got.reliability.mode == RELIABILITY_DEADLINE && got.reliability.timeout == 30);
     assert_true(got.links.loss == 0.05 && got.links.trace.points[1].bits_per_second == 2e7 && got.fingerprints.partition == UINT64_MAX);
     assert_true(!got.member[0].reachable && got.member[2].address.on_disk && got.member[1].address.port == 7433);
     assert_string_equal(got.member[1].address.name, "fe80::1");
@@ -130,17 +129,17 @@ static void every_field_is_checked(void **state) {
                 {4, 3, "device number"},
                 {6, STRATEGY_COUNT, "strategy"},
                 {6, STRATEGY_SP, "strategy sp over datagrams"},
-                {7, 3, "transport"},
+                {7, 2, "transport"},
                 {7, TRANSPORT_TCP, "reliability does not go"},
-                {8, 4, "reliability"},
+                {8, 3, "reliability"},
                 {8, RELIABILITY_STREAM, "reliability does not go"},
                 {9, 0, "parts"},
                 {9, 17, "parts"},
                 {10, CLASS_NONE, "class token"},
                 {11, ENTROPY_COUNT, "entropy"},
                 {11, ENTROPY_ON, "no frequencies"},
-                {12, 0, "parity packet"},
-                {13, 255, "parity packet"},
+                {12, 1, "reserved"},
+                {13, 255, "reserved"},
                 {14, 4, "retained blocks"},
                 {16, 0, "batch"},
                 {19, 255, "batch"},

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEAST_4 = -8, MOST_4 = 7 };
+enum { MIN_Q4 = -8, MAX_Q4 = 7 };
 
 /* To the nearest half, magnitudes above the largest one to that. */
 static uint16_t half_of(float x) {
@@ -34,7 +34,7 @@ static void quantise_q8(int64_t n, const float *x, LowbitQ8Block *block) {
   round_8(n, x, narrow_half_to_float(block->scale), block->number);
 }
 
-static float round_4(float x, float inverse) { return fmaxf(LEAST_4, fminf(MOST_4, rintf(x * inverse))); }
+static float round_4(float x, float inverse) { return fmaxf(MIN_Q4, fminf(MAX_Q4, rintf(x * inverse))); }
 
 /* The best scale for the numbers that this one gives, and how much of sum x^2 it explains: the error is the rest. */
 static float refine(const float x[LOWBIT_BLOCK], float inverse, float *explained) {
@@ -67,7 +67,7 @@ static void quantise_q4(int64_t n, const float *from, LowbitQ4Block *block) {
   block->scale = half_of(best_scale_4(x));
   const float scale = narrow_half_to_float(block->scale), inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < LOWBIT_BLOCK / 2; i++) {
-    const int low = (int)round_4(x[i], inverse) - LEAST_4, high = (int)round_4(x[LOWBIT_BLOCK / 2 + i], inverse) - LEAST_4;
+    const int low = (int)round_4(x[i], inverse) - MIN_Q4, high = (int)round_4(x[LOWBIT_BLOCK / 2 + i], inverse) - MIN_Q4;
     block->number[i] = (uint8_t)(low | high << 4);
   }
 }

@@ -328,3 +328,13 @@ void files_list_free(char **names, size_t count) {
   for (size_t i = 0; i < count; i++) free(names[i]);
   free(names);
 }
+
+Status files_each(const char *path, FilesVisit *visit, void *context) {
+  char **names;
+  size_t count;
+  TRY(files_list(path, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++) status = visit(context, names[i]);
+  files_list_free(names, count);
+  return status;
+}

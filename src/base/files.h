@@ -64,4 +64,8 @@ char *files_folder(const char *path);
 Status files_list(const char *path, char ***names, size_t *count);
 void files_list_free(char **names, size_t count);
 
+/* Calls `visit` for each of these names, up to the first that fails, whose status is returned. */
+typedef Status FilesVisit(void *context, const char *name);
+Status files_each(const char *path, FilesVisit *visit, void *context);
+
 #endif

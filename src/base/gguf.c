@@ -11,9 +11,9 @@
 #error "GGUF files are little-endian here and so must this machine be"
 #endif
 
-enum { MAGIC_BYTES = 4, KEY_MOST = 65535, KEY_SHOWN = 100, NESTING_MOST = 4, ALIGNMENT = 32, ALIGNMENT_MOST = 1 << 16 };
+enum { MAGIC_BYTES = 4, MAX_KEY = 65535, MAX_KEY_SHOWN = 100, MAX_NESTING = 4, ALIGNMENT = 32, MAX_ALIGNMENT = 1 << 16 };
 /* The fewest bytes of an entry (length of the key, type, one byte) and of a tensor's description. */
-enum { ENTRY_LEAST = 8 + 4 + 1, TENSOR_LEAST = 8 + 4 + 8 + 4 + 8 };
+enum { MIN_ENTRY = 8 + 4 + 1, MIN_TENSOR = 8 + 4 + 8 + 4 + 8 };
 static const char magic[] = "GGUF";
 
 /* ---- storage types */
@@ -96,8 +96,8 @@ static Status skip_value(Cursor *cursor, GgufType type, int depth) {
 }
 
 static Status skip_array(Cursor *cursor, GgufEntry *entry, int depth) {
-  if (depth > NESTING_MOST)
-    return status_set(STATUS_BAD_FILE, "%s: its metadata hold arrays nested more than %d deep", cursor->origin, NESTING_MOST);
+  if (depth > MAX_NESTING)
+    return status_set(STATUS_BAD_FILE, "%s: its metadata hold arrays nested more than %d deep", cursor->origin, MAX_NESTING);
   TRY(take_type(cursor, &entry->element));
   TRY(take(cursor, &entry->count, sizeof entry->count, "its metadata"));
   entry->data = cursor->at;
@@ -114,9 +114,9 @@ static Status skip_array(Cursor *cursor, GgufEntry *entry, int depth) {
 static Status take_entry(Cursor *cursor, GgufEntry *entry) {
   *entry = (GgufEntry){.count = 1};
   TRY(take_text(cursor, &entry->key, "its metadata"));
-  if (entry->key.size == 0 || entry->key.size > KEY_MOST)
+  if (entry->key.size == 0 || entry->key.size > MAX_KEY)
     return status_set(STATUS_BAD_FILE, "%s: its metadata hold a key of %zu bytes; 1 to %d are allowed", cursor->origin, entry->key.size,
-                      KEY_MOST);
+                      MAX_KEY);
   TRY(take_type(cursor, &entry->type));
   entry->data = cursor->at;
   return entry->type == GGUF_ARRAY ? skip_array(cursor, entry, 1) : skip_value(cursor, entry->type, 0);
@@ -130,7 +130,7 @@ static int compare_keys(GgufText a, GgufText b) {
 static int by_key(const void *a, const void *b) { return compare_keys(((const GgufEntry *)a)->key, ((const GgufEntry *)b)->key); }
 
 static Status take_entries(Cursor *cursor, GgufFile *file, uint64_t count) {
-  if (count > left_of(cursor) / ENTRY_LEAST)
+  if (count > left_of(cursor) / MIN_ENTRY)
     return status_set(STATUS_BAD_FILE, "%s: claims %llu metadata entries in a file of %zu bytes; is it complete?", file->path,
                       (unsigned long long)count, (size_t)left_of(cursor));
   file->entries = calloc((size_t)count + 1, sizeof *file->entries);
@@ -140,7 +140,8 @@ static Status take_entries(Cursor *cursor, GgufFile *file, uint64_t count) {
   for (size_t i = 1; i < file->entry_count; i++)
     if (by_key(&file->entries[i - 1], &file->entries[i]) == 0)
       return status_set(STATUS_BAD_FILE, "%s: the metadata key %.*s is given twice", file->path,
-                        (int)(file->entries[i].key.size < KEY_SHOWN ? file->entries[i].key.size : KEY_SHOWN), file->entries[i].key.bytes);
+                        (int)(file->entries[i].key.size < MAX_KEY_SHOWN ? file->entries[i].key.size : MAX_KEY_SHOWN),
+                        file->entries[i].key.bytes);
   return STATUS_OK;
 }
 
@@ -225,15 +226,15 @@ static Status read_alignment(const GgufFile *file, uint64_t *alignment) {
   int64_t number = ALIGNMENT;
   TRY(gguf_whole(file, "general.alignment", &number));
   *alignment = (uint64_t)number;
-  if (number >= 1 && number <= ALIGNMENT_MOST && (number & (number - 1)) == 0) return STATUS_OK;
+  if (number >= 1 && number <= MAX_ALIGNMENT && (number & (number - 1)) == 0) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: general.alignment is %lld; accepted is a power of two up to %d", file->path, (long long)number,
-                    ALIGNMENT_MOST);
+                    MAX_ALIGNMENT);
 }
 
 static Status take_tensors(Cursor *cursor, const uint8_t *begin, GgufFile *file, uint64_t count) {
   uint64_t alignment, offset = 0;
   TRY(read_alignment(file, &alignment));
-  if (count > left_of(cursor) / TENSOR_LEAST)
+  if (count > left_of(cursor) / MIN_TENSOR)
     return status_set(STATUS_BAD_FILE, "%s: claims %llu tensors in a file of %zu bytes; is it complete?", file->path,
                       (unsigned long long)count, (size_t)(cursor->end - begin));
   file->tensors = calloc((size_t)count + 1, sizeof *file->tensors);
@@ -303,6 +304,14 @@ void gguf_close(GgufFile *file) {
   free(file->path);
   if (file->map.data) files_unmap(&file->map);
   *file = (GgufFile){0};
+}
+
+Status gguf_read_path(const char *path, GgufReader *read, void *out) {
+  GgufFile file;
+  TRY(gguf_open(&file, path));
+  Status status = read(out, &file);
+  gguf_close(&file);
+  return status;
 }
 
 static bool begins_like_one(const char *path) {

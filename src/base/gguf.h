@@ -82,6 +82,10 @@ Status gguf_open(GgufFile *file, const char *path);
 Status gguf_parse(GgufFile *file, const uint8_t *data, size_t size, const char *origin); /* on memory the caller keeps: fuzzed */
 void gguf_close(GgufFile *file);                                                         /* accepts a zeroed one */
 
+/* Opens the file, hands it to `read` and closes it again. */
+typedef Status GgufReader(void *out, const GgufFile *file);
+Status gguf_read_path(const char *path, GgufReader *read, void *out);
+
 const GgufTensor *gguf_tensor(const GgufFile *file, const char *name); /* NULL: absent */
 const GgufEntry *gguf_entry(const GgufFile *file, const char *key);    /* NULL: absent */
 

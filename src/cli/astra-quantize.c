@@ -84,25 +84,20 @@ static bool is_carried(const char *name) {
   return strncmp(name, "tok", 3) == 0 && length > 4 && strcmp(name + length - 4, ".bin") == 0;
 }
 
-static Status carry(const char *from, const char *to, const char *name) {
-  char *source = files_join(from, name), *target = files_join(to, name);
+typedef struct Directories {
+  const char *from, *to;
+} Directories;
+
+static Status carry(void *context, const char *name) {
+  const Directories *directories = context;
+  if (!is_carried(name)) return STATUS_OK;
+  char *source = files_join(directories->from, name), *target = files_join(directories->to, name);
   FileMap map = {0};
   Status status = source && target ? files_map(&map, source) : status_set(STATUS_NO_MEMORY, "no memory for a path");
   if (status == STATUS_OK) status = files_write(target, map.data, map.size);
   if (map.data) files_unmap(&map);
   free(source);
   free(target);
-  return status;
-}
-
-static Status carry_all(const char *from, const char *to) {
-  char **names;
-  size_t count;
-  TRY(files_list(from, &names, &count));
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK; i++)
-    if (is_carried(names[i])) status = carry(from, to, names[i]);
-  files_list_free(names, count);
   return status;
 }
 
@@ -137,7 +132,7 @@ static Status write_checkpoint(const Quantize *q, const char *directory, const W
   Status status = codewords ? checkpoint_load_codebooks(config, directory, codebooks) : STATUS_OK;
   if (status == STATUS_OK) status = checkpoint_save(weights->model, q->out, codebooks, NULL, rest_dtype(weights, codebooks, codewords));
   free(codebooks);
-  return status == STATUS_OK ? carry_all(directory, q->out) : status;
+  return status == STATUS_OK ? files_each(directory, carry, &(Directories){directory, q->out}) : status;
 }
 
 static Status report(const Quantize *q, const char *directory, const Outcome *o) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_MOST = 4096 }; /* numbers of a head, whose rotary factors are looked at */
+enum { MAX_HEAD = 4096 }; /* numbers of a head, whose rotary factors are looked at */
 
 static Status missing(const GgufFile *file, const char *key) {
   return status_set(STATUS_BAD_FILE, "%s: the metadata key %s is missing; is this the file of a whole Llama model?", file->path, key);
@@ -49,13 +49,13 @@ static Status check_scaling(const GgufFile *file) {
 
 /* Whether these settings divide the frequencies by the factors of the file, to a float's precision. */
 static bool explains(const RopeConfig *rope, int64_t head, const float *factor) {
-  double plain[HEAD_MOST / 2], slowed[HEAD_MOST / 2];
+  double plain[MAX_HEAD / 2], slowed[MAX_HEAD / 2];
   RopeConfig without = *rope;
   without.llama3 = false;
   rope_table_frequencies(&without, head, plain);
   rope_table_frequencies(rope, head, slowed);
   for (int64_t i = 0; i < head / 2; i++)
-    if (!(fabs(plain[i] / slowed[i] - (double)factor[i]) <= 1e-5 * (double)factor[i])) return false;
+    if (!(fabs(plain[i] / slowed[i] - (double)factor[i]) <= 1e-5 * plain[i] / slowed[i])) return false; /* nor by one that is infinite */
   return true;
 }
 
@@ -83,9 +83,9 @@ static Status find_llama3(const GgufFile *file, int64_t head, const float *facto
 static Status read_factors(const GgufFile *file, const ModelConfig *config, RopeConfig *rope) {
   const GgufTensor *tensor = gguf_tensor(file, "rope_freqs.weight");
   int64_t head = config->width / config->heads;
-  float factor[HEAD_MOST / 2];
+  float factor[MAX_HEAD / 2];
   if (!tensor) return STATUS_OK;
-  if (tensor->type != GGUF_DATA_F32 || tensor->count != head / 2 || head > HEAD_MOST)
+  if (tensor->type != GGUF_DATA_F32 || tensor->count != head / 2 || head > MAX_HEAD)
     return status_set(STATUS_BAD_FILE, "%s: tensor rope_freqs.weight has %lld numbers of type %s, expected %lld of F32", file->path,
                       (long long)tensor->count, gguf_type_name(tensor->type), (long long)head / 2);
   memcpy(factor, tensor->data, tensor->bytes);
@@ -182,11 +182,9 @@ Status config_gguf_read(ModelConfig *config, const GgufFile *file) {
   return status;
 }
 
+static Status read_into(void *config, const GgufFile *file) { return config_gguf_read(config, file); }
+
 Status config_gguf_load(ModelConfig *config, const char *path) {
-  GgufFile file;
   memset(config, 0, sizeof *config);
-  TRY(gguf_open(&file, path));
-  Status status = config_gguf_read(config, &file);
-  gguf_close(&file);
-  return status;
+  return gguf_read_path(path, read_into, config);
 }

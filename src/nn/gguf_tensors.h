@@ -2,9 +2,11 @@
  *
  *   names     blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight ...
  *   shapes    the other way round: outputs first
- *   rows      of attn_q and attn_k come in pairs that rotary positions turn together, row 2 i and 2 i + 1 of a head; here they are row i
- * and i + d / 2 (d rows a head) F32, F16, BF16, Q8_0, Q4_0   as they are (SafeTensor.dtype or .lowbit), in the file's mapping unless rows
- * change their order Q4_K, Q6_K                   converted to Q8_0
+ *   rows      of attn_q and attn_k come in pairs that rotary positions turn together, 2 i and 2 i + 1 of a head;
+ *             here they are rows i and i + d / 2 (d rows in a head)
+ *   types     F32, F16, BF16, Q8_0, Q4_0: as they are (SafeTensor.dtype or .lowbit), in the file's mapping unless the
+ *             order of rows changes
+ *             Q4_K, Q6_K: converted to Q8_0
  *
  * Other types, and tensors that Llama does not have (biases), are UNSUPPORTED; the message names tensor and type. */
 #ifndef NN_GGUF_TENSORS_H

@@ -2,6 +2,7 @@
  * specification and nothing of src/base/gguf.c; broken files are made by changing bytes afterwards. */
 #ifndef UNIT_GGUF_WRITER_H
 #define UNIT_GGUF_WRITER_H
+#include "base/gguf.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -113,6 +114,16 @@ static inline void gguf_writer_file(GgufWriter *writer, uint8_t **data, size_t *
   gguf_put(&file, writer->data.data, writer->data.size);
   *data = file.data;
   *size = file.size;
+}
+
+/* Parsed as "sample"; ends the writer. The caller closes the file, then frees what is returned. */
+static inline uint8_t *gguf_writer_parse(GgufWriter *writer, GgufFile *file) {
+  uint8_t *data;
+  size_t size;
+  gguf_writer_file(writer, &data, &size);
+  if (gguf_parse(file, data, size, "sample") != STATUS_OK) abort();
+  gguf_writer_release(writer);
+  return data;
 }
 
 static inline bool gguf_writer_save(GgufWriter *writer, const char *path) {

@@ -15,7 +15,7 @@ INLINE int32_t sum_integers(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* Magnitudes are compared by their bits, of which those of no number are the largest. */
+/* Magnitudes are compared by their bits: NaNs are the largest. */
 static float peak_of(int64_t n, const float *x) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i most = _mm256_setzero_si256();

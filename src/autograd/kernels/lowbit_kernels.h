@@ -74,7 +74,7 @@ const LowbitKernels *lowbit_kernels(void);                   /* the fastest that
 const LowbitKernels *lowbit_kernels_named(const char *name); /* NULL where the processor or the build lacks it: for tests */
 
 /* What numbers with this largest magnitude are multiplied with. 0: all become 0, because they are all but 0 (scale 0), or because one is an
- * infinity or no number, which the scale then makes of every result. */
+ * infinity or a NaN, which the scale then makes of every result. */
 static inline float lowbit_inverse_scale(float peak, float *scale) {
   const float tiny = 1e-30f, large = 3e38f;
   *scale = peak < tiny ? 0 : peak / 127;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The largest magnitude by its bits, of which those of no number are the largest. */
+/* The largest magnitude by its bits: NaNs are the largest. */
 static float peak_of(int64_t n, const real *x) {
   uint32_t most = 0, bits;
   for (int64_t i = 0; i < n; i++) {

@@ -24,7 +24,7 @@ INLINE __m512i add_products(__m512i sums, __m512i bytes, __m512i signed_bytes) {
 
 INLINE __mmask16 first_16(int64_t left) { return (__mmask16)(left >= 16 ? 0xffffu : left <= 0 ? 0u : (1u << left) - 1); }
 
-/* Magnitudes are compared by their bits, of which those of no number are the largest. */
+/* Magnitudes are compared by their bits: NaNs are the largest. */
 static void quantise(int64_t n, const float *x, int8_t *a, float *scale, int32_t *sum) {
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   __m512i most = _mm512_setzero_si512(), next = most, total = most;

@@ -14,9 +14,9 @@
 enum {
   LINE = 64,
   GROUP_BYTES = 384 << 10, /* of interleaved weights: with twelve rows of activations and of results, less than a second-level cache */
-  GROUP_MOST = 256,        /* outputs */
-  GROUP_LEAST = 2 * LOWBIT_PANEL,
-  POOLED_LEAST = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
+  MAX_GROUP = 256,         /* outputs */
+  MIN_GROUP = 2 * LOWBIT_PANEL,
+  MIN_POOLED = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
 };
 
 typedef struct Job {
@@ -44,8 +44,8 @@ static Job describe(const MatmulLowbit *p) {
   job.stride = whole(p->inputs, LOWBIT_PIECE);
   job.groups = lowbit_groups(job.kind, p->inputs);
   job.row_bytes = (int64_t)lowbit_row_bytes(job.kind, p->weight->inputs);
-  job.group_outputs = lesser(GROUP_BYTES / job.stride / GROUP_LEAST * GROUP_LEAST, GROUP_MOST);
-  if (job.group_outputs < GROUP_LEAST) job.group_outputs = GROUP_LEAST;
+  job.group_outputs = lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
+  if (job.group_outputs < MIN_GROUP) job.group_outputs = MIN_GROUP;
   if (p->rows > 1) {
     job.thread_bytes = lines(panel_bytes(&job));
     if (job.kind != LOWBIT_INT8) job.thread_bytes += lines((size_t)(job.group_outputs * job.groups) * sizeof(float));
@@ -156,9 +156,9 @@ void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   const double begun = matmul_count_begin();
   Job job = describe(p);
   place(&job, scratch);
-  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < POOLED_LEAST;
+  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MIN_POOLED;
   threads_for(p->rows, small ? p->rows : 4, quantise_rows, &job);
-  threads_for(p->outputs, small ? p->outputs : GROUP_LEAST, outputs_body, &job); /* inside a body it knows whose scratch is free */
+  threads_for(p->outputs, small ? p->outputs : MIN_GROUP, outputs_body, &job); /* inside a body it knows whose scratch is free */
   matmul_count_end(p->rows, p->outputs, p->inputs, begun);
 }
 

@@ -209,11 +209,9 @@ Status tokenizer_gguf_read(Tokenizer **tokenizer, const GgufFile *file) {
   return status_wrap(status, "%s", file->path);
 }
 
+static Status read_into(void *tokenizer, const GgufFile *file) { return tokenizer_gguf_read(tokenizer, file); }
+
 Status tokenizer_gguf_open(Tokenizer **tokenizer, const char *path) {
-  GgufFile file;
   *tokenizer = NULL;
-  TRY(gguf_open(&file, path));
-  Status status = tokenizer_gguf_read(tokenizer, &file);
-  gguf_close(&file);
-  return status;
+  return gguf_read_path(path, read_into, tokenizer);
 }

@@ -36,19 +36,19 @@ static bool stands_before(const char *name, const char *own) {
   return false;
 }
 
-/* Another tokenizer that would be found instead of the one in the file `own`. */
-static Status check_free(const char *directory, const char *own) {
-  char **names;
-  size_t count;
-  TRY(files_list(directory, &names, &count));
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < count && status == STATUS_OK; i++)
-    if (stands_before(names[i], own))
-      status = status_set(STATUS_BAD_VALUE, "%s: its %s belongs to another tokenizer; move it away or choose another directory", directory,
-                          names[i]);
-  files_list_free(names, count);
-  return status;
+typedef struct Place {
+  const char *directory, *own;
+} Place;
+
+/* Another tokenizer would be found instead of the one in the file `own`. */
+static Status check_name(void *context, const char *name) {
+  const Place *place = context;
+  if (!stands_before(name, place->own)) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s: its %s belongs to another tokenizer; move it away or choose another directory", place->directory,
+                    name);
 }
+
+static Status check_free(const char *directory, const char *own) { return files_each(directory, check_name, &(Place){directory, own}); }
 
 enum { NAME = 32 };
 

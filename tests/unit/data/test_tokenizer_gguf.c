@@ -5,14 +5,10 @@
 
 static Status read_written(GgufWriter *writer, Tokenizer **tokenizer) {
   GgufFile file;
-  uint8_t *data;
-  size_t size;
-  gguf_writer_file(writer, &data, &size);
-  assert_int_equal(gguf_parse(&file, data, size, "sample"), STATUS_OK);
+  uint8_t *data = gguf_writer_parse(writer, &file);
   Status status = tokenizer_gguf_read(tokenizer, &file);
   gguf_close(&file);
   free(data);
-  gguf_writer_release(writer);
   return status;
 }
 

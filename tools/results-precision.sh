@@ -3,11 +3,13 @@
 # from scratch, in both precisions, with three seeds. What docs/results/precision.md reports.
 #   tools/results-precision.sh DATA_DIR OUT_DIR OUT.csv
 # DATA_DIR holds cifar100/ and enwiki/ (train.txt.gz, valid.txt). OUT_DIR gets a folder for each run; started again, it goes on where it was stopped.
-# OUT.csv gets the mean loss of every hundred steps of each run. SEEDS (1 2 3), STEPS (1000), THREADS (all cores), TASKS (cifar100 enwiki).
+# OUT.csv gets the mean loss of every hundred steps of each run, OUT.png its curves, and OUT.md, where it exists, the table between its markers.
+# SEEDS (1 2 3), STEPS (1000), THREADS (all cores), TASKS (cifar100 enwiki).
 set -euo pipefail
 [ $# -eq 3 ] || { echo "usage: $0 DATA_DIR OUT_DIR OUT.csv" >&2; exit 2; }
-data=$(realpath "$1") out=$(realpath -m "$2") csv=$3
-bin=$(realpath "$(dirname "$0")/../${BUILD:-build}/bin")
+data=$(realpath "$1") out=$(realpath -m "$2") csv=$(realpath -m "$3")
+build=$(cd "$(dirname "$0")/.." && realpath "${BUILD:-build}")
+bin=$build/bin
 steps=${STEPS:-1000}
 
 train() { # TASK SEED PRECISION
@@ -41,20 +43,34 @@ for run in "$out"/*-s*/; do
     $1 % 100 == 0 && n { printf "%s,%s,%s,%d,%.5f\n", task, seed, precision, $1, sum / n; sum = n = 0 }' "$run/metrics.csv" >>"$csv"
 done
 
-# bf16 less fp32 of the same seed, beside how far seeds are from each other.
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
 awk -F, '
   NR == 1 { next }
-  { loss[$1, $2, $3, $4] = $5; tasks[$1]; seeds[$2]; if ($4 > last) last = $4 }
+  { loss[$1, $2, $3, $4] = $5; if (!($1 in tasks)) { tasks[$1]; task[++count] = $1 } seeds[$2]; if ($4 > last) last = $4 }
   END {
-    print "| task | steps | fp32, mean of seeds | bf16 | bf16 - fp32 of the same seed: mean, largest | deviation between seeds, fp32 |"
-    print "|---|---|---|---|---|---|"
-    for (t in tasks) for (s = 100; s <= last; s += (s < 200 ? 100 : 200)) {
-      n = a = b = d = most = aa = 0
+    print "| task | steps | seeds | fp32, mean | bf16, mean | bf16 - fp32 of the same seed: mean | largest | deviation between seeds, fp32 |"
+    print "|---|---|---|---|---|---|---|---|"
+    for (i = 1; i <= count; i++) for (s = 100; s <= last; s += (s < 200 ? 100 : 200)) {
+      t = task[i]; n = a = b = d = largest = squares = 0
       for (k in seeds) if ((t, k, "fp32", s) in loss && (t, k, "bf16", s) in loss) {
-        x = loss[t, k, "fp32", s]; y = loss[t, k, "bf16", s]; n++; a += x; aa += x * x; b += y; d += y - x
-        if ((y - x) ^ 2 > most ^ 2) most = y - x
+        x = loss[t, k, "fp32", s]; y = loss[t, k, "bf16", s]; n++; a += x; squares += x * x; b += y; d += y - x
+        if ((y - x) ^ 2 > largest ^ 2) largest = y - x
       }
-      if (n) printf "| %s | %d-%d | %.4f | %.4f | %+.4f, %+.4f | %s |\n", t, s - 99, s, a / n, b / n, d / n, most,
-        n > 1 ? sprintf("%.4f", sqrt((aa - a * a / n) / (n - 1) + 1e-15)) : "-"
+      if (n == 0) continue
+      deviation = "-"
+      if (n > 1) { variance = (squares - a * a / n) / (n - 1); deviation = sprintf("%.4f", sqrt(variance < 0 ? 0 : variance)) }
+      printf "| %s | %d-%d | %d | %.4f | %.4f | %+.4f | %+.4f | %s |\n", t, s - 99, s, n, a / n, b / n, d / n, largest, deviation
     }
-  }' "$csv"
+  }' "$csv" | tee "$table"
+
+document=${csv%.csv}.md
+if [ -f "$document" ]; then
+  awk -v table="$table" '
+    /^<!-- end: results-precision.sh -->/ { on = 0 }
+    !on { print }
+    /^<!-- begin: results-precision.sh -->/ { on = 1; while ((getline line <table) > 0) print line }' "$document" >"$document.new"
+  mv "$document.new" "$document"
+fi
+make --no-print-directory -s BUILD="$(realpath --relative-to=. "$build")" "$(realpath --relative-to=. "$build")/tests/bench/plot_losses" >&2
+"$build/tests/bench/plot_losses" "$csv" "${csv%.csv}.png"

@@ -94,6 +94,11 @@ static char cli_asked(const CliProgram *program, int argc, char **argv) {
   return options_asked(table, argc, argv);
 }
 
+/* A word in place of a command that no file is called, where files may stand as well. */
+static bool cli_mistyped(const CliProgram *program, const char *word) {
+  return program->commands && word[0] && !word[strspn(word, "abcdefghijklmnopqrstuvwxyz-")] && word[0] != '-' && access(word, F_OK) != 0;
+}
+
 int cli_run(int argc, char **argv, const CliProgram *program) {
   cli_program = program->name;
   log_program(program->name);
@@ -111,6 +116,7 @@ int cli_run(int argc, char **argv, const CliProgram *program) {
     program->help(stdout);
     return cli_finish(cli_flush(STATUS_OK));
   }
-  if (program->otherwise) return cli_finish(cli_flush(program->otherwise(argc, argv)));
+  bool mistyped = argc > 1 && cli_mistyped(program, argv[1]);
+  if (program->otherwise && !mistyped) return cli_finish(cli_flush(program->otherwise(argc, argv)));
   return cli_finish(cli_no_command(program, argc > 1 ? argv[1] : NULL));
 }

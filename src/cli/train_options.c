@@ -334,9 +334,11 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MO
   bool memory = given(table, "memory"), recompute = given(table, "recompute");
   char *arguments[TRAIN_OPTIONS_REMEMBERED], *path = options_path(directory);
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
-  int count, positionals;
+  int count = 0, positionals;
   if (path == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  Status status = read_arguments(path, arguments, &count);
+  Status status = files_exists(path)
+                      ? read_arguments(path, arguments, &count)
+                      : status_set(STATUS_NOT_FOUND, "there is no run to go on with; give the --out of one that was interrupted");
   free(path);
   if (status != STATUS_OK) return status_wrap(status, "--resume %s", directory);
   train_options_table(command, table);

@@ -165,7 +165,9 @@ static Status parse_file(ModelConfig *config, const char *directory, const char 
   if (!path) return no_memory(directory);
   size_t size = 0;
   Status status = STATUS_OK;
-  if (!optional || files_exists(path)) {
+  if (!optional && !files_exists(path)) {
+    status = status_set(STATUS_NOT_FOUND, "%s: there is no config.json; give the directory of a model", directory);
+  } else if (files_exists(path)) {
     status = files_read(path, MOST_BYTES, &text, &size);
     if (status == STATUS_OK) status = parser(config, text, size, path);
   }

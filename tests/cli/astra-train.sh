@@ -381,7 +381,7 @@ echo '{"model_type": "vit"' >cut/config.json
 expect "a broken config.json" 1 --model cut "${data[@]}" --max-steps 1 --out never; err "cut/config.json"
 [ ! -e never ] || report "a refused run made its directory"
 
-expect "resume of nothing" 1 --resume none; err "none"
+expect "resume of nothing" 1 --resume none; err "--resume none: there is no run to go on with"
 expect "resume with other options" 2 --resume run --groups 4; err "--groups"; err "--max-steps"
 expect "resume of a finished run" 0 --resume run --json; err "step 4 of 4 is done already"; last "$accuracies"
 cp -r run broken; head -c 3000 run/training/state.safetensors >broken/training/state.safetensors

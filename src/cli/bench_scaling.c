@@ -97,7 +97,7 @@ static Status measure_one(const ScalingCommand *command, int64_t batch, ScalingS
   return status;
 }
 
-static Status fill_row(const ScalingCommand *command, int ranks, const ScalingStep *step, const ScalingStep *first, Row *row) {
+static void fill_row(const ScalingCommand *command, int ranks, const ScalingStep *step, const ScalingStep *first, Row *row) {
   const TrainOptions *train = &command->shared.train;
   ScalingResult alone;
   scaling_predict(step, &command->network, ranks, (Wire)train->wire, train->shard_optimizer, &row->predicted);
@@ -106,11 +106,10 @@ static Status fill_row(const ScalingCommand *command, int ranks, const ScalingSt
   row->ranks = ranks;
   row->units = (double)step->units * ranks / row->predicted.step;
   row->efficiency = single / row->predicted.step;
-  return STATUS_OK;
 }
 
 static Status predict_all(const ScalingCommand *command, Row *rows) {
-  ScalingStep first, own = {0};
+  ScalingStep first = {0}, own = {0};
   int64_t batch = command->shared.train.batch;
   Status status = measure_one(command, batch, &first);
   for (int i = 0; status == STATUS_OK && i < command->count; i++) {
@@ -118,7 +117,7 @@ static Status predict_all(const ScalingCommand *command, Row *rows) {
     rows[i].batch = command->strong ? (batch + ranks - 1) / ranks : batch; /* the largest share decides */
     bool again = rows[i].batch != batch;
     if (again) status = measure_one(command, rows[i].batch, &own);
-    if (status == STATUS_OK) status = fill_row(command, ranks, again ? &own : &first, &first, &rows[i]);
+    if (status == STATUS_OK) fill_row(command, ranks, again ? &own : &first, &first, &rows[i]);
     scaling_step_release(&own);
   }
   scaling_step_release(&first);
@@ -187,9 +186,12 @@ static Status measure_job(ScalingCommand *command, Session *session) {
   session->share = (Share){ranks_self(), ranks_count()};
   TRY(scaling_measure_link(&link));
   Status status = scaling_measure(session, command->steps, &step);
-  scaling_predict(&step, &link, ranks_count(), (Wire)train->wire, train->shard_optimizer, &result);
-  scaling_predict(&step, &link, 1, (Wire)train->wire, false, &alone);
+  if (status == STATUS_OK) {
+    scaling_predict(&step, &link, ranks_count(), (Wire)train->wire, train->shard_optimizer, &result);
+    scaling_predict(&step, &link, 1, (Wire)train->wire, false, &alone);
+  }
   scaling_step_release(&step);
+  status = ranks_agree(status);
   if (status == STATUS_OK) status = ranks_agree(data_parallel_open(session));
   if (status == STATUS_OK) status = plan_check(session); /* counts uses of parameters */
   if (status == STATUS_OK) status = scaling_measure_job(session, command->steps, &seconds);

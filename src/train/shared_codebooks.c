@@ -129,8 +129,8 @@ static void draw_samples(const SharedCodebooks *shared, Rng *rng, double *sample
     if (!shared->dead[i]) continue;
     const EmulateSite *site = &emulation->site[i / codes];
     int64_t first, rows = whole_rows(emulation, site, &first), row = (int64_t)rng_below(rng, (uint64_t)rows) - first;
-    const real *x = site->x + row * site->book.width + i % codes / site->book.entries * d;
-    for (int64_t j = 0; j < d; j++) samples[at + j] = row >= 0 && row < site->rows ? (double)x[j] : 0;
+    const real *x = row >= 0 && row < site->rows ? site->x + row * site->book.width + i % codes / site->book.entries * d : NULL;
+    for (int64_t j = 0; j < d; j++) samples[at + j] = x != NULL ? (double)x[j] : 0;
     at += d;
   }
 }

@@ -231,7 +231,8 @@ asan:
 ## tsan: the tests of threads, loader, infer and training under the thread sanitizer, in build-tsan
 .PHONY: tsan
 tsan:
-	@TIME_SCALE=10 $(MAKE) --no-print-directory test BUILD=build-tsan CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread \
+	@TIME_SCALE=10 TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.suppressions $$TSAN_OPTIONS" \
+	  $(MAKE) --no-print-directory test BUILD=build-tsan CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread \
 	  T="$(or $(T),threads loader infer/ train/)"
 
 ## fuzz: every parser for FUZZ_SECONDS (20) each; with clang's engine, or else by mutating the seeds

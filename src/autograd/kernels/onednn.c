@@ -94,7 +94,7 @@ static bool add_to_result(dnnl_primitive_attr_t attributes) {
 
 /* oneDNN's generated float gemm ("gemm:jit", of 2.6.3) keeps numbers further below the stack pointer than the 128 bytes that the ABI
  * grants. A handler's frame replaces them, and the product is then wrong or written somewhere on the heap. The batch-reduce kernels
- * ("brg:...") were tested not to do so; no other is trusted. */
+ * ("brg:...") do not on Zen 4, and are trusted; no other is. */
 static bool uses_free_stack(const_dnnl_primitive_desc_t description) {
   const char *name = NULL;
   return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) != dnnl_success || strncmp(name, "brg:", 4) != 0;

@@ -5,15 +5,15 @@
 #include "base/threads.h"
 #include <math.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 
 #include <cmocka.h>
+
+#include "unit/autograd/signal_flood.h"
 
 typedef struct Case {
   int64_t m, n, k;
@@ -105,49 +105,34 @@ static void test_repeats(void **state) {
   threads_stop();
 }
 
-static volatile sig_atomic_t signals;
+typedef struct Repeated {
+  const Case *size;
+  bool transpose_a, transpose_b;
+  int64_t lda, ldb, ldc;
+  real *a, *b, *c;
+} Repeated;
 
-static void count_signal(int number) {
-  volatile char frame[2048]; /* more stack than the frame of the signal takes */
-  (void)number;
-  memset((char *)frame, 0xff, sizeof frame);
-  signals++;
+static void repeat(void *context) {
+  const Repeated *r = context;
+  matmul(r->transpose_a, r->transpose_b, r->size->m, r->size->n, r->size->k, 1, r->a, r->lda, r->b, r->ldb, 0, r->c, r->ldc);
 }
 
-/* An interval of 0 ends them. */
-static void signal_every(int microseconds) {
-  const struct itimerval timer = {{0, microseconds}, {0, microseconds}};
-  assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
-}
-
-/* A product that keeps numbers below its stack writes anywhere when they are overwritten: the program may also be killed. */
 static void test_signals(void **state) {
   (void)state;
-  static const Case interrupted[] = {{48, 48, 700, 0}, {16, 48, 1700, 32}, {64, 48, 100, 32}, {128, 200, 197, 512}, {1, 300, 500, 8}};
-  enum { SIGNALS = 60, REPEATS_MOST = 100000 };
-  struct sigaction action = {.sa_handler = count_signal}, former;
+  static const Case interrupted[] = {{16, 48, 1700, 32}, {64, 48, 100, 32}, {256, 300, 197, 512}, {1, 300, 500, 8}};
   rng_init(&rng, 6, 0);
-  sigaction(SIGALRM, &action, &former);
   for (size_t i = 0; i < sizeof interrupted / sizeof *interrupted; i++)
     for (int transposes = 0; transposes < 4; transposes++) {
       const Case *c = &interrupted[i];
-      const int64_t lda = (transposes & 1 ? c->m : c->k) + c->pad, ldb = (transposes & 2 ? c->k : c->n) + c->pad, ldc = c->n + c->pad;
-      real *a = random_matrix(transposes & 1 ? c->k : c->m, lda), *b = random_matrix(transposes & 2 ? c->n : c->k, ldb);
-      real *want = random_matrix(c->m, ldc), *got = copy_matrix(want, c->m, ldc);
-      matmul(transposes & 1, transposes & 2, c->m, c->n, c->k, 1, a, lda, b, ldb, 0, want, ldc);
-      int repeats = 0;
-      signals = 0;
-      signal_every(50);
-      for (; signals < SIGNALS && repeats < REPEATS_MOST; repeats++) {
-        matmul(transposes & 1, transposes & 2, c->m, c->n, c->k, 1, a, lda, b, ldb, 0, got, ldc);
-        if (memcmp(want, got, (size_t)(c->m * ldc) * sizeof *got) != 0) break;
-      }
-      signal_every(0);
-      assert_memory_equal(want, got, (size_t)(c->m * ldc) * sizeof *got);
-      assert_true(repeats < REPEATS_MOST);
-      free(a), free(b), free(want), free(got);
+      Repeated r = {.size = c, .transpose_a = transposes & 1, .transpose_b = transposes & 2, .ldc = c->n + c->pad};
+      r.lda = (r.transpose_a ? c->m : c->k) + c->pad, r.ldb = (r.transpose_b ? c->k : c->n) + c->pad;
+      r.a = random_matrix(r.transpose_a ? c->k : c->m, r.lda), r.b = random_matrix(r.transpose_b ? c->n : c->k, r.ldb);
+      r.c = random_matrix(c->m, r.ldc);
+      repeat(&r);
+      real *want = copy_matrix(r.c, c->m, r.ldc);
+      flood(repeat, &r, r.c, want, (size_t)(c->m * r.ldc) * sizeof *want);
+      free(r.a), free(r.b), free(r.c), free(want);
     }
-  sigaction(SIGALRM, &former, NULL);
 }
 
 static void test_vector(void **state) {

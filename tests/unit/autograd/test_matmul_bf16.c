@@ -1,4 +1,5 @@
-/* Products of bf16 matrices, through each library that is there, against sums in double: one rounding of the result, nothing else. */
+/* Products of bf16 matrices, through each library that is there, against sums in double: one rounding of the result, nothing else; and that
+ * a signal in the middle of one changes nothing. */
 #include "autograd/kernels/matmul.h"
 #include "base/rng.h"
 #include "base/threads.h"
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "unit/autograd/signal_flood.h"
 
 typedef struct Shape {
   int64_t m, n, k;
@@ -87,6 +90,44 @@ static void onednn_multiplies(void **state) {
   check_all();
 }
 
+typedef struct Repeated {
+  Shape shape;
+  bool transpose_a, transpose_b;
+  int64_t lda, ldb, ldc;
+  uint16_t *a, *b;
+  real *c;
+} Repeated;
+
+static void repeat(void *context) {
+  const Repeated *r = context;
+  matmul_bf16(r->transpose_a, r->transpose_b, r->shape.m, r->shape.n, r->shape.k, r->a, r->lda, r->b, r->ldb, NULL, false,
+              (Numbers){.wide = r->c}, r->ldc);
+}
+
+static void signals_change_nothing(void **state) {
+  (void)state;
+  static const Shape interrupted[] = {{16, 48, 1700}, {64, 48, 100}, {128, 200, 197}};
+  enum { PAD = 32 };
+  Rng rng;
+  rng_init(&rng, 8, 1);
+  assert_int_equal(matmul_choose_backend("auto"), STATUS_OK);
+  for (size_t i = 0; i < sizeof interrupted / sizeof *interrupted; i++)
+    for (int transposes = 0; transposes < 4; transposes++) {
+      const Shape s = interrupted[i];
+      Repeated r = {.shape = s, .transpose_a = transposes & 1, .transpose_b = transposes & 2, .ldc = s.n + PAD};
+      r.lda = (r.transpose_a ? s.m : s.k) + PAD, r.ldb = (r.transpose_b ? s.k : s.n) + PAD;
+      r.a = random_numbers((r.transpose_a ? s.k : s.m) * r.lda, &rng), r.b = random_numbers((r.transpose_b ? s.n : s.k) * r.ldb, &rng);
+      const size_t bytes = (size_t)(s.m * r.ldc) * sizeof *r.c;
+      real *want = malloc(bytes);
+      r.c = calloc(1, bytes);
+      assert_true(want && r.c);
+      repeat(&r);
+      memcpy(want, r.c, bytes);
+      flood(repeat, &r, r.c, want, bytes);
+      free(r.a), free(r.b), free(r.c), free(want);
+    }
+}
+
 static void threads_share_the_work(void **state) {
   (void)state;
   assert_int_equal(threads_start(3), STATUS_OK);
@@ -104,6 +145,7 @@ static void other_names_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(openblas_multiplies), cmocka_unit_test(onednn_multiplies),
-                                     cmocka_unit_test(threads_share_the_work), cmocka_unit_test(other_names_are_refused)};
+                                     cmocka_unit_test(threads_share_the_work), cmocka_unit_test(signals_change_nothing),
+                                     cmocka_unit_test(other_names_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,8 +281,7 @@ static Status check_harmless(const Option *table) {
           STATUS_BAD_USAGE,
           "--%s cannot be changed on --resume: the run goes on with its own options. Accepted beside it are --epochs, --max-steps, "
           "--data-dir, --threads, --workers, --dtype, --backend, --recompute, --memory, --wire, --shard-optimizer and the options of "
-          "looking and "
-          "keeping",
+          "looking and keeping",
           table->name);
   }
   return STATUS_OK;

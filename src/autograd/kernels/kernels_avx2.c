@@ -27,6 +27,13 @@ static inline void v_store(float *p, Vector v, int64_t left) {
   else
     _mm256_maskstore_ps(p, first_lanes(left), v);
 }
+/* Without a mask, where stores are short and many: a masked one takes several times as long. left < VECTOR_WIDTH. */
+static inline void v_store_short(float *p, Vector v, int64_t left) {
+  __m128 half = _mm256_castps256_ps128(v);
+  if (left & 4) _mm_storeu_ps(p, half), p += 4, half = _mm256_extractf128_ps(v, 1);
+  if (left & 2) _mm_storel_pi((__m64 *)(void *)p, half), p += 2, half = _mm_movehl_ps(half, half);
+  if (left & 1) _mm_store_ss(p, half);
+}
 /* There is no masked load of 16-bit numbers. */
 static inline __m128i load_narrow(const uint16_t *p, int64_t left) {
   uint16_t lane[VECTOR_WIDTH] = {0};

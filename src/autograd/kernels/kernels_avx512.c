@@ -23,6 +23,15 @@ static inline void v_store(float *p, Vector v, int64_t left) {
   else
     _mm512_mask_storeu_ps(p, first_lanes(left), v);
 }
+/* Without a mask, where stores are short and many: a masked one takes several times as long. left < VECTOR_WIDTH. */
+static inline void v_store_short(float *p, Vector v, int64_t left) {
+  __m256 half = _mm512_castps512_ps256(v);
+  if (left & 8) _mm256_storeu_ps(p, half), p += 8, half = _mm512_extractf32x8_ps(v, 1);
+  __m128 quarter = _mm256_castps256_ps128(half);
+  if (left & 4) _mm_storeu_ps(p, quarter), p += 4, quarter = _mm256_extractf128_ps(half, 1);
+  if (left & 2) _mm_storel_pi((__m64 *)(void *)p, quarter), p += 2, quarter = _mm_movehl_ps(quarter, quarter);
+  if (left & 1) _mm_store_ss(p, quarter);
+}
 static inline __m256i load_narrow(const uint16_t *p, int64_t left) {
   return left == VECTOR_WIDTH ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi16(first_lanes(left), p);
 }

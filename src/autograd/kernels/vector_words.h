@@ -19,23 +19,40 @@
     }                                                                                                                                      \
   }
 
-static void vector_words_copy(const WordList *list, float *out, int64_t step) {
-  EACH_WORD(list, step, v_store(out + place, v_load(list->words + at, left), left);)
-}
-
-/* Short words that lie one behind the other, as the groups of a row do, are copied together first and then worked on in whole vectors:
- * fewer operations, and no vector is read while one that overlaps it is still being written. */
-enum { WORDS_ROW = 512 };
+/* Short words that lie one behind the other, as the groups of a row do. */
 static inline bool words_are_a_row(const WordList *list, int64_t step) { return list->n < VECTOR_WIDTH && step == list->n; }
 
+/* Each is stored as a whole vector, whose rest the following words overwrite, as long as no more than `room` numbers are written. */
+static inline void words_copy_row(const WordList *list, float *out, int64_t room) {
+  const int64_t n = list->n;
+  for (int64_t item = 0; item < list->count; item++) {
+    const Vector word = v_load(list->words + item * list->word_step + list->codes[item * list->code_step] * list->d, n);
+    if (item * n + VECTOR_WIDTH <= room)
+      v_store(out + item * n, word, VECTOR_WIDTH);
+    else
+      v_store_short(out + item * n, word, n);
+  }
+}
+
+static void vector_words_copy(const WordList *list, float *out, int64_t step) {
+  if (words_are_a_row(list, step))
+    words_copy_row(list, out, list->count * list->n);
+  else
+    EACH_WORD(list, step, v_store(out + place, v_load(list->words + at, left), left);)
+}
+
+/* A row is copied together first and then worked on in whole vectors: fewer operations, and no vector is read while one that overlaps it is
+ * still being written. */
+enum { WORDS_ROW = 512, WORDS_ROOM = WORDS_ROW + VECTOR_WIDTH };
+
 /* How many words, from `item` on, make a row of at most WORDS_ROW numbers, which goes to `row`. */
-static inline int64_t words_row(const WordList *list, int64_t item, float row[WORDS_ROW]) {
+static inline int64_t words_row(const WordList *list, int64_t item, float row[WORDS_ROOM]) {
   const int64_t count = list->count - item < WORDS_ROW / list->n ? list->count - item : WORDS_ROW / list->n;
   WordList part = *list;
   part.count = count;
   part.words += item * list->word_step;
   part.codes += item * list->code_step;
-  vector_words_copy(&part, row, list->n);
+  words_copy_row(&part, row, WORDS_ROOM);
   return count;
 }
 
@@ -47,7 +64,7 @@ static inline void add_squares(Vector x, Vector y, Doubles *low, Doubles *high) 
 
 static double vector_words_distance(const WordList *list, const float *x, int64_t step) {
   Doubles low = {0}, high = {0};
-  float row[WORDS_ROW];
+  float row[WORDS_ROOM];
   if (words_are_a_row(list, step)) {
     for (int64_t item = 0, count; item < list->count; item += count) {
       count = words_row(list, item, row);
@@ -68,7 +85,7 @@ static inline void pull(Vector factor, const float *x, const float *word, float 
 
 static void vector_words_pull(const WordList *list, float factor, const float *x, int64_t step, float *y) {
   const Vector factors = v_set(factor);
-  float row[WORDS_ROW];
+  float row[WORDS_ROOM];
   if (words_are_a_row(list, step)) {
     for (int64_t item = 0, count; item < list->count; item += count) {
       const int64_t first = item * list->n;

@@ -1,5 +1,6 @@
 /* How a codebook is used. Counts are exact; the summary is computed on demand. */
 #include "vq/usage.h"
+#include "base/threads.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,9 +24,22 @@ void usage_release(CodeUsage *usage) {
   memset(usage, 0, sizeof *usage);
 }
 
+typedef struct AddJob {
+  CodeUsage *usage;
+  const int32_t *codes; /* [rows, G] */
+  int64_t rows;
+} AddJob;
+
+static void add_groups(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const AddJob *job = context;
+  const CodeUsage *usage = job->usage;
+  for (int64_t r = 0; r < job->rows; r++)
+    for (int64_t g = begin; g < end; g++) usage->counts[g * usage->entries + job->codes[r * usage->groups + g]]++;
+}
+
 void usage_add(CodeUsage *usage, const int32_t *codes, int64_t rows, double distortion) {
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t g = 0; g < usage->groups; g++) usage->counts[g * usage->entries + codes[r * usage->groups + g]]++;
+  threads_for(usage->groups, 1, add_groups, &(AddJob){usage, codes, rows});
   usage->rows += rows;
   usage->distortion += distortion;
 }

@@ -180,6 +180,7 @@ void tape_drop_grad(Tape *tape, Tensor *tensor) {
 real *tape_grad(Tape *tape, Tensor *input, bool *add) {
   *add = false;
   if (input == NULL || !input->needs_grad) return NULL;
+  if (input->narrow != NULL) return tape_fail(tape, STATUS_BAD_VALUE, "the gradient of an activation in bf16 is in bf16"), NULL;
   if (input->grad == NULL) input->grad = tape_borrow(tape, grad_bytes(input));
   if (input->grad == NULL) return NULL;
   *add = input->grad_filled;

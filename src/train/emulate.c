@@ -44,40 +44,48 @@ static Status find_codes(const Emulation *emulation, EmulateSite *site, Tape *ta
   return STATUS_OK;
 }
 
+typedef struct Noise {
+  QuantiseNoise quantise;
+  NavqSampler sampler;
+} Noise;
+
+static void draw_noise(const QuantiseNoise *self, int64_t first, int64_t rows, real *noise, real *scratch) {
+  navq_sampler_draw(&((const Noise *)self)->sampler, first, rows, noise, scratch);
+}
+
 /* lambda xi for this site and step, or NULL, of rows from `first` on in the whole batch. */
-static Status draw_noise(Emulation *emulation, EmulateSite *site, Tape *tape, int64_t first, int64_t rows, real **noise) {
+static Status prepare_noise(Emulation *emulation, EmulateSite *site, Tape *tape, int64_t first, int64_t rows, Noise **noise) {
+  _Static_assert((int)QUANTISE_ROWS == (int)NAVQ_ROWS, "the same bits for any number of threads");
   *noise = NULL;
   if (!emulation->training || emulation->options.noise == 0) return STATUS_OK;
-  *noise = tape_alloc(tape, (size_t)(rows * site->book.width) * sizeof(real));
-  size_t mark = tape_scratch_begin(tape);
-  void *scratch = tape_alloc(tape, navq_scratch(&site->navq, rows));
+  *noise = tape_alloc(tape, sizeof **noise);
+  void *scratch = tape_alloc(tape, navq_sampler_scratch(&site->navq));
   if (*noise == NULL || scratch == NULL) return tape_status(tape);
   uint64_t stream = emulation->step * (uint64_t)(emulation->blocks * emulation->sites) + (uint64_t)(site - emulation->site);
+  (*noise)->quantise.draw = draw_noise;
   if (tape_planning(tape))
     navq_count_sample(&site->navq, rows);
   else
-    navq_sample(&site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u),
-                navq_counters(&site->navq, first), rows, *noise, scratch);
-  tape_scratch_end(tape, mark);
+    navq_sampler_init(&(*noise)->sampler, &site->navq, emulation->options.noise, emulation->options.seed ^ (stream * 0x9E3779B97F4A7C15u),
+                      navq_counters(&site->navq, first), scratch);
   return STATUS_OK;
 }
 
 static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int index, Tensor *h) {
   Emulation *emulation = (Emulation *)self;
   EmulateSite *site = site_of(emulation, block, index);
-  Tensor *shared = op_widen(tape, op_gather_rows(tape, h, layout->shared_row, layout->shared_rows));
+  Tensor *shared = op_gather_rows_wide(tape, h, layout->shared_row, layout->shared_rows);
   if (shared == NULL) return tape_status(tape);
   int64_t rows = tensor_rows(shared);
   if (!tape_segment_again(tape)) TRY(find_codes(emulation, site, tape, rows, shared));
-  real *noise;
-  double begun = tape_clock(tape), distance = 0;
-  TRY(draw_noise(emulation, site, tape, emulation->first_sample * layout->shared_rows, rows, &noise));
-  if (noise != NULL) tape_note(tape, "noise", TAPE_FORWARD, begun);
+  Noise *noise;
+  double distance = 0;
+  TRY(prepare_noise(emulation, site, tape, emulation->first_sample * layout->shared_rows, rows, &noise));
   Quantise options = {.codebook = site->book.codewords,
                       .groups = site->book.groups,
                       .entries = site->book.entries,
                       .codes = site->codes,
-                      .noise = noise,
+                      .noise = noise ? &noise->quantise : NULL,
                       .distance = &distance,
                       .gradient = emulation->options.gradient};
   Tensor *commitment = NULL;

@@ -14,7 +14,6 @@
 enum {
   COLUMNS = 64, /* a thread's strip of the residual */
   MEAN_ROWS = 32,
-  SAMPLE_ROWS = 64, /* rows of one product when sampling: fixed, so that the sums do not depend on the thread count */
   SAMPLE_COLUMNS = 192,
   SHARED_GROUPS = 4, /* from so many groups on, each group's product is one thread's; below, one product is cut over all threads */
   BLEND_GRAIN = 4096,
@@ -189,16 +188,6 @@ void navq_factorise(Navq *navq) {
 
 /* ---- samples ---- */
 
-typedef struct SampleJob {
-  const Navq *navq;
-  double scale;
-  uint64_t seed, counter;
-  int64_t rows;
-  real *noise;   /* [rows, W] */
-  real *normal;  /* [rows, W] */
-  real *columns; /* [G, W/G, W/G] the factors transposed, of narrow groups */
-} SampleJob;
-
 static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->width + 3) / 4; }
 
 uint64_t navq_counters(const Navq *navq, int64_t rows) { return (uint64_t)rows * counters_per_row(navq); }
@@ -213,26 +202,38 @@ static void turn_factors(const Navq *navq, real *columns) {
       for (int64_t j = 0; j < d; j++) columns[(g * d + j) * d + i] = navq->factor[(g * d + i) * d + j];
 }
 
+size_t navq_sampler_scratch(const Navq *navq) { return (is_narrow(navq) ? (size_t)spread_size(navq) : 1) * sizeof(real); }
+
+void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch) {
+  *sampler = (NavqSampler){navq, scale, seed, counter, scratch};
+  if (is_narrow(navq)) turn_factors(navq, scratch);
+}
+
 /* noise += scale z L^T for one group; columns in strips, because L is zero right of a strip's end. */
-static void correlate(const SampleJob *job, int64_t g, const real *normal, int64_t rows, real *noise) {
-  int64_t d = group_width(job->navq), width = job->navq->width;
-  const real *factor = job->navq->factor + g * d * d;
+static void correlate(const NavqSampler *sampler, int64_t g, const real *normal, int64_t rows, real *noise) {
+  const Navq *navq = sampler->navq;
+  int64_t d = group_width(navq), width = navq->width;
+  const real *factor = navq->factor + g * d * d;
   for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
     int64_t to = least(d, from + SAMPLE_COLUMNS);
-    matmul_single(false, true, rows, to - from, to, (real)job->scale, normal + g * d, width, factor + from * d, d, 1, noise + g * d + from,
-                  width);
+    matmul_single(false, true, rows, to - from, to, (real)sampler->scale, normal + g * d, width, factor + from * d, d, 1,
+                  noise + g * d + from, width);
   }
 }
 
-static void sample_tile(const SampleJob *job, int64_t first, int64_t rows) {
-  const Navq *navq = job->navq;
+void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, real *noise, real *normal) {
+  const Navq *navq = sampler->navq;
   int64_t width = navq->width;
-  real *noise = job->noise + first * width, *normal = job->normal + first * width, scale = (real)job->scale;
+  real scale = (real)sampler->scale;
+  if (navq->updates == 0) {
+    memset(noise, 0, (size_t)(rows * width) * sizeof *noise);
+    return;
+  }
   for (int64_t r = 0; r < rows; r++) {
-    uint64_t counter = job->counter + (uint64_t)(first + r) * counters_per_row(navq);
-    kernels()->normal(width, job->seed, counter, normal + r * width);
+    uint64_t counter = sampler->counter + (uint64_t)(first + r) * counters_per_row(navq);
+    kernels()->normal(width, sampler->seed, counter, normal + r * width);
     if (is_narrow(navq)) {
-      kernels()->triangles(navq->groups, group_width(navq), scale, navq->mean, job->columns, normal + r * width, noise + r * width);
+      kernels()->triangles(navq->groups, group_width(navq), scale, navq->mean, sampler->columns, normal + r * width, noise + r * width);
       continue;
     }
     for (int64_t j = 0; j < width; j++) noise[r * width + j] = scale * navq->mean[j];
@@ -240,23 +241,27 @@ static void sample_tile(const SampleJob *job, int64_t first, int64_t rows) {
     for (int64_t j = 0; j < width; j++) noise[r * width + j] += scale * navq->factor[j] * normal[r * width + j];
   }
   if (navq->kind == NOISE_FULL && !is_narrow(navq))
-    for (int64_t g = 0; g < navq->groups; g++) correlate(job, g, normal, rows, noise);
+    for (int64_t g = 0; g < navq->groups; g++) correlate(sampler, g, normal, rows, noise);
 }
+
+typedef struct SampleJob {
+  NavqSampler sampler;
+  int64_t rows;
+  real *noise, *normal; /* [rows, W] */
+} SampleJob;
 
 static void sample_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const SampleJob *job = context;
-  for (int64_t tile = begin; tile < end; tile++) sample_tile(job, tile * SAMPLE_ROWS, least(SAMPLE_ROWS, job->rows - tile * SAMPLE_ROWS));
+  int64_t width = job->sampler.navq->width;
+  for (int64_t first = begin * NAVQ_ROWS; first < least(end * NAVQ_ROWS, job->rows); first += NAVQ_ROWS)
+    navq_sampler_draw(&job->sampler, first, least(NAVQ_ROWS, job->rows - first), job->noise + first * width, job->normal + first * width);
 }
 
 void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch) {
-  if (navq->updates == 0) {
-    memset(noise, 0, (size_t)(rows * navq->width) * sizeof *noise);
-    return;
-  }
-  SampleJob job = {navq, scale, seed, counter, rows, noise, scratch, (real *)scratch + rows * navq->width};
-  if (is_narrow(navq)) turn_factors(navq, job.columns);
-  threads_for((rows + SAMPLE_ROWS - 1) / SAMPLE_ROWS, 1, sample_range, &job);
+  SampleJob job = {.rows = rows, .noise = noise, .normal = scratch};
+  navq_sampler_init(&job.sampler, navq, scale, seed, counter, job.normal + rows * navq->width);
+  threads_for((rows + NAVQ_ROWS - 1) / NAVQ_ROWS, 1, sample_range, &job);
 }
 
 void navq_count_sample(const Navq *navq, int64_t rows) {

@@ -29,8 +29,24 @@ void navq_release(Navq *navq);
 size_t navq_scratch(const Navq *navq, int64_t rows);
 void navq_update(Navq *navq, const real *x, const real *q, int64_t rows, void *scratch);
 
-/* noise [rows, W] = scale xi; a function of (seed, counter) and the factor alone, whatever the thread count. Zero before the first update.
- * Row r uses the counters from counter + r ceil(W/4): a call spends navq_counters(navq, rows) of them. scratch as in navq_update. */
+/* Draws rows of scale xi: a function of (seed, counter) and the factor alone. Row r uses the counters from counter + r ceil(W/4): `rows`
+ * rows spend navq_counters(navq, rows) of them. Zero before the first update. */
+typedef struct NavqSampler {
+  const Navq *navq;
+  double scale;
+  uint64_t seed, counter;
+  const real *columns; /* [G, W/G, W/G] the factors transposed, of narrow groups */
+} NavqSampler;
+
+/* scratch: navq_sampler_scratch bytes, aligned to 8, for as long as the sampler is used. The moments must not change meanwhile. */
+size_t navq_sampler_scratch(const Navq *navq);
+void navq_sampler_init(NavqSampler *sampler, const Navq *navq, double scale, uint64_t seed, uint64_t counter, void *scratch);
+/* noise [rows, W] of rows from `first` on, by one thread: the same numbers however rows are cut into calls, but for roundings where `first`
+ * is no multiple of NAVQ_ROWS. normal [rows, W] is scratch. */
+enum { NAVQ_ROWS = 64 };
+void navq_sampler_draw(const NavqSampler *sampler, int64_t first, int64_t rows, real *noise, real *normal);
+
+/* All rows from 0 on, over the pool: the same numbers whatever the thread count. scratch as in navq_update. */
 uint64_t navq_counters(const Navq *navq, int64_t rows);
 void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch);
 

@@ -33,10 +33,10 @@ static inline Tensor *op_activation_like(Tape *tape, const Tensor *x, int64_t wi
   return tape_activation(tape, x->dims, shape);
 }
 
-/* Numbers [x_at, x_at + count) of x to y_at of y, both of one width. */
+/* Numbers [x_at, x_at + count) of x to y_at of y, which is in full width or as wide as x. */
 static inline void op_copy_numbers(Tensor *y, int64_t y_at, const Tensor *x, int64_t x_at, int64_t count) {
   if (y->value)
-    memcpy(y->value + y_at, x->value + x_at, (size_t)count * sizeof(real));
+    tensor_read(x, x_at, count, y->value + y_at);
   else
     memcpy(y->narrow + y_at, x->narrow + x_at, (size_t)count * sizeof *y->narrow);
 }

@@ -86,6 +86,7 @@ Tensor *op_drop_path(Tape *tape, Tensor *residual, Tensor *sum, const real *scal
 
 /* Rows of each sample: x [B, S, D], rows [count] -> [B, count, D]. A row may be named once only. rows outlive the step. */
 Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count);
+Tensor *op_gather_rows_wide(Tape *tape, Tensor *x, const int32_t *rows, int64_t count); /* in full width, whatever x is in */
 
 /* One row of each sample: x [B, S, D], rows [B], each in [0, S) -> [B, 1, D]. rows outlive the step. */
 Tensor *op_select_rows(Tape *tape, Tensor *x, const int32_t *rows);
@@ -129,14 +130,24 @@ Tensor *op_add_scaled(Tape *tape, Tensor *a, Tensor *b, double factor);
  *             (*distance, where it is not NULL, = their sum over rows, in double)
  *   backward: QUANTISE_STRAIGHT d x += d out; QUANTISE_ROTATION d x += |q|/|x| R^T d out per group, where R rotates x/|x| to q/|q|
  *             (Fifty et al., 2024); QUANTISE_NONE nothing. Commitment: d x += d commitment 2 (x - q) / rows. Never to the codebook or
- * noise. x [..., D], codebook [G, K, D/G] as plain numbers, codes [rows, G], noise [rows, D] or NULL (already scaled); all outlive the
- * step. *commitment receives a tensor of one number. A code outside [0, K) fails the tape. */
+ * noise. x [..., D], codebook [G, K, D/G] as plain numbers, codes [rows, G], which outlive the step. The tokens are an activation, except
+ * for QUANTISE_ROTATION. *commitment receives a tensor of one number. A code outside [0, K) fails the tape. */
 typedef enum QuantiseGradient { QUANTISE_STRAIGHT, QUANTISE_ROTATION, QUANTISE_NONE } QuantiseGradient;
+
+/* The noise is drawn a few rows at a time, so that it is never in memory as a whole: rows [first, first + rows), already scaled, to `noise`
+ * [rows, D]; `scratch` is as large. first is a multiple of QUANTISE_ROWS, rows at most that. Called from any thread, during op_quantise
+ * alone. Embed it in what it draws from. */
+enum { QUANTISE_ROWS = 64 };
+typedef struct QuantiseNoise QuantiseNoise;
+struct QuantiseNoise {
+  void (*draw)(const QuantiseNoise *self, int64_t first, int64_t rows, real *noise, real *scratch);
+};
+
 typedef struct Quantise {
   const real *codebook;
   int64_t groups, entries;
   const int32_t *codes;
-  const real *noise;
+  const QuantiseNoise *noise; /* NULL: none */
   double *distance;
   QuantiseGradient gradient;
   const real *frozen_x; /* tests only, [rows, D]: out = surrogate(x) whose true derivative is the one above, with the stopped

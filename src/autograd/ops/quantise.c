@@ -7,13 +7,17 @@
 #include "autograd/ops/op_common.h"
 
 typedef struct Quantisation {
-  Tensor *x, *y, *loss; /* y: the quantised tokens; loss: the commitment */
+  Tensor *x, *y, *loss; /* x in full width; y: the quantised tokens; loss: the commitment */
   Quantise options;
   int64_t rows, width, group_width;
-  double *partial; /* sums of distances over chunks of rows, added in order */
+  double *partial; /* sums of distances over chunks of QUANTISE_ROWS rows, added in order */
+  real *stage;     /* [threads, STAGES, QUANTISE_ROWS, width] of forward: the noise, and what it is drawn with or a row in full */
+  bool pulled;     /* the commitment's gradient went with that of the tokens */
 } Quantisation;
 
-enum { CHUNK = 64 };
+enum { STAGES = 2 };
+
+static int64_t chunks_of(int64_t rows) { return (rows + QUANTISE_ROWS - 1) / QUANTISE_ROWS; }
 
 static const real *codeword(const Quantisation *job, int64_t row, int64_t group) {
   const Quantise *options = &job->options;
@@ -79,22 +83,31 @@ static WordList words_of(const Quantisation *job, int64_t row) {
   return (WordList){options->groups, d, d, options->codebook, options->entries * d, options->codes + row * options->groups, 1};
 }
 
-/* The tokens and, while a row is near, its distance. */
+/* Codewords of a row, in full width, at `y`; returns |x - q|^2. */
+static double look_up(const Quantisation *job, int64_t row, real *y) {
+  const WordList words = words_of(job, row), whole = {1, job->width, job->width, y, 0, (const int32_t[]){0}, 0};
+  kernels()->words_copy(&words, y, job->group_width);
+  const double distance = kernels()->words_distance(&whole, job->x->value + row * job->width, job->width);
+  for (int64_t group = 0; job->options.frozen_x && group < job->options.groups; group++)
+    frozen_group(job, row * job->width + group * job->group_width, codeword(job, row, group), y + group * job->group_width);
+  return distance;
+}
+
+/* The tokens of a chunk of rows, with their noise, and, while a row is near, its distance. */
 static void tokens_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
   Quantisation *job = context;
+  const Numbers y = tensor_numbers(job->y);
+  const int64_t width = job->width;
+  real *noise = job->stage + thread * STAGES * QUANTISE_ROWS * width, *scratch = noise + QUANTISE_ROWS * width;
   for (int64_t chunk = begin; chunk < end; chunk++) {
-    int64_t stop = (chunk + 1) * CHUNK < job->rows ? (chunk + 1) * CHUNK : job->rows;
+    const int64_t first = chunk * QUANTISE_ROWS, rows = job->rows - first < QUANTISE_ROWS ? job->rows - first : QUANTISE_ROWS;
+    if (job->options.noise) job->options.noise->draw(job->options.noise, first, rows, noise, scratch);
     double sum = 0;
-    for (int64_t row = chunk * CHUNK; row < stop; row++) {
-      const WordList words = words_of(job, row);
-      real *y = job->y->value + row * job->width;
-      kernels()->words_copy(&words, y, job->group_width);
-      const WordList whole = {1, job->width, job->width, y, 0, (const int32_t[]){0}, 0};
-      sum += kernels()->words_distance(&whole, job->x->value + row * job->width, job->width);
-      for (int64_t group = 0; job->options.frozen_x && group < job->options.groups; group++)
-        frozen_group(job, row * job->width + group * job->group_width, codeword(job, row, group), y + group * job->group_width);
-      if (job->options.noise) kernels()->add(job->width, job->options.noise + row * job->width, y);
+    for (int64_t row = 0; row < rows; row++) {
+      real *to = numbers_place(y, (first + row) * width, scratch); /* the noise is drawn: scratch is free */
+      sum += look_up(job, first + row, to);
+      if (job->options.noise) kernels()->add(width, noise + row * width, to);
+      numbers_written(y, (first + row) * width, width, to);
     }
     job->partial[chunk] = sum;
   }
@@ -102,14 +115,18 @@ static void tokens_body(void *context, int64_t begin, int64_t end, int thread) {
 
 static void tokens_forward(Tape *tape, void *record) {
   Quantisation *job = record;
-  if (tape_planning(tape)) return;
-  int64_t chunks = (job->rows + CHUNK - 1) / CHUNK;
-  threads_for(chunks, 1, tokens_body, job);
+  const int64_t chunks = chunks_of(job->rows);
+  const size_t mark = tape_scratch_begin(tape);
+  job->stage = tape_alloc(tape, (size_t)(threads_count() * STAGES * QUANTISE_ROWS * job->width) * sizeof(real));
+  if (job->stage != NULL) tape_for(tape, chunks, 1, tokens_body, job);
+  tape_scratch_end(tape, mark);
+  if (job->stage == NULL || tape_planning(tape)) return;
   double sum = 0;
   for (int64_t chunk = 0; chunk < chunks; chunk++) sum += job->partial[chunk];
   job->loss->value[0] = (real)(sum / (double)job->rows);
   if (job->options.distance) *job->options.distance = sum;
-  job->options.distance = NULL; /* the caller's, for this call */
+  job->options.distance = NULL; /* the caller's, for this call, as is the noise */
+  job->options.noise = NULL;
 }
 
 static void tokens_backward_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -124,12 +141,35 @@ static void tokens_backward_body(void *context, int64_t begin, int64_t end, int 
     }
 }
 
+static real pull_of(const Quantisation *job) { return job->loss->grad[0] * 2 / (real)job->rows; }
+
+/* d x += factor (x - q) of a row. */
+static void pull_row(const Quantisation *job, real factor, int64_t row) {
+  const WordList words = words_of(job, row);
+  kernels()->words_pull(&words, factor, job->x->value + row * job->width, job->group_width, job->x->grad + row * job->width);
+}
+
+/* Straight through from tokens in bf16, and the commitment's gradient while a row is near. */
+static void widen_backward_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Quantisation *job = context;
+  for (int64_t row = begin; row < end; row++) {
+    kernels()->widen(NARROW_BF16, job->width, job->y->narrow_grad + row * job->width, job->x->grad + row * job->width);
+    if (job->pulled) pull_row(job, pull_of(job), row);
+  }
+}
+
 static void tokens_backward(Tape *tape, void *record) {
   Quantisation *job = record;
-  if (job->options.gradient == QUANTISE_STRAIGHT)
+  bool add;
+  if (job->options.gradient == QUANTISE_STRAIGHT && job->y->narrow_grad != NULL && !job->x->grad_filled && tape_grad(tape, job->x, &add)) {
+    job->pulled = job->loss->grad != NULL;
+    tape_for(tape, job->rows, OP_ROW_GRAIN, widen_backward_body, job);
+  } else if (job->options.gradient == QUANTISE_STRAIGHT) {
     tape_pass_grad(tape, job->y, job->x);
-  else if (tape_grad_zeroed(tape, job->x))
+  } else if (tape_grad_zeroed(tape, job->x)) {
     tape_for(tape, job->rows, OP_ROW_GRAIN, tokens_backward_body, job);
+  }
 }
 
 static const OpKind QUANTISE = {"quantise", tokens_forward, tokens_backward};
@@ -144,17 +184,13 @@ static void commitment_forward(Tape *tape, void *record) {
 
 static void commitment_backward_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  Quantisation *job = context;
-  real factor = job->loss->grad[0] * 2 / (real)job->rows;
-  for (int64_t row = begin; row < end; row++) {
-    const WordList words = words_of(job, row);
-    kernels()->words_pull(&words, factor, job->x->value + row * job->width, job->group_width, job->x->grad + row * job->width);
-  }
+  const Quantisation *job = context;
+  for (int64_t row = begin; row < end; row++) pull_row(job, pull_of(job), row);
 }
 
 static void commitment_backward(Tape *tape, void *record) {
   Quantisation *job = record;
-  if (tape_grad_zeroed(tape, job->x)) tape_for(tape, job->rows, OP_ROW_GRAIN, commitment_backward_body, job);
+  if (!job->pulled && tape_grad_zeroed(tape, job->x)) tape_for(tape, job->rows, OP_ROW_GRAIN, commitment_backward_body, job);
 }
 
 static const OpKind COMMITMENT = {"commitment", commitment_forward, commitment_backward};
@@ -174,11 +210,19 @@ Tensor *op_quantise(Tape *tape, Tensor *x, const Quantise *options, Tensor **com
   OP_CHECK(options->groups > 0 && width % options->groups == 0, "quantise: %lld groups do not divide the width %lld",
            (long long)options->groups, (long long)width);
   OP_CHECK(tape_planning(tape) || codes_fit(options, rows), "quantise: a code is outside [0, %lld)", (long long)options->entries);
-  Tensor *y = tape_tensor(tape, x->dims, x->shape), *loss = tape_tensor(tape, 1, (int64_t[]){1});
+  Tensor *y = options->gradient == QUANTISE_ROTATION ? tape_tensor(tape, x->dims, x->shape) : tape_activation(tape, x->dims, x->shape);
+  Tensor *loss = tape_tensor(tape, 1, (int64_t[]){1});
   Quantisation *job = tape_alloc(tape, sizeof *job);
-  double *partial = tape_alloc(tape, (size_t)((rows + CHUNK - 1) / CHUNK) * sizeof *partial);
+  double *partial = tape_alloc(tape, (size_t)chunks_of(rows) * sizeof *partial);
   if (y == NULL || loss == NULL || job == NULL || partial == NULL) return NULL;
-  *job = (Quantisation){x, y, loss, *options, rows, width, width / options->groups, partial};
+  *job = (Quantisation){.x = x,
+                        .y = y,
+                        .loss = loss,
+                        .options = *options,
+                        .rows = rows,
+                        .width = width,
+                        .group_width = width / options->groups,
+                        .partial = partial};
   loss->needs_grad = tape_recording(tape) && op_wants(x);
   y->needs_grad = loss->needs_grad && options->gradient != QUANTISE_NONE;
   tape_apply(tape, &COMMITMENT, job, loss); /* first, so that its gradient is added to what the tokens' backward leaves */

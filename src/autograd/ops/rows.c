@@ -37,12 +37,13 @@ static void gather_backward(Tape *tape, void *record) {
 
 static const OpKind GATHER_ROWS = {"gather_rows", gather_forward, gather_backward};
 
-Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) {
+static Tensor *gather(Tape *tape, Tensor *x, const int32_t *rows, int64_t count, bool wide) {
   OP_REQUIRE(x, rows);
   OP_CHECK(x->dims == 3, "gather_rows: x has %d dimensions, not 3", x->dims);
   for (int64_t i = 0; i < count; i++)
     OP_CHECK(rows[i] >= 0 && rows[i] < x->shape[1], "gather_rows: row %d is outside [0, %lld)", (int)rows[i], (long long)x->shape[1]);
-  Tensor *y = tape_tensor_like(tape, x, 3, (int64_t[]){x->shape[0], count, x->shape[2]});
+  const int64_t shape[] = {x->shape[0], count, x->shape[2]};
+  Tensor *y = wide ? tape_tensor(tape, 3, shape) : tape_tensor_like(tape, x, 3, shape);
   Gather *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;
   *job = (Gather){x, y, rows, x->shape[1], count, x->shape[2]};
@@ -50,6 +51,9 @@ Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count
   tape_apply(tape, &GATHER_ROWS, job, y);
   return y;
 }
+
+Tensor *op_gather_rows(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) { return gather(tape, x, rows, count, false); }
+Tensor *op_gather_rows_wide(Tape *tape, Tensor *x, const int32_t *rows, int64_t count) { return gather(tape, x, rows, count, true); }
 
 /* ---------------------------------------------------------------- mean over replicas */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 2, ROWS = 40, WIDTH = 48, HIDDEN = 96, WORDS = 70 };
+enum { BATCH = 2, ROWS = 40, WIDTH = 48, HIDDEN = 96, WORDS = 70, GROUPS = 8, ENTRIES = 16 };
 
 typedef struct Net {
   ParamSet params;
@@ -159,7 +159,72 @@ static void shadows_follow_the_values(void **state) {
   param_release(&net.params);
 }
 
+/* Next-token loss of quantised rows of x, in bf16 where the tape is narrow, and their commitment: d x. The table has no shadow. */
+static void quantised_gradient(Net *net, bool narrow, real *y, real *dx) {
+  static int32_t codes[BATCH * ROWS * GROUPS], rows[ROWS], labels[BATCH * ROWS];
+  for (int i = 0; i < BATCH * ROWS * GROUPS; i++) codes[i] = i * 5 % ENTRIES;
+  for (int i = 0; i < ROWS; i++) rows[i] = ROWS - 1 - i;
+  Arena *arena = arena_new((size_t)1 << 30);
+  Tape *tape = tape_new(arena);
+  assert_non_null(tape);
+  tape_use_bf16(tape, true);
+  tape_record(tape, true);
+  tape_narrow(tape, narrow);
+  Tensor *x = tape_activation(tape, 3, (int64_t[]){BATCH, ROWS, WIDTH}), *commitment;
+  for (int i = 0; i < BATCH * ROWS * WIDTH; i++)
+    if (narrow)
+      x->narrow[i] = narrow_bfloat((float)net->x[i]);
+    else
+      x->value[i] = (real)narrow_bfloat_to_float(narrow_bfloat((float)net->x[i]));
+  x->needs_grad = true;
+  Tensor *shared = op_gather_rows_wide(tape, x, rows, ROWS);
+  assert_non_null(shared->value); /* codes and sums are those of what is in full width */
+  const Quantise options = {.codebook = net->params.values, .groups = GROUPS, .entries = ENTRIES, .codes = codes};
+  Tensor *tokens = op_quantise(tape, shared, &options, &commitment);
+  assert_true((tokens->narrow != NULL) == narrow);
+  tensor_read(tokens, 0, BATCH * ROWS * WIDTH, y);
+  Tensor *loss = op_vocab_loss(tape, tokens, param(net, net->table), &(VocabLoss){.labels = labels});
+  assert_int_equal(tape_backward(tape, op_add_scaled(tape, loss, commitment, 0.01)), STATUS_OK);
+  const Numbers grad = tensor_grad(x);
+  const real *wide = numbers_read(grad, 0, BATCH * ROWS * WIDTH, dx);
+  if (wide != dx) memcpy(dx, wide, BATCH * ROWS * WIDTH * sizeof *dx);
+  tape_free(tape);
+  arena_free(arena);
+}
+
+static void quantised_tokens_are_rounded(void **state) {
+  (void)state;
+  enum { COUNT = BATCH * ROWS * WIDTH };
+  static real full_y[COUNT], full_dx[COUNT], y[COUNT], dx[COUNT];
+  Net net;
+  net_init(&net);
+  quantised_gradient(&net, false, full_y, full_dx);
+  quantised_gradient(&net, true, y, dx);
+  for (int i = 0; i < COUNT; i++) assert_true(y[i] == (real)narrow_bfloat_to_float(narrow_bfloat((float)full_y[i])));
+  assert_rounded(dx, full_dx, COUNT, "dx of quantised tokens");
+  free(net.x);
+  param_release(&net.params);
+}
+
+/* An operation that knows reals alone must not get an array of half the size. */
+static void full_gradients_of_bf16_are_refused(void **state) {
+  (void)state;
+  bool add;
+  Arena *arena = arena_new((size_t)1 << 20);
+  Tape *tape = tape_new(arena);
+  assert_non_null(tape);
+  tape_use_bf16(tape, true);
+  tape_narrow(tape, true);
+  Tensor *x = tape_activation(tape, 1, (int64_t[]){WIDTH});
+  x->needs_grad = true;
+  assert_null(tape_grad(tape, x, &add));
+  assert_int_equal(tape_status(tape), STATUS_BAD_VALUE);
+  tape_free(tape);
+  arena_free(arena);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_differs_by_roundings), cmocka_unit_test(shadows_follow_the_values)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_differs_by_roundings), cmocka_unit_test(shadows_follow_the_values),
+                                     cmocka_unit_test(quantised_tokens_are_rounded), cmocka_unit_test(full_gradients_of_bf16_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,9 +203,16 @@ enum { Q_ROWS = 6, Q_WIDTH = 8, Q_GROUPS = 2, Q_ENTRIES = 5, Q_PART = Q_WIDTH / 
 static const int32_t q_codes[Q_ROWS * Q_GROUPS] = {0, 4, 1, 1, 3, 2, 0, 0, 4, 3, 2, 2};
 
 typedef struct QuantiseCase {
+  QuantiseNoise draws;
   Quantise options;
   real codebook[Q_GROUPS * Q_ENTRIES * Q_PART], noise[Q_ROWS * Q_WIDTH], frozen[Q_ROWS * Q_WIDTH];
 } QuantiseCase;
+
+static void draw_noise(const QuantiseNoise *self, int64_t first, int64_t rows, real *noise, real *scratch) {
+  const QuantiseCase *c = (const QuantiseCase *)self;
+  (void)scratch;
+  memcpy(noise, c->noise + first * Q_WIDTH, (size_t)(rows * Q_WIDTH) * sizeof *noise);
+}
 
 static void quantise_open(Fixture *fixture, QuantiseCase *c, QuantiseGradient gradient, bool frozen) {
   fixture_open(fixture, 8);
@@ -214,7 +221,8 @@ static void quantise_open(Fixture *fixture, QuantiseCase *c, QuantiseGradient gr
   fixture_randomise(fixture, c->codebook, Q_GROUPS * Q_ENTRIES * Q_PART);
   fixture_randomise(fixture, c->noise, Q_ROWS * Q_WIDTH);
   memcpy(c->frozen, x->value, sizeof c->frozen);
-  c->options = (Quantise){c->codebook, Q_GROUPS, Q_ENTRIES, q_codes, c->noise, NULL, gradient, frozen ? c->frozen : NULL};
+  c->draws.draw = draw_noise;
+  c->options = (Quantise){c->codebook, Q_GROUPS, Q_ENTRIES, q_codes, &c->draws, NULL, gradient, frozen ? c->frozen : NULL};
 }
 
 /* Both outputs; a following product, so that what flows back is not the fixed weights. */

@@ -232,9 +232,23 @@ static void test_cross_entropy(void **state) {
 
 /* ---- quantisation ---- */
 
+enum { QUANTISE_WIDTH = 6 };
+
+typedef struct GivenNoise {
+  QuantiseNoise quantise;
+  const real *numbers; /* [rows, QUANTISE_WIDTH] */
+} GivenNoise;
+
+static void draw_given(const QuantiseNoise *self, int64_t first, int64_t rows, real *noise, real *scratch) {
+  const real *numbers = ((const GivenNoise *)self)->numbers;
+  assert_true(first % QUANTISE_ROWS == 0 && rows <= QUANTISE_ROWS);
+  memset(scratch, 0x7f, (size_t)(rows * QUANTISE_WIDTH) * sizeof *scratch);
+  memcpy(noise, numbers + first * QUANTISE_WIDTH, (size_t)(rows * QUANTISE_WIDTH) * sizeof *noise);
+}
+
 static void test_quantise(void **state) {
   (void)state;
-  enum { ROWS = 70, D = 6, G = 3, K = 5, PART = D / G };
+  enum { ROWS = 70, D = QUANTISE_WIDTH, G = 3, K = 5, PART = D / G };
   Fixture fixture;
   fixture_open(&fixture, 8);
   const real *x = fixture_leaf(&fixture, true, 2, ROWS / 2, D, 0)->value;
@@ -244,7 +258,8 @@ static void test_quantise(void **state) {
   fixture_randomise(&fixture, noise, ROWS * D);
   for (int i = 0; i < ROWS * G; i++) codes[i] = (int32_t)rng_below(&fixture.rng, K);
   double distance = 0;
-  Quantise options = {codebook, G, K, codes, noise, &distance, QUANTISE_STRAIGHT, NULL};
+  const GivenNoise given = {{draw_given}, noise};
+  Quantise options = {codebook, G, K, codes, &given.quantise, &distance, QUANTISE_STRAIGHT, NULL};
   Tensor *commitment = NULL, *clean_commitment = NULL;
   const Tensor *y = op_quantise(fixture.tape, LEAF(0), &options, &commitment);
   options.noise = NULL;

@@ -67,13 +67,16 @@ $(BUILD)/double/%.o: src/%.c | $(DEPS)
 
 # Architecture flags belong to these files only; the table in kernels.c picks at run time.
 # (The compiler may be installed later in this very run: then the machine is asked.)
-ifneq (,$(filter x86_64% amd64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m)))
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null || uname -m)
+ifneq (,$(filter x86_64% amd64%,$(MACHINE)))
 %/kernels_avx2.o: FILE_FLAGS := -mavx2 -mfma -mf16c
 %/kernels_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 %/lowbit_avx2.o: FILE_FLAGS := -mavx2 -mfma -mf16c
 %/lowbit_vnni.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mprefer-vector-width=512
 %/product_bf16.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
 %/nearest_packed.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mprefer-vector-width=512
+else ifneq (,$(filter aarch64% arm64%,$(MACHINE)))
+%/lowbit_neon.o: FILE_FLAGS := -march=armv8.2-a+dotprod
 endif
 
 # MPI is built in where its compiler wrapper is, which may be installed later in this very run: it is asked when the first recipe needs
@@ -235,6 +238,11 @@ tsan:
 	  $(MAKE) --no-print-directory test BUILD=build-tsan CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread \
 	  T="$(or $(T),threads loader infer/ train/)"
 
+## arm64-test: unit tests of 8- and 4-bit weights built for arm64 and run under qemu (Debian), in build-arm64; T=name runs others
+.PHONY: arm64-test
+arm64-test:
+	@tools/arm64-test.sh $(or $(T),lowbit test_gguf)
+
 ## fuzz: every parser for FUZZ_SECONDS (20) each; with clang's engine, or else by mutating the seeds
 FUZZ_SECONDS ?= 20
 .PHONY: fuzz
@@ -308,6 +316,6 @@ uninstall:
 ## clean: remove everything that was built
 .PHONY: clean
 clean:
-	rm -rf $(BUILD) build-asan build-tsan build-fuzz build-fuzz-replay
+	rm -rf $(BUILD) build-asan build-tsan build-arm64 build-arm64-root build-fuzz build-fuzz-replay
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -3,7 +3,7 @@
 #   tests/run.sh PROGRAM|SCRIPT...      (from the repository root; `make test` calls it)
 # A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). A crash, a timeout or
 # an output without a summary is one failure. The limit is 120 s unless the source says "limit: SECONDS" near its top;
-# TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure.
+# TIME_SCALE multiplies it (sanitizers are slow). RUNNER, a command, runs programs (of another processor, for example). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure.
 shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
@@ -64,8 +64,8 @@ count_cases() {
 
 # Sets status, timed_out and seconds.
 run() { # PROGRAM
-  local limit start command=("$1")
-  if [[ $1 == *.sh ]]; then command=(bash "$1"); fi
+  local limit start command
+  if [[ $1 == *.sh ]]; then command=(bash "$1"); else read -r -a command <<<"${RUNNER:-} $1"; fi
   limit=$(limit_of "$1")
   discard "$TMPDIR"
   mkdir "$TMPDIR"

@@ -144,8 +144,11 @@ static Status open_cache(Forward *f) {
   const ModelConfig *config = f->config;
   f->cached = f->decoder && f->command->batch == 1;
   if (!f->cached) return STATUS_OK;
-  KvCacheSetup setup = {
-      .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .most = f->tokens + f->command->decode};
+  /* Keys and values as astra-infer keeps them beside such weights. */
+  KvCacheSetup setup = {.blocks = config->blocks,
+                        .width = config->kv_heads * (config->width / config->heads),
+                        .most = f->tokens + f->command->decode,
+                        .kind = f->command->weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
   return kv_cache_init(&f->cache, &setup);
 }
 

@@ -65,7 +65,8 @@ static Status find_llama3(const GgufFile *file, int64_t head, const float *facto
   double largest = 1;
   int64_t original = 8192;
   TRY(gguf_whole(file, "llama.rope.scaling.original_context_length", &original));
-  for (int64_t i = 0; i < head / 2; i++) largest = fmax(largest, (double)factor[i]);
+  for (int64_t i = 0; i < head / 2; i++)
+    if ((double)factor[i] > largest) largest = (double)factor[i]; /* with fmax gcc 12 for arm64 fails on this loop */
   if (largest == 1) return STATUS_OK;
   const double factors[] = {largest, 8, 32}; /* a small head may have no frequency that is slowed down in full */
   const int64_t originals[] = {original, 8192};

@@ -56,14 +56,14 @@ typedef struct LowbitDots {
 } LowbitDots;
 
 typedef struct LowbitKernels {
-  const char *name; /* "portable", "avx2", "vnni" */
+  const char *name; /* "portable", "avx2", "vnni", "neon" */
 
   /* a[i] = x[i] / scale rounded to nearest even, scale = max |x| / 127; *sum = sum of a. n numbers. See lowbit_inverse_scale. */
   void (*quantise)(int64_t n, const real *x, int8_t *a, float *scale, int32_t *sum);
 
-  /* Interleaves LOWBIT_PANEL outputs into panel, as bytes with their offset, rows from `numbers` on, each `row_bytes` after the last; only
-   * `outputs` of them exist, and the rest is filled with anything. scale [blocks][LOWBIT_PANEL] receives those of blocks. Bytes behind the
-   * inputs are undefined: activations are 0 there. */
+  /* Interleaves LOWBIT_PANEL outputs into panel, as bytes with their offset (neon: signed ones where it is 128), rows from `numbers` on,
+   * each `row_bytes` after the last; only `outputs` of them exist, and the rest is filled with anything. scale [blocks][LOWBIT_PANEL]
+   * receives those of blocks. Bytes behind the inputs are undefined: activations are 0 there. */
   void (*panel)(LowbitKind kind, int64_t outputs, int64_t inputs, const uint8_t *numbers, int64_t row_bytes, uint8_t *panel, float *scale);
 
   void (*tile)(const LowbitTile *tile);
@@ -91,5 +91,6 @@ static inline int64_t lowbit_groups(LowbitKind kind, int64_t inputs) {
 const LowbitKernels *lowbit_portable(void);
 const LowbitKernels *lowbit_avx2(void);
 const LowbitKernels *lowbit_vnni(void);
+const LowbitKernels *lowbit_neon(void);
 
 #endif

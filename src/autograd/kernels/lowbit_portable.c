@@ -3,8 +3,14 @@
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/narrow.h"
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 /* The largest magnitude by its bits: NaNs are the largest. */
 static float peak_of(int64_t n, const real *x) {
@@ -108,18 +114,36 @@ static bool has_vnni(void) { return kernels_named("avx512") != NULL && __builtin
 static bool has_vnni(void) { return false; }
 #endif
 
+#if defined(__aarch64__) && defined(__linux__)
+static bool has_dot_products(void) { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+#else
+static bool has_dot_products(void) { return false; }
+#endif
+
 const LowbitKernels *lowbit_kernels_named(const char *name) {
   if (!strcmp(name, "portable")) return lowbit_portable();
   if (!strcmp(name, "avx2")) return kernels_named("avx2") ? lowbit_avx2() : NULL;
   if (!strcmp(name, "vnni")) return has_vnni() ? lowbit_vnni() : NULL;
+  if (!strcmp(name, "neon")) return has_dot_products() ? lowbit_neon() : NULL;
   return NULL;
 }
 
-/* Called for each product: comparing the name's first letters costs nothing beside one. */
-const LowbitKernels *lowbit_kernels(void) {
-  const char *name = kernels()->name;
+/* On arm64 the table of kernels() is the portable one: there only the
+ * environment says whether it is wanted here. */
+static const LowbitKernels *fastest(void) {
+  const char *wanted = getenv("ASTRA_KERNELS"), *name = kernels()->name;
   const LowbitKernels *table = NULL;
   if (!strcmp(name, "avx512")) table = lowbit_kernels_named("vnni");
   if (!table && strncmp(name, "avx", 3) == 0) table = lowbit_kernels_named("avx2");
+  if (!table && !(wanted && !strcmp(wanted, "portable"))) table = lowbit_kernels_named("neon");
   return table ? table : lowbit_portable();
+}
+
+const LowbitKernels *lowbit_kernels(void) {
+  static _Atomic(const LowbitKernels *) chosen;
+  const LowbitKernels *table = atomic_load_explicit(&chosen, memory_order_acquire);
+  if (table) return table;
+  table = fastest();
+  atomic_store_explicit(&chosen, table, memory_order_release); /* every thread finds the same one */
+  return table;
 }

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const TABLES[] = {"portable", "avx2", "vnni"};
+static const char *const TABLES[] = {"portable", "avx2", "vnni", "neon"};
 static const LowbitKind KINDS[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
-enum { TABLE_COUNT = 3, KIND_COUNT = 3 };
+enum { TABLE_COUNT = 4, KIND_COUNT = 3 };
 
 /* A matrix of any bytes, with scales around 0.01. In a block of its own size, so that a sanitizer sees a byte too many. */
 typedef struct Sample {
@@ -271,6 +271,17 @@ static void each_table_gives_what_the_portable_one_does(void **state) {
         }
 }
 
+/* Of the tables that the processor has the last is the fastest. */
+static void the_fastest_table_is_chosen(void **state) {
+  (void)state;
+  const char *wanted = getenv("ASTRA_KERNELS");
+  const LowbitKernels *best = lowbit_portable();
+  for (int t = 0; t < TABLE_COUNT; t++)
+    if (lowbit_kernels_named(TABLES[t])) best = lowbit_kernels_named(TABLES[t]);
+  if (wanted == NULL) assert_string_equal(lowbit_kernels()->name, best->name);
+  if (wanted != NULL && strcmp(wanted, "portable") == 0) assert_string_equal(lowbit_kernels()->name, "portable");
+}
+
 /* The largest numbers that there are: no sum may wrap. */
 static void the_longest_rows_do_not_overflow(void **state) {
   (void)state;
@@ -294,7 +305,8 @@ static void the_longest_rows_do_not_overflow(void **state) {
 
 int main(void) {
   threads_start(2);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_sums_of_the_quantised_numbers),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_fastest_table_is_chosen),
+                                     cmocka_unit_test(products_are_sums_of_the_quantised_numbers),
                                      cmocka_unit_test(a_row_does_not_depend_on_the_rows_beside_it),
                                      cmocka_unit_test(no_number_and_infinities_are_not_hidden),
                                      cmocka_unit_test(rows_of_zeros_and_of_almost_nothing_give_zeros),

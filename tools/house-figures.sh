@@ -7,12 +7,13 @@
 #   circles   the files of each circle
 #   files     lines and functions of each file
 # How it counts. A function is a definition whose first line begins in column 0 and ends where a brace does in column 0 (clang-format's
-# layout), its lines both included. It is public when it is neither static nor INLINE. NAME.c and NAME.h are one file to users and circles; a file uses
-# a function when it contains its name outside comments and strings; a circle is a strongly connected set of two or more such files.
+# layout), its lines both included. It is public when it is neither static nor INLINE. NAME.c and NAME.h are one file to users and circles;
+# a file uses a function when it contains its name outside comments, strings and declarations of headers; a circle is a strongly connected
+# set of two or more such files.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mode=${1:-table}
-[ $# -le 2 ] && [[ " table single tests circles files " == *" $mode "* ]] || { sed -n '3,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -le 2 ] && [[ " table single tests circles files " == *" $mode "* ]] || { sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 folder=src${2:+/$2}
 [ -d "$folder" ] || { echo "house-figures: $folder is no folder" >&2; exit 2; }
 
@@ -63,7 +64,12 @@ function finish_function(   name) {
     if (name != "main") { public[name] = stem; order[++publics] = name; where[name] = FILENAME }
   }
 }
-FNR == 1 { stem = FILENAME; sub(/\.[ch]$/, "", stem); if (!(stem in stems)) { stems[stem] = 1; stem_at[++stem_count] = stem } in_comment = 0; open = 0; head = "" }
+FNR == 1 {
+  stem = FILENAME
+  sub(/\.[ch]$/, "", stem)
+  if (!(stem in stems)) { stems[stem] = 1; stem_at[++stem_count] = stem }
+  in_comment = 0; open = 0; head = ""; macro = 0; header = FILENAME ~ /h$/
+}
 { lines_of[FILENAME]++ }
 {
   text = bare($0)
@@ -77,7 +83,8 @@ FNR == 1 { stem = FILENAME; sub(/\.[ch]$/, "", stem); if (!(stem in stems)) { st
       else if (head ~ /;/ || head ~ /\{ *$/) head = ""
     }
   }
-  if (text !~ /^#include/) words(text)
+  if (header ? open || macro || text ~ /^static/ || text ~ /^#define/ : text !~ /^#include/) words(text) # a declaration is no use
+  macro = (macro || text ~ /^#define/) && $0 ~ /\\$/
 }
 function sort_lengths(   i, count, value, at) {
   for (i = 1; i <= functions; i++) { count[lengths[i]]++; if (lengths[i] > longest) longest = lengths[i]; sum += lengths[i] }

@@ -2,7 +2,9 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COPIES = 4, COPY_BYTES = 4096, LONGEST = 6 /* of what stands for a character: \u202e */ };
@@ -15,7 +17,8 @@ static bool turns_direction(const unsigned char *byte) {
          ((byte[1] == 0x80 && byte[2] >= 0xaa && byte[2] <= 0xae) || (byte[1] == 0x81 && byte[2] >= 0xa6 && byte[2] <= 0xa9));
 }
 
-size_t printable_size(const char *text, size_t size) {
+/* Bytes of the first character of text [size >= 1] when it may be shown; 0 when it must not, or is none. */
+static size_t printable_size(const char *text, size_t size) {
   const unsigned char *byte = (const unsigned char *)text;
   size_t whole = utf8_size(text, size);
   if (whole == 1) return byte[0] >= ' ' && byte[0] != 0x7f;
@@ -59,4 +62,37 @@ const char *printable(const char *text) {
   static _Thread_local char copies[COPIES][COPY_BYTES];
   static _Thread_local unsigned next;
   return printable_copy(copies[next++ % COPIES], COPY_BYTES, text ? text : "", text ? strlen(text) : 0);
+}
+
+/* ---- Excerpts ---- */
+
+static const char ELLIPSIS[] = "...", STRANGE[] = "\xef\xbf\xbd";
+
+char *printable_excerpt(const char *text, size_t bytes, size_t most) {
+  size_t room = bytes < most ? bytes : most, at = 0, size;
+  char *shown = malloc(room * (sizeof STRANGE - 1) + sizeof ELLIPSIS), *out = shown;
+  if (shown == NULL) return NULL;
+  for (; at < bytes; at += size) {
+    size_t whole = utf8_size(text + at, bytes - at);
+    size = whole ? whole : 1;
+    if (at + size > most) break;
+    bool control = whole && !printable_size(text + at, size);
+    size_t length = control ? 1 : whole ? size : sizeof STRANGE - 1;
+    memcpy(out, control ? " " : whole ? text + at : STRANGE, length);
+    out += length;
+  }
+  strcpy(out, at < bytes ? ELLIPSIS : "");
+  return shown;
+}
+
+bool printable_blank(char *text, size_t bytes) {
+  bool any = false;
+  for (size_t at = 0, size; at < bytes; at += size) {
+    size_t whole = utf8_size(text + at, bytes - at);
+    size = whole ? whole : 1;
+    if (printable_size(text + at, size)) continue;
+    memset(text + at, ' ', size);
+    any = true;
+  }
+  return any;
 }

@@ -6,10 +6,8 @@
  * it is. */
 #ifndef BASE_PRINTABLE_H
 #define BASE_PRINTABLE_H
+#include <stdbool.h>
 #include <stddef.h>
-
-/* Bytes of the first character of text [size >= 1] when it may be shown; 0 when it must not, or is none. */
-size_t printable_size(const char *text, size_t size);
 
 enum { PRINTABLE_ROOM = 16 }; /* of one character */
 
@@ -18,5 +16,14 @@ char *printable_copy(char *to, size_t room, const char *text, size_t size);
 
 /* A string, ready to be printed; valid until the fourth next call on this thread. NULL gives "". */
 const char *printable(const char *text);
+
+/* At most `most` of the bytes of text [bytes], whole characters of UTF-8 alone, with "..." behind them where something is left out. Control
+ * characters and the others that base/printable.h does not show are spaces, and each byte that belongs to no character
+ * is U+FFFD. A fresh string (caller frees); NULL when out of memory. */
+char *printable_excerpt(const char *text, size_t bytes, size_t most);
+
+/* In place, of text [bytes]: what would be a space there, and each byte that belongs to no character, becomes spaces. False: there was
+ * nothing of the kind. */
+bool printable_blank(char *text, size_t bytes);
 
 #endif

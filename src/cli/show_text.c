@@ -1,7 +1,6 @@
 /* Counts and samples of text for people and as JSON. Leaves out: tokens, which need a tokenizer. */
 #include "cli/show_text.h"
 #include "base/printable.h"
-#include "data/text/text_excerpt.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
 #include <stdlib.h>
@@ -14,7 +13,7 @@ bool show_text_knows(const char *name) { return text_source_knows(name) || text_
 static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for what a text holds"); }
 
 static Status print_sample(const char *text, size_t bytes) {
-  char *shown = text_excerpt(text, bytes, SAMPLE_BYTES);
+  char *shown = printable_excerpt(text, bytes, SAMPLE_BYTES);
   if (!shown) return no_memory();
   printf("\"%s\"\n", shown);
   free(shown);

@@ -1,10 +1,62 @@
-/* What happens to one picture's pixels on the way into a batch: random crops, mirroring, normalisation, erasing. Inside of src/data and its
- * tests only. */
+/* What happens to one image's pixels on the way into a batch: the operations and policies of --augment, random crops, mirroring,
+ * normalisation, erasing. */
 #ifndef DATA_AUGMENT_H
 #define DATA_AUGMENT_H
 #include "base/rng.h"
 #include "data/image.h"
 #include <stdbool.h>
+
+/* The operations that TrivialAugment and RandAugment draw from, on 8-bit RGB images of any size, as Pillow and torchvision define them.
+ * Integer arithmetic throughout: the same image on every machine. */
+
+/* What `strength` means for each:
+ *   IDENTITY, AUTOCONTRAST, EQUALIZE          nothing
+ *   SHEAR_X, SHEAR_Y                          out(x, y) = in(x + s y, y), or in(x, y + s x), from the top left corner
+ *   TRANSLATE_X, TRANSLATE_Y                  pixels: out(x, y) = in(x + s, y), or in(x, y + s); rounded
+ *   ROTATE                                    degrees counterclockwise about the centre
+ *   BRIGHTNESS, COLOUR, CONTRAST, SHARPNESS   factor f: o + f (v - o), where o is black, the pixel's grey, the picture's mean grey, the
+ *                                             smoothed picture; 1 changes nothing
+ *   POSTERIZE                                 bits that are kept of 8; rounded
+ *   SOLARIZE                                  levels from this one up are inverted; rounded
+ * Shears and rotations interpolate between the four nearest pixels; what lies outside is black. AUTOCONTRAST stretches each channel to
+ * 0-255, EQUALIZE maps it through its cumulated histogram (ImageOps.equalize). Grey is (299 R + 587 G + 114 B) / 1000. */
+typedef enum ImageOperation {
+  OPERATION_IDENTITY,
+  OPERATION_SHEAR_X,
+  OPERATION_SHEAR_Y,
+  OPERATION_TRANSLATE_X,
+  OPERATION_TRANSLATE_Y,
+  OPERATION_ROTATE,
+  OPERATION_BRIGHTNESS,
+  OPERATION_COLOUR,
+  OPERATION_CONTRAST,
+  OPERATION_SHARPNESS,
+  OPERATION_POSTERIZE,
+  OPERATION_SOLARIZE,
+  OPERATION_AUTOCONTRAST,
+  OPERATION_EQUALIZE,
+  OPERATIONS
+} ImageOperation;
+
+/* Changes `image`. `spare` (zeroed or used) is scratch memory of the caller's: buffers are exchanged with it. */
+Status image_operation_apply(ImageOperation operation, double strength, Image *image, Image *spare);
+
+/* Which random changes a training picture gets, by name: none; crop: a random crop and mirroring; trivial: these and one operation of
+ * TrivialAugment, wide (Mueller and Hutter, 2021: one of 14, at one of 31 strengths); randaugment:N,M: these and N operations of
+ * RandAugment (Cubuk et al., 2020), each of strength M of 30. */
+
+typedef enum AugmentKind { AUGMENT_NONE, AUGMENT_CROP, AUGMENT_TRIVIAL, AUGMENT_RANDAUGMENT } AugmentKind;
+
+typedef struct AugmentPolicy {
+  AugmentKind kind;
+  int operations, level; /* N and M of RandAugment; 0 of the others */
+} AugmentPolicy;
+
+/* "none", "crop", "trivial", "randaugment" (2 operations of strength 9) or "randaugment:N,M". BAD_VALUE names what is accepted. */
+Status augment_policy_parse(AugmentPolicy *policy, const char *text);
+
+/* The policy's operations on `image`, as drawn from rng; `spare` as image_operation_apply. Crops and mirroring are not done here. */
+Status augment_policy_apply(const AugmentPolicy *policy, Rng *rng, Image *image, Image *spare);
 
 typedef struct CropBox {
   int x, y, w, h;

@@ -1,13 +1,299 @@
-/* The front of all data sets: picks the source by name and keeps what they have in common. Leaves out: files and formats
- * (dataset_cifar.c, dataset_folder.c, dataset_csv.c, dataset_synthetic.c) and everything that changes pictures (loader.c).
+/* The front of all data sets: picks the source by name, keeps what they have in common, holds out records, suggests names. Leaves out:
+ * files and formats (dataset_cifar.c, dataset_folder.c, dataset_csv.c, dataset_synthetic.c) and everything that changes images (loader.c).
  * Invariant: an open set never changes, so that any thread may read it. */
 #include "data/dataset.h"
-#include "data/dataset_hint.h"
-#include "data/dataset_source.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "data/data_paths.h"
+#include "data/dataset_internal.h"
+#include "data/download.h"
+#include "data/image.h"
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- What may have been meant by a name ---- */
+
+/* A place is judged by the names in it; nothing is opened.
+ * Invariant: what is suggested is a name that data sets of that kind accept, and not the one that was given. */
+
+typedef bool Judge(const char *folder, const char *name);
+
+/* Whether one of the names in the folder is such a one. */
+static bool any_name(const char *folder, Judge *judge) {
+  char **names;
+  size_t count;
+  bool found = false;
+  if (files_list(folder, &names, &count) != STATUS_OK) return false;
+  for (size_t i = 0; i < count && !found; i++) found = names[i][0] != '.' && judge(folder, names[i]);
+  files_list_free(names, count);
+  return found;
+}
+
+static bool with_join(const char *folder, const char *name, bool (*ask)(const char *path)) {
+  char *path = files_join(folder, name);
+  bool answer = path != NULL && ask(path);
+  free(path);
+  return answer;
+}
+
+static bool is_picture(const char *folder, const char *name) { return folder != NULL && image_has_extension(name); }
+static bool holds_pictures(const char *path) { return files_is_dir(path) && any_name(path, is_picture); }
+static bool is_class(const char *folder, const char *name) { return with_join(folder, name, holds_pictures); }
+static bool holds_classes(const char *path) { return files_is_dir(path) && any_name(path, is_class); }
+
+static bool ends_with(const char *name, const char *end) {
+  size_t length = strlen(name), tail = strlen(end);
+  return length > tail && strcmp(name + length - tail, end) == 0;
+}
+
+static bool is_text_name(const char *name) {
+  static const char *const ends[] = {".txt", ".txt.gz", ".tokens", ".raw"};
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (ends_with(name, ends[i])) return true;
+  return false;
+}
+
+static bool is_text(const char *folder, const char *name) { return folder != NULL && is_text_name(name); }
+static bool is_cifar(const char *folder, const char *name) { return folder != NULL && strcmp(name, "train.bin") == 0; }
+
+/* The prefix under which a file or folder is a data set, or NULL. */
+static const char *prefix_of(const char *path) {
+  if (!files_is_dir(path)) return ends_with(path, ".csv") ? "csv:" : ends_with(path, ".tsv") ? "tsv:" : is_text_name(path) ? "text:" : NULL;
+  if (holds_classes(path) || with_join(path, "train", holds_classes)) return "folder:";
+  return any_name(path, is_text) ? "text:" : NULL;
+}
+
+static bool suggest_path(const char *given, const char *path, char text[DATASET_HINT]) {
+  char meant[DATASET_HINT - 32];
+  if (!files_exists(path)) return false;
+  if (files_is_dir(path) && any_name(path, is_cifar)) {
+    snprintf(text, DATASET_HINT, " Did you mean cifar100 with --data-dir %.400s?", path);
+    return true;
+  }
+  const char *prefix = prefix_of(path);
+  if (prefix == NULL) return false;
+  snprintf(meant, sizeof meant, "%s%.500s", prefix, path);
+  if (strcmp(meant, given) == 0) return false;
+  snprintf(text, DATASET_HINT, " Did you mean %s?", meant);
+  return true;
+}
+
+static bool suggest_installed(const char *given, const char *name, const char *data_dir, char text[DATASET_HINT]) {
+  DataRoots roots;
+  bool found = false;
+  if (name[0] == '/' || data_paths_roots(&roots, "datasets", data_dir) != STATUS_OK) return false;
+  for (int i = 0; i < roots.count && !found; i++) {
+    char *path = files_join(roots.paths[i], name);
+    found = path != NULL && suggest_path(given, path, text);
+    free(path);
+  }
+  data_paths_release(&roots);
+  return found;
+}
+
+/* "CIFAR-100" is spelt like "cifar100". */
+static bool spelt_alike(const char *a, const char *b) {
+  for (;; a++, b++) {
+    while (*a == '-' || *a == '_' || *a == ' ') a++;
+    while (*b == '-' || *b == '_' || *b == ' ') b++;
+    if (tolower((unsigned char)*a) != tolower((unsigned char)*b)) return false;
+    if (*a == '\0') return true;
+  }
+}
+
+static bool suggest_known(const char *given, const char *name, char text[DATASET_HINT]) {
+  int count;
+  const DownloadItem *items = download_catalogue(&count);
+  for (int i = 0; i < count; i++) {
+    const char *prefix = strncmp(items[i].about, "text:", 5) == 0 ? "text:" : "";
+    char meant[96];
+    if (strcmp(items[i].kind, "datasets") != 0 || !spelt_alike(name, items[i].name)) continue;
+    snprintf(meant, sizeof meant, "%s%s", prefix, items[i].name);
+    if (strcmp(meant, given) == 0) return false;
+    snprintf(text, DATASET_HINT, " Did you mean %s? `astra-data get %s` downloads it.", meant, items[i].name);
+    return true;
+  }
+  return false;
+}
+
+const char *dataset_hint(const char *name, const char *data_dir, char text[DATASET_HINT]) {
+  static const char *const prefixes[] = {"folder:", "csv:", "tsv:", "text:", "text-lines:"};
+  const char *rest = name;
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+    if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) rest = name + strlen(prefixes[i]);
+  text[0] = '\0';
+  if (*rest == '\0' || suggest_path(name, rest, text) || suggest_installed(name, rest, data_dir, text)) return text;
+  suggest_known(name, rest, text);
+  return text;
+}
+
+/* ---- Which records are held out ---- */
+
+typedef struct Record {
+  uint64_t hash;
+  int64_t index;
+  int32_t label;
+} Record;
+
+typedef struct Share {
+  int64_t records, quota;
+  int64_t rest; /* what the quota is short of the exact share, in parts of the count */
+} Share;
+
+static uint64_t hash_of(int64_t index) {
+  uint64_t z = ((uint64_t)index + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+static int by_label_and_hash(const void *a, const void *b) {
+  const Record *x = a, *y = b;
+  if (x->label != y->label) return x->label < y->label ? -1 : 1;
+  return x->hash < y->hash ? -1 : x->hash > y->hash; /* a bijection: no two are equal */
+}
+
+static Status refuse(int64_t wanted, int64_t count) {
+  return status_set(STATUS_BAD_VALUE, "%lld of %lld records cannot be held out for validation: every class keeps one for training",
+                    (long long)wanted, (long long)count);
+}
+
+/* Quotas in proportion, by largest remainders. */
+static Status share_out(Share *share, int64_t classes, int64_t count, int64_t wanted) {
+  int64_t left = wanted;
+  for (int64_t c = 0; c < classes; c++) {
+    share[c].quota = wanted * share[c].records / count;
+    share[c].rest = wanted * share[c].records % count;
+    left -= share[c].quota;
+  }
+  for (; left > 0; left--) {
+    Share *most = NULL;
+    for (int64_t c = 0; c < classes; c++) {
+      bool spare = share[c].quota + 1 < share[c].records;
+      if (spare && (!most || share[c].rest > most->rest)) most = &share[c];
+    }
+    if (!most) return refuse(wanted, count);
+    most->quota++;
+    most->rest -= count;
+  }
+  return STATUS_OK;
+}
+
+Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, int64_t wanted, uint8_t *held) {
+  if (wanted >= count) return refuse(wanted, count);
+  Record *record = malloc((size_t)count * sizeof *record);
+  Share *share = calloc((size_t)classes, sizeof *share);
+  Status status = record && share ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the order of %lld records", (long long)count);
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
+    record[i] = (Record){hash_of(i), i, labels[i]};
+    share[labels[i]].records++;
+  }
+  if (status == STATUS_OK) status = share_out(share, classes, count, wanted);
+  if (status == STATUS_OK) {
+    qsort(record, (size_t)count, sizeof *record, by_label_and_hash);
+    memset(held, 0, (size_t)count);
+    for (int64_t i = 0; i < count; i++)
+      if (share[record[i].label].quota-- > 0) held[record[i].index] = 1;
+  }
+  free(record);
+  free(share);
+  return status;
+}
+
+/* ---- A set without, or of, the records held out ---- */
+
+/* A training part divided in two: what is learnt from, and what is held out for validation. A view of the whole part, which it
+ * owns; labels are asked for without decoding pictures. */
+
+typedef struct View {
+  Dataset *whole;
+  int32_t *record; /* [count] numbers in the whole */
+} View;
+
+static Status read_viewed(Dataset *set, int64_t index, Image *image, int32_t *label) {
+  const View *view = set->state;
+  return view->whole->read(view->whole, view->record[index], image, label);
+}
+
+static int32_t label_viewed(const Dataset *set, int64_t index) {
+  const View *view = set->state;
+  return view->whole->label(view->whole, view->record[index]);
+}
+
+static void close_view(Dataset *set) {
+  View *view = set->state;
+  if (!view) return;
+  dataset_close(view->whole);
+  free(view->record);
+  free(view);
+}
+
+/* The side's numbers into view->record. */
+static Status choose(Dataset *set, bool held_out, int64_t wanted) {
+  View *view = set->state;
+  int64_t count = view->whole->count;
+  int32_t *labels = calloc((size_t)count, sizeof *labels);
+  uint8_t *held = malloc((size_t)count);
+  view->record = malloc((size_t)count * sizeof *view->record);
+  Status status = labels && held && view->record ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++) labels[i] = view->whole->label(view->whole, i);
+  if (status == STATUS_OK) status = held_out_choose(labels, count, view->whole->classes, wanted, held);
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++)
+    if (held[i] == held_out) view->record[set->count++] = (int32_t)i;
+  free(labels);
+  free(held);
+  return status;
+}
+
+/* What the view has from the whole; the names of the classes become its own. */
+static void take_over(Dataset *set, Dataset *whole) {
+  set->classes = whole->classes;
+  set->labels = whole->labels;
+  whole->labels = NULL;
+  set->fixed_size = whole->fixed_size;
+  set->width = whole->width;
+  set->height = whole->height;
+  memcpy(set->mean, whole->mean, sizeof set->mean);
+  memcpy(set->std, whole->std, sizeof set->std);
+  set->read = read_viewed;
+  set->label = label_viewed;
+}
+
+static Status fill(Dataset *set, const char *name, const char *data_dir, bool held_out, int64_t count) {
+  View *view = set->state;
+  TRY(dataset_open(&view->whole, name, data_dir, DATASET_TRAIN));
+  take_over(set, view->whole);
+  Status status = choose(set, held_out, count);
+  if (status != STATUS_OK) return status_wrap(status, "%s", view->whole->description);
+  set->mapped = (size_t)((double)view->whole->mapped * (double)set->count / (double)view->whole->count);
+  return dataset_set_description(set, held_out ? "%lld pictures held out from %s" : "%lld pictures, without those held out, of %s",
+                                 (long long)set->count, view->whole->description);
+}
+
+Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count) {
+  if (count == 0 && !held_out) return dataset_open(set, name, data_dir, DATASET_TRAIN);
+  *set = NULL;
+  Dataset *fresh = calloc(1, sizeof *fresh);
+  View *view = calloc(1, sizeof *view);
+  if (!fresh || !view) {
+    free(fresh);
+    free(view);
+    return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  }
+  fresh->state = view;
+  fresh->close = close_view;
+  Status status = fill(fresh, name, data_dir, held_out, count);
+  if (status != STATUS_OK)
+    dataset_close(fresh);
+  else
+    *set = fresh;
+  return status;
+}
 
 const char *dataset_part_name(DatasetPart part) { return part == DATASET_TRAIN ? "train" : "test"; }
 

@@ -2,8 +2,27 @@
  * by any thread at once. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
+#include "base/status.h"
 #include "data/image.h"
 #include <stdbool.h>
+#include <stdint.h>
+
+enum { DATASET_HINT = 640 };
+
+/* A sentence to put behind an error, with a blank before it: " Did you mean folder:clothing?"; "" without an idea. Looked at are a file or
+ * folder of that name, here, in data_dir (or NULL) and where data sets are found, with another prefix than was given, and the names that
+ * astra-data can get, however they are spelt. Returns `text`. */
+const char *dataset_hint(const char *name, const char *data_dir, char text[DATASET_HINT]);
+
+/* Which records of a training part are held out for validation: a rule that knows neither seed nor order, so that every run, and every
+ * later evaluation, means the same records by "5,000 held out".
+ *
+ * Class c with n_c of n records gives floor(N n_c / n) of them; the rest of N comes from the classes with the largest fractional parts
+ * (lower class first), one each. A class keeps at least one. Within a class the records with the smallest hash of their number
+ * (splitmix64's finaliser) are taken. */
+
+/* held[i] = 1 for `wanted` of the records, else 0. labels [count] in [0, classes). BAD_VALUE: the classes cannot spare so many. */
+Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, int64_t wanted, uint8_t *held /* [count] */);
 
 typedef enum DatasetPart { DATASET_TRAIN, DATASET_TEST } DatasetPart;
 
@@ -20,13 +39,13 @@ Status dataset_open(Dataset **set, const char *name, const char *data_dir, Datas
 void dataset_close(Dataset *set);
 
 /* The training part in two: without `count` records that are held out for validation, or these alone (held_out). Which ones they are is a
- * function of the records' numbers and labels (held_out.h): the same in every run, and in proportion to the classes. BAD_VALUE: more than
- * the classes can spare. A count of 0, without held_out: the whole part. */
+ * function of the records' numbers and labels (held_out_choose): the same in every run, and in proportion to the classes. BAD_VALUE: more
+ * than the classes can spare. A count of 0, without held_out: the whole part. */
 Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count);
 
 bool dataset_knows(const char *name); /* a name of pictures, by its form */
 
-/* BAD_VALUE about a name that no kind of data set has, with what may have been meant (dataset_hint.h). */
+/* BAD_VALUE about a name that no kind of data set has, with what may have been meant (dataset_hint). */
 Status dataset_unknown(const char *name, const char *data_dir);
 
 int64_t dataset_count(const Dataset *set);

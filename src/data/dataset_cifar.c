@@ -4,7 +4,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "data/data_paths.h"
-#include "data/dataset_source.h"
+#include "data/dataset_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* CSV manifests: rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: decoding (dataset_files.c), other separators.
+/* CSV manifests: rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: decoding (dataset_folder.c), other separators.
  * A first row such as path,label is a header. Either every row has a split (train; test, val, valid or validation) or none has: then
  * every fifth row is for testing. Columns after the third are ignored. */
 #include "data/dataset_csv.h"
 #include "base/files.h"
-#include "data/dataset_files.h"
+#include "data/dataset_internal.h"
 #include <csv.h>
 #include <stdlib.h>
 #include <string.h>

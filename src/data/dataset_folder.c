@@ -1,4 +1,4 @@
-/* Image folders: a folder is a class, its name the label. Leaves out: decoding (dataset_files.c).
+/* Lists of labelled image files, decoded when they are read, and image folders: a folder is a class, its name the label.
  *
  *   DIR/train/CLASS/...  and  DIR/test|val|validation|valid/CLASS/...     a split of its own
  *   DIR/train/CLASS/...  or   DIR/CLASS/...                               every fifth picture of a class is the test part
@@ -6,11 +6,74 @@
  * Classes are the folders of the training part, sorted bytewise; pictures may lie deeper inside a class. Names that begin with a dot are
  * passed over. Invariant: the order is that of sorted names, so the same folder gives the same set on every machine. */
 #include "base/files.h"
-#include "data/dataset_files.h"
-#include "data/dataset_hint.h"
+#include "data/dataset.h"
+#include "data/dataset_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Lists of image files ---- */
+
+enum { DATASET_FILES_FOLD = 5 }; /* with no split given, picture 4, 9, 14... of a class or manifest is for testing */
+
+DatasetPart dataset_files_part(int64_t index) {
+  return index % DATASET_FILES_FOLD == DATASET_FILES_FOLD - 1 ? DATASET_TEST : DATASET_TRAIN;
+}
+
+static Status grow(PictureList *list) {
+  if (list->count < list->room) return STATUS_OK;
+  int64_t room = list->room ? 2 * list->room : 256;
+  PictureFile *files = realloc(list->files, (size_t)room * sizeof *files);
+  if (!files) return status_set(STATUS_NO_MEMORY, "no memory for a list of %lld pictures", (long long)room);
+  list->files = files;
+  list->room = room;
+  return STATUS_OK;
+}
+
+Status dataset_files_add(PictureList *list, char *path, int32_t label) {
+  Status status = path ? grow(list) : status_set(STATUS_NO_MEMORY, "no memory for the name of a picture");
+  if (status == STATUS_OK)
+    list->files[list->count++] = (PictureFile){path, label};
+  else
+    free(path);
+  return status;
+}
+
+void dataset_files_release(PictureList *list) {
+  for (int64_t i = 0; i < list->count; i++) free(list->files[i].path);
+  free(list->files);
+  *list = (PictureList){0};
+}
+
+static Status read_file(Dataset *set, int64_t index, Image *image, int32_t *label) {
+  const PictureFile *file = &((const PictureList *)set->state)->files[index];
+  Image fresh;
+  TRY(image_load(&fresh, file->path));
+  image_release(image);
+  *image = fresh;
+  *label = file->label;
+  return STATUS_OK;
+}
+
+static int32_t label_of(const Dataset *set, int64_t index) { return ((const PictureList *)set->state)->files[index].label; }
+
+static void close_list(Dataset *set) {
+  dataset_files_release(set->state);
+  free(set->state);
+}
+
+Status dataset_files_attach(Dataset *set, PictureList *list) {
+  PictureList *kept = malloc(sizeof *kept);
+  if (!kept) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  *kept = *list;
+  *list = (PictureList){0};
+  set->state = kept;
+  set->count = kept->count;
+  set->read = read_file;
+  set->label = label_of;
+  set->close = close_list;
+  return STATUS_OK;
+}
 
 enum { DEEPEST = 6 }; /* folders inside a class; also ends a walk through links that lead in circles */
 

@@ -3,7 +3,7 @@
  * learns anything at all, so that benchmarks, tests and demonstrations need no data. Invariant: a picture is a function of its part,
  * number, size and class count alone. */
 #include "base/rng.h"
-#include "data/dataset_source.h"
+#include "data/dataset_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

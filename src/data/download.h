@@ -30,15 +30,6 @@ const DownloadItem *download_find(const char *name); /* NULL: unknown */
 
 /* True when every file of the item (or what its archive leaves) lies in directory. Files get their names only when whole and checked. */
 bool download_present(const DownloadItem *item, const char *directory);
-
-/* Fetches one file into directory (made when missing), resuming a "NAME.part" left by an earlier try, checks and (if so said) unpacks
- * it; what is there already is left alone. Two processes cannot fetch the same file at once: the second gets an error. */
-Status download_file(const DownloadFile *file, const char *directory, bool quiet);
 Status download_item(const DownloadItem *item, const char *directory, bool quiet);
-
-/* Unpacks tar(.gz|.bz2|.xz|.zst) and zip into directory. No entry may leave it: absolute paths, "..", links, devices and names given twice
- * are errors that name the entry. Only regular files and directories are made, beside the directory's own first ("DIR/.unpacking") and
- * moved in when all of them are complete; an archive that swells beyond reason is refused. */
-Status download_unpack(const char *archive, const char *directory);
 
 #endif

@@ -4,13 +4,15 @@
  * beside the partial file and sent as If-Range, so that a changed file comes whole (200) instead of as a rest (206) that does not fit.
  * Invariant: the validator on disk belongs to the bytes in the file; on a new start the file is emptied first and the validator is
  * written before the first byte. Nothing the server sends becomes a file name. */
-#include "data/download_transfer.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "data/download.h"
+#include "data/download_internal.h"
 #include <ctype.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <openssl/evp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,66 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- Digests ---- */
+
+/* SHA-256 and MD5 of files through OpenSSL, read in blocks. MD5 only finds accidents; it is here because some data sets publish no other.
+ */
+
+enum { DIGEST_BLOCK = 1 << 16 };
+
+const char *download_digest_name(DownloadCheck check) { return check == DOWNLOAD_MD5 ? "MD5" : "SHA-256"; }
+
+static void digest_hex(const unsigned char *bytes, unsigned size, char text[DOWNLOAD_DIGEST_TEXT]) {
+  static const char digits[] = "0123456789abcdef";
+  for (unsigned i = 0; i < size; i++) {
+    text[2 * i] = digits[bytes[i] >> 4];
+    text[2 * i + 1] = digits[bytes[i] & 15];
+  }
+  text[2 * size] = '\0';
+}
+
+static Status digest_stream(EVP_MD_CTX *context, int fd, const char *path) {
+  unsigned char block[DIGEST_BLOCK];
+  for (off_t at = 0;;) {
+    ssize_t got = pread(fd, block, sizeof block, at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return status_set(STATUS_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (got == 0) return STATUS_OK;
+    if (!EVP_DigestUpdate(context, block, (size_t)got)) return status_set(STATUS_UNSUPPORTED, "%s: computing its digest failed", path);
+    at += got;
+  }
+}
+
+Status download_digest_file(int fd, const char *path, DownloadCheck check, char text[DOWNLOAD_DIGEST_TEXT]) {
+  unsigned char bytes[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  EVP_MD_CTX *context = EVP_MD_CTX_new();
+  if (!context) return status_set(STATUS_NO_MEMORY, "out of memory for the digest of %s", path);
+  Status status = STATUS_OK;
+  if (!EVP_DigestInit_ex(context, check == DOWNLOAD_MD5 ? EVP_md5() : EVP_sha256(), NULL))
+    status =
+        status_set(STATUS_UNSUPPORTED, "OpenSSL on this machine does not offer %s, needed to check %s", download_digest_name(check), path);
+  if (status == STATUS_OK) status = digest_stream(context, fd, path);
+  if (status == STATUS_OK && (!EVP_DigestFinal_ex(context, bytes, &size) || size > (DOWNLOAD_DIGEST_TEXT - 1) / 2))
+    status = status_set(STATUS_UNSUPPORTED, "%s: computing its digest failed", path);
+  EVP_MD_CTX_free(context);
+  if (status == STATUS_OK) digest_hex(bytes, size, text);
+  return status;
+}
+
+bool download_digest_from_tag(const char *tag, char text[DOWNLOAD_DIGEST_TEXT]) {
+  const size_t digits = DOWNLOAD_DIGEST_TEXT - 1;
+  bool quoted = tag[0] == '"';
+  tag += quoted;
+  if (strlen(tag) != digits + quoted || (quoted && tag[digits] != '"')) return false;
+  for (size_t i = 0; i < digits; i++) {
+    if (!isxdigit((unsigned char)tag[i])) return false;
+    text[i] = (char)tolower((unsigned char)tag[i]);
+  }
+  text[digits] = '\0';
+  return true;
+}
 
 enum {
   TRANSFER_HEADER = 256,         /* longest header value that is looked at */

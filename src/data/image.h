@@ -11,13 +11,6 @@ typedef struct Image {
   int width, height;
   uint8_t *rgb; /* [height, width, 3], owned */
 } Image;
-
-/* How large a picture may be. What a file of few bytes claims to hold is bounded, so that no small file takes seconds and gigabytes: beyond
- * IMAGE_FREE_PIXELS at most IMAGE_MAX_PIXELS_PER_BYTE for each byte of the file (photographs have 2 to 20). */
-enum { IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1 << 24, IMAGE_MAX_PIXELS_PER_BYTE = 32 };
-
-/* The formats that image_decode reads in this build, for messages: "JPEG, PNG, ...". */
-const char *image_formats(void);
 /* A file name's extension, in any case, is that of a picture, whether or not this build reads its format. */
 bool image_has_extension(const char *name);
 const char *image_extensions(void); /* those, for messages: "jpg, jpeg, ..." */

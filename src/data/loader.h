@@ -3,7 +3,7 @@
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 #include "base/share.h"
-#include "data/augment_policy.h"
+#include "data/augment.h"
 #include "data/dataset.h"
 #include "data/resize.h"
 

@@ -1,7 +1,7 @@
 /* The perplexity of a cluster over a text, through the real processes: windows of the text's tokens, whole ones, many to a request. */
 #ifndef INFER_EVALUATE_TEXT_H
 #define INFER_EVALUATE_TEXT_H
-#include "data/text/text_windows.h"
+#include "data/text/text_perplexity.h"
 #include "infer/leader_text.h"
 #include "infer/vocabulary.h"
 

@@ -1,7 +1,7 @@
 /* Messages of nodes to their leader: checked, put where they belong, noted. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "data/text/text_excerpt.h"
+#include "base/printable.h"
 #include "infer/leader_parts.h"
 #include <string.h>
 
@@ -102,7 +102,7 @@ static bool is_sound(const Leader *leader, const LeaderMember *member, const Wir
 static void store_complaint(Leader *leader, int m, const WireHeader *header) {
   char *complaint = leader->complaints[m];
   complaint[header->bytes] = 0;
-  text_excerpt_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
+  printable_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
 }
 
 /* The link stays open: a node whose control stream ends leaves, and then looks like the one that died. */

@@ -2,7 +2,6 @@
 #include "infer/report.h"
 #include "base/printable.h"
 #include "base/utf8.h"
-#include "data/text/text_excerpt.h"
 #include "infer/node_share.h"
 #include "nn/json_build.h"
 #include <math.h>
@@ -75,8 +74,8 @@ enum { SHOWN = 100 /* bytes of a text */ };
 
 void report_texts(FILE *out, const Weights *weights, const TextSample *samples, int64_t count, const ClassTop *results) {
   for (int64_t i = 0; i < count; i++) {
-    char *text = text_excerpt(samples[i].text, strlen(samples[i].text), SHOWN);
-    char *pair = samples[i].pair ? text_excerpt(samples[i].pair, strlen(samples[i].pair), SHOWN) : NULL;
+    char *text = printable_excerpt(samples[i].text, strlen(samples[i].text), SHOWN);
+    char *pair = samples[i].pair ? printable_excerpt(samples[i].pair, strlen(samples[i].pair), SHOWN) : NULL;
     fprintf(out, "\"%s\"", text ? text : "");
     if (pair) fprintf(out, " and \"%s\"", pair);
     fputc('\n', out);

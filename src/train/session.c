@@ -4,7 +4,6 @@
 #include "autograd/tape_segment.h"
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/dataset_hint.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
 #include "train/map_options.h"

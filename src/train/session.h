@@ -5,7 +5,7 @@
 #include "autograd/tape.h"
 #include "base/files.h"
 #include "base/share.h"
-#include "data/text/text_files.h"
+#include "data/text/text_source.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
 #include "train/confusion.h"

@@ -1,7 +1,7 @@
 /* The next token of a text: see task.h. Training takes shuffled windows; the test part goes through windows in order, so that each token
  * but the first is predicted once. */
 #include "train/task_language.h"
-#include "data/text/text_excerpt.h"
+#include "base/printable.h"
 #include "data/text/text_loader.h"
 #include "data/text/text_perplexity.h"
 #include "train/session.h"
@@ -294,7 +294,7 @@ static Status show(Session *session, bool json, char **shown) {
   TRY(seek(session, TASK_TRAIN, 0, 0));
   TRY(next(session, TASK_TRAIN, &batch));
   TRY(tokenizer_decode(own(session)->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
-  char *excerpt = text_excerpt(text, size, SHOWN);
+  char *excerpt = printable_excerpt(text, size, SHOWN);
   free(text);
   if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first window");
   printf("first window: \"%s\"\n", excerpt);

@@ -1,7 +1,7 @@
 /* What evaluation asks of the task of next tokens beyond task.h. */
 #ifndef TRAIN_TASK_LANGUAGE_H
 #define TRAIN_TASK_LANGUAGE_H
-#include "data/text/text_windows.h"
+#include "data/text/text_perplexity.h"
 #include "train/session.h"
 
 const TokenCacheFacts *task_language_facts(const Session *session); /* of the test part, whole; not with PERPLEXITY_LM_EVAL */

@@ -3,8 +3,7 @@
  * one length alone, so that the emulated devices share out each text as they would if it came alone. */
 #include "base/log.h"
 #include "base/printable.h"
-#include "data/text/text_batches.h"
-#include "data/text/text_excerpt.h"
+#include "data/text/text_loader.h"
 #include "train/session.h"
 #include "train/task_language.h"
 #include "train/task_tokenizer.h"
@@ -184,7 +183,7 @@ static void tell(const TaskScore *score, char text[TASK_TEXT]) {
 enum { SHOWN = 200 /* bytes of text */ };
 
 static Status show_one(const char *what, const char *text) {
-  char *excerpt = text_excerpt(text, strlen(text), SHOWN);
+  char *excerpt = printable_excerpt(text, strlen(text), SHOWN);
   if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the first text");
   printf("%s: \"%s\"\n", what, excerpt);
   free(excerpt);

@@ -5,7 +5,7 @@
 #include "base/files.h"
 #include "data/text/text_reader.h"
 #include "data/tokenizer/bpe_train.h"
-#include "data/tokenizer/tokenizer_model.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * itself, as text, is encoded to ids in range and decoded to the same bytes. */
 #ifndef TOKENIZER_CHECK_H
 #define TOKENIZER_CHECK_H
-#include "data/tokenizer/tokenizer_model.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

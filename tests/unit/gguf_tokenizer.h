@@ -1,8 +1,8 @@
 /* A tokenizer as the metadata of a GGUF file, as llama.cpp's converter writes them. */
 #ifndef UNIT_GGUF_TOKENIZER_H
 #define UNIT_GGUF_TOKENIZER_H
-#include "data/tokenizer/bpe_alphabet.h"
-#include "data/tokenizer/tokenizer_model.h"
+#include "data/tokenizer/bpe_vocab.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "unit/gguf_writer.h"
 
 enum { GT_NORMAL = 1, GT_UNKNOWN = 2, GT_CONTROL = 3, GT_USER = 4, GT_BYTE = 6, GT_PIECE = 2048 };

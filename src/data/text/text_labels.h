@@ -3,15 +3,19 @@
  *   cola:DIR    GLUE CoLA: train.tsv, dev.tsv without header; text in column 4, label in 2: 0 unacceptable, 1 acceptable
  *   sst2:DIR    GLUE SST-2: train.tsv, dev.tsv with header; sentence, label: 0 negative, 1 positive
  *   qqp:DIR     GLUE QQP: train.tsv, dev.tsv with header; the pair question1 and question2, is_duplicate: 0 not_duplicate, 1 duplicate.
- * Rows that a line break cuts in two are passed over and counted mrpc:DIR    GLUE MRPC: train.tsv, dev.tsv with header; the pair in columns
- * 4 and 5, label in 1: 0 not_equivalent, 1 equivalent agnews:DIR  AG News: train.csv, test.csv without header; class 1 to 4, title and
- * text, joined with a space; names from classes.txt, a line a class, where it is. Without train.csv every fifth row of test.csv is the test
- * part and the rest for training tsv:FILE[:KEY=VALUE]...   rows divided by tabs, without quotes csv:FILE:text=COLUMN[:KEY=VALUE]... quoted
- * rows; "text=" is needed, since csv:FILE alone is a list of pictures (dataset.h) text=COLUMN    a name in the header or a number from 1;
- * several to be joined: text=2+3. Unless given: text pair=COLUMN    the second of two texts, where rows have pairs (text_encoder_sample
- * says what is made of them) label=COLUMN   unless given: label header=yes|no  whether the first row names the columns; unless given: yes
- * if one of them is given by name test=FILE      rows of the test part; without it every fifth row of FILE Classes are the distinct labels
- * of FILE, sorted by value when all are whole numbers, else bytewise; a label that only the test file has is an error.
+ *               Rows that a line break cuts in two are passed over and counted
+ *   mrpc:DIR    GLUE MRPC: train.tsv, dev.tsv with header; the pair in columns 4 and 5, label in 1: 0 not_equivalent, 1 equivalent
+ *   agnews:DIR  AG News: train.csv, test.csv without header; class 1 to 4, title and text, joined with a space; names from classes.txt, a
+ *               line a class, where it is. Without train.csv every fifth row of test.csv is the test part and the rest for training
+ *   tsv:FILE[:KEY=VALUE]...   rows divided by tabs, without quotes
+ *   csv:FILE:text=COLUMN[:KEY=VALUE]...   quoted rows; "text=" is needed, since csv:FILE alone is a list of images (dataset.h)
+ *       text=COLUMN    a name in the header or a number from 1; several to be joined: text=2+3. Unless given: text
+ *       pair=COLUMN    the second of two texts, where rows have pairs (text_encoder_sample says what is made of them)
+ *       label=COLUMN   unless given: label
+ *       header=yes|no  whether the first row names the columns; unless given: yes if one of them is given by name
+ *       test=FILE      rows of the test part; without it every fifth row of FILE
+ *     Classes are the distinct labels of FILE, sorted by value when all are whole numbers, else bytewise; a label that only the test file
+ *     has is an error.
  *
  * The known sets without ":DIR" are looked for where downloads go (data_paths.h); DIR may also be the folder around CoLA, SST-2, QQP, MRPC
  * or agnews. A file FILE.gz takes the place of FILE where that is missing. At most 1 GiB a file. Read only after opening: any thread. */

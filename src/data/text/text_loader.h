@@ -12,6 +12,8 @@
 #ifndef DATA_TEXT_LOADER_H
 #define DATA_TEXT_LOADER_H
 #include "base/share.h"
+#include "data/text/text_encoder.h"
+#include "data/text/text_labels.h"
 #include "data/text/token_cache.h"
 
 typedef struct TextLoaderOptions {
@@ -43,5 +45,49 @@ void text_loader_share(TextLoader *loader, Share share); /* of every batch from 
 /* The next batch is this one; step == text_loader_steps: the next epoch's first. */
 Status text_loader_seek(TextLoader *loader, int64_t epoch, int64_t step);
 void text_loader_next(TextLoader *loader, TextBatch *batch); /* epoch after epoch, without end */
+
+/* Batches of labelled texts as tokens: encoded once when opened, padded on the right, shuffled by seed and epoch, seekable. What a batch
+ * holds is a function of (seed, epoch, step) alone. One thread at a time.
+ *
+ *   ids     begin a a a 0 0 0    [B, T], T = text_batches_width: the longest text of the set, at most the context
+ *   lengths 4                    [B]; a classifier reads the last token, ids[length - 1]
+ *
+ * What a text's tokens are, and how one of more than `context` tokens is cut: text_encoder_sample. */
+
+typedef struct TextBatchesOptions {
+  int64_t context; /* of the model: the most tokens of a text */
+  int batch;       /* B */
+  bool shuffle, drop_last;
+  int pool;        /* with shuffle: texts of so many batches are sorted by length among each other, so that less is padded; 0: none are */
+  int64_t most;    /* of the set's first rows, so many alone; 0: all */
+  bool one_length; /* without shuffle and drop_last: texts in the order of their lengths, and in a batch those of one length alone */
+  uint64_t seed;
+} TextBatchesOptions;
+
+typedef struct LabelBatch {
+  int32_t *ids;        /* [count, T], owned by the batches until the next text_batches_next */
+  int32_t *lengths;    /* [count], 1 to T */
+  int32_t *labels;     /* [count] */
+  int count;           /* B, or fewer in a last short batch; with one_length in any */
+  int first, whole;    /* with a share: where it begins in the batch, of so many texts; else 0 and count */
+  int64_t longest;     /* tokens of the longest text of the whole batch */
+  int64_t epoch, step; /* step within the epoch, from 0 */
+  bool last;           /* of the epoch */
+} LabelBatch;
+
+typedef struct TextBatches TextBatches;
+
+/* Neither set nor encoder is needed afterwards. Errors: the encoder's, a text without tokens, options out of range (BAD_VALUE). */
+Status text_batches_new(TextBatches **batches, const LabelledText *set, const TextEncoder *encoder, const TextBatchesOptions *options);
+void text_batches_free(TextBatches *batches); /* accepts NULL */
+
+int64_t text_batches_count(const TextBatches *batches);     /* texts */
+int64_t text_batches_steps(const TextBatches *batches);     /* batches per epoch */
+int64_t text_batches_width(const TextBatches *batches);     /* T */
+int64_t text_batches_cut(const TextBatches *batches);       /* texts that were longer than the context */
+void text_batches_share(TextBatches *batches, Share share); /* of every batch from now on its texts of this share alone */
+/* The next batch is this one; step == text_batches_steps: the next epoch's first. */
+Status text_batches_seek(TextBatches *batches, int64_t epoch, int64_t step);
+void text_batches_next(TextBatches *batches, LabelBatch *batch); /* epoch after epoch, without end */
 
 #endif

@@ -2,8 +2,76 @@
  * models with different tokenizers can be compared per word or per byte, not per token. What programs take as --perplexity. */
 #ifndef DATA_TEXT_PERPLEXITY_H
 #define DATA_TEXT_PERPLEXITY_H
-#include "data/text/text_windows.h"
+#include "base/status.h"
+#include "data/text/text_source.h"
+#include "data/text/token_cache.h"
+#include "data/tokenizer/tokenizer.h"
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* WikiText as the wikitext task of EleutherAI's lm-evaluation-harness (lm-eval) takes it: its pages, the text that a model is given in
+ * place of the spaced-out one, and the words that a perplexity is divided by. Texts are UTF-8; white space is Unicode's, as in Python's \s.
+ */
+
+/* Calls `page` for each page of text [bytes]: a new one begins with a line "= Title =" of one sign each (not "= = Section = ="). What
+ * stands before the first such line is a page if it is more than white space; the last page always is one. Lines end with LF, which the
+ * last line of a page but the last of the text does not have. Ends with the first status that is not OK. */
+Status wikitext_pages(const char *text, size_t bytes, Status (*page)(void *context, const char *text, size_t bytes), void *context);
+
+/* The page without WikiText's spaces: " @-@ " becomes "-", " , " becomes ", ", "( a )" becomes "(a)"... *plain is malloc'd (caller frees),
+ * with a NUL behind its *plain_bytes bytes. */
+Status wikitext_detokenise(const char *page, size_t bytes, char **plain, size_t *plain_bytes);
+
+/* Parts between runs of white space; an empty one before leading and behind trailing white space counts. At least 1. */
+int64_t wikitext_words(const char *page, size_t bytes);
+
+/* A text as the rolling log-likelihood of EleutherAI's lm-evaluation-harness sees it: documents by themselves, WikiText's pages among them
+ * (wikitext_pages), detokenised; each token is predicted once, the first of a document from the token for the beginning (of text, or its
+ * end where there is none), a window from at least the token before it. A document's last window, where it is not the first, is moved back
+ * so that it is full: what an earlier one has counted is context there. */
+
+typedef struct RollingText {
+  int64_t context;
+  int64_t documents, tokens; /* tokens: predicted ones, in all documents */
+  int64_t words, bytes;      /* of the pages as they stand, before they are detokenised (wikitext_words) */
+  int64_t *first;            /* [documents + 1] where the ids of a document begin, one for the beginning in front */
+  int64_t *windows;          /* [documents + 1] windows of the documents before it; the last: of all */
+  TokenList ids;
+} RollingText;
+
+/* All of a source's part, for windows of `context` >= 1 tokens. NO_MEMORY, or the source's and the tokenizer's errors; BAD_VALUE: no token
+ * to predict, or a tokenizer that has neither a beginning nor an end. release accepts a zeroed one. */
+Status rolling_text_read(RollingText *rolling, TextSource *source, Tokenizer *tokenizer, int64_t context);
+void rolling_text_release(RollingText *rolling);
+
+/* As text_windows_fill. */
+int64_t rolling_text_fill(const RollingText *rolling, int64_t index, int32_t *ids, int32_t *labels);
+
+/* Windows over a corpus of tokens for its perplexity, in order: inputs of `context` tokens that advance by `stride`. Every token but the
+ * first is a label exactly once, with at least context - stride tokens before it (fewer at the beginning); with stride == context the
+ * windows do not overlap. Perplexity = exp(sum of -ln p(label) / n) with n of text_windows_labels (per token), or words or bytes of
+ * token_cache_facts. A plain value; any thread may fill. */
+
+typedef struct TextWindows {
+  const TokenCache *cache;    /* must outlive it; NULL with */
+  const RollingText *rolling; /* documents by themselves; likewise */
+  int64_t context, stride;
+  int64_t count; /* windows */
+} TextWindows;
+
+/* BAD_VALUE: a stride outside of 1 to context, or fewer than two tokens. */
+Status text_windows_init(TextWindows *windows, const TokenCache *cache, int64_t context, int64_t stride);
+
+/* Of documents by themselves, as rolling_text_read divides them; the stride is the context. rolling must outlive it. */
+void text_windows_roll(TextWindows *windows, const RollingText *rolling);
+
+int64_t text_windows_labels(const TextWindows *windows); /* in all windows together: tokens - 1, or those of the documents */
+
+/* Window `index`: ids [context], labels [context] (-1: not counted, because an earlier window has counted it or because it is padding). The
+ * last window may be short; its tail is padded with id 0, which a causal model's counted rows do not see. Returns the rows that are not
+ * padding. */
+int64_t text_windows_fill(const TextWindows *windows, int64_t index, int32_t *ids, int32_t *labels);
 
 typedef enum PerplexityUnit {
   PERPLEXITY_AUTO,       /* per token, beside the bits a byte: what is told without a convention */
@@ -12,7 +80,7 @@ typedef enum PerplexityUnit {
   PERPLEXITY_BYTE,       /* bytes of text behind the predicted tokens */
   PERPLEXITY_GPT2_PAPER, /* words as above and one unit for each line end, the units of the word-level models that Radford et al. (2019)
                           * compare with (WikiText's <eos>); the text is not detokenised, which the paper does first */
-  PERPLEXITY_LM_EVAL     /* the word perplexity of lm-evaluation-harness on WikiText: rolling_text.h; n: wikitext_words of the pages */
+  PERPLEXITY_LM_EVAL     /* the word perplexity of lm-evaluation-harness on WikiText: RollingText; n: wikitext_words of the pages */
 } PerplexityUnit;
 
 #define PERPLEXITY_CHOICES "auto|token|word|byte|gpt2-paper|lm-eval"
@@ -20,7 +88,6 @@ typedef enum PerplexityUnit {
 /* None of these is PERPLEXITY_AUTO. */
 const char *perplexity_name(PerplexityUnit unit);   /* "token", "word", "byte", "gpt2-paper", "lm-eval" */
 const char *perplexity_counts(PerplexityUnit unit); /* "predicted tokens (...)" */
-bool perplexity_whole(PerplexityUnit unit);         /* counts the whole text, whatever was evaluated */
 
 /* n, of windows that predicted `tokens` tokens with `bytes` bytes of text behind them. */
 int64_t perplexity_units(PerplexityUnit unit, const TextWindows *windows, int64_t tokens, int64_t bytes);

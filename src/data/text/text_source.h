@@ -3,14 +3,32 @@
  *   text:PATH[,PATH...]        each file is a document; the line breaks in it belong to it
  *   text-lines:PATH[,PATH...]  each line is a document, without its line break (LF or CRLF)
  *
- * text_files.h says what a PATH may be and where its training and validation parts come from; each PATH is divided by itself. Commas in a
+ * PATH may be a file (any name; unpacked when it ends in .gz) or a folder. Where a PATH without '/' does not exist, ROOT/datasets/PATH of
+ * data_paths.h is taken, so that a downloaded corpus goes by its name. A folder whose only entry is a folder stands for that.
+ *
+ *   a folder with a training file      train.txt, wiki.train.tokens or wiki.train.raw, each perhaps with .gz behind
+ *   or a validation file               valid.txt, val.txt, validation.txt, dev.txt, wiki.valid.tokens, wiki.valid.raw
+ *   (and perhaps a test file)          test.txt, wiki.test.tokens, wiki.test.raw
+ *     the parts are these files; with no validation file the test file serves as one, and the other way round; with only a training file
+ *     that is divided as below
+ *   any other folder                   all *.txt and *.txt.gz in it and in its folders, sorted by name; hidden names are passed over
+ *   a file, or such a folder           the last 5% of its unpacked bytes, from the beginning of a line on, are the validation part and the
+ *                                      test part; the rest is the training part
+ *
+ * TEXT_WHOLE is everything: the file, all of the folder's parts in the order above, or all of its texts.
+ *
+ * Each PATH is divided by itself. Commas in a
  * name: a list that exists as one path is one path. A document without text is passed over. Texts of special tokens ("<|endoftext|>") are
  * plain text: they neither divide documents nor become tokens. A NUL byte, a damaged .gz, a folder without texts and a part without any
  * text are errors that name the file. */
 #ifndef DATA_TEXT_SOURCE_H
 #define DATA_TEXT_SOURCE_H
-#include "data/text/text_files.h"
+#include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+typedef enum TextPart { TEXT_TRAIN, TEXT_VALID, TEXT_TEST, TEXT_WHOLE } TextPart;
 
 typedef struct TextSource TextSource;
 

@@ -2,7 +2,7 @@
  * leftmost, become one. O(n log n) in the number of symbols. */
 #ifndef DATA_BPE_MERGE_H
 #define DATA_BPE_MERGE_H
-#include "data/tokenizer/bpe_pairs.h"
+#include "data/tokenizer/bpe_vocab.h"
 
 /* A symbol of the piece; those that remain form a list. */
 typedef struct BpeSymbol {

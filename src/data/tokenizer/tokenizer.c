@@ -1,25 +1,171 @@
-/* The tokenizer as its users see it: opening by the names of files, decoding, facts. Encoding is in tokenizer_encode.c, the formats in
- * tokenizer_json.c, _vocab.c, _ranks.c, _scores.c and _gguf.c. */
+/* Encoding, decoding and facts of a tokenizer. Leaves out: opening and saving (tokenizer_files.c), the formats (tokenizer_json.c, _llama.c,
+ * _gguf.c), putting one together (tokenizer_model.c). */
 #include "data/tokenizer/tokenizer.h"
 #include "base/files.h"
-#include "data/tokenizer/tokenizer_model.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "data/tokenizer/bpe_merge.h"
+#include "data/tokenizer/bpe_split.h"
+#include "data/tokenizer/bpe_vocab.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include <fnmatch.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BYTE_ID = 3 }; /* of a scored vocabulary: those before it have no text */
+/* ---- Lists of token ids ---- */
 
-void tokenizer_close(Tokenizer *tokenizer) {
-  if (!tokenizer) return;
-  tokenizer_states_free(tokenizer->states);
-  bpe_split_free(tokenizer->split);
-  bpe_pieces_release(&tokenizer->pieces);
-  bpe_pairs_release(&tokenizer->pairs);
-  free(tokenizer->merges);
-  free(tokenizer->scores);
-  free(tokenizer->specials);
-  free(tokenizer);
+enum { TOKEN_LIST_LEAST = 64 };
+
+/* Room for `more` ids behind the present ones; NO_MEMORY leaves the list as it was. */
+static Status token_list_reserve(TokenList *list, size_t more) {
+  if (more <= list->capacity - list->count) return STATUS_OK;
+  size_t most = SIZE_MAX / 2 / sizeof *list->ids, capacity = list->capacity ? list->capacity : TOKEN_LIST_LEAST;
+  if (more > most || list->count > most - more) return status_set(STATUS_NO_MEMORY, "no memory for %zu more tokens", more);
+  while (capacity < list->count + more) capacity *= 2;
+  int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
+  if (!ids) return status_set(STATUS_NO_MEMORY, "no memory for %zu tokens", capacity);
+  list->ids = ids;
+  list->capacity = capacity;
+  return STATUS_OK;
 }
+
+Status token_list_add(TokenList *list, int32_t id) {
+  if (list->count == list->capacity) TRY(token_list_reserve(list, 1));
+  list->ids[list->count++] = id;
+  return STATUS_OK;
+}
+
+void token_list_release(TokenList *list) {
+  free(list->ids);
+  *list = (TokenList){0};
+}
+
+/* ---- Cache of encoded pieces ---- */
+
+/* What frequent pieces of text were encoded to. A fixed number of places, one for each hash: a newer piece takes the place of an older.
+ * Nothing is allocated for a piece. One thread at a time. 65,536 places of a cache line each: on 14 MB of English text 93% of the pieces
+ * are found, with 16,384 places 87%, with 4,096 78%. The memory is touched as it fills, so that short texts cost little. */
+
+enum { BPE_CACHE_BYTES = 22, BPE_CACHE_IDS = 10 }; /* longer pieces, or pieces of more tokens, are not kept */
+
+typedef struct BpeCached {
+  uint8_t size, count; /* size 0: free */
+  char bytes[BPE_CACHE_BYTES];
+  int32_t ids[BPE_CACHE_IDS];
+} BpeCached;
+
+typedef struct BpeCache BpeCache;
+
+enum { CACHE_PLACES = 1 << 16 };
+
+struct BpeCache {
+  BpeCached places[CACHE_PLACES];
+};
+
+/* NULL: out of memory */
+static BpeCache *bpe_cache_new(void) { return calloc(1, sizeof(BpeCache)); }
+
+static void bpe_cache_free(BpeCache *cache) { free(cache); }
+
+/* The place for these bytes, or NULL when they are not kept. *found: it holds them. To fill it: bpe_cache_keep. */
+static BpeCached *bpe_cache_place(BpeCache *cache, const char *bytes, size_t size, bool *found) {
+  *found = false;
+  if (size > BPE_CACHE_BYTES) return NULL;
+  BpeCached *place = &cache->places[bpe_hash_bytes(bytes, size) % CACHE_PLACES];
+  *found = place->size == size && memcmp(place->bytes, bytes, size) == 0;
+  return place;
+}
+
+static void bpe_cache_keep(BpeCached *place, const char *bytes, size_t size, const int32_t *ids, size_t count) {
+  if (count > BPE_CACHE_IDS) return;
+  place->size = (uint8_t)size;
+  place->count = (uint8_t)count;
+  memcpy(place->bytes, bytes, size);
+  memcpy(place->ids, ids, count * sizeof *ids);
+}
+
+/* ---- Working memory ---- */
+
+/* A call takes a state of its own and gives it back, so that any number of
+ * threads can encode at once and what one call has cached serves the next. A list of states that are not in use, behind a lock that is held
+ * for a moment only. There are never more states than calls at once. */
+
+typedef struct TokenizerState {
+  BpeWalk *walk; /* NULL without a split */
+  BpeMerge merge;
+  BpeCache *cache;
+  struct TokenizerState *next; /* of those not in use */
+} TokenizerState;
+
+struct TokenizerStates {
+  pthread_mutex_t lock;
+  TokenizerState *idle;
+  const BpeSplit *split;
+};
+
+Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split) {
+  *states = calloc(1, sizeof **states);
+  if (!*states) return status_set(STATUS_NO_MEMORY, "no memory for a tokenizer");
+  pthread_mutex_init(&(*states)->lock, NULL);
+  (*states)->split = split;
+  return STATUS_OK;
+}
+
+static void state_free(TokenizerState *state) {
+  bpe_split_walk_free(state->walk);
+  bpe_merge_release(&state->merge);
+  bpe_cache_free(state->cache);
+  free(state);
+}
+
+void tokenizer_states_free(TokenizerStates *states) {
+  if (!states) return;
+  while (states->idle) {
+    TokenizerState *state = states->idle;
+    states->idle = state->next;
+    state_free(state);
+  }
+  pthread_mutex_destroy(&states->lock);
+  free(states);
+}
+
+static Status state_new(TokenizerState **state, const BpeSplit *split) {
+  TokenizerState *fresh = calloc(1, sizeof *fresh);
+  if (fresh) fresh->cache = bpe_cache_new();
+  if (!fresh || !fresh->cache) {
+    free(fresh);
+    return status_set(STATUS_NO_MEMORY, "no memory to encode text");
+  }
+  Status status = split ? bpe_split_walk(&fresh->walk, split) : STATUS_OK;
+  if (status == STATUS_OK)
+    *state = fresh;
+  else
+    state_free(fresh);
+  return status;
+}
+
+static Status tokenizer_states_take(TokenizerStates *states, TokenizerState **state) {
+  pthread_mutex_lock(&states->lock);
+  *state = states->idle;
+  if (*state) states->idle = (*state)->next;
+  pthread_mutex_unlock(&states->lock);
+  return *state ? STATUS_OK : state_new(state, states->split);
+}
+
+static void tokenizer_states_give(TokenizerStates *states, TokenizerState *state) {
+  pthread_mutex_lock(&states->lock);
+  state->next = states->idle;
+  states->idle = state;
+  pthread_mutex_unlock(&states->lock);
+}
+
+/* ---- Decoding ---- */
+
+enum { FIRST_BYTE_ID = 3 }; /* of a scored vocabulary: those before it have no text */
 
 int64_t tokenizer_count(const Tokenizer *tokenizer) { return tokenizer->pieces.count; }
 
@@ -28,8 +174,6 @@ int32_t tokenizer_begin(const Tokenizer *tokenizer) { return tokenizer->begin; }
 int32_t tokenizer_end(const Tokenizer *tokenizer) { return tokenizer->end; }
 
 const char *tokenizer_fingerprint(const Tokenizer *tokenizer) { return tokenizer->fingerprint; }
-
-/* ---- Decoding ---- */
 
 const char *tokenizer_piece(const Tokenizer *tokenizer, int32_t id, size_t *bytes) {
   *bytes = 0;
@@ -87,109 +231,110 @@ Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t c
   return STATUS_OK;
 }
 
-/* ---- Opening ---- */
+/* ---- Encoding ---- */
 
-typedef Status Parse(Tokenizer **tokenizer, const char *text, size_t size, const char *path);
+/* Text to ids. Byte-level: the expression cuts the text into pieces; a piece that was seen lately comes from the cache, others begin as one
+ * symbol a byte and are merged. Scored: the whole text, with a space in front, begins as one symbol a character (or a byte where the
+ * vocabulary lacks the character) and is merged at once.
+ * Nothing is allocated for a piece. On English text nine pieces in ten come from the cache, and the expression takes about half of the
+ * time. */
 
-typedef struct Layout {
-  const char *name, *partner; /* file names in a directory; the name may be a pattern */
-  Parse *parse;               /* NULL: vocabulary and merges */
-} Layout;
+/* A piece that the cache does not have. */
+static Status merge_piece(const Tokenizer *tokenizer, BpeMerge *merge, const char *bytes, size_t size, TokenList *out) {
+  TRY(bpe_merge_reserve(merge, size));
+  TRY(token_list_reserve(out, size));
+  for (size_t i = 0; i < size; i++) merge->symbols[i].id = tokenizer->byte_ids[(unsigned char)bytes[i]];
+  out->count += bpe_merge_run(merge, &tokenizer->pairs, size, out->ids + out->count);
+  return STATUS_OK;
+}
 
-static const Layout layouts[] = {{"tokenizer.json", NULL, tokenizer_json_parse},
-                                 {"vocab.json", "merges.txt", NULL},
-                                 {"encoder.json", "vocab.bpe", NULL},
-                                 {"tokenizer.model", NULL, tokenizer_ranks_parse},
-                                 {"tok*.bin", NULL, tokenizer_scores_parse}};
-/* For a file of another name. */
-static const Layout endings[] = {
-    {"*.json", NULL, tokenizer_json_parse}, {"*.model", NULL, tokenizer_ranks_parse}, {"*.bin", NULL, tokenizer_scores_parse}};
-enum { LAYOUTS = sizeof layouts / sizeof *layouts, ENDINGS = sizeof endings / sizeof *endings };
-static const char accepted[] = "tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, tokenizer.model or tok*.bin";
+static Status encode_piece(const Tokenizer *tokenizer, TokenizerState *state, const char *bytes, size_t size, TokenList *out) {
+  bool found;
+  BpeCached *place = bpe_cache_place(state->cache, bytes, size, &found);
+  if (found) {
+    TRY(token_list_reserve(out, place->count));
+    memcpy(out->ids + out->count, place->ids, place->count * sizeof *place->ids);
+    out->count += place->count;
+    return STATUS_OK;
+  }
+  size_t before = out->count;
+  int32_t whole = tokenizer->whole ? bpe_pieces_find(&tokenizer->pieces, bytes, size) : -1;
+  TRY(whole >= 0 ? token_list_add(out, whole) : merge_piece(tokenizer, &state->merge, bytes, size, out));
+  if (place) bpe_cache_keep(place, bytes, size, out->ids + before, out->count - before);
+  return STATUS_OK;
+}
 
-static Status open_one(Tokenizer **tokenizer, Parse *parse, const char *path) {
-  char *text = NULL;
+static Status encode_bytes(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, TokenList *out) {
+  const char *piece;
   size_t size;
-  TRY(files_read(path, tokenizer_file_most, &text, &size));
-  Status status = parse(tokenizer, text, size, path);
-  free(text);
-  return status;
-}
-
-static Status open_pair(Tokenizer **tokenizer, const char *vocab_path, const char *merges_path) {
-  char *vocab = NULL, *merges = NULL;
-  size_t vocab_size, merges_size;
-  TRY(files_read(vocab_path, tokenizer_file_most, &vocab, &vocab_size));
-  Status status = files_read(merges_path, tokenizer_file_most, &merges, &merges_size);
-  if (status == STATUS_OK) status = tokenizer_vocab_parse(tokenizer, vocab, vocab_size, vocab_path, merges, merges_size, merges_path);
-  free(vocab);
-  free(merges);
-  return status;
-}
-
-/* name: the file in the folder that the layout's name stands for. */
-static Status open_in(Tokenizer **tokenizer, const Layout *layout, const char *folder, const char *name) {
-  char *path = files_join(folder, name), *partner = layout->partner ? files_join(folder, layout->partner) : NULL;
-  Status status = status_set(STATUS_NO_MEMORY, "no memory for a path");
-  if (path && (partner || !layout->partner))
-    status = partner ? open_pair(tokenizer, path, partner) : open_one(tokenizer, layout->parse, path);
-  free(path);
-  free(partner);
-  return status;
-}
-
-/* The name in a sorted list that fits the pattern; NULL: none does. */
-static const char *match(const char *pattern, char *const *names, size_t count, size_t *matches) {
-  const char *found = NULL;
-  *matches = 0;
-  for (size_t i = 0; i < count; i++) {
-    if (fnmatch(pattern, names[i], FNM_PERIOD) == 0 && (*matches)++ == 0) found = names[i];
+  bpe_split_start(state->walk, text, bytes);
+  for (;;) {
+    TRY(bpe_split_next(state->walk, &piece, &size));
+    if (size == 0) return STATUS_OK;
+    TRY(encode_piece(tokenizer, state, piece, size, out));
   }
-  return found;
 }
 
-static Status open_listed(Tokenizer **tokenizer, const char *folder, char *const *names, size_t count) {
-  for (int i = 0; i < LAYOUTS; i++) {
-    size_t matches;
-    const char *name = match(layouts[i].name, names, count, &matches);
-    if (matches > 1)
-      return status_set(STATUS_BAD_FILE, "%s: %zu files fit %s; name the one that is meant", folder, matches, layouts[i].name);
-    if (name) return open_in(tokenizer, &layouts[i], folder, name);
+/* The symbols that the character at text starts as; returns its bytes. */
+static size_t start_character(const Tokenizer *tokenizer, BpeMerge *merge, const char *text, size_t left, size_t *count) {
+  size_t size = utf8_size(text, left);
+  int32_t id = size ? bpe_pieces_find(&tokenizer->pieces, text, size) : -1;
+  if (id >= 0) {
+    merge->symbols[(*count)++].id = id;
+    return size;
   }
-  return status_set(STATUS_NOT_FOUND, "%s: no tokenizer in this directory; looked for %s", folder, accepted);
+  if (size == 0) size = 1;
+  for (size_t i = 0; i < size; i++) merge->symbols[(*count)++].id = tokenizer->byte_ids[(unsigned char)text[i]];
+  return size;
 }
 
-static Status open_directory(Tokenizer **tokenizer, const char *path) {
-  char **names;
-  size_t count;
-  TRY(files_list(path, &names, &count));
-  Status status = open_listed(tokenizer, path, names, count);
-  files_list_free(names, count);
-  return status;
+/* first: the text's beginning, which has a space in front of it. */
+static Status encode_scored(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, bool first, TokenList *out) {
+  if (bytes == 0) return STATUS_OK;
+  TRY(bpe_merge_reserve(&state->merge, bytes + 1));
+  TRY(token_list_reserve(out, bytes + 1));
+  size_t count = 0;
+  if (first) start_character(tokenizer, &state->merge, " ", 1, &count);
+  for (size_t at = 0; at < bytes;) at += start_character(tokenizer, &state->merge, text + at, bytes - at, &count);
+  out->count += bpe_merge_run(&state->merge, &tokenizer->pairs, count, out->ids + out->count);
+  return STATUS_OK;
 }
 
-static Status open_named(Tokenizer **tokenizer, const char *folder, const char *name, const char *path) {
-  for (int i = 0; i < LAYOUTS; i++) {
-    const Layout *layout = &layouts[i];
-    if (layout->partner && strcmp(layout->partner, name) == 0) return open_in(tokenizer, layout, folder, layout->name);
-    if (fnmatch(layout->name, name, 0) == 0) return open_in(tokenizer, layout, folder, name);
+/* The special token at text, or -1; the longest where several would do. */
+static int32_t special_at(const Tokenizer *tokenizer, const char *text, size_t left, size_t *size) {
+  for (int32_t i = 0; tokenizer->special_starts[(unsigned char)*text] && i < tokenizer->special_count; i++) {
+    const char *piece = bpe_pieces_text(&tokenizer->pieces, tokenizer->specials[i], size);
+    if (*size <= left && memcmp(piece, text, *size) == 0) return tokenizer->specials[i];
   }
-  for (int i = 0; i < ENDINGS; i++) {
-    if (fnmatch(endings[i].name, name, 0) == 0) return open_one(tokenizer, endings[i].parse, path);
-  }
-  return status_set(STATUS_BAD_VALUE, "%s: not the name of a tokenizer's file; accepted are a directory, a GGUF file or %s", path,
-                    accepted);
+  *size = 0;
+  return -1;
 }
 
-Status tokenizer_open(Tokenizer **tokenizer, const char *path) {
-  *tokenizer = NULL;
-  if (!files_exists(path)) return status_set(STATUS_NOT_FOUND, "%s: there is no such file or directory to take a tokenizer from", path);
-  if (files_is_dir(path)) return open_directory(tokenizer, path);
-  if (gguf_is_file(path)) return tokenizer_gguf_open(tokenizer, path);
-  const char *slash = strrchr(path, '/');
-  char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-  if (!folder) return status_set(STATUS_NO_MEMORY, "no memory for a path");
-  Status status = open_named(tokenizer, folder, slash ? slash + 1 : path, path);
-  free(folder);
+static Status encode_text(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, bool first, TokenList *out) {
+  if (tokenizer->kind == TOKENIZER_SCORES) return encode_scored(tokenizer, state, text, bytes, first, out);
+  return encode_bytes(tokenizer, state, text, bytes, out);
+}
+
+/* What stands between special tokens is encoded as texts of their own. */
+static Status encode_special(const Tokenizer *tokenizer, TokenizerState *state, const char *text, size_t bytes, TokenList *out) {
+  size_t begun = 0, size;
+  for (size_t at = 0; at < bytes; at += size ? size : 1) {
+    int32_t id = special_at(tokenizer, text + at, bytes - at, &size);
+    if (id < 0) continue;
+    TRY(encode_text(tokenizer, state, text + begun, at - begun, begun == 0, out));
+    TRY(token_list_add(out, id));
+    begun = at + size;
+  }
+  return encode_text(tokenizer, state, text + begun, bytes - begun, begun == 0, out);
+}
+
+Status tokenizer_encode(Tokenizer *tokenizer, const char *text, size_t bytes, bool special, TokenList *out) {
+  TokenizerState *state;
+  size_t before = out->count;
+  TRY(tokenizer_states_take(tokenizer->states, &state));
+  Status status = special && tokenizer->special_count > 0 ? encode_special(tokenizer, state, text, bytes, out)
+                                                          : encode_text(tokenizer, state, text, bytes, true, out);
+  tokenizer_states_give(tokenizer->states, state);
+  if (status != STATUS_OK) out->count = before;
   return status;
 }

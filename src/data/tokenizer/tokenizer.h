@@ -5,8 +5,19 @@
  * Threads: any number may use one tokenizer at the same time, for everything but tokenizer_close. */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
-#include "data/tokenizer/token_list.h"
+#include "base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A growing list of token ids. Owned by the caller: zero it first, token_list_release at the end; count = 0 uses it again. */
+typedef struct TokenList {
+  int32_t *ids; /* [capacity], of which count are set */
+  size_t count, capacity;
+} TokenList;
+
+Status token_list_add(TokenList *list, int32_t id);
+void token_list_release(TokenList *list); /* the list is zeroed */
 
 typedef struct Tokenizer Tokenizer;
 

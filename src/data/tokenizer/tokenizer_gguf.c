@@ -2,7 +2,7 @@
  * the expression that "pre" names; model "llama" is a scored vocabulary in which U+2581 stands for a space. What would change the ids and
  * is not understood is refused. */
 #include "base/gguf.h"
-#include "data/tokenizer/tokenizer_model.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Packing, checking and comparing of greetings. */
 #include "infer/control/greeting.h"
-#include "data/text/text_excerpt.h"
+#include "base/printable.h"
 #include "infer/control/byte_cursor.h"
 #include <inttypes.h>
 
@@ -45,7 +45,7 @@ void greeting_pack_hello(const Hello *hello, uint8_t bytes[HELLO_BYTES]) {
   byte_cursor_put_u64(&at, hello->memory);
   size_t length = strnlen(hello->name, HELLO_NAME - 1);
   memcpy(at, hello->name, length);
-  text_excerpt_blank((char *)at, length);
+  printable_blank((char *)at, length);
 }
 
 /* Text that does nothing to a terminal, and zeroes behind it. */
@@ -53,7 +53,7 @@ static bool is_name(const char name[HELLO_NAME]) {
   char shown[HELLO_NAME];
   size_t length = strnlen(name, HELLO_NAME);
   memcpy(shown, name, sizeof shown);
-  return length < HELLO_NAME && !text_excerpt_blank(shown, length) &&
+  return length < HELLO_NAME && !printable_blank(shown, length) &&
          byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + HELLO_NAME);
 }
 

@@ -1,5 +1,5 @@
 /* Names of policies; that each operation is drawn equally often with strengths in its range; that a draw is a function of the generator. */
-#include "data/augment_policy.h"
+#include "data/augment.h"
 #include "data_testing.h"
 
 static void names(void **state) {

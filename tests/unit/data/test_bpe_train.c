@@ -1,7 +1,7 @@
 /* Training against the plain rule (count all pairs, merge the best everywhere, begin again), ties, what the files hold, refusals. */
-#include "data/tokenizer/bpe_alphabet.h"
 #include "data/tokenizer/bpe_split.h"
 #include "data/tokenizer/bpe_train.h"
+#include "data/tokenizer/bpe_vocab.h"
 #include "tokenizer_testing.h"
 
 enum { PIECES = 256 + 60 + 1, WORDS = 4096, WORD = 64, KINDS = 512 };

@@ -1,4 +1,5 @@
 /* Pictures in all formats and kinds, broken ones, and PNG out. The pictures are the seeds of the fuzz target. */
+#include "data/image_internal.h"
 #include "data_testing.h"
 
 #define SEEDS "tests/fuzz/seeds/image/"

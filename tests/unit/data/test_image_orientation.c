@@ -1,5 +1,5 @@
 /* The eight EXIF orientations, in JPEG, PNG, WebP and TIFF, and EXIF blocks that make no sense. */
-#include "data/image_codec.h"
+#include "data/image_internal.h"
 #include "data_testing.h"
 
 #define SEEDS "tests/fuzz/seeds/image/"

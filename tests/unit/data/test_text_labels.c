@@ -1,5 +1,5 @@
 /* Labelled texts: names, columns, classes, parts, rows that are refused by file and line; batches of them. */
-#include "data/text/text_batches.h"
+#include "data/text/text_loader.h"
 #include "data/text/text_table.h"
 #include "text_testing.h"
 #include <time.h>

@@ -1,6 +1,6 @@
 /* Training windows and evaluation windows: every token is covered, labels are the next tokens, and a position says all. */
 #include "data/text/text_loader.h"
-#include "data/text/text_windows.h"
+#include "data/text/text_perplexity.h"
 #include "data_testing.h"
 
 enum { VOCABULARY = 1 << 20 };

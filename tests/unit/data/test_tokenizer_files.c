@@ -1,7 +1,7 @@
 /* Files of tokenizers that are not as they should be: what is refused, in which words; names by which a tokenizer is found; tokenizer.json
  * in the spellings that are about. */
-#include "data/tokenizer/bpe_alphabet.h"
-#include "data/tokenizer/tokenizer_model.h"
+#include "data/tokenizer/bpe_vocab.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "tokenizer_testing.h"
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 /* Next tokens as a task: the loss is that of the windows, perplexities count what they say, devices hold contiguous spans, a run goes on
  * bit for bit and leaves a whole checkpoint, and what does not belong together is refused. */
-#include "data/text/text_windows.h"
+#include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
 #include "train/perplexity.h"
 #include "train/task_language.h"

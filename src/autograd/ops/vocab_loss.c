@@ -23,7 +23,7 @@ typedef struct VocabJob {
 typedef struct Slice {
   const VocabJob *job;
   int64_t first, count;
-  real *logits;      /* [count, V]: logits, then probabilities, then d logits */
+  real *logits;      /* [count, V]: logits, then probabilities, then d logits, which in bf16 are the first half of each row */
   const uint16_t *x; /* [M, D] and its table, where products run in bf16 */
   const uint16_t *table;
   int64_t stride;
@@ -50,11 +50,18 @@ static double mean_logit(int64_t n, const real *logits) {
   return sum / (double)n;
 }
 
-/* probabilities -> d logits = (p - target) / counted rows */
+/* probabilities -> d logits = (p - target) / counted rows, in place; in bf16 a piece at a time, so that none is overwritten unread */
 static void softmax_gradient(const VocabJob *job, int32_t label, real *p) {
   const real share = (real)(1 / (double)job->counted), flat = (real)(job->options.smoothing / (double)job->entries);
-  for (int64_t v = 0; v < job->entries; v++) p[v] = share * (p[v] - flat);
-  p[label] -= share * (real)(1 - job->options.smoothing);
+  uint16_t *narrow = (uint16_t *)(void *)p;
+  real stage[OP_PIECE];
+  for (int64_t at = 0; at < job->entries; at += OP_PIECE) {
+    const int64_t count = job->entries - at < OP_PIECE ? job->entries - at : OP_PIECE;
+    real *d = job->bf16 ? stage : p + at;
+    for (int64_t v = 0; v < count; v++) d[v] = share * (p[at + v] - flat);
+    if (label >= at && label < at + count) d[label - at] -= share * (real)(1 - job->options.smoothing);
+    if (job->bf16) kernels()->narrow(count, stage, narrow + at);
+  }
 }
 
 static void rows_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -81,15 +88,14 @@ static void run_slice_bf16(Tape *tape, VocabJob *job, Slice *slice) {
   op_matmul_bf16(tape, false, true, n, entries, width, slice->x + at, width, slice->table, slice->stride, NULL, false,
                  (Numbers){.wide = slice->logits}, entries);
   tape_for(tape, n, 1, rows_body, slice);
-  const size_t mark = tape_scratch_begin(tape);
-  const uint16_t *dlogits = job->dx || job->dtable ? op_in_bf16(tape, (Numbers){.wide = slice->logits}, n, entries) : NULL;
+  const uint16_t *dlogits = (const uint16_t *)(const void *)slice->logits;
+  const int64_t stride = entries * (int64_t)(sizeof(real) / sizeof *dlogits);
   if (job->dx)
-    op_matmul_bf16(tape, false, false, n, width, entries, dlogits, entries, slice->table, slice->stride, NULL, false,
+    op_matmul_bf16(tape, false, false, n, width, entries, dlogits, stride, slice->table, slice->stride, NULL, false,
                    (Numbers){.wide = job->dx + at}, width);
   if (job->dtable)
-    op_matmul_bf16(tape, true, false, entries, width, n, dlogits, entries, slice->x + at, width, NULL, job->filled,
+    op_matmul_bf16(tape, true, false, entries, width, n, dlogits, stride, slice->x + at, width, NULL, job->filled,
                    (Numbers){.wide = job->dtable}, width);
-  tape_scratch_end(tape, mark);
   job->filled = true;
 }
 

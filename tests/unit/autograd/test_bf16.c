@@ -223,8 +223,39 @@ static void full_gradients_of_bf16_are_refused(void **state) {
   arena_free(arena);
 }
 
+/* Logits, probabilities and their gradient, rounded, are one array. */
+static void logits_are_in_memory_once(void **state) {
+  (void)state;
+  enum { COUNT = 128, TABLE = 4000, SMALL = 16 };
+  static int32_t labels[COUNT];
+  ParamSet params = {0};
+  Rng rng;
+  int index = param_add(&params, PARAM_NORMAL, false, 2, (int64_t[]){TABLE, SMALL}, "table");
+  params.list[index].narrow = true;
+  assert_int_equal(param_allocate(&params, true), STATUS_OK);
+  rng_init(&rng, 5, 1);
+  param_initialise(&params, &rng);
+  assert_int_equal(param_make_shadows(&params), STATUS_OK);
+  Arena *arena = arena_new((size_t)1 << 30);
+  Tape *tape = tape_new(arena);
+  assert_non_null(tape);
+  tape_use_bf16(tape, true);
+  tape_record(tape, true);
+  Tensor *x = tape_tensor(tape, 2, (int64_t[]){COUNT, SMALL});
+  for (int i = 0; i < COUNT * SMALL; i++) x->value[i] = (real)rng_normal(&rng);
+  x->needs_grad = true;
+  Tensor *loss = op_vocab_loss(tape, x, &params.list[index].tensor, &(VocabLoss){.labels = labels});
+  assert_int_equal(tape_backward(tape, loss), STATUS_OK);
+  const size_t logits = COUNT * TABLE * sizeof(real), table = TABLE * SMALL * sizeof(real);
+  assert_true(tape_peak_bytes(tape) < logits + table + logits / 8);
+  tape_free(tape);
+  arena_free(arena);
+  param_release(&params);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(bf16_differs_by_roundings), cmocka_unit_test(shadows_follow_the_values),
-                                     cmocka_unit_test(quantised_tokens_are_rounded), cmocka_unit_test(full_gradients_of_bf16_are_refused)};
+                                     cmocka_unit_test(quantised_tokens_are_rounded), cmocka_unit_test(full_gradients_of_bf16_are_refused),
+                                     cmocka_unit_test(logits_are_in_memory_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

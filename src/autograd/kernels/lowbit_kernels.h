@@ -41,6 +41,8 @@ typedef struct LowbitTile {
   bool add;
   real *c;
   int64_t ldc;
+  const uint8_t *ahead; /* bytes to bring into the second-level cache meanwhile; they may lie behind the matrix */
+  int64_t ahead_bytes;
 } LowbitTile;
 
 /* One row times outputs of a matrix as it lies in memory, read once from beginning to end. */

@@ -3,8 +3,10 @@
  * do. Weights therefore stay as they are in memory, for one row (which takes them from there) and for many, mapped from a file or not.
  * Measured against keeping them interleaved: 197 rows by 768 x 3,072 within 3%, at half the memory.
  *
- *   scratch | a [rows, stride] | scale [rows, groups] | sum [rows, groups] | of each thread: panels | their scales |   (cache lines) */
+ *   scratch | a [rows, stride] | scale [rows, groups] | sum [rows, groups] | of each thread: panels | their scales | pieces of C |
+ *   (each on cache lines) */
 #include "autograd/kernels/matmul_lowbit.h"
+#include "autograd/kernels/kernels.h"
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/matmul_parts.h"
@@ -14,7 +16,7 @@
 enum {
   LINE = 64,
   GROUP_BYTES = 384 << 10, /* of interleaved weights: with twelve rows of activations and of results, less than a second-level cache */
-  MAX_GROUP = 256,         /* outputs */
+  MAX_GROUP = 128,         /* outputs; all groups of a thread but the first are read ahead */
   MIN_GROUP = 2 * LOWBIT_PANEL,
   MIN_POOLED = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
 };
@@ -31,6 +33,7 @@ typedef struct Job {
   int32_t *sum;
   uint8_t *panels; /* [threads][thread_bytes] */
   size_t thread_bytes;
+  real *pieces; /* C is NULL: one row whole, or [threads][LOWBIT_TILE_ROWS, group_outputs] */
 } Job;
 
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -49,14 +52,22 @@ static Job describe(const MatmulLowbit *p) {
   if (p->rows > 1) {
     job.thread_bytes = lines(panel_bytes(&job));
     if (job.kind != LOWBIT_INT8) job.thread_bytes += lines((size_t)(job.group_outputs * job.groups) * sizeof(float));
+  } else if (p->x == NULL) {
+    job.thread_bytes = lines((size_t)p->inputs * sizeof(real));
   }
   return job;
+}
+
+static size_t piece_bytes(const Job *job) {
+  const MatmulLowbit *p = job->p;
+  if (p->c != NULL) return 0;
+  return p->rows > 1 ? (size_t)(threads_count() * LOWBIT_TILE_ROWS * job->group_outputs) * sizeof(real) : (size_t)p->outputs * sizeof(real);
 }
 
 size_t matmul_lowbit_scratch(const MatmulLowbit *p) {
   const Job job = describe(p);
   const size_t facts = lines((size_t)(p->rows * job.groups) * sizeof(float));
-  return lines((size_t)(p->rows * job.stride)) + 2 * facts + (size_t)threads_count() * job.thread_bytes;
+  return lines((size_t)(p->rows * job.stride)) + 2 * facts + (size_t)threads_count() * job.thread_bytes + piece_bytes(&job);
 }
 
 static void place(Job *job, uint8_t *scratch) {
@@ -67,21 +78,26 @@ static void place(Job *job, uint8_t *scratch) {
   job->scale = (float *)(void *)scratch;
   job->sum = (int32_t *)(void *)(scratch + facts);
   job->panels = scratch + 2 * facts;
+  job->pieces = (real *)(void *)(job->panels + (size_t)threads_count() * job->thread_bytes);
   const int64_t start = job->kind == LOWBIT_INT8 ? p->first_input : (int64_t)lowbit_row_bytes(job->kind, p->first_input);
   job->numbers = (const uint8_t *)p->weight->numbers + p->first_output * job->row_bytes + start;
 }
 
 /* ---- activations ---- */
 
+/* Rows in bf16 are widened one at a time, into the memory of the panels to come. */
 static void quantise_rows(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
   const Job *job = context;
-  const int64_t inputs = job->p->inputs, size = job->groups == 1 ? inputs : LOWBIT_BLOCK;
+  const MatmulLowbit *p = job->p;
+  const int64_t inputs = p->inputs, size = job->groups == 1 ? inputs : LOWBIT_BLOCK;
+  real *wide = (real *)(void *)(job->panels + (size_t)thread * job->thread_bytes);
   for (int64_t r = begin; r < end; r++) {
     int8_t *a = job->a + r * job->stride;
+    const real *x = p->x ? p->x + r * p->ldx : wide;
+    if (p->x == NULL) kernels()->widen(NARROW_BF16, inputs, p->x_bf16 + r * p->ldx, wide);
     for (int64_t g = 0; g < job->groups; g++)
-      job->kernels->quantise(lesser(size, inputs - g * size), job->p->x + r * job->p->ldx + g * size, a + g * size,
-                             &job->scale[r * job->groups + g], &job->sum[r * job->groups + g]);
+      job->kernels->quantise(lesser(size, inputs - g * size), x + g * size, a + g * size, &job->scale[r * job->groups + g],
+                             &job->sum[r * job->groups + g]);
     memset(a + inputs, 0, (size_t)(job->stride - inputs));
   }
 }
@@ -98,7 +114,8 @@ static const float *scale_of(const Job *job, int64_t output) {
 
 static void one_row(const Job *job, int64_t begin, int64_t end) {
   const MatmulLowbit *p = job->p;
-  if (p->before) p->before(p->context, 0, 1, begin, end - begin);
+  real *y = (p->c ? p->c : job->pieces) + begin;
+  if (p->before) p->before(p->context, 0, 1, begin, end - begin, y, p->ldc);
   job->kernels->dots(&(LowbitDots){.x = rows_from(job, 0),
                                    .kind = job->kind,
                                    .outputs = end - begin,
@@ -107,8 +124,8 @@ static void one_row(const Job *job, int64_t begin, int64_t end) {
                                    .row_bytes = job->row_bytes,
                                    .scale = scale_of(job, begin),
                                    .add = p->add,
-                                   .y = p->c + begin});
-  if (p->after) p->after(p->context, 0, 1, begin, end - begin);
+                                   .y = y});
+  if (p->after) p->after(p->context, 0, 1, begin, end - begin, y, p->ldc);
 }
 
 /* Interleaves outputs [column, column + columns). */
@@ -118,8 +135,10 @@ static void make_panels(const Job *job, int64_t column, int64_t columns, uint8_t
                         panels + o * job->stride, scales + o * job->groups);
 }
 
-static void many_rows(const Job *job, int64_t column, int64_t columns, uint8_t *panels) {
+/* ahead: bytes of the outputs that this thread comes to next. Reading them from memory takes a tenth as long as the products. */
+static void many_rows(const Job *job, int64_t column, int64_t columns, int thread, int64_t ahead) {
   const MatmulLowbit *p = job->p;
+  uint8_t *panels = job->panels + (size_t)thread * job->thread_bytes;
   float *scales = (float *)(void *)(panels + lines(panel_bytes(job)));
   LowbitTile tile = {.inputs = p->inputs,
                      .offset = lowbit_offset(job->kind),
@@ -129,15 +148,19 @@ static void many_rows(const Job *job, int64_t column, int64_t columns, uint8_t *
                      .blocks = job->kind != LOWBIT_INT8,
                      .columns = columns,
                      .add = p->add,
-                     .ldc = p->ldc};
+                     .c = job->pieces + thread * LOWBIT_TILE_ROWS * job->group_outputs,
+                     .ldc = p->c ? p->ldc : job->group_outputs};
+  const int64_t tiles = (p->rows + LOWBIT_TILE_ROWS - 1) / LOWBIT_TILE_ROWS;
   make_panels(job, column, columns, panels, scales);
   for (int64_t r = 0; r < p->rows; r += LOWBIT_TILE_ROWS) {
     tile.rows = lesser(LOWBIT_TILE_ROWS, p->rows - r);
     tile.x = rows_from(job, r);
-    tile.c = p->c + r * p->ldc + column;
-    if (p->before) p->before(p->context, r, tile.rows, column, columns);
+    if (p->c) tile.c = p->c + r * p->ldc + column;
+    tile.ahead = job->numbers + (column + columns) * job->row_bytes + ahead / tiles * (r / LOWBIT_TILE_ROWS);
+    tile.ahead_bytes = ahead / tiles;
+    if (p->before) p->before(p->context, r, tile.rows, column, columns, tile.c, tile.ldc);
     job->kernels->tile(&tile);
-    if (p->after) p->after(p->context, r, tile.rows, column, columns);
+    if (p->after) p->after(p->context, r, tile.rows, column, columns, tile.c, tile.ldc);
   }
 }
 
@@ -147,8 +170,10 @@ static void outputs_body(void *context, int64_t begin, int64_t end, int thread) 
     one_row(job, begin, end);
     return;
   }
-  for (int64_t column = begin; column < end; column += job->group_outputs)
-    many_rows(job, column, lesser(job->group_outputs, end - column), job->panels + (size_t)thread * job->thread_bytes);
+  for (int64_t column = begin, columns; column < end; column += columns) {
+    columns = lesser(job->group_outputs, end - column);
+    many_rows(job, column, columns, thread, lesser(job->group_outputs, end - column - columns) * job->row_bytes);
+  }
 }
 
 void matmul_lowbit(const MatmulLowbit *p, void *scratch) {

@@ -6,18 +6,19 @@
 #include <stdbool.h>
 
 /* Called for pieces of C, [rows, columns] from (row, column) on, by the thread that computes them: before, and after while they are in its
- * cache. */
-typedef void MatmulLowbitPiece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns);
+ * cache. c [rows, columns], `ldc` apart: the piece. */
+typedef void MatmulLowbitPiece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *c, int64_t ldc);
 
 typedef struct MatmulLowbit {
   const LowbitMatrix *weight;
   int64_t first_output, outputs; /* of the matrix */
   int64_t first_input, inputs;   /* likewise; block weights: a multiple of LOWBIT_BLOCK. At most LOWBIT_MAX_INPUTS */
   int64_t rows;
-  const real *x; /* [rows, inputs], `ldx` apart */
+  const real *x;          /* [rows, inputs], `ldx` apart */
+  const uint16_t *x_bf16; /* or, where x is NULL, the same in bf16 */
   int64_t ldx;
   bool add; /* to what C holds (after `before`) */
-  real *c;  /* [rows, outputs], `ldc` apart */
+  real *c;  /* [rows, outputs], `ldc` apart; NULL: each piece exists in scratch until `after` returns */
   int64_t ldc;
   MatmulLowbitPiece *before, *after; /* or NULL */
   void *context;                     /* of both */

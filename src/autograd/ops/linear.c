@@ -95,32 +95,12 @@ static void forward_bf16(Tape *tape, Linear *job) {
   tape_scratch_end(tape, mark);
 }
 
-typedef struct WidenJob {
-  const Tensor *x;
-  real *wide;
-} WidenJob;
-
-static void widen_body(void *context, int64_t begin, int64_t end, int thread) {
-  (void)thread;
-  const WidenJob *job = context;
-  tensor_read(job->x, begin, end - begin, job->wide + begin);
-}
-
-/* x in full, for weights that have no product in bf16. */
-static const real *wide_input(Tape *tape, const Linear *job) {
-  if (job->x->value != NULL) return job->x->value;
-  WidenJob widen = {job->x, tape_alloc(tape, (size_t)(job->rows * job->in) * sizeof(real))};
-  if (widen.wide != NULL) tape_for(tape, job->rows * job->in, OP_PIECE, widen_body, &widen);
-  return widen.wide;
-}
-
 /* ---- weights of 8 and 4 bits: pieces of the output are started and activated while they are in the cache ---- */
 
-static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *z, int64_t stride) {
   const Linear *job = context;
   const real *bias = job->bias ? job->bias->value + job->first + column : NULL;
-  for (int64_t r = row; r < row + rows; r++) {
-    real *z = job->z.wide + r * job->out + column;
+  for (int64_t r = row; r < row + rows; r++, z += stride) {
     if (job->residual) {
       memcpy(z, job->residual->value + r * job->out + column, (size_t)columns * sizeof(real));
       if (bias) kernels()->add(columns, bias, z);
@@ -131,37 +111,32 @@ static void start_piece(void *context, int64_t row, int64_t rows, int64_t column
 }
 
 /* A narrow output is rounded here, from a z that is scratch. */
-static void end_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+static void end_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *z, int64_t stride) {
   const Linear *job = context;
-  for (int64_t at = row * job->out + column; at < (row + rows) * job->out; at += job->out) {
-    real *z = job->z.wide + at, *y = job->y->narrow ? z : job->y->value + at;
+  for (int64_t at = row * job->out + column; at < (row + rows) * job->out; at += job->out, z += stride) {
+    real *y = job->y->narrow ? z : job->y->value + at;
     if (job->activation == ACTIVATION_GELU) kernels()->bias_gelu(columns, NULL, z, y);
     if (job->activation == ACTIVATION_GELU_TANH) kernels()->bias_gelu_tanh(columns, NULL, z, y);
     if (job->y->narrow) kernels()->narrow(columns, z, job->y->narrow + at);
   }
 }
 
-static void lowbit_forward(Tape *tape, const Linear *what) {
-  const size_t mark = tape_scratch_begin(tape);
-  Linear own = *what, *job = &own;
-  if (job->y->narrow) job->z = (Numbers){.wide = tape_alloc(tape, (size_t)tensor_count(job->y) * sizeof(real))};
-  const real *x = wide_input(tape, job);
-  if (tape_status(tape) != STATUS_OK) return;
+static void lowbit_forward(Tape *tape, Linear *job) {
   op_matmul_lowbit(tape, &(MatmulLowbit){.weight = job->weight->lowbit,
                                          .first_output = job->first,
                                          .outputs = job->out,
                                          .first_input = job->first_in,
                                          .inputs = job->in,
                                          .rows = job->rows,
-                                         .x = x,
+                                         .x = job->x->value,
+                                         .x_bf16 = job->x->narrow,
                                          .ldx = job->in,
                                          .add = started(job),
-                                         .c = job->z.wide,
+                                         .c = job->y->narrow ? NULL : job->z.wide,
                                          .ldc = job->out,
                                          .before = started(job) ? start_piece : NULL,
                                          .after = job->activation != ACTIVATION_NONE || job->y->narrow ? end_piece : NULL,
                                          .context = job});
-  tape_scratch_end(tape, mark);
 }
 
 static void forward_wide(Tape *tape, Linear *job) {

@@ -149,6 +149,57 @@ static void a_row_does_not_depend_on_the_rows_beside_it(void **state) {
   }
 }
 
+typedef struct Pieces {
+  real *start, *y; /* [rows, outputs] */
+  int64_t outputs;
+} Pieces;
+
+static void start_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *c, int64_t ldc) {
+  const Pieces *p = context;
+  for (int64_t r = 0; r < rows; r++) memcpy(c + r * ldc, p->start + (row + r) * p->outputs + column, (size_t)columns * sizeof *c);
+}
+
+static void keep_piece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns, real *c, int64_t ldc) {
+  const Pieces *p = context;
+  for (int64_t r = 0; r < rows; r++) memcpy(p->y + (row + r) * p->outputs + column, c + r * ldc, (size_t)columns * sizeof *c);
+}
+
+/* Activations in bf16 and a result that is handed over piece by piece: the same bits as from the same numbers in full into a matrix. */
+static void bf16_rows_and_pieces_give_the_same_bits(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 11, 0);
+  for (int k = 0; k < KIND_COUNT; k++)
+    for (int64_t rows = 1; rows < 40; rows += 19) {
+      const Case c = {rows, 330, 224, 0, 330, 0, 224};
+      const int64_t count = rows * c.count;
+      Sample s = sample_new(KINDS[k], c.outputs, c.inputs, &rng);
+      real *x = random_reals(rows * c.used, &rng), *want = random_reals(count, &rng);
+      uint16_t *narrow = malloc((size_t)(rows * c.used) * sizeof *narrow);
+      Pieces pieces = {malloc((size_t)count * sizeof *want), malloc((size_t)count * sizeof *want), c.count};
+      kernels()->narrow(rows * c.used, x, narrow);
+      kernels()->widen(NARROW_BF16, rows * c.used, narrow, x);
+      memcpy(pieces.start, want, (size_t)count * sizeof *want);
+      product(&s, &c, rows, x, true, want);
+      const MatmulLowbit p = {.weight = &s.matrix,
+                              .outputs = c.count,
+                              .inputs = c.used,
+                              .rows = rows,
+                              .x_bf16 = narrow,
+                              .ldx = c.used,
+                              .add = true,
+                              .before = start_piece,
+                              .after = keep_piece,
+                              .context = &pieces};
+      void *scratch = NULL;
+      assert_int_equal(posix_memalign(&scratch, 64, matmul_lowbit_scratch(&p)), 0);
+      matmul_lowbit(&p, scratch);
+      assert_memory_equal(pieces.y, want, (size_t)count * sizeof *want);
+      free(scratch), free(narrow), free(x), free(want), free(pieces.start), free(pieces.y);
+      sample_free(&s);
+    }
+}
+
 static void no_number_and_infinities_are_not_hidden(void **state) {
   (void)state;
   Rng rng;
@@ -308,6 +359,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_fastest_table_is_chosen),
                                      cmocka_unit_test(products_are_sums_of_the_quantised_numbers),
                                      cmocka_unit_test(a_row_does_not_depend_on_the_rows_beside_it),
+                                     cmocka_unit_test(bf16_rows_and_pieces_give_the_same_bits),
                                      cmocka_unit_test(no_number_and_infinities_are_not_hidden),
                                      cmocka_unit_test(rows_of_zeros_and_of_almost_nothing_give_zeros),
                                      cmocka_unit_test(each_table_quantises_alike),

@@ -195,7 +195,7 @@ CHOSEN_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(UNIT_TESTS) $(REPL
 CHOSEN_SCRIPTS = $(call chosen,$(SCRIPTS))
 # Scripts run the programs, the golden check and what makes checkpoints; infer's tests start processes of the real program.
 CHOSEN_NEEDS = $(if $(filter tests/%,$(CHOSEN_SCRIPTS))$(filter $(BUILD)/tests/infer/% $(BUILD)/tests/cli/%,$(CHOSEN_PROGRAMS)),$(PROGRAMS)) \
-  $(if $(filter tests/cli/% tests/network/%,$(CHOSEN_SCRIPTS)),$(addprefix $(BUILD)/tests/infer/make_,sample traffic intruder requests gguf) $(BUILD)/tests/bench/plot_losses) \
+  $(if $(filter tests/cli/% tests/network/%,$(CHOSEN_SCRIPTS)),$(addprefix $(BUILD)/tests/infer/make_,sample traffic intruder callers requests gguf) $(BUILD)/tests/bench/plot_losses) \
   $(if $(filter tests/golden/%,$(CHOSEN_SCRIPTS))$(call chosen,$(GOLDEN)),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
 
 ## test: install what is missing, build, run every test; T=name runs those whose name contains it

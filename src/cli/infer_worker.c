@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_tables.h"
-#include "infer/control/porter.h"
+#include "infer/cluster/listener.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE",
        .help = "the cluster's key (astra-infer keygen); on this machine alone none is needed"},
       {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse", .help = "what becomes of a leader while another one is served"},
-      {OPTION_INT, "queue", 0, &w->queue, "N", .least = 1, .most = PORTER_QUEUE_MOST, .help = "leaders that may wait"},
+      {OPTION_INT, "queue", 0, &w->queue, "N", .least = 1, .most = LISTENER_MAX_QUEUE, .help = "leaders that may wait"},
       {OPTION_FLAG, "once", 0, &w->once, .help = "ends after the first leader"},
       {OPTION_GROUP, .help = "Output:"},
       {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "of this device, for leaders; without it: the machine's"},
@@ -70,7 +70,7 @@ static Status run(const Worker *w) {
   char host[HOST_NAME] = "";
   Weights weights = {0};
   KeyFile key = key_file_open();
-  PorterOptions options = {.weights = &weights,
+  ListenerOptions options = {.weights = &weights,
                            .name = w->name,
                            .key = &key,
                            .threads = (int)w->threads,
@@ -82,12 +82,12 @@ static Status run(const Worker *w) {
   if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;
   TRY(address_parse(w->listen, &options.listen));
   if (w->key_file) TRY(key_file_read(&key, w->key_file));
-  TRY(porter_check(&options));
+  TRY(listener_check(&options));
   log_times(true);
   TRY(cli_check_kernels(w->backend));
   Status status = load(w, &weights);
   infer_run_catch_signals();
-  if (status == STATUS_OK) status = porter_run(&options);
+  if (status == STATUS_OK) status = listener_run(&options);
   weights_release(&weights);
   return status;
 }

@@ -111,7 +111,7 @@ static Status check_coding(const Leader *leader) {
   return status_set(STATUS_BAD_VALUE, "entropy coding: the checkpoint has no frequencies of codes (astra-kmeans frequencies counts them)");
 }
 
-/* All devices have been greeted. */
+/* All devices have said WELCOME. */
 static Status meet(Leader *leader) {
   const Weights *weights = leader->setup.weights;
   TRY(check_coding(leader));

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/control/device_session.h"
-#include "infer/control/preamble.h"
 #include "infer/control/probe_message.h"
 #include "infer/leader_parts.h"
 #include <math.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 static const double call_seconds = 5;                          /* for a connection, and for its handshake */
+static const double again_soon = 0.02, again_most_soon = 1;    /* to one that hung up before it said who it is */
 static const double again_seconds = 1, again_most = 30;        /* between calls to a worker that is lost */
 static const double useless_seconds = 60, useless_most = 3600; /* to one that could be called and was of no use */
 static const double stop_seconds = 2;                          /* for nodes to leave by themselves */
@@ -36,16 +36,6 @@ static void become(LeaderMember *member, MemberState state) {
   member->since = clock_now();
 }
 
-static Status greet(Leader *leader, LeaderMember *member) {
-  Greeting greeting = {.version = WIRE_VERSION, .fingerprints = leader->fingerprints};
-  memcpy(greeting.session, leader->session, GREETING_SESSION);
-  wire_pack(&(WireHeader){.kind = WIRE_GREET, .sender = WIRE_LEADER, .bytes = GREETING_BYTES}, member->greet);
-  greeting_pack(&greeting, member->greet + WIRE_HEADER);
-  become(member, MEMBER_GREETED);
-  TRY(link_send(&member->link, member->greet, sizeof member->greet));
-  return links_step(&(Link *){&member->link}, 1, 0);
-}
-
 static LinkSink sink_of(Leader *leader) {
   LinkSink sink = leader_messages_sink;
   sink.context = leader;
@@ -53,13 +43,15 @@ static LinkSink sink_of(Leader *leader) {
   return sink;
 }
 
-Status leader_members_take_hello(Leader *leader, int m) {
+Status leader_members_take_welcome(Leader *leader, int m) {
   LeaderMember *member = &leader->members[m];
   char address[ADDRESS_TEXT], name[ADDRESS_TEXT + 8] = "a process of this machine";
+  Welcome welcome;
   if (!member->forked) snprintf(name, sizeof name, "worker %s", address_text(&member->address, address));
-  TRY(greeting_parse_hello(member->hello_bytes, &member->hello));
+  TRY(hello_parse_welcome(member->welcome, &welcome));
+  memcpy(member->name, welcome.name, sizeof member->name);
   member->place = 0;
-  Status status = greeting_compare(member->hello.version, &member->hello.fingerprints, &leader->fingerprints, name);
+  Status status = hello_compare(&welcome.fingerprints, &leader->fingerprints, name);
   member->refused = status != STATUS_OK;
   if (status == STATUS_OK) become(member, MEMBER_HERE);
   return status;
@@ -71,13 +63,17 @@ static void put_off(LeaderMember *member, double least, double most) {
   member->next = clock_now() + member->pause;
 }
 
-void leader_members_drop(Leader *leader, int m) {
-  LeaderMember *member = &leader->members[m];
+static void close_connection(LeaderMember *member) {
   link_close(&member->link);
   channel_free(member->channel);
   if (member->calling >= 0) close(member->calling);
   member->channel = NULL;
   member->calling = -1;
+}
+
+void leader_members_drop(Leader *leader, int m) {
+  LeaderMember *member = &leader->members[m];
+  close_connection(member);
   member->node = -1;
   member->asked = false;
   if (member->forked) processes_end(&leader->processes, m);
@@ -87,11 +83,11 @@ void leader_members_drop(Leader *leader, int m) {
 
 void leader_members_put_off(Leader *leader, int m) { put_off(&leader->members[m], useless_seconds, useless_most); }
 
-/* ---- workers: from a socket to HELLO, a step at a time */
+/* ---- workers: from a socket to WELCOME, a step at a time */
 
 static Status begin_tls(Leader *leader, LeaderMember *member) {
   int fd = member->calling;
-  TRY(preamble_send(fd, PREAMBLE_LEADER, leader->session));
+  TRY(hello_send(fd, HELLO_LEADER, leader->session, leader->cluster.key));
   member->calling = -1;
   become(member, MEMBER_CALLED); /* the handshake has its own time */
   return channel_tls(&member->channel, fd, CHANNEL_DIALS, leader->cluster.key);
@@ -131,6 +127,7 @@ static Status check_connection(LeaderMember *member, bool *done) {
 
 static Status step_connection(Leader *leader, LeaderMember *member) {
   bool done;
+  if (member->calling < 0) return clock_now() < member->next ? STATUS_OK : call(member);
   Status status = check_connection(member, &done);
   if (status != STATUS_OK) {
     close(member->calling);
@@ -139,6 +136,7 @@ static Status step_connection(Leader *leader, LeaderMember *member) {
     return member->turn > 0 ? call(member) : status;
   }
   if (!done) return STATUS_OK;
+  member->answered = true;
   TRY(address_of_peer(member->calling, &member->address, &member->reached));
   TRY(check_only_one(leader, member));
   return begin_tls(leader, member);
@@ -148,14 +146,17 @@ static Status step_handshake(Leader *leader, int m) {
   LeaderMember *member = &leader->members[m];
   char name[LEADER_NAME];
   bool done;
-  TRY(preamble_check_answer(channel_fd(member->channel), leader_name(leader, m, name)));
+  Status status = hello_check_answer(channel_fd(member->channel), leader_name(leader, m, name));
+  member->refused = status != STATUS_OK; /* whose message names it already */
+  TRY(status);
   TRY(channel_step(member->channel, &done));
   if (!done) return STATUS_OK;
   LinkSink sink = sink_of(leader);
   link_open_channel(&member->link, member->channel, m, &sink);
   member->link.nameless = true; /* leader_name */
   member->channel = NULL;
-  return greet(leader, member);
+  become(member, MEMBER_GREETED);
+  return links_step(&(Link *){&member->link}, 1, 0);
 }
 
 static Status step_call(Leader *leader, int m) {
@@ -198,16 +199,17 @@ void leader_members_poll(Leader *leader) {
 
 /* ---- beginning */
 
-static int child(void *context, int number, int control, int handed) {
+static int child(void *context, int number, int control, int passed) {
   Leader *leader = context;
   SessionPlace place = {.weights = leader->setup.weights,
                         .fingerprints = &leader->fingerprints,
-                        .handed = handed,
+                        .passed = passed,
                         .together = leader->cluster.peer_count == 0,
                         .key = leader->cluster.key,
                         .threads = leader->options.threads,
                         .number = number,
                         .siblings = leader->cluster.local};
+  memcpy(place.session, leader->session, HELLO_SESSION);
   if (channel_plain(&place.control, control) != STATUS_OK) return 1;
   return session_run(&place);
 }
@@ -220,7 +222,7 @@ static Status fork_local(Leader *leader) {
     int control = leader->processes.control[m];
     leader->processes.control[m] = -1;
     TRY(link_open(&leader->members[m].link, control, m, &sink));
-    TRY(greet(leader, &leader->members[m]));
+    become(&leader->members[m], MEMBER_GREETED);
   }
   return STATUS_OK;
 }
@@ -287,11 +289,28 @@ static Status check_patience(Leader *leader, int m) {
   return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, most);
 }
 
+/* A worker that has taken the call and hung up, or fallen silent, before it said WELCOME or put this leader into its queue has too many
+ * callers, perhaps: it is called again, as long as a place in its queue would be waited for. */
+static bool try_again(Leader *leader, int m, Status status) {
+  LeaderMember *member = &leader->members[m];
+  char name[LEADER_NAME];
+  double now = clock_now();
+  bool hung_up = status == STATUS_PEER || status == STATUS_IO || status == STATUS_TIMEOUT;
+  if (!member->answered || !hung_up || member->refused || member->place > 0 || now - leader->began > leader->cluster.wait) return false;
+  if (member->tries++ == 0) log_info("%s hung up before it said who it is; calling it again", leader_name(leader, m, name));
+  close_connection(member);
+  become(member, MEMBER_CALLED);
+  double share = (double)(now * 1e6 - floor(now * 1e6)); /* so that not all leaders come back at the same time */
+  member->next = now + fmin(again_most_soon, again_soon * (double)(1U << (member->tries < 8 ? member->tries : 8))) * (0.5 + share);
+  return true;
+}
+
 static Status step_member(Leader *leader, int m) {
   LeaderMember *member = &leader->members[m];
   char name[LEADER_NAME];
   if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   Status status = step_call(leader, m);
+  if (status != STATUS_OK && !member->forked && try_again(leader, m, status)) return STATUS_OK;
   if (status == STATUS_OK)
     status = check_patience(leader, m);
   else if (member->forked)
@@ -315,6 +334,7 @@ static void pause_a_moment(const Leader *leader) {
 }
 
 Status leader_members_open(Leader *leader) {
+  leader->began = clock_now();
   TRY(fork_local(leader));
   TRY(call_workers(leader));
   while (leader_members_calling(leader)) {
@@ -342,9 +362,7 @@ void leader_members_close(Leader *leader) {
     Link *link = &member->link;
     bool told = idle && link_is_open(link) && link_send(link, leader->word, WIRE_HEADER) == STATUS_OK;
     if (told) links_step(&link, 1, 0);
-    link_close(link);
-    channel_free(member->channel);
-    if (member->calling >= 0) close(member->calling);
+    close_connection(member);
   }
   processes_stop(&leader->processes, idle ? stop_seconds : 0);
   status_set(STATUS_OK, "%s", said); /* the failure that has led here is the one to tell, not that of saying goodbye */

@@ -3,14 +3,14 @@
  * pauses begin anew when it has taken part in an answer. */
 #ifndef INFER_LEADER_MEMBERS_H
 #define INFER_LEADER_MEMBERS_H
-#include "infer/control/greeting.h"
+#include "infer/cluster/hello.h"
 #include "infer/leader.h"
 #include "infer/link.h"
 
 typedef enum MemberState {
   MEMBER_LOST,
   MEMBER_CALLED,  /* a connection is on its way, or its handshake */
-  MEMBER_GREETED, /* waits for HELLO */
+  MEMBER_GREETED, /* waits for WELCOME */
   MEMBER_HERE,    /* can take part */
   MEMBER_READY    /* takes part in this epoch */
 } MemberState;
@@ -24,22 +24,24 @@ typedef struct LeaderMember {
   int number_count, turn;
   Link link;
   int node; /* of the epoch; -1: takes no part */
-  Hello hello;
+  char name[WELCOME_NAME]; /* that it has given itself */
   bool yields;        /* was given back while an earlier worker serves somebody else; to be called again */
+  bool answered;      /* has taken a call */
+  int tries;          /* calls that it has taken and hung up */
   bool refused;       /* it has said why not; another call will not help */
   bool asked;         /* has CANCEL to answer */
   bool failed;        /* has sent an ERROR in this epoch */
   uint32_t place;     /* in the queue of a worker; 0: it serves this leader */
   Channel *channel;   /* MEMBER_CALLED: what becomes the link's */
-  int calling;        /* MEMBER_CALLED: a socket before its preamble; -1 */
+  int calling;        /* MEMBER_CALLED: a socket before its HELLO; -1 */
   int blamed;         /* failures that were laid on it since it took part in an answer */
   double since;       /* when the state began */
   double heard;       /* when a message of it was taken last */
   double next, pause; /* MEMBER_LOST: when to call again; how long that was put off */
-  uint8_t greet[WIRE_HEADER + GREETING_BYTES], hello_bytes[HELLO_BYTES];
+  uint8_t welcome[WELCOME_BYTES];
 } LeaderMember;
 
-/* Forks, calls, greets, all at once; waits for HELLO of all. Workers that do not answer are lost; where options.cluster says that a failure
+/* Forks and calls, all at once; waits for WELCOME of all. Workers that do not answer are lost; where options.cluster says that a failure
  * ends it, and where one refuses, that is the failure. Call before any thread is started. */
 Status leader_members_open(Leader *leader);
 void leader_members_close(Leader *leader); /* BYE to those that are there, and the end of all children */
@@ -55,7 +57,7 @@ void leader_members_poll(Leader *leader);
 bool leader_members_calling(const Leader *leader); /* such a call is under way */
 int leader_members_waiting(const Leader *leader);  /* how many could take part and do not */
 
-/* A HELLO has come into member->hello_bytes. */
-Status leader_members_take_hello(Leader *leader, int member);
+/* A WELCOME has come into member->welcome. */
+Status leader_members_take_welcome(Leader *leader, int member);
 
 #endif

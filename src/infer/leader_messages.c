@@ -92,7 +92,7 @@ static bool is_complaint(const WireHeader *header) {
   return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
 }
 
-/* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said HELLO: its count is a place in a queue.
+/* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said WELCOME: its count is a place in a queue.
  */
 static bool is_sound(const Leader *leader, const LeaderMember *member, const WireHeader *header) {
   bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->nodes;
@@ -134,8 +134,8 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   Leader *leader = context;
   LeaderMember *member = &leader->members[link->peer];
   bool greeted = member->state == MEMBER_GREETED;
-  *payload = member->hello_bytes;
-  if (header->kind == WIRE_HELLO && header->bytes == HELLO_BYTES && greeted) return STATUS_OK;
+  *payload = member->welcome;
+  if (header->kind == WIRE_WELCOME && header->bytes == WELCOME_BYTES && greeted) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && header->bytes == 0 && member->asked) return STATUS_OK;
   if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, link->peer, header, payload);
   if (is_complaint(header) && is_sound(leader, member, header)) {
@@ -149,7 +149,7 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   Leader *leader = context;
   LeaderMember *member = &leader->members[link->peer];
   member->heard = clock_now();
-  if (header->kind == WIRE_HELLO) return leader_members_take_hello(leader, link->peer);
+  if (header->kind == WIRE_WELCOME) return leader_members_take_welcome(leader, link->peer);
   if (header->kind == WIRE_CANCELLED) member->asked = false;
   if (header->kind == WIRE_PROFILE) leader_probe_deliver(leader, link->peer);
   if (header->kind == WIRE_CANCELLED || header->kind == WIRE_PROFILE) return STATUS_OK;

@@ -3,7 +3,7 @@
 #ifndef INFER_LEADER_PARTS_H
 #define INFER_LEADER_PARTS_H
 #include "autograd/tape.h"
-#include "infer/control/greeting.h"
+#include "infer/cluster/hello.h"
 #include "infer/leader.h"
 #include "infer/leader_members.h"
 #include "infer/link.h"
@@ -38,7 +38,7 @@ struct Leader {
   Partition partition; /* of the epoch */
   TokenSplit split;
   Fingerprints fingerprints;
-  uint8_t session[GREETING_SESSION];
+  uint8_t session[HELLO_SESSION];
   PatchLevels levels;
   Processes processes;
   LeaderMember *members; /* [member_count] */
@@ -49,6 +49,7 @@ struct Leader {
   uint8_t **setups;                     /* [nodes] SETUP messages */
   LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
   uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
+  double began; /* clock_now: to call its members */
   uint16_t epoch;
   bool setting_up;
   bool parted;             /* devices have given each other up for the rest of the epoch */

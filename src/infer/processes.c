@@ -1,7 +1,7 @@
 /* fork, sockets and wait: what the nodes say to each other is elsewhere. */
 #include "infer/processes.h"
 #include "base/clock.h"
-#include "infer/control/handed.h"
+#include "infer/cluster/fd_passing.h"
 #include "infer/link.h"
 #include <errno.h>
 #include <signal.h>
@@ -48,28 +48,28 @@ void processes_become_child(pid_t parent) {
   if (getppid() != parent) _exit(1); /* it died before we asked to be told */
 }
 
-static void run_child(Processes *processes, int number, int control, int handed, ProcessesMain *child, void *context, pid_t parent) {
+static void run_child(Processes *processes, int number, int control, int passed, ProcessesMain *child, void *context, pid_t parent) {
   processes_become_child(parent);
   for (int i = 0; i <= number; i++) {
     close_at(&processes->control[i]);
-    close_at(&processes->handed[i]);
+    close_at(&processes->passed[i]);
   }
-  _exit(child(context, number, control, handed));
+  _exit(child(context, number, control, passed));
 }
 
 static Status fork_one(Processes *processes, int number, ProcessesMain *child, void *context, pid_t parent) {
-  int control[2] = {-1, -1}, handed[2] = {-1, -1};
+  int control[2] = {-1, -1}, passed[2] = {-1, -1};
   Status status = link_pair(control);
-  if (status == STATUS_OK) status = handed_pair(handed);
+  if (status == STATUS_OK) status = fd_passing_pair(passed);
   processes->control[number] = control[0];
-  processes->handed[number] = handed[0];
+  processes->passed[number] = passed[0];
   pid_t pid = status == STATUS_OK ? fork() : -1;
-  if (pid == 0) run_child(processes, number, control[1], handed[1], child, context, parent);
+  if (pid == 0) run_child(processes, number, control[1], passed[1], child, context, parent);
   if (pid < 0 && status == STATUS_OK)
     status = status_set(STATUS_IO, "cannot start process %d of %d: %s", number + 1, processes->count, strerror(errno));
   if (pid > 0) processes->pid[number] = pid;
   close_at(&control[1]);
-  close_at(&handed[1]);
+  close_at(&passed[1]);
   return status;
 }
 
@@ -87,26 +87,26 @@ Status processes_start(Processes *processes, int count, ProcessesMain *child, vo
   *processes = (Processes){.count = count,
                            .pid = calloc(n, sizeof(pid_t)),
                            .control = malloc(n * sizeof(int)),
-                           .handed = malloc(n * sizeof(int)),
+                           .passed = malloc(n * sizeof(int)),
                            .reaped = calloc(n, sizeof(bool)),
                            .ended = calloc(n, sizeof(int))};
-  bool memory = processes->pid && processes->control && processes->handed && processes->reaped && processes->ended;
-  for (int i = 0; memory && i < count; i++) processes->control[i] = processes->handed[i] = -1;
+  bool memory = processes->pid && processes->control && processes->passed && processes->reaped && processes->ended;
+  for (int i = 0; memory && i < count; i++) processes->control[i] = processes->passed[i] = -1;
   Status status = memory ? fork_all(processes, child, context) : status_set(STATUS_NO_MEMORY, "no memory for %d nodes", count);
   if (status == STATUS_OK) return STATUS_OK;
   processes_stop(processes, 0);
   return status;
 }
 
-static Status hand_stream(const Processes *processes, int to, int fd, int node, uint16_t epoch) {
-  return handed_send(processes->handed[to], &(Handed){.kind = HANDED_STREAM, .epoch = epoch, .number = (uint16_t)node, .fd = fd});
+static Status pass_stream(const Processes *processes, int to, int fd, int node, uint16_t epoch) {
+  return fd_passing_send(processes->passed[to], &(PassedFd){.kind = FD_STREAM, .epoch = epoch, .node = (uint16_t)node, .fd = fd});
 }
 
 Status processes_join(Processes *processes, int a, int to_b, int b, int to_a, uint16_t epoch) {
   int pair[2];
   TRY(link_pair(pair));
-  Status status = hand_stream(processes, a, pair[0], to_b, epoch);
-  if (status == STATUS_OK) status = hand_stream(processes, b, pair[1], to_a, epoch);
+  Status status = pass_stream(processes, a, pair[0], to_b, epoch);
+  if (status == STATUS_OK) status = pass_stream(processes, b, pair[1], to_a, epoch);
   close(pair[0]);
   close(pair[1]);
   return status;
@@ -150,7 +150,7 @@ void processes_end(Processes *processes, int number) {
   if (processes->pid[number] && !processes->reaped[number]) kill(processes->pid[number], SIGKILL);
   reap(processes, number, 0);
   processes->pid[number] = 0;
-  close_at(&processes->handed[number]);
+  close_at(&processes->passed[number]);
 }
 
 static bool all_reaped(Processes *processes) {
@@ -168,10 +168,10 @@ void processes_stop(Processes *processes, double grace) {
     reap(processes, i, 0);
   }
   for (int i = 0; processes->control && i < processes->count; i++) close_at(&processes->control[i]);
-  for (int i = 0; processes->handed && i < processes->count; i++) close_at(&processes->handed[i]);
+  for (int i = 0; processes->passed && i < processes->count; i++) close_at(&processes->passed[i]);
   free(processes->pid);
   free(processes->control);
-  free(processes->handed);
+  free(processes->passed);
   free(processes->reaped);
   free(processes->ended);
   *processes = (Processes){0};

@@ -1,5 +1,5 @@
 /* Child processes, one for each device that is on this machine, each joined to this process by two sockets: a control stream, and one
- * through which descriptors are handed over (control/handed.h), such as those of streams to the others. No child outlives its parent: it is
+ * through which descriptors are passed (cluster/fd_passing.h), such as those of streams to the others. No child outlives its parent: it is
  * killed when the parent dies and it leaves when its control stream ends. */
 #ifndef INFER_PROCESSES_H
 #define INFER_PROCESSES_H
@@ -13,13 +13,13 @@ typedef struct Processes {
   int count;
   pid_t *pid;   /* [count]; 0: not started */
   int *control; /* [count] this process's end of each control stream; -1: given away or closed */
-  int *handed;  /* [count] likewise of that for descriptors */
+  int *passed;  /* [count] the same of that for descriptors */
   bool *reaped; /* [count] */
   int *ended;   /* [count] wait status of the reaped */
 } Processes;
 
 /* What a child does, with its ends of the two sockets. Returns its exit code. */
-typedef int ProcessesMain(void *context, int number, int control, int handed);
+typedef int ProcessesMain(void *context, int number, int control, int passed);
 
 /* Forks `count` children, at least one. Call before any thread is started. On failure those that run are ended. */
 Status processes_start(Processes *processes, int count, ProcessesMain *child, void *context);

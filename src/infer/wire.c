@@ -38,7 +38,7 @@ void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]) {
   bytes[5] = header->kind;
   bytes[6] = header->sender;
   bytes[7] = header->block;
-  bytes[8] = header->site;
+  bytes[8] = 0;
   bytes[9] = header->flags;
   bytes[10] = bytes[11] = 0;
   wire_put_u32(bytes + 12, header->request);
@@ -53,11 +53,10 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHea
   if (bytes[5] == 0 || bytes[5] >= WIRE_KIND_END) return status_set(STATUS_BAD_VALUE, "message of unknown kind %d", bytes[5]);
   if (bytes[9] & ~(bytes[5] == WIRE_ERROR ? WIRE_NOT_FINITE : WIRE_WANT_CODES))
     return status_set(STATUS_BAD_VALUE, "message with unknown flags %d", bytes[9]);
-  if (bytes[10] || bytes[11]) return status_set(STATUS_BAD_VALUE, "message with reserved bytes set");
+  if (bytes[8] || bytes[10] || bytes[11]) return status_set(STATUS_BAD_VALUE, "message with reserved bytes set");
   *header = (WireHeader){.kind = bytes[5],
                          .sender = bytes[6],
                          .block = bytes[7],
-                         .site = bytes[8],
                          .flags = bytes[9],
                          .request = wire_get_u32(bytes + 12),
                          .count = wire_get_u32(bytes + 16),

@@ -1,6 +1,6 @@
 /* The wire format between nodes (docs/FORMATS.md): fixed little-endian headers, no pointers, shapes or graphs. Parsing trusts nothing.
  *
- *   offset  0 magic u32 | 4 version u8 | 5 kind u8 | 6 sender u8 | 7 block u8 | 8 site u8 | 9 flags u8 | 10 zero u16
+ *   offset  0 magic u32 | 4 version u8 | 5 kind u8 | 6 sender u8 | 7 block u8 | 8 zero u8 | 9 flags u8 | 10 zero u16
  *          12 request u32 | 16 count u32 | 20 bytes u32 | 24 payload
  *
  * A length that does not follow from the negotiated model is refused by whoever knows the model (network.c, node.c, leader.c). */
@@ -19,9 +19,9 @@ enum {
 };
 
 #define WIRE_KINDS(X)                                                                                                                      \
-  X(HELLO, 1)      /* device to leader: who it is (control/greeting.h) */                                                                  \
+  X(HELLO, 1)      /* first on a connection to a worker, in clear: who calls; or why it is not let in (cluster/hello.h) */                 \
   X(REQUEST, 2)    /* leader to node: count pictures, float32 pixels */                                                                    \
-  X(CODES, 3)      /* node to node: packed codes of count tokens */                                                                        \
+  X(PING, 3)       /* leader to device: it is still there; no payload */                                                                   \
   X(RESULT, 4)     /* node to leader: statistics, class-token replicas, codes if wanted */                                                 \
   X(ERROR, 5)      /* node to leader: text; count: 1 + the node that is to blame, 0: the sender */                                         \
   X(BYE, 6)        /* leader to node: stop */                                                                                              \
@@ -31,7 +31,7 @@ enum {
   X(LAST, 10)      /* leader to node: count sequences of ids */                                                                            \
   X(TOKEN, 11)     /* node to leader: the count-th new token of a PROMPT: its id */                                                        \
   X(STOP, 12)      /* leader to node: no more tokens of this PROMPT; no payload */                                                         \
-  X(GREET, 13)     /* leader to device: who it is */                                                                                       \
+  X(WELCOME, 13)   /* device to leader, first: which model it has (cluster/hello.h) */                                                     \
   X(BUSY, 14)      /* device to leader: another leader is served; count: place in the queue, 0: there is none; text */                     \
   X(REFUSE, 15)    /* device to leader: why not; count: 1 + the node that is to blame, 0: nobody; text */                                  \
   X(SETUP, 16)     /* leader to device: the cluster (control/setup_message.h); count: nodes */                                             \
@@ -54,11 +54,10 @@ typedef enum WireKind {
 typedef struct WireHeader {
   uint8_t kind;
   uint8_t sender; /* node; 255: the leader */
-  uint8_t block;  /* WIRE_CODES, WIRE_PROGRESS: block; WIRE_RESULT: 1 + a node that the sender has given up; 0 otherwise */
-  uint8_t site;
+  uint8_t block;  /* WIRE_PROGRESS: block; WIRE_RESULT: 1 + a node that the sender has given up; 0 otherwise */
   uint8_t flags;
   uint32_t request; /* number of the request, from 1 */
-  uint32_t count;   /* WIRE_CODES: tokens per sample times samples; other kinds: see docs/FORMATS.md */
+  uint32_t count;   /* see docs/FORMATS.md */
   uint32_t bytes;   /* of the payload behind the header */
 } WireHeader;
 

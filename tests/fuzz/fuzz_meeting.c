@@ -1,7 +1,5 @@
-/* Fuzz target: what a caller may send to a worker before it is known (the preamble), and what devices say when they meet. Holds: what is
- * accepted packs to the same bytes, and names a node that a cluster can have. */
+/* Fuzz target: what devices say when they meet. Holds: what is accepted packs to the same bytes, and names a node that a cluster can have. */
 #include "infer/control/peer_meeting.h"
-#include "infer/control/preamble.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +11,7 @@ static void need(int holds) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t again[PEER_MEETING_BYTES];
-  Preamble preamble;
   PeerWords words;
-  if (size >= PREAMBLE_BYTES && preamble_parse(data, &preamble) == STATUS_OK) {
-    preamble_pack(&preamble, again);
-    need(memcmp(again, data, PREAMBLE_BYTES) == 0);
-  }
   if (size >= PEER_MEETING_BYTES && peer_meeting_parse(data, &words) == STATUS_OK) {
     peer_meeting_pack(&words, again);
     need(memcmp(again, data, PEER_MEETING_BYTES) == 0 && words.node < WIRE_NODES);

@@ -55,7 +55,8 @@ for one in a b; do start_worker $one 127.0.0.1:0 -c "$work/model" --key-file "$w
 
 # What strangers begin with: noise; a leader, another device, one of another release, each with noise behind; half of a leader.
 head -c 300 /dev/urandom >"$work/noise"
-words=('' 'STRA\x02\x01\x00\x00sixteen letters.' 'STRA\x02\x02\x00\x00sixteen letters.' 'STRA\x03\x01\x00\x00sixteen letters.' 'STRA\x02\x01\x00\x00six')
+head='STRA\x04\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x48\x00\x00\x00'
+words=('' "$head"'\x01\x01\x00\x00\x00\x00\x00\x00' "$head"'\x02\x01\x00\x00\x00\x00\x00\x00' 'STRA\x03\x01\x00\x00sixteen letters.' "$head")
 annoy() { # PID: while it runs
   local calls=0 fds=() one word fd
   while running "$1"; do
@@ -97,7 +98,7 @@ for one in a b; do
   # Four of its 22 calls are of another device of no session, which is hung up on.
   "$build/tests/infer/make_intruder" "$work/key" "$work/model" "${address[$one]}" 22 >"$work/intruder" 2>&1 || report "the intruder: $(cat "$work/intruder")"
   grep -q '^calls 18 answered [1-9].* refused [1-9]' "$work/intruder" || report "the intruder was not refused: $(cat "$work/intruder")"
-  for why in 'wrong magic number' 'announces 4294967295 bytes' 'a REQUEST message where none was due' 'a CODES message where none was due' 'measurement 2 of 4294967295'; do
+  for why in 'wrong magic number' 'announces 4294967295 bytes' 'a REQUEST message where none was due' 'a RESULT message where none was due' 'measurement 2 of 4294967295'; do
     grep -q "warning: session pid .*$why" "$work/$one.log" || report "worker $one did not say: $why"
   done
 done

@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 64 };
+enum { BACKLOG = 4096 }; /* as many as the system takes: a flood of calls must not fill it before a listener looks */
 
 /* ---- text */
 

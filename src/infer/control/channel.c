@@ -88,6 +88,11 @@ Status channel_export(Channel *channel, const char *label, const uint8_t *contex
   return status_set(STATUS_UNSUPPORTED, "a plain channel has no keys to derive others from");
 }
 
+void channel_forget(Channel *channel) {
+  tls_psk_forget(channel->tls);
+  channel_free(channel);
+}
+
 void channel_free(Channel *channel) {
   if (!channel) return;
   tls_psk_free(channel->tls);

@@ -53,6 +53,9 @@ bool channel_is_secret(const Channel *channel); /* TLS */
  * other bytes. UNSUPPORTED on a plain channel; BAD_VALUE before the handshake is over. */
 Status channel_export(Channel *channel, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out, size_t bytes);
 
+/* After fork, in the process that does not go on with it: closes this copy without a word of goodbye. */
+void channel_forget(Channel *channel);
+
 /* Closes the socket, after a word of goodbye if that can be sent at once. Accepts NULL. */
 void channel_free(Channel *channel);
 

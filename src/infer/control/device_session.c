@@ -3,11 +3,9 @@
 #include "infer/control/device_session.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "infer/control/greeting.h"
 #include "infer/control/peer_meeting.h"
 #include "infer/control/session_probe.h"
 #include "infer/node.h"
-#include <inttypes.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -20,14 +18,12 @@ static const double meet_seconds = 10, idle_seconds = 3600;
 typedef struct Session {
   const SessionPlace *place;
   Link control;
-  Greeting greeting;
-  bool greeted, over, cancelled, setup_arrived;
+  bool over, cancelled, setup_arrived;
   bool stop; /* the epoch is not wanted any more: any of over, cancelled, setup_arrived */
   bool failed;
   bool threads_run;
   uint8_t *setup_bytes; /* [setup_message_most] */
   size_t setup_size;
-  uint8_t greet[GREETING_BYTES];
   SessionProbe probe;
   /* The epoch: */
   ClusterSetup setup;
@@ -36,30 +32,29 @@ typedef struct Session {
   NodeSetup node_setup;
   Node *node; /* NULL: none is open */
   /* Messages on their way out: */
-  uint8_t hello[WIRE_HEADER + HELLO_BYTES], word[WIRE_HEADER], text[WIRE_HEADER + WIRE_TEXT];
+  uint8_t welcome[WIRE_HEADER + WELCOME_BYTES], word[WIRE_HEADER], text[WIRE_HEADER + WIRE_TEXT];
 } Session;
 
 /* ---- what the leader says */
 
 static Status place_setup(Session *s, const WireHeader *header, uint8_t **payload) {
-  if (!s->greeted || header->bytes > setup_message_most(s->place->weights->config))
+  if (header->bytes > setup_message_most(s->place->weights->config))
     return status_set(STATUS_BAD_VALUE, "sent a set-up of %u bytes", header->bytes);
   *payload = s->setup_arrived ? NULL : s->setup_bytes;
   return STATUS_OK;
 }
 
 static bool is_word(const WireHeader *header) {
-  return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE;
+  return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE || header->kind == WIRE_PING;
 }
 
 static Status place_message(void *context, Link *link, const WireHeader *header, uint8_t **payload) {
   Session *s = context;
   (void)link;
-  *payload = s->greet;
+  *payload = s->word;
   if (is_word(header) && header->bytes == 0) return STATUS_OK;
-  if (header->kind == WIRE_GREET && header->bytes == GREETING_BYTES && !s->greeted) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
-  if (header->kind == WIRE_PROBE && s->greeted && !s->node)
+  if (header->kind == WIRE_PROBE && !s->node)
     return session_probe_place(&s->probe, s->place->weights->config, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
@@ -75,10 +70,6 @@ static Status take_gone(Session *s, const WireHeader *header) {
 static Status deliver_message(void *context, Link *link, const WireHeader *header, uint8_t *payload) {
   Session *s = context;
   (void)link, (void)payload;
-  if (header->kind == WIRE_GREET) {
-    s->greeted = true;
-    return greeting_parse(s->greet, &s->greeting);
-  }
   if (header->kind == WIRE_PROBE) {
     session_probe_deliver(&s->probe, header);
     return STATUS_OK;
@@ -123,22 +114,11 @@ static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t req
       (WireHeader){.kind = kind, .flags = flags, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
 }
 
-static uint64_t free_memory(void) {
-  long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-  return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
-static Status say_hello(Session *s) {
-  cpu_set_t allowed;
-  Hello hello = {.version = WIRE_VERSION,
-                 .carriers = (uint16_t)(HELLO_STREAM | HELLO_UDP),
-                 .cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (uint16_t)CPU_COUNT(&allowed) : 0,
-                 .fingerprints = *s->place->fingerprints,
-                 .memory = free_memory()};
-  greeting_facts(s->place->weights->config, hello.facts);
-  snprintf(hello.name, sizeof hello.name, "%s", s->place->name ? s->place->name : "");
-  greeting_pack_hello(&hello, s->hello + WIRE_HEADER);
-  return send_message(s, s->hello, (WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_BYTES});
+static Status say_welcome(Session *s) {
+  Welcome welcome = {.fingerprints = *s->place->fingerprints};
+  snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
+  hello_pack_welcome(&welcome, s->welcome + WIRE_HEADER);
+  return send_message(s, s->welcome, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES});
 }
 
 /* ---- threads: once, before the first epoch */
@@ -188,7 +168,7 @@ static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own
   FingerprintShares shares = {.nodes = setup->nodes, .tokens = setup->tokens, .order = setup->order, .weights = weights};
   if (setup->tokens > 0) shares.counts = counts;
   TRY(fingerprint_shares(&shares, &here.partition));
-  return greeting_compare(WIRE_VERSION, &setup->fingerprints, &here, "the leader");
+  return hello_compare(&setup->fingerprints, &here, "the leader");
 }
 
 static Status check_possible(const ClusterSetup *setup) {
@@ -234,14 +214,14 @@ static NodeSetup node_setup_of(Session *s) {
 static Status meet(Session *s, PeerMeeting *meeting) {
   *meeting = (PeerMeeting){.setup = &s->setup,
                            .own = {.epoch = s->setup.epoch, .node = (uint16_t)s->setup.self, .partition = s->setup.fingerprints.partition},
-                           .handed = s->place->handed,
+                           .passed = s->place->passed,
                            .together = s->place->together,
                            .key = s->place->key,
                            .control = &s->control,
                            .stop = &s->stop,
                            .seconds = meet_seconds,
                            .accused = -1};
-  memcpy(meeting->own.session, s->greeting.session, GREETING_SESSION);
+  memcpy(meeting->own.session, s->place->session, HELLO_SESSION);
   return s->setup.nodes > 1 ? peer_meeting_run(meeting) : STATUS_OK;
 }
 
@@ -253,7 +233,7 @@ static Status open_epoch(Session *s, int *accused) {
   TRY(take_shares(s));
   TRY(start_threads(s));
   s->node_setup = node_setup_of(s);
-  setup_message_agreed(&s->setup, s->greeting.session, s->node_setup.agreed);
+  setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
   Status status = meet(s, &meeting);
   *accused = meeting.accused;
   if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, &s->control, meeting.channel, accused);
@@ -308,21 +288,12 @@ static Status serve(Session *s) {
 
 /* ---- beginning and end */
 
-static Status greet(Session *s) {
-  while (!s->greeted && !s->over) TRY(links_step(&(Link *){&s->control}, 1, idle_seconds));
-  if (s->over) return STATUS_OK;
-  TRY(say_hello(s));
-  /* Both sides look: whoever finds the difference first names it. */
-  if (greeting_compare(s->greeting.version, &s->greeting.fingerprints, s->place->fingerprints, "the leader") == STATUS_OK) return STATUS_OK;
-  return send_failure(s, WIRE_REFUSE, 0, 0, -1);
-}
-
 static Status run(Session *s) {
   size_t most = setup_message_most(s->place->weights->config);
   LinkSink sink = {.context = s, .most_payload = most > PROBE_MOST ? most : PROBE_MOST, .place = place_message, .deliver = deliver_message};
   link_open_channel(&s->control, s->place->control, -1, &sink);
   if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
-  TRY(greet(s));
+  TRY(say_welcome(s));
   while (!s->over) {
     Status status = serve(s);
     if (!s->over) TRY(status); /* a leader that has said goodbye may hang up */
@@ -346,7 +317,7 @@ int session_run(const SessionPlace *place) {
   threads_stop();
   stop_epoch(s);
   link_close(&s->control);
-  close(place->handed);
+  if (place->passed >= 0) close(place->passed);
   session_probe_release(&s->probe);
   free(s->setup_bytes);
   free(s);

@@ -1,25 +1,26 @@
-/* A session: one process that is a device of one leader's cluster, from GREET to BYE. It holds epochs, one after another: each begins with
+/* A session: one process that is a device of one leader's cluster, from WELCOME to BYE. It holds epochs, one after another: each begins with
  * a SETUP, which says who the members are and who holds which tokens, for which it makes a node (infer/node.h) with channels to the others,
  * and ends with CANCEL, with the next SETUP, or with the session.
  *
- *   leader   GREET            SETUP                     REQUEST...          [CANCEL            SETUP]  BYE
- *   session        HELLO            (meets peers) READY       RESULT...             CANCELLED
+ *   leader              SETUP                     REQUEST...          [CANCEL            SETUP]  BYE
+ *   session   WELCOME         (meets peers) READY       RESULT...             CANCELLED
  *
- * The same for a process that a leader has forked (--nodes, the caller's own device) and for one that a worker's porter has: they differ in
+ * The same for a process that a leader has forked (--nodes, the caller's own device) and for one that a worker's listener has: they differ in
  * the place they have. A failure of an epoch is told to the leader (ERROR, REFUSE), who decides what comes next; the session stays. It
  * leaves when the leader says BYE, breaks the protocol, or goes away. */
 #ifndef INFER_DEVICE_SESSION_H
 #define INFER_DEVICE_SESSION_H
 #include "infer/control/channel.h"
-#include "infer/control/fingerprint.h"
+#include "infer/cluster/hello.h"
 #include "infer/weights.h"
 
 typedef struct SessionPlace {
   const Weights *weights;           /* shared, read-only */
   const Fingerprints *fingerprints; /* of these */
   Channel *control;                 /* its handshake over; taken over */
-  int handed;                       /* where descriptors of peers come from (control/handed.h); closed in the end */
-  bool together;                    /* all members are forked by one leader, which hands each the streams to the others */
+  int passed;                       /* where descriptors of peers come from (cluster/fd_passing.h); closed in the end; -1: nowhere */
+  uint8_t session[HELLO_SESSION];   /* of the leader's run */
+  bool together;                    /* all members are forked by one leader, which passes each the streams to the others */
   const KeyFile *key;               /* for the channels to peers; NULL: the open one */
   const char *name;                 /* of the device, for people */
   const char *leader;               /* where it calls from, for people; NULL: it is of this machine */

@@ -2,9 +2,8 @@
 #include "infer/control/peer_meeting.h"
 #include "base/clock.h"
 #include "infer/control/byte_cursor.h"
-#include "infer/control/greeting.h"
-#include "infer/control/handed.h"
-#include "infer/control/preamble.h"
+#include "infer/cluster/fd_passing.h"
+#include "infer/cluster/hello.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -21,26 +20,17 @@ void peer_meeting_pack(const PeerWords *words, uint8_t bytes[PEER_MEETING_BYTES]
   uint8_t *at = bytes;
   byte_cursor_put_u16(&at, words->epoch);
   byte_cursor_put_u16(&at, words->node);
-  byte_cursor_put_u16(&at, words->port);
-  byte_cursor_put_u16(&at, words->mtu);
-  byte_cursor_put(&at, words->session, GREETING_SESSION);
-  byte_cursor_put(&at, words->multicast, PEER_MEETING_KEY);
+  byte_cursor_put(&at, words->session, HELLO_SESSION);
   byte_cursor_put_u64(&at, words->partition);
-  byte_cursor_put_u64(&at, 0);
 }
 
 Status peer_meeting_parse(const uint8_t bytes[PEER_MEETING_BYTES], PeerWords *words) {
   const uint8_t *at = bytes;
   words->epoch = byte_cursor_get_u16(&at);
   words->node = byte_cursor_get_u16(&at);
-  words->port = byte_cursor_get_u16(&at);
-  words->mtu = byte_cursor_get_u16(&at);
-  byte_cursor_get(&at, words->session, GREETING_SESSION);
-  byte_cursor_get(&at, words->multicast, PEER_MEETING_KEY);
+  byte_cursor_get(&at, words->session, HELLO_SESSION);
   words->partition = byte_cursor_get_u64(&at);
-  if (words->node >= WIRE_NODES || byte_cursor_get_u64(&at) != 0)
-    return status_set(STATUS_BAD_VALUE, "a meeting with node %d, or with reserved bytes set", words->node);
-  return STATUS_OK;
+  return words->node < WIRE_NODES ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a meeting with node %d", words->node);
 }
 
 /* ---- one channel on its way */
@@ -48,7 +38,7 @@ Status peer_meeting_parse(const uint8_t bytes[PEER_MEETING_BYTES], PeerWords *wo
 typedef struct Caller {
   Channel *channel; /* NULL: none yet */
   int calling;      /* a socket on its way, before its channel; -1 */
-  int node;         /* whom this device dialled or was handed; -1: whoever it says */
+  int node;         /* whom this device dialled or was passed; -1: whoever it says */
   bool shaken;
   size_t sent, got;
   uint8_t theirs[MESSAGE];
@@ -97,7 +87,7 @@ static Status connect_to(Meeting *m, Caller *caller) {
   int fd = caller->calling;
   TRY(address_called(&m->all->setup->member[caller->node].address, fd, &done));
   if (!done) return STATUS_OK;
-  TRY(preamble_send(fd, PREAMBLE_PEER, m->all->own.session));
+  TRY(hello_send(fd, HELLO_PEER, m->all->own.session, m->all->key));
   caller->calling = -1;
   return channel_tls(&caller->channel, fd, CHANNEL_DIALS, m->all->key);
 }
@@ -130,14 +120,14 @@ static Status read_words(const PeerMeeting *all, const Caller *caller, PeerWords
   if (header.kind != WIRE_MEET || header.bytes != PEER_MEETING_BYTES)
     return status_set(STATUS_BAD_VALUE, "sent a %s message where devices meet", wire_kind_name(header.kind));
   TRY(peer_meeting_parse(caller->theirs + WIRE_HEADER, words));
-  *stale = words->epoch != all->own.epoch || memcmp(words->session, all->own.session, GREETING_SESSION) != 0;
+  *stale = words->epoch != all->own.epoch || memcmp(words->session, all->own.session, HELLO_SESSION) != 0;
   return STATUS_OK;
 }
 
 /* Both have said who they are: the channel goes where it belongs. */
 static Status seat(Meeting *m, Caller *caller) {
   PeerMeeting *all = m->all;
-  PeerWords words;
+  PeerWords words = {.node = 0};
   bool stale = false;
   Status status = read_words(all, caller, &words, &stale);
   bool expected = status == STATUS_OK && !stale && words.node < all->setup->nodes && words.node != all->setup->self &&
@@ -196,25 +186,25 @@ static Status dial_all(Meeting *m) {
 }
 
 /* Of an earlier epoch, or when there are more callers than a cluster has devices: closed. */
-static Status take_handed(Meeting *m, const Handed *handed) {
+static Status take_passed(Meeting *m, const PassedFd *passed) {
   PeerMeeting *all = m->all;
   Caller *caller = free_place(m);
-  HandedKind kind = all->together ? HANDED_STREAM : HANDED_CALL;
-  bool due = handed->kind == kind && caller && (!all->together || (handed->epoch == all->own.epoch && handed->number < all->setup->nodes));
-  if (!due && handed->fd >= 0) close(handed->fd);
-  if (!due || handed->fd < 0) return STATUS_OK;
-  if (!all->together) return channel_tls(&caller->channel, handed->fd, CHANNEL_ANSWERS, all->key);
-  caller->node = handed->number;
-  return channel_plain(&caller->channel, handed->fd);
+  FdKind kind = all->together ? FD_STREAM : FD_CONNECTION;
+  bool due = passed->kind == kind && caller && (!all->together || (passed->epoch == all->own.epoch && passed->node < all->setup->nodes));
+  if (!due && passed->fd >= 0) close(passed->fd);
+  if (!due || passed->fd < 0) return STATUS_OK;
+  if (!all->together) return channel_tls(&caller->channel, passed->fd, CHANNEL_ANSWERS, all->key);
+  caller->node = passed->node;
+  return channel_plain(&caller->channel, passed->fd);
 }
 
-static Status take_all_handed(Meeting *m) {
-  Handed handed;
+static Status take_all_passed(Meeting *m) {
+  PassedFd passed;
   bool any;
   for (;;) {
-    TRY(handed_receive(m->all->handed, &handed, &any));
+    TRY(fd_passing_receive(m->all->passed, &passed, &any));
     if (!any) return STATUS_OK;
-    TRY(take_handed(m, &handed));
+    TRY(take_passed(m, &passed));
   }
 }
 
@@ -226,7 +216,7 @@ static int missing(const PeerMeeting *all) {
 }
 
 static void wait_for_events(Meeting *m, double seconds) {
-  struct pollfd waiting[CALLERS + 2] = {{.fd = m->all->handed, .events = POLLIN},
+  struct pollfd waiting[CALLERS + 2] = {{.fd = m->all->passed, .events = POLLIN},
                                         {.fd = channel_fd(m->all->control->channel), .events = POLLIN}};
   nfds_t count = 2;
   for (int i = 0; i < CALLERS; i++) {
@@ -251,7 +241,7 @@ static Status meet(Meeting *m) {
   if (!all->together) TRY(dial_all(m));
   while (missing(all) >= 0) {
     TRY(listen_to_leader(all));
-    TRY(take_all_handed(m));
+    TRY(take_all_passed(m));
     for (int i = 0; i < CALLERS; i++) {
       if (!is_free(&m->callers[i])) TRY(advance(m, &m->callers[i]));
     }

@@ -1,20 +1,19 @@
 /* How the devices of a cluster find each other at the beginning of an epoch: every two of them get a channel. Devices that were forked
- * together are handed plain streams by whoever forked them; others dial each other, in TLS with the key that they share: of two, the one
+ * together are passed plain streams by whoever forked them; others dial each other, in TLS with the key that they share: of two, the one
  * that nobody can reach dials, else the one with the higher number. On each channel both sides then say MEET, which names the run, the
  * epoch, the node and the partition, so that a caller of an earlier epoch is known by its words. */
 #ifndef INFER_PEER_MEETING_H
 #define INFER_PEER_MEETING_H
-#include "infer/control/greeting.h"
+#include "infer/cluster/hello.h"
 #include "infer/control/setup_message.h"
 #include "infer/link.h"
 
-enum { PEER_MEETING_BYTES = 72, PEER_MEETING_KEY = 32 };
+enum { PEER_MEETING_BYTES = 28 };
 
 /* What MEET says. */
 typedef struct PeerWords {
-  uint16_t epoch, node, port /* of datagrams; 0: none */, mtu /* of the way there; 0: not known */;
-  uint8_t session[GREETING_SESSION];
-  uint8_t multicast[PEER_MEETING_KEY]; /* zeroes: none */
+  uint16_t epoch, node;
+  uint8_t session[HELLO_SESSION];
   uint64_t partition;
 } PeerWords;
 
@@ -24,7 +23,7 @@ Status peer_meeting_parse(const uint8_t bytes[PEER_MEETING_BYTES], PeerWords *wo
 typedef struct PeerMeeting {
   const ClusterSetup *setup;
   PeerWords own;
-  int handed;         /* where descriptors come from (control/handed.h) */
+  int passed;         /* where descriptors come from (cluster/fd_passing.h) */
   bool together;      /* they are streams, and all devices are forked by one process */
   const KeyFile *key; /* NULL: the open one */
   Link *control;      /* the leader is listened to meanwhile */

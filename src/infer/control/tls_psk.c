@@ -7,6 +7,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,9 +16,7 @@ static const char identity_of_key[] = "astra-2", identity_of_none[] = "astra-ope
 static const unsigned char suite[2] = {0x13, 0x02}; /* TLS_AES_256_GCM_SHA384 */
 
 struct TlsPsk {
-  SSL_CTX *context;
   SSL *ssl;
-  BIO_METHOD *method;
   int fd;
   KeyFile key;
   bool answers, done;
@@ -25,6 +24,13 @@ struct TlsPsk {
   bool read_writes, write_reads; /* the last try could not go on until the other direction is free */
   short handshake;               /* what the handshake waits for */
 };
+
+/* Made once for all connections of the process, of which a listener has very many: OpenSSL has room for some hundred kinds of BIO. */
+static struct {
+  SSL_CTX *context[2]; /* of those who dial and of those who answer */
+  BIO_METHOD *method;
+} shared;
+static pthread_once_t shared_once = PTHREAD_ONCE_INIT;
 
 /* ---- bytes to and from the socket */
 
@@ -54,10 +60,7 @@ static long bio_control(BIO *bio, int what, long number, void *pointer) {
 }
 
 static Status make_bio(TlsPsk *tls) {
-  tls->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK | BIO_TYPE_DESCRIPTOR, "socket without SIGPIPE");
-  bool set = tls->method && BIO_meth_set_write_ex(tls->method, bio_write) && BIO_meth_set_read_ex(tls->method, bio_read) &&
-             BIO_meth_set_ctrl(tls->method, bio_control);
-  BIO *bio = set ? BIO_new(tls->method) : NULL;
+  BIO *bio = BIO_new(shared.method);
   if (!bio) return status_set(STATUS_NO_MEMORY, "no memory for a secured channel");
   BIO_set_data(bio, tls);
   BIO_set_init(bio, 1);
@@ -104,24 +107,35 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t bytes, SSL_S
 
 /* SSL_OP_ALLOW_NO_DHE_KEX is never set: the ephemeral exchange is certain. A client would go on without the key with one who shows a
  * certificate: SSL_VERIFY_PEER refuses all of them, and tls_psk_step asks once more. */
-static bool configure(TlsPsk *tls) {
-  SSL_CTX *c = tls->context;
+static bool configure(SSL_CTX *c, bool answers) {
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  if (tls->answers)
+  if (answers)
     SSL_CTX_set_psk_find_session_callback(c, find_key);
   else
     SSL_CTX_set_psk_use_session_callback(c, offer_key);
-  if (!tls->answers) SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL);
+  if (!answers) SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL);
   return SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) && SSL_CTX_set_max_proto_version(c, TLS1_3_VERSION) &&
          SSL_CTX_set_ciphersuites(c, "TLS_AES_256_GCM_SHA384") && SSL_CTX_set1_groups_list(c, "X25519:P-256") &&
          SSL_CTX_set_num_tickets(c, 0);
 }
 
+static void make_shared(void) {
+  for (int answers = 0; answers < 2; answers++) {
+    SSL_CTX *context = SSL_CTX_new(answers ? TLS_server_method() : TLS_client_method());
+    if (context && configure(context, answers)) shared.context[answers] = context;
+  }
+  BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK | BIO_TYPE_DESCRIPTOR, "socket without SIGPIPE");
+  bool set = method && BIO_meth_set_write_ex(method, bio_write) && BIO_meth_set_read_ex(method, bio_read) &&
+             BIO_meth_set_ctrl(method, bio_control);
+  if (set) shared.method = method;
+}
+
 static Status start(TlsPsk *tls) {
-  tls->context = SSL_CTX_new(tls->answers ? TLS_server_method() : TLS_client_method());
-  bool set = tls->context && configure(tls) && (tls->ssl = SSL_new(tls->context)) && SSL_set_app_data(tls->ssl, tls);
+  pthread_once(&shared_once, make_shared);
+  SSL_CTX *context = shared.context[tls->answers];
+  bool set = context && shared.method && (tls->ssl = SSL_new(context)) && SSL_set_app_data(tls->ssl, tls);
   if (!set) return status_set(STATUS_NO_MEMORY, "OpenSSL cannot start TLS 1.3 with a pre-shared key");
   TRY(make_bio(tls));
   if (tls->answers)
@@ -142,14 +156,16 @@ Status tls_psk_new(TlsPsk **out, int fd, bool answers, const KeyFile *key) {
   return status;
 }
 
+void tls_psk_forget(TlsPsk *tls) {
+  if (tls) tls->done = false;
+}
+
 void tls_psk_free(TlsPsk *tls) {
   if (!tls) return;
   ERR_clear_error();
   if (tls->done) SSL_shutdown(tls->ssl); /* a full socket or a lost peer: then without */
   ERR_clear_error();
   SSL_free(tls->ssl);
-  SSL_CTX_free(tls->context);
-  BIO_meth_free(tls->method);
   OPENSSL_cleanse(tls, sizeof *tls);
   free(tls);
 }
@@ -165,6 +181,10 @@ static Status explain(const TlsPsk *tls) {
     return status_set(STATUS_BAD_VALUE, "the other device has no key, or one of another version: give it this --key-file");
   if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
     return status_set(STATUS_BAD_VALUE, "the other device has another key: --key-file must hold the same key on all devices");
+  if (reason == SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_PSK_IDENTITY && tls->key.open)
+    return status_set(STATUS_BAD_VALUE, "the other device has a key and this one has none: give --key-file to both");
+  if (reason == SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_PSK_IDENTITY)
+    return status_set(STATUS_BAD_VALUE, "the other device has no key: give it this --key-file");
   if (reason >= SSL_AD_REASON_OFFSET && reason < SSL_AD_REASON_OFFSET + 256)
     return status_set(STATUS_BAD_VALUE, "the other device refuses this one's key: --key-file must hold the same key on all devices");
   if (error == 0 || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)

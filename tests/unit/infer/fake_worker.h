@@ -1,9 +1,8 @@
-/* A worker that a test plays, in a process of its own on a UNIX socket: it greets and answers as a worker does, but computes nothing and
+/* A worker that a test plays, in a process of its own on a UNIX socket: it welcomes and answers as a worker does, but computes nothing and
  * fails when and how it was told to. */
 #ifndef TESTS_FAKE_WORKER_H
 #define TESTS_FAKE_WORKER_H
-#include "infer/control/greeting.h"
-#include "infer/control/preamble.h"
+#include "infer/cluster/hello.h"
 #include "infer/control/setup_message.h"
 #include "infer/link.h"
 #include "infer/processes.h"
@@ -32,7 +31,7 @@ typedef struct FakeWorker {
   /* What comes of it: */
   Address address;
   pid_t pid;
-  int *calls; /* shared: leaders that have greeted it */
+  int *calls; /* shared: leaders that it has welcomed */
 } FakeWorker;
 
 typedef struct FakeSession {
@@ -65,14 +64,13 @@ static inline bool fake_worker_say(FakeSession *s, WireHeader header, const void
   return fake_worker_move(s->channel, message, WIRE_HEADER + (size_t)header.bytes, false);
 }
 
-static inline bool fake_worker_hello(FakeSession *s) {
-  Hello hello = {.version = WIRE_VERSION, .carriers = HELLO_STREAM};
-  uint8_t bytes[HELLO_BYTES];
-  fingerprint_weights(s->weights, &hello.fingerprints);
-  greeting_facts(s->weights->config, hello.facts);
-  greeting_pack_hello(&hello, bytes);
+static inline bool fake_worker_welcome(FakeSession *s) {
+  Welcome welcome = {.name = ""};
+  uint8_t bytes[WELCOME_BYTES];
+  fingerprint_weights(s->weights, &welcome.fingerprints);
+  hello_pack_welcome(&welcome, bytes);
   ++*s->worker->calls;
-  return fake_worker_say(s, (WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_BYTES}, bytes);
+  return fake_worker_say(s, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}, bytes);
 }
 
 static inline bool fake_worker_set_up(FakeSession *s, size_t bytes) {
@@ -108,19 +106,19 @@ static inline bool fake_worker_step(FakeSession *s) {
   if (!fake_worker_move(s->channel, bytes, sizeof bytes, true) || wire_parse(bytes, sizeof s->payload, &header) != STATUS_OK ||
       !fake_worker_move(s->channel, s->payload, header.bytes, true))
     return false;
-  if (header.kind == WIRE_GREET) return fake_worker_hello(s);
   if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
   if (header.kind == WIRE_REQUEST) return fake_worker_answer(s, &header);
-  if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE;
+  if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE || header.kind == WIRE_PING;
   if (s->worker->silent) return true;
   nanosleep(&(struct timespec){.tv_sec = s->worker->deaf}, NULL);
   return fake_worker_say(s, (WireHeader){.kind = WIRE_CANCELLED}, NULL);
 }
 
 static inline void fake_worker_serve(FakeSession *s, int fd) {
-  uint8_t preamble[PREAMBLE_BYTES];
-  bool begun = recv(fd, preamble, sizeof preamble, MSG_WAITALL) == sizeof preamble;
-  if (begun && channel_tls(&s->channel, fd, CHANNEL_ANSWERS, NULL) == STATUS_OK && channel_handshake(s->channel, 10) == STATUS_OK) {
+  uint8_t hello[HELLO_BYTES];
+  bool begun = recv(fd, hello, sizeof hello, MSG_WAITALL) == sizeof hello;
+  if (begun && channel_tls(&s->channel, fd, CHANNEL_ANSWERS, NULL) == STATUS_OK && channel_handshake(s->channel, 10) == STATUS_OK &&
+      fake_worker_welcome(s)) {
     while (fake_worker_step(s)) {}
   }
   channel_free(s->channel);

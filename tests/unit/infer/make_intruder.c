@@ -5,9 +5,9 @@
  */
 #include "base/clock.h"
 #include "base/rng.h"
+#include "infer/cluster/hello.h"
 #include "infer/control/address.h"
 #include "infer/control/channel.h"
-#include "infer/control/preamble.h"
 #include "infer/weights.h"
 #include "infer/wire.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ static const double handshake_seconds = 5, quiet_seconds = 1;
 typedef struct Intruder {
   KeyFile key;
   Address address;
-  Greeting greeting;
+  Fingerprints fingerprints;
   Rng rng;
   Channel *channel;
   long calls, answered, refused;
@@ -40,11 +40,12 @@ static Status reach(const Address *address, int *fd) {
   return STATUS_OK;
 }
 
-static Status dial(Intruder *in, PreambleRole role) {
+static Status dial(Intruder *in, HelloRole role) {
+  uint8_t session[HELLO_SESSION];
   int fd;
   TRY(reach(&in->address, &fd));
-  for (int i = 0; i < GREETING_SESSION; i++) in->greeting.session[i] = (uint8_t)rng_next(&in->rng);
-  TRY(preamble_send(fd, role, in->greeting.session));
+  for (int i = 0; i < HELLO_SESSION; i++) session[i] = (uint8_t)rng_next(&in->rng);
+  TRY(hello_send(fd, role, session, &in->key));
   TRY(channel_tls(&in->channel, fd, CHANNEL_DIALS, &in->key));
   return channel_handshake(in->channel, handshake_seconds);
 }
@@ -78,13 +79,6 @@ static void say_noise(Intruder *in, size_t size) {
   say(in, bytes, size);
 }
 
-static void greet(Intruder *in) {
-  uint8_t bytes[GREETING_BYTES];
-  greeting_pack(&in->greeting, bytes);
-  say_header(in, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES});
-  say(in, bytes, sizeof bytes);
-}
-
 static void listen_to_it(Intruder *in) {
   uint8_t bytes[4096];
   size_t got = 0;
@@ -107,51 +101,46 @@ static void listen_to_it(Intruder *in) {
 /* ---- faults */
 
 static void noise(Intruder *in) { say_noise(in, NOISE); }
-static void too_long(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_GREET, .bytes = UINT32_MAX}); }
+static void too_long(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_SETUP, .bytes = UINT32_MAX}); }
 static void out_of_turn(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 4}); }
 static void cut_short(Intruder *in) {
-  say_header(in, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES});
-  say_noise(in, GREETING_BYTES / 2);
+  say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = 2, .bytes = NOISE});
+  say_noise(in, NOISE / 2);
 }
-static void another_model(Intruder *in) {
-  Intruder other = *in;
-  other.greeting.fingerprints.model ^= 1;
-  greet(&other);
+static void a_greeting_of_its_own(Intruder *in) {
+  say_header(in, (WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_PAYLOAD});
+  say_noise(in, HELLO_PAYLOAD);
 }
 static void noise_for_a_set_up(Intruder *in) {
-  greet(in);
   say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = 2, .bytes = NOISE});
   say_noise(in, NOISE);
 }
 static void a_set_up_of_nobody(Intruder *in) {
-  greet(in);
   say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = UINT32_MAX, .bytes = 0});
 }
 static void a_probe_beyond_measure(Intruder *in) {
-  greet(in);
   say_header(in, (WireHeader){.kind = WIRE_PROBE, .request = 2, .count = UINT32_MAX});
 }
-static void codes_for_a_leader(Intruder *in) {
-  greet(in);
-  say_header(in, (WireHeader){.kind = WIRE_CODES, .request = 1, .count = 16, .bytes = 64});
+static void an_answer_for_a_leader(Intruder *in) {
+  say_header(in, (WireHeader){.kind = WIRE_RESULT, .request = 1, .count = 16, .bytes = 64});
   say_noise(in, 64);
 }
 
 typedef struct Fault {
-  PreambleRole role;
+  HelloRole role;
   void (*commit)(Intruder *in);
 } Fault;
-static const Fault faults[] = {{PREAMBLE_LEADER, noise},
-                               {PREAMBLE_LEADER, too_long},
-                               {PREAMBLE_LEADER, out_of_turn},
-                               {PREAMBLE_LEADER, cut_short},
-                               {PREAMBLE_LEADER, another_model},
-                               {PREAMBLE_LEADER, noise_for_a_set_up},
-                               {PREAMBLE_LEADER, a_set_up_of_nobody},
-                               {PREAMBLE_LEADER, a_probe_beyond_measure},
-                               {PREAMBLE_LEADER, codes_for_a_leader},
-                               {PREAMBLE_PEER, noise},
-                               {PREAMBLE_PEER, greet}};
+static const Fault faults[] = {{HELLO_LEADER, noise},
+                               {HELLO_LEADER, too_long},
+                               {HELLO_LEADER, out_of_turn},
+                               {HELLO_LEADER, cut_short},
+                               {HELLO_LEADER, a_greeting_of_its_own},
+                               {HELLO_LEADER, noise_for_a_set_up},
+                               {HELLO_LEADER, a_set_up_of_nobody},
+                               {HELLO_LEADER, a_probe_beyond_measure},
+                               {HELLO_LEADER, an_answer_for_a_leader},
+                               {HELLO_PEER, noise},
+                               {HELLO_PEER, cut_short}};
 
 static Status call(Intruder *in, const Fault *fault) {
   Status status = dial(in, fault->role);
@@ -160,7 +149,7 @@ static Status call(Intruder *in, const Fault *fault) {
   if (status == STATUS_OK) listen_to_it(in);
   channel_free(in->channel);
   in->channel = NULL;
-  return fault->role == PREAMBLE_PEER ? STATUS_OK : status; /* a device of no session is hung up on at once */
+  return fault->role == HELLO_PEER ? STATUS_OK : status; /* a device of no session is hung up on at once */
 }
 
 static Status prepare(Intruder *in, char **argv) {
@@ -168,9 +157,8 @@ static Status prepare(Intruder *in, char **argv) {
   TRY(key_file_read(&in->key, argv[1]));
   TRY(address_parse(argv[3], &in->address));
   Status status = weights_load(&weights, argv[2]);
-  if (status == STATUS_OK) status = fingerprint_weights(&weights, &in->greeting.fingerprints);
+  if (status == STATUS_OK) status = fingerprint_weights(&weights, &in->fingerprints);
   weights_release(&weights);
-  in->greeting.version = WIRE_VERSION;
   rng_init(&in->rng, 42, 0);
   return status;
 }

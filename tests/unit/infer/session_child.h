@@ -1,9 +1,9 @@
 /* A session in a child process with the test as its leader: from a socket pair to READY. */
 #ifndef TESTS_SESSION_CHILD_H
 #define TESTS_SESSION_CHILD_H
+#include "infer/cluster/fd_passing.h"
+#include "infer/cluster/hello.h"
 #include "infer/control/device_session.h"
-#include "infer/control/greeting.h"
-#include "infer/control/handed.h"
 #include "infer/control/setup_message.h"
 #include "infer/link.h"
 #include "infer/processes.h"
@@ -15,7 +15,7 @@
 
 typedef struct SessionChild {
   pid_t pid;
-  int control, handed;
+  int control, passed;
 } SessionChild;
 
 static inline bool session_child_read(int fd, void *to, size_t size) {
@@ -55,32 +55,29 @@ static inline bool session_child_answer(int fd, WireHeader *header, void *payloa
   return false;
 }
 
-/* Forks it; true when it has said HELLO with these fingerprints. */
-static inline bool session_child_greet(SessionChild *child, const Weights *weights, const Fingerprints *ours) {
+/* Forks it; true when it has said WELCOME. */
+static inline bool session_child_start(SessionChild *child, const Weights *weights) {
   Fingerprints own;
-  int control[2], handed[2];
-  uint8_t bytes[HELLO_BYTES];
+  int control[2], passed[2];
+  uint8_t bytes[WELCOME_BYTES];
   WireHeader header;
-  Hello hello;
-  if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || handed_pair(handed) != STATUS_OK) return false;
+  Welcome welcome;
+  if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || fd_passing_pair(passed) != STATUS_OK) return false;
   pid_t parent = getpid();
   child->pid = fork();
   if (child->pid == 0) {
     processes_become_child(parent);
-    SessionPlace place = {.weights = weights, .fingerprints = &own, .handed = handed[1], .together = true, .threads = 1, .siblings = 1};
+    SessionPlace place = {.weights = weights, .fingerprints = &own, .passed = passed[1], .together = true, .threads = 1, .siblings = 1};
     close(control[0]);
-    close(handed[0]);
+    close(passed[0]);
     _exit(channel_plain(&place.control, control[1]) == STATUS_OK ? session_run(&place) : 9);
   }
   close(control[1]);
-  close(handed[1]);
+  close(passed[1]);
   child->control = control[0];
-  child->handed = handed[0];
-  Greeting greeting = {.version = WIRE_VERSION, .fingerprints = ours ? *ours : own};
-  greeting_pack(&greeting, bytes);
-  return session_child_send(child->control, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES}, bytes) &&
-         session_child_receive(child->control, &header, bytes, sizeof bytes) && header.kind == WIRE_HELLO &&
-         greeting_parse_hello(bytes, &hello) == STATUS_OK && hello.fingerprints.model == own.model;
+  child->passed = passed[0];
+  return session_child_receive(child->control, &header, bytes, sizeof bytes) && header.kind == WIRE_WELCOME &&
+         hello_parse_welcome(bytes, &welcome) == STATUS_OK && welcome.fingerprints.model == own.model;
 }
 
 /* A cluster of one node: of pictures with all tokens, or of texts of `tokens_most` tokens. */
@@ -119,7 +116,7 @@ static inline bool session_child_agree(const SessionChild *child, const ClusterS
 static inline bool session_child_open(SessionChild *child, const Weights *weights, int64_t batch, int64_t tokens_most) {
   char text[WIRE_TEXT + 1];
   WireHeader header;
-  if (!session_child_greet(child, weights, NULL)) return false;
+  if (!session_child_start(child, weights)) return false;
   ClusterSetup setup = session_child_setup(weights, batch, tokens_most);
   bool right = session_child_agree(child, &setup, &header, text) && header.kind == WIRE_READY && header.count == 1;
   free(setup.order);
@@ -130,7 +127,7 @@ static inline bool session_child_open(SessionChild *child, const Weights *weight
 static inline void session_child_close(SessionChild *child) {
   int ended;
   close(child->control);
-  close(child->handed);
+  close(child->passed);
   assert_int_equal(waitpid(child->pid, &ended, 0), child->pid);
   assert_true(WIFEXITED(ended));
 }

@@ -221,7 +221,7 @@ static void what_came_before_a_complaint_counts(void **state) {
 static void what_no_node_says(void **state) {
   (void)state;
   Fixture f;
-  const uint8_t kinds[] = {WIRE_REQUEST, WIRE_CODES, WIRE_BYE, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_STOP};
+  const uint8_t kinds[] = {WIRE_REQUEST, WIRE_WELCOME, WIRE_BYE, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_STOP};
   open_fixture(&f, WIRE_PROMPT);
   for (size_t i = 0; i < sizeof kinds; i++)
     assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = kinds[i], .sender = 1, .request = 1}, NULL), STATUS_BAD_VALUE);
@@ -231,24 +231,24 @@ static void what_no_node_says(void **state) {
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_PROGRESS, .sender = 1, .block = 1, .request = 1}, NULL), STATUS_OK);
 }
 
-/* HELLO once, READY of this epoch once, CANCELLED of those who were asked. */
+/* WELCOME once, READY of this epoch once, CANCELLED of those who were asked. */
 static void what_a_device_says_of_itself(void **state) {
   (void)state;
   Fixture f;
-  const Hello right = {.version = WIRE_VERSION, .fingerprints = {7, 8, 0}, .name = "board"};
-  Hello other = right;
-  uint8_t bytes[HELLO_BYTES];
-  const WireHeader hello = {.kind = WIRE_HELLO, .bytes = HELLO_BYTES}, ready = {.kind = WIRE_READY, .sender = 1, .count = 4};
+  const Welcome right = {.fingerprints = {7, 8, 0}, .name = "board"};
+  Welcome other = right;
+  uint8_t bytes[WELCOME_BYTES];
+  const WireHeader welcome = {.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}, ready = {.kind = WIRE_READY, .sender = 1, .count = 4};
   WireHeader early = ready;
   open_fixture(&f, WIRE_PROMPT);
   f.leader.fingerprints = right.fingerprints;
-  greeting_pack_hello(&right, bytes);
-  assert_int_equal(hand_over(&f, 1, hello, bytes), STATUS_BAD_VALUE); /* it is in the cluster already */
+  hello_pack_welcome(&right, bytes);
+  assert_int_equal(hand_over(&f, 1, welcome, bytes), STATUS_BAD_VALUE); /* it is in the cluster already */
   f.members[1].state = MEMBER_GREETED;
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_BAD_VALUE);
-  assert_int_equal(hand_over(&f, 1, hello, bytes), STATUS_OK);
+  assert_int_equal(hand_over(&f, 1, welcome, bytes), STATUS_OK);
   assert_int_equal(f.members[1].state, MEMBER_HERE);
-  assert_string_equal(f.members[1].hello.name, "board");
+  assert_string_equal(f.members[1].name, "board");
   early.count = 3;
   assert_int_equal(hand_over(&f, 1, early, NULL), STATUS_BAD_VALUE);
   assert_int_equal(hand_over(&f, 1, ready, NULL), STATUS_OK);
@@ -261,8 +261,8 @@ static void what_a_device_says_of_itself(void **state) {
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_CANCELLED, .sender = 1}, NULL), STATUS_BAD_VALUE); /* once */
   f.members[2].state = MEMBER_GREETED;
   other.fingerprints.codebook = 9;
-  greeting_pack_hello(&other, bytes);
-  assert_int_equal(hand_over(&f, 2, hello, bytes), STATUS_BAD_VALUE);
+  hello_pack_welcome(&other, bytes);
+  assert_int_equal(hand_over(&f, 2, welcome, bytes), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "another codebook: 0000000000000009 there, 0000000000000008 here"));
   assert_true(f.members[2].refused);
 }

@@ -4,10 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-static const WireHeader sample = {.kind = WIRE_CODES,
+static const WireHeader sample = {.kind = WIRE_RESULT,
                                   .sender = 3,
                                   .block = 11,
-                                  .site = 1,
                                   .flags = WIRE_WANT_CODES,
                                   .request = 0x01020304,
                                   .count = 0xA0B0C0D0,
@@ -22,7 +21,6 @@ static void round_trip(void **state) {
   assert_int_equal(header.kind, sample.kind);
   assert_int_equal(header.sender, sample.sender);
   assert_int_equal(header.block, sample.block);
-  assert_int_equal(header.site, sample.site);
   assert_int_equal(header.flags, sample.flags);
   assert_int_equal(header.request, sample.request);
   assert_int_equal(header.count, sample.count);
@@ -31,7 +29,7 @@ static void round_trip(void **state) {
 
 static void layout_is_the_documented_one(void **state) {
   (void)state;
-  const uint8_t expected[WIRE_HEADER] = {0x53, 0x54, 0x52, 0x41, 3,    3,    3,    11,   1,    1,    0, 0,
+  const uint8_t expected[WIRE_HEADER] = {0x53, 0x54, 0x52, 0x41, 4,    4,    3,    11,   0,    1,    0, 0,
                                          0x04, 0x03, 0x02, 0x01, 0xD0, 0xC0, 0xB0, 0xA0, 0x03, 0x02, 1, 0};
   uint8_t bytes[WIRE_HEADER];
   wire_pack(&sample, bytes);
@@ -43,8 +41,8 @@ static void every_malformed_field_is_refused(void **state) {
   const struct {
     int offset;
     uint8_t value;
-  } faults[] = {{0, 0}, {3, 0},    {4, 1},  {4, 0},  {5, 0},  {5, WIRE_KIND_END}, {5, 255},
-                {9, 2}, {9, 0x81}, {10, 1}, {11, 1}, {22, 2}, {23, 0xFF}};
+  } faults[] = {{0, 0}, {3, 0},    {4, 3},  {4, 0},  {5, 0},  {5, WIRE_KIND_END}, {5, 255},
+                {8, 1}, {9, 2}, {9, 0x81}, {10, 1}, {11, 1}, {22, 2}, {23, 0xFF}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     uint8_t bytes[WIRE_HEADER];
     WireHeader header;

@@ -1,5 +1,5 @@
-/* Descriptors in control messages (SCM_RIGHTS); what they are for is the business of porter.c, leader_members.c and peer_meeting.c. */
-#include "infer/control/handed.h"
+/* Descriptors in control messages (SCM_RIGHTS). */
+#include "infer/cluster/fd_passing.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,8 +8,7 @@
 /* Both ends run the same program: the struct is its own format. */
 typedef struct Note {
   uint8_t kind;
-  uint16_t epoch, number;
-  uint8_t session[HANDED_SESSION];
+  uint16_t epoch, node;
 } Note;
 
 typedef union Rights {
@@ -17,7 +16,7 @@ typedef union Rights {
   char bytes[CMSG_SPACE(sizeof(int))];
 } Rights;
 
-Status handed_pair(int pair[2]) {
+Status fd_passing_pair(int pair[2]) {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0) return STATUS_OK;
   pair[0] = pair[1] = -1;
   return status_set(STATUS_IO, "cannot make a pair of sockets: %s%s", strerror(errno),
@@ -34,18 +33,17 @@ static void attach(struct msghdr *message, Rights *rights, int fd) {
   memcpy(CMSG_DATA(&rights->header), &fd, sizeof fd);
 }
 
-Status handed_send(int socket, const Handed *handed) {
-  Note note = {.kind = (uint8_t)handed->kind, .epoch = handed->epoch, .number = handed->number};
+Status fd_passing_send(int socket, const PassedFd *passed) {
+  Note note = {.kind = (uint8_t)passed->kind, .epoch = passed->epoch, .node = passed->node};
   struct iovec part = {.iov_base = &note, .iov_len = sizeof note};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
   Rights rights;
   ssize_t sent;
-  memcpy(note.session, handed->session, sizeof note.session);
-  if (handed->fd >= 0) attach(&message, &rights, handed->fd);
+  if (passed->fd >= 0) attach(&message, &rights, passed->fd);
   do sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (sent < 0 && errno == EINTR);
   if (sent == (ssize_t)sizeof note) return STATUS_OK;
-  return status_set(STATUS_PEER, "cannot hand over to another process: %s", strerror(errno));
+  return status_set(STATUS_PEER, "cannot pass a descriptor to another process: %s", strerror(errno));
 }
 
 static int attached(struct msghdr *message) {
@@ -56,7 +54,7 @@ static int attached(struct msghdr *message) {
   return fd;
 }
 
-Status handed_receive(int socket, Handed *handed, bool *any) {
+Status fd_passing_receive(int socket, PassedFd *passed, bool *any) {
   Note note;
   Rights rights;
   struct iovec part = {.iov_base = &note, .iov_len = sizeof note};
@@ -66,10 +64,9 @@ Status handed_receive(int socket, Handed *handed, bool *any) {
   do got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
-  if (got != (ssize_t)sizeof note || note.kind < HANDED_STREAM || note.kind >= HANDED_END)
-    return status_set(STATUS_PEER, "the process that hands over is gone");
-  *handed = (Handed){.kind = (HandedKind)note.kind, .epoch = note.epoch, .number = note.number, .fd = attached(&message)};
-  memcpy(handed->session, note.session, sizeof handed->session);
+  if (got != (ssize_t)sizeof note || note.kind < FD_STREAM || note.kind >= FD_KIND_END)
+    return status_set(STATUS_PEER, "the process that passes descriptors is gone");
+  *passed = (PassedFd){.kind = (FdKind)note.kind, .epoch = note.epoch, .node = note.node, .fd = attached(&message)};
   *any = true;
   return STATUS_OK;
 }

@@ -1,8 +1,8 @@
-/* A porter in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing at
- * the door nor by taking all descriptors, and sessions are noticed to end whatever the porter's own parent did with its children. */
+/* A listener in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing at
+ * the door nor by taking all descriptors, and sessions are noticed to end whatever the listener's own parent did with its children. */
+#include "infer/cluster/hello.h"
 #include "infer/control/channel.h"
-#include "infer/control/porter.h"
-#include "infer/control/preamble.h"
+#include "infer/cluster/listener.h"
 #include "infer/processes.h"
 #include "infer/wire.h"
 #include "sample_fixture.h"
@@ -38,12 +38,12 @@ static int remove_model(void **state) {
   return 0;
 }
 
-/* ---- the porter */
+/* ---- the listener */
 
-typedef struct Porter {
+typedef struct Listener {
   bool once;
   int spare; /* descriptors that are left to it; 0: as many as the system gives */
-} Porter;
+} Listener;
 
 static void leave_descriptors(int spare) {
   const struct rlimit limit = {.rlim_cur = 128, .rlim_max = 128};
@@ -53,18 +53,18 @@ static void leave_descriptors(int spare) {
   while (spare-- > 0) close(last--);
 }
 
-static void be_porter(const Porter *porter, pid_t parent) {
-  const PorterOptions options = {
-      .weights = &fixture.weights, .listen = door, .threads = 1, .queue = 1, .once = porter->once, .stop = &stop};
-  if (porter->spare) leave_descriptors(porter->spare);
+static void be_listener(const Listener *listener, pid_t parent) {
+  const ListenerOptions options = {
+      .weights = &fixture.weights, .listen = door, .threads = 1, .queue = 1, .once = listener->once, .stop = &stop};
+  if (listener->spare) leave_descriptors(listener->spare);
   processes_become_child(parent);
   signal(SIGTERM, ask_to_stop);
-  _exit(porter_run(&options) == STATUS_OK ? 0 : 1);
+  _exit(listener_run(&options) == STATUS_OK ? 0 : 1);
 }
 
-static pid_t start(Porter porter) {
+static pid_t start(Listener listener) {
   pid_t parent = getpid(), pid = fork();
-  if (pid == 0) be_porter(&porter, parent);
+  if (pid == 0) be_listener(&listener, parent);
   assert_true(pid > 0);
   return pid;
 }
@@ -107,41 +107,36 @@ static int dial(void) {
   return fd;
 }
 
-static const uint8_t session[GREETING_SESSION] = "fifteen letters";
+static const uint8_t session[HELLO_SESSION] = "fifteen letters";
 
 /* A connection that has shown the key within so many seconds; NULL: it was not let in. */
 static Channel *lead(double seconds) {
   Channel *channel;
   int fd = dial();
-  assert_int_equal(preamble_send(fd, PREAMBLE_LEADER, session), STATUS_OK);
+  assert_int_equal(hello_send(fd, HELLO_LEADER, session, NULL), STATUS_OK);
   assert_int_equal(channel_tls(&channel, fd, CHANNEL_DIALS, NULL), STATUS_OK);
   if (channel_handshake(channel, seconds) == STATUS_OK) return channel;
   channel_free(channel);
   return NULL;
 }
 
-static void say(Channel *channel, WireHeader header, const void *payload) {
-  uint8_t message[WIRE_HEADER + GREETING_BYTES];
+static void say(Channel *channel, WireHeader header) {
+  uint8_t message[WIRE_HEADER];
   header.sender = WIRE_LEADER;
   wire_pack(&header, message);
-  if (payload) memcpy(message + WIRE_HEADER, payload, header.bytes);
-  assert_int_equal(channel_write(channel, message, WIRE_HEADER + header.bytes), WIRE_HEADER + header.bytes);
+  assert_int_equal(channel_write(channel, message, WIRE_HEADER), WIRE_HEADER);
 }
 
 static bool is_welcome(Channel *channel) {
-  uint8_t bytes[WIRE_HEADER + HELLO_BYTES], greeting[GREETING_BYTES];
-  Fingerprints own;
+  uint8_t bytes[WIRE_HEADER + WELCOME_BYTES];
   WireHeader header;
-  assert_int_equal(fingerprint_weights(&fixture.weights, &own), STATUS_OK);
-  greeting_pack(&(Greeting){.version = WIRE_VERSION, .fingerprints = own}, greeting);
-  say(channel, (WireHeader){.kind = WIRE_GREET, .bytes = GREETING_BYTES}, greeting);
   for (size_t got = 0; got < sizeof bytes;) {
     struct pollfd waiting = {.fd = channel_fd(channel), .events = channel_events(channel, true, false)};
     ssize_t n = channel_read(channel, bytes + got, sizeof bytes - got);
     if (n > 0) got += (size_t)n;
     if (n == 0 || (n < 0 && (errno != EAGAIN || poll(&waiting, 1, 10000) != 1))) return false;
   }
-  return wire_parse(bytes, HELLO_BYTES, &header) == STATUS_OK && header.kind == WIRE_HELLO;
+  return wire_parse(bytes, WELCOME_BYTES, &header) == STATUS_OK && header.kind == WIRE_WELCOME;
 }
 
 /* ---- what strangers cannot do */
@@ -149,34 +144,35 @@ static bool is_welcome(Channel *channel) {
 /* A handshake is given up after 5 s, and somebody silent after 2: if a leader had to wait for their places, it would be for longer. */
 static void a_crowd_at_the_door_keeps_nobody_out(void **state) {
   (void)state;
-  pid_t porter = start((Porter){.once = false});
+  pid_t listener = start((Listener){.once = false});
+  const KeyFile wrong = {.open = false};
   int crowd[CROWD];
   for (int i = 0; i < CROWD; i++) {
     crowd[i] = dial();
-    if (i % 2) assert_int_equal(preamble_send(crowd[i], PREAMBLE_LEADER, session), STATUS_OK);
+    if (i % 2) assert_int_equal(hello_send(crowd[i], HELLO_LEADER, session, &wrong), STATUS_OK);
   }
   Channel *leader = lead(10);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
   for (int i = 0; i < CROWD; i++) close(crowd[i]);
   channel_free(leader);
-  end(porter);
+  end(listener);
 }
 
 static void without_descriptors_it_waits(void **state) {
   (void)state;
-  pid_t porter = start((Porter){.spare = 8});
+  pid_t listener = start((Listener){.spare = 8});
   int crowd[12];
   for (int i = 0; i < 12; i++) crowd[i] = dial();
-  double before = computed(porter);
+  double before = computed(listener);
   nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
-  assert_true(computed(porter) - before < 0.1);
+  assert_true(computed(listener) - before < 0.1);
   for (int i = 0; i < 12; i++) close(crowd[i]);
   Channel *leader = lead(20);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
   channel_free(leader);
-  end(porter);
+  end(listener);
 }
 
 /* ---- children */
@@ -184,13 +180,13 @@ static void without_descriptors_it_waits(void **state) {
 static void ignored_children_are_noticed_to_end(void **state) {
   (void)state;
   signal(SIGCHLD, SIG_IGN); /* as some that start services leave it */
-  pid_t porter = start((Porter){.once = true});
+  pid_t listener = start((Listener){.once = true});
   signal(SIGCHLD, SIG_DFL);
   Channel *leader = lead(20);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
-  say(leader, (WireHeader){.kind = WIRE_BYE}, NULL);
-  assert_ends(porter);
+  say(leader, (WireHeader){.kind = WIRE_BYE});
+  assert_ends(listener);
   channel_free(leader);
 }
 

@@ -1,0 +1,148 @@
+/* Packing, proving and checking of HELLO and WELCOME. */
+#include "infer/cluster/hello.h"
+#include "data/text_excerpt.h"
+#include "infer/control/byte_cursor.h"
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <sys/socket.h>
+
+enum { SIGNED = HELLO_BYTES - HELLO_PROOF };
+static const char purpose[] = "astra hello"; /* so that no other use of the key gives these bytes */
+
+/* ---- HELLO */
+
+/* HMAC(key, purpose | header | payload without the proof). */
+static bool prove(const KeyFile *key, const uint8_t bytes[SIGNED], uint8_t proof[HELLO_PROOF]) {
+  uint8_t text[sizeof purpose + SIGNED];
+  const KeyFile open = key_file_open();
+  memcpy(text, purpose, sizeof purpose);
+  memcpy(text + sizeof purpose, bytes, SIGNED);
+  return HMAC(EVP_sha256(), key ? key->bytes : open.bytes, KEY_FILE_BYTES, text, sizeof text, proof, NULL) != NULL;
+}
+
+static bool has_key(const KeyFile *key) { return key && !key->open; }
+
+Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]) {
+  uint8_t *at = bytes + WIRE_HEADER, nonce[HELLO_NONCE];
+  if (RAND_bytes(nonce, sizeof nonce) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
+  wire_pack(&(WireHeader){.kind = WIRE_HELLO, .bytes = HELLO_PAYLOAD}, bytes);
+  byte_cursor_put_u8(&at, (uint8_t)hello->role);
+  byte_cursor_put_u8(&at, has_key(key));
+  byte_cursor_put_u16(&at, 0);
+  byte_cursor_put_u32(&at, 0);
+  byte_cursor_put(&at, hello->session, HELLO_SESSION);
+  byte_cursor_put(&at, nonce, HELLO_NONCE);
+  return prove(key, bytes, at) ? STATUS_OK : status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
+}
+
+bool hello_begins(const uint8_t *bytes, size_t got) {
+  uint8_t magic[4];
+  wire_put_u32(magic, WIRE_MAGIC);
+  return memcmp(bytes, magic, got < sizeof magic ? got : sizeof magic) == 0;
+}
+
+bool hello_is_other_version(const uint8_t *bytes) { return bytes[4] != WIRE_VERSION; }
+
+static HelloRefusal compare_keys(const Hello *hello, bool proven, const KeyFile *key) {
+  if (hello->keyed != has_key(key)) return hello->keyed ? HELLO_NEEDS_NO_KEY : HELLO_NEEDS_KEY;
+  return proven ? HELLO_LET_IN : HELLO_OTHER_KEY;
+}
+
+Status hello_parse(const uint8_t bytes[HELLO_BYTES], const KeyFile *key, Hello *hello, HelloRefusal *refusal) {
+  const uint8_t *at = bytes + WIRE_HEADER;
+  uint8_t proof[HELLO_PROOF];
+  WireHeader header;
+  TRY(wire_parse(bytes, HELLO_PAYLOAD, &header));
+  uint8_t role = byte_cursor_get_u8(&at), keyed = byte_cursor_get_u8(&at);
+  bool clean = header.kind == WIRE_HELLO && header.bytes == HELLO_PAYLOAD && !header.sender && !header.block && !header.flags &&
+               !header.request && !header.count && byte_cursor_is_zero(at, at + 6);
+  if (!clean || role < HELLO_LEADER || role > HELLO_PEER || keyed > 1)
+    return status_set(STATUS_BAD_VALUE, "the connection does not begin as one of astra-infer does");
+  at += 6;
+  *hello = (Hello){.role = (HelloRole)role, .keyed = keyed};
+  byte_cursor_get(&at, hello->session, HELLO_SESSION);
+  if (!prove(key, bytes, proof)) return status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
+  *refusal = compare_keys(hello, CRYPTO_memcmp(proof, bytes + SIGNED, HELLO_PROOF) == 0, key);
+  return STATUS_OK;
+}
+
+/* Releases before version 4 read the header as well. */
+size_t hello_pack_answer(HelloRefusal refusal, uint8_t bytes[HELLO_MAX_ANSWER]) {
+  enum { DECRYPT_ERROR = 51, UNKNOWN_PSK_IDENTITY = 115 }; /* RFC 8446, 6: fatal alerts */
+  const uint8_t alert[7] = {0x15, 3, 3, 0, 2, 2, refusal == HELLO_OTHER_KEY ? DECRYPT_ERROR : UNKNOWN_PSK_IDENTITY};
+  if (refusal == HELLO_OTHER_VERSION) {
+    wire_pack(&(WireHeader){.kind = WIRE_HELLO}, bytes);
+    return WIRE_HEADER;
+  }
+  memcpy(bytes, alert, sizeof alert);
+  return sizeof alert;
+}
+
+Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key) {
+  uint8_t bytes[HELLO_BYTES];
+  Hello hello = {.role = role};
+  memcpy(hello.session, session, HELLO_SESSION);
+  TRY(hello_pack(&hello, key, bytes));
+  if (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) == (ssize_t)sizeof bytes) return STATUS_OK;
+  return status_set(STATUS_PEER, "closed the connection at once");
+}
+
+Status hello_check_answer(int fd, const char *name) {
+  uint8_t bytes[WIRE_HEADER];
+  bool any = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes && hello_begins(bytes, sizeof bytes);
+  if (!any || !hello_is_other_version(bytes)) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE,
+                    "%s: another protocol version: %d there, %d here (install the same release of astra on all devices)", name, bytes[4],
+                    WIRE_VERSION);
+}
+
+/* ---- WELCOME */
+
+/* A name that is cut is cut within a character, perhaps, which becomes spaces too. */
+void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]) {
+  uint8_t *at = bytes;
+  memset(bytes, 0, WELCOME_BYTES);
+  byte_cursor_put_u64(&at, welcome->fingerprints.model);
+  byte_cursor_put_u64(&at, welcome->fingerprints.codebook);
+  size_t length = strnlen(welcome->name, WELCOME_NAME - 1);
+  memcpy(at, welcome->name, length);
+  text_excerpt_blank((char *)at, length);
+}
+
+/* Text that does nothing to a terminal, and zeroes behind it. */
+static bool is_name(const char name[WELCOME_NAME]) {
+  char shown[WELCOME_NAME];
+  size_t length = strnlen(name, WELCOME_NAME);
+  memcpy(shown, name, sizeof shown);
+  return length < WELCOME_NAME && !text_excerpt_blank(shown, length) &&
+         byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + WELCOME_NAME);
+}
+
+Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome) {
+  const uint8_t *at = bytes;
+  Welcome w = {.name = ""};
+  w.fingerprints.model = byte_cursor_get_u64(&at);
+  w.fingerprints.codebook = byte_cursor_get_u64(&at);
+  byte_cursor_get(&at, w.name, WELCOME_NAME);
+  if (!is_name(w.name)) return status_set(STATUS_BAD_VALUE, "welcomed its leader with a name that is no text");
+  *welcome = w;
+  return STATUS_OK;
+}
+
+/* ---- comparing */
+
+static Status compare(uint64_t there, uint64_t here, const char *name, const char *what, const char *advice) {
+  if (there == here) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s: another %s: %016" PRIx64 " there, %016" PRIx64 " here (%s)", name, what, there, here, advice);
+}
+
+Status hello_compare(const Fingerprints *there, const Fingerprints *here, const char *name) {
+  static const char checkpoint[] = "--checkpoint, --weights and --precision must be the same on all devices";
+  TRY(compare(there->model, here->model, name, "model", checkpoint));
+  TRY(compare(there->codebook, here->codebook, name, "codebook", checkpoint));
+  if (!there->partition || !here->partition) return STATUS_OK;
+  return compare(there->partition, here->partition, name, "partition", "the devices do not agree on who holds which tokens");
+}

@@ -1,0 +1,65 @@
+/* What two devices say before anything else (docs/FORMATS.md).
+ *
+ * HELLO is the first thing on a connection to a worker, in clear, before TLS: who calls, for which run, and a proof that the caller has the
+ * cluster's key (HMAC-SHA256 over all of it, of which a random number is a part). So a listener tells those who have the key from those
+ * who have not after 96 bytes and one hash, without a process, a handshake or memory of its own for them. Whoever overhears a HELLO can
+ * repeat it, and gets a TLS handshake for it which it cannot end.
+ * A listener that does not let a caller in says so where TLS would begin: with a header of its own where the caller is of another version,
+ * else with the alert that TLS has for a key that does not fit.
+ *
+ * WELCOME is the first message inside TLS, from a device to its leader: which model it has. */
+#ifndef INFER_HELLO_H
+#define INFER_HELLO_H
+#include "infer/control/fingerprint.h"
+#include "infer/control/key_file.h"
+#include "infer/wire.h"
+
+enum { HELLO_SESSION = 16, HELLO_NONCE = 16, HELLO_PROOF = 32, HELLO_PAYLOAD = 8 + HELLO_SESSION + HELLO_NONCE + HELLO_PROOF };
+enum { HELLO_BYTES = WIRE_HEADER + HELLO_PAYLOAD, HELLO_MAX_ANSWER = WIRE_HEADER };
+enum { WELCOME_NAME = 48, WELCOME_BYTES = 16 + WELCOME_NAME };
+
+typedef enum HelloRole { HELLO_LEADER = 1, HELLO_PEER } HelloRole;
+
+typedef struct Hello {
+  HelloRole role;
+  bool keyed;                     /* the caller has a key */
+  uint8_t session[HELLO_SESSION]; /* random, of the leader's run */
+} Hello;
+
+/* Why a caller is not let in. */
+typedef enum HelloRefusal { HELLO_LET_IN, HELLO_OTHER_VERSION, HELLO_OTHER_KEY, HELLO_NEEDS_KEY, HELLO_NEEDS_NO_KEY, HELLO_REFUSALS } HelloRefusal;
+
+/* With a fresh random number; key NULL: the open one. IO: the system has no random numbers. */
+Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]);
+
+/* Whether the first `got` bytes may be the beginning of a HELLO of this or another version. */
+bool hello_begins(const uint8_t *bytes, size_t got);
+/* Of a beginning of at least WIRE_HEADER bytes: another version, which may be of another length. */
+bool hello_is_other_version(const uint8_t *bytes);
+
+/* BAD_VALUE: no HELLO. Else *refusal says whether its caller has the key. */
+Status hello_parse(const uint8_t bytes[HELLO_BYTES], const KeyFile *key, Hello *hello, HelloRefusal *refusal);
+
+size_t hello_pack_answer(HelloRefusal refusal, uint8_t bytes[HELLO_MAX_ANSWER]); /* returns its size */
+
+/* On a fresh connection, which has room for it. PEER: it is broken already. */
+Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key);
+
+/* Looks whether the listener is of another version: BAD_VALUE names both; `name` is the other device's, for people. OK: it is not, as far as
+ * can be seen. Leaves what is there. */
+Status hello_check_answer(int fd, const char *name);
+
+typedef struct Welcome {
+  Fingerprints fingerprints; /* without a partition */
+  char name[WELCOME_NAME];   /* of the device, for people; ends with a NUL */
+} Welcome;
+
+/* Of the name what fits, control characters and what is no UTF-8 as spaces. */
+void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]);
+Status hello_parse_welcome(const uint8_t bytes[WELCOME_BYTES], Welcome *welcome); /* BAD_VALUE: a name that is no text */
+
+/* Model, codebook and, where both know one, partition, in this order. BAD_VALUE names the first that differs with both values, and what to
+ * do; `name` is the other device's, for the message. */
+Status hello_compare(const Fingerprints *there, const Fingerprints *here, const char *name);
+
+#endif

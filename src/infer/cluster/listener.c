@@ -1,0 +1,605 @@
+/* See listener.h. What a session does is device_session.c's. */
+#include "infer/cluster/listener.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "infer/cluster/fair_slots.h"
+#include "infer/cluster/fd_passing.h"
+#include "infer/cluster/hello.h"
+#include "infer/cluster/loop.h"
+#include "infer/control/device_session.h"
+#include "infer/processes.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_CALLERS = 8192, MAX_HANDSHAKES = 256, MAX_PENDING = LISTENER_MAX_QUEUE + 64, MAX_TEXT = 128, ACCEPTS_AT_ONCE = 64 };
+static const double caller_seconds = 5, handshake_seconds = 10;  /* before they are given up */
+static const double word_seconds = 1, last_word_seconds = 2;     /* between two words to one that waits; to take leave */
+static const double tick_seconds = 0.25, reap_seconds = 0.01;    /* between two looks at what is due; at a session that ends */
+static const double full_seconds = 1;                            /* before another look, when the system gives no more descriptors */
+
+struct Listener;
+
+/* A connection that has not said who it is, or was told why it is not let in. */
+typedef struct Caller {
+  LoopWatch watch;
+  struct Listener *listener;
+  size_t got;
+  uint8_t bytes[HELLO_BYTES];
+  bool refused; /* whatever it still says is thrown away, so that the answer is not lost with it */
+} Caller;
+
+typedef enum PendingState { PENDING_FREE, PENDING_HANDSHAKE, PENDING_WAITS, PENDING_REFUSED } PendingState;
+
+/* A leader that has the key. */
+typedef struct Pending {
+  PendingState state;
+  LoopWatch watch;
+  struct Listener *listener;
+  Channel *channel;
+  char caller[ADDRESS_TEXT]; /* for people */
+  uint8_t session[HELLO_SESSION];
+  uint64_t turn; /* who came first is served first */
+  double until;  /* PENDING_WAITS: when the next word is due; PENDING_REFUSED: when it is over */
+  uint8_t message[WIRE_HEADER + MAX_TEXT];
+  size_t size, sent; /* of the message on its way */
+} Pending;
+
+/* The process of the leader whose turn it is. */
+typedef struct Session {
+  pid_t pid; /* 0: nobody is served */
+  LoopWatch watch; /* of the socket that descriptors are passed through; fd -1: its other end has closed, and it is about to end */
+  double began;
+  char caller[ADDRESS_TEXT];
+  uint8_t session[HELLO_SESSION];
+} Session;
+
+/* Callers that were turned away: each is told why, the log gets a line a second. */
+typedef struct TurnedAway {
+  double last;
+  uint64_t unsaid;
+} TurnedAway;
+
+typedef struct Listener {
+  const ListenerOptions *options;
+  Fingerprints fingerprints;
+  Loop *loop;
+  LoopWatch sockets[ADDRESS_SOCKETS];
+  int socket_count;
+  FairSlots caller_slots, handshake_slots;
+  Caller *callers;                     /* [caller_slots.capacity] */
+  Pending handshakes[MAX_HANDSHAKES];
+  Pending pending[MAX_PENDING];
+  Session served;
+  TurnedAway turned_away;
+  uint64_t turns;
+  bool was_served;     /* one leader at least, to its end */
+  double closed_until; /* clock_now: no connection is taken before */
+  double next_tick;
+} Listener;
+
+/* ---- connections that come to an end */
+
+static void close_watch(Listener *l, LoopWatch *watch) {
+  int fd = watch->fd;
+  loop_unwatch(l->loop, watch);
+  if (fd >= 0) close(fd);
+}
+
+static void drop_caller(Listener *l, int slot) {
+  close_watch(l, &l->callers[slot].watch);
+  fair_slots_give(&l->caller_slots, slot);
+}
+
+static void drop_pending(Listener *l, Pending *pending) {
+  loop_unwatch(l->loop, &pending->watch);
+  channel_free(pending->channel);
+  if (pending->state == PENDING_HANDSHAKE) fair_slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
+  pending->channel = NULL;
+  pending->state = PENDING_FREE;
+}
+
+/* Why is status_message(). */
+static void note_turned_away(Listener *l, const char *who, const char *caller) {
+  double now = clock_now();
+  if (now - l->turned_away.last < 1) {
+    l->turned_away.unsaid++;
+    return;
+  }
+  log_warning("%s at %s was turned away: %s", who, caller, status_message());
+  l->turned_away.last = now;
+}
+
+static void tell_turned_away(Listener *l, double now) {
+  if (!l->turned_away.unsaid || now - l->turned_away.last < 1) return;
+  log_warning("%llu more callers were turned away", (unsigned long long)l->turned_away.unsaid);
+  l->turned_away = (TurnedAway){.last = now};
+}
+
+/* ---- the session that is served */
+
+static void close_copies(Listener *l, int keep) {
+  loop_forget(l->loop);
+  for (int i = 0; i < l->socket_count; i++) close(l->sockets[i].fd);
+  for (int i = 0; i < l->caller_slots.capacity; i++) {
+    if (l->callers[i].watch.fd >= 0) close(l->callers[i].watch.fd);
+  }
+  for (int i = 0; i < MAX_HANDSHAKES; i++) {
+    if (l->handshakes[i].watch.fd >= 0) close(l->handshakes[i].watch.fd);
+  }
+  for (int i = 0; i < MAX_PENDING; i++) {
+    int fd = l->pending[i].watch.fd;
+    if (fd >= 0 && fd != keep) close(fd);
+  }
+}
+
+static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t parent) {
+  const ListenerOptions *options = l->options;
+  SessionPlace place = {.weights = options->weights,
+                        .fingerprints = &l->fingerprints,
+                        .control = pending->channel,
+                        .passed = pair[1],
+                        .key = options->key,
+                        .name = options->name,
+                        .leader = pending->caller,
+                        .threads = options->threads,
+                        .siblings = 1};
+  memcpy(place.session, pending->session, HELLO_SESSION);
+  processes_become_child(parent);
+  close_copies(l, channel_fd(pending->channel));
+  close(pair[0]);
+  _exit(session_run(&place));
+}
+
+static void session_ready(void *context, short events) {
+  Listener *l = context;
+  PassedFd passed;
+  bool any = true;
+  (void)events;
+  if (fd_passing_receive(l->served.watch.fd, &passed, &any) == STATUS_OK && !any) return;
+  close_watch(l, &l->served.watch);
+}
+
+/* Descriptors for a session, at the cost of connections that nobody knows where there are none left. */
+static Status make_pair(Listener *l, int pair[2]) {
+  Status status = fd_passing_pair(pair);
+  for (int spared = 0; status != STATUS_OK && l->caller_slots.used > 0 && spared < 4; spared++) {
+    drop_caller(l, fair_slots_any_victim(&l->caller_slots));
+    status = fd_passing_pair(pair);
+  }
+  return status;
+}
+
+/* From here on the connection is the session's alone. */
+static void start_session(Listener *l, Pending *pending) {
+  Session *served = &l->served;
+  pid_t parent = getpid(), pid = -1;
+  int pair[2] = {-1, -1};
+  Status status = make_pair(l, pair);
+  if (status == STATUS_OK) {
+    pid = fork();
+    if (pid == 0) run_session(l, pending, pair, parent);
+    if (pid < 0) status = status_set(STATUS_IO, "%s", strerror(errno));
+    close(pair[1]);
+  }
+  if (status == STATUS_OK) status = loop_watch(l->loop, &served->watch, pair[0], POLLIN, session_ready, l);
+  if (status != STATUS_OK) {
+    log_warning("cannot start a session: %s", status_message());
+    if (pid > 0) kill(pid, SIGKILL);
+    if (pair[0] >= 0) close(pair[0]);
+  }
+  if (pid > 0) {
+    served->pid = pid;
+    served->began = clock_now();
+    memcpy(served->caller, pending->caller, sizeof served->caller);
+    memcpy(served->session, pending->session, HELLO_SESSION);
+    channel_forget(pending->channel);
+    pending->channel = NULL;
+    log_info("serving the leader at %s (session pid %d)", served->caller, (int)pid);
+  }
+  drop_pending(l, pending);
+}
+
+static void describe_end(const Session *served, int ended) {
+  if (WIFSIGNALED(ended))
+    log_warning("session pid %d of %s died: signal %d (%s)", (int)served->pid, served->caller, WTERMSIG(ended), strsignal(WTERMSIG(ended)));
+  else
+    log_info("session pid %d of %s is over after %.1f s", (int)served->pid, served->caller, clock_now() - served->began);
+}
+
+static bool session_ends(const Listener *l) { return l->served.pid && l->served.watch.fd < 0; }
+
+static void end_session(Listener *l) {
+  close_watch(l, &l->served.watch);
+  l->served.pid = 0;
+}
+
+static void reap(Listener *l) {
+  int ended;
+  if (!l->served.pid || waitpid(l->served.pid, &ended, WNOHANG) != l->served.pid) return;
+  describe_end(&l->served, ended);
+  l->was_served = true;
+  end_session(l);
+}
+
+/* ---- leaders that wait for their turn */
+
+static int place_of(const Listener *l, const Pending *pending) {
+  int place = 1;
+  for (int i = 0; i < MAX_PENDING; i++) place += l->pending[i].state == PENDING_WAITS && l->pending[i].turn < pending->turn;
+  return place;
+}
+
+static void make_word(Pending *pending, int place) {
+  char text[MAX_TEXT];
+  int length = place ? snprintf(text, sizeof text, "serves somebody else; this run is number %d in its queue", place)
+                     : snprintf(text, sizeof text, "serves somebody else, and its queue is full");
+  wire_pack(&(WireHeader){.kind = WIRE_BUSY, .count = (uint32_t)place, .bytes = (uint32_t)length}, pending->message);
+  memcpy(pending->message + WIRE_HEADER, text, (size_t)length);
+  pending->size = WIRE_HEADER + (size_t)length;
+  pending->sent = 0;
+}
+
+/* Of a leader that waits nothing is read but its end: what it says is for the session. */
+static void send_some(Listener *l, Pending *pending) {
+  bool blocked = false;
+  while (pending->sent < pending->size && !blocked) {
+    ssize_t n = channel_write(pending->channel, pending->message + pending->sent, pending->size - pending->sent);
+    blocked = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (n < 0 && errno != EINTR && !blocked) {
+      drop_pending(l, pending);
+      return;
+    }
+    if (n > 0) pending->sent += (size_t)n;
+  }
+  loop_expect(l->loop, &pending->watch, (short)(POLLRDHUP | (blocked ? POLLOUT : 0)));
+}
+
+static void pending_ready(void *context, short events) {
+  Pending *pending = context;
+  Listener *l = pending->listener;
+  if (events & (POLLRDHUP | POLLHUP | POLLERR))
+    drop_pending(l, pending);
+  else
+    send_some(l, pending);
+}
+
+static Pending *find_pending(Listener *l, PendingState state) {
+  Pending *first = NULL;
+  for (int i = 0; i < MAX_PENDING; i++) {
+    Pending *pending = &l->pending[i];
+    if (pending->state == state && (!first || pending->turn < first->turn)) first = pending;
+  }
+  return first;
+}
+
+static int count_waiting(const Listener *l) {
+  int count = 0;
+  for (int i = 0; i < MAX_PENDING; i++) count += l->pending[i].state == PENDING_WAITS;
+  return count;
+}
+
+/* The first is served when nobody is. A word to it that is half out is said to its end before, or TLS would not go on. */
+static void call_next(Listener *l) {
+  Pending *next = l->served.pid ? NULL : find_pending(l, PENDING_WAITS);
+  if (next && next->sent == next->size) start_session(l, next);
+}
+
+static void tell_places(Listener *l, double now) {
+  for (int i = 0; i < MAX_PENDING; i++) {
+    Pending *pending = &l->pending[i];
+    if (pending->state == PENDING_REFUSED && now > pending->until) drop_pending(l, pending);
+    if (pending->state != PENDING_WAITS || now < pending->until || pending->sent < pending->size) continue;
+    make_word(pending, place_of(l, pending));
+    pending->until = now + word_seconds;
+    send_some(l, pending);
+  }
+}
+
+/* A handshake is over: its leader is served, waits, or is told that it cannot. */
+static void seat(Listener *l, Pending *handshake) {
+  Pending *pending = find_pending(l, PENDING_FREE);
+  if (!pending) pending = find_pending(l, PENDING_REFUSED); /* has been told; there are more places than may wait */
+  bool room = !l->served.pid || count_waiting(l) < l->options->queue;
+  if (pending->state == PENDING_REFUSED) drop_pending(l, pending);
+  memcpy(pending->caller, handshake->caller, sizeof pending->caller);
+  memcpy(pending->session, handshake->session, HELLO_SESSION);
+  pending->channel = handshake->channel;
+  handshake->channel = NULL;
+  drop_pending(l, handshake);
+  pending->state = room ? PENDING_WAITS : PENDING_REFUSED;
+  pending->turn = ++l->turns;
+  pending->size = pending->sent = 0;
+  pending->until = clock_now() + (room ? word_seconds : last_word_seconds);
+  if (loop_watch(l->loop, &pending->watch, channel_fd(pending->channel), POLLRDHUP, pending_ready, pending) != STATUS_OK)
+    drop_pending(l, pending);
+  call_next(l);
+  if (pending->state == PENDING_FREE) return;
+  make_word(pending, room ? place_of(l, pending) : 0);
+  send_some(l, pending);
+}
+
+/* ---- leaders that have shown the key, and begin TLS */
+
+static void handshake_ready(void *context, short events) {
+  Pending *handshake = context;
+  Listener *l = handshake->listener;
+  bool done;
+  (void)events;
+  if (channel_step(handshake->channel, &done) != STATUS_OK) {
+    note_turned_away(l, "a leader", handshake->caller);
+    drop_pending(l, handshake);
+  } else if (done) {
+    seat(l, handshake);
+  } else {
+    loop_expect(l->loop, &handshake->watch, channel_events(handshake->channel, true, false));
+  }
+}
+
+/* Who shares places: an IPv4 address, an IPv6 network of 64 bits, and all that are on this machine's disk. */
+static uint64_t address_of(const FairSlots *slots, const struct sockaddr_storage *from) {
+  if (from->ss_family == AF_INET) return fair_slots_address(slots, &((const struct sockaddr_in *)from)->sin_addr, 4);
+  if (from->ss_family == AF_INET6) return fair_slots_address(slots, &((const struct sockaddr_in6 *)from)->sin6_addr, 8);
+  return fair_slots_address(slots, "local", 5);
+}
+
+/* The descriptor is taken over. */
+static void begin_handshake(Listener *l, int fd, const Hello *hello) {
+  struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+  socklen_t bytes = sizeof from;
+  getpeername(fd, (struct sockaddr *)&from, &bytes);
+  uint64_t address = address_of(&l->handshake_slots, &from);
+  int victim = fair_slots_victim(&l->handshake_slots, address);
+  if (victim >= 0) drop_pending(l, &l->handshakes[victim]);
+  Pending *handshake = &l->handshakes[fair_slots_take(&l->handshake_slots, address, clock_now())];
+  handshake->state = PENDING_HANDSHAKE;
+  handshake->listener = l;
+  memcpy(handshake->session, hello->session, HELLO_SESSION);
+  address_caller(fd, handshake->caller);
+  address_limit_silence(fd);
+  Status status = channel_tls(&handshake->channel, fd, CHANNEL_ANSWERS, l->options->key);
+  if (status == STATUS_OK) status = loop_watch(l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
+  if (status == STATUS_OK) {
+    handshake_ready(handshake, POLLIN); /* its first words came behind the HELLO, perhaps */
+  } else {
+    note_turned_away(l, "a leader", handshake->caller);
+    drop_pending(l, handshake);
+  }
+}
+
+static void pass_to_session(Listener *l, int fd, const Hello *hello) {
+  const Session *served = &l->served;
+  bool known = served->pid && served->watch.fd >= 0 && memcmp(served->session, hello->session, HELLO_SESSION) == 0;
+  if (known) fd_passing_send(served->watch.fd, &(PassedFd){.kind = FD_CONNECTION, .fd = fd});
+  close(fd);
+}
+
+/* ---- connections that nobody knows */
+
+static void refuse(Listener *l, Caller *caller, HelloRefusal refusal) {
+  static const char *const reasons[HELLO_REFUSALS] = {[HELLO_OTHER_VERSION] = "it is of another release of astra",
+                                                      [HELLO_OTHER_KEY] = "it has another key",
+                                                      [HELLO_NEEDS_KEY] = "it has no key",
+                                                      [HELLO_NEEDS_NO_KEY] = "it has a key, and this device has none"};
+  uint8_t answer[HELLO_MAX_ANSWER];
+  char from[ADDRESS_TEXT];
+  ssize_t sent = send(caller->watch.fd, answer, hello_pack_answer(refusal, answer), MSG_NOSIGNAL | MSG_DONTWAIT);
+  status_set(STATUS_BAD_VALUE, "%s", reasons[refusal]);
+  note_turned_away(l, "a caller", address_caller(caller->watch.fd, from));
+  caller->refused = true;
+  if (sent < 0) drop_caller(l, (int)(caller - l->callers));
+}
+
+/* Its HELLO is whole. */
+static void identify(Listener *l, Caller *caller) {
+  HelloRefusal refusal;
+  Hello hello;
+  int slot = (int)(caller - l->callers), fd = caller->watch.fd;
+  if (hello_parse(caller->bytes, l->options->key, &hello, &refusal) != STATUS_OK) {
+    drop_caller(l, slot);
+    return;
+  }
+  if (refusal != HELLO_LET_IN) {
+    refuse(l, caller, refusal);
+    return;
+  }
+  loop_unwatch(l->loop, &caller->watch);
+  fair_slots_give(&l->caller_slots, slot);
+  if (!l->options->listen.on_disk) address_prepare(fd);
+  if (hello.role == HELLO_LEADER)
+    begin_handshake(l, fd, &hello);
+  else
+    pass_to_session(l, fd, &hello);
+}
+
+/* Takes nothing of what follows the HELLO, but from one that was refused. */
+static void caller_ready(void *context, short events) {
+  Caller *caller = context;
+  Listener *l = caller->listener;
+  uint8_t rest[512];
+  (void)events;
+  ssize_t n = caller->refused ? recv(caller->watch.fd, rest, sizeof rest, MSG_DONTWAIT)
+                              : recv(caller->watch.fd, caller->bytes + caller->got, HELLO_BYTES - caller->got, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (n > 0 && caller->refused) return;
+  caller->got += n > 0 ? (size_t)n : 0;
+  if (n <= 0 || !hello_begins(caller->bytes, caller->got))
+    drop_caller(l, (int)(caller - l->callers));
+  else if (caller->got >= WIRE_HEADER && hello_is_other_version(caller->bytes))
+    refuse(l, caller, HELLO_OTHER_VERSION);
+  else if (caller->got == HELLO_BYTES)
+    identify(l, caller);
+}
+
+/* The caller may have gone meanwhile; anything else passes, or would be found again at once. True: another try may help. */
+static bool note_failure(Listener *l) {
+  if (errno == EINTR || errno == ECONNABORTED) return true;
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+  bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+  if (full && l->caller_slots.used > 0) {
+    drop_caller(l, fair_slots_any_victim(&l->caller_slots));
+    return true;
+  }
+  log_warning("cannot take a connection: %s", strerror(errno));
+  l->closed_until = clock_now() + full_seconds;
+  for (int i = 0; i < l->socket_count; i++) loop_expect(l->loop, &l->sockets[i], 0);
+  return false;
+}
+
+static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from) {
+  uint64_t address = address_of(&l->caller_slots, from);
+  int victim = fair_slots_victim(&l->caller_slots, address);
+  if (victim >= 0) drop_caller(l, victim);
+  int slot = fair_slots_take(&l->caller_slots, address, clock_now());
+  Caller *caller = &l->callers[slot];
+  caller->listener = l;
+  caller->got = 0;
+  caller->refused = false;
+  if (loop_watch(l->loop, &caller->watch, fd, POLLIN, caller_ready, caller) == STATUS_OK) {
+    caller_ready(caller, POLLIN); /* most who have something to say have said it by now */
+  } else {
+    close(fd);
+    fair_slots_give(&l->caller_slots, slot);
+  }
+}
+
+static void socket_ready(void *context, short events) {
+  Listener *l = context;
+  (void)events;
+  for (int s = 0; s < l->socket_count && clock_now() >= l->closed_until; s++) {
+    bool more = true;
+    for (int i = 0; i < ACCEPTS_AT_ONCE && more; i++) {
+      struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+      socklen_t bytes = sizeof from;
+      int fd = accept4(l->sockets[s].fd, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd >= 0)
+        take_caller(l, fd, &from);
+      else
+        more = note_failure(l);
+    }
+  }
+}
+
+/* ---- the loop */
+
+static void give_up_late_ones(Listener *l, double now) {
+  for (int i = 0; i < l->caller_slots.capacity; i++) {
+    const FairSlot *slot = &l->caller_slots.slots[i];
+    if (slot->bucket >= 0 && now - slot->since > caller_seconds) drop_caller(l, i);
+  }
+  for (int i = 0; i < MAX_HANDSHAKES; i++) {
+    const FairSlot *slot = &l->handshake_slots.slots[i];
+    if (slot->bucket >= 0 && now - slot->since > handshake_seconds) drop_pending(l, &l->handshakes[i]);
+  }
+}
+
+/* What is due without an event. */
+static Status tick(Listener *l) {
+  double now = clock_now();
+  if (session_ends(l)) reap(l);
+  call_next(l);
+  if (now < l->next_tick) return STATUS_OK;
+  l->next_tick = now + tick_seconds;
+  reap(l);
+  call_next(l);
+  give_up_late_ones(l, now);
+  tell_places(l, now);
+  tell_turned_away(l, now);
+  for (int i = 0; i < l->socket_count && now >= l->closed_until; i++) loop_expect(l->loop, &l->sockets[i], POLLIN);
+  return weights_unchanged(l->options->weights);
+}
+
+static Status serve(Listener *l) {
+  Status status = STATUS_OK;
+  while (status == STATUS_OK && !*l->options->stop && !(l->options->once && l->was_served)) {
+    status = loop_step(l->loop, session_ends(l) ? reap_seconds : tick_seconds);
+    if (status == STATUS_OK) status = tick(l);
+  }
+  return status;
+}
+
+/* ---- beginning and end */
+
+Status listener_check(const ListenerOptions *options) {
+  char text[ADDRESS_TEXT];
+  if ((options->key && !options->key->open) || address_is_local(&options->listen)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--listen %s needs --key-file: without a key anybody could use this device",
+                    address_text(&options->listen, text));
+}
+
+/* As many callers as descriptors allow, half of which are left for everything else. */
+static Status prepare(Listener *l) {
+  struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  int callers = limit.rlim_cur / 2 < MAX_CALLERS ? (int)(limit.rlim_cur / 2) : MAX_CALLERS;
+  if (callers < 2) callers = 2;
+  TRY(fair_slots_init(&l->caller_slots, callers, callers / 2));
+  TRY(fair_slots_init(&l->handshake_slots, MAX_HANDSHAKES, MAX_HANDSHAKES / 2));
+  if (!(l->callers = calloc((size_t)callers, sizeof *l->callers))) return status_set(STATUS_NO_MEMORY, "no memory for %d callers", callers);
+  for (int i = 0; i < callers; i++) l->callers[i].watch.fd = -1;
+  for (int i = 0; i < MAX_HANDSHAKES; i++) l->handshakes[i].watch.fd = -1;
+  for (int i = 0; i < MAX_PENDING; i++) l->pending[i] = (Pending){.watch.fd = -1, .listener = l};
+  for (int i = 0; i < ADDRESS_SOCKETS; i++) l->sockets[i].fd = -1;
+  l->served.watch.fd = -1;
+  return loop_new(&l->loop);
+}
+
+static Status listen_at(Listener *l) {
+  Address address = l->options->listen;
+  char text[ADDRESS_TEXT];
+  int sockets[ADDRESS_SOCKETS];
+  TRY(address_listen(&address, sockets, &l->socket_count));
+  for (int i = 0; i < l->socket_count; i++) TRY(loop_watch(l->loop, &l->sockets[i], sockets[i], POLLIN, socket_ready, l));
+  if (!address.on_disk) address.port = address_port(sockets[0]);
+  log_info("listening on %s", address_text(&address, text));
+  return STATUS_OK;
+}
+
+static void release(Listener *l) {
+  int sockets[ADDRESS_SOCKETS];
+  for (int i = 0; l->callers && i < l->caller_slots.capacity; i++) {
+    if (l->callers[i].watch.fd >= 0) drop_caller(l, i);
+  }
+  for (int i = 0; i < MAX_HANDSHAKES; i++) {
+    if (l->handshakes[i].state != PENDING_FREE) drop_pending(l, &l->handshakes[i]);
+  }
+  for (int i = 0; i < MAX_PENDING; i++) {
+    if (l->pending[i].state != PENDING_FREE) drop_pending(l, &l->pending[i]);
+  }
+  if (l->served.pid) {
+    kill(l->served.pid, SIGKILL);
+    while (waitpid(l->served.pid, NULL, 0) < 0 && errno == EINTR) continue;
+    end_session(l);
+  }
+  for (int i = 0; i < l->socket_count; i++) sockets[i] = l->sockets[i].fd;
+  address_close(&l->options->listen, sockets, l->socket_count);
+  loop_free(l->loop);
+  fair_slots_release(&l->caller_slots);
+  fair_slots_release(&l->handshake_slots);
+  free(l->callers);
+}
+
+Status listener_run(const ListenerOptions *options) {
+  Listener *l = calloc(1, sizeof *l);
+  if (!l) return status_set(STATUS_NO_MEMORY, "no memory for a listener");
+  l->options = options;
+  processes_become_parent();
+  Status status = listener_check(options);
+  if (status == STATUS_OK) status = prepare(l);
+  if (status == STATUS_OK) status = fingerprint_weights(options->weights, &l->fingerprints);
+  if (status == STATUS_OK) status = listen_at(l);
+  if (status == STATUS_OK) status = serve(l);
+  release(l);
+  free(l);
+  return status;
+}

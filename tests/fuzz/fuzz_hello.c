@@ -1,0 +1,36 @@
+/* Fuzz target: the first words of another device, a HELLO and a WELCOME. Holds: only what this program's key has made is let in; a welcome that
+ * is accepted packs to the same bytes, and its name ends and does nothing to a terminal. */
+#include "infer/cluster/hello.h"
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void need(int holds) {
+  if (!holds) abort();
+}
+
+static void check_hello(const uint8_t *data) {
+  const KeyFile key = {.bytes = "only this process has this key.", .open = false};
+  HelloRefusal refusal;
+  Hello hello;
+  if (hello_parse(data, &key, &hello, &refusal) != STATUS_OK) return;
+  need(refusal == HELLO_OTHER_KEY || refusal == HELLO_NEEDS_KEY);
+  need(hello.role == HELLO_LEADER || hello.role == HELLO_PEER);
+}
+
+static void check_welcome(const uint8_t *data) {
+  Welcome welcome;
+  uint8_t again[WELCOME_BYTES];
+  if (hello_parse_welcome(data, &welcome) != STATUS_OK) return;
+  hello_pack_welcome(&welcome, again);
+  need(memcmp(again, data, WELCOME_BYTES) == 0);
+  need(memchr(welcome.name, 0, WELCOME_NAME) != NULL);
+  for (const char *c = welcome.name; *c; c++) need((unsigned char)*c >= ' ' && *c != 0x7f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (size >= HELLO_BYTES) check_hello(data);
+  if (size >= WELCOME_BYTES) check_welcome(data);
+  return 0;
+}

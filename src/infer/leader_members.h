@@ -23,21 +23,21 @@ typedef struct LeaderMember {
   Address reached;                  /* the one that it was reached at */
   int number_count, turn;
   Link link;
-  int node; /* of the epoch; -1: takes no part */
+  int node;                /* of the epoch; -1: takes no part */
   char name[WELCOME_NAME]; /* that it has given itself */
-  bool yields;        /* was given back while an earlier worker serves somebody else; to be called again */
-  bool answered;      /* has taken a call */
-  int tries;          /* calls that it has taken and hung up */
-  bool refused;       /* it has said why not; another call will not help */
-  bool asked;         /* has CANCEL to answer */
-  bool failed;        /* has sent an ERROR in this epoch */
-  uint32_t place;     /* in the queue of a worker; 0: it serves this leader */
-  Channel *channel;   /* MEMBER_CALLED: what becomes the link's */
-  int calling;        /* MEMBER_CALLED: a socket before its HELLO; -1 */
-  int blamed;         /* failures that were laid on it since it took part in an answer */
-  double since;       /* when the state began */
-  double heard;       /* when a message of it was taken last */
-  double next, pause; /* MEMBER_LOST: when to call again; how long that was put off */
+  bool yields;             /* was given back while an earlier worker serves somebody else; to be called again */
+  bool answered;           /* has taken a call */
+  int tries;               /* calls that it has taken and hung up */
+  bool refused;            /* it has said why not; another call will not help */
+  bool asked;              /* has CANCEL to answer */
+  bool failed;             /* has sent an ERROR in this epoch */
+  uint32_t place;          /* in the queue of a worker; 0: it serves this leader */
+  Channel *channel;        /* MEMBER_CALLED: what becomes the link's */
+  int calling;             /* MEMBER_CALLED: a socket before its HELLO; -1 */
+  int blamed;              /* failures that were laid on it since it took part in an answer */
+  double since;            /* when the state began */
+  double heard;            /* when a message of it was taken last */
+  double next, pause;      /* MEMBER_LOST: when to call again; how long that was put off */
   uint8_t welcome[WELCOME_BYTES];
 } LeaderMember;
 

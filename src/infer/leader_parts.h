@@ -49,7 +49,7 @@ struct Leader {
   uint8_t **setups;                     /* [nodes] SETUP messages */
   LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
   uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
-  double began; /* clock_now: to call its members */
+  double began;                         /* clock_now: to call its members */
   uint16_t epoch;
   bool setting_up;
   bool parted;             /* devices have given each other up for the rest of the epoch */

@@ -1,5 +1,5 @@
-/* Fuzz target: the first words of another device, a HELLO and a WELCOME. Holds: only what this program's key has made is let in; a welcome that
- * is accepted packs to the same bytes, and its name ends and does nothing to a terminal. */
+/* Fuzz target: the first words of another device, a HELLO and a WELCOME. Holds: only what this program's key has made is let in; a welcome
+ * that is accepted packs to the same bytes, and its name ends and does nothing to a terminal. */
 #include "infer/cluster/hello.h"
 #include <stdlib.h>
 #include <string.h>

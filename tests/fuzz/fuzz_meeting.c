@@ -1,4 +1,5 @@
-/* Fuzz target: what devices say when they meet. Holds: what is accepted packs to the same bytes, and names a node that a cluster can have. */
+/* Fuzz target: what devices say when they meet. Holds: what is accepted packs to the same bytes, and names a node that a cluster can have.
+ */
 #include "infer/control/peer_meeting.h"
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@ callers=$build/tests/infer/make_callers
 way=$!
 for ((i = 0; i < 100; i++)); do [ ! -s "$work/way" ] || break; sleep 0.05; done
 far=$(sed -n 's/^listening on //p' "$work/way")
-memory() { sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/${porter[w]}/status"; }
+memory() { sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/${listener[w]}/status"; }
 
 before=$(memory)
 for sources in 0 200; do

@@ -25,12 +25,12 @@ memory() { # kB, or 0 where nobody knows
 }
 pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; } # MILLISECONDS
 restart() { # NAME
-  kill -KILL "${porter[$1]}"
-  wait "${porter[$1]}" 2>/dev/null
+  kill -KILL "${listener[$1]}"
+  wait "${listener[$1]}" 2>/dev/null
   start_worker "$1" "127.0.0.1:${port[$1]}" -c "$work/model"
 }
 stop_and_go() { # NAME: sometimes for longer than the leader waits (two seconds, but under a sanitizer)
-  local all=("${porter[$1]}")
+  local all=("${listener[$1]}")
   read -ra sessions < <(sessions_of "$1")
   all+=("${sessions[@]}")
   kill -STOP "${all[@]}" 2>/dev/null
@@ -61,7 +61,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
     port[$name]=${address[$name]##*:}
     list+=${list:+,}${address[$name]}
   done
-  local first=$(descriptors "${porter[a]}")
+  local first=$(descriptors "${listener[a]}")
   "$leads" "$work/model" "$list" $2 $3 $4 $requests $((2 * scale)) >"$work/requests" 2>"$work/messages" &
   local leader=$!
   while running $leader; do
@@ -69,7 +69,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
     done=$(grep -c '^request' "$work/requests")
     # Every few requests, and now and then while the last blow is still felt.
     [ $done -ge $next ] || { [ $done -gt 0 ] && [ $((RANDOM % 20)) -eq 0 ]; } && strike && next=$((done + 2 + RANDOM % 10))
-    [ -n "$early" ] || [ $done -lt $((requests / 4)) ] || early=$(memory "${porter[a]}")
+    [ -n "$early" ] || [ $done -lt $((requests / 4)) ] || early=$(memory "${listener[a]}")
     [ $done -eq $before ] || heard=$SECONDS before=$done
     [ $((SECONDS - heard)) -lt $((60 * scale)) ] || { kill -KILL $leader; report "$what: nothing for $((60 * scale)) s"; break; }
   done
@@ -88,9 +88,9 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
   for name in "${names[@]}"; do
     for ((i = 0; i < 100 * scale; i++)); do [ -n "$(sessions_of $name)" ] || break; sleep 0.1; done
     [ -z "$(sessions_of $name)" ] || report "$what: worker $name still has sessions"
-    [ "$(descriptors "${porter[$name]}")" -le "$first" ] || report "$what: worker $name has $(descriptors "${porter[$name]}") descriptors, $first at first"
+    [ "$(descriptors "${listener[$name]}")" -le "$first" ] || report "$what: worker $name has $(descriptors "${listener[$name]}") descriptors, $first at first"
   done
-  local late=$(memory "${porter[a]}")
+  local late=$(memory "${listener[a]}")
   [ "$late" -le $((${early:-$late} + grown)) ] || report "$what: worker a takes $late kB, $early after a quarter"
   [ $failed -eq 0 ] || tail -n 20 "$work/requests" "$work/messages"
   echo "$what: $(tail -1 "$work/requests"); $kills kills, $stops stops, $((SECONDS - begin)) s"
@@ -98,7 +98,7 @@ endure() { # WHAT LOCAL TRANSPORT POLICY
   sed -n 's/.*error: /    error: /p' "$work/messages"
   echo "    leader: $(most 1 $quarter kB) kB and $(most 1 $quarter descriptors) descriptors at most in the first quarter," \
     "$(most $((3 * quarter)) $requests kB) kB and $(most $((3 * quarter)) $requests descriptors) in the last"
-  echo "    worker a: $early kB after a quarter, $late kB at the end; $first descriptors before, $(descriptors "${porter[a]}") after"
+  echo "    worker a: $early kB after a quarter, $late kB at the end; $first descriptors before, $(descriptors "${listener[a]}") after"
   for name in "${names[@]}"; do stop_worker $name; done
   ! pgrep -f "$work/model" >/dev/null || report "$what: processes are left: $(pgrep -fa "$work/model")"
 }

@@ -41,8 +41,8 @@ finish() { # WHAT CODE SECONDS
 says() { grep -q -e "$2" "$work/err" || report "$1: stderr lacks '$2'"; } # WHAT PATTERN
 gives() { tail -1 "$work/out" | grep -q -e "$2" || report "$1: the answer lacks '$2'"; } # WHAT PATTERN
 restart() { # NAME
-  kill -KILL "${porter[$1]}" 2>/dev/null
-  wait "${porter[$1]}" 2>/dev/null
+  kill -KILL "${listener[$1]}" 2>/dev/null
+  wait "${listener[$1]}" 2>/dev/null
   start_worker $1 "127.0.0.1:${port[$1]}" -c "$work/model"
 }
 both_anew() { for name in a b; do restart $name; done; }
@@ -53,7 +53,7 @@ for policy in rerun mask; do
   for carrier in "--transport tcp" "--transport udp" "--transport udp --reliability retransmit"; do
     # shellcheck disable=SC2086
     start --samples $many --on-failure $policy $carrier
-    kill -KILL "${porter[b]}"
+    kill -KILL "${listener[b]}"
     finish "$policy $carrier, killed" 0 60
     says "$policy $carrier, killed" "node 2 (worker ${address[b]}).*left behind"
     gives "$policy $carrier, killed" "\"samples\":$many,"
@@ -64,7 +64,7 @@ for policy in rerun mask; do
 done
 
 start --samples $many --on-failure abort
-kill -KILL "${porter[a]}"
+kill -KILL "${listener[a]}"
 finish "abort, killed" 1 20
 says "abort, killed" "node 1 (worker ${address[a]})"
 both_anew
@@ -73,12 +73,12 @@ both_anew
 for policy in rerun mask; do
   for carrier in tcp udp; do
     start --samples $many --on-failure $policy --timeout 2 --transport $carrier
-    kill -STOP $(sessions_of a) "${porter[a]}"
+    kill -STOP $(sessions_of a) "${listener[a]}"
     finish "$policy over $carrier, stopped" 0 60
     says "$policy over $carrier, stopped" "node 1 (worker ${address[a]}).*left behind"
     gives "$policy over $carrier, stopped" "\"samples\":$many,"
     shares "$policy over $carrier, stopped" "32 0 32"
-    kill -CONT "${porter[a]}"
+    kill -CONT "${listener[a]}"
     both_anew
   done
 done
@@ -96,10 +96,10 @@ shares "mask, stopped for a while" "22 21 21"
 
 # A request's own time is over before the silence is: an error in time, though a rerun was allowed.
 start --samples $many --timeout 60 --request-timeout 2
-kill -STOP $(sessions_of a) "${porter[a]}"
+kill -STOP $(sessions_of a) "${listener[a]}"
 finish "a request's time" 1 20
 says "a request's time" "longer than --request-timeout 2"
-kill -CONT "${porter[a]}"
+kill -CONT "${listener[a]}"
 both_anew
 
 # Killed and started again, or stopped and let go on: it takes part and computes again.
@@ -108,9 +108,9 @@ for how in killed stopped; do
   if [ $how = killed ]; then
     restart b
   else
-    kill -STOP $(sessions_of b) "${porter[b]}"
+    kill -STOP $(sessions_of b) "${listener[b]}"
     for ((i = 0; i < 200 * scale; i++)); do ! grep -q "left behind" "$work/err" || break; sleep 0.1; done
-    kill -CONT $(sessions_of b) "${porter[b]}"
+    kill -CONT $(sessions_of b) "${listener[b]}"
   fi
   for ((i = 0; i < 300 * scale; i++)); do ! grep -q "3 of 3 devices" "$work/err" || break; sleep 0.1; done
   says "$how, back again" "node 2 (worker ${address[b]}).*left behind"
@@ -134,7 +134,7 @@ stop_worker text
 "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --no-local --batch 8 >"$work/out" 2>"$work/err" &
 leader=$!
 for ((i = 0; i < 600; i++)); do grep -q "serving" "$work/a.log" && grep -q "serving" "$work/b.log" && break; sleep 0.05; done
-kill -KILL "${porter[a]}" "${porter[b]}"
+kill -KILL "${listener[a]}" "${listener[b]}"
 finish "nobody left" 1 30
 says "nobody left" "no device is left"
 wait 2>/dev/null

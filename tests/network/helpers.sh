@@ -61,18 +61,18 @@ no_orphans() {
   done
 }
 
-# Workers: start_worker NAME ADDRESS ARGUMENTS... sets address[NAME] and porter[NAME]; ADDRESS may have port 0. Their lines go to NAME.log.
-declare -A porter address
+# Workers: start_worker NAME ADDRESS ARGUMENTS... sets address[NAME] and listener[NAME]; ADDRESS may have port 0. Their lines go to NAME.log.
+declare -A listener address
 start_worker() {
   local name=$1 where=$2
   shift 2
   : >"$work/$name.log"
   "$program" worker --listen "$where" --threads 1 "$@" 2>"$work/$name.log" &
-  porter[$name]=$!
+  listener[$name]=$!
   for ((i = 0; i < 300; i++)); do
     address[$name]=$(sed -n 's/.*listening on //p' "$work/$name.log")
     [ -z "${address[$name]}" ] || return 0
-    running "${porter[$name]}" || break
+    running "${listener[$name]}" || break
     sleep 0.1
   done
   report "worker $name did not start: $(cat "$work/$name.log")"
@@ -81,8 +81,8 @@ start_worker() {
 
 # Ends it in peace; its exit status is checked.
 stop_worker() { # NAME
-  kill -TERM "${porter[$1]}"
-  wait "${porter[$1]}" || report "worker $1: exit code $?"
+  kill -TERM "${listener[$1]}"
+  wait "${listener[$1]}" || report "worker $1: exit code $?"
 }
 
 # Waits until a process has computed for so many hundredths of a second: it is in the middle of its work.
@@ -96,7 +96,7 @@ computes() { # PID HUNDREDTHS
 }
 
 # What a worker has forked.
-sessions_of() { cat "/proc/${porter[$1]}/task/${porter[$1]}/children"; } # NAME
+sessions_of() { cat "/proc/${listener[$1]}/task/${listener[$1]}/children"; } # NAME
 
 # Waits, for ten seconds at most, until no session of an earlier leader is left, which would be taken for the next one's: until_free NAME...
 until_free() {

@@ -103,7 +103,7 @@ unfit=
 serve() {
   start_worker_in_b "$1" "$work/key" $first taskset -c "${cores[1]}"
   start_worker near 127.0.0.1:0 -c "$1"
-  near=${porter[near]}
+  near=${listener[near]}
   taskset -cp "${cores[1]}" "$near" >/dev/null
   [ -z "$first" ] || renice -n -10 -p "$near" >/dev/null
 }

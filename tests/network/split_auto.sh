@@ -25,8 +25,8 @@ start_worker a 127.0.0.1:0 -c "$work/model" "${key[@]}"
 start_worker b 127.0.0.1:0 -c "$work/model" "${key[@]}"
 core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
 # Worker a shares one core with a loop that has the first right to it, worker b has what is left of the machine.
-taskset -cp "$core" "${porter[a]}" >/dev/null
-renice -n 6 -p "${porter[a]}" >/dev/null
+taskset -cp "$core" "${listener[a]}" >/dev/null
+renice -n 6 -p "${listener[a]}" >/dev/null
 taskset -c "$core" bash -c 'while :; do :; done' &
 loop=$!
 trap 'kill "$loop" 2>/dev/null; rm -rf "$work"' EXIT

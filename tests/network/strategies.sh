@@ -123,8 +123,8 @@ for strategy in tp sp; do
   leader=$!
   for ((i = 0; i < 600; i++)); do [ -z "$(sessions_of c)" ] || break; sleep 0.05; done
   computes "$(session_of c)" 15
-  kill -KILL "${porter[c]}"
-  wait "${porter[c]}" 2>/dev/null
+  kill -KILL "${listener[c]}"
+  wait "${listener[c]}" 2>/dev/null
   wait $leader || report "$name: exit code $?"
   grep -q "node 2 (worker ${address[c]}).*left behind" "$work/err" || report "$name: nobody was left behind"
   jq -n -e --slurpfile one "$work/single" --slurpfile run "$work/out" \

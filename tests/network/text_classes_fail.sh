@@ -68,8 +68,8 @@ for ((i = 0; i < 300; i++)); do
   sleep 0.05
 done
 computes "${pids[0]}" 20
-kill -KILL "${pids[0]}" "${porter[b]}"
-wait "${porter[b]}" 2>/dev/null
+kill -KILL "${pids[0]}" "${listener[b]}"
+wait "${listener[b]}" 2>/dev/null
 wait "$leader" || report "worker killed: exit code"
 grep -q "worker ${address[b]}).*left behind" "$work/err" || report "worker killed: it is not named"
 holds '.samples == 30000 and .reruns >= 1 and .nodes[2].tokens == 0'

@@ -24,9 +24,9 @@ ask() { # NAME EXIT-CODE CHECKPOINT: by the worker alone
 
 # Waits for the worker's end, which must be a failure that names the file.
 ended() { # NAME
-  for ((i = 0; i < 100 * ${TIME_SCALE:-1}; i++)); do running "${porter[w]}" || break; sleep 0.1; done
-  ! running "${porter[w]}" || { report "$1: the worker goes on"; return; }
-  wait "${porter[w]}"
+  for ((i = 0; i < 100 * ${TIME_SCALE:-1}; i++)); do running "${listener[w]}" || break; sleep 0.1; done
+  ! running "${listener[w]}" || { report "$1: the worker goes on"; return; }
+  wait "${listener[w]}"
   [ $? -eq 1 ] || report "$1: the worker's exit code"
   tail -n 1 "$work/w.log" | grep -q "error: .*model.safetensors was changed while it was in use: start again" || report "$1: the worker does not say why"
 }
@@ -70,7 +70,7 @@ during() { # NAME COMMAND...
 spoil "$work/cifar/model.safetensors" "$work/spoiled"
 during "written in a session" cp "$work/spoiled" "$work/used/model.safetensors"
 during "cut in a session" truncate -s 5000 "$work/used/model.safetensors"
-if ! grep -q "model.safetensors was cut while it was in use" "$work/w.log"; then # the porter may have looked first
+if ! grep -q "model.safetensors was cut while it was in use" "$work/w.log"; then # the listener may have looked first
   grep -q "session pid" "$work/w.log" || report "cut in a session: nothing is said of the session"
 fi
 ! grep -q "died: signal" "$work/w.log" || report "cut in a session: it died of a signal"

@@ -50,7 +50,7 @@ if grep -q ' lo$' /proc/net/if_inet6 2>/dev/null; then
 else
   echo "skipped: there is no IPv6 here"
 fi
-before=${porter[a]}
+before=${listener[a]}
 all=${address[a]},${address[b]},$third
 equal "one worker and the caller" 2 --peers "${address[a]}" "${key[@]}" -- -c "$work/model" "${pictures[@]}"
 equal "one worker alone" 1 --peers "${address[a]}" --no-local "${key[@]}" -- -c "$work/model" "${pictures[@]}"
@@ -66,7 +66,7 @@ done
 equal "blocks in parts" 4 --peers "$all" "${key[@]}" -- -c "$work/model" --batch 1 --parts 3 "${pictures[@]}"
 equal "without the caller" 3 --peers "$all" --no-local "${key[@]}" -- -c "$work/model" --batch 2 "${pictures[@]}"
 for ((i = 0; i < 2; i++)); do lead "again" 0 -c "$work/model" --peers "$all" "${key[@]}" "${pictures[@]}"; done
-[ "${porter[a]}" = "$before" ] && running "$before" || report "worker a is another process"
+[ "${listener[a]}" = "$before" ] && running "$before" || report "worker a is another process"
 [ "$(grep -c 'listening on' "$work/a.log")" = 1 ] || report "worker a has begun more than once"
 # A leader that goes as it should is no failure, on either side; the log says when, who and how long.
 silent err
@@ -199,7 +199,7 @@ wait $holder || report "a leader whose worker was stopped does not go on by itse
 grep -q "node 1 (worker ${address[t]}): it is gone: left behind" "$work/held.err" || report "the worker that was stopped is not named: $(cat "$work/held.err")"
 start_worker o 127.0.0.1:0 -c "$work/model" --once
 lead "once" 0 -c "$work/model" --peers "${address[o]}" "${pictures[0]}"
-wait "${porter[o]}" || report "--once: exit code"
+wait "${listener[o]}" || report "--once: exit code"
 for one in a b c u open e r ${v6:+d}; do stop_worker $one; done
 [ ! -e "$work/socket" ] || report "the path of the UNIX socket is still there"
 exit $failed

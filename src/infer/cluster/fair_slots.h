@@ -12,10 +12,10 @@
 enum { FAIR_BUCKETS = 1024 /* addresses that are told apart, by a hash that nobody outside can foresee */ };
 
 typedef struct FairSlot {
-  int bucket;           /* -1: free */
-  int older, newer;     /* of the same address; of a free slot `newer` is the next free one */
-  uint64_t order;       /* counts up with each that is taken */
-  double since;         /* when it was taken */
+  int bucket;       /* -1: free */
+  int older, newer; /* of the same address; of a free slot `newer` is the next free one */
+  uint64_t order;   /* counts up with each that is taken */
+  double since;     /* when it was taken */
 } FairSlot;
 
 typedef struct FairSlots {

@@ -1,6 +1,6 @@
 /* Packing, proving and checking of HELLO and WELCOME. */
 #include "infer/cluster/hello.h"
-#include "data/text_excerpt.h"
+#include "data/text/text_excerpt.h"
 #include "infer/control/byte_cursor.h"
 #include <inttypes.h>
 #include <openssl/crypto.h>
@@ -94,9 +94,8 @@ Status hello_check_answer(int fd, const char *name) {
   uint8_t bytes[WIRE_HEADER];
   bool any = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes && hello_begins(bytes, sizeof bytes);
   if (!any || !hello_is_other_version(bytes)) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE,
-                    "%s: another protocol version: %d there, %d here (install the same release of astra on all devices)", name, bytes[4],
-                    WIRE_VERSION);
+  return status_set(STATUS_BAD_VALUE, "%s: another protocol version: %d there, %d here (install the same release of astra on all devices)",
+                    name, bytes[4], WIRE_VERSION);
 }
 
 /* ---- WELCOME */

@@ -27,7 +27,14 @@ typedef struct Hello {
 } Hello;
 
 /* Why a caller is not let in. */
-typedef enum HelloRefusal { HELLO_LET_IN, HELLO_OTHER_VERSION, HELLO_OTHER_KEY, HELLO_NEEDS_KEY, HELLO_NEEDS_NO_KEY, HELLO_REFUSALS } HelloRefusal;
+typedef enum HelloRefusal {
+  HELLO_LET_IN,
+  HELLO_OTHER_VERSION,
+  HELLO_OTHER_KEY,
+  HELLO_NEEDS_KEY,
+  HELLO_NEEDS_NO_KEY,
+  HELLO_REFUSALS
+} HelloRefusal;
 
 /* With a fresh random number; key NULL: the open one. IO: the system has no random numbers. */
 Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]);
@@ -45,8 +52,8 @@ size_t hello_pack_answer(HelloRefusal refusal, uint8_t bytes[HELLO_MAX_ANSWER]);
 /* On a fresh connection, which has room for it. PEER: it is broken already. */
 Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key);
 
-/* Looks whether the listener is of another version: BAD_VALUE names both; `name` is the other device's, for people. OK: it is not, as far as
- * can be seen. Leaves what is there. */
+/* Looks whether the listener is of another version: BAD_VALUE names both; `name` is the other device's, for people. OK: it is not, as far
+ * as can be seen. Leaves what is there. */
 Status hello_check_answer(int fd, const char *name);
 
 typedef struct Welcome {

@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 enum { MAX_CALLERS = 8192, MAX_HANDSHAKES = 256, MAX_PENDING = LISTENER_MAX_QUEUE + 64, MAX_TEXT = 128, ACCEPTS_AT_ONCE = 64 };
-static const double caller_seconds = 5, handshake_seconds = 10;  /* before they are given up */
-static const double word_seconds = 1, last_word_seconds = 2;     /* between two words to one that waits; to take leave */
-static const double tick_seconds = 0.25, reap_seconds = 0.01;    /* between two looks at what is due; at a session that ends */
-static const double full_seconds = 1;                            /* before another look, when the system gives no more descriptors */
+static const double caller_seconds = 5, handshake_seconds = 10; /* before they are given up */
+static const double word_seconds = 1, last_word_seconds = 2;    /* between two words to one that waits; to take leave */
+static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two looks at what is due; at a session that ends */
+static const double full_seconds = 1;                           /* before another look, when the system gives no more descriptors */
 
 struct Listener;
 
@@ -54,7 +54,7 @@ typedef struct Pending {
 
 /* The process of the leader whose turn it is. */
 typedef struct Session {
-  pid_t pid; /* 0: nobody is served */
+  pid_t pid;       /* 0: nobody is served */
   LoopWatch watch; /* of the socket that descriptors are passed through; fd -1: its other end has closed, and it is about to end */
   double began;
   char caller[ADDRESS_TEXT];
@@ -74,7 +74,7 @@ typedef struct Listener {
   LoopWatch sockets[ADDRESS_SOCKETS];
   int socket_count;
   FairSlots caller_slots, handshake_slots;
-  Caller *callers;                     /* [caller_slots.capacity] */
+  Caller *callers; /* [caller_slots.capacity] */
   Pending handshakes[MAX_HANDSHAKES];
   Pending pending[MAX_PENDING];
   Session served;

@@ -16,7 +16,7 @@ typedef void LoopReady(void *context, short events);
 typedef struct LoopWatch {
   LoopReady *ready;
   void *context;
-  int fd;   /* -1: on no loop */
+  int fd;       /* -1: on no loop */
   short events; /* asked for */
 } LoopWatch;
 

@@ -54,8 +54,7 @@ static Status place_message(void *context, Link *link, const WireHeader *header,
   *payload = s->word;
   if (is_word(header) && header->bytes == 0) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
-  if (header->kind == WIRE_PROBE && !s->node)
-    return session_probe_place(&s->probe, s->place->weights->config, header, payload);
+  if (header->kind == WIRE_PROBE && !s->node) return session_probe_place(&s->probe, s->place->weights->config, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }

@@ -1,17 +1,17 @@
-/* A session: one process that is a device of one leader's cluster, from WELCOME to BYE. It holds epochs, one after another: each begins with
- * a SETUP, which says who the members are and who holds which tokens, for which it makes a node (infer/node.h) with channels to the others,
- * and ends with CANCEL, with the next SETUP, or with the session.
+/* A session: one process that is a device of one leader's cluster, from WELCOME to BYE. It holds epochs, one after another: each begins
+ * with a SETUP, which says who the members are and who holds which tokens, for which it makes a node (infer/node.h) with channels to the
+ * others, and ends with CANCEL, with the next SETUP, or with the session.
  *
  *   leader              SETUP                     REQUEST...          [CANCEL            SETUP]  BYE
  *   session   WELCOME         (meets peers) READY       RESULT...             CANCELLED
  *
- * The same for a process that a leader has forked (--nodes, the caller's own device) and for one that a worker's listener has: they differ in
- * the place they have. A failure of an epoch is told to the leader (ERROR, REFUSE), who decides what comes next; the session stays. It
+ * The same for a process that a leader has forked (--nodes, the caller's own device) and for one that a worker's listener has: they differ
+ * in the place they have. A failure of an epoch is told to the leader (ERROR, REFUSE), who decides what comes next; the session stays. It
  * leaves when the leader says BYE, breaks the protocol, or goes away. */
 #ifndef INFER_DEVICE_SESSION_H
 #define INFER_DEVICE_SESSION_H
-#include "infer/control/channel.h"
 #include "infer/cluster/hello.h"
+#include "infer/control/channel.h"
 #include "infer/weights.h"
 
 typedef struct SessionPlace {

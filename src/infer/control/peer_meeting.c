@@ -1,9 +1,9 @@
 /* See peer_meeting.h. All channels move side by side: no device waits for another in a fixed order. */
 #include "infer/control/peer_meeting.h"
 #include "base/clock.h"
-#include "infer/control/byte_cursor.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
+#include "infer/control/byte_cursor.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -16,7 +16,7 @@ typedef struct TlsPsk TlsPsk;
 /* On a non-blocking socket that stays the caller's. key is copied; NULL: the open one. */
 Status tls_psk_new(TlsPsk **tls, int fd, bool answers, const KeyFile *key);
 void tls_psk_forget(TlsPsk *tls); /* no goodbye will be said: another process goes on with it */
-void tls_psk_free(TlsPsk *tls); /* accepts NULL; close_notify if it can be sent at once */
+void tls_psk_free(TlsPsk *tls);   /* accepts NULL; close_notify if it can be sent at once */
 
 Status tls_psk_step(TlsPsk *tls, bool *done);
 ssize_t tls_psk_read(TlsPsk *tls, void *to, size_t room);

@@ -62,7 +62,8 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
   uint8_t bytes[WELCOME_BYTES];
   WireHeader header;
   Welcome welcome;
-  if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || fd_passing_pair(passed) != STATUS_OK) return false;
+  if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || fd_passing_pair(passed) != STATUS_OK)
+    return false;
   pid_t parent = getpid();
   child->pid = fork();
   if (child->pid == 0) {

@@ -121,10 +121,8 @@ static void both_values_are_named(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_models_have_equal_numbers),
-                                     cmocka_unit_test(every_weight_and_codeword_counts),
-                                     cmocka_unit_test(every_number_of_a_large_tensor_counts),
-                                     cmocka_unit_test(partitions_differ), 
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_models_have_equal_numbers), cmocka_unit_test(every_weight_and_codeword_counts),
+                                     cmocka_unit_test(every_number_of_a_large_tensor_counts), cmocka_unit_test(partitions_differ),
                                      cmocka_unit_test(both_values_are_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,8 +43,8 @@ static void who_has_the_key_is_let_in(void **state) {
   const struct {
     const KeyFile *caller, *listener;
     HelloRefusal refusal;
-  } rows[] = {{&key, &key, HELLO_LET_IN},      {&none, &none, HELLO_LET_IN},    {NULL, NULL, HELLO_LET_IN},
-              {NULL, &none, HELLO_LET_IN},     {&other, &key, HELLO_OTHER_KEY}, {&none, &key, HELLO_NEEDS_KEY},
+  } rows[] = {{&key, &key, HELLO_LET_IN},       {&none, &none, HELLO_LET_IN},    {NULL, NULL, HELLO_LET_IN},
+              {NULL, &none, HELLO_LET_IN},      {&other, &key, HELLO_OTHER_KEY}, {&none, &key, HELLO_NEEDS_KEY},
               {&key, &none, HELLO_NEEDS_NO_KEY}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     uint8_t bytes[HELLO_BYTES];
@@ -73,7 +73,8 @@ static void other_bytes_are_refused(void **state) {
   (void)state;
   const struct {
     int at, value;
-  } faults[] = {{0, 0x16}, {3, 0}, {4, 3}, {5, 13}, {6, 1}, {7, 1}, {8, 1}, {12, 1}, {16, 1}, {20, 0}, {24, 0}, {24, 3}, {25, 2}, {26, 1}, {31, 1}};
+  } faults[] = {{0, 0x16}, {3, 0},  {4, 3},  {5, 13}, {6, 1},  {7, 1},  {8, 1}, {12, 1},
+                {16, 1},   {20, 0}, {24, 0}, {24, 3}, {25, 2}, {26, 1}, {31, 1}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     uint8_t bytes[HELLO_BYTES];
     HelloRefusal refusal;
@@ -82,7 +83,8 @@ static void other_bytes_are_refused(void **state) {
     bytes[faults[i].at] = (uint8_t)faults[i].value;
     assert_int_equal(hello_parse(bytes, &key, &hello, &refusal), STATUS_BAD_VALUE);
   }
-  assert_true(hello_begins((const uint8_t *)"STRA", 4) && hello_begins((const uint8_t *)"ST", 2) && !hello_begins((const uint8_t *)"GET ", 2));
+  assert_true(hello_begins((const uint8_t *)"STRA", 4) && hello_begins((const uint8_t *)"ST", 2) &&
+              !hello_begins((const uint8_t *)"GET ", 2));
 }
 
 static void another_release_is_named(void **state) {

@@ -1,8 +1,8 @@
-/* A listener in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing at
- * the door nor by taking all descriptors, and sessions are noticed to end whatever the listener's own parent did with its children. */
+/* A listener in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing
+ * at the door nor by taking all descriptors, and sessions are noticed to end whatever the listener's own parent did with its children. */
 #include "infer/cluster/hello.h"
-#include "infer/control/channel.h"
 #include "infer/cluster/listener.h"
+#include "infer/control/channel.h"
 #include "infer/processes.h"
 #include "infer/wire.h"
 #include "sample_fixture.h"

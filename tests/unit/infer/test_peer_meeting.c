@@ -72,7 +72,8 @@ static void run_all(Side *sides, int count) {
 }
 
 static void pass(const Side *side, FdKind kind, uint16_t epoch, int number, int fd) {
-  assert_int_equal(fd_passing_send(side->listener, &(PassedFd){.kind = kind, .epoch = epoch, .node = (uint16_t)number, .fd = fd}), STATUS_OK);
+  assert_int_equal(fd_passing_send(side->listener, &(PassedFd){.kind = kind, .epoch = epoch, .node = (uint16_t)number, .fd = fd}),
+                   STATUS_OK);
   close(fd);
 }
 

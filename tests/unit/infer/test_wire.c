@@ -41,8 +41,8 @@ static void every_malformed_field_is_refused(void **state) {
   const struct {
     int offset;
     uint8_t value;
-  } faults[] = {{0, 0}, {3, 0},    {4, 3},  {4, 0},  {5, 0},  {5, WIRE_KIND_END}, {5, 255},
-                {8, 1}, {9, 2}, {9, 0x81}, {10, 1}, {11, 1}, {22, 2}, {23, 0xFF}};
+  } faults[] = {{0, 0}, {3, 0},    {4, 3},  {4, 0},  {5, 0},  {5, WIRE_KIND_END}, {5, 255}, {8, 1},
+                {9, 2}, {9, 0x81}, {10, 1}, {11, 1}, {22, 2}, {23, 0xFF}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     uint8_t bytes[WIRE_HEADER];
     WireHeader header;

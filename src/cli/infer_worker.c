@@ -71,12 +71,12 @@ static Status run(const Worker *w) {
   Weights weights = {0};
   KeyFile key = key_file_open();
   ListenerOptions options = {.weights = &weights,
-                           .name = w->name,
-                           .key = &key,
-                           .threads = (int)w->threads,
-                           .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
-                           .once = w->once,
-                           .stop = infer_run_stop_flag()};
+                             .name = w->name,
+                             .key = &key,
+                             .threads = (int)w->threads,
+                             .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
+                             .once = w->once,
+                             .stop = infer_run_stop_flag()};
   if (!w->checkpoint) return status_set(STATUS_BAD_USAGE, "--checkpoint DIR is missing: the directory of the model to run");
   log_quiet(w->quiet);
   if (!w->name && gethostname(host, sizeof host - 1) == 0) options.name = host;

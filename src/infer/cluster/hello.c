@@ -1,6 +1,6 @@
 /* Packing, proving and checking of HELLO and WELCOME. */
 #include "infer/cluster/hello.h"
-#include "data/text/text_excerpt.h"
+#include "base/printable.h"
 #include "infer/control/byte_cursor.h"
 #include <inttypes.h>
 #include <openssl/crypto.h>
@@ -108,7 +108,7 @@ void hello_pack_welcome(const Welcome *welcome, uint8_t bytes[WELCOME_BYTES]) {
   byte_cursor_put_u64(&at, welcome->fingerprints.codebook);
   size_t length = strnlen(welcome->name, WELCOME_NAME - 1);
   memcpy(at, welcome->name, length);
-  text_excerpt_blank((char *)at, length);
+  printable_blank((char *)at, length);
 }
 
 /* Text that does nothing to a terminal, and zeroes behind it. */
@@ -116,7 +116,7 @@ static bool is_name(const char name[WELCOME_NAME]) {
   char shown[WELCOME_NAME];
   size_t length = strnlen(name, WELCOME_NAME);
   memcpy(shown, name, sizeof shown);
-  return length < WELCOME_NAME && !text_excerpt_blank(shown, length) &&
+  return length < WELCOME_NAME && !printable_blank(shown, length) &&
          byte_cursor_is_zero((const uint8_t *)name + length, (const uint8_t *)name + WELCOME_NAME);
 }
 

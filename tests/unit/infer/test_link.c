@@ -78,7 +78,7 @@ static void close_end(End *end) {
 /* A message of `bytes` payload bytes that differ from place to place. */
 static uint8_t *make_message(uint32_t bytes, uint8_t salt, uint32_t request) {
   uint8_t *message = malloc(WIRE_HEADER + bytes);
-  wire_pack(&(WireHeader){.kind = WIRE_CODES, .sender = 1, .request = request, .count = 1, .bytes = bytes}, message);
+  wire_pack(&(WireHeader){.kind = WIRE_RESULT, .sender = 1, .request = request, .count = 1, .bytes = bytes}, message);
   for (uint32_t i = 0; i < bytes; i++) message[WIRE_HEADER + i] = (uint8_t)(i * 31 + (i >> 8) + salt);
   return message;
 }
@@ -188,9 +188,9 @@ static void hostile_headers_close_the_link(void **state) {
     End end;
     uint8_t *message = make_message(10, 3, 1);
     Channel *other = open_end(state, &end, 2);
-    if (fault == 0) message[0] ^= 1;                                                          /* magic */
-    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_CODES, .bytes = LONG + 1}, message); /* too long */
-    if (fault == 2) end.refuse = true;                                                        /* the owner */
+    if (fault == 0) message[0] ^= 1;                                                           /* magic */
+    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_RESULT, .bytes = LONG + 1}, message); /* too long */
+    if (fault == 2) end.refuse = true;                                                         /* the owner */
     put(other, message, WIRE_HEADER);
     assert_int_equal(step(&end.link, 1), STATUS_BAD_VALUE);
     assert_non_null(strstr(status_message(), "node 2: "));

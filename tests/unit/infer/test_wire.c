@@ -63,7 +63,7 @@ static void length_limit_is_exact(void **state) {
 
 static void statistics_round_trip(void **state) {
   (void)state;
-  const NodeStatistics sent = {1.25, 0.5, 0, 1e-9, 3, 4, 5, 1, UINT64_MAX, 3, 1ULL << 40, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  const NodeStatistics sent = {1.25, 0.5, 0, 1e-9, 3, 4, 5, 1, UINT64_MAX, 3, 1ULL << 40, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   NodeStatistics got;
   uint8_t bytes[WIRE_STATISTICS];
   wire_pack_statistics(&sent, bytes);

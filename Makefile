@@ -21,7 +21,7 @@ LIBS = -lopenblas -lpng $(IMAGE_LIBS) -lcsv -ljansson -lcurl -larchive -lz -lssl
 # V=1 shows whole commands.
 Q := $(if $(V),,@)
 say = @$(if $(V),:,echo "  $(1)")
-JOBS := $(shell nproc 2>/dev/null || echo 2)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Targets that build much hand it to a second make, parallel even when this one is not.
 PARALLEL_MAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 
@@ -142,42 +142,49 @@ $(BUILD)/bin/%: $(BUILD)/float/cli/%.o $(CLI_SHARED) $(call libraries,$(uses_cli
 # tests/fuzz/fuzz_NAME.c        -> build/tests/fuzz/replay_NAME: the seeds and mutations of them, without a fuzzing engine
 # tests/{cli,network,golden}/*.sh and tools/check-includes.sh are run as they are
 # tests/bench/bench_NAME.c      -> build/tests/bench/bench_NAME, run by `make bench`
+# Objects are compiled apart, so that a change in src links tests again but compiles none.
 
 # cmocka.h needs these headers before it, and the formatter sorts includes by name.
 TEST_FLAGS := -Itests -include stdarg.h -include stddef.h -include setjmp.h -include stdint.h
-compile_test = $(CC) $(ALL_CFLAGS) $(TEST_FLAGS) -MMD -MP -MF $@.d
+compile_test = $(CC) $(ALL_CFLAGS) $(TEST_FLAGS) $(FILE_FLAGS) -MMD -MP -c $< -o $@
+TEST_OBJECTS := $(BUILD)/test-objects
+$(TEST_OBJECTS)/float/fuzz/%.o: FILE_FLAGS := -Wno-missing-prototypes
+
+$(TEST_OBJECTS)/float/%.o: tests/%.c | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(compile_test)
+$(TEST_OBJECTS)/double/%.o: tests/%.c | $(DEPS)
+	@mkdir -p $(@D)
+	$(call say,CC $< (double))
+	$(Q)$(compile_test) -DASTRA_DOUBLE
+
+# Hundreds of programs are linked, so the fastest linker that is there does it.
+FAST_LINKER = $(eval FAST_LINKER := $$(firstword $$(foreach name,lld gold,$$(shell \
+  $(CC) -fuse-ld=$$(name) -Wl,--version >/dev/null 2>&1 && echo -fuse-ld=$$(name)))))$(FAST_LINKER)
+define link_test
+	@mkdir -p $(@D)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(FAST_LINKER) $(link_inputs) $(1) -o $@
+endef
 
 define folder_tests
-$(BUILD)/tests/$(1)/%: tests/unit/$(1)/%.c $(2) $$(call libraries,$$(uses_$(1)),float) | $(DEPS)
-	@mkdir -p $$(@D)
-	$$(call say,TEST $$@)
-	$$(Q)$$(compile_test) $$< $$(link_inputs) -lcmocka -o $$@
-$(BUILD)/tests/$(1)/%_double: tests/unit/$(1)/%.c $(2) $$(call libraries,$$(uses_$(1)),double) | $(DEPS)
-	@mkdir -p $$(@D)
-	$$(call say,TEST $$@)
-	$$(Q)$$(compile_test) -DASTRA_DOUBLE $$< $$(link_inputs) -lcmocka -o $$@
+$(BUILD)/tests/$(1)/%: $(TEST_OBJECTS)/float/unit/$(1)/%.o $(2) $$(call libraries,$$(uses_$(1)),float)
+	$$(call link_test,-lcmocka)
+$(BUILD)/tests/$(1)/%_double: $(TEST_OBJECTS)/double/unit/$(1)/%.o $(2) $$(call libraries,$$(uses_$(1)),double)
+	$$(call link_test,-lcmocka)
 endef
 $(foreach folder,$(FOLDERS),$(eval $(call folder_tests,$(folder),)))
 $(eval $(call folder_tests,cli,$(CLI_SHARED)))
 
-$(BUILD)/tests/golden: tests/golden/golden.c $(call libraries,$(uses_cli),float) | $(DEPS)
-	@mkdir -p $(@D)
-	$(call say,TEST $@)
-	$(Q)$(compile_test) $< $(link_inputs) -o $@
-$(BUILD)/tests/golden_double: tests/golden/golden.c $(call libraries,$(uses_cli),double) | $(DEPS)
-	@mkdir -p $(@D)
-	$(call say,TEST $@)
-	$(Q)$(compile_test) -DASTRA_DOUBLE $< $(link_inputs) -o $@
-
-$(BUILD)/tests/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay_main.c $(CLI_SHARED) $(call libraries,$(uses_cli),float) | $(DEPS)
-	@mkdir -p $(@D)
-	$(call say,TEST $@)
-	$(Q)$(compile_test) -Wno-missing-prototypes $(filter %.c,$^) $(link_inputs) -o $@
-
-$(BUILD)/tests/bench/%: tests/bench/%.c $(call libraries,$(uses_cli),float) | $(DEPS)
-	@mkdir -p $(@D)
-	$(call say,TEST $@)
-	$(Q)$(compile_test) $< $(link_inputs) -o $@
+$(BUILD)/tests/golden: $(TEST_OBJECTS)/float/golden/golden.o $(call libraries,$(uses_cli),float)
+	$(call link_test)
+$(BUILD)/tests/golden_double: $(TEST_OBJECTS)/double/golden/golden.o $(call libraries,$(uses_cli),double)
+	$(call link_test)
+$(BUILD)/tests/fuzz/replay_%: $(TEST_OBJECTS)/float/fuzz/fuzz_%.o $(TEST_OBJECTS)/float/fuzz/replay_main.o $(CLI_SHARED) $(call libraries,$(uses_cli),float)
+	$(call link_test)
+$(BUILD)/tests/bench/%: $(TEST_OBJECTS)/float/bench/%.o $(call libraries,$(uses_cli),float)
+	$(call link_test)
 
 # Allocations are counted in float only: on some CPUs OpenBLAS's small dgemm takes its scratch from malloc.
 DOUBLE_FOLDERS := autograd vq nn train
@@ -198,11 +205,21 @@ CHOSEN_NEEDS = $(if $(filter tests/%,$(CHOSEN_SCRIPTS))$(filter $(BUILD)/tests/i
   $(if $(filter tests/cli/% tests/network/%,$(CHOSEN_SCRIPTS)),$(addprefix $(BUILD)/tests/infer/make_,sample traffic intruder callers requests gguf) $(BUILD)/tests/bench/plot_losses) \
   $(if $(filter tests/golden/%,$(CHOSEN_SCRIPTS))$(call chosen,$(GOLDEN)),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
 
+## check: the quick tests, in about a minute: units, replayed fuzz seeds, includes; T=name as with test
+QUICK_SCRIPTS := tools/check-includes.sh tests/cli/manual.sh tests/cli/documents.sh
+.PHONY: check
+check:
+	+@$(PARALLEL_MAKE) check-programs
+	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run.sh $(CHOSEN_PROGRAMS) $(call chosen,$(QUICK_SCRIPTS))
+
+.PHONY: check-programs
+check-programs: $(CHOSEN_PROGRAMS) $(if $(filter $(BUILD)/tests/infer/% $(BUILD)/tests/cli/%,$(CHOSEN_PROGRAMS))$(call chosen,$(QUICK_SCRIPTS)),$(PROGRAMS))
+
 ## test: install what is missing, build, run every test; T=name runs those whose name contains it
 .PHONY: test
 test:
 	+@$(PARALLEL_MAKE) test-programs
-	@BUILD=$(BUILD) tests/run.sh $(CHOSEN_PROGRAMS) $(CHOSEN_SCRIPTS)
+	@BUILD=$(BUILD) JOBS=$(JOBS) tests/run.sh $(CHOSEN_PROGRAMS) $(CHOSEN_SCRIPTS)
 
 # What computes: for these the kernels make a difference. Those of autograd, vq, nn and train that only read, write and check are left out.
 NUMERIC_UNITS := $(filter-out $(addsuffix %,$(addprefix nn/test_,config checkpoint frequencies json_build layout safetensors) \
@@ -252,10 +269,8 @@ fuzz:
 # Called by tools/fuzz.sh with CC=clang and BUILD=build-fuzz.
 .PHONY: fuzz-programs
 fuzz-programs: $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(CLI_SHARED) $(call libraries,$(uses_cli),float) | $(DEPS)
-	@mkdir -p $(@D)
-	$(call say,FUZZ $@)
-	$(Q)$(compile_test) -Wno-missing-prototypes $< $(link_inputs) -fsanitize=fuzzer -o $@
+$(BUILD)/fuzz/%: $(TEST_OBJECTS)/float/fuzz/%.o $(CLI_SHARED) $(call libraries,$(uses_cli),float)
+	$(call link_test,-fsanitize=fuzzer)
 
 .PHONY: replays
 replays: $(addprefix $(BUILD)/tests/,$(REPLAYS))

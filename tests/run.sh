@@ -1,33 +1,29 @@
 #!/bin/bash
 # Runs test programs and scripts, each in a process group of its own with a time limit, and counts their cases.
-#   tests/run.sh PROGRAM|SCRIPT...      (from the repository root; `make test` calls it)
+#   tests/run.sh PROGRAM|SCRIPT...      (from the repository root; `make test` and `make check` call it)
 # A program prints cmocka's summary lines. A script exits 0 (passed), 77 (skipped) or anything else (failed). A crash, a timeout or
 # an output without a summary is one failure. The limit is 120 s unless the source says "limit: SECONDS" near its top;
-# TIME_SCALE multiplies it (sanitizers are slow). RUNNER, a command, runs programs (of another processor, for example). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure.
+# TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure. RUNNER, a
+# command, runs programs (of another processor, for example).
+# JOBS tests (one per processor) run at a time, those with the largest limits first. What measures time or needs the machine for itself
+# says "runs alone" near the top of its source, and runs after all others.
 shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
 BUILD=${BUILD:-build}
 export BUILD
 PATH=$PWD/$BUILD/bin:$PATH
-passed=0 failed=0 skipped=0 group=
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 work=$(mktemp -d) || exit 1
-output=$work/output
-export TMPDIR=$work/t # short: addresses of UNIX sockets have little room
 
 discard() { # FOLDER, of which a broken test may have locked parts
   chmod -R u+rwx "$1" 2>/dev/null
   rm -rf "$1"
 }
 
-finish() {
-  [ -z "$group" ] || kill -KILL -- "-$group" 2>/dev/null
-  discard "$work"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM HUP
+# ---- what a source says of its test: the limit in seconds, and whether it runs alone
 
-source_of() { # the file that states the limit
+source_of() { # PROGRAM
   local name=${1#"$BUILD"/tests/}
   case $name in
     *.sh) echo "$name" ;;
@@ -36,16 +32,18 @@ source_of() { # the file that states the limit
   esac
 }
 
-limit_of() {
-  local line number=120 source count=0
+read_source() { # PROGRAM: sets limit, alone
+  local line source count=0
+  limit=120 alone=
   source=$(source_of "$1")
-  if [ -f "$source" ]; then
-    while read -r line && [ $((count += 1)) -le 15 ]; do
-      if [[ $line =~ limit:\ *([0-9]+) ]]; then number=${BASH_REMATCH[1]}; break; fi
-    done <"$source"
-  fi
-  echo $((number * ${TIME_SCALE:-1}))
+  [ -f "$source" ] || return
+  while read -r line && [ $((count += 1)) -le 15 ]; do
+    if [[ $line =~ limit:\ *([0-9]+) ]]; then limit=${BASH_REMATCH[1]}; fi
+    if [[ $line == *"runs alone"* ]]; then alone=alone; fi
+  done <"$source"
 }
+
+# ---- one test, in a process of its own that leaves a report and counts in its folder
 
 # Sets good, bad, left_out from the summary lines in $output; a program may run several groups.
 count_cases() {
@@ -64,11 +62,8 @@ count_cases() {
 
 # Sets status, timed_out and seconds.
 run() { # PROGRAM
-  local limit start command
+  local start command
   if [[ $1 == *.sh ]]; then command=(bash "$1"); else read -r -a command <<<"${RUNNER:-} $1"; fi
-  limit=$(limit_of "$1")
-  discard "$TMPDIR"
-  mkdir "$TMPDIR"
   start=${EPOCHREALTIME/[.,]/}
   timeout --kill-after=10 "$limit" "${command[@]}" </dev/null >"$output" 2>&1 &
   group=$!
@@ -122,15 +117,79 @@ report() { # PROGRAM
   fi
 }
 
+run_one() { # NUMBER PROGRAM
+  local folder=$work/$1 output=$work/$1/output group=
+  set -m
+  trap '[ -z "$group" ] || kill -KILL -- "-$group" 2>/dev/null' EXIT
+  trap 'exit 130' INT TERM HUP
+  export TMPDIR=$folder/t # short: addresses of UNIX sockets have little room
+  mkdir -p "$TMPDIR"
+  run "$2"
+  judge "$2"
+  report "$2" >"$folder/report"
+  discard "$TMPDIR"
+  rm -f "$output"
+  echo "$good $bad $left_out" >"$folder/counts.new"
+  mv "$folder/counts.new" "$folder/counts"
+}
+
+# ---- all of them
+
+declare -A program_of=() process_of=() # of the tests under way, by number
+number=0 passed=0 failed=0 skipped=0
+
+finish() {
+  [ ${#process_of[@]} -eq 0 ] || kill -TERM "${process_of[@]}" 2>/dev/null
+  wait
+  discard "$work"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+start() { # PROGRAM LIMIT
+  number=$((number + 1)) limit=$(($2 * ${TIME_SCALE:-1}))
+  mkdir "$work/$number"
+  run_one "$number" "$1" &
+  program_of[$number]=$1 process_of[$number]=$!
+}
+
+# Prints what has ended.
+collect() {
+  local n good bad left_out
+  for n in "${!process_of[@]}"; do
+    if [ ! -f "$work/$n/counts" ] && kill -0 "${process_of[$n]}" 2>/dev/null; then continue; fi
+    if [ -f "$work/$n/counts" ]; then
+      cat "$work/$n/report"
+      read -r good bad left_out <"$work/$n/counts"
+      passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+    else
+      printf '%-8s%s: killed together with what watched it\n' FAILED "${program_of[$n]}"
+      failed=$((failed + 1))
+    fi
+    discard "$work/$n"
+    unset "process_of[$n]" "program_of[$n]"
+  done
+}
+
+run_all() { # AT-A-TIME, then lines "LIMIT PROGRAM" on standard input
+  local program limit
+  while read -r limit program; do
+    while [ ${#process_of[@]} -ge "$1" ]; do wait -n; collect; done
+    start "$program" "$limit"
+  done
+  while [ ${#process_of[@]} -gt 0 ]; do wait -n; collect; done
+}
+
 if [ $# -eq 0 ]; then
   echo "no test has such a name" >&2
   exit 1
 fi
+: >"$work/together" >"$work/alone"
 for program in "$@"; do
-  run "$program"
-  judge "$program"
-  report "$program"
-  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+  read_source "$program"
+  echo "$limit $program" >>"$work/${alone:-together}"
 done
+run_all "$jobs" < <(sort -s -k 1,1nr "$work/together")
+run_all 1 <"$work/alone"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

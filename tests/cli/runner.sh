@@ -1,6 +1,6 @@
 #!/bin/bash
-# What counts the tests: tests/run.sh fails a test that leaves files behind, and clears them away; tests/kernels.sh names a combination of
-# kernels that fails, and does not count one where other kernels run. Usage: tests/cli/runner.sh
+# What counts the tests: tests/run.sh runs them at a time or alone, fails one that leaves files behind, and clears them away; tests/kernels.sh
+# names a combination of kernels that fails, and does not count one where other kernels run. Usage: tests/cli/runner.sh
 . tests/cli/helpers.sh astra-data
 cd "$root" || exit 1
 export TMPDIR=$work/tmp
@@ -19,6 +19,35 @@ run "untidy" 1 tests/run.sh "$work/untidy.sh" "$work/tidy.sh"
 out "untidy.sh .* 0 passed, 1 failed .*left behind in TMPDIR: .hidden kept)"; out "^1 passed, 1 failed, 0 skipped$"
 run "broken" 1 tests/run.sh "$work/broken.sh"; out "(exit status 3)$"; out "^0 passed, 1 failed, 0 skipped$"
 run "skips" 1 tests/run.sh "$work/skips.sh"; out "left behind in TMPDIR: kept)"
+[ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
+
+# Two wait for each other, which only tests that run at a time can; a third asks not to be run beside them.
+for me in one two; do
+  [ $me = one ] && other=two || other=one
+  cat >"$work/$me.sh" <<END
+touch "$work/$me.here"
+for ((i = 0; i < 200; i++)); do [ -e "$work/$other.here" ] && break; sleep 0.05; done
+[ -e "$work/$other.here" ] && sleep 0.2 && touch "$work/$me.done"
+END
+done
+cat >"$work/three.sh" <<END
+# This one runs alone.
+[ -e "$work/one.done" ] && [ -e "$work/two.done" ]
+END
+JOBS=3 run "at a time" 0 tests/run.sh "$work/three.sh" "$work/one.sh" "$work/two.sh"
+out "^3 passed, 0 failed, 0 skipped$"; [ "$(grep -c "^ok " "$work/out")" = 3 ] || report "not a line each"
+tail -n 2 "$work/out" | grep -q "three.sh" || report "what runs alone was not the last"
+
+# An interrupted run leaves no process and no file.
+echo 'echo $$ >"'"$work"'/pid"; sleep 60' >"$work/sleeper.sh"
+JOBS=2 tests/run.sh "$work/sleeper.sh" "$work/one.sh" >"$work/out" 2>"$work/err" &
+started=$! name="interrupted"
+for ((i = 0; i < 200; i++)); do [ -s "$work/pid" ] && break; sleep 0.05; done
+kill -TERM $started
+wait $started
+[ $? = 130 ] || report "not exit code 130"
+for ((i = 0; i < 100; i++)); do kill -0 "$(cat "$work/pid")" 2>/dev/null || break; sleep 0.05; done
+! kill -0 "$(cat "$work/pid")" 2>/dev/null || report "the test goes on"
 [ -z "$(ls -A "$TMPDIR")" ] || report "files are left: $(ls -A "$TMPDIR")"
 
 # An OpenBLAS that chooses Zen, has no Prescott, and is wrong as Nehalem; its test says which kernels it runs with.

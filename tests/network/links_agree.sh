@@ -1,4 +1,5 @@
 #!/bin/bash
+# runs alone: measures time
 # limit: 400
 # The three ways to a slow link agree within 10% on two nodes, one core each: virtual time (astra-infer plan --measure), real processes with the
 # shaper in user space, and real processes in network namespaces with the kernel's token bucket; with 12 blocks of width 768 the plan's

@@ -1,4 +1,5 @@
 #!/bin/bash
+# runs alone: measures speeds
 # --split auto over workers: the one whose core is busy with something else gets fewer tokens, all tokens are given out, the answer is that of
 # the same split asked for by number, prediction and measurement stand side by side; plan --peers measures the same devices; texts too.
 . tests/network/helpers.sh

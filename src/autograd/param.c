@@ -99,9 +99,16 @@ static void free_frozen(ParamSet *set) {
   set->frozen_total = 0;
 }
 
-/* Both blocks go where they are address space alone: what is allocated now is not of that kind. */
+static void free_shadows(ParamSet *set) {
+  block_free(set, set->shadows, (size_t)set->shadow_total * sizeof *set->shadows);
+  set->shadows = NULL;
+  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.shadow = NULL;
+}
+
+/* All blocks go where they are address space alone: what is allocated now is not of that kind. */
 static void leave_reserved(ParamSet *set) {
   if (!set->reserved) return;
+  free_shadows(set);
   free_blocks(set);
   free_frozen(set);
   set->reserved = false;
@@ -179,6 +186,7 @@ static void *block_reserve(int64_t numbers) {
 }
 
 Status param_reserve(ParamSet *set, bool with_grads) {
+  free_shadows(set);
   free_blocks(set);
   free_frozen(set);
   int64_t total = count_block(set, false), frozen = count_block(set, true);
@@ -237,12 +245,6 @@ void param_refresh_shadows(ParamSet *set, bool frozen) {
     Tensor *tensor = &set->list[i].tensor;
     if (tensor->shadow != NULL && (frozen || !set->list[i].frozen)) threads_for(tensor_count(tensor), 4096, shadow_range, tensor);
   }
-}
-
-static void free_shadows(ParamSet *set) {
-  block_free(set, set->shadows, (size_t)set->shadow_total * sizeof *set->shadows);
-  set->shadows = NULL;
-  for (size_t i = 0; i < set->count; i++) set->list[i].tensor.shadow = NULL;
 }
 
 /* Standard deviation 0.02, cut at two deviations: what ViT, GPT-2 and Llama start from. */

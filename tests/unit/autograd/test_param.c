@@ -51,10 +51,15 @@ static void test_reserve(void **state) {
     assert_true((tensor->grad != NULL) == !set.list[i].frozen && tensor->needs_grad == !set.list[i].frozen);
     if (!set.list[i].frozen) assert_int_equal(tensor->value - set.values, other->value - real_one.values);
   }
+  set.list[0].narrow = true;
+  assert_int_equal(param_make_shadows(&set), STATUS_OK);
   assert_int_equal(param_allocate(&set, false), STATUS_OK);
   assert_null(set.frozen_values);
+  assert_true(set.shadows == NULL && set.list[0].tensor.shadow == NULL); /* were address space, too */
   assert_true(set.values[set.total - 1] == 0);
+  assert_int_equal(param_make_shadows(&set), STATUS_OK);
   assert_int_equal(param_reserve(&set, false), STATUS_OK);
+  assert_true(set.shadows == NULL && set.list[0].tensor.shadow == NULL);
   assert_null(set.grads);
   assert_int_equal(param_allocate_frozen(&set), STATUS_OK);
   assert_true(set.frozen_values[set.frozen_total - 1] == 0);

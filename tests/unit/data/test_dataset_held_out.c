@@ -70,7 +70,7 @@ static void the_rule_stays(void **state) {
 }
 
 /* Reads all labels of a set, and a sum of each picture by which it is known again. */
-static int64_t read_all(Dataset *set, int64_t sums[], int32_t labels[]) {
+static int64_t read_all(Dataset *set, uint64_t sums[], int32_t labels[]) {
   Image image = {0};
   for (int64_t i = 0; i < dataset_count(set); i++) {
     assert_ok(dataset_read(set, i, &image, &labels[i]));
@@ -84,7 +84,7 @@ static int64_t read_all(Dataset *set, int64_t sums[], int32_t labels[]) {
 static void parts_of_pictures_add_up(void **state) {
   (void)state;
   static const char name[] = "synthetic:8x8:4:60";
-  static int64_t whole_sums[60], sums[2][60];
+  static uint64_t whole_sums[60], sums[2][60];
   static int32_t whole_labels[60], labels[2][60];
   Dataset *whole, *side[2];
   assert_ok(dataset_open(&whole, name, NULL, DATASET_TRAIN));
@@ -121,7 +121,8 @@ static void parts_of_pictures_add_up(void **state) {
 static void labels_of_cifar_are_those_of_its_records(void **state) {
   (void)state;
   Dataset *side[2], *whole;
-  int64_t sums[2000], whole_count;
+  uint64_t sums[2000];
+  int64_t whole_count;
   int32_t labels[2000];
   if (dataset_open(&whole, "cifar100-sample", NULL, DATASET_TRAIN) != STATUS_OK) skip();
   whole_count = dataset_count(whole);

@@ -318,6 +318,57 @@ static void int8_dots(const LowbitDots *d, int64_t o) {
   store_dots(d, o, _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)), both));
 }
 
+INLINE __m512i four_bytes_at(const uint8_t *const row[LOWBIT_PANEL], int64_t at) {
+  __m128i part[4];
+  for (int e = 0; e < 4; e++) {
+    int32_t four[4];
+    for (int o = 0; o < 4; o++) memcpy(&four[o], row[4 * e + o] + at, sizeof four[o]);
+    part[e] = _mm_setr_epi32(four[0], four[1], four[2], four[3]);
+  }
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])), _mm256_set_m128i(part[3], part[2]), 1);
+}
+
+INLINE __m512 scales_of_dwords(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+/* The nibbles of one half in the dwords of a Q4_0 block and the first half of the one behind it: the first two bytes of `head` are the
+ * scale, the last two of `tail` the next one. a: of these 16 inputs. */
+INLINE __m512i add_split_16(__m512i sums, const __m512i v[4], __m512i tail, int shift, const int8_t *a) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  uint32_t first;
+  memcpy(&first, a, sizeof first);
+  __m512i other = add_products(_mm512_setzero_si512(), _mm512_and_si512(_mm512_srli_epi32(v[0], shift), _mm512_set1_epi32(0x0f0f0000)),
+                               _mm512_set1_epi32((int32_t)(first << 16)));
+  for (int e = 1; e < 4; e++) {
+    __m512i *to = e % 2 ? &sums : &other;
+    *to = add_products(*to, _mm512_and_si512(_mm512_srli_epi32(v[e], shift), nibble), broadcast_4(a + 4 * e - 2));
+  }
+  sums = add_products(sums, _mm512_and_si512(_mm512_srli_epi32(tail, shift), _mm512_set1_epi32(0x00000f0f)), broadcast_4(a + 14));
+  return _mm512_add_epi32(sums, other);
+}
+
+/* Blocks g and g + 1 of Q4_0, 36 bytes in each row: 16, 4 and 16 are loaded, so that the scales come with the numbers. */
+INLINE __m512 add_q4_pair(const LowbitDots *d, const uint8_t *const row[LOWBIT_PANEL], int64_t g, __m512 value) {
+  const int64_t at = g * (int64_t)sizeof(LowbitQ4Block);
+  const int8_t *a = d->x.a + g * LOWBIT_BLOCK;
+  const __m512i nibble = _mm512_set1_epi8(15);
+  __m512i v[8], even = _mm512_set1_epi32(-8 * d->x.sum[g]), odd = _mm512_setzero_si512();
+  interleave_at(row, at, v);
+  const __m512i tail = four_bytes_at(row, at + 16);
+  even = add_split_16(even, v, tail, 0, a);
+  even = add_split_16(even, v, tail, 4, a + 16);
+  value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(even), _mm512_mul_ps(scales_of_dwords(v[0]), _mm512_set1_ps(d->x.scale[g])), value);
+  interleave_at(row, at + 20, v);
+  for (int i = 0; i < 4; i++) {
+    v[4 + i] = _mm512_and_si512(_mm512_srli_epi16(v[i], 4), nibble);
+    v[i] = _mm512_and_si512(v[i], nibble);
+  }
+  even = _mm512_set1_epi32(-8 * d->x.sum[g + 1]);
+  add_16(v, a + 32, &even, &odd);
+  add_16(v + 4, a + 48, &even, &odd);
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)),
+                         _mm512_mul_ps(scales_of_dwords(_mm512_srli_epi32(tail, 16)), _mm512_set1_ps(d->x.scale[g + 1])), value);
+}
+
 /* A panel of block weights, in registers; meanwhile the next panel is on its way from memory. */
 INLINE void block_dots(LowbitKind kind, const LowbitDots *d, int64_t o) {
   const int64_t outputs = d->outputs - o;
@@ -325,7 +376,12 @@ INLINE void block_dots(LowbitKind kind, const LowbitDots *d, int64_t o) {
   const uint8_t *row[LOWBIT_PANEL], *next = d->numbers + (o + LOWBIT_PANEL) * d->row_bytes;
   __m512 value = _mm512_setzero_ps();
   rows_of_panel(outputs, d->numbers + o * d->row_bytes, d->row_bytes, row);
-  for (int64_t g = 0; g < d->x.groups; g++) {
+  int64_t g = 0;
+  for (; kind == LOWBIT_Q4_0 && g + 2 <= d->x.groups; g += 2) {
+    if (outputs > LOWBIT_PANEL) fetch(next + g * bytes, 2 * bytes);
+    value = add_q4_pair(d, row, g, value);
+  }
+  for (; g < d->x.groups; g++) {
     __m512i v[8], even = _mm512_set1_epi32(-lowbit_offset(kind) * d->x.sum[g]), odd = _mm512_setzero_si512();
     if (outputs > LOWBIT_PANEL) fetch(next + g * bytes, bytes);
     interleave_block(kind, row, g, v);

@@ -4,8 +4,6 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/codebook_report.h"
-#include "cli/example.h"
-#include "cli/out_directory.h"
 #include "cli/train_options.h"
 #include "train/code_counts.h"
 #include <stdlib.h>

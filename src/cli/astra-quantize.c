@@ -5,7 +5,6 @@
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
-#include "cli/out_directory.h"
 #include "infer/selftest.h"
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"

@@ -1,7 +1,6 @@
 /* The command forward: inference of the plain model with random weights and random input, in this process. A vision transformer is given
  * pictures or, with --length, that many rows in place of their embedding; a language model token ids, whose keys and values a cache keeps,
  * and from which it decodes. ASTRA's forward pass is step --forward's. */
-#include "cli/bench_forward.h"
 #include "autograd/kernels/matmul.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -9,10 +8,7 @@
 #include "base/memory.h"
 #include "base/printable.h"
 #include "base/threads.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_run.h"
-#include "cli/bench_timing.h"
-#include "cli/profile_table.h"
+#include "cli/bench.h"
 #include "nn/checkpoint.h"
 #include "nn/decode.h"
 #include "nn/json_build.h"

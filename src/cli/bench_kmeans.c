@@ -1,13 +1,10 @@
 /* The command kmeans: the iterations of a K-means fit (vq/kmeans.h), timed one by one from its reports, and the search for the nearest
  * codewords alone. Samples are random: normal numbers around random centres, so that clusters are of different sizes and none is empty by
  * construction, and iterations do not end before they are wanted. */
-#include "cli/bench_kmeans.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/threads.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_run.h"
-#include "cli/bench_timing.h"
+#include "cli/bench.h"
 #include "nn/json_build.h"
 #include "vq/kmeans.h"
 #include <stdlib.h>

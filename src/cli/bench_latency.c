@@ -1,13 +1,11 @@
 /* The command latency. Each device's computation is measured alone on one core, one after the other, and the exchange is computed: so any
  * number of devices is measured honestly on a machine of few cores. */
-#include "cli/bench_latency.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "cli/bench_latency_output.h"
-#include "cli/bench_latency_paper.h"
+#include "cli/bench.h"
+#include "cli/bench_latency_internal.h"
 #include "cli/cli.h"
-#include "cli/link_values.h"
 #include "cli/network_options.h"
 #include "infer/plan/probe.h"
 #include "infer/wire/packet.h"

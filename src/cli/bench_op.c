@@ -1,20 +1,385 @@
 /* The command op: times each operation, forward and backward, and says how near it comes to what the machine can do: to the rate of its
  * products, or to that of memory where it has none. Arrays that fit in the caches may pass faster than memory does. */
-#include "cli/bench_op.h"
+#include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/ops/decode_attention.h"
+#include "autograd/ops/ops.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/rng.h"
+#include "base/status.h"
 #include "base/threads.h"
-#include "cli/bench_op_cases.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_run.h"
-#include "cli/bench_timing.h"
+#include "cli/bench.h"
 #include "nn/json_build.h"
 #include "train/bench_profile.h"
 #include "train/session.h"
+#include "vq/codebook.h"
+#include "vq/navq.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- The operations ---- */
+
+/* The operations that astra-bench op times, one by one: what each is given, and what it has to compute and move at least. */
+typedef struct OpSizes {
+  int64_t rows, width; /* of the input */
+  int64_t outputs;     /* of a matrix */
+  int64_t tokens;      /* of a sample: rows / tokens samples attend to themselves */
+  int64_t heads;
+  int64_t entries, groups; /* of a codebook */
+  int64_t vocabulary;
+  bool causal;
+} OpSizes;
+
+enum { OP_INPUTS = 3, OP_WEIGHTS = 2 };
+
+/* Everything that the operations take, made once. */
+typedef struct OpBench {
+  OpSizes sizes;
+  Tensor input[OP_INPUTS];     /* [samples, tokens, width], with gradients */
+  real *values[OP_INPUTS];     /* theirs */
+  uint16_t *narrow[OP_INPUTS]; /* the same in bf16; NULL: everything is computed in float */
+  Tensor weight[OP_WEIGHTS];   /* of the operation under way: matrix and bias, or scale and shift; with gradients */
+  real *pool;                  /* of their values and gradients; [pool_numbers] */
+  int64_t pool_numbers;
+  int32_t *ids, *codes, *zeros; /* [rows] tokens and their labels; [rows, groups]; [rows] labels of the loss behind an operation */
+  real *cosine, *sine, *output, *moments; /* [tokens, d/2]; [rows, width]; [2 rows, width] */
+  Codebook book;
+  Navq navq;
+  void *scratch;
+  Tape *tape;
+} OpBench;
+
+/* The least that one call computes and moves, each array once: floating-point operations of its products, bytes of memory. */
+typedef struct OpWork {
+  double flops, bytes;
+} OpWork;
+
+typedef struct OpCase {
+  const char *name;
+  Tensor *(*apply)(OpBench *bench); /* on the tape; NULL for what is none of its operations: */
+  void (*run)(OpBench *bench);
+  bool is_loss; /* apply gives the loss itself */
+  bool narrow;  /* in a model that computes in bf16 its inputs are in bf16, and what it gives */
+  void (*work)(const OpSizes *sizes, OpWork *forward, OpWork *backward);
+} OpCase;
+
+extern const OpCase OP_CASES[]; /* ends with a NULL name */
+
+/* ---------------------------------------------------------------- inputs */
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the operations' inputs"); }
+
+static int64_t samples(const OpSizes *s) { return s->rows / s->tokens; }
+static int64_t head_width(const OpSizes *s) { return s->width / s->heads; }
+
+static Status check_sizes(const OpSizes *s) {
+  if (s->rows % s->tokens != 0)
+    return status_set(STATUS_BAD_USAGE, "--tokens %lld does not divide --rows %lld", (long long)s->tokens, (long long)s->rows);
+  if (s->width % s->heads != 0 || head_width(s) % 2 != 0)
+    return status_set(STATUS_BAD_USAGE, "--heads %lld: --width %lld must be so many heads of an even width", (long long)s->heads,
+                      (long long)s->width);
+  return STATUS_OK;
+}
+
+static real *random_numbers(int64_t count, Rng *rng) {
+  real *numbers = malloc((size_t)count * sizeof *numbers);
+  for (int64_t i = 0; numbers && i < count; i++) numbers[i] = (real)rng_normal(rng);
+  return numbers;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A matrix with its bias, or a token table, and as many gradients. */
+static int64_t pool_numbers(const OpSizes *s) {
+  int64_t matrix = larger(s->outputs, s->vocabulary) * s->width;
+  return 2 * (matrix + larger(s->outputs, s->width));
+}
+
+static Status open_arrays(OpBench *b, Rng *rng) {
+  const OpSizes *s = &b->sizes;
+  int64_t half = head_width(s) / 2;
+  for (int i = 0; i < OP_INPUTS; i++) {
+    if ((b->values[i] = random_numbers(s->rows * s->width, rng)) == NULL) return no_memory();
+  }
+  b->pool_numbers = pool_numbers(s);
+  b->pool = random_numbers(b->pool_numbers, rng);
+  b->cosine = random_numbers(s->tokens * half, rng), b->sine = random_numbers(s->tokens * half, rng);
+  b->output = random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
+  b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);
+  b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes);
+  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes) return no_memory();
+  for (int64_t i = 0; i < s->rows; i++) b->ids[i] = (int32_t)rng_below(rng, (uint64_t)s->vocabulary);
+  for (int64_t i = 0; i < s->rows * s->groups; i++) b->codes[i] = (int32_t)rng_below(rng, (uint64_t)s->entries);
+  return STATUS_OK;
+}
+
+static Status open_narrow(OpBench *b) {
+  int64_t count = b->sizes.rows * b->sizes.width;
+  tape_use_bf16(b->tape, true);
+  for (int i = 0; i < OP_INPUTS; i++) {
+    if ((b->narrow[i] = malloc((size_t)count * sizeof *b->narrow[i])) == NULL) return no_memory();
+    kernels()->narrow(count, b->values[i], b->narrow[i]);
+  }
+  return STATUS_OK;
+}
+
+/* Inputs of `which` as they are in a model of this precision, without gradients. */
+static void bench_op_prepare(OpBench *b, const OpCase *which) {
+  bool narrow = which->narrow && b->narrow[0] != NULL;
+  for (int i = 0; i < OP_INPUTS; i++) {
+    Tensor *input = &b->input[i];
+    *input = (Tensor){.dims = 3, .shape = {samples(&b->sizes), b->sizes.tokens, b->sizes.width}, .needs_grad = true};
+    if (narrow)
+      input->narrow = b->narrow[i], input->narrow_kind = NARROW_BF16;
+    else
+      input->value = b->values[i];
+  }
+  tape_narrow(b->tape, narrow);
+}
+
+static Status open_codebook(OpBench *b, Rng *rng) {
+  const OpSizes *s = &b->sizes;
+  TRY(codebook_init(&b->book, s->groups, s->entries, s->width, NULL));
+  for (int64_t i = 0; i < s->entries * s->width; i++) b->book.codewords[i] = (real)rng_normal(rng);
+  codebook_refresh(&b->book);
+  TRY(navq_init(&b->navq, s->groups, s->width, NOISE_FULL));
+  size_t bytes = codebook_assign_scratch(&b->book, s->rows), noise = navq_scratch(&b->navq, s->rows);
+  if ((b->scratch = malloc(bytes > noise ? bytes : noise)) == NULL) return no_memory();
+  navq_update(&b->navq, b->values[0], b->values[1], s->rows, b->scratch);
+  return STATUS_OK;
+}
+
+/* Random inputs for all cases. BAD_USAGE where sizes do not go together. bench_op_close accepts what a failure leaves. */
+static Status bench_op_open(OpBench *bench, const OpSizes *sizes, uint64_t seed, Tape *tape, bool bf16) {
+  Rng rng;
+  rng_init(&rng, seed, 0);
+  *bench = (OpBench){.sizes = *sizes, .tape = tape};
+  TRY(check_sizes(sizes));
+  TRY(open_arrays(bench, &rng));
+  if (bf16) TRY(open_narrow(bench));
+  return open_codebook(bench, &rng);
+}
+
+static void bench_op_close(OpBench *bench) {
+  for (int i = 0; i < OP_INPUTS; i++) free(bench->values[i]), free(bench->narrow[i]);
+  free(bench->pool);
+  free(bench->cosine);
+  free(bench->sine);
+  free(bench->output);
+  free(bench->moments);
+  free(bench->ids);
+  free(bench->codes);
+  free(bench->zeros);
+  free(bench->scratch);
+  codebook_release(&bench->book);
+  navq_release(&bench->navq);
+}
+
+/* Weight `index` with values and a gradient to add to, from the pool, as parameters have them in training. */
+static Tensor *weight(OpBench *b, int index, int dims, const int64_t *shape) {
+  Tensor *tensor = &b->weight[index];
+  *tensor = (Tensor){.dims = dims, .needs_grad = true, .grad_filled = true};
+  memcpy(tensor->shape, shape, (size_t)dims * sizeof *shape);
+  int64_t count = tensor_count(tensor), used = index == 0 ? 0 : 2 * tensor_count(&b->weight[0]);
+  tensor->value = b->pool + used;
+  tensor->grad = b->pool + used + count;
+  return tensor;
+}
+
+static Tensor *matrix(OpBench *b, int64_t rows, int64_t columns) { return weight(b, 0, 2, (const int64_t[]){rows, columns}); }
+static Tensor *vector(OpBench *b, int index, int64_t count) { return weight(b, index, 1, &count); }
+
+/* One loss number behind `output`, so that a gradient flows into it. */
+static Tensor *bench_op_loss(OpBench *bench, Tensor *output) {
+  return output ? op_cross_entropy(bench->tape, op_widen(bench->tape, output), &(CrossEntropy){.labels = bench->zeros}) : NULL;
+}
+
+/* ---------------------------------------------------------------- operations of the tape */
+
+static Tensor *apply_linear(OpBench *b) {
+  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  return op_linear(b->tape, &b->input[0], w, vector(b, 1, b->sizes.outputs), ACTIVATION_NONE, NULL);
+}
+
+static Tensor *apply_linear_gelu(OpBench *b) {
+  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  return op_linear(b->tape, &b->input[0], w, vector(b, 1, b->sizes.outputs), ACTIVATION_GELU, NULL);
+}
+
+static Tensor *apply_attention(OpBench *b) {
+  int heads = (int)b->sizes.heads;
+  AttentionSpan *span = tape_alloc(b->tape, sizeof *span); /* outlives the step */
+  if (span == NULL) return NULL;
+  *span = (AttentionSpan){.count = b->sizes.tokens};
+  AttentionOptions options = {.heads = heads, .kv_heads = heads, .causal = b->sizes.causal, .spans = 1, .span = span};
+  return op_attention(b->tape, &b->input[0], &b->input[1], &b->input[2], NULL, NULL, &options);
+}
+
+static Tensor *apply_layer_norm(OpBench *b) {
+  Tensor *scale = vector(b, 0, b->sizes.width);
+  return op_layer_norm(b->tape, &b->input[0], scale, vector(b, 1, b->sizes.width), 1e-6);
+}
+
+static Tensor *apply_rms_norm(OpBench *b) { return op_rms_norm(b->tape, &b->input[0], vector(b, 0, b->sizes.width), 1e-6); }
+static Tensor *apply_gelu(OpBench *b) { return op_activate(b->tape, &b->input[0], ACTIVATION_GELU); }
+static Tensor *apply_swiglu(OpBench *b) { return op_swiglu(b->tape, &b->input[0], &b->input[1]); }
+static Tensor *apply_add(OpBench *b) { return op_add(b->tape, &b->input[0], &b->input[1]); }
+
+static Tensor *apply_rope(OpBench *b) {
+  int32_t *positions = tape_alloc(b->tape, (size_t)b->sizes.tokens * sizeof *positions);
+  for (int64_t i = 0; positions && i < b->sizes.tokens; i++) positions[i] = (int32_t)i;
+  if (positions == NULL) return NULL;
+  return op_rope(b->tape, &b->input[0], &(Rope){b->cosine, b->sine, b->sizes.tokens, (int)b->sizes.heads}, positions);
+}
+
+static Tensor *apply_cross_entropy(OpBench *b) { return op_cross_entropy(b->tape, &b->input[0], &(CrossEntropy){.labels = b->zeros}); }
+
+static Tensor *apply_vocab_loss(OpBench *b) {
+  Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
+  return op_vocab_loss(b->tape, &b->input[0], table, &(VocabLoss){.labels = b->ids});
+}
+
+static Tensor *apply_token_embed(OpBench *b) {
+  Tensor *table = matrix(b, b->sizes.vocabulary, b->sizes.width);
+  return op_token_embed(b->tape, table, NULL, b->ids, NULL, samples(&b->sizes), b->sizes.tokens);
+}
+
+/* The noise is measured by itself. */
+static Tensor *apply_quantise(OpBench *b) {
+  Tensor *commitment;
+  Quantise options = {.codebook = b->book.codewords, .groups = b->sizes.groups, .entries = b->sizes.entries, .codes = b->codes};
+  return op_quantise(b->tape, &b->input[0], &options, &commitment);
+}
+
+/* ---------------------------------------------------------------- what is none */
+
+static void run_nearest(OpBench *b) { codebook_assign(&b->book, b->values[0], b->sizes.rows, b->codes, NULL, b->scratch); }
+static void run_lookup(OpBench *b) { codebook_lookup(&b->book, b->codes, b->sizes.rows, b->output); }
+static void run_noise(OpBench *b) { navq_sample(&b->navq, 1, 1, 1, b->sizes.rows, b->output, b->scratch); }
+
+static void softmax_rows(void *context, int64_t begin, int64_t end, int thread) {
+  OpBench *b = context;
+  (void)thread;
+  for (int64_t row = begin; row < end; row++) kernels()->softmax(b->sizes.width, 1, b->output + row * b->sizes.width);
+}
+
+static void run_softmax(OpBench *b) { threads_for(b->sizes.rows, 1, softmax_rows, b); }
+
+static void adamw_numbers(void *context, int64_t begin, int64_t end, int thread) {
+  static const AdamwStep step = {
+      .scale = 1, .rate = (real)1e-4, .b1 = (real)0.9, .b2 = (real)0.999, .c1 = (real)0.1, .c2 = (real)0.001, .eps = (real)1e-8};
+  OpBench *b = context;
+  (void)thread;
+  real *m = b->moments + begin, *v = m + b->sizes.rows * b->sizes.width;
+  kernels()->adamw(end - begin, b->output + begin, b->values[0] + begin, m, v, &step);
+}
+
+static void run_adamw(OpBench *b) { threads_for(b->sizes.rows * b->sizes.width, 4096, adamw_numbers, b); }
+
+/* One row times a matrix, as in decoding. */
+static void run_row(OpBench *b) {
+  Tensor row = {.dims = 2, .shape = {1, b->sizes.width}, .value = b->values[0]};
+  Tensor *w = matrix(b, b->sizes.outputs, b->sizes.width);
+  tape_record(b->tape, false);
+  op_linear(b->tape, &row, w, NULL, ACTIVATION_NONE, NULL);
+}
+
+static void run_decode_attention(OpBench *b) {
+  Tensor q = {.dims = 3, .shape = {1, 1, b->sizes.width}, .value = b->output};
+  int heads = (int)b->sizes.heads;
+  tape_record(b->tape, false);
+  op_decode_attention(
+      b->tape, &q,
+      &(DecodeAttention){.heads = heads, .kv_heads = heads, .keys = b->values[1], .values = b->values[2], .rows = b->sizes.tokens});
+}
+
+/* ---------------------------------------------------------------- work */
+
+static double numbers(const OpSizes *s) { return (double)s->rows * (double)s->width; }
+
+/* Arrays of the input's size that pass the memory, forward and backward. */
+static void set_passes(const OpSizes *s, double forward, double backward, OpWork *f, OpWork *b) {
+  f->bytes = forward * numbers(s) * sizeof(real);
+  b->bytes = backward * numbers(s) * sizeof(real);
+}
+
+static void work_linear(const OpSizes *s, OpWork *f, OpWork *b) {
+  double in = numbers(s), out = (double)s->rows * (double)s->outputs, w = (double)s->outputs * (double)s->width;
+  *f = (OpWork){2 * in * (double)s->outputs, (in + out + w) * sizeof(real)};
+  *b = (OpWork){2 * f->flops, (2 * in + out + 3 * w) * sizeof(real)}; /* gradients of weights are added to */
+}
+
+/* Forward q k^T and p v; backward the scores again, and four products: those that the gradients need. */
+static void work_attention(const OpSizes *s, OpWork *f, OpWork *b) {
+  double product = 2 * numbers(s) * (double)s->tokens * (s->causal ? 0.5 : 1);
+  set_passes(s, 4, 8, f, b);
+  f->flops = 2 * product;
+  b->flops = 5 * product;
+}
+
+static void work_norm(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 3, f, b); }
+static void work_swiglu(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 5, f, b); }
+static void work_add(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 3, 2, f, b); }
+static void work_rope(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 2, f, b); }
+static void work_quantise(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 4, 2, f, b); }
+static void work_one_pass(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 1, 0, f, b); }
+static void work_two_passes(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 2, 0, f, b); }
+static void work_adamw(const OpSizes *s, OpWork *f, OpWork *b) { set_passes(s, 7, 0, f, b); }
+
+/* The gradients are made in the forward pass; backward adds that of the table. */
+static void work_vocab_loss(const OpSizes *s, OpWork *f, OpWork *b) {
+  double table = (double)s->vocabulary * (double)s->width;
+  *f = (OpWork){6 * numbers(s) * (double)s->vocabulary, (2 * numbers(s) + 2 * table) * sizeof(real)};
+  *b = (OpWork){0, 3 * table * sizeof(real)};
+}
+
+static void work_nearest(const OpSizes *s, OpWork *f, OpWork *b) {
+  set_passes(s, 1, 0, f, b);
+  f->flops = 2 * numbers(s) * (double)s->entries;
+}
+
+static void work_noise(const OpSizes *s, OpWork *f, OpWork *b) {
+  set_passes(s, 1, 0, f, b);
+  f->flops = 2 * numbers(s) * (double)s->width / (double)s->groups;
+}
+
+static void work_row(const OpSizes *s, OpWork *f, OpWork *b) {
+  double w = (double)s->outputs * (double)s->width;
+  *f = (OpWork){2 * w, w * sizeof(real)};
+  *b = (OpWork){0, 0};
+}
+
+static void work_decode_attention(const OpSizes *s, OpWork *f, OpWork *b) {
+  double keys = (double)s->tokens * (double)s->width;
+  *f = (OpWork){4 * keys, 2 * keys * sizeof(real)};
+  *b = (OpWork){0, 0};
+}
+
+const OpCase OP_CASES[] = {{.name = "linear", .apply = apply_linear, .narrow = true, .work = work_linear},
+                           {.name = "linear-gelu", .apply = apply_linear_gelu, .narrow = true, .work = work_linear},
+                           {.name = "linear-row", .run = run_row, .work = work_row},
+                           {.name = "attention", .apply = apply_attention, .narrow = true, .work = work_attention},
+                           {.name = "decode-attention", .run = run_decode_attention, .work = work_decode_attention},
+                           {.name = "layer-norm", .apply = apply_layer_norm, .work = work_norm},
+                           {.name = "rms-norm", .apply = apply_rms_norm, .work = work_norm},
+                           {.name = "gelu", .apply = apply_gelu, .narrow = true, .work = work_norm},
+                           {.name = "swiglu", .apply = apply_swiglu, .narrow = true, .work = work_swiglu},
+                           {.name = "rope", .apply = apply_rope, .narrow = true, .work = work_rope},
+                           {.name = "add", .apply = apply_add, .work = work_add},
+                           {.name = "softmax", .run = run_softmax, .work = work_two_passes},
+                           {.name = "cross-entropy", .apply = apply_cross_entropy, .is_loss = true, .work = work_rope},
+                           {.name = "vocab-loss", .apply = apply_vocab_loss, .is_loss = true, .work = work_vocab_loss},
+                           {.name = "token-embed", .apply = apply_token_embed, .work = work_norm},
+                           {.name = "nearest", .run = run_nearest, .work = work_nearest},
+                           {.name = "lookup", .run = run_lookup, .work = work_one_pass},
+                           {.name = "noise", .run = run_noise, .work = work_noise},
+                           {.name = "quantise", .apply = apply_quantise, .work = work_quantise},
+                           {.name = "adamw", .run = run_adamw, .work = work_adamw},
+                           {.name = NULL}};
+
+/* ---- The command ---- */
 
 static const BenchUsage USAGE = {"astra-bench op [--op NAME,...] [--rows M] [--width D] [options]",
                                  "Times each operation by itself, beside the peak rates of products and memory."};

@@ -2,11 +2,10 @@
  * are, computed in 32 bits, of 8 and of 4 bits; accuracy or perplexity through the real processes, and the time of one picture or window.
  * All nodes are processes of this machine and share its cores: latency compares widths of numbers, not numbers of devices
  * (astra-bench latency does). */
-#include "cli/bench_quantize.h"
 #include "autograd/kernels/matmul.h"
 #include "base/clock.h"
 #include "base/printable.h"
-#include "cli/bench_timing.h"
+#include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "data/text/text_encoder.h"

@@ -1,11 +1,11 @@
 /* The command scaling: how fast training would be on R ranks over a given link, from a measured step of one rank (train/scaling.h). Under
  * mpirun the ranks are there: their link and their steps are measured, and stand beside what the model says of them. */
-#include "cli/bench_scaling.h"
 #include "autograd/kernels/matmul.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "cli/bench.h"
 #include "cli/cli.h"
-#include "cli/link_values.h"
+#include "cli/network_options.h"
 #include "cli/train_options.h"
 #include "nn/json_build.h"
 #include "train/bench_step.h"

@@ -2,9 +2,21 @@
  * (frequencies). */
 #ifndef CLI_CODEBOOK_REPORT_H
 #define CLI_CODEBOOK_REPORT_H
+#include "autograd/real.h"
+#include "base/status.h"
 #include "nn/config.h"
 #include "train/codebooks.h"
 #include <stdbool.h>
+#include <stdint.h>
+
+/* What can be said of a codebook without data: the lengths of its codewords, and how many say the same. */
+
+typedef struct CodebookFacts {
+  double norm_least, norm_mean, norm_most; /* |e| over all groups' codewords */
+  int64_t duplicates;                      /* codewords equal to another one of their group that was counted before */
+} CodebookFacts;
+
+Status codebook_facts(const real *codewords /* [G, K, width] */, int64_t groups, int64_t entries, int64_t width, CodebookFacts *facts);
 
 /* reports [blocks * sites]; directory: where the codebooks lie. A table, or one JSON object on one line; moments: with those of each
  * report. */

@@ -3,10 +3,15 @@
  *
  * decode writes the bytes of the text as they are, so that `encode | decode` gives the same bytes; only to a terminal characters that it
  * would obey are written out, and a line feed follows. */
-#include "cli/data_encode.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/printable.h"
+#include "base/progress.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/data_commands.h"
+#include "data/tokenizer/bpe_train.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/json_build.h"
 #include <errno.h>
@@ -15,16 +20,114 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INPUT_MOST = 1 << 30, INPUT_STEP = 1 << 16 };
+/* ---- astra-data tokenizer ---- */
+
+/* The command line of astra-data tokenizer: arguments into calls of data/tokenizer/bpe_train.h, results into text and JSON. */
+
+static const char usage[] = "astra-data tokenizer --out DIR [--vocab N] FILE...";
+static const char about[] =
+    "Trains a byte-level BPE with GPT-2's way of splitting text on plain or .gz files, and writes vocab.json, merges.txt and\n"
+    "tokenizer.json to DIR. The last piece of the vocabulary is <|endoftext|>. The same text gives the same tokenizer.";
 
 typedef struct Request {
+  const char *out, **files;
+  int count;
+  int64_t pieces, bytes;
+  bool quiet, json, overwrite;
+  double started;
+} Request;
+
+static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the tokenizer's command line or output"); }
+
+static Status read_files(Request *request, BpeTrain *train) {
+  Progress progress;
+  progress_start(&progress, "counting", request->count, request->quiet);
+  for (int i = 0; i < request->count; i++) {
+    progress_update(&progress, i, request->files[i]);
+    TRY(bpe_train_add_file(train, request->files[i], &request->bytes));
+  }
+  progress_finish(&progress, request->count, NULL);
+  return STATUS_OK;
+}
+
+static Status report(const Request *request, const BpeTrain *train, const Tokenizer *tokenizer) {
+  double seconds = clock_now() - request->started;
+  long long words = (long long)bpe_train_words(train);
+  if (!request->json)
+    printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", printable(request->out),
+           (long long)request->pieces, (long long)request->bytes, words, seconds);
+  if (!request->json) return STATUS_OK;
+  json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "out", request->out, "pieces", (json_int_t)request->pieces, "bytes",
+                             (json_int_t)request->bytes, "words", (json_int_t)words, "fingerprint", tokenizer_fingerprint(tokenizer),
+                             "seconds", seconds);
+  return json_build_print(object);
+}
+
+static Status train_and_save(Request *request, BpeTrain *train) {
+  Tokenizer *tokenizer;
+  TRY(read_files(request, train));
+  TRY(bpe_train_run(train, request->pieces, request->quiet, &tokenizer));
+  Status status = tokenizer_save(tokenizer, request->out);
+  if (status == STATUS_OK) status = report(request, train, tokenizer);
+  tokenizer_close(tokenizer);
+  return status;
+}
+
+static Status run(Request *request) {
+  BpeTrain *train;
+  if (!request->out) return status_set(STATUS_BAD_USAGE, "tokenizer: --out DIR is missing: where the files are written");
+  if (request->count == 0) return status_set(STATUS_BAD_USAGE, "tokenizer: no FILE given to train on");
+  if (!request->overwrite) TRY(out_directory_free(request->out, OUT_TOKENIZER, NULL));
+  log_quiet(request->quiet);
+  request->started = clock_now();
+  TRY(bpe_train_new(&train));
+  Status status = train_and_save(request, train);
+  bpe_train_free(train);
+  return status;
+}
+
+Status data_tokenizer_run(int argc, char **argv) {
+  Request request = {.pieces = 4096};
+  bool help = false;
+  Option options[] = {
+      {.kind = OPTION_GROUP, .help = "Options:"},
+      {.kind = OPTION_TEXT, .name = "out", .letter = 'o', .target = &request.out, .value = "DIR", .help = "write the files here"},
+      {.kind = OPTION_FLAG, .name = "overwrite", .target = &request.overwrite, .help = "replace the tokenizer that lies there"},
+      {.kind = OPTION_INT,
+       .name = "vocab",
+       .letter = 'v',
+       .target = &request.pieces,
+       .value = "N",
+       .least = BPE_TRAIN_LEAST,
+       .most = BPE_TRAIN_MOST,
+       .help = "pieces of the vocabulary: 256 bytes, merges, <|endoftext|>"},
+      {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no remarks"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
+      {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
+      {.kind = OPTION_GROUP}};
+  if (cli_help_wanted(options, argc, argv)) {
+    options_help(options, usage, about, stdout);
+    return STATUS_OK;
+  }
+  request.files = calloc((size_t)argc + 1, sizeof *request.files);
+  Status status = request.files ? options_parse(options, argc, argv, request.files, &request.count) : no_memory();
+  if (status == STATUS_OK) status = run(&request);
+  free(request.files);
+  return status;
+}
+
+/* ---- astra-data encode and decode ---- */
+
+enum { INPUT_MOST = 1 << 30, INPUT_STEP = 1 << 16 };
+
+typedef struct Encoding {
   const char *command, *tokenizer, *file;
   const char **arguments; /* [count]: a text, or ids */
   int count;
   bool special, begin, end, lines, json;
-} Request;
+} Encoding;
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the text or its tokens"); }
+static Status data_encode_no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the text or its tokens"); }
 
 /* ---- input ---- */
 
@@ -35,7 +138,7 @@ static Status read_stream(FILE *stream, const char *name, char **data, size_t *s
   do {
     if (room - *size <= INPUT_STEP) {
       char *more = realloc(*data, room = 2 * room + 2 * INPUT_STEP);
-      if (more == NULL) return no_memory();
+      if (more == NULL) return data_encode_no_memory();
       *data = more;
     }
     *size += fread(*data + *size, 1, INPUT_STEP, stream);
@@ -45,7 +148,7 @@ static Status read_stream(FILE *stream, const char *name, char **data, size_t *s
   return ferror(stream) ? status_set(STATUS_IO, "%s cannot be read: %s", name, strerror(errno)) : STATUS_OK;
 }
 
-static Status read_file(const Request *request, char **data, size_t *size) {
+static Status read_file(const Encoding *request, char **data, size_t *size) {
   const char *path = request->file;
   if (path == NULL || strcmp(path, "-") == 0) return read_stream(stdin, "standard input", data, size);
   FILE *stream = fopen(path, "rb");
@@ -56,7 +159,7 @@ static Status read_file(const Request *request, char **data, size_t *size) {
 }
 
 /* The arguments with spaces between them, or what --file or standard input holds. */
-static Status read_input(const Request *request, char **data, size_t *size) {
+static Status read_input(const Encoding *request, char **data, size_t *size) {
   *data = NULL;
   if (request->file != NULL && request->count > 0)
     return status_set(STATUS_BAD_USAGE, "%s: --file and '%s' cannot be combined; give one of them", request->command,
@@ -64,7 +167,7 @@ static Status read_input(const Request *request, char **data, size_t *size) {
   if (request->count == 0) return read_file(request, data, size);
   *size = 0;
   for (int i = 0; i < request->count; i++) *size += strlen(request->arguments[i]) + 1;
-  if ((*data = calloc(*size + 1, 1)) == NULL) return no_memory();
+  if ((*data = calloc(*size + 1, 1)) == NULL) return data_encode_no_memory();
   for (int i = 0; i < request->count; i++) strcat(strcat(*data, i > 0 ? " " : ""), request->arguments[i]);
   (*size)--;
   return STATUS_OK;
@@ -72,12 +175,12 @@ static Status read_input(const Request *request, char **data, size_t *size) {
 
 /* ---- encode ---- */
 
-static Status add_end(const Request *request, int32_t id, const char *option, TokenList *ids) {
+static Status add_end(const Encoding *request, int32_t id, const char *option, TokenList *ids) {
   if (id < 0) return status_set(STATUS_BAD_VALUE, "%s: the tokenizer in %s has no such token", option, request->tokenizer);
   return token_list_add(ids, id);
 }
 
-static Status encode(const Request *request, Tokenizer *tokenizer, const char *text, size_t bytes, TokenList *ids) {
+static Status encode(const Encoding *request, Tokenizer *tokenizer, const char *text, size_t bytes, TokenList *ids) {
   if (request->begin) TRY(add_end(request, tokenizer_begin(tokenizer), "--begin", ids));
   TRY(tokenizer_encode(tokenizer, text, bytes, request->special, ids));
   return request->end ? add_end(request, tokenizer_end(tokenizer), "--end", ids) : STATUS_OK;
@@ -89,7 +192,7 @@ static json_t *json_ids(const TokenList *ids) {
   return list;
 }
 
-static Status print_ids(const Request *request, const Tokenizer *tokenizer, size_t bytes, const TokenList *ids) {
+static Status print_ids(const Encoding *request, const Tokenizer *tokenizer, size_t bytes, const TokenList *ids) {
   if (request->json)
     return json_build_print(json_pack("{s:o?, s:I, s:I, s:I, s:s}", "ids", json_ids(ids), "tokens", (json_int_t)ids->count, "bytes",
                                       (json_int_t)bytes, "vocabulary", (json_int_t)tokenizer_count(tokenizer), "fingerprint",
@@ -99,7 +202,7 @@ static Status print_ids(const Request *request, const Tokenizer *tokenizer, size
   return STATUS_OK;
 }
 
-static Status encode_input(const Request *request, Tokenizer *tokenizer, const char *text, size_t bytes) {
+static Status encode_input(const Encoding *request, Tokenizer *tokenizer, const char *text, size_t bytes) {
   TokenList ids = {0};
   Status status = encode(request, tokenizer, text, bytes, &ids);
   if (status == STATUS_OK) status = print_ids(request, tokenizer, bytes, &ids);
@@ -144,11 +247,11 @@ static Status print_text_json(const TokenList *ids, const char *text, size_t byt
   char *whole = replace_broken(text, &length);
   json_t *string = whole ? json_stringn(whole, length) : NULL;
   free(whole);
-  if (string == NULL) return no_memory();
+  if (string == NULL) return data_encode_no_memory();
   return json_build_print(json_pack("{s:o, s:I, s:I}", "text", string, "tokens", (json_int_t)ids->count, "bytes", (json_int_t)bytes));
 }
 
-static Status print_text(const Request *request, const TokenList *ids, const char *text, size_t bytes) {
+static Status print_text(const Encoding *request, const TokenList *ids, const char *text, size_t bytes) {
   if (request->json) return print_text_json(ids, text, bytes);
   if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, bytes, stdout) == bytes ? STATUS_OK : status_set(STATUS_IO, "standard output is full");
   for (size_t i = 0; i < bytes;) {
@@ -162,7 +265,7 @@ static Status print_text(const Request *request, const TokenList *ids, const cha
   return STATUS_OK;
 }
 
-static Status decode_input(const Request *request, Tokenizer *tokenizer, const char *input, size_t size) {
+static Status decode_input(const Encoding *request, Tokenizer *tokenizer, const char *input, size_t size) {
   TokenList ids = {0};
   char *text = NULL;
   size_t bytes = 0;
@@ -176,7 +279,7 @@ static Status decode_input(const Request *request, Tokenizer *tokenizer, const c
 
 /* ---- the command lines ---- */
 
-static Status run(const Request *request, Status (*work)(const Request *, Tokenizer *, const char *, size_t)) {
+static Status run_with(const Encoding *request, Status (*work)(const Encoding *, Tokenizer *, const char *, size_t)) {
   Tokenizer *tokenizer;
   char *input;
   size_t size = 0;
@@ -199,7 +302,7 @@ static Status run(const Request *request, Status (*work)(const Request *, Tokeni
   }
 
 Status data_encode_run(int argc, char **argv) {
-  Request request = {.command = "encode"};
+  Encoding request = {.command = "encode"};
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
@@ -220,14 +323,14 @@ Status data_encode_run(int argc, char **argv) {
     return STATUS_OK;
   }
   request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
-  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : no_memory();
-  if (status == STATUS_OK) status = run(&request, encode_input);
+  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : data_encode_no_memory();
+  if (status == STATUS_OK) status = run_with(&request, encode_input);
   free(request.arguments);
   return status;
 }
 
 Status data_decode_run(int argc, char **argv) {
-  Request request = {.command = "decode"};
+  Encoding request = {.command = "decode"};
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
@@ -244,8 +347,8 @@ Status data_decode_run(int argc, char **argv) {
     return STATUS_OK;
   }
   request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
-  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : no_memory();
-  if (status == STATUS_OK) status = run(&request, decode_input);
+  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : data_encode_no_memory();
+  if (status == STATUS_OK) status = run_with(&request, decode_input);
   free(request.arguments);
   return status;
 }

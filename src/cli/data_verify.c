@@ -1,8 +1,8 @@
 /* The command line of astra-data verify: which files a directory has, what is said of each. How digests work: nn/safetensors_digest.h. */
-#include "cli/data_verify.h"
 #include "base/files.h"
 #include "base/gguf.h"
 #include "cli/cli.h"
+#include "cli/data_commands.h"
 #include "data/data_paths.h"
 #include "nn/json_build.h"
 #include "nn/safetensors.h"

@@ -1,10 +1,9 @@
-/* See infer_classify.h. All texts are read and tokenised before the nodes are started: what a text costs in memory is theirs no concern,
- * and the longest one says how much they need. */
-#include "cli/infer_classify.h"
+/* Texts to classify, from the command line, files and labelled sets. All texts are read and tokenised before the nodes are started: what a
+ * text costs in memory is theirs no concern, and the longest one says how much they need. */
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "cli/infer_prompts.h"
+#include "cli/infer_run.h"
 #include "data/text/text_labels.h"
 #include "infer/evaluate_labels.h"
 #include "infer/report.h"

@@ -1,24 +1,420 @@
 /* The command plan: measures this device on the model's shapes and takes its speed as that of all, or measures all of --peers, and predicts
  * every way of dividing the model over these devices and links. */
-#include "cli/infer_plan.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/printable.h"
+#include "base/status.h"
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
-#include "cli/link_values.h"
 #include "cli/network_options.h"
-#include "cli/plan_devices.h"
-#include "cli/plan_peers.h"
-#include "cli/plan_report.h"
 #include "data/data_paths.h"
+#include "infer/leader.h"
+#include "infer/plan/device_profile.h"
+#include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
 #include "infer/plan/split_measured.h"
 #include "infer/virtual/virtual_latency.h"
+#include "infer/wire.h"
+#include "infer/wire/link_model.h"
 #include "infer/wire/packet.h"
+#include "nn/json_build.h"
+#include "train/plot.h"
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Profiles of devices ---- */
+
+/* Devices and links as the options of astra-infer plan name them: how many, how fast, each behind which link. */
+typedef struct PlanDevices {
+  int count;
+  uint64_t counts_tried;              /* of devices, as PlannerSetup has them */
+  double speeds[WIRE_NODES];          /* [count], the fastest first; that of this device is 1 */
+  DeviceProfile profiles[WIRE_NODES]; /* [count]: the caller fills them in, once this device is measured */
+  LinkEnd ends[WIRE_NODES];           /* [count], in the same order */
+  bool linked;                        /* `ends` were given */
+} PlanDevices;
+
+typedef struct Described {
+  double speed, rate;
+} Described;
+
+static int faster_first(const void *a, const void *b) {
+  const Described *x = a, *y = b;
+  if (x->speed != y->speed) return x->speed < y->speed ? 1 : -1;
+  return (x->rate < y->rate) - (x->rate > y->rate);
+}
+
+static Status read_rates(const char *text, double rates[WIRE_NODES], int *count) {
+  char rate[32];
+  for (const char *at = text; *count < WIRE_NODES; at++) {
+    size_t length = strcspn(at, ",");
+    snprintf(rate, sizeof rate, "%.*s", (int)length, at);
+    TRY(link_values_rate("links", rate, &rates[(*count)++]));
+    at += length;
+    if (*at == '\0') return STATUS_OK;
+  }
+  return status_set(STATUS_BAD_USAGE, "--links: at most %d rates are accepted", WIRE_NODES);
+}
+
+static Status read_described(const char *speed_list, const char *link_list, PlanDevices *devices) {
+  Described all[WIRE_NODES];
+  double speeds[WIRE_NODES], rates[WIRE_NODES];
+  int links = 0;
+  if (speed_list) TRY(link_values_numbers("speeds", speed_list, speeds, WIRE_NODES, &devices->count));
+  if (link_list) TRY(read_rates(link_list, rates, &links));
+  if (speed_list && link_list && links != devices->count)
+    return status_set(STATUS_BAD_USAGE, "--speeds names %d devices, --links %d: each needs both", devices->count, links);
+  if (link_list) devices->count = links;
+  for (int d = 0; d < devices->count; d++) all[d] = (Described){.speed = speed_list ? speeds[d] : 1, .rate = link_list ? rates[d] : 0};
+  qsort(all, (size_t)devices->count, sizeof *all, faster_first);
+  for (int d = 0; d < devices->count; d++) {
+    devices->speeds[d] = all[d].speed;
+    devices->ends[d] = (LinkEnd){.out = all[d].rate, .in = all[d].rate};
+  }
+  devices->linked = link_list != NULL;
+  return STATUS_OK;
+}
+
+/* Which numbers of devices to try where there are `count`, said to be "of --peers" or the like: all, or those of nodes. BAD_USAGE. */
+static Status plan_devices_counts(const char *nodes, int count, const char *whose, uint64_t *tried) {
+  int list[WIRE_NODES], listed = 0;
+  *tried = ~0ull;
+  if (!nodes) return STATUS_OK;
+  TRY(link_values_list("nodes", nodes, 1, WIRE_NODES, list, WIRE_NODES, &listed));
+  *tried = 0;
+  for (int i = 0; i < listed; i++) {
+    if (list[i] > count) return status_set(STATUS_BAD_USAGE, "--nodes %d: there are %d devices %s", list[i], count, whose);
+    *tried |= 1ull << (list[i] - 1);
+  }
+  return STATUS_OK;
+}
+
+/* nodes "2,4", speeds "1,1,0.5", links "50mbit,50mbit,5mbit": NULL where an option was not given. Without speeds and links there are as
+ * many devices as the largest of nodes (2, 4 and 8), all like this one. BAD_USAGE names the option. */
+static Status plan_devices_read(const char *nodes, const char *speeds, const char *links, PlanDevices *devices) {
+  *devices = (PlanDevices){.count = 0};
+  if (speeds || links) {
+    TRY(read_described(speeds, links, devices));
+    return plan_devices_counts(nodes, devices->count, speeds ? "in --speeds" : "in --links", &devices->counts_tried);
+  }
+  TRY(plan_devices_counts(nodes ? nodes : "2,4,8", WIRE_NODES, "at most", &devices->counts_tried));
+  for (int d = 0; d < WIRE_NODES; d++) {
+    devices->speeds[d] = 1;
+    if (devices->counts_tried >> d & 1) devices->count = d + 1;
+  }
+  return STATUS_OK;
+}
+
+/* ---- Measured peers ---- */
+
+/* astra-infer plan --peers: the devices that there are, measured, in place of one that stands for all. */
+typedef struct PlanPeersOptions {
+  const char *peers, *key_file; /* as of astra-infer itself */
+  bool local;
+  double wait, timeout;
+  int threads; /* of this device */
+} PlanPeersOptions;
+
+typedef struct PlanPeers {
+  int count;
+  DeviceProfile profiles[WIRE_NODES];   /* [count], the fastest first */
+  char names[WIRE_NODES][ADDRESS_TEXT]; /* "this device", or the worker's address */
+  LinkEnd ends[WIRE_NODES];             /* [count] the ways of each as they were measured; all zero where `linked` is not */
+  bool linked;                          /* one of them is another machine's, or might be */
+} PlanPeers;
+
+static Status measure(const PlanPeersOptions *options, const InferCluster *cluster, const Weights *weights, LeaderMeasure *measured) {
+  int nodes = cluster->options.local + cluster->options.peer_count;
+  const ClusterSetup plain = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1}; /* it has no codes */
+  const LeaderOptions leader = {.batch_most = 1,
+                                .network = weights->books ? NULL : &plain,
+                                .timeout = options->timeout,
+                                .threads = options->threads,
+                                .stop = infer_run_stop_flag(),
+                                .cluster = &cluster->options};
+  TokenSplit split;
+  Partition partition;
+  infer_run_catch_signals();
+  if (config_is_decoder(weights->config)) {
+    TRY(token_split_init(&split, nodes, NULL));
+    return leader_measure(weights, NULL, &split, &leader, measured);
+  }
+  TRY(partition_even(&partition, config_tokens(weights->config), nodes));
+  Status status = leader_measure(weights, &partition, NULL, &leader, measured);
+  partition_release(&partition);
+  return status;
+}
+
+static void name(const InferCluster *cluster, int node, char text[ADDRESS_TEXT]) {
+  if (node < cluster->options.local)
+    snprintf(text, ADDRESS_TEXT, "this device");
+  else
+    address_text(&cluster->peers[node - cluster->options.local], text);
+}
+
+/* Into the place that its speed gives it. */
+static void insert(PlanPeers *peers, const DeviceProfile *profile, const LinkEnd *end, const char *text) {
+  int at = peers->count++;
+  for (; at > 0 && peers->profiles[at - 1].linear[PROFILE_SIZES - 1] > profile->linear[PROFILE_SIZES - 1]; at--) {
+    peers->profiles[at] = peers->profiles[at - 1];
+    peers->ends[at] = peers->ends[at - 1];
+    memcpy(peers->names[at], peers->names[at - 1], ADDRESS_TEXT);
+  }
+  peers->profiles[at] = *profile;
+  peers->ends[at] = *end;
+  snprintf(peers->names[at], ADDRESS_TEXT, "%s", text);
+}
+
+static Status measure_cluster(const PlanPeersOptions *options, const Weights *weights, PlanPeers *peers) {
+  const InferSettings settings = {
+      .peers = options->peers, .key_file = options->key_file, .local = options->local, .wait = options->wait, .on_failure = INFER_ABORT};
+  LeaderMeasure measured[WIRE_NODES] = {0};
+  LinkEnd ends[WIRE_NODES];
+  InferCluster cluster;
+  TRY(infer_cluster_open(&cluster, &settings));
+  TRY(measure(options, &cluster, weights, measured));
+  int nodes = cluster.options.local + cluster.options.peer_count;
+  split_measured_ends(measured, nodes, ends);
+  for (int d = 0; d < nodes; d++) {
+    char text[ADDRESS_TEXT];
+    name(&cluster, d, text);
+    if (!measured[d].here) continue;
+    insert(peers, &measured[d].profile, &ends[d], text);
+    peers->linked = peers->linked || measured[d].linked;
+  }
+  return STATUS_OK;
+}
+
+/* Calls the workers, which must have the model at `checkpoint` (a path, or the name of an installed one), measures all, and lets them go.
+ */
+static Status plan_peers_measure(const PlanPeersOptions *options, const char *checkpoint, PlanPeers *peers) {
+  Weights weights = {0};
+  char *directory = NULL;
+  *peers = (PlanPeers){.count = 0};
+  TRY(infer_run_find(checkpoint, &directory));
+  Status status = weights_load(&weights, directory);
+  if (status == STATUS_OK) status = measure_cluster(options, &weights, peers);
+  weights_release(&weights);
+  free(directory);
+  return status;
+}
+
+/* ---- Report ---- */
+
+/* What astra-infer plan says: a table, one JSON object, a chart. */
+/* The table of a plan. Latencies are of one sample: embedding and head are left out, the input's way to the devices stands apart. */
+
+typedef struct PlanReport {
+  const char *model;
+  const PlannerSetup *setup;
+  const DeviceProfile *profile; /* of this device, or of the fastest of `peers` */
+  const PlanPeers *peers;       /* those that were measured; a count of 0: none */
+  const Plan *plan;
+  double calibrated; /* seconds of one device that computation was scaled to; 0: as measured */
+} PlanReport;
+
+static const char *doubts_of(const PlanRow *row) {
+  if (row->loss_not_modelled) return "loss not modelled: it would delay streams";
+  if (row->other_groups) return "needs training";
+  if (!strategy_facts(row->strategy)->right_answers) return "latency only: the answers would need training";
+  return "";
+}
+
+static const char *notes_of(const PlanRow *row, char *text, size_t room) {
+  const char *doubts = doubts_of(row);
+  if (row->measured <= 0) return doubts;
+  snprintf(text, room, "%.2f ms in virtual time%s%s", 1e3 * row->measured, *doubts ? "; " : "", doubts);
+  return text;
+}
+
+/* "256,256,256,256", or "4 x 256". */
+static const char *split_of(const PlanRow *row, char *text, size_t room) {
+  bool alike = true;
+  size_t used = 0;
+  for (int d = 1; d < row->devices; d++) alike = alike && row->counts[d] == row->counts[0];
+  if (!strategy_facts(row->strategy)->divides_tokens) return "all each";
+  if (alike) {
+    snprintf(text, room, "%d x %lld", row->devices, (long long)row->counts[0]);
+    return text;
+  }
+  for (int d = 0; d < row->devices && used < room; d++)
+    used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? "," : "", (long long)row->counts[d]);
+  return text;
+}
+
+enum { NETWORK_NAME = 64 };
+
+/* "mesh, 20 Mbit/s" */
+static const char *network_name(const PlannerSetup *setup, char text[NETWORK_NAME]) {
+  const char *topology = network_options_topology(setup->links->topology);
+  if (setup->ends)
+    snprintf(text, NETWORK_NAME, "%s, links of their own", topology);
+  else
+    snprintf(text, NETWORK_NAME, "%s, %.4g Mbit/s", topology, setup->links->bits_per_second / 1e6);
+  return text;
+}
+
+/* Measured links stand beside the devices. */
+static void print_network(const PlannerSetup *setup, bool measured) {
+  const LinkOptions *links = setup->links;
+  char text[NETWORK_NAME];
+  printf("network: %s", network_name(setup, text));
+  for (int d = 0; setup->ends && !measured && d < setup->devices; d++) printf("%s %.4g", d ? "," : ":", setup->ends[d].out / 1e6);
+  if (setup->ends && !measured) fputs(" Mbit/s", stdout);
+  if (!setup->ends || !measured) printf(", latency %.3g ms", 1e3 * links->latency);
+  if (links->jitter > 0) printf(" +- %g ms", 1e3 * links->jitter);
+  if (links->loss > 0) printf(", loss %g%%", 100 * links->loss);
+  putchar('\n');
+}
+
+/* In the order in which the table lists their tokens. */
+static void print_peers(const PlanPeers *peers) {
+  for (int d = 0; d < peers->count; d++) {
+    printf("%s%s (%.1f GFLOP/s", d ? ", " : "peers:   ", printable(peers->names[d]), 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1]);
+    if (peers->linked)
+      printf(", %.4g Mbit/s to it, %.4g from it, %.3g ms", peers->ends[d].in / 1e6, peers->ends[d].out / 1e6, 1e3 * peers->ends[d].latency);
+    putchar(')');
+  }
+  if (peers->count) putchar('\n');
+}
+
+static void plan_report_text(const PlanReport *report) {
+  const DeviceProfile *p = report->profile;
+  char text[160], split[64], notes[96];
+  printf("model:   %s, %lld tokens\n", printable(report->model), (long long)report->setup->tokens);
+  printf("device:  products of %d, %d and %lld rows at %.1f, %.1f, %.1f GFLOP/s; attention at %.1f, codes at %.1f\n", PROFILE_SMALL,
+         PROFILE_MIDDLE, (long long)report->setup->tokens, 1e-9 / p->linear[0], 1e-9 / p->linear[1], 1e-9 / p->linear[2],
+         1e-9 / p->attention[1], 1e-9 / p->assign[1]);
+  print_peers(report->peers);
+  if (report->calibrated > 0)
+    printf("scale:   computation x %.4g, so that one device takes %g ms\n", report->setup->scale, 1e3 * report->calibrated);
+  print_network(report->setup, report->peers->count > 0);
+  printf("\n%-9s %6s %5s %5s %6s %-20s %10s %8s %9s %7s %6s %10s %10s  %s\n", "strategy", "groups", "nodes", "parts", "tables", "tokens",
+         "predicted", "speedup", "waiting", "hidden", "FPAR", "bytes/tok", "input", "");
+  for (int i = 0; i < report->plan->count; i++) {
+    const PlanRow *row = &report->plan->rows[i];
+    char groups[16] = "-";
+    if (row->groups) snprintf(groups, sizeof groups, "%d", row->groups);
+    printf("%-9s %6s %5d %5d %6d %-20s %7.2f ms %8.2f %6.2f ms %6.0f%% %6.3f %10.1f %7.2f ms  %s\n", strategy_facts(row->strategy)->name,
+           groups, row->devices, row->parts, row->table_blocks, split_of(row, split, sizeof split), 1e3 * row->latency, row->speedup,
+           1e3 * row->wait, 100 * row->hidden, row->fpar, row->bytes_per_token, 1e3 * row->input, notes_of(row, notes, sizeof notes));
+  }
+  printf("\nthe input's way to the devices is %s what is predicted; embedding and head are left out\n",
+         report->setup->with_input ? "part of" : "not part of");
+  printf("%s\n", planner_verdict(report->plan, text));
+}
+
+/* ---- JSON */
+
+static json_t *row_json(const PlanRow *row) {
+  json_t *counts = json_array();
+  for (int d = 0; d < row->devices; d++) json_array_append_new(counts, json_integer((json_int_t)row->counts[d]));
+  return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b, s:o}", "strategy",
+                   strategy_facts(row->strategy)->name, "groups", row->groups, "nodes", row->devices, "parts", row->parts, "tokens", counts,
+                   "tables", row->tables, "table_blocks", row->table_blocks, "predicted_ms", 1e3 * row->latency, "speedup", row->speedup,
+                   "wait_ms", 1e3 * row->wait, "hidden", row->hidden, "fpar", row->fpar, "bytes_per_token", row->bytes_per_token,
+                   "input_ms", 1e3 * row->input, "needs_training", row->other_groups, "loss_not_modelled", row->loss_not_modelled,
+                   "right_answers", strategy_facts(row->strategy)->right_answers, "virtual_ms",
+                   json_build_number(row->measured > 0 ? 1e3 * row->measured : NAN));
+}
+
+/* What would be faster with training of its own; null: nothing. */
+static json_t *trained_json(const Plan *plan) { return plan->trained ? row_json(plan->trained) : json_null(); }
+
+static json_t *peers_json(const PlanPeers *peers) {
+  json_t *list = json_array();
+  for (int d = 0; d < peers->count; d++)
+    json_build_append(&list,
+                      json_pack("{s:s, s:f, s:o}", "device", peers->names[d], "gflops", 1e-9 / peers->profiles[d].linear[PROFILE_SIZES - 1],
+                                "link", link_json(peers->linked ? &peers->ends[d] : NULL)));
+  return list;
+}
+
+/* In the order of the devices; null: all are alike. */
+static json_t *links_json(const PlannerSetup *setup) {
+  json_t *list = setup->ends ? json_array() : json_null();
+  for (int d = 0; setup->ends && d < setup->devices; d++) json_build_append(&list, link_json(&setup->ends[d]));
+  return list;
+}
+
+static json_t *rates_json(const double *rates) { return json_pack("[f, f, f]", 1e-9 / rates[0], 1e-9 / rates[1], 1e-9 / rates[2]); }
+
+/* on one line */
+static Status plan_report_json(const PlanReport *report) {
+  const PlannerSetup *setup = report->setup;
+  const DeviceProfile *p = report->profile;
+  char text[160];
+  json_t *rows = json_array();
+  for (int i = 0; i < report->plan->count; i++) json_array_append_new(rows, row_json(&report->plan->rows[i]));
+  json_t *object = json_pack("{s:s, s:I, s:f, s:s, s:f, s:f, s:o, s:f, s:f, s:{s:o, s:o, s:o}, s:f, s:b, s:o, s:o, s:o, s:o, s:s}", "model",
+                             report->model, "tokens", (json_int_t)setup->tokens, "scale", setup->scale, "link_model",
+                             network_options_topology(setup->links->topology), "bits_per_second", setup->links->bits_per_second,
+                             "latency_ms", 1e3 * setup->links->latency, "links", links_json(setup), "jitter_ms", 1e3 * setup->links->jitter,
+                             "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention),
+                             "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
+                             "best", row_json(report->plan->best), "trained", trained_json(report->plan), "rows", rows, "peers",
+                             peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
+  return json_build_print(object);
+}
+
+/* ---- chart */
+
+enum { SERIES_MOST = STRATEGY_COUNT + PLANNER_GROUPS_MOST, SERIES_NAME = 24, CHART_WIDTH = 760, CHART_HEIGHT = 480 };
+
+typedef struct Chart {
+  char name[SERIES_MOST][SERIES_NAME];
+  double x[SERIES_MOST][WIRE_NODES + 1], y[SERIES_MOST][WIRE_NODES + 1];
+  PlotSeries series[SERIES_MOST];
+  size_t count;
+} Chart;
+
+static void add_series(Chart *chart, const PlanReport *report, Strategy strategy, int groups) {
+  size_t at = chart->count, points = 0;
+  for (int devices = 1; devices <= report->setup->devices; devices++)
+    for (int i = 0; i < report->plan->count; i++) {
+      const PlanRow *row = &report->plan->rows[i];
+      bool wanted = strategy == STRATEGY_SINGLE ? row->strategy == strategy
+                                                : row->strategy == strategy && row->groups == groups && row->devices == devices;
+      if (!wanted) continue;
+      chart->x[at][points] = devices; /* one device alone: a line across */
+      chart->y[at][points++] = 1e3 * row->latency;
+    }
+  if (points == 0) return;
+  if (groups)
+    snprintf(chart->name[at], SERIES_NAME, "%s, G = %d", strategy_facts(strategy)->name, groups);
+  else
+    snprintf(chart->name[at], SERIES_NAME, "%s", strategy_facts(strategy)->name);
+  chart->series[at] =
+      (PlotSeries){.name = chart->name[at], .x = chart->x[at], .y = chart->y[at], .count = points, .points = strategy != STRATEGY_SINGLE};
+  chart->count++;
+}
+
+/* latency against devices, PNG */
+static Status plan_report_chart(const PlanReport *report, const char *path) {
+  Chart *chart = calloc(1, sizeof *chart);
+  if (!chart) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
+  add_series(chart, report, STRATEGY_SINGLE, 0);
+  for (int g = 0; g < report->setup->group_count; g++) add_series(chart, report, STRATEGY_ASTRA, report->setup->groups[g]);
+  for (int s = STRATEGY_TP; s < STRATEGY_COUNT; s++) add_series(chart, report, (Strategy)s, 0);
+  char title[160], network[NETWORK_NAME];
+  snprintf(title, sizeof title, "%s, %lld tokens, %s", report->model, (long long)report->setup->tokens,
+           network_name(report->setup, network));
+  const PlotPanel panel = {.title = "Predicted latency",
+                           .x_label = "devices",
+                           .y_label = "milliseconds",
+                           .series = chart->series,
+                           .count = chart->count,
+                           .log_y = true};
+  Status status = plot_save(path, title, &panel, 1, CHART_WIDTH, CHART_HEIGHT);
+  free(chart);
+  return status;
+}
+
+/* ---- The command ---- */
 
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
 static const char ABOUT[] = "Predicts the latency of every way of dividing a model over devices, and says which one is fastest.";

@@ -1,17 +1,236 @@
-/* See infer_run.h. */
+/* What all commands of astra-infer do: the devices, the checkpoint, --split auto, prompts, JSON, cleaning up. */
 #include "cli/infer_run.h"
 #include "autograd/kernels/kernels.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/printable.h"
+#include "base/status.h"
 #include "cli/cli.h"
-#include "cli/infer_strategy.h"
-#include "cli/infer_tables.h"
+#include "cli/infer_settings.h"
+#include "cli/network_options.h"
 #include "data/data_paths.h"
+#include "data/dataset.h"
+#include "infer/cluster_options.h"
+#include "infer/leader.h"
+#include "infer/plan/split_measured.h"
 #include "infer/report.h"
+#include "infer/vocabulary.h"
+#include "infer/wire.h"
 #include "nn/json_build.h"
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- The devices that the options name ---- */
+
+static OnFailure choose_policy(const InferSettings *s) {
+  static const OnFailure policies[] = {[INFER_ABORT] = ON_FAILURE_ABORT, [INFER_RERUN] = ON_FAILURE_RERUN, [INFER_MASK] = ON_FAILURE_MASK};
+  if (s->on_failure == INFER_ON_FAILURE_AUTO) return s->peers ? ON_FAILURE_RERUN : ON_FAILURE_ABORT;
+  return policies[s->on_failure];
+}
+
+static Status add_peer(InferCluster *cluster, const char *at, size_t length) {
+  char text[ADDRESS_TEXT];
+  int most = WIRE_NODES - cluster->options.local;
+  if (cluster->options.peer_count == most)
+    return status_set(STATUS_BAD_USAGE, "--peers: more than %d devices; a cluster has at most %d", most, WIRE_NODES);
+  if (length >= sizeof text) return status_set(STATUS_BAD_USAGE, "--peers: an address of %zu letters", length);
+  memcpy(text, at, length);
+  text[length] = 0;
+  Status status = address_parse(text, &cluster->peers[cluster->options.peer_count++]);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "--peers");
+}
+
+static Status read_peers(InferCluster *cluster, const char *list) {
+  for (const char *at = list;; at++) {
+    size_t length = strcspn(at, ",");
+    TRY(add_peer(cluster, at, length));
+    at += length;
+    if (!*at) return STATUS_OK;
+  }
+}
+
+/* The open key is known to everybody: over a network anybody could be the worker. */
+static Status check_key(const InferCluster *cluster) {
+  char text[ADDRESS_TEXT];
+  for (int i = 0; cluster->key.open && i < cluster->options.peer_count; i++) {
+    const Address *peer = &cluster->peers[i];
+    if (!address_is_local(peer))
+      return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers of this machine are called",
+                        address_text(peer, text));
+  }
+  return STATUS_OK;
+}
+
+/* Of two workers the later one calls the earlier (peer_meeting.h): an address of this machine leads nowhere from another one. */
+static Status check_reachable(const InferCluster *cluster) {
+  char near[ADDRESS_TEXT], far[ADDRESS_TEXT];
+  for (int i = 0; i + 1 < cluster->options.peer_count; i++) {
+    const Address *first = &cluster->peers[i], *next = first + 1;
+    if (address_is_local(first) && !address_is_local(next))
+      return status_set(STATUS_BAD_USAGE,
+                        "--peers %s,%s: the second worker could not call the first, which only its own machine reaches; name the first by "
+                        "an address that all reach, or behind those of other machines",
+                        address_text(first, near), address_text(next, far));
+  }
+  return STATUS_OK;
+}
+
+Status infer_cluster_open(InferCluster *cluster, const InferSettings *s) {
+  *cluster = (InferCluster){.key = key_file_open()};
+  cluster->options = (ClusterOptions){.peers = cluster->peers,
+                                      .key = &cluster->key,
+                                      .wait = s->wait,
+                                      .on_failure = choose_policy(s),
+                                      .request_timeout = s->request_timeout};
+  if (!s->peers) return STATUS_OK;
+  cluster->options.local = s->local;
+  TRY(read_peers(cluster, s->peers));
+  if (s->key_file) TRY(key_file_read(&cluster->key, s->key_file));
+  TRY(check_key(cluster));
+  return check_reachable(cluster);
+}
+
+/* ---- --split auto ---- */
+
+LeaderDivide infer_split_divide; /* its context is the InferSplit */
+
+static const double worth_leaving_out = 0.95; /* less than a twentieth may be the noise of what was measured */
+
+enum { NAMES = 256 };
+
+/* the option's text says auto, or all */
+static bool infer_split_wanted(const char *split) { return split && (strcmp(split, "auto") == 0 || strcmp(split, "all") == 0); }
+
+static PlanCase plan_of(const InferSplit *s) {
+  const ModelConfig *config = s->weights->config;
+  return (PlanCase){.config = config,
+                    .strategy = s->network->strategy,
+                    .tokens = s->partition ? s->partition->tokens : config_tokens(config),
+                    .reliability = s->network->transport == TRANSPORT_UDP ? &s->network->reliability : NULL,
+                    .parts = s->choose_parts ? 0 : s->network->parts,
+                    .least_packets = s->network->reliability.least_packets,
+                    .retained = s->network->retained,
+                    .table_blocks = (int)key_tables_blocks(s->weights->keys),
+                    .all_rows = s->all_rows,
+                    .input_bytes = s->partition && !s->ahead ? (double)(config->channels * config->patch * config->patch) : 0};
+}
+
+/* What is to be compared with the prediction; of texts, whose lengths differ, nothing. */
+static double measured_seconds(const InferSplit *s, const Leader *leader) {
+  if (!s->partition) return 0;
+  return s->ahead ? leader_fastest(leader) : leader_fastest_request(leader);
+}
+
+Status infer_split_divide(void *context, const LeaderMeasure *measured, int nodes) {
+  InferSplit *s = context;
+  PlanCase plan = plan_of(s);
+  PacketWork work;
+  s->nodes = nodes;
+  memcpy(s->measured, measured, (size_t)nodes * sizeof *measured);
+  if (nodes < 2) return STATUS_OK;
+  if (packet_work_measure(&work) == STATUS_OK) plan.work = &work; /* of this device, as of one that is like it */
+  TRY(split_measured_run(&plan, measured, nodes, s->network->shaped ? &s->network->links : NULL, &s->result));
+  if (s->choose_parts) s->network->parts = s->result.parts;
+  if (s->partition) TRY(partition_recount(s->partition, s->result.counts));
+  for (int d = 0; d < nodes && s->split; d++) s->split->weights[d] = (double)s->result.counts[d];
+  s->made = true;
+  return STATUS_OK;
+}
+
+/* ---- what it came to */
+
+/* "; links of 20 Mbit/s, 2 ms" as given, or "; ways to and from a node at 50/20, 48/48 Mbit/s, 2 ms" as the leader saw them. */
+static void report_links(FILE *out, const InferSplit *s) {
+  const MeasuredSplit *r = &s->result;
+  if (r->bits_per_second <= 0) return;
+  if (s->network->shaped) {
+    fprintf(out, "; links of %.4g Mbit/s, %.3g ms", r->bits_per_second / 1e6, 1e3 * r->latency);
+    return;
+  }
+  fputs("; ways to and from a node at", out);
+  for (int d = 0, first = 1; d < s->nodes; d++)
+    if (s->measured[d].linked) fprintf(out, "%s %.4g/%.4g", first ? "" : ",", r->ends[d].in / 1e6, r->ends[d].out / 1e6), first = 0;
+  fprintf(out, " Mbit/s, %.3g ms", 1e3 * r->latency);
+}
+
+static double gflops(const LeaderMeasure *measure) { return 1e-9 / measure->profile.linear[PROFILE_SIZES - 1]; }
+
+/* "node 1" or "nodes 0, 2": the devices that are fastest among themselves. */
+static void name_fewer(const InferSplit *s, char *text, size_t room) {
+  uint64_t fewer = s->result.fewer;
+  size_t used = (size_t)snprintf(text, room, "node%s", (fewer & (fewer - 1)) == 0 ? "" : "s");
+  const char *between = " ";
+  for (int d = 0; d < s->nodes && used < room; d++)
+    if (fewer >> d & 1) used += (size_t)snprintf(text + used, room - used, "%s%d", between, d), between = ", ";
+}
+
+/* A member that slows the others, and takes part all the same. */
+static void advise(FILE *out, const InferSplit *s) {
+  char names[NAMES];
+  if (s->result.without >= s->result.predicted) return;
+  name_fewer(s, names, sizeof names);
+  fprintf(out, "%s alone would take %.1f ms\n", names, 1e3 * s->result.without);
+}
+
+/* Some of the devices that were measured are faster without the others, by enough to trust it, and may be left out: *used, as bits. Says so
+ * on stderr, and notes it for the report. */
+static bool infer_split_leaves_out(InferSplit *s, const Leader *leader, uint64_t *used) {
+  const MeasuredSplit *r = &s->result;
+  char names[NAMES];
+  *used = r->fewer;
+  if (!s->made || s->all || r->without >= worth_leaving_out * r->predicted) return false;
+  for (int d = 0; d < s->nodes; d++) /* whoever is not here now may come back, and was not measured */
+    if (!s->measured[d].here) return false;
+  name_fewer(s, names, sizeof names);
+  log_info("%s alone: %.1f ms predicted, %.1f ms with all %d devices (--split all takes every device)", names, 1e3 * r->without,
+           1e3 * r->predicted, s->nodes);
+  s->asked = leader_nodes(leader);
+  s->with = r->predicted;
+  return true;
+}
+
+void infer_split_report(FILE *out, const InferSplit *s, const Leader *leader) {
+  if (!s->made) return;
+  fputs("measured at the start: products of a node at", out);
+  for (int d = 0; d < s->nodes; d++)
+    if (s->measured[d].here)
+      fprintf(out, "%s %.1f", d ? "," : "", gflops(&s->measured[d]));
+    else
+      fprintf(out, "%s ?", d ? "," : "");
+  fputs(" GFLOP/s", out);
+  report_links(out, s);
+  if (s->choose_parts && s->result.parts > 1) fprintf(out, "; blocks in %d parts", s->result.parts);
+  fputc('\n', out);
+  if (s->partition) report_plan_line(out, s->result.predicted, measured_seconds(s, leader));
+  advise(out, s);
+}
+
+/* One device is left of those that were measured: nothing is divided. */
+static json_t *alone_json(const InferSplit *s, const Leader *leader) {
+  double measured = measured_seconds(s, leader);
+  return json_pack("{s:i, s:f, s:f, s:o}", "asked", s->asked, "predicted_all_ms", 1e3 * s->with, "predicted_ms", 1e3 * s->result.without,
+                   "measured_ms", json_build_number(measured > 0 ? 1e3 * measured : NAN));
+}
+
+/* fresh; NULL when out of memory */
+static json_t *infer_split_json(const InferSplit *s, const Leader *leader) {
+  if (!s->made) return alone_json(s, leader);
+  json_t *tokens = json_array(), *speeds = json_array(), *links = json_array();
+  for (int d = 0; d < s->nodes; d++) {
+    json_build_append(&tokens, json_integer((json_int_t)s->result.counts[d]));
+    json_build_append(&speeds, s->measured[d].here ? json_real(gflops(&s->measured[d])) : json_null());
+    json_build_append(&links, link_json(s->measured[d].linked && !s->network->shaped ? &s->result.ends[d] : NULL));
+  }
+  return json_pack("{s:o, s:i, s:o, s:f, s:f, s:o, s:f, s:o, s:i, s:f}", "tokens", tokens, "parts", s->result.parts, "gflops", speeds,
+                   "bits_per_second", s->result.bits_per_second, "latency_ms", 1e3 * s->result.latency, "links", links, "predicted_ms",
+                   1e3 * s->result.predicted, "measured_ms",
+                   json_build_number(measured_seconds(s, leader) > 0 ? 1e3 * measured_seconds(s, leader) : NAN), "asked",
+                   s->asked > 0 ? s->asked : s->nodes, "predicted_all_ms", 1e3 * (s->asked > 0 ? s->with : s->result.predicted));
+}
+
+/* ---- Running a command ---- */
 
 static volatile sig_atomic_t stop;
 static void ask_to_stop(int number) { stop = number; }
@@ -25,7 +244,8 @@ void infer_run_catch_signals(void) {
   if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
 
-bool infer_run_interrupted(void) { return stop != 0; }
+/* a signal has come */
+static bool infer_run_interrupted(void) { return stop != 0; }
 
 const volatile sig_atomic_t *infer_run_stop_flag(void) { return &stop; }
 
@@ -250,4 +470,85 @@ Status infer_run_command(InferCommand command, int argc, char **argv, InferBody 
   free(run.directory);
   free(arguments);
   return status;
+}
+
+/* ---- Prompts ---- */
+
+enum { PROMPT_BYTES = 64 << 20 };
+
+/* A signal makes a read that waits return. */
+Status infer_prompts_read_standard_input(char **text, size_t *bytes) {
+  size_t capacity = 1 << 16;
+  char *grown = malloc(capacity);
+  for (*text = grown, *bytes = 0; grown; grown = *text) {
+    size_t got = fread(*text + *bytes, 1, capacity - *bytes, stdin);
+    *bytes += got;
+    if (infer_run_interrupted()) return status_set(STATUS_INTERRUPTED, "interrupted");
+    if (got == 0) break;
+    if (*bytes < capacity) continue;
+    if (capacity >= PROMPT_BYTES) return status_set(STATUS_BAD_VALUE, "standard input: more than %d MB of text", PROMPT_BYTES >> 20);
+    grown = realloc(*text, capacity *= 2);
+    if (!grown) break;
+    *text = grown;
+  }
+  if (!grown) return status_set(STATUS_NO_MEMORY, "no memory for a prompt");
+  return ferror(stdin) ? status_set(STATUS_IO, "standard input cannot be read") : STATUS_OK;
+}
+
+static Status check_text(const InferPrompt *prompt) {
+  const char *nul = memchr(prompt->text, 0, prompt->bytes);
+  if (!nul) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: a NUL byte at offset %zu; a prompt is text", prompt->name, (size_t)(nul - prompt->text));
+}
+
+static Status encode(const InferPrompts *prompts, InferPrompt *prompt) {
+  TRY(check_text(prompt));
+  Status status = vocabulary_prompt(prompts->vocabulary, prompt->text, prompt->bytes, prompts->special, &prompt->ids);
+  if (status != STATUS_OK) return status_wrap(status, "%s", prompt->name);
+  if ((int64_t)prompt->ids.count <= prompts->most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s has %zu tokens, but the context has room for %lld", prompt->name, prompt->ids.count,
+                    (long long)prompts->most);
+}
+
+Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt) {
+  if (!prompt->late) return STATUS_OK;
+  TRY(infer_prompts_read_standard_input(&prompt->owned, &prompt->bytes));
+  prompt->text = prompt->owned;
+  prompt->late = false;
+  return encode(prompts, prompt);
+}
+
+static Status add_text(InferPrompts *prompts, const char *text, bool alone) {
+  InferPrompt *prompt = &prompts->list[prompts->count++];
+  prompt->text = text;
+  prompt->bytes = strlen(text);
+  if (alone)
+    snprintf(prompt->name, sizeof prompt->name, "the prompt");
+  else
+    snprintf(prompt->name, sizeof prompt->name, "prompt %d", prompts->count);
+  return encode(prompts, prompt);
+}
+
+static Status add_file(InferPrompts *prompts, const char *path) {
+  InferPrompt *prompt = &prompts->list[prompts->count++];
+  prompt->late = strcmp(path, "-") == 0;
+  snprintf(prompt->name, sizeof prompt->name, "%s", prompt->late ? "standard input" : path);
+  if (prompt->late) return STATUS_OK;
+  TRY(files_read(path, PROMPT_BYTES, &prompt->owned, &prompt->bytes));
+  prompt->text = prompt->owned;
+  return encode(prompts, prompt);
+}
+
+Status infer_prompts_open(InferPrompts *prompts, const InferSettings *s, const Vocabulary *vocabulary, int64_t most) {
+  *prompts = (InferPrompts){.vocabulary = vocabulary, .most = most, .special = s->special};
+  for (int i = 0; i < s->prompts.count; i++) TRY(add_text(prompts, s->prompts.list[i], s->prompts.count == 1));
+  return s->prompt_file ? add_file(prompts, s->prompt_file) : STATUS_OK;
+}
+
+void infer_prompts_release(InferPrompts *prompts) {
+  for (int i = 0; i < prompts->count; i++) {
+    token_list_release(&prompts->list[i].ids);
+    free(prompts->list[i].owned);
+  }
+  *prompts = (InferPrompts){.count = 0};
 }

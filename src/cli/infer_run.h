@@ -1,12 +1,49 @@
 /* What all commands of astra-infer do: find and load the checkpoint, start the nodes, print JSON, and clean up however it ends. */
 #ifndef CLI_INFER_RUN_H
 #define CLI_INFER_RUN_H
-#include "cli/infer_cluster.h"
+#include "base/status.h"
 #include "cli/infer_settings.h"
-#include "cli/infer_split.h"
 #include "data/dataset.h"
+#include "infer/cluster_options.h"
 #include "infer/leader.h"
+#include "infer/plan/split_measured.h"
+#include "infer/vocabulary.h"
+#include "infer/wire.h"
 #include <jansson.h>
+
+/* The devices that the options name: --nodes or --peers, and what goes with them. */
+
+typedef struct InferCluster {
+  ClusterOptions options; /* points into the rest */
+  Address peers[WIRE_NODES];
+  KeyFile key;
+} InferCluster;
+
+/* BAD_USAGE: an address that is none, or too many; one of another machine without a key, or behind one that only this machine reaches. Else
+ * as key_file_read. options.local is 0 or 1 with --peers, else the caller's to set. */
+Status infer_cluster_open(InferCluster *cluster, const InferSettings *settings);
+
+/* --split auto: tokens as the devices are found to be at the start, and what was predicted for them beside what came. */
+
+typedef struct InferSplit {
+  bool made;   /* the devices were measured, and there are several */
+  bool all;    /* every device gets tokens, also where fewer devices would be faster */
+  int asked;   /* devices that were measured, of which some have been left out since; 0: all take part */
+  double with; /* seconds that all of them were predicted to take */
+  const Weights *weights;
+  ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
+  Partition *partition;  /* of pictures; NULL for texts: */
+  TokenSplit *split;
+  bool choose_parts;
+  bool all_rows; /* every token is scored, not the last or the class alone */
+  bool ahead;    /* the input of a request travels while the one before is computed */
+  int nodes;
+  LeaderMeasure measured[WIRE_NODES];
+  MeasuredSplit result;
+} InferSplit;
+
+/* What the devices are, and which tokens they got; then a picture's predicted and measured time. Nothing where nothing was measured. */
+void infer_split_report(FILE *out, const InferSplit *split, const Leader *leader);
 
 /* What is open. */
 typedef struct InferRun {
@@ -43,9 +80,63 @@ Status infer_run_require_options(const InferSettings *settings, const InferRun *
 Status infer_run_start(const InferSettings *settings, InferRun *run, const LeaderOptions *options);
 LeaderOptions infer_run_options(const InferSettings *settings, const InferRun *run, int nodes);
 void infer_run_catch_signals(void);
-bool infer_run_interrupted(void); /* a signal has come */
 const volatile sig_atomic_t *infer_run_stop_flag(void);
 
 Status infer_run_print_json(json_t *value, const InferRun *run); /* takes value over; with the checkpoint's directory */
+
+/* astra-infer with prompts: text as it comes to stdout, what it took to stderr; or both as JSON. */
+InferBody infer_text_generate; /* loads the checkpoint */
+
+/* astra-infer eval on a text: tokens of the data set through the nodes, perplexity as text or JSON. */
+
+bool infer_text_eval_knows(const char *dataset); /* text:..., text-lines:... */
+
+InferBody infer_text_eval;
+
+/* astra-infer plan: which way of dividing a model over devices is fastest. */
+Status infer_plan_run(int argc, char **argv);
+
+/* astra-infer worker: this machine as a device of clusters that others lead. */
+
+/* astra-infer keygen: makes the key that all devices of a cluster share. */
+
+/* A subcommand, see cli.h. */
+Status infer_keygen_run(int argc, char **argv);
+
+Status infer_worker_run(int argc, char **argv);
+
+/* astra-infer with texts to classify: --text, --text-pair and --text-file, and eval over texts with classes. */
+InferBody infer_classify_texts; /* both load the checkpoint */
+InferBody infer_classify_eval;
+
+/* The prompts of a command line as ids: all are read and measured before anything is started, but for standard input, which is read when
+ * its turn comes. */
+
+typedef struct InferPrompt {
+  char name[256]; /* for messages: "the prompt", "prompt 2", a file */
+  char *owned;    /* the text of a file */
+  const char *text;
+  size_t bytes;
+  TokenList ids;
+  bool late; /* standard input, not read yet */
+} InferPrompt;
+
+typedef struct InferPrompts {
+  const Vocabulary *vocabulary;
+  int64_t most; /* tokens that there is room for */
+  bool special; /* texts of special tokens become those */
+  InferPrompt list[OPTION_TEXTS_MOST + 1];
+  int count;
+} InferPrompts;
+
+/* In the order --prompt..., --prompt-file. A prompt of more than `most` tokens is BAD_VALUE, as is one that is no text; both are named. */
+Status infer_prompts_open(InferPrompts *prompts, const InferSettings *settings, const Vocabulary *vocabulary, int64_t most);
+void infer_prompts_release(InferPrompts *prompts); /* accepts a zeroed one, and what a failed open left */
+
+/* Reads standard input if that is what this one is; INTERRUPTED when a signal comes first. */
+Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt);
+
+/* All of standard input, of at most 64 MB: *text is to be freed, also after a failure. INTERRUPTED as above. */
+Status infer_prompts_read_standard_input(char **text, size_t *bytes);
 
 #endif

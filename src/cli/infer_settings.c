@@ -1,13 +1,258 @@
-/* The table of options, their defaults, and what goes together: see infer_settings.h. */
+/* The table of options, their defaults, and what goes together. */
 #include "cli/infer_settings.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "cli/cli.h"
-#include "cli/example.h"
-#include "cli/infer_strategy.h"
+#include "cli/network_options.h"
 #include "data/text/text_perplexity.h"
+#include "infer/control/setup_message.h"
+#include "infer/leader.h"
+#include "infer/node_share.h"
 #include "infer/ranking.h"
+#include "infer/weights.h"
 #include "infer/wire.h"
+#include "infer/wire/packet.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- How codes travel ---- */
+
+enum { INFER_LINK_ROWS = 32 /* at most */ };
+
+enum { OVERHEAD_UDP = 28 + 14, OVERHEAD_TCP = 40 + 14 /* IP, UDP or TCP, Ethernet: what a token bucket of the system counts */ };
+
+/* Rows for a table of options, with a heading, and the defaults in *options; returns how many. */
+static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_ROWS]) {
+  const Option table[] = {
+      {OPTION_GROUP, .help = "Codes between nodes:"},
+      {OPTION_CHOICE, "transport", 0, &o->transport, .choices = "auto|tcp|udp", .removed = "mpi",
+       .help = "streams or sealed datagrams; auto: udp with --peers, else tcp"},
+      {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit", .removed = "fec",
+       .help = "of datagrams: go on without what was lost, or ask for it; auto: deadline"},
+      {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},
+      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
+      {OPTION_INT, "parts", 0, &o->parts, "N", .least = 0, .most = PARTS_MOST,
+       .help = "parts of a block whose codes leave by themselves; 0: what --split auto predicts to be best, else 1"},
+      {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
+       .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
+      {OPTION_TEXT, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
+       .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
+      {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
+      {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
+      {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
+      {OPTION_TEXT, "latency", 0, &o->latency, "TIME", .help = "e.g. 2ms, one way"},
+      {OPTION_TEXT, "jitter", 0, &o->jitter, "TIME", .help = "latency is that much more or less"},
+      {OPTION_TEXT, "loss", 0, &o->loss, "SHARE", .help = "e.g. 5%, of packets or tokens"},
+      {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott", .help = "each by itself, or in bursts of 4"},
+      {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "what is lost"},
+      {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
+      {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-air",
+       .help = "a link for each pair, or for each node"},
+      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"},
+      {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
+      {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
+  *o = (InferLinkOptions){.datagrams = 2, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
+  memcpy(rows, table, sizeof table);
+  return (int)(sizeof table / sizeof *table);
+}
+
+/* ---- numbers with units ---- */
+
+typedef struct Unit {
+  const char *name;
+  double factor;
+} Unit;
+
+/* A number, and one of the units behind it. */
+static bool read_units(const char *text, const Unit *units, int count, double *value) {
+  char *end;
+  double number = strtod(text, &end);
+  if (end == text || !isfinite(number) || number < 0 || text[0] == '-' || text[0] == ' ') return false;
+  for (int i = 0; i < count; i++) {
+    if (strcmp(end, units[i].name) != 0) continue;
+    *value = number * units[i].factor;
+    return true;
+  }
+  return false;
+}
+
+Status infer_link_options_rate(const char *text, double *rate) {
+  static const Unit units[] = {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}};
+  if (read_units(text, units, 4, rate) && *rate >= 1 && *rate <= 1e12) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s is no rate: 20mbit, 1gbit, 500kbit and the like, up to 1000gbit", text);
+}
+
+Status infer_link_options_time(const char *text, double *seconds) {
+  static const Unit units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}};
+  if (read_units(text, units, 3, seconds) && *seconds <= 3600) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s is no time: 2ms, 1s, 50us and the like, up to 3600s", text);
+}
+
+static Status infer_link_options_share(const char *text, double *share) {
+  static const Unit units[] = {{"%", 1e-2}, {"", 1}};
+  if (read_units(text, units, 2, share) && *share < 1) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "%s is no share: 5%%, 0.05 and the like, less than 100%%", text);
+}
+
+/* ---- what was given ---- */
+
+typedef Status Reader(const char *text, double *value);
+static Status read_given(const char *name, const char *text, Reader *reader, double *value) {
+  if (!text || reader(text, value) == STATUS_OK) return STATUS_OK;
+  return status_wrap(STATUS_BAD_USAGE, "--%s", name);
+}
+
+static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
+  *links = (LinkOptions){.loss_model = (LossModel)o->loss_model,
+                         .loss_burst = o->loss_burst,
+                         .topology = (LinkTopology)o->link_model,
+                         .seed = (uint64_t)o->link_seed,
+                         .lose_tokens = o->loss_unit == 1};
+  TRY(read_given("bandwidth", o->bandwidth, infer_link_options_rate, &links->bits_per_second));
+  TRY(read_given("latency", o->latency, infer_link_options_time, &links->latency));
+  TRY(read_given("jitter", o->jitter, infer_link_options_time, &links->jitter));
+  TRY(read_given("loss", o->loss, infer_link_options_share, &links->loss));
+  if (o->trace && o->bandwidth) return status_set(STATUS_BAD_USAGE, "--trace says what the rate is: leave out --bandwidth");
+  if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
+  return STATUS_OK;
+}
+
+static Status read_reliability(const InferLinkOptions *o, Transport transport, double timeout, Reliability *r) {
+  bool datagrams = transport == TRANSPORT_UDP;
+  if (!datagrams && o->reliability) return status_set(STATUS_BAD_USAGE, "--reliability is for --transport udp: a stream loses nothing");
+  *r = (Reliability){.mode = datagrams ? (ReliabilityMode)(o->reliability ? o->reliability : RELIABILITY_DEADLINE) : RELIABILITY_STREAM,
+                     .least_packets = datagrams ? (int)o->datagrams : 1,
+                     .timeout = timeout};
+  if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
+  if (r->mode == RELIABILITY_RETRANSMIT)
+    return status_set(STATUS_BAD_USAGE, "--deadline does not go with --reliability retransmit, which waits until all is there");
+  TRY(read_given("deadline", o->deadline, infer_link_options_time, &r->deadline));
+  return r->deadline > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--deadline 0: give a time above it, or auto");
+}
+
+static Status check_together(const ClusterSetup *setup) {
+  const LinkOptions *links = &setup->links;
+  if (links->topology == LINK_AIR)
+    return status_set(STATUS_BAD_USAGE, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
+  if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
+    return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
+  return STATUS_OK;
+}
+
+Status infer_link_options_read(const InferLinkOptions *o, Transport usual, double timeout, ClusterSetup *setup) {
+  double table_bytes;
+  TRY(link_values_size("table-memory", o->table_memory, &table_bytes)); /* read again where tables are made */
+  setup->transport = o->transport ? (Transport)(o->transport - 1) : usual;
+  setup->parts = o->parts > 0 ? (int)o->parts : 1;
+  setup->mtu = (uint32_t)o->mtu;
+  setup->entropy = (EntropyChoice)o->entropy;
+  if (o->mtu && o->mtu < 576) return status_set(STATUS_BAD_USAGE, "--mtu %d: 576 to 9000, or 0", (int)o->mtu);
+  TRY(read_links(o, &setup->links));
+  Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
+  setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
+  bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
+  setup->shaped = o->bandwidth || o->latency || o->jitter || o->trace || packets_lost;
+  return status == STATUS_OK ? check_together(setup) : status;
+}
+
+/* ---- Strategies ---- */
+
+static const char notice[] = "latency baseline: the accuracy would need its own training";
+
+static bool given(const Option *options, const char *name) {
+  const Option *option = options_find(options, name);
+  return option && option->given;
+}
+
+/* Of the command line by itself; BAD_USAGE names the options that do not go together, and what does. */
+static Status infer_strategy_check(const InferSettings *s, const Option *options) {
+  const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
+  bool retains = s->strategy == STRATEGY_BP_AG || s->strategy == STRATEGY_BP_SP;
+  if (given(options, "retained") && !retains) return status_set(STATUS_BAD_USAGE, "--retained is for --strategy bp-ag and bp-sp");
+  if (s->split && !facts->divides_tokens)
+    return status_set(STATUS_BAD_USAGE, "--split: --strategy %s divides no tokens; --nodes N says how many nodes there are", facts->name);
+  if ((s->prompts.count > 0 || s->prompt_file) && !facts->decodes)
+    return status_set(STATUS_BAD_USAGE,
+                      "--strategy %s keeps nothing from token to token, so that it cannot go on from a prompt: astra and single can; "
+                      "`astra-infer eval` takes every strategy",
+                      facts->name);
+  return STATUS_OK;
+}
+
+Status infer_strategy_read(const InferSettings *s, ClusterSetup *setup) {
+  const StrategyFacts *facts = strategy_facts((Strategy)s->strategy);
+  setup->strategy = (Strategy)s->strategy;
+  setup->retained = (int)s->retained;
+  if (facts->sends_codes) return STATUS_OK;
+  if (setup->transport == TRANSPORT_UDP && setup->strategy == STRATEGY_SINGLE)
+    return status_set(STATUS_BAD_USAGE, "--strategy single sends nothing between nodes: leave out --transport udp");
+  if (setup->transport == TRANSPORT_UDP)
+    return status_set(STATUS_BAD_USAGE, "--strategy %s sends whole tokens: --transport tcp", facts->name);
+  if (setup->parts > 1) return status_set(STATUS_BAD_USAGE, "--parts: --strategy %s knows no parts of blocks, astra does", facts->name);
+  if (setup->reliability.deadline > 0)
+    return status_set(STATUS_BAD_USAGE, "--deadline: --strategy %s cannot go on without what has not come, astra can", facts->name);
+  if (setup->links.lose_tokens && setup->links.loss > 0)
+    return status_set(STATUS_BAD_USAGE, "--loss: --strategy %s cannot go on without what was lost, astra can", facts->name);
+  setup->links.lose_tokens = false;
+  return STATUS_OK;
+}
+
+static const StrategyFacts *facts_of(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader))); }
+
+void infer_strategy_notice(const Leader *leader) {
+  if (!facts_of(leader)->right_answers) log_warning("strategy %s: %s", facts_of(leader)->name, notice);
+}
+
+void infer_strategy_json(json_t *value, const Leader *leader) {
+  json_object_set_new(value, "strategy", json_string(strategy_facts(leader_setup(leader)->strategy)->name));
+  if (!facts_of(leader)->right_answers) json_object_set_new(value, "notice", json_string(notice));
+}
+
+/* ---- Tables of keys and values ---- */
+
+enum { ROWS = 256 /* that times are told of */ };
+
+static double milliseconds(const KeyTables *tables, bool product) { return 1e3 * key_tables_seconds(tables, product, ROWS); }
+
+static void tell(const Weights *weights) {
+  const KeyTables *tables = weights->keys;
+  const int groups = weights->config->astra.groups;
+  if (key_tables_seconds(tables, true, ROWS) <= 0) {
+    log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
+    return;
+  }
+  if (key_tables_blocks(tables) == 0) {
+    log_info(
+        "keys and values of other nodes' tokens by products: tables of %d groups would save too little (%d tokens in a block: %.2f ms, by "
+        "products %.2f ms)",
+        groups, ROWS, milliseconds(tables, false), milliseconds(tables, true));
+    return;
+  }
+  log_info(
+      "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
+      "%lld of %lld blocks",
+      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)key_tables_bytes(tables) / 1e6,
+      (long long)key_tables_blocks(tables), (long long)weights->config->blocks);
+}
+
+Status infer_tables_make(const char *size, bool verbose, Weights *weights) {
+  double bytes;
+  TRY(link_values_size("table-memory", size, &bytes));
+  TRY(weights_make_tables(weights, bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX));
+  if (verbose && weights->keys) tell(weights);
+  return STATUS_OK;
+}
+
+json_t *infer_tables_json(const KeyTables *tables) {
+  return json_pack("{s:s, s:I, s:I, s:f, s:f}", "chosen", key_tables_blocks(tables) > 0 ? "tables" : "product", "blocks",
+                   (json_int_t)key_tables_blocks(tables), "bytes", (json_int_t)key_tables_bytes(tables), "tables_ms",
+                   milliseconds(tables, false), "product_ms", milliseconds(tables, true));
+}
+
+/* ---- All options of astra-infer ---- */
 
 enum {
   PICTURES = INFER_MAIN,

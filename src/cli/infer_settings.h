@@ -1,8 +1,32 @@
-/* The options of astra-infer: one table for all its commands, each takes its part. */
+/* The options of astra-infer: one table for all its commands, each takes its part; how codes travel between the devices; --strategy and\n *
+ * --table-memory with what is said about them. */
 #ifndef CLI_INFER_SETTINGS_H
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
-#include "cli/infer_link_options.h"
+#include "infer/control/setup_message.h"
+#include "infer/leader.h"
+#include "infer/weights.h"
+#include <jansson.h>
+
+/* Options of how codes travel between devices: carrier, reliability, and links as they are asked to be. Shared by the commands of
+ * astra-infer that start devices. */
+
+typedef struct InferLinkOptions {
+  const char *deadline, *bandwidth, *latency, *jitter, *loss, *trace;     /* as they were given; NULL: not */
+  const char *table_memory;                                               /* infer_tables_make */
+  int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
+  int cache_type;                                                         /* WeightsType */
+  int64_t mtu, datagrams, parts, link_seed;
+  double loss_burst;
+} InferLinkOptions;
+
+/* Checks what was given and what goes together (BAD_USAGE names the option), and fills transport, reliability, parts, entropy, MTU, links
+ * and shaped of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
+Status infer_link_options_read(const InferLinkOptions *options, Transport usual, double timeout, ClusterSetup *setup);
+
+/* "20mbit", "1.5gbit", "500kbit", "64000bit" -> bits a second; "2ms", "1s", "50us" -> seconds; "5%", "0.05" -> [0, 1). */
+Status infer_link_options_rate(const char *text, double *bits_per_second);
+Status infer_link_options_time(const char *text, double *seconds);
 
 enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
 
@@ -46,5 +70,23 @@ void infer_settings_help_links(FILE *stream);
 /* Positional arguments go to positional [argc]. BAD_USAGE also for what is missing or does not go together, as far as that can be
  * told without the model. */
 Status infer_settings_parse(InferSettings *settings, InferCommand command, int argc, char **argv, const char **positional, int *count);
+
+/* --strategy and --retained of astra-infer: what goes with them, and what is said about them. */
+
+/* Into what the nodes are told; checks it against how codes travel (infer_link_options_read), which it follows. */
+Status infer_strategy_read(const InferSettings *settings, ClusterSetup *setup);
+
+/* A warning where the answers of this cluster mean nothing. */
+void infer_strategy_notice(const Leader *leader);
+void infer_strategy_json(json_t *value, const Leader *leader); /* its name, and that warning */
+
+/* --table-memory: tables of keys and values of codewords (nn/key_tables.h), and what was chosen. */
+
+/* size: "512M", "0": none. BAD_USAGE names the option. Before the nodes are; `verbose`: says on stderr what was chosen. */
+Status infer_tables_make(const char *size, bool verbose, Weights *weights);
+
+/* {"chosen": "tables", "blocks": 12, "bytes": 75497472, "tables_ms": 0.1, "product_ms": 6.4}: times of 256 tokens in a block; chosen is
+ * "product" where tables do not pay (key_tables.h), or no block's has room. */
+json_t *infer_tables_json(const KeyTables *tables);
 
 #endif

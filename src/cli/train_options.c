@@ -2,7 +2,7 @@
 #include "cli/train_options.h"
 #include "base/files.h"
 #include "cli/cli.h"
-#include "cli/link_values.h"
+#include "cli/network_options.h"
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors_digest.h"
 #include <stdlib.h>

@@ -24,7 +24,7 @@ Status train_options_memory(TrainCommand *command);
 /* Copies the entries of these names (NULL-terminated) to `to`, for programs that take a part of the table; returns how many. */
 size_t train_options_select(const Option *table, const char *const *names, Option *to);
 
-/* BAD_USAGE, naming the presets, without --model; `example` (of example.h, or NULL) shows what to type. */
+/* BAD_USAGE, naming the presets, without --model; `example` (example_train, or NULL) shows what to type. */
 Status train_options_need_model(const TrainOptions *options, Status (*example)(const char *what));
 
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */

@@ -1,5 +1,5 @@
 /* Which lists of workers are taken: what needs a key, and who could not call whom. */
-#include "cli/infer_cluster.h"
+#include "cli/infer_run.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <stdio.h>

@@ -1,16 +1,80 @@
-/* The best of some matrix products and of passes over memory: see bench_peak.h. */
-#include "cli/bench_peak.h"
+/* What the commands of astra-bench share, and astra-bench peak. */
+#include "cli/bench.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/matmul_lowbit.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/options.h"
+#include "base/status.h"
 #include "base/threads.h"
+#include "cli/cli.h"
+#include "nn/json_build.h"
+#include "train/bench_profile.h"
+#include <jansson.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Options and start ---- */
+
+enum { DEFAULT_SEED = 42 };
+
+Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped) {
+  *run = (BenchRun){.seed = DEFAULT_SEED};
+  const Option shared[] = {
+      {OPTION_INT, "seed", 's', &run->seed, "N", .least = 0, .most = INT32_MAX, .help = "of random weights and inputs"},
+      {OPTION_INT, "threads", 't', &run->threads, "N", .least = 0, .most = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_TEXT, "backend", 0, &run->backend, "NAME", .help = CLI_BACKEND_HELP},
+      {OPTION_FLAG, "json", 'j', &run->json, .help = "one JSON object on stdout, and nothing else there"},
+      {.kind = OPTION_GROUP}};
+  Option options[CLI_OPTIONS_MOST];
+  size_t count = 0;
+  while (own[count].kind != OPTION_GROUP || own[count].help != NULL) count++;
+  memcpy(options, own, count * sizeof *own);
+  memcpy(options + count, shared, sizeof shared);
+  *helped = cli_help_wanted(options, argc, argv);
+  if (!*helped) return cli_parse(options, argc, argv);
+  options_help(options, usage->line, usage->about, stdout);
+  return STATUS_OK;
+}
+
+Status bench_run_start(const BenchRun *run) {
+  TRY(cli_check_kernels(run->backend));
+  TRY(threads_start((int)run->threads));
+  matmul_reserve();
+  return STATUS_OK;
+}
+
+/* ---- Times of repetitions ---- */
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+BenchTiming bench_timing_of(double *seconds, int64_t count) {
+  BenchTiming timing = {0};
+  qsort(seconds, (size_t)count, sizeof *seconds, ascending);
+  for (int64_t i = 0; i < count; i++) timing.mean += seconds[i] / (double)count;
+  timing.median = (seconds[(count - 1) / 2] + seconds[count / 2]) / 2;
+  timing.least = seconds[0];
+  timing.spread = timing.median > 0 ? (seconds[3 * (count - 1) / 4] - seconds[(count - 1) / 4]) / 2 / timing.median : 0;
+  return timing;
+}
+
+void bench_timing_json(const BenchTiming *timing, json_t *object) {
+  json_object_set_new(object, "milliseconds", json_real(1e3 * timing->median));
+  json_object_set_new(object, "milliseconds_least", json_real(1e3 * timing->least));
+  json_object_set_new(object, "spread_percent", json_real(100 * timing->spread));
+}
+
+/* ---- What the machine does at best ---- */
+
+/* The best of some matrix products and of passes over memory. */
 
 enum { MAX_NUMBERS = 1576 * 3072, RUNS = 2, MEMORY_RUNS = 2, LINE = 64, MAX_THREADS = 256 };
 
@@ -237,4 +301,117 @@ void bench_peak_json(const BenchPeak *peak, json_t *object) {
   put(object, "memory_read", peak->read.all);
   put(object, "memory_copy_one_thread", peak->copy.one);
   put(object, "memory_copy", peak->copy.all);
+}
+
+/* ---- astra-bench peak ---- */
+
+/* The command peak: the figures at the head of every other benchmark, for each number of threads. */
+
+static const BenchUsage USAGE = {"astra-bench peak [--threads N] [--json]",
+                                 "Peak rates of matrix products and of memory, with 1, 2, 4... threads of the pool."};
+
+enum { MAX_ROWS = 16 };
+
+typedef struct MachineRow {
+  int threads;
+  BenchPeak peak;
+} MachineRow;
+
+static Status measure(int threads, MachineRow *row) {
+  TRY(threads_start(threads));
+  *row = (MachineRow){.threads = threads};
+  TRY(bench_peak_memory(&row->peak));
+  TRY(bench_peak_measure(&row->peak));
+  return bench_peak_measure(&row->peak);
+}
+
+static Status print_text(const MachineRow *row, int rows) {
+  bench_peak_print(&row[rows - 1].peak);
+  printf("\n%8s", "threads");
+  for (int i = 0; i < PEAK_NUMBERS; i++)
+    if (row[0].peak.products[i].one > 0) printf("%8s GFLOP/s", bench_peak_numbers_name((PeakNumbers)i));
+  printf("%12s%12s\n", "read GB/s", "copy GB/s");
+  for (int r = 0; r < rows; r++) {
+    const BenchPeak *peak = &row[r].peak;
+    printf("%8d", row[r].threads);
+    for (int i = 0; i < PEAK_NUMBERS; i++)
+      if (row[0].peak.products[i].one > 0) printf("%16.1f", peak->products[i].all / 1e9);
+    printf("%12.1f%12.1f\n", peak->read.all / 1e9, peak->copy.all / 1e9);
+  }
+  return STATUS_OK;
+}
+
+static json_t *row_json(const MachineRow *row) {
+  json_t *object =
+      json_pack("{s:i, s:f, s:f}", "threads", row->threads, "read", row->peak.read.all / 1e9, "copy", row->peak.copy.all / 1e9);
+  for (int i = 0; object && i < PEAK_NUMBERS; i++)
+    if (row->peak.products[i].one > 0)
+      json_object_set_new(object, bench_peak_numbers_name((PeakNumbers)i), json_real(row->peak.products[i].all / 1e9));
+  return object;
+}
+
+static Status print_json(const MachineRow *row, int rows) {
+  json_t *object = json_object(), *list = json_array();
+  if (object) bench_peak_json(&row[rows - 1].peak, object);
+  for (int r = 0; r < rows; r++) json_build_append(&list, row_json(&row[r]));
+  json_build_put(&object, "rates", list);
+  return json_build_print(object);
+}
+
+Status bench_machine_run(int argc, char **argv) {
+  const Option own[] = {{OPTION_GROUP, .help = "Measuring"}, {.kind = OPTION_GROUP}};
+  BenchRun run;
+  bool helped;
+  TRY(bench_run_parse(&run, own, &USAGE, argc, argv, &helped));
+  if (helped) return STATUS_OK;
+  TRY(bench_run_start(&run));
+  MachineRow row[MAX_ROWS];
+  int rows = 0, all = threads_count();
+  Status status = STATUS_OK;
+  for (int threads = 1; threads < all && status == STATUS_OK; threads *= 2) status = measure(threads, &row[rows++]);
+  if (status == STATUS_OK) status = measure(all, &row[rows++]);
+  if (status == STATUS_OK) status = run.json ? print_json(row, rows) : print_text(row, rows);
+  threads_stop();
+  return status;
+}
+
+/* ---- Profiles ---- */
+
+static const char *const phase_names[] = {[TAPE_FORWARD] = "forward", [TAPE_BACKWARD] = "backward", [TAPE_AROUND] = "around"};
+
+static int by_time(const void *a, const void *b) {
+  double x = ((const BenchPart *)a)->seconds, y = ((const BenchPart *)b)->seconds;
+  return (x < y) - (x > y);
+}
+
+static void print_sum(const char *name, double all, double products, double step) {
+  printf("  %-34s %10.2f %10.2f %10.2f %8.1f\n", name, all, products, all - products, 100 * (all - products) / step);
+}
+
+void profile_table_print(BenchProfile *profile, const char *title, int64_t repetitions, double step, double peak_part) {
+  double each = 1e3 / (double)repetitions, all = 0, products = 0;
+  step *= 1e3;
+  qsort(profile->part, (size_t)profile->parts, sizeof *profile->part, by_time);
+  printf("\n%-36s %10s %10s %10s %8s %8s\n", title, "ms a step", "products", "the rest", "% rest", "calls");
+  for (const BenchPart *part = profile->part; part < profile->part + profile->parts; part++) {
+    double whole = each * part->seconds, inside = each * part->product_seconds;
+    printf("  %-24s %-9s %10.2f %10.2f %10.2f %8.1f %8.0f\n", part->name, phase_names[part->phase], whole, inside, whole - inside,
+           100 * (whole - inside) / step, (double)part->calls / (double)repetitions);
+    all += whole;
+    products += inside;
+  }
+  print_sum("between operations", step - all, 0, step);
+  print_sum("mean step", step, products, step);
+  printf("  inside products %.1f%% of a step, at %.1f%% of the best rate; outside %.1f%%\n", 100 * products / step, 100 * peak_part,
+         100 - 100 * products / step);
+}
+
+json_t *profile_table_json(const BenchProfile *profile, int64_t repetitions) {
+  json_t *list = json_array();
+  double count = (double)repetitions;
+  for (const BenchPart *part = profile->part; part < profile->part + profile->parts; part++)
+    json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", part->name, "phase", phase_names[part->phase],
+                                          "milliseconds", 1e3 * part->seconds / count, "product_milliseconds",
+                                          1e3 * part->product_seconds / count, "calls", (double)part->calls / count));
+  return list;
 }

@@ -1,5 +1,5 @@
 /* Norms and duplicates of a small codebook that is written down here. */
-#include "cli/codebook_facts.h"
+#include "cli/codebook_report.h"
 #include <cmocka.h>
 
 static void test_facts(void **state) {

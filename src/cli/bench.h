@@ -1,0 +1,102 @@
+/* What the commands of astra-bench share: options and start of a run, times of repetitions, what the machine does at best, profiles as
+ * tables; and\n * the commands themselves. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+#include "base/options.h"
+#include "base/status.h"
+#include "train/bench_profile.h"
+#include <jansson.h>
+#include <stdint.h>
+
+/* How a benchmark runs: the options that all commands of astra-bench share, and the start of what they ask for. */
+
+typedef struct BenchRun {
+  int64_t seed, threads;
+  const char *backend;
+  bool json;
+} BenchRun;
+
+typedef struct BenchUsage {
+  const char *line, *about; /* of --help */
+} BenchUsage;
+
+/* Parses argv by the rows `own` (ends with an entry whose kind is OPTION_GROUP and help is NULL) and, behind them, those of `run`, which is
+ * set to its defaults first: --seed, --threads, --backend and --json. *helped: --help was asked for and is printed; nothing is left to do.
+ */
+Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped);
+
+/* Checks the kernels, chooses the library of products and starts the pool; threads_stop ends it. */
+Status bench_run_start(const BenchRun *run);
+
+/* Times of repetitions of the same work, summed up. */
+
+typedef struct BenchTiming {
+  double median, least, mean; /* seconds */
+  double spread;              /* half the range of the middle half, as a part of the median */
+} BenchTiming;
+
+/* seconds [count >= 1] are sorted. */
+BenchTiming bench_timing_of(double *seconds, int64_t count);
+
+/* As milliseconds, milliseconds_least and spread_percent. */
+void bench_timing_json(const BenchTiming *timing, json_t *object);
+
+/* What this machine does at best, measured in the same run as whatever is compared with it: the rate of matrix products of the sizes that a
+ * vision transformer has, and the rate of memory beyond the caches. */
+
+typedef enum PeakNumbers { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_NUMBERS } PeakNumbers;
+
+typedef struct PeakRate {
+  double one, all; /* on the calling thread alone; on the whole pool */
+} PeakRate;
+
+typedef struct BenchPeak {
+  PeakRate products[PEAK_NUMBERS]; /* FLOP/s, a multiply-add counts as two; 0: there are no such products here */
+  PeakRate read, copy;             /* bytes/s; a copied byte counts twice, as it is read and written */
+} BenchPeak;
+
+/* Raises the rates of products to the best of some runs: measure before and after a benchmark, as a shared machine changes its speed. */
+Status bench_peak_measure(BenchPeak *peak);
+/* Likewise of memory, for which 256 MiB are touched and given back; memory_peak (base/memory.h) starts anew, so call it first. */
+Status bench_peak_memory(BenchPeak *peak);
+
+/* The larger of `one` and `all`; that of float where there are no such products, since they run as float then. */
+double bench_peak_products(const BenchPeak *peak, PeakNumbers numbers);
+const char *bench_peak_numbers_name(PeakNumbers numbers); /* "fp32" */
+
+/* The head of a table: threads, kernels, peak rates; two lines that begin with "machine:" and "memory:". */
+void bench_peak_print(const BenchPeak *peak);
+/* The same as members of a JSON object: threads, kernels, blas, peak_gflops... */
+void bench_peak_json(const BenchPeak *peak, json_t *object);
+
+/* astra-bench peak: what this machine does at best with 1, 2, 4... threads. */
+
+Status bench_machine_run(int argc, char **argv);
+
+/* A profile (train/bench_profile.h) as a table and as JSON: where the time of a step goes, and what of it lies outside of products. */
+
+/* `step`: seconds of the mean repetition, of which the shares are; peak_part: rate of the products over the machine's best. Sorts the parts
+ * by time. */
+void profile_table_print(BenchProfile *profile, const char *title, int64_t repetitions, double step, double peak_part);
+
+json_t *profile_table_json(const BenchProfile *profile, int64_t repetitions);
+
+/* astra-bench forward: the plain model's forward pass, and the decoding of a language model. */
+Status bench_forward_run(int argc, char **argv);
+
+/* astra-bench kmeans: iterations of K-means on random samples. */
+Status bench_kmeans_run(int argc, char **argv);
+
+/* astra-bench op: each operation by itself. */
+Status bench_op_run(int argc, char **argv);
+
+/* The command quantize of astra-bench: accuracy and latency of checkpoints at 32, 8 and 4 bits, the table of the ASTRA paper. */
+Status bench_quantize_run(int argc, char **argv);
+
+/* The command scaling of astra-bench. */
+Status bench_scaling_run(int argc, char **argv);
+
+/* astra-bench latency: the paper's latency figures from this runner, in virtual time. */
+Status bench_latency_run(int argc, char **argv);
+
+#endif

@@ -1,0 +1,181 @@
+/* Measured cases of astra-bench latency: each (strategy, groups, devices, tokens, parts) is measured once, on one core, and then simulated
+ * on any network at any speed. */
+#ifndef CLI_BENCH_LATENCY_INTERNAL_H
+#define CLI_BENCH_LATENCY_INTERNAL_H
+#include "infer/plan/device_profile.h"
+#include "infer/virtual/net_sim.h"
+#include "infer/virtual/packet_work.h"
+#include "infer/virtual/timeline_measure.h"
+#include "infer/weights.h"
+#include "infer/wire/link_model.h"
+#include "nn/key_tables.h"
+#include "nn/strategy.h"
+
+/* The encoder that latency figures are about (12 blocks, width 768 as in the paper), with weights and codewords drawn at random: values do
+ * not change the time. */
+
+typedef struct LatencyModel {
+  ModelConfig config;
+  Weights weights; /* without codebooks */
+  Codebook *books; /* [blocks] of the groups asked for last */
+  int groups, entries;
+  KeyTables *tables; /* of those, where they fit; NULL */
+} LatencyModel;
+
+typedef struct LatencySize {
+  int64_t width, blocks, heads, entries; /* MLP 4 times as wide; K */
+} LatencySize;
+
+Status bench_latency_model_open(LatencyModel *model, const LatencySize *size);
+
+typedef struct LatencyCase {
+  Strategy strategy;
+  int groups;  /* 0 but for astra */
+  int entries; /* K, likewise */
+  int devices; /* 1 of single */
+  int parts;
+  int64_t tokens;
+} LatencyCase;
+
+/* The device alone, which every speedup is over and by which computation is calibrated: measured before all others and behind them. */
+typedef struct LatencySingle {
+  double first, last; /* seconds; last 0: not yet */
+  double spread;      /* of the runs of either */
+  double share;       /* of a core, the least that it had */
+} LatencySingle;
+
+typedef struct LatencyBench {
+  LatencyModel model;
+  int repeats, least_packets;
+  Arena *arena;          /* of all measurements; owned */
+  PacketWork work;       /* counted as computation */
+  DeviceProfile profile; /* by which parts are chosen */
+  bool measure_all;      /* each device by itself, also those that are alike */
+  double table_bytes;
+  const Reliability *reliability; /* of codes */
+  LinkOptions links;              /* rate and overhead are set for each simulation */
+  int retained;                   /* blocks of bp-* that devices compute together */
+  MeasureQuality quality;         /* the worst so far */
+  int measured;                   /* devices */
+  LatencySingle single;           /* at the number of tokens asked for first */
+  int64_t warm_tokens; /* of the largest input that a single device was measured with: others take no more memory, and need no run
+                        * for it to be touched */
+  void (*progress)(const LatencyCase *wanted);
+  struct LatencyMeasured *list; /* [count] */
+  int count, capacity;
+} LatencyBench;
+
+void bench_latency_cases_release(LatencyBench *bench); /* accepts a zeroed one; the model with it */
+
+/* Whether there can be such a case: a token for each device, or a head. */
+bool bench_latency_cases_possible(const LatencyBench *bench, const LatencyCase *wanted);
+
+/* Seconds that one device takes by itself. */
+Status bench_latency_cases_single(LatencyBench *bench, int64_t tokens, double *seconds);
+
+/* Measures it once more, into bench->single.last; from now on it takes the mean of both. */
+Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens);
+
+/* The least share of a core that the case's devices had while they were measured. */
+double bench_latency_cases_share(const LatencyBench *bench, const LatencyCase *wanted);
+
+/* Measures what has not been measured. trace NULL: at so many bits a second; else from `start` on in the trace. */
+typedef struct LatencyLink {
+  double bits_per_second;
+  const LinkTrace *trace;
+  double start;
+} LatencyLink;
+/* Into how many parts a node would cut its codes there, as plans choose it (predict.h), from 1, 2, 4, 8; 1 where others than codes travel.
+ */
+Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *of, const LatencyLink *link, double scale, int *parts);
+
+Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, const LatencyLink *link, double scale, SimResult *result);
+
+/* The latency figures of the paper, from measured cases: speedup against bandwidth, devices and tokens, where the time goes, codebook
+ * sizes, speedup over other strategies, and requests over a link whose rate changes. */
+
+/* Numbers that the paper prints about the encoder of 12 blocks and width 768, for charts beside ours. Mesh links; a GPU on which the single
+ * device takes 99.9 ms for 1,024 tokens. */
+
+/* What was run. */
+typedef struct PaperRun {
+  int64_t width, blocks, heads, entries, tokens, retained;
+  double single; /* seconds that computation was scaled to */
+  const LinkOptions *links;
+} PaperRun;
+
+/* Whether it is what the paper measured, so that its numbers may stand beside: everything but what each figure varies. */
+bool bench_latency_paper_applies(const PaperRun *run);
+
+/* Speedup over the single device; 0: not printed. */
+double bench_latency_paper_speedup(Strategy strategy, int groups, int devices, int64_t tokens, double mbit);
+
+/* What is to be said about that number; "": nothing. */
+const char *bench_latency_paper_note(Strategy strategy, int groups, int devices, int64_t tokens, double mbit);
+
+/* Milliseconds of ASTRA on four devices, 1,024 tokens, K codewords; 0: not printed. */
+double bench_latency_paper_milliseconds(int groups, int64_t entries, double mbit);
+
+/* Speedup of ASTRA with one group over another strategy on four devices, 1,024 tokens; 0: not printed. */
+double bench_latency_paper_over(Strategy strategy, double mbit);
+
+#define LATENCY_FIGURES(X) X(bandwidth) X(devices) X(tokens) X(breakdown) X(codebook) X(baselines) X(trace)
+typedef enum LatencyFigure {
+#define LATENCY_FIGURE_ENUM(name) LATENCY_FIGURE_##name,
+  LATENCY_FIGURES(LATENCY_FIGURE_ENUM)
+#undef LATENCY_FIGURE_ENUM
+      LATENCY_FIGURE_COUNT
+} LatencyFigure;
+
+/* One simulated case. */
+typedef struct LatencyRow {
+  LatencyCase of;
+  bool calibrated;
+  double mbit;                           /* of a link; 0: a trace */
+  double second;                         /* of a trace: the end of the ten seconds counted */
+  double latency, compute, wait, hidden; /* seconds, of the device that ends last; a share */
+  double kilobytes;                      /* that it sent */
+  double value;                          /* what the figure draws: a speedup, milliseconds, requests */
+  double paper;                          /* the same as the paper prints it; 0: it does not */
+  double single;                         /* seconds that one device takes for as many tokens */
+  double share;                          /* of a core, the least that these measurements had */
+  const char *note;                      /* about the paper's number; NULL */
+} LatencyRow;
+
+typedef struct LatencyRows {
+  LatencyRow *list; /* [count], owned */
+  int count, capacity;
+} LatencyRows;
+
+typedef struct LatencyPlan {
+  LatencyBench *bench;
+  double calibrated; /* scale of computation with which one device takes as long as asked for */
+  double mbit;       /* of figures that draw something else than bandwidth */
+  int64_t tokens;    /* likewise; 1,024 */
+  int devices;       /* 4 */
+  int parts;         /* 0: as a node would choose them */
+  bool quick;        /* fewer devices, tokens and codebooks */
+  bool paper;        /* model and links are the paper's: its numbers stand beside */
+  uint64_t seed;     /* of the trace */
+} LatencyPlan;
+
+const char *bench_latency_figures_name(LatencyFigure figure);
+
+/* Appends the figure's rows. */
+Status bench_latency_figures_run(const LatencyPlan *plan, LatencyFigure figure, LatencyRows *rows);
+void bench_latency_figures_release(LatencyRows *rows); /* accepts a zeroed one */
+
+/* A latency figure as files and as lines of text. */
+
+/* DIR/latency-NAME.csv with every simulated case and DIR/latency-NAME.png; both written beside and renamed. */
+Status bench_latency_output_save(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *directory);
+
+/* What is to be said about a row: that its strategy is a latency baseline, loss that is not modelled, a core that others shared, doubts
+ * about the paper's number. Without commas; "": nothing. */
+enum { BENCH_LATENCY_NOTE = 240 };
+const char *bench_latency_output_note(const LatencyPlan *plan, const LatencyRow *row, char text[BENCH_LATENCY_NOTE]);
+
+/* The figure's table; of a trace its means. */
+void bench_latency_output_print(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows);
+
+#endif

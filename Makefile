@@ -73,7 +73,7 @@ ifneq (,$(filter x86_64% amd64%,$(MACHINE)))
 %/kernels_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 %/lowbit_avx2.o: FILE_FLAGS := -mavx2 -mfma -mf16c
 %/lowbit_vnni.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mprefer-vector-width=512
-%/product_bf16.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
+%/product_bf16.o %/product_packed.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
 %/nearest_packed.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mprefer-vector-width=512
 else ifneq (,$(filter aarch64% arm64%,$(MACHINE)))
 %/lowbit_neon.o: FILE_FLAGS := -march=armv8.2-a+dotprod

@@ -213,7 +213,8 @@ Status param_reserve(ParamSet *set, bool with_grads) {
 
 static bool wants_shadow(const Param *param) {
   enum { CONVOLUTION = 4 }; /* its operation multiplies with patches */
-  return param->tensor.value != NULL && (param->narrow || param->tensor.dims == CONVOLUTION);
+  const bool packed = param->tensor.packed != NULL && param->tensor.packed->bf16;
+  return param->tensor.value != NULL && !packed && (param->narrow || param->tensor.dims == CONVOLUTION);
 }
 
 Status param_make_shadows(ParamSet *set) {
@@ -244,6 +245,40 @@ void param_refresh_shadows(ParamSet *set, bool frozen) {
   for (size_t i = 0; set->shadows != NULL && !set->reserved && i < set->count; i++) {
     Tensor *tensor = &set->list[i].tensor;
     if (tensor->shadow != NULL && (frozen || !set->list[i].frozen)) threads_for(tensor_count(tensor), 4096, shadow_range, tensor);
+  }
+}
+
+/* ---- packed matrices */
+
+Status param_pack(ParamSet *set, size_t index, bool bf16) {
+  Param *param = &set->list[index];
+  const Tensor *tensor = &param->tensor;
+  if (!param->narrow || tensor->dims != 2 || tensor->value == NULL || tensor->packed != NULL || set->reserved) return STATUS_OK;
+  PackedMatrix matrix = {.outputs = tensor->shape[param->transposed ? 1 : 0], .inputs = tensor->shape[param->transposed ? 0 : 1]};
+  matrix.bf16 = bf16;
+  if (!matmul_packs(bf16, matrix.inputs)) return STATUS_OK;
+  matrix.words = block_new(matmul_packed_bytes(&matrix));
+  if (matrix.words == NULL)
+    return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matmul_packed_bytes(&matrix) / 1e6);
+  matmul_pack(&matrix, tensor->value, param->transposed);
+  param->packed = matrix;
+  param->tensor.packed = &param->packed;
+  return STATUS_OK;
+}
+
+int64_t param_packed_bytes(const ParamSet *set) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < set->count; i++)
+    if (set->list[i].packed.words != NULL) bytes += (int64_t)matmul_packed_bytes(&set->list[i].packed);
+  return bytes;
+}
+
+static void free_packed(ParamSet *set) {
+  for (size_t i = 0; i < set->count; i++) {
+    Param *param = &set->list[i];
+    if (param->packed.words != NULL) block_free(set, param->packed.words, matmul_packed_bytes(&param->packed));
+    param->packed = (PackedMatrix){.words = NULL};
+    param->tensor.packed = NULL;
   }
 }
 
@@ -335,6 +370,7 @@ int64_t param_count_trainable(const ParamSet *set) {
 }
 
 void param_release(ParamSet *set) {
+  free_packed(set);
   free_shadows(set);
   free_blocks(set);
   free_frozen(set);

@@ -13,6 +13,7 @@ enum { PARAM_NAME = 96 };
 typedef struct Param {
   char name[PARAM_NAME]; /* as in a Hugging Face checkpoint */
   Tensor tensor;         /* value and grad persist over steps */
+  PackedMatrix packed;   /* what tensor.packed points to; words NULL: nothing */
   ParamInit init;
   bool decay;      /* weight decay applies: matrices, not biases, norms, embeddings */
   bool optional;   /* may be absent from a checkpoint (a classifier head) */
@@ -51,6 +52,11 @@ void param_initialise_one(Param *param, Rng *rng); /* one entry alone: a new hea
 Status param_make_shadows(ParamSet *set);
 /* Makes the shadows of what learns (or, with `frozen`, of all) anew from the values, over the pool. Nothing where there are none. */
 void param_refresh_shadows(ParamSet *set, bool frozen);
+/* Packs a matrix's values, in full or in bf16, for faster products (Tensor.packed), in memory of its own: as much as the values take, or in
+ * bf16 half of that. For inference, after the last change of the values; with bf16 before param_make_shadows, which then leaves the matrix
+ * out. Nothing happens to a parameter that is no matrix, has no values in full, or would not be faster. */
+Status param_pack(ParamSet *set, size_t index, bool bf16);
+int64_t param_packed_bytes(const ParamSet *set);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */
 /* In place of zeroing, which writes and reads all gradients once more: param_empty_grads marks them empty, so that the first gradient of
  * each overwrites what is there, and param_fill_grads, after backward, zeroes those that got none. */

@@ -1,6 +1,7 @@
 /* A tensor: a shape and two arrays, value and gradient. A plain open struct. Row-major, contiguous. */
 #ifndef AUTOGRAD_TENSOR_H
 #define AUTOGRAD_TENSOR_H
+#include "autograd/kernels/matmul_packed.h"
 #include "autograd/kernels/numbers.h"
 #include "autograd/lowbit.h"
 #include "autograd/narrow.h"
@@ -29,6 +30,8 @@ typedef struct Tensor {
   /* A parameter's values once more in bf16, for products in bf16; NULL: those round the values each time. Whoever changes the values
    * changes these (param_refresh_shadows). */
   uint16_t *shadow;
+  /* A parameter's values once more, packed for products, while they do not change (param_pack). Borrowed; NULL: not packed. */
+  const PackedMatrix *packed;
 } Tensor;
 
 int64_t tensor_count(const Tensor *tensor); /* numbers in all */

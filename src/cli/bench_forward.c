@@ -164,7 +164,8 @@ static double bytes_read(const Forward *f) {
     bool table = strstr(param->name, "wpe") != NULL ||
                  (!f->config->tied && param->tensor.shape[0] == f->config->vocabulary && strstr(param->name, "lm_head") == NULL);
     if (param->tensor.dims != 2 || table) continue;
-    bytes += param->tensor.shadow ? (double)tensor_count(&param->tensor) * sizeof(uint16_t) : (double)lowbit_weights_bytes(&param->tensor);
+    const bool narrow = param->tensor.shadow || (param->tensor.packed && param->tensor.packed->bf16);
+    bytes += narrow ? (double)tensor_count(&param->tensor) * sizeof(uint16_t) : (double)lowbit_weights_bytes(&param->tensor);
   }
   return bytes;
 }
@@ -172,12 +173,10 @@ static double bytes_read(const Forward *f) {
 /* What the session of a training run does for its tape (train/session.c). */
 static Status use_precision(Forward *f) {
   bool bf16 = f->command->precision == PRECISION_BF16 || (f->command->precision == PRECISION_AUTO && matmul_bf16_is_faster());
-  if (!bf16) return STATUS_OK;
+  if (!bf16) return model_pack_weights(f->model, false);
   if (f->command->weights == WEIGHTS_FP32) f->numbers = PEAK_BF16;
   tape_use_bf16(f->tape, true);
-  TRY(param_make_shadows(model_params(f->model)));
-  param_refresh_shadows(model_params(f->model), true);
-  return STATUS_OK;
+  return model_pack_weights(f->model, true);
 }
 
 static Status open_forward(Forward *f) {

@@ -383,6 +383,7 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
   TRY(weights_load_as(&run->weights, run->directory, (WeightsType)s->links.cache_type));
   TRY(weights_quantise(&run->weights, (WeightsBits)s->weights));
   TRY(weights_use_precision(&run->weights, (WeightsPrecision)s->precision));
+  if (s->dataset) TRY(weights_pack(&run->weights));
   weights_guard(&run->weights);
   if (run->network.entropy != ENTROPY_ON || run->weights.coding) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--entropy on: %s has no frequencies of codes; astra-kmeans frequencies counts them", run->directory);

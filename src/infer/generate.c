@@ -96,7 +96,7 @@ static int64_t parameter_bytes(const Weights *weights) {
   const ParamSet *set = model_params(weights->model);
   int64_t bytes = 0;
   for (size_t i = 0; i < set->count; i++) bytes += lowbit_weights_bytes(&set->list[i].tensor);
-  return bytes;
+  return bytes + param_packed_bytes(set);
 }
 
 static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *answer, int nodes) {

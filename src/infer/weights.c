@@ -142,8 +142,10 @@ Status weights_quantise(Weights *weights, WeightsBits bits) {
 
 Status weights_use_precision(Weights *weights, WeightsPrecision precision) {
   weights->bf16 = precision == WEIGHTS_BF16 || (precision == WEIGHTS_FASTER && matmul_bf16_is_faster());
-  return weights->bf16 ? param_make_shadows(model_params(weights->model)) : STATUS_OK;
+  return weights->bf16 ? model_pack_weights(weights->model, true) : STATUS_OK;
 }
+
+Status weights_pack(Weights *weights) { return weights->bf16 ? STATUS_OK : model_pack_weights(weights->model, false); }
 
 /* Of each book, as reals; *made: those that had to be made of 16 bits. */
 static Status real_codewords(const Weights *weights, const real **codewords, real **made) {

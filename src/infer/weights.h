@@ -49,6 +49,11 @@ typedef enum WeightsPrecision { WEIGHTS_FP32, WEIGHTS_BF16, WEIGHTS_FASTER } Wei
 #define WEIGHTS_PRECISIONS "fp32|bf16|auto"
 Status weights_use_precision(Weights *weights, WeightsPrecision precision);
 
+/* Matrices in full are packed for faster products (model_pack_weights), into memory that forked children share: as much as they take
+ * already. For many requests: packing takes about as long as a forward pass of 200 tokens. After weights_use_precision, which packs those
+ * in bf16 itself. */
+Status weights_pack(Weights *weights);
+
 /* The weights lie in mapped files, which somebody may write to while they are in use. weights_unchanged: BAD_FILE when that has happened,
  * whereupon no answer may be given; asked after computing and before answering, it misses nothing that was computed. weights_guard: from
  * here on a touch of what a file lost when it was cut ends this process with a line on stderr that names it and exit code 1, where it would

@@ -21,6 +21,11 @@ ParamSet *model_params(Model *model);
  * residual stream are divided by sqrt(2 L), adapters as model_initialise_adapters has them. The parameters must be allocated. */
 void model_initialise(Model *model, Rng *rng);
 
+/* For inference, once the weights do not change any more and before any fork: packs the matrices where the processor multiplies packed ones
+ * faster (param_pack), and with bf16 gives the others shadows. In full packed weights take as much memory once more; in bf16 they take the
+ * place of the shadows. Matrices of 16, 8 and 4 bits stay as they are. */
+Status model_pack_weights(Model *model, bool bf16);
+
 /* Of a ViT for training on little data (after Trockman and Kolter, 2023, "Mimetic initialization of self-attention layers"):
  * query and key weights alike, so that tokens first look at tokens like themselves; the output weight minus the transposed value weight;
  * sine and cosine position embeddings. The parameters must be allocated and initialised (model_initialise). BAD_VALUE, and nothing

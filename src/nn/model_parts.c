@@ -37,3 +37,14 @@ Projection model_parts_linear(Model *model, int64_t out, int64_t in, bool transp
 Projection model_parts_no_projection(void) { return (Projection){-1, -1, {0, 0, false}, -1, -1}; }
 
 Tensor *model_parts_param(Model *model, int index) { return index < 0 ? NULL : &model->params.list[index].tensor; }
+
+bool model_parts_is_vocabulary(const Model *model, size_t index) {
+  const bool head = config_is_decoder(&model->config) && model->config.classes == 0 && (int)index == model->head_weight;
+  return head || (int)index == model->token_table;
+}
+
+Status model_pack_weights(Model *model, bool bf16) {
+  for (size_t i = 0; i < model->params.count; i++)
+    if (!model_parts_is_vocabulary(model, i)) TRY(param_pack(&model->params, i, bf16));
+  return bf16 ? param_make_shadows(&model->params) : STATUS_OK;
+}

@@ -43,6 +43,9 @@ Projection model_parts_no_projection(void); /* absent */
 
 Tensor *model_parts_param(Model *model, int index); /* NULL for -1 */
 
+/* A table of tokens or a head that predicts them: looked up, or applied to a row or two. */
+bool model_parts_is_vocabulary(const Model *model, size_t index);
+
 /* The first rows [B, S, D], as the input says. */
 Tensor *model_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);
 

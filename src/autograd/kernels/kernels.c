@@ -97,6 +97,10 @@ ProductBf16 *kernels_product_bf16(void) {
   return product;
 }
 
+ProductPacked *kernels_product_packed(bool bf16) {
+  return kernels() == kernels_avx512() && (!bf16 || has_bf16()) ? product_packed_native(bf16) : NULL;
+}
+
 const NearestPacked *kernels_nearest_packed(void) { return kernels() == kernels_avx512() && has_vnni() ? nearest_packed_vnni() : NULL; }
 
 /* ---- what runs, and whether it could be faster ---- */

@@ -211,6 +211,7 @@ static bool processor_has(unsigned set) { return ((unsigned)dnnl_get_effective_c
 
 bool onednn_has_float(void) { return processor_has(dnnl_cpu_isa_avx512_core); }
 bool onednn_has_bf16(void) { return processor_has(dnnl_cpu_isa_avx512_core_bf16); }
+bool onednn_has_amx(void) { return processor_has(dnnl_cpu_isa_avx512_core_amx); }
 
 const char *onednn_version(void) {
   static char text[32];
@@ -223,6 +224,7 @@ const char *onednn_version(void) {
 
 bool onednn_has_float(void) { return false; }
 bool onednn_has_bf16(void) { return false; }
+bool onednn_has_amx(void) { return false; }
 bool onednn_product(const OnednnProduct *product) { return (void)product, false; }
 const char *onednn_version(void) { return NULL; }
 

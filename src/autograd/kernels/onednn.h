@@ -21,6 +21,7 @@ typedef struct OnednnProduct {
 /* Whether this build and processor run float products well (AVX-512), and bf16 ones (its bf16 instructions, or AMX). */
 bool onednn_has_float(void);
 bool onednn_has_bf16(void);
+bool onednn_has_amx(void); /* bf16 on tiles of AMX */
 
 /* False: oneDNN could not (no memory for another primitive, say), and C is as before. */
 bool onednn_product(const OnednnProduct *product);

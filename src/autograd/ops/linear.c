@@ -35,21 +35,23 @@ static void start_rows(const Linear *job, int64_t begin, int64_t end) {
   }
 }
 
-/* By pieces that stay in the first-level cache; z and y may be the same numbers. */
-static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
-  if (job->activation == ACTIVATION_NONE) return;
+/* Up to OP_PIECE numbers, which stay in the first-level cache; z and y may be the same numbers. */
+static void activate_piece(const Linear *job, int64_t at, int64_t count) {
   const Numbers y = tensor_numbers(job->y);
   real z_stage[OP_PIECE], y_stage[OP_PIECE];
-  for (int64_t at = begin * job->out; at < end * job->out; at += OP_PIECE) {
-    const int64_t count = end * job->out - at < OP_PIECE ? end * job->out - at : OP_PIECE;
-    real *z = (real *)(uintptr_t)numbers_read(job->z, at, count, z_stage); /* stays as it is, for there is no bias */
-    real *to = numbers_place(y, at, y_stage);
-    if (job->activation == ACTIVATION_GELU)
-      kernels()->bias_gelu(count, NULL, z, to);
-    else
-      kernels()->bias_gelu_tanh(count, NULL, z, to);
-    numbers_written(y, at, count, y_stage);
-  }
+  real *z = (real *)(uintptr_t)numbers_read(job->z, at, count, z_stage); /* stays as it is, for there is no bias */
+  real *to = numbers_place(y, at, y_stage);
+  if (job->activation == ACTIVATION_GELU)
+    kernels()->bias_gelu(count, NULL, z, to);
+  else
+    kernels()->bias_gelu_tanh(count, NULL, z, to);
+  numbers_written(y, at, count, y_stage);
+}
+
+static void activate_rows(const Linear *job, int64_t begin, int64_t end) {
+  if (job->activation == ACTIVATION_NONE) return;
+  for (int64_t at = begin * job->out; at < end * job->out; at += OP_PIECE)
+    activate_piece(job, at, end * job->out - at < OP_PIECE ? end * job->out - at : OP_PIECE);
 }
 
 /* The output holds something already, to which the product is added. */
@@ -139,6 +141,46 @@ static void lowbit_forward(Tape *tape, Linear *job) {
                                          .context = job});
 }
 
+/* ---- weights that were packed: pieces likewise ---- */
+
+static bool runs_packed(const Linear *job) {
+  const PackedMatrix *packed = job->weight->packed;
+  if (packed == NULL || packed->bf16 != job->bf16 || job->first % PACKED_STRIP != 0) return false;
+  return !packed->bf16 || (job->first_in % 2 == 0 && job->in % 2 == 0);
+}
+
+static void start_columns(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  const Linear *job = context;
+  start_piece(context, row, rows, column, columns, job->z.wide + row * job->out + column, job->out);
+}
+
+static void activate_columns(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  const Linear *job = context;
+  for (int64_t r = row; r < row + rows; r++)
+    for (int64_t at = column; at < column + columns; at += OP_PIECE)
+      activate_piece(job, r * job->out + at, column + columns - at < OP_PIECE ? column + columns - at : OP_PIECE);
+}
+
+static void forward_packed(Tape *tape, Linear *job) {
+  const size_t mark = tape_scratch_begin(tape);
+  const bool residual = job->residual != NULL;
+  const void *x = job->bf16 ? (const void *)op_in_bf16(tape, tensor_numbers(job->x), job->rows, job->in) : job->x->value;
+  op_matmul_packed(tape, &(MatmulPacked){.weight = job->weight->packed,
+                                         .first_output = job->first,
+                                         .outputs = job->out,
+                                         .first_input = job->first_in,
+                                         .inputs = job->in,
+                                         .rows = job->rows,
+                                         .x = x,
+                                         .bias = job->bias && !residual ? job->bias->value + job->first : NULL,
+                                         .add = residual,
+                                         .c = job->z,
+                                         .before = residual ? start_columns : NULL,
+                                         .after = job->activation != ACTIVATION_NONE ? activate_columns : NULL,
+                                         .context = job});
+  tape_scratch_end(tape, mark);
+}
+
 static void forward_wide(Tape *tape, Linear *job) {
   bool rows_over_pool = job->weight->value != NULL && job->rows >= 64 * threads_count();
   if (rows_over_pool && !tape_planning(tape)) {
@@ -153,7 +195,9 @@ static void forward_wide(Tape *tape, Linear *job) {
 
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
-  if (job->bf16)
+  if (runs_packed(job))
+    forward_packed(tape, job);
+  else if (job->bf16)
     forward_bf16(tape, job);
   else if (job->weight->lowbit)
     lowbit_forward(tape, job);

@@ -94,7 +94,7 @@ const uint16_t *op_weight_in_bf16(Tape *tape, const Tensor *weight, int64_t star
 }
 
 bool op_weight_is_bf16(const Tape *tape, const Tensor *weight) {
-  return tape_uses_bf16(tape) && (weight->shadow != NULL || weight->narrow_kind == NARROW_BF16);
+  return tape_uses_bf16(tape) && (weight->shadow != NULL || weight->narrow_kind == NARROW_BF16 || (weight->packed && weight->packed->bf16));
 }
 
 void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
@@ -103,6 +103,13 @@ void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, i
     matmul_count_only(m, n, k);
   else if (tape_status(tape) == STATUS_OK)
     matmul_bf16(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, bias, add, c, ldc);
+}
+
+void op_matmul_packed(Tape *tape, const MatmulPacked *product) {
+  if (tape_planning(tape))
+    matmul_count_only(product->rows, product->outputs, product->inputs);
+  else if (tape_status(tape) == STATUS_OK)
+    matmul_packed(product);
 }
 
 void op_add_numbers(Numbers from, int64_t from_at, Numbers to, int64_t to_at, int64_t count) {

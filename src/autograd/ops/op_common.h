@@ -60,6 +60,9 @@ bool op_weight_is_bf16(const Tape *tape, const Tensor *weight);
 void op_matmul_bf16(Tape *tape, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                     const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
 
+/* matmul_packed, counted alone while planning. */
+void op_matmul_packed(Tape *tape, const MatmulPacked *product);
+
 /* C [m, n] = A [m, k] op(B), added to C or not, where B is the weight from its number `start` on, with the weight's rows as stored, real or
  * 16-bit; one of 8 or 4 bits as a whole and transposed alone. Counts alone while planning. Over the pool; takes scratch from the tape when
  * the weight is in 16 bits. */

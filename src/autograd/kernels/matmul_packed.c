@@ -1,0 +1,126 @@
+/* Products with packed weights, cut into pieces of some rows by some strips, which threads take in order. See matmul_packed.h. */
+#include "autograd/kernels/matmul_packed.h"
+#include "autograd/kernels/matmul_parts.h"
+#include "autograd/kernels/onednn.h"
+#include "base/threads.h"
+#include <string.h>
+
+enum {
+  TILE_ROWS = 256,    /* their part of A stays in the second-level cache beside a strip */
+  LEAST_TILE = 48,    /* rows that a strip is read for, where many threads share few strips */
+  PIECE_STRIPS = 4,   /* strips of a piece: what `after` gets is in the cache still */
+  PIECES_A_THREAD = 2 /* at least, where there are as many */
+};
+
+static int64_t strips_of(int64_t outputs) { return (outputs + PACKED_STRIP - 1) / PACKED_STRIP; }
+static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) { return matrix->bf16 ? inputs / 2 : inputs; }
+
+/* AMX multiplies bf16 faster than vectors do: oneDNN uses it. */
+bool matmul_packs(bool bf16, int64_t inputs) {
+  if (matmul_backend() != MATMUL_ONEDNN || kernels_product_packed(bf16) == NULL) return false;
+  return !bf16 || (inputs % 2 == 0 && !onednn_has_amx());
+}
+
+/* ---- packing */
+
+size_t matmul_packed_bytes(const PackedMatrix *matrix) {
+  return (size_t)(strips_of(matrix->outputs) * words_of(matrix, matrix->inputs) * PACKED_STRIP) * sizeof *matrix->words;
+}
+
+typedef struct Packing {
+  PackedMatrix *matrix;
+  const real *weight;
+  bool transposed;
+} Packing;
+
+static uint32_t word_of(const Packing *job, int64_t output, int64_t word) {
+  const PackedMatrix *matrix = job->matrix;
+  const int64_t step = job->transposed ? matrix->outputs : 1, start = output * (job->transposed ? 1 : matrix->inputs);
+  if (matrix->bf16) {
+    const real *pair = job->weight + start + 2 * word * step;
+    return (uint32_t)narrow_bfloat((float)pair[0]) | (uint32_t)narrow_bfloat((float)pair[step]) << 16;
+  }
+  const float number = (float)job->weight[start + word * step];
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+static void pack_strips(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Packing *job = context;
+  const int64_t words = words_of(job->matrix, job->matrix->inputs);
+  for (int64_t strip = begin; strip < end; strip++) {
+    uint32_t *to = job->matrix->words + strip * words * PACKED_STRIP;
+    for (int64_t word = 0; word < words; word++)
+      for (int64_t output = strip * PACKED_STRIP; output < (strip + 1) * PACKED_STRIP; output++)
+        *to++ = output < job->matrix->outputs ? word_of(job, output, word) : 0;
+  }
+}
+
+void matmul_pack(PackedMatrix *matrix, const real *weight, bool transposed) {
+  Packing job = {matrix, weight, transposed};
+  matrix->product = kernels_product_packed(matrix->bf16);
+  threads_for(strips_of(matrix->outputs), 1, pack_strips, &job);
+}
+
+/* ---- products */
+
+typedef struct Job {
+  const MatmulPacked *p;
+  int64_t strips, tile_rows;
+} Job;
+
+static void run_strip(const Job *job, int64_t row, int64_t rows, int64_t strip) {
+  const MatmulPacked *p = job->p;
+  const PackedMatrix *matrix = p->weight;
+  const int64_t column = strip * PACKED_STRIP, number = matrix->bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+  const int64_t first = (p->first_output / PACKED_STRIP + strip) * words_of(matrix, matrix->inputs) + words_of(matrix, p->first_input);
+  const Numbers c = numbers_from(p->c, row * p->outputs + column);
+  matrix->product(&(PackedStrip){.rows = rows,
+                                 .words = words_of(matrix, p->inputs),
+                                 .a = (const uint8_t *)p->x + row * p->inputs * number,
+                                 .row_bytes = p->inputs * number,
+                                 .b = matrix->words + first * PACKED_STRIP,
+                                 .bias = p->bias ? p->bias + column : NULL,
+                                 .add = p->add,
+                                 .wide = c.wide,
+                                 .narrow = c.narrow,
+                                 .ldc = p->outputs,
+                                 .columns = matmul_lesser(PACKED_STRIP, p->outputs - column)});
+}
+
+/* Items are strips of the first tile of rows, of the second, ... */
+static void run_items(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Job *job = context;
+  const MatmulPacked *p = job->p;
+  for (int64_t item = begin, count; item < end; item += count) {
+    const int64_t row = item / job->strips * job->tile_rows, strip = item % job->strips, column = strip * PACKED_STRIP;
+    const int64_t rows = matmul_lesser(job->tile_rows, p->rows - row);
+    count = matmul_lesser(PIECE_STRIPS, matmul_lesser(end - item, job->strips - strip));
+    const int64_t columns = matmul_lesser(count * PACKED_STRIP, p->outputs - column);
+    if (p->before) p->before(p->context, row, rows, column, columns);
+    for (int64_t i = 0; i < count; i++) run_strip(job, row, rows, strip + i);
+    if (p->after) p->after(p->context, row, rows, column, columns);
+  }
+}
+
+/* Even tiles; more than the cache asks for where threads would be without strips. */
+static int64_t tile_rows(int64_t rows, int64_t strips) {
+  const int64_t wanted = PIECES_A_THREAD * threads_count() / strips, most = (rows + LEAST_TILE - 1) / LEAST_TILE;
+  int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+  if (tiles < wanted) tiles = matmul_lesser(wanted, most);
+  return (rows + tiles - 1) / tiles;
+}
+
+void matmul_packed(const MatmulPacked *p) {
+  if (p->rows <= 0 || p->outputs <= 0) return;
+  const double begun = matmul_count_begin();
+  Job job = {.p = p, .strips = strips_of(p->outputs)};
+  job.tile_rows = tile_rows(p->rows, job.strips);
+  const int64_t items = job.strips * ((p->rows + job.tile_rows - 1) / job.tile_rows);
+  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MATMUL_POOLED_LEAST;
+  threads_for(items, small ? items : 1, run_items, &job);
+  matmul_count_end(p->rows, p->outputs, p->inputs, begun);
+}

@@ -1,0 +1,48 @@
+/* Products with a weight that was packed once, because it does not change: inference. Nothing of it is copied or turned in a product, and
+ * no number of rows is a bad one. Counted as products (matmul.h). */
+#ifndef AUTOGRAD_MATMUL_PACKED_H
+#define AUTOGRAD_MATMUL_PACKED_H
+#include "autograd/kernels/numbers.h"
+#include "autograd/kernels/product_packed.h"
+#include <stddef.h>
+
+/* A weight of [outputs, inputs], whichever way it was stored: words [strips, words of an output, PACKED_STRIP]. The words of PACKED_STRIP
+ * outputs lie together; a word is a float, or two inputs in bf16. */
+typedef struct PackedMatrix {
+  int64_t outputs, inputs;
+  bool bf16; /* an even number of inputs */
+  uint32_t *words;
+  ProductPacked *product;
+} PackedMatrix;
+
+/* Whether such a weight is faster packed, with this processor and backend. */
+bool matmul_packs(bool bf16, int64_t inputs);
+
+/* Of matrix->words, which the caller allocates, from the matrix's shape. */
+size_t matmul_packed_bytes(const PackedMatrix *matrix);
+
+/* Fills words and product, over the pool; weight [outputs, inputs], or transposed [inputs, outputs], is rounded to bf16 where asked for. */
+void matmul_pack(PackedMatrix *matrix, const real *weight, bool transposed);
+
+/* Called for pieces of C, [rows, columns] from (row, column) on, by the thread that computes them: before, and after while they are in its
+ * cache. */
+typedef void MatmulPackedPiece(void *context, int64_t row, int64_t rows, int64_t column, int64_t columns);
+
+typedef struct MatmulPacked {
+  const PackedMatrix *weight;
+  int64_t first_output, outputs; /* of the matrix; the first is a multiple of PACKED_STRIP */
+  int64_t first_input, inputs;   /* likewise; in bf16 even numbers */
+  int64_t rows;
+  const void *x;                     /* [rows, inputs] floats, or in bf16, one behind the other */
+  const real *bias;                  /* [outputs], or NULL */
+  bool add;                          /* to what C holds (after `before`); C in full, no bias */
+  Numbers c;                         /* [rows, outputs], one behind the other */
+  MatmulPackedPiece *before, *after; /* or NULL */
+  void *context;                     /* of both */
+} MatmulPacked;
+
+/* C = X W^T + bias, over the pool, or on the calling thread inside a threads_for body. A row's result depends neither on the other rows nor
+ * on the number of threads. */
+void matmul_packed(const MatmulPacked *product);
+
+#endif

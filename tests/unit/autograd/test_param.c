@@ -186,6 +186,24 @@ static void frozen_ones_stand_apart(void **state) {
   param_release(&set);
 }
 
+/* Address space and memory are given back each in its own way, shadows with the values. */
+static void shadows_go_with_the_values(void **state) {
+  (void)state;
+  ParamSet set = {0};
+  assert_int_equal(param_add(&set, PARAM_NORMAL, true, 2, (int64_t[]){8, 24}, "matrix"), 0);
+  set.list[0].narrow = true;
+  for (int round = 0; round < 2; round++) {
+    assert_int_equal(param_reserve(&set, true), STATUS_OK);
+    assert_null(set.list[0].tensor.shadow);
+    assert_int_equal(param_make_shadows(&set), STATUS_OK);
+    assert_int_equal(param_allocate(&set, true), STATUS_OK);
+    assert_null(set.list[0].tensor.shadow);
+    assert_int_equal(param_make_shadows(&set), STATUS_OK);
+    memset(set.list[0].tensor.shadow, 1, 8 * 24 * sizeof *set.list[0].tensor.shadow);
+  }
+  param_release(&set);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layout),
@@ -196,6 +214,7 @@ int main(void) {
       cmocka_unit_test(empty_grads_are_filled),
       cmocka_unit_test(test_bad_descriptions),
       cmocka_unit_test(frozen_ones_stand_apart),
+      cmocka_unit_test(shadows_go_with_the_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/network_options.h"
 #include "infer/plan/probe.h"
-#include "infer/wire/packet.h"
+#include "infer/transport/packet.h"
 #include "nn/json_build.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
       {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 64, .most = 65536, .help = "of the input, where they do not vary"},
       {OPTION_INT, "nodes", 'n', &c->nodes, "N", .least = 2, .most = WIRE_NODES, .help = "devices, where they do not vary"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 128, .help = "blocks that bp-ag and bp-sp compute together"},
-      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST,
+      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = MAX_PARTS,
        .help = "of a block's codes; 0: what plans choose of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Measuring"},

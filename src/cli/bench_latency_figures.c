@@ -3,7 +3,7 @@
 #include "base/files.h"
 #include "cli/bench_latency_internal.h"
 #include "cli/network_options.h"
-#include "infer/wire/link_model.h"
+#include "infer/transport/netem.h"
 #include "nn/strategy.h"
 #include "train/plot.h"
 #include <math.h>

@@ -3,11 +3,11 @@
 #ifndef CLI_BENCH_LATENCY_INTERNAL_H
 #define CLI_BENCH_LATENCY_INTERNAL_H
 #include "infer/plan/device_profile.h"
+#include "infer/transport/netem.h"
 #include "infer/virtual/net_sim.h"
 #include "infer/virtual/packet_work.h"
 #include "infer/virtual/timeline_measure.h"
 #include "infer/weights.h"
-#include "infer/wire/link_model.h"
 #include "nn/key_tables.h"
 #include "nn/strategy.h"
 

@@ -14,10 +14,10 @@
 #include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
 #include "infer/plan/split_measured.h"
+#include "infer/transport/netem.h"
+#include "infer/transport/packet.h"
 #include "infer/virtual/virtual_latency.h"
 #include "infer/wire.h"
-#include "infer/wire/link_model.h"
-#include "infer/wire/packet.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
 #include <jansson.h>
@@ -443,7 +443,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
       {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
-      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = PARTS_MOST, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = MAX_PARTS, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
       {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
       {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds, --links, --peers"},
@@ -475,7 +475,7 @@ static Status check_peers(const PlanCommand *c) {
   if (c->peers && (c->speeds || c->links))
     return status_set(STATUS_BAD_USAGE, "--%s and --peers: the %s of peers are measured", c->speeds ? "speeds" : "links",
                       c->speeds ? "speeds" : "links");
-  if (c->links && c->network.topology == LINK_AIR)
+  if (c->links && c->network.topology == LINK_SHARED)
     return status_set(STATUS_BAD_USAGE, "--links: in shared-air there is one rate for all, --bandwidth");
   if (c->links && c->own_rate) return status_set(STATUS_BAD_USAGE, "--links says how fast each device's way is: leave out --bandwidth");
   if (c->measure && (c->model || c->peers || c->speeds))
@@ -639,7 +639,7 @@ static void take_ends(const PlanCommand *command, PlannerSetup *setup, const Lin
 /* The air has one rate for all: the slowest. */
 static void take_measured(const PlanCommand *command, PlannerSetup *setup, const PlanPeers *peers, LinkOptions *links) {
   const LinkEnd slowest = split_measured_slowest(peers->ends, peers->count);
-  bool air = links->topology == LINK_AIR;
+  bool air = links->topology == LINK_SHARED;
   if (!air) take_ends(command, setup, peers->ends, links);
   links->latency = air ? slowest.latency : 0;
   if (air) links->bits_per_second = link_slower(slowest.out, slowest.in);

@@ -441,7 +441,7 @@ Status infer_run_print_json(json_t *value, const InferRun *run) {
 }
 
 /* Between devices a segment that a stream has lost holds up all behind it for longer than a request takes; whole rows bear no loss. */
-static Transport usual_transport(const InferSettings *s) {
+static TransportKind usual_transport(const InferSettings *s) {
   return s->peers && strategy_facts((Strategy)s->strategy)->sends_codes ? TRANSPORT_UDP : TRANSPORT_TCP;
 }
 

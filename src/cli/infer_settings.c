@@ -9,9 +9,9 @@
 #include "infer/leader.h"
 #include "infer/node_share.h"
 #include "infer/ranking.h"
+#include "infer/transport/packet.h"
 #include "infer/weights.h"
 #include "infer/wire.h"
-#include "infer/wire/packet.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
        .help = "of datagrams: go on without what was lost, or ask for it; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},
       {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
-      {OPTION_INT, "parts", 0, &o->parts, "N", .least = 0, .most = PARTS_MOST,
+      {OPTION_INT, "parts", 0, &o->parts, "N", .least = 0, .most = MAX_PARTS,
        .help = "parts of a block whose codes leave by themselves; 0: what --split auto predicts to be best, else 1"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
        .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
@@ -120,7 +120,7 @@ static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
   return STATUS_OK;
 }
 
-static Status read_reliability(const InferLinkOptions *o, Transport transport, double timeout, Reliability *r) {
+static Status read_reliability(const InferLinkOptions *o, TransportKind transport, double timeout, Reliability *r) {
   bool datagrams = transport == TRANSPORT_UDP;
   if (!datagrams && o->reliability) return status_set(STATUS_BAD_USAGE, "--reliability is for --transport udp: a stream loses nothing");
   *r = (Reliability){.mode = datagrams ? (ReliabilityMode)(o->reliability ? o->reliability : RELIABILITY_DEADLINE) : RELIABILITY_STREAM,
@@ -135,17 +135,17 @@ static Status read_reliability(const InferLinkOptions *o, Transport transport, d
 
 static Status check_together(const ClusterSetup *setup) {
   const LinkOptions *links = &setup->links;
-  if (links->topology == LINK_AIR)
+  if (links->topology == LINK_SHARED)
     return status_set(STATUS_BAD_USAGE, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
   if (links->loss > 0 && !links->lose_tokens && setup->transport != TRANSPORT_UDP)
     return status_set(STATUS_BAD_USAGE, "--loss needs --transport udp (a stream hides what is lost), or --loss-unit token");
   return STATUS_OK;
 }
 
-Status infer_link_options_read(const InferLinkOptions *o, Transport usual, double timeout, ClusterSetup *setup) {
+Status infer_link_options_read(const InferLinkOptions *o, TransportKind usual, double timeout, ClusterSetup *setup) {
   double table_bytes;
   TRY(link_values_size("table-memory", o->table_memory, &table_bytes)); /* read again where tables are made */
-  setup->transport = o->transport ? (Transport)(o->transport - 1) : usual;
+  setup->transport = o->transport ? (TransportKind)(o->transport - 1) : usual;
   setup->parts = o->parts > 0 ? (int)o->parts : 1;
   setup->mtu = (uint32_t)o->mtu;
   setup->entropy = (EntropyChoice)o->entropy;

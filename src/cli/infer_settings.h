@@ -8,7 +8,7 @@
 #include "infer/weights.h"
 #include <jansson.h>
 
-/* Options of how codes travel between devices: carrier, reliability, and links as they are asked to be. Shared by the commands of
+/* Options of how codes travel between devices: backend, reliability, and links as they are asked to be. Shared by the commands of
  * astra-infer that start devices. */
 
 typedef struct InferLinkOptions {
@@ -22,7 +22,7 @@ typedef struct InferLinkOptions {
 
 /* Checks what was given and what goes together (BAD_USAGE names the option), and fills transport, reliability, parts, entropy, MTU, links
  * and shaped of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
-Status infer_link_options_read(const InferLinkOptions *options, Transport usual, double timeout, ClusterSetup *setup);
+Status infer_link_options_read(const InferLinkOptions *options, TransportKind usual, double timeout, ClusterSetup *setup);
 
 /* "20mbit", "1.5gbit", "500kbit", "64000bit" -> bits a second; "2ms", "1s", "50us" -> seconds; "5%", "0.05" -> [0, 1). */
 Status infer_link_options_rate(const char *text, double *bits_per_second);

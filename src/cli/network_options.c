@@ -4,8 +4,8 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "cli/infer_settings.h"
-#include "infer/wire/link_model.h"
-#include "infer/wire/reliability.h"
+#include "infer/transport/netem.h"
+#include "infer/transport/policy.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ Status link_values_list(const char *option, const char *text, int least, int mos
 #define TOPOLOGIES "mesh|switch|shared-air"
 
 const char *network_options_topology(LinkTopology topology) {
-  static const char *const names[] = {[LINK_MESH] = "mesh", [LINK_SWITCH] = "switch", [LINK_AIR] = "shared-air"};
+  static const char *const names[] = {[LINK_MESH] = "mesh", [LINK_SWITCH] = "switch", [LINK_SHARED] = "shared-air"};
   return names[topology];
 }
 

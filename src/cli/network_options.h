@@ -3,8 +3,8 @@
 #define CLI_NETWORK_OPTIONS_H
 #include "base/options.h"
 #include "base/status.h"
-#include "infer/wire/link_model.h"
-#include "infer/wire/reliability.h"
+#include "infer/transport/netem.h"
+#include "infer/transport/policy.h"
 #include <jansson.h>
 
 /* A measured link in JSON output. */

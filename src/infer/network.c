@@ -1,7 +1,7 @@
-/* Codes between nodes: requests, waiting and memory. What is in a packet is network_codec.c's; how it travels the courier's. */
+/* Codes between nodes: requests, waiting and memory. What is in a packet is network_codec.c's; how it travels the transport's. */
 #include "infer/network.h"
 #include "base/clock.h"
-#include "infer/wire/interleave.h"
+#include "infer/transport/packet.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 #include <string.h>
@@ -34,30 +34,29 @@ double network_token_bits(const NetworkSetup *setup) {
 /* Packets of a group end in whole bytes each. */
 static size_t payload_most(const NetworkSetup *setup, int64_t tokens) {
   if (setup->whole_rows) return (size_t)tokens * (size_t)setup->width * 4;
-  return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) +
-         (size_t)(tokens < PACKETS_MOST ? tokens : PACKETS_MOST);
+  return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) + (size_t)(tokens < MAX_PACKETS ? tokens : MAX_PACKETS);
 }
 
-void network_courier(const NetworkSetup *setup, CourierSetup *courier) {
+void network_transport(const NetworkSetup *setup, TransportSetup *transport) {
   int64_t most = most_of_any(setup);
-  courier->self = setup->self;
-  courier->nodes = setup->nodes;
-  courier->blocks = setup->blocks;
-  courier->sites = setup->sites;
-  courier->parts = parts_of(setup);
-  courier->slot_bytes = payload_most(setup, most);
-  courier->packets_most = (int)(most < PACKETS_MOST ? most : PACKETS_MOST);
-  courier->ahead = setup->tokens_most > 0;
+  transport->self = setup->self;
+  transport->nodes = setup->nodes;
+  transport->blocks = setup->blocks;
+  transport->sites = setup->sites;
+  transport->parts = parts_of(setup);
+  transport->max_message_bytes = payload_most(setup, most);
+  transport->max_packets = (int)(most < MAX_PACKETS ? most : MAX_PACKETS);
+  transport->ahead = setup->tokens_most > 0;
 }
 
 /* ---- the exchange ---- */
 
-static GroupKey key_of(const Network *net, int block, int site, int part) {
-  return (GroupKey){.request = net->request.number, .block = (uint8_t)block, .site = (uint8_t)site, .part = (uint8_t)part};
+static MessageKey key_of(const Network *net, int block, int site, int part) {
+  return (MessageKey){.request = net->request.number, .block = (uint8_t)block, .site = (uint8_t)site, .part = (uint8_t)part};
 }
 
 static Status blame(Network *net, Status status) {
-  if (status != STATUS_OK && net->setup.courier) net->accused = courier_accused(net->setup.courier);
+  if (status != STATUS_OK && net->setup.transport) net->accused = transport_thread_fault(net->setup.transport);
   return status;
 }
 
@@ -65,7 +64,7 @@ static Status check_cancelled(const Network *net) {
   return net->cancelled && *net->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
 }
 
-/* While the courier is waited for. */
+/* While the transport is waited for. */
 static Status look_around(void *context) {
   const Network *net = context;
   if (net->check) TRY(net->check(net->check_context));
@@ -73,7 +72,7 @@ static Status look_around(void *context) {
 }
 
 void network_gone(Network *net, int node) {
-  if (net->setup.courier && node != net->setup.self) courier_gone(net->setup.courier, node);
+  if (net->setup.transport && node != net->setup.self) transport_thread_gone(net->setup.transport, node);
 }
 
 uint64_t network_part_senders(const Network *net, int part) {
@@ -86,20 +85,20 @@ uint64_t network_part_senders(const Network *net, int part) {
 }
 
 static Status begin_part(Network *net, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h) {
-  const CourierPacket *packets;
+  const TransportPacket *packets;
   int count;
   if (h->shape[0] != net->request.batch)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld in a request of %lld", (long long)h->shape[0], (long long)net->request.batch);
   if (net->progress && site == 0 && part == 0) net->progress(net->progress_context, block);
   TRY(check_cancelled(net));
-  if (!net->hearers) return STATUS_OK;
-  GroupKey key = key_of(net, block, site, part);
+  if (!net->receivers) return STATUS_OK;
+  MessageKey key = key_of(net, block, site, part);
   double start = clock_now();
-  TRY(blame(net, courier_reserve(net->setup.courier, key, look_around, net)));
+  TRY(blame(net, transport_thread_reserve(net->setup.transport, key, look_around, net)));
   double reserved = clock_now();
   TRY(network_encode_part(net, layout, block, site, part, first, h, &packets, &count));
   double encoded = clock_now();
-  if (count) TRY(blame(net, courier_send(net->setup.courier, key, packets, count, net->hearers)));
+  if (count) TRY(blame(net, transport_thread_submit(net->setup.transport, key, packets, count, net->receivers)));
   net->statistics.wait += reserved - start;
   net->statistics.quantise += encoded - reserved;
   net->statistics.send += clock_now() - encoded;
@@ -107,13 +106,13 @@ static Status begin_part(Network *net, const TokenLayout *layout, int block, int
 }
 
 static Status finish_part(Network *net, Tape *tape, const TokenLayout *layout, int block, int site, int part, ExchangeRows *rows) {
-  GroupKey key = key_of(net, block, site, part);
+  MessageKey key = key_of(net, block, site, part);
   uint64_t senders = network_part_senders(net, part);
   double start = clock_now();
-  TRY(blame(net, courier_wait(net->setup.courier, key, senders, net->arrivals, look_around, net)));
+  TRY(blame(net, transport_thread_take(net->setup.transport, key, senders, net->arrivals, look_around, net)));
   double arrived = clock_now();
   TRY(network_decode_part(net, tape, layout, block, site, part, net->arrivals, rows));
-  courier_done(net->setup.courier, key, senders);
+  transport_thread_done(net->setup.transport, key, senders);
   net->statistics.wait += arrived - start;
   net->statistics.quantise += clock_now() - arrived;
   return STATUS_OK;
@@ -179,15 +178,15 @@ static const ExchangeParts exchange_parts = {.count = parts_count, .begin = part
 
 static void meet_peers(Network *net) {
   const NetworkSetup *setup = &net->setup;
-  net->senders = net->hearers = 0;
+  net->senders = net->receivers = 0;
   for (int d = 0; d < setup->nodes; d++) {
     if (d == setup->self || shared_of(setup->layout, d) == 0 || setup->layout->rows == 0) continue;
     if (!(setup->causal && d > setup->self)) net->senders |= (uint64_t)1 << d;
-    if (!(setup->causal && d < setup->self)) net->hearers |= (uint64_t)1 << d;
+    if (!(setup->causal && d < setup->self)) net->receivers |= (uint64_t)1 << d;
   }
 }
 
-/* The courier reads the rules of the last request until it has these: they have memory of their own. */
+/* The transport reads the rules of the last request until it has these: they have memory of their own. */
 static void make_rules(Network *net) {
   const NetworkSetup *setup = &net->setup;
   int64_t *rows = net->part_rows + (net->request.number & 1) * (unsigned)(setup->nodes * parts_of(setup));
@@ -230,13 +229,13 @@ Status network_begin_request(Network *net, const NetworkRequest *request) {
   net->statistics = (NodeStatistics){0};
   meet_peers(net);
   make_rules(net);
-  if (!net->setup.courier) return STATUS_OK;
-  return blame(net, courier_begin_request(net->setup.courier, request->number, request->batch, &net->rules[request->number & 1],
-                                          net->senders, net->hearers));
+  if (!net->setup.transport) return STATUS_OK;
+  return blame(net, transport_thread_begin_request(net->setup.transport, request->number, request->batch, &net->rules[request->number & 1],
+                                                   net->senders, net->receivers));
 }
 
-void network_count(NodeStatistics *s, Courier *courier, CourierCounts *before) {
-  const CourierCounts now = courier_counts(courier);
+void network_count(NodeStatistics *s, TransportThread *transport, TransportCounts *before) {
+  const TransportCounts now = transport_thread_counts(transport);
   s->bytes_sent = now.bytes_sent - before->bytes_sent;
   s->bytes_received = now.bytes_received - before->bytes_received;
   s->payload_sent = now.payload_sent - before->payload_sent;
@@ -252,7 +251,7 @@ void network_count(NodeStatistics *s, Courier *courier, CourierCounts *before) {
 }
 
 void network_finish_statistics(Network *net) {
-  if (net->setup.courier) network_count(&net->statistics, net->setup.courier, &net->before);
+  if (net->setup.transport) network_count(&net->statistics, net->setup.transport, &net->before);
 }
 
 /* ---- memory ---- */
@@ -265,19 +264,19 @@ static size_t group_count(const Network *net) { return (size_t)(net->ring * net-
 size_t network_bytes(const Network *net) {
   const NetworkSetup *setup = &net->setup;
   if (!net->groups) return 0;
-  size_t bytes = group_count(net) * (net->group_bytes + (size_t)net->packets_most * sizeof(CourierPacket));
-  if (setup->whole_rows) return bytes + courier_bytes(setup->courier);
+  size_t bytes = group_count(net) * (net->group_bytes + (size_t)net->max_packets * sizeof(TransportPacket));
+  if (setup->whole_rows) return bytes + transport_thread_bytes(setup->transport);
   size_t most = (size_t)most_of_any(setup), own = (size_t)most_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
   bytes += 2 * most * groups * sizeof(int32_t) + most * net->token_bytes + kept_bytes(setup, net->token_bytes);
   bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
-  return bytes + courier_bytes(setup->courier);
+  return bytes + transport_thread_bytes(setup->transport);
 }
 
 static Status allocate_groups(Network *net) {
   bool memory = (net->groups = calloc(group_count(net), sizeof *net->groups)) != NULL;
   for (size_t i = 0; memory && i < group_count(net); i++) {
     memory = (net->groups[i].bytes = malloc(net->group_bytes)) &&
-             (net->groups[i].packets = calloc((size_t)net->packets_most, sizeof(CourierPacket)));
+             (net->groups[i].packets = calloc((size_t)net->max_packets, sizeof(TransportPacket)));
   }
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for packets; use a smaller --batch");
 }
@@ -319,26 +318,26 @@ static Status allocate(Network *net) {
 static Status choose_packets(Network *net) {
   const NetworkSetup *setup = &net->setup;
   int64_t own = most_of(setup, setup->self);
-  size_t most = setup->courier ? courier_packet_most(setup->courier) : setup->packet_most;
+  size_t most = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
   int packets = own ? interleave_packets(own, network_token_bits(setup), most, setup->least_packets) : 1;
   if (!packets)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
-                      (long long)setup->batch_most, PACKETS_MOST, most);
-  net->packets_most = 2 * packets + 8 < PACKETS_MOST ? 2 * packets + 8 : PACKETS_MOST;
+                      (long long)setup->batch_most, MAX_PACKETS, most);
+  net->max_packets = 2 * packets + 8 < MAX_PACKETS ? 2 * packets + 8 : MAX_PACKETS;
   return STATUS_OK;
 }
 
 Status network_init(Network *net, const NetworkSetup *setup) {
   *net = (Network){.exchange = {.begin = network_begin, .finish = network_finish}, .setup = *setup, .accused = -1, .parts = 1};
-  if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > PARTS_MOST)
+  if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
-                      setup->sites, parts_of(setup), PACKET_SITES, PARTS_MOST);
+                      setup->sites, parts_of(setup), PACKET_SITES, MAX_PARTS);
   if (setup->whole_rows && (parts_of(setup) > 1 || setup->lose || setup->keep_codes))
     return status_set(STATUS_BAD_VALUE, "whole rows travel in one part, without loss, and have no codes");
   if (parts_of(setup) > 1) net->exchange.parts = &exchange_parts;
   net->exchange.whole_rows = setup->whole_rows;
   if (!setup->whole_rows) net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
-  net->ring = setup->courier ? courier_ring(setup->courier) : 2;
+  net->ring = setup->transport ? transport_thread_ring(setup->transport) : 2;
   net->group_bytes = payload_most(setup, most_of(setup, setup->self));
   if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   Status status = choose_packets(net);

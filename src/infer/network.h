@@ -1,17 +1,17 @@
-/* The exchange of a node in a cluster (nn/exchange.h over a courier; paper section 3.1): begin quantises the node's shared tokens and hands
- * their codes, cut into packets, to the courier, finish waits for the peers' codes and looks their codewords up. Between nodes of a
+/* The exchange of a node in a cluster (nn/exchange.h over a transport; paper section 3.1): begin quantises the node's shared tokens and
+ * hands their codes, cut into packets, to the transport, finish waits for the peers' codes and looks their codewords up. Between nodes of a
  * language model codes go one way: a node sends to those behind it and hears those before it, since no token may see a later one.
  *
  * A group of tokens (a part of a block's, of all samples) is numbered as in [B, rows of the part]; packet f of F holds tokens f, f + F...
  * (interleave.h), their codes packed without gaps (pack_dense), or entropy-coded (rans.h). Tokens of packets that did not come are masked:
  * their rows hold some codeword, and their marks in `lost` are 1.
  *
- * Slots for what comes are the courier's, those for what leaves the network's: as many blocks as the courier keeps. Nothing is allocated
- * after network_init. */
+ * Slots for what comes are the transport's, those for what leaves the network's: as many blocks as the transport keeps. Nothing is
+ * allocated after network_init. */
 #ifndef INFER_NETWORK_H
 #define INFER_NETWORK_H
+#include "infer/transport/transport_thread.h"
 #include "infer/wire.h"
-#include "infer/wire/courier.h"
 #include "nn/exchange.h"
 #include "nn/key_tables.h"
 #include "vq/codebook.h"
@@ -22,27 +22,27 @@ typedef struct NetworkSetup {
   const TokenLayout *layout; /* of this node; outlives the network; with tokens_most it may be another one for each request */
   const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
   int blocks, sites;
-  int parts;               /* that a block is cut into; 0 as 1 */
-  int64_t batch_most;      /* samples of the largest request */
-  int least_packets;       /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
-  bool whole_rows;         /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
-  int64_t width;           /* of a token at a site of these */
-  bool keep_codes;         /* room to keep all packed codes of a request (NetworkRequest.keep) */
-  bool causal;             /* codes go to the nodes behind this one alone */
-  int64_t tokens_most;     /* of the longest sequence; 0: every request has the layout's tokens */
-  Courier *courier;        /* outlives the network's use, not the network; NULL: only encode and decode are called */
-  size_t packet_most;      /* without a courier: payload of a packet */
-  const KeyTables *keys;   /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
-  const RansTable *coding; /* [blocks * sites * G] of these codebooks, the same on all nodes: packets are entropy-coded where that makes
-                            * them shorter; NULL: none is */
-  const LinkOptions *lose; /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
+  int parts;                  /* that a block is cut into; 0 as 1 */
+  int64_t batch_most;         /* samples of the largest request */
+  int least_packets;          /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
+  bool whole_rows;            /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
+  int64_t width;              /* of a token at a site of these */
+  bool keep_codes;            /* room to keep all packed codes of a request (NetworkRequest.keep) */
+  bool causal;                /* codes go to the nodes behind this one alone */
+  int64_t tokens_most;        /* of the longest sequence; 0: every request has the layout's tokens */
+  TransportThread *transport; /* outlives the network's use, not the network; NULL: only encode and decode are called */
+  size_t max_packet;          /* without a transport: payload of a packet */
+  const KeyTables *keys;      /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
+  const RansTable *coding;    /* [blocks * sites * G] of these codebooks, the same on all nodes: packets are entropy-coded where that makes
+                               * them shorter; NULL: none is */
+  const LinkOptions *lose;    /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
 } NetworkSetup;
 
 /* Bits of a token in a packet. */
 double network_token_bits(const NetworkSetup *setup);
 
-/* A courier for this network: what of its setup follows from the network's. The layout is there by then, the courier not yet. */
-void network_courier(const NetworkSetup *setup, CourierSetup *courier);
+/* A transport for this network: what of its setup follows from the network's. The layout is there by then, the transport not yet. */
+void network_transport(const NetworkSetup *setup, TransportSetup *transport);
 
 typedef struct NetworkRequest {
   uint32_t number; /* 1, 2, 3... */
@@ -53,7 +53,7 @@ typedef struct NetworkRequest {
 
 typedef struct NetworkGroup { /* what leaves */
   uint8_t *bytes;
-  CourierPacket *packets;
+  TransportPacket *packets;
 } NetworkGroup;
 
 typedef struct Network {
@@ -61,7 +61,7 @@ typedef struct Network {
   NetworkSetup setup;
   void (*progress)(void *context, int block); /* called as begin sends a block's first codes; may be NULL */
   void *progress_context;
-  CourierCheck *check; /* called while finish waits (courier.h); may be NULL */
+  TransportCheck *check; /* called while finish waits (transport.h); may be NULL */
   void *check_context;
   const bool *cancelled; /* true: the request is not wanted any more, and ends as INTERRUPTED; may be NULL */
   /* Called with the codes of `tokens` remote rows from `first` on as finish takes them, each token's packed by itself (pack_codes), of one
@@ -71,27 +71,27 @@ typedef struct Network {
   size_t token_bytes;     /* of a token's codes packed by themselves */
   NetworkRequest request; /* the one under way; number 0 before the first */
   int parts;              /* its blocks are cut into */
-  uint64_t senders, hearers;
+  uint64_t senders, receivers;
   PacketRules rules[2]; /* of it: [number & 1] */
   int64_t *part_rows;   /* [2][nodes][parts] */
   NetworkGroup *groups; /* [ring][sites][parts] */
-  int ring, packets_most /* of a group that leaves */;
+  int ring, max_packets /* of a group that leaves */;
   size_t group_bytes;
-  CourierArrival *arrivals;  /* [nodes] */
-  real *gathered;            /* [tokens of this node, W] */
-  int32_t *codes, *ordered;  /* [most tokens of any node, G]: in the order of tokens, and of packets */
-  uint8_t *aligned;          /* [most tokens of any node][token_bytes] */
-  void *scratch;             /* of codebook_assign */
-  uint8_t *kept;             /* [blocks * sites][batch, own tokens][token_bytes] */
-  LinkModel *losers;         /* [nodes] of tokens that come; NULL: none is lost */
-  LinkOptions loss;          /* theirs */
-  int accused;               /* the peer that a failure is about; -1: none */
-  CourierCounts before;      /* at the end of the last request */
-  NodeStatistics statistics; /* of the request under way; compute and elapsed are the owner's to fill in */
+  TransportArrival *arrivals; /* [nodes] */
+  real *gathered;             /* [tokens of this node, W] */
+  int32_t *codes, *ordered;   /* [most tokens of any node, G]: in the order of tokens, and of packets */
+  uint8_t *aligned;           /* [most tokens of any node][token_bytes] */
+  void *scratch;              /* of codebook_assign */
+  uint8_t *kept;              /* [blocks * sites][batch, own tokens][token_bytes] */
+  LinkModel *losers;          /* [nodes] of tokens that come; NULL: none is lost */
+  LinkOptions loss;           /* theirs */
+  int accused;                /* the peer that a failure is about; -1: none */
+  TransportCounts before;     /* at the end of the last request */
+  NodeStatistics statistics;  /* of the request under way; compute and elapsed are the owner's to fill in */
 } Network;
 
 Status network_init(Network *network, const NetworkSetup *setup);
-void network_release(Network *network); /* after courier_stop */
+void network_release(Network *network); /* after transport_thread_stop */
 
 /* Before model_encode. setup.layout is that of the request by now. */
 Status network_begin_request(Network *network, const NetworkRequest *request);
@@ -101,19 +101,20 @@ void network_gone(Network *network, int node);
 
 /* Bytes that passed since the last call go to the statistics of this request. */
 void network_finish_statistics(Network *network);
-void network_count(NodeStatistics *statistics, Courier *courier, CourierCounts *before); /* the same of any courier: since *before */
+void network_count(NodeStatistics *statistics, TransportThread *transport,
+                   TransportCounts *before); /* the same of any transport: since *before */
 
-size_t network_bytes(const Network *network); /* of memory, the courier's included; 0 of a zeroed one */
+size_t network_bytes(const Network *network); /* of memory, the transport's included; 0 of a zeroed one */
 
 /* One part of a block's site, for whoever carries the packets himself. h [B, rows of the part, W], row 0 is row `first` of the process;
  * packets are the network's until the group of the same site and part `ring` blocks later is encoded. *count 0: nothing to send. */
 Status network_encode_part(Network *network, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h,
-                           const CourierPacket **packets, int *count);
+                           const TransportPacket **packets, int *count);
 
 /* What came of it from each node that sends [nodes] -> x, or k and v where there are tables, and marks on the tape (exchange.h). BAD_VALUE
  * names the node whose bytes are no codes. */
 Status network_decode_part(Network *network, Tape *tape, const TokenLayout *layout, int block, int site, int part,
-                           const CourierArrival *arrivals, ExchangeRows *rows);
+                           const TransportArrival *arrivals, ExchangeRows *rows);
 
 /* Nodes that send something of this part (bits). */
 uint64_t network_part_senders(const Network *network, int part);

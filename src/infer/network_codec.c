@@ -1,8 +1,8 @@
 /* Activations -> packets of codes -> codewords, or rows as they are: what begin and finish of the exchange do between the model and the
- * courier. */
+ * transport. */
 #include "base/clock.h"
 #include "infer/network.h"
-#include "infer/wire/interleave.h"
+#include "infer/transport/packet.h"
 #include "vq/pack.h"
 #include <math.h>
 #include <string.h>
@@ -46,10 +46,10 @@ static void keep(Network *net, const TokenLayout *layout, const PartPlace *at, i
 }
 
 static int packets_for(const Network *net, int64_t tokens) {
-  size_t most = net->setup.courier ? courier_packet_most(net->setup.courier) : net->setup.packet_most;
+  size_t most = net->setup.transport ? transport_thread_max_packet(net->setup.transport) : net->setup.max_packet;
   int least = interleave_least(net->setup.least_packets, net->parts);
   int packets = interleave_packets(tokens, network_token_bits(&net->setup), most, least > 1 ? least : 1);
-  if (packets == 0 || packets > net->packets_most) packets = net->packets_most; /* larger ones: the carrier must cut them */
+  if (packets == 0 || packets > net->max_packets) packets = net->max_packets; /* larger ones: the backend must cut them */
   return packets < tokens ? packets : (int)tokens;
 }
 
@@ -67,7 +67,7 @@ static void reorder(const Network *net, int64_t tokens, int packets, bool back) 
 }
 
 /* Codes of `tokens` tokens into a packet at `bytes`, entropy-coded where that is shorter than packed, which is `packed` bytes. */
-static void fill_packet(const Network *net, CourierPacket *packet, const int32_t *codes, int64_t tokens, size_t packed, uint8_t *bytes) {
+static void fill_packet(const Network *net, TransportPacket *packet, const int32_t *codes, int64_t tokens, size_t packed, uint8_t *bytes) {
   const Codebook *book = &net->setup.books[0];
   size_t coded = 0;
   if (net->setup.coding)
@@ -82,18 +82,18 @@ static void fill_packets(Network *net, NetworkGroup *group, const Packet *of, in
   const Codebook *book = &net->setup.books[0];
   const int32_t *codes = net->ordered;
   uint8_t *bytes = group->bytes;
-  uint64_t hearers = (uint64_t)__builtin_popcountll(net->hearers);
+  uint64_t receivers = (uint64_t)__builtin_popcountll(net->receivers);
   for (int f = 0; f < of->count; f++) {
     int64_t count = interleave_count(tokens, of->count, f);
     size_t packed = pack_dense_bytes(count, book->groups, book->entries);
-    CourierPacket *packet = &group->packets[f];
-    *packet = (CourierPacket){.header = *of};
+    TransportPacket *packet = &group->packets[f];
+    *packet = (TransportPacket){.header = *of};
     packet->header.index = (uint16_t)f;
     fill_packet(net, packet, codes, count, packed, bytes);
     codes += count * book->groups;
     bytes += packet->bytes;
-    net->statistics.coded_bits += 8 * packet->bytes * hearers;
-    net->statistics.packed_bits += 8 * packed * hearers;
+    net->statistics.coded_bits += 8 * packet->bytes * receivers;
+    net->statistics.packed_bits += 8 * packed * receivers;
   }
 }
 
@@ -114,7 +114,7 @@ static void fill_rows(const Network *net, const TokenLayout *layout, const PartP
   uint8_t *bytes = group->bytes;
   for (int f = 0; f < of->count; f++) {
     int64_t count = interleave_count(tokens, of->count, f);
-    group->packets[f] = (CourierPacket){.header = *of, .payload = bytes, .bytes = (size_t)(count * width) * ROW_NUMBER};
+    group->packets[f] = (TransportPacket){.header = *of, .payload = bytes, .bytes = (size_t)(count * width) * ROW_NUMBER};
     group->packets[f].header.index = (uint16_t)f;
     for (int64_t i = 0; i < count; i++, bytes += width * ROW_NUMBER) {
       int64_t token = interleave_token(of->count, f, i), row = layout->shared_row[at->first_shared + token % at->shared] - first;
@@ -130,7 +130,7 @@ static NetworkGroup *group_of(const Network *net, int block, int site, int part)
 }
 
 Status network_encode_part(Network *net, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h,
-                           const CourierPacket **packets, int *count) {
+                           const TransportPacket **packets, int *count) {
   NetworkGroup *group = group_of(net, block, site, part);
   PartPlace at;
   layout_part(layout, net->parts, part, &at.first, &at.rows, &at.first_shared, &at.shared);
@@ -175,7 +175,7 @@ static void mask(Network *net, const PeerRows *peer, int64_t token) {
   *mark = 1;
 }
 
-static Status unpack_packet(const Network *net, const CourierPacket *packet, int block, int site, int64_t tokens, int32_t *codes) {
+static Status unpack_packet(const Network *net, const TransportPacket *packet, int block, int site, int64_t tokens, int32_t *codes) {
   const Codebook *book = &net->setup.books[0];
   if (packet->header.flags & PACKET_CODED)
     return rans_decode(coding_at(net, block, site), tokens, book->groups, packet->payload, packet->bytes, codes);
@@ -183,12 +183,12 @@ static Status unpack_packet(const Network *net, const CourierPacket *packet, int
 }
 
 /* Codes in the order of packets; tokens of those that did not come get code 0, which nobody looks at. */
-static Status unpack(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site) {
+static Status unpack(Network *net, const PeerRows *peer, const TransportArrival *arrival, int block, int site) {
   const Codebook *book = &net->setup.books[0];
   int64_t tokens = net->request.batch * peer->rows;
   int32_t *codes = net->ordered;
   for (int f = 0; f < arrival->count; f++) {
-    const CourierPacket *packet = &arrival->packets[f];
+    const TransportPacket *packet = &arrival->packets[f];
     int64_t count = interleave_count(tokens, arrival->count, f);
     if (!packet->payload) {
       memset(codes, 0, (size_t)(count * book->groups) * sizeof *codes);
@@ -240,7 +240,7 @@ static Status take_row(const uint8_t *bytes, int64_t width, real *row) {
 }
 
 /* Rows in full: nothing can take the place of one that did not come. */
-static Status take_rows(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, Tensor *x) {
+static Status take_rows(Network *net, const PeerRows *peer, const TransportArrival *arrival, int block, Tensor *x) {
   int64_t width = tensor_width(x);
   net->accused = peer->node;
   if (arrival->count == 0 || arrival->missing > 0)
@@ -258,7 +258,7 @@ static Status take_rows(Network *net, const PeerRows *peer, const CourierArrival
   return STATUS_OK;
 }
 
-static Status take_codes(Network *net, const PeerRows *peer, const CourierArrival *arrival, int block, int site, int64_t place,
+static Status take_codes(Network *net, const PeerRows *peer, const TransportArrival *arrival, int block, int site, int64_t place,
                          ExchangeRows *rows) {
   if (net->setup.whole_rows) return take_rows(net, peer, arrival, block, rows->x);
   const Codebook *book = book_at(net, block, site);
@@ -310,7 +310,7 @@ static Status make_rows(const Network *net, Tape *tape, int block, int site, int
 }
 
 Status network_decode_part(Network *net, Tape *tape, const TokenLayout *layout, int block, int site, int part,
-                           const CourierArrival *arrivals, ExchangeRows *rows) {
+                           const TransportArrival *arrivals, ExchangeRows *rows) {
   uint64_t senders = network_part_senders(net, part), masked = net->statistics.masked;
   ExchangeRun *run;
   PeerRows peer = {0};

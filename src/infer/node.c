@@ -171,7 +171,7 @@ Status node_answer(Node *node) {
                                 .flags = request.codes ? WIRE_WANT_CODES : 0,
                                 .request = number,
                                 .count = (uint32_t)request.batch,
-                                .block = gave_up ? (uint8_t)(1 + courier_given_up(node->courier)) : 0,
+                                .block = gave_up ? (uint8_t)(1 + transport_thread_given_up(node->transport)) : 0,
                                 .bytes = (uint32_t)request_answer_bytes(node->setup, &request, &share)});
 }
 
@@ -210,7 +210,7 @@ static NetworkSetup network_setup(const Node *node) {
                         .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
                         .keys = sends_codes(setup) ? setup->weights->keys : NULL,
                         .coding = choose_coding(setup),
-                        .courier = node->courier};
+                        .transport = node->transport};
 }
 
 /* The leader may have orders, or may be gone, while codes are waited for. */
@@ -218,50 +218,51 @@ Status node_look_at_leader(void *context) { return links_step(&(Link *){((Node *
 
 typedef struct Opening {
   Node *node;
-  CarrierPeers *carrier;
+  BackendPeers *backend;
 } Opening;
 
-/* Also while peers are waited for that a courier needs. */
+/* Also while peers are waited for that a transport needs. */
 static Status look_while_opening(void *context) {
   const Opening *opening = context;
   Status status = node_look_at_leader(opening->node);
   if (status == STATUS_OK && opening->node->cancelled) status = status_set(STATUS_INTERRUPTED, "given up before it began");
-  if (status != STATUS_OK) atomic_store(&opening->carrier->give_up, true);
+  if (status != STATUS_OK) atomic_store(&opening->backend->give_up, true);
   return status;
 }
 
-Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier) {
+Status node_start_transport(Node *node, Channel **peers, TransportSetup *transport) {
   const ClusterSetup *wanted = node->setup->network;
   Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
-  CarrierPeers carrier = {.self = node->self,
+  BackendPeers backend = {.self = node->self,
                           .nodes = node->nodes,
                           .channels = peers,
                           .datagrams = wanted && wanted->transport == TRANSPORT_UDP,
                           .mtu = wanted ? wanted->mtu : 0,
                           .port = wanted ? wanted->member[node->self].address.port : 0,
                           .seconds = node->setup->timeout,
-                          .accused = -1};
-  carrier.agreed = node->setup->agreed;
-  carrier.agreed_bytes = sizeof node->setup->agreed;
+                          .fault = -1};
+  backend.agreed = node->setup->agreed;
+  backend.agreed_bytes = sizeof node->setup->agreed;
   reliability.timeout = node->setup->timeout;
-  courier->reliability = &reliability;
-  courier->links = wanted && wanted->shaped ? &wanted->links : NULL;
-  courier->timeout = reliability.timeout;
-  courier->open = carrier_peers_open;
-  courier->open_context = &carrier;
-  courier->check = look_while_opening;
-  courier->check_context = &(Opening){node, &carrier};
-  carrier.packet_most = PACKET_HEADER + courier->slot_bytes;
-  Status status = courier_start(&node->courier, courier);
-  if (status != STATUS_OK) node->network.accused = carrier.accused;
+  transport->reliability = &reliability;
+  transport->links = wanted && wanted->shaped ? &wanted->links : NULL;
+  transport->timeout = reliability.timeout;
+  backend.max_packet = PACKET_HEADER + transport->max_message_bytes;
+  const TransportThreadSetup thread = {.transport = *transport,
+                                       .open = backend_open,
+                                       .open_context = &backend,
+                                       .check = look_while_opening,
+                                       .check_context = &(Opening){node, &backend}};
+  Status status = transport_thread_start(&node->transport, &thread);
+  if (status != STATUS_OK) node->network.accused = backend.fault;
   return status;
 }
 
 static Status start_network(Node *node, Channel **peers) {
   NetworkSetup network = network_setup(node);
-  CourierSetup courier = {.mask = node->setup->mask};
-  network_courier(&network, &courier);
-  TRY(node_start_courier(node, peers, &courier));
+  TransportSetup transport = {.mask = node->setup->mask};
+  network_transport(&network, &transport);
+  TRY(node_start_transport(node, peers, &transport));
   network = network_setup(node);
   TRY(network_init(&node->network, &network));
   node->network.cancelled = &node->cancelled;
@@ -335,7 +336,7 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Cha
 void node_free(Node *node) {
   if (!node) return;
   if (node->pulse.begin) model_watch(node->setup->weights->model, NULL);
-  courier_stop(node->courier);
+  transport_thread_stop(node->transport);
   if (node->networked) network_release(&node->network);
   node_divided_release(node);
   tape_free(node->tape);

@@ -1,4 +1,4 @@
-/* A node that shares heads and columns with the others instead of tokens (nn/tensor_parallel.h): its sums and joins, and its courier. */
+/* A node that shares heads and columns with the others instead of tokens (nn/tensor_parallel.h): its sums and joins, and its transport. */
 #include "infer/node_parts.h"
 #include "nn/tensor_parallel.h"
 #include <stdlib.h>
@@ -28,11 +28,11 @@ Status node_divided_start(Node *node, Channel **peers) {
     return status_set(STATUS_NO_MEMORY, "no memory for %d sums", count);
   find_steps(node, node->setup->batch_most, MODEL_ROWS_ALL, division->steps);
   CollectiveSetup setup = {.self = node->self, .nodes = node->nodes, .steps = count, .most = division->steps};
-  CourierSetup courier = {.mask = false};
+  TransportSetup transport = {.mask = false};
   TRY(collective_check(&setup));
-  collective_courier(&setup, &courier);
-  TRY(node_start_courier(node, peers, &courier));
-  setup.courier = node->courier;
+  collective_transport(&setup, &transport);
+  TRY(node_start_transport(node, peers, &transport));
+  setup.transport = node->transport;
   TRY(collective_init(&division->collective, &setup));
   division->collective.check = look_around;
   division->collective.check_context = node;
@@ -59,5 +59,5 @@ void node_divided_count(Node *node) {
   NodeStatistics *s = &node->network.statistics;
   s->wait = node->division.collective.wait;
   s->send = node->division.collective.send;
-  network_count(s, node->courier, &node->division.before);
+  network_count(s, node->transport, &node->division.before);
 }

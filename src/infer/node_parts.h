@@ -27,8 +27,8 @@ typedef struct NodeText {
 /* What a node that shares heads and columns has instead of a network. */
 typedef struct NodeDivision {
   Collective collective;
-  ReduceStep *steps;    /* of the request at work */
-  CourierCounts before; /* at the end of the last request */
+  ReduceStep *steps;      /* of the request at work */
+  TransportCounts before; /* at the end of the last request */
 } NodeDivision;
 
 struct Node {
@@ -38,10 +38,10 @@ struct Node {
   TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
   Network network;
   NodeDivision division;
-  Courier *courier; /* of either */
-  bool networked;   /* exchanges rows or codes of tokens: network */
-  bool divided;     /* division */
-  Exchange pulse;   /* tells the leader that a node gets on where no exchange does so */
+  TransportThread *transport; /* of either */
+  bool networked;             /* exchanges rows or codes of tokens: network */
+  bool divided;               /* division */
+  Exchange pulse;             /* tells the leader that a node gets on where no exchange does so */
   Link *control;
   bool cancelled;
   Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */
@@ -70,13 +70,13 @@ Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows
 
 /* ---- node_divided.c */
 Status node_divided_start(Node *node, Channel **peers); /* the layout is that of the largest request */
-void node_divided_release(Node *node);                  /* after the courier */
+void node_divided_release(Node *node);                  /* after the transport */
 Status node_divided_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded);
 void node_divided_count(Node *node); /* what travelled, into the statistics of the request */
 
-/* Starts node->courier between these channels, which are taken over. courier: what the network or the division says. */
-Status node_start_courier(Node *node, Channel **peers, CourierSetup *courier);
-CourierCheck node_look_at_leader; /* context: the node */
+/* Starts node->transport between these channels, which are taken over. transport: what the network or the division says. */
+Status node_start_transport(Node *node, Channel **peers, TransportSetup *transport);
+TransportCheck node_look_at_leader; /* context: the node */
 
 /* Ends the statistics of a request here: what comes after is not counted. */
 void node_finish_statistics(Node *node);

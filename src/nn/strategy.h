@@ -19,7 +19,7 @@ typedef struct StrategyFacts {
   const char *name;     /* of --strategy: "bp-ag" */
   bool needs_codebooks; /* a plain model cannot */
   bool divides_tokens;  /* each device has the rows of its own tokens alone */
-  bool sends_codes;     /* else numbers in full, which need a carrier that loses nothing */
+  bool sends_codes;     /* else numbers in full, which need a backend that loses nothing */
   bool decodes;         /* can go on from a prompt, token by token */
   bool right_answers;   /* without training of its own; else only its latency means something */
 } StrategyFacts;

@@ -1,7 +1,6 @@
 /* Fuzz target: packets of a peer, after they were opened. The first byte chooses the rules, the second the sender. Holds: what is accepted
  * packs to the same header, is in range, and has as many bytes as its tokens take. */
-#include "infer/wire/interleave.h"
-#include "infer/wire/packet.h"
+#include "infer/transport/packet.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,13 +40,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                              .part_rows = part_rows,
                              .raw = data[0] & 1,
                              .coded = data[0] & 2,
-                             .group_rows = data[0] & 8 ? rows_of_block : NULL};
+                             .message_rows = data[0] & 8 ? rows_of_block : NULL};
   int sender = data[1] % NODES;
   data += 2, size -= 2;
   if (packet_parse(data, size, sender, BATCH, &rules, &packet) != STATUS_OK) return 0;
   packet_pack(&packet, again);
   need(memcmp(again, data, PACKET_HEADER) == 0);
-  need(packet.block < rules.blocks && packet.site < rules.sites && packet.part < PARTS && packet.count <= PACKETS_MOST);
+  need(packet.block < rules.blocks && packet.site < rules.sites && packet.part < PARTS && packet.count <= MAX_PACKETS);
   check_payload(&packet, &rules, packet_rows(&rules, sender, BATCH, packet.block, packet.site, packet.part), size - PACKET_HEADER);
   return 0;
 }

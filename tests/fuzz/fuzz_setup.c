@@ -26,7 +26,7 @@ static void check(const ClusterSetup *s, const uint8_t *data, size_t size) {
   need(setup_message_pack(s, again) == STATUS_OK && memcmp(again, data, size) == 0);
   free(again);
   check_order(s);
-  need(s->nodes >= 1 && s->nodes <= WIRE_NODES && s->self < s->nodes && s->parts <= PARTS_MOST && s->batch_most >= 1);
+  need(s->nodes >= 1 && s->nodes <= WIRE_NODES && s->self < s->nodes && s->parts <= MAX_PARTS && s->batch_most >= 1);
   need(isfinite(s->reliability.timeout) && s->reliability.timeout > 0 && s->links.loss < 1);
   for (int i = 1; i < s->links.trace.count; i++) need(s->links.trace.points[i].seconds > s->links.trace.points[i - 1].seconds);
 }

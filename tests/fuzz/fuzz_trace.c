@@ -1,6 +1,6 @@
 /* Fuzz target: a file of a link's rate.
  * Holds: what is accepted has times that rise from 0 and rates that are none below 0 and end above it; integrating it comes to an end. */
-#include "infer/wire/link_trace.h"
+#include "infer/transport/netem.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   need(text != NULL);
   memcpy(text, data, size);
   if (link_trace_parse(&trace, text, size) == STATUS_OK) {
-    need(trace.count > 0 && trace.count <= LINK_TRACE_MOST && trace.points[0].seconds == 0);
+    need(trace.count > 0 && trace.count <= MAX_TRACE_POINTS && trace.points[0].seconds == 0);
     need(trace.points[trace.count - 1].bits_per_second > 0);
     for (int i = 0; i < trace.count; i++) {
       need(trace.points[i].bits_per_second >= 0 && isfinite(trace.points[i].bits_per_second));

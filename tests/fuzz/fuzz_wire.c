@@ -51,14 +51,14 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
   NetworkSetup setup = {
       .nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_most = BATCH, .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
-  CourierSetup courier = {.reliability = &reliability, .timeout = 1e-3, .open = carrier_peers_open};
-  network_courier(&setup, &courier);
-  CarrierPeers peers = {.self = 0, .nodes = 2, .channels = channels, .packet_most = PACKET_HEADER + courier.slot_bytes};
-  courier.open_context = &peers;
+  TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = 1e-3, .open = backend_open};
+  network_transport(&setup, &transport.transport);
+  BackendPeers peers = {.self = 0, .nodes = 2, .channels = channels, .max_packet = PACKET_HEADER + transport.transport.max_message_bytes};
+  transport.open_context = &peers;
   (void)!send(pair[1], data, size < 4096 ? size : 4096, MSG_NOSIGNAL);
-  if (courier_start(&setup.courier, &courier) != STATUS_OK || network_init(network, &setup) != STATUS_OK) abort();
+  if (transport_thread_start(&setup.transport, &transport) != STATUS_OK || network_init(network, &setup) != STATUS_OK) abort();
   serve(network, tape, layout);
-  courier_stop(setup.courier);
+  transport_thread_stop(setup.transport);
   network_release(network);
   close(pair[1]);
   tape_clear(tape);

@@ -176,7 +176,7 @@ static Status check_possible(const ClusterSetup *setup) {
   if (!facts->sends_codes && (setup->parts > 1 || loses))
     return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
                       facts->name);
-  if (setup->shaped && setup->links.topology == LINK_AIR)
+  if (setup->shaped && setup->links.topology == LINK_SHARED)
     return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
   return STATUS_OK;
 }

@@ -19,7 +19,7 @@ size_t setup_message_bytes(const ClusterSetup *setup) {
 }
 
 size_t setup_message_most(const ModelConfig *config) {
-  return bytes_of(LINK_TRACE_MOST, WIRE_NODES, config_is_decoder(config) ? 0 : (size_t)config_tokens(config));
+  return bytes_of(MAX_TRACE_POINTS, WIRE_NODES, config_is_decoder(config) ? 0 : (size_t)config_tokens(config));
 }
 
 /* ---- packing */
@@ -136,12 +136,12 @@ static Status parse_choices(const uint8_t **at, const ModelConfig *config, Clust
   TRY(need("strategy", choices[0], 0, STRATEGY_COUNT - 1));
   TRY(need("transport", choices[1], 0, TRANSPORT_COUNT - 1));
   TRY(need("reliability", choices[2], RELIABILITY_STREAM, RELIABILITY_RETRANSMIT));
-  TRY(need("parts", choices[3], 1, PARTS_MOST));
+  TRY(need("parts", choices[3], 1, MAX_PARTS));
   TRY(need("class token", choices[4], config_is_decoder(config) ? CLASS_NONE : CLASS_DISTRIBUTED,
            config_is_decoder(config) ? CLASS_NONE : CLASS_SINGLE));
   TRY(need("entropy coding", choices[5], 0, ENTROPY_COUNT - 1));
   s->strategy = (Strategy)choices[0];
-  s->transport = (Transport)choices[1];
+  s->transport = (TransportKind)choices[1];
   s->reliability.mode = (ReliabilityMode)choices[2];
   s->parts = choices[3];
   s->class_token = (ClassToken)choices[4];
@@ -202,13 +202,13 @@ static Status parse_links(const uint8_t **at, const ModelConfig *config, Cluster
   l->overhead = byte_cursor_get_u32(at);
   for (int i = 0; i < 6; i++) TRY(need(ranges[i].what, numbers[i] = byte_cursor_get_double(at), 0, ranges[i].most));
   l->seed = byte_cursor_get_u64(at);
-  l->trace.count = (int)fmin(byte_cursor_get_u32(at), LINK_TRACE_MOST + 1);
+  l->trace.count = (int)fmin(byte_cursor_get_u32(at), MAX_TRACE_POINTS + 1);
   s->tokens = byte_cursor_get_u32(at);
-  TRY(need("link model", topology, LINK_MESH, LINK_AIR));
+  TRY(need("link model", topology, LINK_MESH, LINK_SHARED));
   TRY(need("loss model", loss_model, LOSS_BERNOULLI, LOSS_GILBERT_ELLIOTT));
   TRY(need("reserved byte", zero, 0, 0));
   TRY(need("overhead", (double)l->overhead, 0, UINT16_MAX));
-  TRY(need("points of a trace", l->trace.count, 0, LINK_TRACE_MOST));
+  TRY(need("points of a trace", l->trace.count, 0, MAX_TRACE_POINTS));
   double tokens = config_is_decoder(config) ? 0 : (double)config_tokens(config);
   TRY(need("tokens of a picture", (double)s->tokens, tokens, tokens));
   l->topology = (LinkTopology)topology;

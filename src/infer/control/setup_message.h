@@ -4,13 +4,13 @@
 #define INFER_SETUP_MESSAGE_H
 #include "infer/control/address.h"
 #include "infer/control/fingerprint.h"
+#include "infer/transport/netem.h"
+#include "infer/transport/packet.h"
+#include "infer/transport/policy.h"
 #include "infer/wire.h"
-#include "infer/wire/link_model.h"
-#include "infer/wire/packet.h"
-#include "infer/wire/reliability.h"
 #include "nn/strategy.h"
 
-typedef enum Transport { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } Transport;
+typedef enum TransportKind { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } TransportKind;
 /* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever a packet gets shorter by it, and they must be there. */
 typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
 
@@ -25,7 +25,7 @@ typedef struct ClusterSetup {
   uint16_t epoch; /* from 1: counts up with each SETUP of a session */
   int nodes, self;
   Strategy strategy;
-  Transport transport;
+  TransportKind transport;
   Reliability reliability; /* its timeout is that of the cluster */
   int parts, retained;     /* parts of a block; blocks that bp-* retains */
   ClassToken class_token;

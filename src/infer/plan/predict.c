@@ -2,9 +2,8 @@
  * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of block_parts.c. */
 #include "infer/plan/predict.h"
 #include "infer/plan/predict_input.h"
+#include "infer/transport/packet.h"
 #include "infer/virtual/strategy_events.h"
-#include "infer/wire/interleave.h"
-#include "infer/wire/packet.h"
 #include "nn/key_tables.h"
 #include <math.h>
 #include <stdlib.h>
@@ -251,8 +250,8 @@ Status predict_check(const PlanCase *plan) {
   }
   if (sum != plan->tokens)
     return status_set(STATUS_BAD_VALUE, "the devices have %lld tokens of %lld", (long long)sum, (long long)plan->tokens);
-  if (plan->parts < 1 || plan->parts > PARTS_MOST)
-    return status_set(STATUS_BAD_VALUE, "%d parts: 1 to %d are possible", plan->parts, PARTS_MOST);
+  if (plan->parts < 1 || plan->parts > MAX_PARTS)
+    return status_set(STATUS_BAD_VALUE, "%d parts: 1 to %d are possible", plan->parts, MAX_PARTS);
   if (plan->strategy == STRATEGY_ASTRA && plan->config->astra.groups < 1)
     return status_set(STATUS_BAD_VALUE, "a plain model has no codes to send: --groups says for how many to plan");
   return STATUS_OK;

@@ -1,7 +1,7 @@
 /* Sums and gathers: see collective.h. All devices add in the order of their numbers, so that all hold equal bits. */
 #include "infer/strategy/collective.h"
 #include "base/clock.h"
-#include "infer/wire/interleave.h"
+#include "infer/transport/packet.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +23,9 @@ static int64_t numbers_of(const ReduceStep *step, int nodes, int node) {
 
 static int64_t whole_numbers(const ReduceStep *step) { return step->samples * step->rows * step->width; }
 
-/* PacketRules.group_rows, a row being one number. */
+/* PacketRules.message_rows, a row being one number. */
 static int64_t group_numbers(const PacketRules *rules, int sender, int block, int site, int part) {
-  const CollectivePlan *plan = rules->group_context;
+  const CollectivePlan *plan = rules->message_context;
   const ReduceStep *step = &plan->steps[block];
   bool sent = site == SITE_SCATTER ? step->sum && sender != part : sender == part;
   return sent ? numbers_of(step, plan->nodes, part) : 0;
@@ -33,51 +33,51 @@ static int64_t group_numbers(const PacketRules *rules, int sender, int block, in
 
 static uint64_t others(const Collective *c) { return (((uint64_t)1 << c->setup.nodes) - 1) & ~((uint64_t)1 << c->setup.self); }
 
-static GroupKey key_of(const Collective *c, int site, int part) {
-  return (GroupKey){.request = c->request, .block = (uint8_t)c->step, .site = (uint8_t)site, .part = (uint8_t)part};
+static MessageKey key_of(const Collective *c, int site, int part) {
+  return (MessageKey){.request = c->request, .block = (uint8_t)c->step, .site = (uint8_t)site, .part = (uint8_t)part};
 }
 
-/* Groups of the same site and part: as many steps on, their memory is free again (courier_reserve). */
+/* Groups of the same site and part: as many steps on, their memory is free again (transport_thread_reserve). */
 static size_t ring_place(const Collective *c) {
   uint64_t sequence = (uint64_t)(c->request - 1) * (uint64_t)c->setup.steps + (uint64_t)c->step;
   return (size_t)(sequence % (uint64_t)c->ring);
 }
 
 static Status blame(Collective *c, Status status) {
-  if (status != STATUS_OK) c->accused = courier_accused(c->setup.courier);
+  if (status != STATUS_OK) c->accused = transport_thread_fault(c->setup.transport);
   return status;
 }
 
 /* ---- sending */
 
 static int packets_for(const Collective *c, int64_t numbers) {
-  return interleave_packets(numbers, 8.0 * NUMBER, courier_packet_most(c->setup.courier), 1);
+  return interleave_packets(numbers, 8.0 * NUMBER, transport_thread_max_packet(c->setup.transport), 1);
 }
 
 /* bytes: of the numbers in a row. Their memory is this step's. */
-static Status send_rows(Collective *c, GroupKey key, int64_t numbers, const uint8_t *bytes, int lane, uint64_t peers) {
-  CourierPacket *packets = c->packets + (ring_place(c) * (size_t)(c->setup.nodes + 1) + (size_t)lane) * (size_t)c->packets_most;
+static Status send_rows(Collective *c, MessageKey key, int64_t numbers, const uint8_t *bytes, int lane, uint64_t peers) {
+  TransportPacket *packets = c->packets + (ring_place(c) * (size_t)(c->setup.nodes + 1) + (size_t)lane) * (size_t)c->max_packets;
   int count = packets_for(c, numbers);
-  if (count == 0 || count > c->packets_most)
+  if (count == 0 || count > c->max_packets)
     return status_set(STATUS_BAD_VALUE, "%lld numbers make more packets than a group can have; use a smaller --batch", (long long)numbers);
   for (int f = 0; f < count; f++) {
-    packets[f] = (CourierPacket){.header = {.request = key.request,
-                                            .block = key.block,
-                                            .site = key.site,
-                                            .part = key.part,
-                                            .type = PACKET_RAW,
-                                            .index = (uint16_t)f,
-                                            .count = (uint16_t)count},
-                                 .payload = bytes,
-                                 .bytes = NUMBER * (size_t)interleave_count(numbers, count, f)};
+    packets[f] = (TransportPacket){.header = {.request = key.request,
+                                              .block = key.block,
+                                              .site = key.site,
+                                              .part = key.part,
+                                              .type = PACKET_RAW,
+                                              .index = (uint16_t)f,
+                                              .count = (uint16_t)count},
+                                   .payload = bytes,
+                                   .bytes = NUMBER * (size_t)interleave_count(numbers, count, f)};
     bytes += packets[f].bytes;
   }
-  return blame(c, courier_send(c->setup.courier, key, packets, count, peers));
+  return blame(c, transport_thread_submit(c->setup.transport, key, packets, count, peers));
 }
 
-static Status reserve(Collective *c, GroupKey key) {
+static Status reserve(Collective *c, MessageKey key) {
   double start = clock_now();
-  Status status = blame(c, courier_reserve(c->setup.courier, key, c->check, c->check_context));
+  Status status = blame(c, transport_thread_reserve(c->setup.transport, key, c->check, c->check_context));
   c->wait += clock_now() - start;
   return status;
 }
@@ -87,7 +87,7 @@ static Status scatter(Collective *c, const ReduceStep *step, const real *partial
   uint8_t *bytes = c->scattered + ring_place(c) * c->whole_bytes;
   for (int d = 0; d < c->setup.nodes; d++) {
     int64_t numbers = numbers_of(step, c->setup.nodes, d), first = first_of(step->rows, c->setup.nodes, d) * step->width;
-    GroupKey key = key_of(c, SITE_SCATTER, d);
+    MessageKey key = key_of(c, SITE_SCATTER, d);
     if (d == c->setup.self || numbers == 0) continue;
     TRY(reserve(c, key));
     wire_pack_reals(partial + first, (size_t)numbers, bytes + NUMBER * first);
@@ -100,7 +100,7 @@ static Status scatter(Collective *c, const ReduceStep *step, const real *partial
 static Status give(Collective *c, const ReduceStep *step, const real *own) {
   uint8_t *bytes = c->joined + ring_place(c) * c->share_bytes;
   int64_t numbers = numbers_of(step, c->setup.nodes, c->setup.self);
-  GroupKey key = key_of(c, SITE_JOIN, c->setup.self);
+  MessageKey key = key_of(c, SITE_JOIN, c->setup.self);
   if (numbers == 0) return STATUS_OK;
   TRY(reserve(c, key));
   wire_pack_reals(own, (size_t)numbers, bytes);
@@ -119,7 +119,7 @@ static Status check_finite(Collective *c, int node, const real *values, int64_t 
 }
 
 /* What has come, one packet behind the other. A peer that is gone has left nothing that one could go on with. */
-static Status parse(Collective *c, int node, const CourierArrival *arrival, int64_t numbers, real *out) {
+static Status parse(Collective *c, int node, const TransportArrival *arrival, int64_t numbers, real *out) {
   int64_t parsed = 0;
   for (int f = 0; f < arrival->count && arrival->packets[f].payload; f++) {
     int64_t count = (int64_t)(arrival->packets[f].bytes / NUMBER);
@@ -132,10 +132,10 @@ static Status parse(Collective *c, int node, const CourierArrival *arrival, int6
 }
 
 /* Groups without numbers are done without having come. */
-static Status wait_for(Collective *c, GroupKey key, int64_t numbers, uint64_t peers) {
+static Status wait_for(Collective *c, MessageKey key, int64_t numbers, uint64_t peers) {
   double start = clock_now();
   if (numbers == 0) return STATUS_OK;
-  Status status = blame(c, courier_wait(c->setup.courier, key, peers, c->arrivals, c->check, c->check_context));
+  Status status = blame(c, transport_thread_take(c->setup.transport, key, peers, c->arrivals, c->check, c->check_context));
   c->wait += clock_now() - start;
   return status;
 }
@@ -145,7 +145,7 @@ static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
   int self = c->setup.self;
   int64_t numbers = numbers_of(step, c->setup.nodes, self);
   real *own = partial + first_of(step->rows, c->setup.nodes, self) * step->width;
-  GroupKey key = key_of(c, SITE_SCATTER, self);
+  MessageKey key = key_of(c, SITE_SCATTER, self);
   TRY(wait_for(c, key, numbers, others(c)));
   if (numbers > 0) memset(c->sum, 0, (size_t)numbers * sizeof *c->sum);
   for (int d = 0; d < c->setup.nodes && numbers > 0; d++) {
@@ -154,7 +154,7 @@ static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
     for (int64_t i = 0; i < numbers; i++) c->sum[i] += from[i];
   }
   memcpy(own, c->sum, (size_t)numbers * sizeof *own);
-  courier_done(c->setup.courier, key, others(c));
+  transport_thread_done(c->setup.transport, key, others(c));
   return STATUS_OK;
 }
 
@@ -162,12 +162,12 @@ static Status add_up(Collective *c, const ReduceStep *step, real *partial) {
 static Status take(Collective *c, const ReduceStep *step, int node, real *all) {
   int64_t rows = share_of(step->rows, c->setup.nodes, node), each = rows * step->width, numbers = step->samples * each;
   int64_t first = first_of(step->rows, c->setup.nodes, node) * step->width;
-  GroupKey key = key_of(c, SITE_JOIN, node);
+  MessageKey key = key_of(c, SITE_JOIN, node);
   TRY(wait_for(c, key, numbers, (uint64_t)1 << node));
   if (numbers > 0) TRY(parse(c, node, &c->arrivals[node], numbers, c->came));
   for (int64_t b = 0; b < step->samples && each > 0; b++)
     memcpy(all + b * step->rows * step->width + first, c->came + b * each, (size_t)each * sizeof *all);
-  courier_done(c->setup.courier, key, (uint64_t)1 << node);
+  transport_thread_done(c->setup.transport, key, (uint64_t)1 << node);
   return STATUS_OK;
 }
 
@@ -237,7 +237,7 @@ Status collective_begin_request(Collective *c, uint32_t request, const ReduceSte
   c->request = request;
   c->step = 0;
   c->wait = c->send = 0;
-  return blame(c, courier_begin_request(c->setup.courier, request, 1, &plan->rules, others(c), others(c)));
+  return blame(c, transport_thread_begin_request(c->setup.transport, request, 1, &plan->rules, others(c), others(c)));
 }
 
 /* ---- beginning and end */
@@ -258,15 +258,15 @@ static void most_bytes(const CollectiveSetup *setup, size_t *share, size_t *whol
   }
 }
 
-void collective_courier(const CollectiveSetup *setup, CourierSetup *courier) {
+void collective_transport(const CollectiveSetup *setup, TransportSetup *transport) {
   size_t whole;
-  courier->self = setup->self;
-  courier->nodes = setup->nodes;
-  courier->blocks = setup->steps;
-  courier->sites = SITES;
-  courier->parts = setup->nodes;
-  courier->packets_most = PACKETS_MOST;
-  most_bytes(setup, &courier->slot_bytes, &whole);
+  transport->self = setup->self;
+  transport->nodes = setup->nodes;
+  transport->blocks = setup->steps;
+  transport->sites = SITES;
+  transport->parts = setup->nodes;
+  transport->max_packets = MAX_PACKETS;
+  most_bytes(setup, &transport->max_message_bytes, &whole);
 }
 
 static void init_plan(Collective *c, CollectivePlan *plan) {
@@ -277,11 +277,11 @@ static void init_plan(Collective *c, CollectivePlan *plan) {
                               .parts = c->setup.nodes,
                               .width = 1,
                               .raw = true,
-                              .group_rows = group_numbers,
-                              .group_context = plan};
+                              .message_rows = group_numbers,
+                              .message_context = plan};
 }
 
-static size_t packet_count(const Collective *c) { return (size_t)c->ring * (size_t)(c->setup.nodes + 1) * (size_t)c->packets_most; }
+static size_t packet_count(const Collective *c) { return (size_t)c->ring * (size_t)(c->setup.nodes + 1) * (size_t)c->max_packets; }
 
 static Status allocate(Collective *c) {
   size_t ring = (size_t)c->ring, numbers = c->share_bytes / NUMBER, steps = (size_t)c->setup.steps;
@@ -300,12 +300,12 @@ Status collective_init(Collective *c, const CollectiveSetup *setup) {
   *c = (Collective){.reduce = {.self = setup->self, .devices = setup->nodes, .sum = sum_over_all, .gather = gather_all},
                     .setup = *setup,
                     .accused = -1,
-                    .ring = courier_ring(setup->courier)};
+                    .ring = transport_thread_ring(setup->transport)};
   TRY(collective_check(setup));
   most_bytes(setup, &c->share_bytes, &c->whole_bytes);
-  c->packets_most = c->share_bytes ? packets_for(c, (int64_t)(c->share_bytes / NUMBER)) : 1;
-  if (c->packets_most == 0)
-    return status_set(STATUS_BAD_VALUE, "%zu bytes of rows make more than %d packets; use a smaller --batch", c->share_bytes, PACKETS_MOST);
+  c->max_packets = c->share_bytes ? packets_for(c, (int64_t)(c->share_bytes / NUMBER)) : 1;
+  if (c->max_packets == 0)
+    return status_set(STATUS_BAD_VALUE, "%zu bytes of rows make more than %d packets; use a smaller --batch", c->share_bytes, MAX_PACKETS);
   Status status = allocate(c);
   if (status != STATUS_OK) collective_release(c);
   return status;
@@ -314,7 +314,7 @@ Status collective_init(Collective *c, const CollectiveSetup *setup) {
 size_t collective_bytes(const Collective *c) {
   if (!c->packets) return 0;
   size_t rows = (size_t)c->ring * (c->whole_bytes + c->share_bytes) + 2 * c->share_bytes / NUMBER * sizeof(real);
-  return rows + packet_count(c) * sizeof *c->packets + courier_bytes(c->setup.courier);
+  return rows + packet_count(c) * sizeof *c->packets + transport_thread_bytes(c->setup.transport);
 }
 
 void collective_release(Collective *c) {

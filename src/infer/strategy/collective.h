@@ -1,5 +1,5 @@
-/* Sums and gathers of whole rows over all devices (nn/reduce.h) by a courier whose carrier loses nothing. What they will be is said before
- * each request, so that every length on the wire follows from it.
+/* Sums and gathers of whole rows over all devices (nn/reduce.h) by a transport whose backend loses nothing. What they will be is said
+ * before each request, so that every length on the wire follows from it.
  *
  *   sum     site 0, part d: each device sends d its share of the rows that d adds up        (reduce-scatter)
  *           site 1, part s: device s sends all others the rows that it has added up         (all-gather)
@@ -9,26 +9,26 @@
  * other. Bytes that a device sends: 4 W (R - R_own) + 4 W R_own (N - 1) for a sum of R rows, 4 W R_own (N - 1) for a gather. */
 #ifndef INFER_COLLECTIVE_H
 #define INFER_COLLECTIVE_H
+#include "infer/transport/transport_thread.h"
 #include "infer/wire.h"
-#include "infer/wire/courier.h"
 #include "nn/reduce.h"
 
-enum { COLLECTIVE_STEPS = 255, COLLECTIVE_NODES = PARTS_MOST };
+enum { COLLECTIVE_STEPS = 255, COLLECTIVE_NODES = MAX_PARTS };
 
 typedef struct CollectiveSetup {
   int self, nodes;
-  int steps;              /* of each request */
-  const ReduceStep *most; /* [steps] of the largest request; read by init and courier alone */
-  Courier *courier;       /* outlives the collective's use, not the collective */
+  int steps;                  /* of each request */
+  const ReduceStep *most;     /* [steps] of the largest request; read by init and transport alone */
+  TransportThread *transport; /* outlives the collective's use, not the collective */
 } CollectiveSetup;
 
 /* UNSUPPORTED: more devices or steps than packets can number. */
 Status collective_check(const CollectiveSetup *setup);
 
-/* A courier for it: what of its setup follows. The courier is not there yet. */
-void collective_courier(const CollectiveSetup *setup, CourierSetup *courier);
+/* A transport for it: what of its setup follows. The transport is not there yet. */
+void collective_transport(const CollectiveSetup *setup, TransportSetup *transport);
 
-/* What is known of one request; the courier's thread looks at it. */
+/* What is known of one request; the transport's thread looks at it. */
 typedef struct CollectivePlan {
   PacketRules rules;
   int nodes;
@@ -38,28 +38,28 @@ typedef struct CollectivePlan {
 typedef struct Collective {
   Reduce reduce; /* first: give its address to the blocks */
   CollectiveSetup setup;
-  CourierCheck *check; /* called while others are waited for (courier.h); may be NULL */
+  TransportCheck *check; /* called while others are waited for (transport.h); may be NULL */
   void *check_context;
   int accused;       /* the peer that a failure is about; -1: none */
   double wait, send; /* seconds of the request under way */
   uint32_t request;
   int step;               /* the next one */
   CollectivePlan plan[2]; /* [request & 1] */
-  int ring, packets_most;
+  int ring, max_packets;
   size_t share_bytes, whole_bytes; /* of the largest step */
   uint8_t *scattered;              /* [ring][whole_bytes] rows that others add up */
   uint8_t *joined;                 /* [ring][share_bytes] own rows */
-  CourierPacket *packets;          /* [ring][nodes + 1][packets_most]: to each device, and to all */
-  CourierArrival *arrivals;        /* [nodes] */
+  TransportPacket *packets;        /* [ring][nodes + 1][max_packets]: to each device, and to all */
+  TransportArrival *arrivals;      /* [nodes] */
   real *came, *sum;                /* [numbers of the largest share] */
 } Collective;
 
 Status collective_init(Collective *collective, const CollectiveSetup *setup);
-void collective_release(Collective *collective); /* after courier_stop; accepts a zeroed one */
+void collective_release(Collective *collective); /* after transport_thread_stop; accepts a zeroed one */
 
 /* steps [setup.steps], copied: none larger than setup.most was. */
 Status collective_begin_request(Collective *collective, uint32_t request, const ReduceStep *steps);
 
-size_t collective_bytes(const Collective *collective); /* of memory, the courier's included; 0 of a zeroed one */
+size_t collective_bytes(const Collective *collective); /* of memory, the transport's included; 0 of a zeroed one */
 
 #endif

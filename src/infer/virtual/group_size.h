@@ -20,7 +20,7 @@ typedef struct GroupSize {
 
 /* Codes of so many tokens in datagrams, interleaved, at least `least` of them; nothing at all without tokens. packets 0: it cannot be sent
  * so. */
-GroupSize group_size_codes(int64_t tokens, double token_bits, size_t packet_most, int least);
+GroupSize group_size_codes(int64_t tokens, double token_bits, size_t max_packet, int least);
 
 /* So many bytes of rows in a stream, which knows no packets: up to GROUP_STREAM_PACKETS pieces, so that others get their turn on a shared
  * link, and the overhead of all segments beyond one a piece is in `bytes`. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 enum { BLOCKS = 256 /* that an event can name */ };
-static const double LOOK = 1e-3 * RELIABILITY_LOOK_MS;
+static const double LOOK = 1e-3 * POLICY_LOOK_MS;
 
 typedef struct Runner {
   int next;                                        /* event of its timeline */
@@ -36,7 +36,7 @@ static Status put(Simulation *sim, double time, SimKind kind, int what) {
   return sim_queue_put(&sim->queue, (SimEvent){.time = time, .kind = kind, .what = what});
 }
 
-/* ---- groups that are waited for, as courier_wait does it */
+/* ---- groups that are waited for, as transport_thread_take does it */
 
 static const char *group_name(const SimGroup *group, char text[96]) {
   snprintf(text, 96, "block %d, site %d, part %d of device %d", group->event->block, group->event->site, group->event->part, group->sender);
@@ -61,9 +61,9 @@ static Status ask(Simulation *sim, SimGroup *group, double now) {
 static Status judge(Simulation *sim, SimGroup *group, double now, double *again) {
   bool asks;
   char name[96];
-  GroupVerdict verdict = sim_judge_verdict(&sim->judge, group, sim->runners[group->receiver].block_time, now, &asks, again);
-  if (verdict == GROUP_WAIT) return asks ? ask(sim, group, now) : STATUS_OK;
-  bool whole = verdict == GROUP_COMPLETE || verdict == GROUP_LOST;
+  Decision verdict = sim_judge_verdict(&sim->judge, group, sim->runners[group->receiver].block_time, now, &asks, again);
+  if (verdict == DECISION_WAIT) return asks ? ask(sim, group, now) : STATUS_OK;
+  bool whole = verdict == DECISION_COMPLETE || verdict == DECISION_LOST;
   if (!whole && sim->judge.rules.mode == RELIABILITY_RETRANSMIT)
     return status_set(STATUS_TIMEOUT, "device %d still lacks packets of %s after %g s", group->receiver, group_name(group, name),
                       sim->judge.rules.timeout);
@@ -158,10 +158,10 @@ static Status send_group(Simulation *sim, int device, const Event *event, double
   return STATUS_OK;
 }
 
-/* What lies between two waits, as courier.c measures it. */
+/* What lies between two waits, as transport.c measures it. */
 static void measure_block(Runner *runner, const Event *event, double now) {
   if (event->site == 0 && event->part == 0 && isfinite(runner->block_from))
-    runner->block_time = reliability_smooth(runner->block_time, now - runner->block_from);
+    runner->block_time = policy_smooth(runner->block_time, now - runner->block_from);
 }
 
 static Status wait_for(Simulation *sim, int device, const Event *event, double now) {

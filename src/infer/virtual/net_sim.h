@@ -2,15 +2,15 @@
  * (link_model.h). Deterministic.
  *
  * Groups leave packet by packet, each packet to all receivers in turn, while the device computes on. A device that waits asks and gives up
- * as the courier does, by the same rules (reliability.h, sim_judge.h); questions, answers and what is sent again take their place on the
+ * as the transport does, by the same rules (reliability.h, sim_judge.h); questions, answers and what is sent again take their place on the
  * links, and can be lost. A sender answers at once, whatever it computes. What was left out: a receiver that could not take a packet for
  * want of memory, and packets that are sent again while another copy is still on its way. */
 #ifndef INFER_NET_SIM_H
 #define INFER_NET_SIM_H
+#include "infer/transport/netem.h"
+#include "infer/transport/policy.h"
 #include "infer/virtual/timeline.h"
 #include "infer/wire.h"
-#include "infer/wire/link_model.h"
-#include "infer/wire/reliability.h"
 
 typedef struct SimOptions {
   const Reliability *reliability; /* NULL: a stream */

@@ -1,7 +1,7 @@
 /* See packet_work.h. What goes through the loopback includes the system's share, a receiver's also what it costs to be woken up. */
 #include "infer/virtual/packet_work.h"
 #include "base/clock.h"
-#include "infer/wire/datagram.h"
+#include "infer/transport/seal.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>

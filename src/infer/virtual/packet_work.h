@@ -1,4 +1,4 @@
-/* Processor time that packets take: sealing and sending, waking up, receiving and opening. A node's courier does that beside the
+/* Processor time that packets take: sealing and sending, waking up, receiving and opening. A node's transport does that beside the
  * computation, on the same core where a device has but one; timelines measured with nobody to talk to (timeline_measure.h) lack it. */
 #ifndef INFER_PACKET_WORK_H
 #define INFER_PACKET_WORK_H

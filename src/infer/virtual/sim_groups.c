@@ -1,6 +1,6 @@
 /* The table of groups: hashed by who sends what to whom. */
 #include "infer/virtual/sim_groups.h"
-#include "infer/wire/packet.h"
+#include "infer/transport/packet.h"
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,9 +39,9 @@ static Status check_event(const Event *event, int device, int count) {
   if (event->peers & ~others)
     return status_set(STATUS_BAD_VALUE, "device %d of %d deals with devices 0x%llx, itself or unknown ones among them", device, count,
                       (unsigned long long)event->peers);
-  if (event->kind == EVENT_SEND && (event->packets < 1 || event->packets > PACKETS_MOST || event->bytes < event->packets))
+  if (event->kind == EVENT_SEND && (event->packets < 1 || event->packets > MAX_PACKETS || event->bytes < event->packets))
     return status_set(STATUS_BAD_VALUE, "device %d sends %u packets of %u bytes; a group has 1 to %d packets", device, event->packets,
-                      event->bytes, PACKETS_MOST);
+                      event->bytes, MAX_PACKETS);
   return STATUS_OK;
 }
 

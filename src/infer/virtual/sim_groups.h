@@ -1,8 +1,8 @@
 /* The groups of packets of a simulation, one for each receiver of what a timeline sends, and what has come of them. */
 #ifndef INFER_SIM_GROUPS_H
 #define INFER_SIM_GROUPS_H
+#include "infer/transport/policy.h"
 #include "infer/virtual/timeline.h"
-#include "infer/wire/reliability.h"
 #include <stdbool.h>
 
 typedef struct SimGroup {
@@ -18,7 +18,7 @@ typedef struct SimGroup {
   double waiting;     /* since then it can do nothing else */
   double asked, told; /* last question, last answer */
   int unanswered;     /* questions since then */
-  GroupSender says;   /* that answer */
+  SenderState says;   /* that answer */
 } SimGroup;
 
 typedef struct SimGroups {

@@ -1,6 +1,6 @@
 /* Knowledge of groups and peers: see sim_judge.h. */
 #include "infer/virtual/sim_judge.h"
-#include "infer/wire/packet.h"
+#include "infer/transport/packet.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -50,7 +50,7 @@ void sim_judge_release(SimJudge *judge) {
 /* A packet that was asked for says nothing about how they come by themselves. */
 void sim_judge_packet(SimJudge *judge, SimGroup *group, double now) {
   SimPeer *peer = about(judge, group->receiver, group->sender);
-  if (isfinite(group->last) && now > group->last && !isfinite(group->asked)) peer->gap = reliability_smooth(peer->gap, now - group->last);
+  if (isfinite(group->last) && now > group->last && !isfinite(group->asked)) peer->gap = policy_smooth(peer->gap, now - group->last);
   group->known = true;
   group->last = now;
 }
@@ -58,12 +58,12 @@ void sim_judge_packet(SimJudge *judge, SimGroup *group, double now) {
 void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now) {
   SimPeer *peer = about(judge, group->receiver, group->sender);
   double took = now - group->asked;
-  group->says = sent ? GROUP_SENDER_SENT : GROUP_SENDER_NOT_YET;
+  group->says = sent ? SENDER_SENT : SENDER_NOT_YET;
   group->known |= sent;
   group->told = now;
   if (group->unanswered == 1) {
-    peer->jitter = reliability_smooth(peer->jitter, peer->round_trip > 0 ? fabs(took - peer->round_trip) : 0);
-    peer->round_trip = reliability_smooth(peer->round_trip, took);
+    peer->jitter = policy_smooth(peer->jitter, peer->round_trip > 0 ? fabs(took - peer->round_trip) : 0);
+    peer->round_trip = policy_smooth(peer->round_trip, took);
   } else if (group->unanswered > 1) {
     peer->round_trip = fmax(peer->round_trip, took); /* to which of them it was is not known: the last is the least that it can be */
   }
@@ -72,26 +72,26 @@ void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now) {
 
 /* ---- what follows */
 
-GroupVerdict sim_judge_verdict(const SimJudge *judge, const SimGroup *group, double block_time, double now, bool *ask, double *again) {
+Decision sim_judge_verdict(const SimJudge *judge, const SimGroup *group, double block_time, double now, bool *ask, double *again) {
   const SimPeer *peer = about(judge, group->receiver, group->sender);
   int packets = (int)group->event->packets;
-  const GroupState state = {.packets = group->known ? packets : 0,
-                            .arrived = group->arrived,
-                            .missing_sent = group->says == GROUP_SENDER_SENT ? sim_groups_missing(group) : 0,
-                            .sender = group->says,
-                            .waiting = group->waiting,
-                            .asked = group->asked,
-                            .unanswered = group->unanswered,
-                            .told = group->told,
-                            .heard = group->last,
-                            .gap = peer->gap,
-                            .round_trip = peer->round_trip,
-                            .jitter = peer->jitter,
-                            .block_time = block_time};
-  return reliability_judge(&judge->rules, &state, now, ask, again);
+  const MessageState state = {.packets = group->known ? packets : 0,
+                              .arrived = group->arrived,
+                              .missing_sent = group->says == SENDER_SENT ? sim_groups_missing(group) : 0,
+                              .sender = group->says,
+                              .waiting = group->waiting,
+                              .asked = group->asked,
+                              .unanswered = group->unanswered,
+                              .told = group->told,
+                              .heard = group->last,
+                              .gap = peer->gap,
+                              .round_trip = peer->round_trip,
+                              .jitter = peer->jitter,
+                              .block_time = block_time};
+  return policy_decide(&judge->rules, &state, now, ask, again);
 }
 
 bool sim_judge_sends_again(const SimJudge *judge, const SimGroup *group, double now) {
   if (judge->rules.mode != RELIABILITY_RETRANSMIT || !group->sent || group->under_way > 0) return false;
-  return !reliability_is_under_way(about(judge, group->sender, group->receiver)->round_trip, group->left, now);
+  return !policy_is_in_flight(about(judge, group->sender, group->receiver)->round_trip, group->left, now);
 }

@@ -1,5 +1,6 @@
-/* What a simulated receiver makes of a group that it waits for: the courier's estimates of its peers (courier_receive.c), and the courier's
- * judgement (reliability.h). Estimates begin as those of a session that has been at work: with the link's own round trip and jitter. */
+/* What a simulated receiver makes of a group that it waits for: the transport's estimates of its peers (courier_receive.c), and the
+ * transport's judgement (reliability.h). Estimates begin as those of a session that has been at work: with the link's own round trip and
+ * jitter. */
 #ifndef INFER_SIM_JUDGE_H
 #define INFER_SIM_JUDGE_H
 #include "infer/virtual/sim_groups.h"
@@ -24,8 +25,8 @@ bool sim_judge_asks(const SimJudge *judge); /* whether anybody ever asks */
 void sim_judge_packet(SimJudge *judge, SimGroup *group, double now);
 void sim_judge_answer(SimJudge *judge, SimGroup *group, bool sent, double now);
 
-/* Of a group that is waited for; *ask, *again as reliability_judge. */
-GroupVerdict sim_judge_verdict(const SimJudge *judge, const SimGroup *group, double block_time, double now, bool *ask, double *again);
+/* Of a group that is waited for; *ask, *again as policy_decide. */
+Decision sim_judge_verdict(const SimJudge *judge, const SimGroup *group, double block_time, double now, bool *ask, double *again);
 
 /* Whether a question that reaches the sender then has the missing packets sent again. */
 bool sim_judge_sends_again(const SimJudge *judge, const SimGroup *group, double now);

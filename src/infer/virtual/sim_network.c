@@ -14,7 +14,7 @@ static Status check(const LinkOptions *o) {
 }
 
 static int ports_of(const LinkOptions *options, int nodes) {
-  return options->topology == LINK_SWITCH ? 2 * nodes : options->topology == LINK_AIR ? 1 : 0;
+  return options->topology == LINK_SWITCH ? 2 * nodes : options->topology == LINK_SHARED ? 1 : 0;
 }
 
 static void limit_links(SimNetwork *network, const LinkEnd *ends) {
@@ -94,7 +94,7 @@ static LinkModel *way_out(const SimNetwork *network, Way way) {
   switch (network->options->topology) {
   case LINK_SWITCH:
     return &network->port[network->nodes + way.from];
-  case LINK_AIR:
+  case LINK_SHARED:
     return &network->port[0];
   default:
     return of_pair(network, network->pair, way);

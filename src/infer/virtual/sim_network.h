@@ -1,15 +1,15 @@
 /* The links of a simulated network: which ones a packet takes in a mesh, through a switch, in the air, and what they make of it. */
 #ifndef INFER_SIM_NETWORK_H
 #define INFER_SIM_NETWORK_H
+#include "infer/transport/netem.h"
 #include "infer/virtual/sim_groups.h"
 #include "infer/virtual/sim_queue.h"
-#include "infer/wire/link_model.h"
 
 typedef struct SimNetwork {
   const LinkOptions *options;
   int nodes;
   LinkModel *pair; /* [nodes, nodes] from, to: latency, jitter and fates; in a mesh its rate as well */
-  LinkModel *rest; /* [nodes, nodes] fates of what is sent as it is needed, which have chances of their own (shaper.h) */
+  LinkModel *rest; /* [nodes, nodes] fates of what is sent as it is needed, which have chances of their own (netem.h) */
   LinkModel *port; /* switch: [2, nodes] ways in, then ways out; air: [1] */
 } SimNetwork;
 

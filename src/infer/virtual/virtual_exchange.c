@@ -1,8 +1,8 @@
 /* Noting what is computed between what is sent. */
 #include "infer/virtual/virtual_exchange.h"
 #include "base/clock.h"
+#include "infer/transport/packet.h"
 #include "infer/virtual/strategy_events.h"
-#include "infer/wire/interleave.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static uint64_t partners(const VirtualExchange *virtual, bool to) {
 /* ---- what leaves */
 
 /* Codes in their packets; rows in a stream, which knows none. */
-static GroupSize size_of(const VirtualExchange *virtual, const CourierPacket *packets, int count) {
+static GroupSize size_of(const VirtualExchange *virtual, const TransportPacket *packets, int count) {
   uint32_t bytes = 0;
   for (int f = 0; f < count; f++) bytes += (uint32_t)packets[f].bytes;
   if (virtual->setup.whole_rows) return group_size_stream(bytes);
@@ -32,7 +32,7 @@ static GroupSize size_of(const VirtualExchange *virtual, const CourierPacket *pa
 
 static Status send_part(VirtualExchange *virtual, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h,
                         GroupSize *size) {
-  const CourierPacket *packets;
+  const TransportPacket *packets;
   int count;
   TRY(network_encode_part(&virtual->network, layout, block, site, part, first, h, &packets, &count));
   *size = size_of(virtual, packets, count);
@@ -65,7 +65,7 @@ static void draw_packets(VirtualExchange *virtual, VirtualPart *came, int64_t to
   for (int f = 0; f < came->count; f++) {
     int64_t count = interleave_count(tokens, came->count, f);
     draw_payload(virtual, count, codes, row, *payload, rng);
-    came->packets[f] = (CourierPacket){.payload = *payload, .bytes = payload_bytes(virtual, count)};
+    came->packets[f] = (TransportPacket){.payload = *payload, .bytes = payload_bytes(virtual, count)};
     *payload += came->packets[f].bytes;
   }
 }
@@ -73,7 +73,7 @@ static void draw_packets(VirtualExchange *virtual, VirtualPart *came, int64_t to
 static int packets_of(const VirtualExchange *virtual, int64_t tokens) {
   const NetworkSetup *setup = &virtual->setup;
   int parts = parts_of(virtual);
-  return interleave_packets(tokens, network_token_bits(setup), setup->packet_most, interleave_least(setup->least_packets, parts));
+  return interleave_packets(tokens, network_token_bits(setup), setup->max_packet, interleave_least(setup->least_packets, parts));
 }
 
 static Status draw_parts(VirtualExchange *virtual, int32_t *codes, real *row) {
@@ -111,7 +111,7 @@ static Status take_part(VirtualExchange *virtual, Tape *tape, const TokenLayout 
                         ExchangeRows *rows) {
   for (int d = 0; d < virtual->setup.nodes; d++) {
     const VirtualPart *came = &virtual->came[d * parts_of(virtual) + part];
-    virtual->arrivals[d] = (CourierArrival){.packets = came->packets, .count = came->count};
+    virtual->arrivals[d] = (TransportArrival){.packets = came->packets, .count = came->count};
   }
   return network_decode_part(&virtual->network, tape, layout, block, site, part, virtual->arrivals, rows);
 }

@@ -8,7 +8,7 @@
 #include "infer/virtual/timeline.h"
 
 typedef struct VirtualPart {
-  CourierPacket *packets; /* [count] */
+  TransportPacket *packets; /* [count] */
   int count;
 } VirtualPart;
 
@@ -20,11 +20,11 @@ typedef struct VirtualExchange {
   double since;       /* when the present stretch of computation began, on this thread's clock */
   VirtualPart *came;  /* [nodes][parts] */
   uint8_t *payloads;  /* of all of them */
-  CourierArrival arrivals[WIRE_NODES];
+  TransportArrival arrivals[WIRE_NODES];
 } VirtualExchange;
 
 /* One thread: stretches are seconds that the calling thread had a processor, so that a busy neighbour is not counted. */
-Status virtual_exchange_init(VirtualExchange *exchange, const NetworkSetup *setup); /* courier NULL */
+Status virtual_exchange_init(VirtualExchange *exchange, const NetworkSetup *setup); /* transport NULL */
 void virtual_exchange_release(VirtualExchange *exchange);                           /* accepts a zeroed one */
 
 /* Before model_encode, and after it. timeline is empty. */

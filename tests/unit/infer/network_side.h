@@ -1,11 +1,11 @@
-/* What a test of the exchange has of one node: its network over a courier, whose streams are socket pairs. */
+/* What a test of the exchange has of one node: its network over a transport, whose streams are socket pairs. */
 #ifndef TESTS_NETWORK_SIDE_H
 #define TESTS_NETWORK_SIDE_H
 #include "infer/network.h"
 #include <cmocka.h>
 
 typedef struct NetworkSide {
-  Courier *courier;
+  TransportThread *transport;
   TokenLayout layout; /* the test's to build, before network_side_open */
   Network network;
   Arena *arena;
@@ -13,17 +13,19 @@ typedef struct NetworkSide {
 } NetworkSide;
 
 /* What set-ups lack is filled in. sockets [nodes]: to each other node; taken over. */
-static inline void network_side_open(NetworkSide *side, NetworkSetup *setup, CourierSetup *courier, const int *sockets) {
+static inline void network_side_open(NetworkSide *side, NetworkSetup *setup, TransportThreadSetup *transport, const int *sockets) {
   Channel *channels[WIRE_NODES] = {0};
-  network_courier(setup, courier);
+  network_transport(setup, &transport->transport);
   for (int d = 0; d < setup->nodes; d++) {
     if (d != setup->self) assert_int_equal(channel_plain(&channels[d], sockets[d]), STATUS_OK);
   }
-  CarrierPeers peers = {
-      .self = setup->self, .nodes = setup->nodes, .channels = channels, .packet_most = PACKET_HEADER + courier->slot_bytes};
-  courier->open_context = &peers;
-  assert_int_equal(courier_start(&side->courier, courier), STATUS_OK);
-  setup->courier = side->courier;
+  BackendPeers peers = {.self = setup->self,
+                        .nodes = setup->nodes,
+                        .channels = channels,
+                        .max_packet = PACKET_HEADER + transport->transport.max_message_bytes};
+  transport->open_context = &peers;
+  assert_int_equal(transport_thread_start(&side->transport, transport), STATUS_OK);
+  setup->transport = side->transport;
   assert_int_equal(network_init(&side->network, setup), STATUS_OK);
   side->arena = arena_new((size_t)1 << 24);
   side->tape = tape_new(side->arena);
@@ -31,7 +33,7 @@ static inline void network_side_open(NetworkSide *side, NetworkSetup *setup, Cou
 }
 
 static inline void network_side_close(NetworkSide *side) {
-  courier_stop(side->courier);
+  transport_thread_stop(side->transport);
   network_release(&side->network);
   layout_release(&side->layout);
   tape_free(side->tape);

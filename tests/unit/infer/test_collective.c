@@ -2,7 +2,7 @@
  * rows; bytes as the formula says; what does not follow from what was agreed on, or is no number, is refused. */
 #include "infer/link.h"
 #include "infer/strategy/collective.h"
-#include "infer/wire/interleave.h"
+#include "infer/transport/packet.h"
 #include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ static real number_of(int node, uint32_t request, int step, int64_t i) {
 typedef struct Side {
   int self, nodes, sockets[MOST];
   uint64_t dies; /* before this request; 0: never */
-  Courier *courier;
+  TransportThread *transport;
   Collective collective;
   Arena *arena;
   Tape *tape;
@@ -49,17 +49,17 @@ typedef struct Side {
 static void open_side(Side *side, double timeout) {
   CollectiveSetup setup = {.self = side->self, .nodes = side->nodes, .steps = STEPS, .most = largest};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
-  CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .open = carrier_peers_open};
+  TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = timeout, .open = backend_open};
   Channel *channels[MOST] = {0};
   assert_int_equal(collective_check(&setup), STATUS_OK);
-  collective_courier(&setup, &courier);
+  collective_transport(&setup, &transport.transport);
   for (int d = 0; d < side->nodes; d++) {
     if (d != side->self) assert_int_equal(channel_plain(&channels[d], side->sockets[d]), STATUS_OK);
   }
-  CarrierPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .packet_most = PACKET_HEADER + 64};
-  courier.open_context = &peers; /* 16 numbers a packet: groups of several */
-  assert_int_equal(courier_start(&side->courier, &courier), STATUS_OK);
-  setup.courier = side->courier;
+  BackendPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .max_packet = PACKET_HEADER + 64};
+  transport.open_context = &peers; /* 16 numbers a packet: groups of several */
+  assert_int_equal(transport_thread_start(&side->transport, &transport), STATUS_OK);
+  setup.transport = side->transport;
   assert_int_equal(collective_init(&side->collective, &setup), STATUS_OK);
   side->arena = arena_new((size_t)1 << 24);
   side->tape = tape_new(side->arena);
@@ -67,7 +67,7 @@ static void open_side(Side *side, double timeout) {
 }
 
 static void close_side(Side *side) {
-  courier_stop(side->courier);
+  transport_thread_stop(side->transport);
   collective_release(&side->collective);
   tape_free(side->tape);
   arena_free(side->arena);
@@ -119,7 +119,7 @@ static Status run_request(Side *side, uint32_t request) {
 
 static Status run_requests(Side *side) {
   for (uint32_t request = 1; request <= 2 * REQUESTS && request != side->dies; request++) TRY(run_request(side, request));
-  return side->dies ? STATUS_OK : courier_flush(side->courier);
+  return side->dies ? STATUS_OK : transport_thread_flush(side->transport);
 }
 
 static void *run_side(void *argument) {
@@ -128,8 +128,8 @@ static void *run_side(void *argument) {
   side->accused = side->collective.accused;
   snprintf(side->problem, sizeof side->problem, "%s", status_message());
   if (side->dies) { /* its streams end */
-    courier_stop(side->courier);
-    side->courier = NULL;
+    transport_thread_stop(side->transport);
+    side->transport = NULL;
   }
   return NULL;
 }
@@ -180,7 +180,7 @@ static void all_hold_the_same_bits_and_send_what_the_formula_says(void **state) 
     run_sides(sides, nodes);
     for (int i = 0; i < nodes; i++) {
       if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-      assert_true(courier_counts(sides[i].courier).payload_sent == formula(nodes, i));
+      assert_true(transport_thread_counts(sides[i].transport).payload_sent == formula(nodes, i));
       assert_int_equal(sides[i].accused, -1);
       assert_true(sides[i].collective.wait >= 0 && sides[i].collective.send >= 0);
     }

@@ -162,7 +162,7 @@ static void what_does_not_fit_is_refused_and_it_stays(void **state) {
   other = setup, other.strategy = STRATEGY_SP, other.mask = true;
   ask(&f, &other);
   expect_refusal(&f, "strategy sp knows no parts of blocks, and cannot do without");
-  other = setup, other.shaped = true, other.links.topology = LINK_AIR;
+  other = setup, other.shaped = true, other.links.topology = LINK_SHARED;
   ask(&f, &other);
   expect_refusal(&f, "virtual time");
   other = setup, other.parts = 0;

@@ -110,7 +110,7 @@ static void all_share_the_air(void **state) {
   (void)state;
   for (int count = 2; count <= MOST; count++) {
     Case c = exchange(count, 0.01, 0, 0, 2, 250);
-    const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .topology = LINK_AIR};
+    const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .topology = LINK_SHARED};
     near(run(&c, &links, &PLAIN).latency, 0.01 + count * (count - 1) * 0.002 + 0.001);
     release(&c);
   }
@@ -257,12 +257,13 @@ static bool heard(const LinkOptions *links, int from, int to, int nodes) {
   return !link_model_loses(&link);
 }
 
-/* Three times the courier's estimate of the time between packets, of which one leaves every `every` seconds: a silence that means loss. */
+/* Three times the transport's estimate of the time between packets, of which one leaves every `every` seconds: a silence that means loss.
+ */
 static double grace_of(const bool *lost, int count, double every) {
   double gap = 0;
   for (int i = 0, last = -1; i < count; i++) {
     if (lost[i]) continue;
-    if (last >= 0) gap = reliability_smooth(gap, (i - last) * every);
+    if (last >= 0) gap = policy_smooth(gap, (i - last) * every);
     last = i;
   }
   return 3 * gap;

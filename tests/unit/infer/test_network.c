@@ -71,9 +71,10 @@ static void open_side(Side *side, double timeout) {
                         .keep_codes = true,
                         .coding = side->coded ? coding : NULL};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
-  CourierSetup courier = {.reliability = &reliability, .timeout = timeout, .mask = side->mask, .open = carrier_peers_open};
+  TransportThreadSetup transport = {
+      .transport.reliability = &reliability, .transport.timeout = timeout, .transport.mask = side->mask, .open = backend_open};
   assert_int_equal(layout_build(&side->base.layout, TOKENS, side->nodes, side->counts, NULL, CLASS_DISTRIBUTED, side->self), STATUS_OK);
-  network_side_open(&side->base, &setup, &courier, side->sockets);
+  network_side_open(&side->base, &setup, &transport, side->sockets);
 }
 
 static void close_side(Side *side) { network_side_close(&side->base); }
@@ -130,7 +131,7 @@ static Status run_requests(Side *side) {
     }
   }
   network_finish_statistics(&side->base.network);
-  return courier_flush(side->base.courier);
+  return transport_thread_flush(side->base.transport);
 }
 
 static void *run_side(void *argument) {
@@ -176,7 +177,7 @@ static void exchange_among(int nodes, const int64_t *counts, int socket_buffer) 
   for (int i = 0; i < nodes; i++) {
     if (!sides[i].right) fail_msg("node %d: %s", i, sides[i].problem);
     assert_int_equal(sides[i].blocks_done, BLOCKS * REQUESTS);
-    CourierCounts counted = courier_counts(sides[i].base.courier);
+    TransportCounts counted = transport_thread_counts(sides[i].base.transport);
     assert_int_equal(counted.bytes_sent, expected_bytes(nodes, counts[i]));
     assert_int_equal(counted.packets_sent, BLOCKS * REQUESTS * (nodes - 1));
     assert_int_equal(sides[i].base.network.statistics.masked, 0);

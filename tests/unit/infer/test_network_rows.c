@@ -36,11 +36,12 @@ static NetworkSetup setup_of(const Side *side) {
 
 static void open_side(Side *side) {
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 20};
-  CourierSetup courier = {.reliability = &reliability, .timeout = 20, .mask = side->mask, .open = carrier_peers_open};
+  TransportThreadSetup transport = {
+      .transport.reliability = &reliability, .transport.timeout = 20, .transport.mask = side->mask, .open = backend_open};
   ClassToken class_token = side->causal ? CLASS_NONE : CLASS_SINGLE;
   assert_int_equal(layout_build(&side->base.layout, TOKENS, side->nodes, side->counts, NULL, class_token, side->self), STATUS_OK);
   NetworkSetup setup = setup_of(side);
-  network_side_open(&side->base, &setup, &courier, side->sockets);
+  network_side_open(&side->base, &setup, &transport, side->sockets);
   assert_true(side->base.network.exchange.whole_rows);
 }
 
@@ -109,7 +110,7 @@ static Status run_requests(Side *side) {
         return status_set(STATUS_NUMERIC, "request %d block %d", request, block);
     }
   }
-  return courier_flush(side->base.courier);
+  return transport_thread_flush(side->base.transport);
 }
 
 static void *run_side(void *argument) {
@@ -138,7 +139,7 @@ static void rows_come_as_they_are(void **state) {
       for (int i = 0; i < NODES; i++) pthread_join(threads[i], NULL);
       for (int i = 0; i < NODES; i++) {
         if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-        assert_int_equal(courier_counts(sides[i].base.courier).payload_sent, expected_payload(&sides[i]));
+        assert_int_equal(transport_thread_counts(sides[i].base.transport).payload_sent, expected_payload(&sides[i]));
       }
       for (int i = 0; i < NODES; i++) close_side(&sides[i]);
     }
@@ -212,7 +213,7 @@ static void only_plain_set_ups_are_possible(void **state) {
   Network network;
   assert_int_equal(layout_build(&side.base.layout, TOKENS, 2, counts_of_two, NULL, CLASS_SINGLE, 0), STATUS_OK);
   NetworkSetup setup = setup_of(&side);
-  setup.packet_most = 4096;
+  setup.max_packet = 4096;
   assert_int_equal(network_init(&network, &setup), STATUS_OK);
   network_release(&network);
   setup.parts = 2;
@@ -222,7 +223,7 @@ static void only_plain_set_ups_are_possible(void **state) {
   network_release(&network);
   setup.sites = 1, setup.keep_codes = true;
   assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
-  setup.keep_codes = false, setup.packet_most = WIDTH * 4 - 1; /* a row does not fit */
+  setup.keep_codes = false, setup.max_packet = WIDTH * 4 - 1; /* a row does not fit */
   assert_int_equal(network_init(&network, &setup), STATUS_BAD_VALUE);
   layout_release(&side.base.layout);
 }

@@ -1,6 +1,5 @@
 /* Packets: header bits, lengths that follow from the rules, and refusal of every one that does not. */
-#include "infer/wire/interleave.h"
-#include "infer/wire/packet.h"
+#include "infer/transport/packet.h"
 #include <cmocka.h>
 #include <string.h>
 
@@ -69,15 +68,15 @@ static void lengths_follow_from_the_rules(void **state) {
 /* Three rows of node 1 in block 2 at site 1, of all samples together; none elsewhere. */
 static int64_t few_rows(const PacketRules *rules, int sender, int block, int site, int part) {
   (void)part;
-  return sender == 1 && block == 2 && site == 1 ? *(const int64_t *)rules->group_context : 0;
+  return sender == 1 && block == 2 && site == 1 ? *(const int64_t *)rules->message_context : 0;
 }
 
 static void rows_may_differ_from_block_to_block(void **state) {
   (void)state;
   const int64_t three = 3;
   PacketRules rules = raw_rules();
-  rules.group_rows = few_rows;
-  rules.group_context = &three;
+  rules.message_rows = few_rows;
+  rules.message_context = &three;
   const Packet there = {.block = 2, .site = 1, .type = PACKET_RAW, .count = 1};
   Packet elsewhere = there;
   assert_int_equal(packet_rows(&rules, 1, 2, 2, 1, 0), 3);
@@ -154,8 +153,8 @@ static void packets_fit(void **state) {
   assert_int_equal(interleave_packets(256, 160, 1440, 2), 4); /* 72 tokens a packet */
   assert_int_equal(interleave_packets(1, 160, 1440, 2), 1);
   assert_int_equal(interleave_packets(4, 8 * 3072, 1440, 1), 0); /* a token does not fit */
-  assert_int_equal(interleave_packets(PACKETS_MOST, 8, 1, 1), PACKETS_MOST);
-  assert_int_equal(interleave_packets(PACKETS_MOST + 1, 8, 1, 1), 0);
+  assert_int_equal(interleave_packets(MAX_PACKETS, 8, 1, 1), MAX_PACKETS);
+  assert_int_equal(interleave_packets(MAX_PACKETS + 1, 8, 1, 1), 0);
   assert_int_equal(interleave_packets(0, 8, 1, 1), 0);
   for (int64_t tokens = 1; tokens < 300; tokens += 7) {
     int packets = interleave_packets(tokens, 30, 50, 2);

@@ -217,7 +217,7 @@ static void encode(Sample *sample, const KeyTables *tables, int parts, real out[
                               .sites = 1,
                               .parts = parts,
                               .batch_most = 1,
-                              .packet_most = 1436,
+                              .max_packet = 1436,
                               .keys = tables};
   if (virtual_exchange_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
   assert_int_equal(virtual_exchange_start(&exchange, &timeline), STATUS_OK);

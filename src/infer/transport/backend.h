@@ -1,0 +1,84 @@
+/* Moves whole packets (packet.h: header and payload) to and from peers, over streams or datagrams. It may lose, repeat and reorder
+ * them where `reliable` and `ordered` say so; what it hands over was sent by that peer and by nobody else.
+ *
+ * Made and used by the transport's thread alone. */
+#ifndef INFER_BACKEND_H
+#define INFER_BACKEND_H
+#include "base/status.h"
+#include "infer/control/channel.h"
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+enum { BACKEND_MAX_POLLS = 80 /* descriptors at most */ };
+
+/* A packet has come. bytes are the backend's, valid in the call. now: clock_now. *taken false: there is no room for it yet; an ordered
+ * backend keeps it, holds its peer back and asks again at the next receive, another one drops it. */
+typedef Status BackendTake(void *context, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken);
+
+typedef struct Backend Backend;
+struct Backend {
+  size_t max_packet; /* header and payload; a datagram backend may lower it when the route does */
+  size_t overhead;   /* bytes that the backend puts around each packet */
+  bool reliable, ordered;
+  bool more; /* `receive` stopped before it had handed over all that was there */
+  /* *taken false: full, to be tried again after poll. Bytes may be changed afterwards. To a peer that is not open: taken, and dropped. */
+  Status (*send)(Backend *self, int peer, const uint8_t *packet, size_t bytes, bool *taken);
+  /* Hands over what is there, without waiting. A failure of `take` ends it and comes back; others are about the backend as a whole. */
+  Status (*receive)(Backend *self, BackendTake *take, void *context);
+  /* What to wait for, at most `room` of them; returns how many. */
+  int (*polls)(Backend *self, struct pollfd *polls, int room);
+  bool (*pending)(const Backend *self); /* packets were taken that the system has not */
+  /* OK: open. Else nothing will come from it any more, and *why says why (valid while the backend is): PEER, IO, BAD_VALUE. */
+  Status (*peer_status)(const Backend *self, int peer, const char **why);
+  uint64_t dropped; /* what came and was no packet of a peer's */
+  void (*free)(Backend *self);
+};
+
+/* Packets behind their length (u32) over each peer's channel [nodes]: taken over, also when it fails; NULL at this node's own place. */
+enum { STREAM_MAX_PACKET = 1 << 18 };
+Status backend_stream(Backend **backend, int nodes, Channel *const *channels, size_t max_packet);
+
+/* ---- sealed datagrams (datagram.h) */
+
+enum { UDP_KEY_BYTES = 44 /* a key of 32, an iv of 12 */, UDP_MIN_MTU = 576, UDP_MAX_MTU = 9000 /* MTU that is used */ };
+
+typedef struct UdpAddress {
+  struct sockaddr_storage address;
+  socklen_t address_bytes;                          /* 0: this node itself */
+  uint8_t seal[UDP_KEY_BYTES], open[UDP_KEY_BYTES]; /* of what goes there, and of what comes from there */
+  Channel *channel;                                 /* by whose end one knows that the peer is gone; taken over; NULL: none */
+} UdpAddress;
+
+typedef struct UdpSetup {
+  int self, nodes;
+  int socket;              /* bound; taken over, also on failure */
+  const UdpAddress *peers; /* [nodes] */
+  uint32_t mtu;            /* 0: ask the system for each route, and use at most UDP_MAX_MTU */
+} UdpSetup;
+/* A packet that is longer than a route lets through is sent in fragments, and max_packet is lowered. */
+Status backend_udp(Backend **backend, const UdpSetup *setup);
+
+/* ---- from peer channels to a backend */
+
+/* For TransportThreadSetup.open. Over streams the channels carry packets themselves. For datagrams each end tells the other its port, and
+ * both take their keys from the TLS exporter; on a plain channel, which belongs to two processes of one machine alone, they tell each other
+ * keys. */
+enum { BACKEND_MAX_AGREED = 64 };
+typedef struct BackendPeers {
+  int self, nodes;
+  Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
+  bool datagrams;
+  uint16_t port;     /* for datagrams to come to, where it is free; 0: any */
+  uint32_t mtu;      /* as above */
+  size_t max_packet; /* of streams */
+  double seconds;    /* for the peers to answer */
+  int fault;         /* afterwards: whom a failure is about; -1: nobody */
+  /* What both ends have agreed on: of other bytes come other keys. At most BACKEND_MAX_AGREED; NULL: nothing. */
+  const uint8_t *agreed;
+  size_t agreed_bytes;
+  atomic_bool give_up; /* set by another thread: it is not waited for them any more */
+} BackendPeers;
+Status backend_open(void *peers, Backend **backend);
+
+#endif

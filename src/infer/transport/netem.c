@@ -1,0 +1,267 @@
+/* The arithmetic of links: see netem.h. */
+#include "infer/transport/netem.h"
+#include "base/files.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- traces: linear in their points, which are at most some thousand for a run */
+
+static int step_at(const LinkTrace *trace, double at) {
+  int i = 0;
+  while (i + 1 < trace->count && trace->points[i + 1].seconds <= at) i++;
+  return i;
+}
+
+double link_trace_rate(const LinkTrace *trace, double at) { return trace->points[step_at(trace, at)].bits_per_second; }
+
+double link_trace_advance(const LinkTrace *trace, double from, double bits) {
+  for (int i = step_at(trace, from);; i++) {
+    double rate = trace->points[i].bits_per_second;
+    if (i + 1 == trace->count) return from + bits / rate;
+    double room = (trace->points[i + 1].seconds - from) * rate;
+    if (bits <= room && rate > 0) return from + bits / rate;
+    bits -= room;
+    from = trace->points[i + 1].seconds;
+  }
+}
+
+void link_trace_release(LinkTrace *trace) {
+  free(trace->points);
+  *trace = (LinkTrace){0};
+}
+
+/* ---- traces from files and from chance */
+
+static const double mbit = 1e6, state_width = 10e6, most_rate = 1e12, most_seconds = 1e7;
+enum { DRAWN_SECONDS = 600, FILE_MOST = 1 << 20 };
+
+static Status reserve(LinkTrace *trace) {
+  *trace = (LinkTrace){.points = calloc(MAX_TRACE_POINTS, sizeof *trace->points)};
+  return trace->points ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a trace");
+}
+
+/* ---- files ---- */
+
+/* Two numbers and nothing else. */
+static bool read_line(const char *line, double *seconds, double *rate) {
+  char *end;
+  *seconds = strtod(line, &end);
+  if (end == line) return false;
+  const char *second = end;
+  *rate = strtod(second, &end);
+  return end != second && end[strspn(end, " \t\r")] == 0;
+}
+
+static Status add_line(LinkTrace *trace, const char *line, int number) {
+  double seconds, rate;
+  if (line[strspn(line, " \t\r")] == 0 || line[0] == '#') return STATUS_OK;
+  if (!read_line(line, &seconds, &rate)) return status_set(STATUS_BAD_FILE, "line %d: not two numbers, seconds and Mbit/s", number);
+  bool first = trace->count == 0;
+  if (trace->count == MAX_TRACE_POINTS) return status_set(STATUS_BAD_FILE, "line %d: more than %d steps", number, MAX_TRACE_POINTS);
+  if (first ? seconds != 0 : !(seconds > trace->points[trace->count - 1].seconds && seconds <= most_seconds))
+    return status_set(STATUS_BAD_FILE, "line %d: times must rise from 0", number);
+  if (!(rate >= 0 && rate * mbit <= most_rate)) return status_set(STATUS_BAD_FILE, "line %d: a rate of %g Mbit/s", number, rate);
+  trace->points[trace->count++] = (LinkTracePoint){.seconds = seconds, .bits_per_second = rate * mbit};
+  return STATUS_OK;
+}
+
+static Status add_lines(LinkTrace *trace, const char *text, size_t bytes) {
+  char line[128];
+  int number = 0;
+  for (size_t at = 0; at < bytes;) {
+    const char *end = memchr(text + at, '\n', bytes - at);
+    size_t length = end ? (size_t)(end - text) - at : bytes - at;
+    number++;
+    if (length >= sizeof line || memchr(text + at, 0, length)) return status_set(STATUS_BAD_FILE, "line %d: not two numbers", number);
+    memcpy(line, text + at, length);
+    line[length] = 0;
+    TRY(add_line(trace, line, number));
+    at += length + 1;
+  }
+  if (trace->count == 0) return status_set(STATUS_BAD_FILE, "no lines of seconds and Mbit/s");
+  if (trace->points[trace->count - 1].bits_per_second <= 0) return status_set(STATUS_BAD_FILE, "line %d: the last rate is 0", number);
+  return STATUS_OK;
+}
+
+Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes) {
+  TRY(reserve(trace));
+  Status status = add_lines(trace, text, bytes);
+  if (status != STATUS_OK) link_trace_release(trace);
+  return status;
+}
+
+/* ---- chance ---- */
+
+/* From state `from` of `states`: to another one in proportion to 1 / distance. */
+static int next_state(Rng *rng, int from, int states) {
+  double sum = 0;
+  for (int to = 0; to < states; to++) sum += to == from ? 0 : 1.0 / abs(to - from);
+  double draw = rng_uniform(rng) * sum;
+  for (int to = 0; to < states; to++) {
+    if (to == from) continue;
+    draw -= 1.0 / abs(to - from);
+    if (draw < 0) return to;
+  }
+  return from;
+}
+
+Status link_trace_draw(LinkTrace *trace, double least, double most, int seconds, uint64_t seed) {
+  Rng rng;
+  if (!(least > 0 && least <= most && most <= most_rate) || seconds < 1 || seconds > MAX_TRACE_POINTS)
+    return status_set(STATUS_BAD_VALUE, "a trace from %g to %g bit/s of %d s: the rates must rise from above 0, for 1 to %d s", least, most,
+                      seconds, MAX_TRACE_POINTS);
+  int states = (int)floor((most - least) / state_width) + 1;
+  TRY(reserve(trace));
+  rng_init(&rng, seed, 0x7ace);
+  int state = (int)rng_below(&rng, (uint64_t)states);
+  for (int i = 0; i < seconds; i++, state = next_state(&rng, state, states))
+    trace->points[trace->count++] = (LinkTracePoint){.seconds = i, .bits_per_second = least + state * state_width};
+  return STATUS_OK;
+}
+
+/* ---- either ---- */
+
+static Status draw_as_named(LinkTrace *trace, const char *text, uint64_t seed) {
+  double least, most;
+  int seconds = DRAWN_SECONDS, used = 0, all = 0;
+  bool read = sscanf(text, "markov:%lf-%lfmbit%n:%d%n", &least, &most, &used, &seconds, &all) >= 2;
+  size_t end = (size_t)(all ? all : used);
+  if (!read || end == 0 || end != strlen(text))
+    return status_set(STATUS_BAD_VALUE, "%s is not of the form markov:20-100mbit or markov:20-100mbit:600", text);
+  return link_trace_draw(trace, least * mbit, most * mbit, seconds, seed);
+}
+
+Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed) {
+  char *data;
+  size_t bytes;
+  *trace = (LinkTrace){0};
+  if (strncmp(text, "markov:", 7) == 0) return draw_as_named(trace, text, seed);
+  TRY(files_read(text, FILE_MOST, &data, &bytes));
+  Status status = link_trace_parse(trace, data, bytes);
+  free(data);
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", text);
+}
+
+/* ---- links. Random numbers: one stream for what is lost and one for jitter, so that either can be changed alone */
+
+void link_model_init(LinkModel *link, const LinkOptions *options, int from, int to) {
+  uint64_t pair = (uint64_t)(uint32_t)from << 32 | (uint32_t)to;
+  *link = (LinkModel){
+      .options = options, .rate = options->bits_per_second, .latency = options->latency, .busy = -INFINITY, .arrived = -INFINITY};
+  rng_init(&link->fate, options->seed, 2 * pair);
+  rng_init(&link->jitter, options->seed, 2 * pair + 1);
+}
+
+void link_model_limit(LinkModel *link, double rate, double latency) {
+  link->rate = link_slower(link->rate, rate);
+  link->latency = fmax(link->latency, latency);
+}
+
+static double rate_at(const LinkModel *link, double at) {
+  return link->options->trace.count ? link_trace_rate(&link->options->trace, at) : link->rate;
+}
+
+/* A bucket that is full after a pause lets as much pass as if the link had begun to send that much earlier. */
+double link_model_leave(LinkModel *link, double ready, size_t bytes) {
+  const LinkOptions *o = link->options;
+  double bits = 8 * (double)(bytes + o->overhead), rate = rate_at(link, ready);
+  if (!o->trace.count && rate <= 0) return ready;
+  double credit = rate > 0 ? 8 * o->burst_bytes / rate : 0, from = fmax(link->busy, ready - credit);
+  link->busy = o->trace.count ? link_trace_advance(&o->trace, from, bits) : from + bits / rate;
+  return fmax(ready, link->busy);
+}
+
+double link_model_arrive(LinkModel *link, double left) {
+  const LinkOptions *o = link->options;
+  double delay = link->latency;
+  if (o->jitter > 0) delay += o->jitter * (2 * rng_uniform(&link->jitter) - 1);
+  return link->arrived = fmax(left + fmax(delay, 0), link->arrived);
+}
+
+/* Gilbert and Elliott: the bad state is left with 1 / b and entered so that it holds the wanted share of packets. */
+static void change_state(LinkModel *link) {
+  double p = link->options->loss, leave = 1 / fmax(1, link->options->loss_burst), draw = rng_uniform(&link->fate);
+  link->bad = link->bad ? draw >= leave : draw < leave * p / (1 - p);
+}
+
+bool link_model_loses(LinkModel *link) {
+  const LinkOptions *o = link->options;
+  if (o->loss <= 0 || o->lose_tokens) return false;
+  if (o->loss_model == LOSS_BERNOULLI) return rng_uniform(&link->fate) < o->loss;
+  change_state(link);
+  return link->bad;
+}
+
+/* ---- all links of a device: one for each peer, and two for the ports of a switch */
+
+static Status check_links(const LinkOptions *o) {
+  if (!(o->bits_per_second >= 0) || !isfinite(o->bits_per_second))
+    return status_set(STATUS_BAD_VALUE, "a link of %g bits a second: it needs a finite rate, or 0 for no limit", o->bits_per_second);
+  if (!(o->latency >= 0 && o->jitter >= 0 && isfinite(o->latency + o->jitter)))
+    return status_set(STATUS_BAD_VALUE, "latency %g s and jitter %g s: both must be finite and not negative", o->latency, o->jitter);
+  if (!(o->loss >= 0 && o->loss < 1)) return status_set(STATUS_BAD_VALUE, "a loss of %g: it must be from 0 to below 1", o->loss);
+  return STATUS_OK;
+}
+
+Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends, LinkModel *medium, int self, int nodes, double start) {
+  *netem = (Netem){.active = options != NULL, .start = start, .medium = medium};
+  if (!options) return STATUS_OK;
+  TRY(check_links(options));
+  if (options->topology == LINK_SHARED && !medium)
+    return status_set(STATUS_UNSUPPORTED, "--link-model shared-air needs virtual time (astra-infer plan, astra-bench latency)");
+  netem->options = *options;
+  netem->links = malloc((size_t)nodes * sizeof *netem->links);
+  netem->chances = malloc((size_t)nodes * sizeof *netem->chances);
+  if (!netem->links || !netem->chances) return status_set(STATUS_NO_MEMORY, "no memory for %d links", nodes);
+  for (int d = 0; d < nodes; d++) {
+    link_model_init(&netem->links[d], &netem->options, self, d);
+    link_model_init(&netem->chances[d], &netem->options, nodes + self, nodes + d);
+    if (!ends) continue;
+    double rate = link_slower(ends[self].out, ends[d].in), latency = fmax(ends[self].latency, ends[d].latency);
+    link_model_limit(&netem->links[d], rate, latency);
+    link_model_limit(&netem->chances[d], rate, latency);
+  }
+  link_model_init(&netem->out, &netem->options, self, self);
+  link_model_init(&netem->in, &netem->options, self, self);
+  if (ends) link_model_limit(&netem->out, ends[self].out, 0);
+  if (ends) link_model_limit(&netem->in, ends[self].in, 0);
+  return STATUS_OK;
+}
+
+void netem_release(Netem *netem) {
+  free(netem->links);
+  free(netem->chances);
+  *netem = (Netem){0};
+}
+
+double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool planned, bool *lost) {
+  *lost = false;
+  if (!netem->active) return ready;
+  LinkModel *link = &netem->links[peer];
+  LinkModel *const way[] = {[LINK_MESH] = link, [LINK_SWITCH] = &netem->out, [LINK_SHARED] = netem->medium};
+  double left = link_model_leave(way[netem->options.topology], ready - netem->start, bytes);
+  LinkModel *chance = planned ? link : &netem->chances[peer];
+  *lost = link_model_loses(chance);
+  chance->arrived = link->arrived; /* nothing overtakes */
+  link->arrived = link_model_arrive(chance, left);
+  return netem->start + link->arrived;
+}
+
+/* Cut through: a packet takes the port from when its first bit came, so that one by itself is not delayed twice. */
+double netem_receive(Netem *netem, double reached, size_t bytes) {
+  if (!netem->active || netem->options.topology != LINK_SWITCH) return reached;
+  LinkModel alone = netem->in;
+  double at = reached - netem->start;
+  alone.busy = -INFINITY;
+  double takes = link_model_leave(&alone, at, bytes) - at;
+  return netem->start + fmax(at, link_model_leave(&netem->in, at - takes, bytes));
+}
+
+double netem_idle(const Netem *netem, int peer, size_t bytes) {
+  if (!netem->active) return 0;
+  const LinkModel *link = &netem->links[peer];
+  double bits = 8 * (double)(bytes + netem->options.overhead);
+  return link->latency + (link->rate > 0 ? bits / link->rate : 0);
+}

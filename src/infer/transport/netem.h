@@ -1,0 +1,128 @@
+/* Simulated links, as Linux's netem makes them: rate, delay, jitter, loss, and traces of rates. Pure arithmetic over times that the caller
+ * gives, seeded and repeatable, so that a run in real time and one in virtual time mean the same network. */
+#ifndef INFER_NETEM_H
+#define INFER_NETEM_H
+#include "base/rng.h"
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- traces: a rate that changes with time in steps, read from a file or drawn from a Markov chain */
+
+typedef struct LinkTracePoint {
+  double seconds;         /* since the start; the first is 0, they rise */
+  double bits_per_second; /* from then on; not negative, the last one above 0 */
+} LinkTracePoint;
+
+enum { MAX_TRACE_POINTS = 4096 };
+typedef struct LinkTrace {
+  LinkTracePoint *points; /* [count] */
+  int count;              /* 0: no trace */
+} LinkTrace;
+
+/* "markov:20-100mbit[:SECONDS]" (link_trace_draw, 600 s), or the name of a file (link_trace_parse). Release *trace. */
+Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed);
+
+/* Lines of two numbers, seconds and Mbit/s, as traces of throughput are published; empty lines and those that begin with # are passed over.
+ * BAD_FILE names the line: no numbers, times that do not rise from 0, rates below 0, a last rate of 0, more than MAX_TRACE_POINTS. */
+Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes);
+
+/* Steps of a second; the rate moves between `least` and `most` in states of 10 Mbit/s, to another one with a probability that falls with
+ * their distance. */
+Status link_trace_draw(LinkTrace *trace, double least, double most, int seconds, uint64_t seed);
+
+/* When `bits` that begin at `from` are out: the trace integrated. */
+double link_trace_advance(const LinkTrace *trace, double from, double bits);
+double link_trace_rate(const LinkTrace *trace, double at);
+
+void link_trace_release(LinkTrace *trace);
+
+/* ---- one direction of a link */
+
+typedef enum LinkTopology {
+  LINK_MESH,   /* a full-duplex link of the rate between every pair */
+  LINK_SWITCH, /* one such link for each device */
+  LINK_SHARED  /* one half-duplex medium for all */
+} LinkTopology;
+
+typedef enum LossModel {
+  LOSS_BERNOULLI,
+  LOSS_GILBERT_ELLIOTT /* two states, all is lost in the bad one, which lasts `loss_burst` packets on average */
+} LossModel;
+
+typedef struct LinkOptions {
+  double bits_per_second; /* 0: unlimited */
+  double burst_bytes;     /* that leave at once after a pause (a token bucket's size); 0: none */
+  double latency, jitter; /* seconds; arrival is latency + jitter u after departure, u even in [-1, 1] */
+  double loss;            /* share of packets, [0, 1) */
+  LossModel loss_model;
+  double loss_burst; /* packets, at least 1 */
+  LinkTrace trace;   /* count 0: the rate above; borrowed */
+  LinkTopology topology;
+  uint64_t seed;
+  bool lose_tokens; /* `loss` is of single tokens, drawn by the receiver, not of packets */
+  size_t overhead;  /* bytes of lower layers that count with each packet */
+} LinkOptions;
+
+/* What one device's own way into the network allows. */
+typedef struct LinkEnd {
+  double out, in; /* bits a second that leave the device, and that reach it; 0: as many as the link carries */
+  double latency; /* seconds one way; of two devices the longer counts */
+} LinkEnd;
+
+/* The slower of two rates, of which 0 is none. */
+static inline double link_slower(double rate, double other) { return rate <= 0 || (other > 0 && other < rate) ? other : rate; }
+
+typedef struct LinkModel {
+  const LinkOptions *options;
+  double rate;    /* bits a second where no trace says otherwise; 0: unlimited */
+  double latency; /* seconds */
+  double busy;    /* until when what was given to it takes the link */
+  double arrived; /* the last arrival: nothing overtakes */
+  bool bad;       /* state of the loss model */
+  Rng fate, jitter;
+} LinkModel;
+
+/* options outlive it. The seed and the pair decide all that is random. */
+void link_model_init(LinkModel *link, const LinkOptions *options, int from, int to);
+
+/* This link is slower (rate, bits a second; 0: not) or longer than the options say, never the other way round. */
+void link_model_limit(LinkModel *link, double rate, double latency);
+
+/* When the last bit of a packet of so many bytes (overhead comes on top) is out, that was ready then. Calls in the order of `ready`. */
+double link_model_leave(LinkModel *link, double ready, size_t bytes);
+double link_model_arrive(LinkModel *link, double left);
+bool link_model_loses(LinkModel *link); /* the fate of the next packet: to be asked once for each */
+
+/* ---- all links of a device */
+
+typedef struct Netem {
+  LinkOptions options;
+  bool active;
+  double start;       /* where a trace begins; times are the caller's */
+  LinkModel *links;   /* [nodes]: to each */
+  LinkModel *chances; /* [nodes]: of what is sent as it is needed */
+  LinkModel out, in;  /* of a switch: this device's ports */
+  LinkModel *medium;  /* of all devices together */
+} Netem;
+
+/* options NULL: links as they are, every packet arrives when it is ready. The trace stays the caller's. ends [nodes]: what each device's
+ * own way allows, of a mesh's pairs the narrower of two, through a switch of its port; a shared medium has one rate for all. NULL: as the
+ * options say. medium: of LINK_SHARED, the caller's, one for all devices (link_model_init); NULL otherwise. BAD_VALUE, NO_MEMORY;
+ * UNSUPPORTED: a shared medium without one, of which no device can know alone when it is free. */
+Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends, LinkModel *medium, int self, int nodes, double start);
+void netem_release(Netem *netem); /* accepts a zeroed one */
+
+/* When a packet that is ready then reaches the peer's port; *lost: it never does. In the order of `ready`. planned: the packet follows from
+ * what is computed. The others (questions, answers, what is sent again) depend on the moment and have chances of their own, so that the
+ * same planned packets are lost in each run. */
+double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool planned, bool *lost);
+
+/* When one that reaches this device's port then is in: a switch's port takes one after the other. */
+double netem_receive(Netem *netem, double reached, size_t bytes);
+
+/* Seconds that so many bytes take to a peer while nothing else is under way. */
+double netem_idle(const Netem *netem, int peer, size_t bytes);
+
+#endif

@@ -1,0 +1,131 @@
+/* Packing and checking of headers, and the arithmetic of interleaving. Hostile bytes: nothing is believed that does not follow from the
+ * rules. */
+#include "infer/transport/packet.h"
+#include "infer/wire.h"
+#include "vq/pack.h"
+#include <math.h>
+
+static void put_u16(uint8_t *bytes, uint16_t value) {
+  bytes[0] = (uint8_t)value;
+  bytes[1] = (uint8_t)(value >> 8);
+}
+static uint16_t get_u16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
+
+void packet_pack(const Packet *packet, uint8_t bytes[PACKET_HEADER]) {
+  wire_put_u32(bytes, packet->request);
+  bytes[4] = packet->block;
+  bytes[5] = (uint8_t)(packet->site | packet->type << 4);
+  bytes[6] = packet->part;
+  bytes[7] = packet->flags;
+  put_u16(bytes + 8, packet->index);
+  put_u16(bytes + 10, packet->count);
+}
+
+void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet) {
+  *packet = (Packet){.request = wire_get_u32(bytes),
+                     .block = bytes[4],
+                     .site = bytes[5] & 15,
+                     .part = bytes[6],
+                     .flags = bytes[7],
+                     .type = (PacketType)(bytes[5] >> 4),
+                     .index = get_u16(bytes + 8),
+                     .count = get_u16(bytes + 10)};
+}
+
+/* The first tokens % count packets have a token more than the others. */
+size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index) {
+  int longer = (int)(tokens % count), before = index < longer ? index : longer;
+  size_t less = packet_payload(rules, tokens / count, rules->raw);
+  return (size_t)before * packet_payload(rules, tokens / count + 1, rules->raw) + (size_t)(index - before) * less;
+}
+
+size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw) {
+  if (raw) return (size_t)tokens * (size_t)rules->width * 4;
+  return ((size_t)tokens * (size_t)rules->groups * (size_t)pack_bits(rules->entries) + 7) / 8;
+}
+
+int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part) {
+  if (rules->message_rows) return rules->message_rows(rules, sender, block, site, part);
+  return batch * rules->part_rows[sender * rules->parts + part];
+}
+
+/* ---- what may stand in a header */
+
+static Status check_place(const Packet *p, const PacketRules *rules) {
+  if (p->block >= rules->blocks || p->site >= rules->sites || p->part >= rules->parts)
+    return status_set(STATUS_BAD_VALUE, "sent a packet of block %d, site %d, part %d; there are %d, %d and %d", p->block, p->site, p->part,
+                      rules->blocks, rules->sites, rules->parts);
+  return STATUS_OK;
+}
+
+static Status check_kind(const Packet *p, const PacketRules *rules) {
+  bool carried = !(p->type == PACKET_CODES && rules->raw) && !(p->type == PACKET_RAW && !rules->raw);
+  if (p->type >= PACKET_TYPES || !carried)
+    return status_set(STATUS_BAD_VALUE, "sent a packet of type %d, which was not agreed on", p->type);
+  uint8_t allowed = p->type == PACKET_CODES && rules->coded ? PACKET_CODED : 0;
+  if (p->flags & ~allowed) return status_set(STATUS_BAD_VALUE, "sent a packet with unexpected flags %d", p->flags);
+  return STATUS_OK;
+}
+
+/* A message has at least as many tokens as packets. Nobody asks for a certain packet. */
+static Status check_number(const Packet *p, int64_t tokens) {
+  bool numbered = p->type != PACKET_QUERY && p->type != PACKET_STATUS;
+  bool right =
+      p->count <= MAX_PACKETS && p->count <= tokens && (p->count > 0 || !numbered) && (numbered ? p->index < p->count : p->index == 0);
+  if (right) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent packet %d of %d, of %lld tokens", p->index, p->count, (long long)tokens);
+}
+
+/* ---- what may stand behind it */
+
+typedef struct Range {
+  size_t least, most;
+} Range;
+
+static Range data_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
+  size_t whole = packet_payload(rules, interleave_count(tokens, p->count, p->index), p->type == PACKET_RAW);
+  return p->flags & PACKET_CODED ? (Range){4, whole - 1} : (Range){whole, whole};
+}
+
+static Range length_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
+  size_t bits = packet_bits_bytes(p->count);
+  switch (p->type) {
+  case PACKET_CODES:
+  case PACKET_RAW:
+    return data_range(p, rules, tokens);
+  case PACKET_QUERY:
+    return (Range){bits, bits};
+  default:
+    return (Range){PACKET_STATUS_HEAD + bits, PACKET_STATUS_HEAD + bits};
+  }
+}
+
+Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch, const PacketRules *rules, Packet *packet) {
+  if (size < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", size);
+  Packet p;
+  packet_read(bytes, &p);
+  TRY(check_place(&p, rules));
+  TRY(check_kind(&p, rules));
+  int64_t tokens = packet_rows(rules, sender, batch, p.block, p.site, p.part);
+  TRY(check_number(&p, tokens));
+  Range range = length_range(&p, rules, tokens);
+  size_t payload = size - PACKET_HEADER;
+  if (payload < range.least || payload > range.most)
+    return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, range.least, range.most);
+  if (p.type == PACKET_STATUS && (bytes[PACKET_HEADER] > 2 || bytes[PACKET_HEADER + 1] || get_u16(bytes + PACKET_HEADER + 2)))
+    return status_set(STATUS_BAD_VALUE, "sent an unknown status %d", bytes[PACKET_HEADER]);
+  *packet = p;
+  return STATUS_OK;
+}
+
+/* ---- interleaving */
+
+int64_t interleave_count(int64_t tokens, int packets, int index) { return index < tokens ? (tokens - index + packets - 1) / packets : 0; }
+
+int interleave_packets(int64_t tokens, double token_bits, size_t most, int least) {
+  double fit = floor(8 * (double)most / token_bits); /* tokens of a packet */
+  if (fit < 1 || tokens < 1) return 0;
+  int64_t packets = fit >= (double)tokens ? 1 : (tokens + (int64_t)fit - 1) / (int64_t)fit;
+  if (packets < least) packets = least < tokens ? least : tokens;
+  return packets <= MAX_PACKETS ? (int)packets : 0;
+}

@@ -1,0 +1,111 @@
+/* Sealing: the key schedule is made once, each datagram sets the nonce alone. */
+#include "infer/transport/seal.h"
+#include "infer/transport/packet.h"
+#include "infer/wire.h"
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Seal {
+  EVP_CIPHER_CTX *context;
+  uint8_t iv[SEAL_IV];
+};
+
+Status seal_new(Seal **out, const uint8_t key[SEAL_KEY + SEAL_IV], bool closes) {
+  Seal *seal = *out = calloc(1, sizeof *seal);
+  if (!seal) return status_set(STATUS_NO_MEMORY, "no memory for a seal");
+  memcpy(seal->iv, key + SEAL_KEY, SEAL_IV);
+  EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
+  seal->context = EVP_CIPHER_CTX_new();
+  bool ready = cipher && seal->context &&
+               (closes ? EVP_EncryptInit_ex2(seal->context, cipher, key, NULL, NULL)
+                       : EVP_DecryptInit_ex2(seal->context, cipher, key, NULL, NULL)) == 1;
+  EVP_CIPHER_free(cipher);
+  if (ready) return STATUS_OK;
+  seal_free(seal);
+  *out = NULL;
+  return status_set(STATUS_UNSUPPORTED, "this OpenSSL cannot do AES-256-GCM");
+}
+
+void seal_free(Seal *seal) {
+  if (!seal) return;
+  EVP_CIPHER_CTX_free(seal->context);
+  free(seal);
+}
+
+static void make_nonce(const Seal *seal, uint64_t sequence, uint8_t nonce[SEAL_IV]) {
+  memcpy(nonce, seal->iv, SEAL_IV);
+  for (int i = 0; i < 8; i++) nonce[SEAL_IV - 1 - i] ^= (uint8_t)(sequence >> 8 * i);
+}
+
+Status seal_close(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
+                  uint8_t tag[SEAL_TAG]) {
+  uint8_t nonce[SEAL_IV];
+  int n;
+  make_nonce(seal, sequence, nonce);
+  bool closed = EVP_EncryptInit_ex2(seal->context, NULL, NULL, nonce, NULL) == 1 &&
+                EVP_EncryptUpdate(seal->context, NULL, &n, clear, (int)clear_bytes) == 1 &&
+                EVP_EncryptUpdate(seal->context, text, &n, text, (int)bytes) == 1 &&
+                EVP_EncryptFinal_ex(seal->context, text + n, &n) == 1 &&
+                EVP_CIPHER_CTX_ctrl(seal->context, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG, tag) == 1;
+  return closed ? STATUS_OK : status_set(STATUS_IO, "a datagram cannot be sealed");
+}
+
+bool seal_open(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
+               const uint8_t tag[SEAL_TAG]) {
+  uint8_t nonce[SEAL_IV], expected[SEAL_TAG];
+  int n;
+  make_nonce(seal, sequence, nonce);
+  memcpy(expected, tag, SEAL_TAG);
+  return EVP_DecryptInit_ex2(seal->context, NULL, NULL, nonce, NULL) == 1 &&
+         EVP_DecryptUpdate(seal->context, NULL, &n, clear, (int)clear_bytes) == 1 &&
+         EVP_DecryptUpdate(seal->context, text, &n, text, (int)bytes) == 1 &&
+         EVP_CIPHER_CTX_ctrl(seal->context, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG, expected) == 1 &&
+         EVP_DecryptFinal_ex(seal->context, text + n, &n) == 1;
+}
+
+/* ---- replay: a ring of one word more than the window is wide, so that the word that is being filled never counts still */
+
+static uint64_t *word_of(ReplayWindow *window, uint64_t sequence) { return &window->bits[sequence / 64 % REPLAY_WORDS]; }
+
+bool replay_window_fresh(const ReplayWindow *window, uint64_t sequence) {
+  if (sequence == 0 || sequence + REPLAY_WINDOW <= window->most) return false;
+  return sequence > window->most || !(window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1);
+}
+
+void replay_window_note(ReplayWindow *window, uint64_t sequence) {
+  uint64_t from = window->most / 64 + 1, to = sequence / 64;
+  if (to >= from + REPLAY_WORDS) from = to - REPLAY_WORDS + 1;
+  for (uint64_t word = from; word <= to; word++) window->bits[word % REPLAY_WORDS] = 0;
+  *word_of(window, sequence) |= (uint64_t)1 << sequence % 64;
+  if (sequence > window->most) window->most = sequence;
+}
+
+/* ---- datagrams */
+
+enum { FIRST = WIRE_VERSION << 4 | 1 };
+
+Status datagram_close(DatagramSender *sender, const uint8_t *packet, size_t bytes, uint8_t *datagram) {
+  uint64_t sequence = ++sender->sequence;
+  if (sequence >> 48) return status_set(STATUS_UNSUPPORTED, "the numbers of datagrams are used up");
+  datagram[0] = FIRST;
+  datagram[1] = sender->self;
+  for (int i = 0; i < 6; i++) datagram[2 + i] = (uint8_t)(sequence >> 8 * i);
+  memcpy(datagram + DATAGRAM_HEAD, packet, bytes);
+  return seal_close(sender->seal, sequence, datagram, DATAGRAM_HEAD, datagram + DATAGRAM_HEAD, bytes, datagram + DATAGRAM_HEAD + bytes);
+}
+
+int datagram_sender(const uint8_t *datagram, size_t size) {
+  return size >= DATAGRAM_AROUND + PACKET_HEADER && datagram[0] == FIRST ? datagram[1] : -1;
+}
+
+uint8_t *datagram_open(DatagramReceiver *receiver, uint8_t *datagram, size_t size, size_t *bytes) {
+  uint64_t sequence = 0;
+  for (int i = 0; i < 6; i++) sequence |= (uint64_t)datagram[2 + i] << 8 * i;
+  *bytes = size - DATAGRAM_AROUND;
+  uint8_t *packet = datagram + DATAGRAM_HEAD;
+  if (!replay_window_fresh(&receiver->window, sequence)) return NULL;
+  if (!seal_open(receiver->seal, sequence, datagram, DATAGRAM_HEAD, packet, *bytes, packet + *bytes)) return NULL;
+  replay_window_note(&receiver->window, sequence);
+  return packet;
+}

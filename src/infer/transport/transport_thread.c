@@ -1,0 +1,351 @@
+/* One loop: what has come goes in, what is due goes out, then it sleeps until either can be or somebody asks for something. All is under
+ * `lock` but for the backend, which is the thread's; packets are changed by the thread alone, so that it sends without the lock. */
+#include "infer/transport/transport_thread.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double stop_seconds = 1, look_seconds = 1e-3 * POLICY_LOOK_MS;
+static const double gap_seconds = 0.05; /* by which a look comes late when this process did not run (Ctrl-Z): nobody's silence */
+
+struct TransportThread {
+  TransportThreadSetup setup;
+  Transport *transport;
+  Backend *backend;
+  pthread_t thread;
+  bool threaded; /* there is one to join */
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int wake; /* eventfd */
+  bool open, stopping, sleeping;
+  bool work;     /* something was asked of the thread since it last looked */
+  bool held;     /* a packet waits in the backend for room */
+  bool watched;  /* somebody waits for `changed` */
+  Status failed; /* of opening, or of the backend as a whole */
+  char failure[512];
+  size_t max_packet;
+  double checked; /* when who waits was last asked whether to go on */
+};
+
+/* ---- the thread ---- */
+
+static void wake(TransportThread *c) {
+  c->work = true;
+  if (!c->sleeping) return;
+  c->sleeping = false;
+  (void)!write(c->wake, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+static void fail(TransportThread *c, Status status) {
+  if (c->failed != STATUS_OK) return;
+  c->failed = status;
+  snprintf(c->failure, sizeof c->failure, "%s", status_message());
+  pthread_cond_broadcast(&c->changed);
+}
+
+static Status take_packet(void *context, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+  TransportThread *c = context;
+  pthread_mutex_lock(&c->lock);
+  *taken = transport_input(c->transport, peer, packet, bytes, now);
+  c->held |= !*taken;
+  if (transport_changed(c->transport) && c->watched) pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+  return STATUS_OK;
+}
+
+static void receive(TransportThread *c) {
+  c->held = c->work = false;
+  pthread_mutex_unlock(&c->lock);
+  double start = clock_now();
+  Status status = c->backend->receive(c->backend, take_packet, c);
+  pthread_mutex_lock(&c->lock);
+  if (!c->backend->more) transport_caught_up(c->transport, start);
+  c->work |= c->backend->more;
+  if (status != STATUS_OK) fail(c, status);
+  transport_counts(c->transport)->dropped += c->backend->dropped;
+  c->backend->dropped = 0;
+  c->max_packet = c->backend->max_packet;
+  for (int d = 0; d < c->setup.transport.nodes; d++) {
+    const char *why;
+    if (d == c->setup.transport.self || transport_peer_status(c->transport, d) != STATUS_OK) continue;
+    Status peer = c->backend->peer_status(c->backend, d, &why);
+    if (peer != STATUS_OK) transport_fail_peer(c->transport, d, peer, why);
+  }
+}
+
+/* What is due, to those who take it. Returns who does not. */
+static uint64_t send_due(TransportThread *c) {
+  TransportOutput out;
+  uint64_t blocked = 0;
+  for (double now = clock_now(); transport_output(c->transport, now, blocked, &out); now = clock_now()) {
+    bool taken = true;
+    pthread_mutex_unlock(&c->lock);
+    Status status = c->backend->send(c->backend, out.peer, out.packet, out.bytes, &taken);
+    pthread_mutex_lock(&c->lock);
+    if (status != STATUS_OK) transport_fail_peer(c->transport, out.peer, status, status_message());
+    if (taken)
+      transport_sent(c->transport, out.peer, clock_now());
+    else
+      blocked |= (uint64_t)1 << out.peer;
+  }
+  return blocked;
+}
+
+static void sleep_until(TransportThread *c, double next) {
+  struct pollfd polls[BACKEND_MAX_POLLS + 1];
+  double seconds = fmin(fmax(0, next - clock_now()), 1);
+  c->sleeping = true;
+  pthread_mutex_unlock(&c->lock);
+  int count = c->backend->polls(c->backend, polls, BACKEND_MAX_POLLS);
+  polls[count] = (struct pollfd){.fd = c->wake, .events = POLLIN};
+  struct timespec limit = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
+  ppoll(polls, (nfds_t)count + 1, &limit, NULL);
+  uint64_t woken;
+  if (polls[count].revents) (void)!read(c->wake, &woken, sizeof woken);
+  pthread_mutex_lock(&c->lock);
+  c->sleeping = false;
+}
+
+static bool is_idle(const TransportThread *c) { return transport_is_idle(c->transport) && !c->backend->pending(c->backend); }
+
+static void drive(TransportThread *c) {
+  double stop = INFINITY;
+  pthread_mutex_lock(&c->lock);
+  while (c->failed == STATUS_OK && !(c->stopping && (is_idle(c) || clock_now() >= stop))) {
+    receive(c);
+    uint64_t blocked = send_due(c);
+    if (transport_changed(c->transport) && c->watched) pthread_cond_broadcast(&c->changed);
+    if (c->stopping) stop = fmin(stop, clock_now() + stop_seconds);
+    bool over = c->stopping && is_idle(c);
+    if (!c->work && !over) sleep_until(c, fmin(transport_deadline(c->transport, blocked), stop));
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
+static void *run(void *context) {
+  TransportThread *c = context;
+  prctl(PR_SET_TIMERSLACK, 1000UL); /* packets are let go at their time, not some 50 us later */
+  Status status = c->setup.open(c->setup.open_context, &c->backend);
+  if (status == STATUS_OK) {
+    TransportSetup *setup = &c->setup.transport;
+    setup->max_packet = c->max_packet = c->backend->max_packet;
+    setup->overhead = c->backend->overhead;
+    setup->reliable = c->backend->reliable;
+    setup->ordered = c->backend->ordered;
+    status = transport_new(&c->transport, setup, clock_now());
+  }
+  pthread_mutex_lock(&c->lock);
+  if (status != STATUS_OK) fail(c, status);
+  c->open = true;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+  if (status == STATUS_OK) drive(c);
+  if (c->backend) c->backend->free(c->backend);
+  return NULL;
+}
+
+/* ---- waiting ---- */
+
+/* One slice of a wait, until something changes, or then; lets go of the lock. *shift: by how much this process was late by itself. */
+static Status wait_slice(TransportThread *c, double until, TransportCheck *check, void *context, double *shift) {
+  double before = clock_now(), slice = before + look_seconds, seconds = fmax(0, fmin(until, slice) - before);
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  long nanoseconds = at.tv_nsec + (long)((seconds - floor(seconds)) * 1e9);
+  at.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
+  at.tv_nsec = nanoseconds % 1000000000;
+  c->watched = true;
+  pthread_cond_timedwait(&c->changed, &c->lock, &at);
+  c->watched = false;
+  double late = clock_now() - slice;
+  *shift = late > gap_seconds ? late : 0;
+  if (!check || clock_now() < c->checked + look_seconds) return STATUS_OK;
+  c->checked = clock_now();
+  pthread_mutex_unlock(&c->lock);
+  Status status = check(context);
+  pthread_mutex_lock(&c->lock);
+  return status;
+}
+
+static Status check_all(TransportThread *c) {
+  return c->failed == STATUS_OK ? transport_check(c->transport) : status_set(c->failed, "%s", c->failure);
+}
+
+Status transport_thread_reserve(TransportThread *c, MessageKey key, TransportCheck *check, void *context) {
+  Status status = STATUS_OK;
+  int holds_up;
+  double shift, timeout = c->setup.transport.timeout;
+  pthread_mutex_lock(&c->lock);
+  double from = clock_now();
+  for (int pending, before = -1; status == STATUS_OK && (pending = transport_reserve(c->transport, key, &holds_up)) > 0; before = pending) {
+    if (pending != before) from = clock_now();
+    status = check_all(c);
+    if (status == STATUS_OK && clock_now() > from + timeout) {
+      if (holds_up >= 0) status = transport_give_up(c->transport, holds_up);
+      wake(c);
+      from = clock_now();
+    }
+    if (status != STATUS_OK) break;
+    status = wait_slice(c, from + timeout, check, context, &shift);
+    from += shift;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+Status transport_thread_take(TransportThread *c, MessageKey key, uint64_t peers, TransportArrival *arrivals, TransportCheck *check,
+                             void *context) {
+  double again, shift;
+  pthread_mutex_lock(&c->lock);
+  Expected expected = transport_expect(c->transport, key, peers, clock_now());
+  Status status = transport_take(c->transport, &expected, clock_now(), arrivals, &again);
+  while (status == STATUS_OK && expected.undecided && (status = check_all(c)) == STATUS_OK) {
+    if (transport_wants_driver(c->transport)) wake(c);
+    status = wait_slice(c, again, check, context, &shift);
+    expected.since += shift;
+    if (status == STATUS_OK) status = transport_take(c->transport, &expected, clock_now(), arrivals, &again);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+Status transport_thread_flush(TransportThread *c) {
+  Status status = STATUS_OK;
+  double shift, timeout = c->setup.transport.timeout;
+  pthread_mutex_lock(&c->lock);
+  for (double from = clock_now(); status == STATUS_OK && !transport_is_idle(c->transport); from += shift) {
+    shift = 0;
+    status = check_all(c);
+    if (status == STATUS_OK && clock_now() > from + timeout) status = status_set(STATUS_TIMEOUT, "packets do not leave");
+    if (status == STATUS_OK) status = wait_slice(c, from + timeout, NULL, NULL, &shift);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+/* ---- what is done at once ---- */
+
+Status transport_thread_begin_request(TransportThread *c, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
+                                      uint64_t receivers) {
+  pthread_mutex_lock(&c->lock);
+  transport_begin_request(c->transport, request, batch, rules, senders, receivers);
+  if (c->held) wake(c);
+  Status status = check_all(c);
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+Status transport_thread_submit(TransportThread *c, MessageKey key, const TransportPacket *packets, int count, uint64_t peers) {
+  pthread_mutex_lock(&c->lock);
+  Status status = check_all(c);
+  if (status == STATUS_OK) status = transport_submit(c->transport, key, packets, count, peers, clock_now());
+  wake(c);
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+void transport_thread_done(TransportThread *c, MessageKey key, uint64_t peers) {
+  pthread_mutex_lock(&c->lock);
+  transport_done(c->transport, key, peers);
+  if (c->held) wake(c);
+  pthread_mutex_unlock(&c->lock);
+}
+
+void transport_thread_gone(TransportThread *c, int peer) {
+  pthread_mutex_lock(&c->lock);
+  transport_leave(c->transport, peer);
+  wake(c);
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+}
+
+int transport_thread_fault(const TransportThread *c) { return transport_fault(c->transport); }
+
+int transport_thread_given_up(TransportThread *c) {
+  pthread_mutex_lock(&c->lock);
+  uint64_t left = transport_left(c->transport);
+  pthread_mutex_unlock(&c->lock);
+  return left ? __builtin_ctzll(left) : -1;
+}
+
+TransportCounts transport_thread_counts(TransportThread *c) {
+  pthread_mutex_lock(&c->lock);
+  TransportCounts counts = *transport_counts(c->transport);
+  pthread_mutex_unlock(&c->lock);
+  return counts;
+}
+
+size_t transport_thread_max_packet(TransportThread *c) {
+  pthread_mutex_lock(&c->lock);
+  size_t bytes = c->max_packet - PACKET_HEADER;
+  pthread_mutex_unlock(&c->lock);
+  return bytes;
+}
+
+size_t transport_thread_bytes(const TransportThread *c) { return c ? sizeof *c + transport_bytes(c->transport) : 0; }
+int transport_thread_ring(const TransportThread *c) { return transport_ring(c->transport); }
+
+/* ---- beginning and end ---- */
+
+static Status start_thread(TransportThread *c) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&c->thread, NULL, run, c);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed) return status_set(STATUS_NO_MEMORY, "cannot start a thread: %s", strerror(failed));
+  c->threaded = true;
+  Status status = STATUS_OK;
+  double shift;
+  pthread_mutex_lock(&c->lock);
+  while (!c->open) {
+    Status checked = wait_slice(c, INFINITY, status == STATUS_OK ? c->setup.check : NULL, c->setup.check_context, &shift);
+    if (status == STATUS_OK) status = checked;
+  }
+  if (status == STATUS_OK && c->failed != STATUS_OK) status = status_set(c->failed, "%s", c->failure);
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+Status transport_thread_start(TransportThread **transport, const TransportThreadSetup *setup) {
+  TransportThread *c = calloc(1, sizeof *c);
+  *transport = NULL;
+  if (!c) return status_set(STATUS_NO_MEMORY, "no memory for a thread");
+  c->setup = *setup;
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_cond_init(&c->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  c->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  Status status = c->wake < 0 ? status_set(STATUS_IO, "cannot make an event: %s", strerror(errno)) : start_thread(c);
+  if (status == STATUS_OK)
+    *transport = c;
+  else
+    transport_thread_stop(c);
+  return status;
+}
+
+void transport_thread_stop(TransportThread *c) {
+  if (!c) return;
+  pthread_mutex_lock(&c->lock);
+  c->stopping = true;
+  wake(c);
+  pthread_mutex_unlock(&c->lock);
+  if (c->threaded) pthread_join(c->thread, NULL);
+  pthread_mutex_destroy(&c->lock);
+  pthread_cond_destroy(&c->changed);
+  if (c->wake >= 0) close(c->wake);
+  transport_free(c->transport);
+  free(c);
+}

@@ -6,6 +6,7 @@
  * Invariant: after param_allocate every tensor points into the blocks at the running sum of param_padded. */
 #include "autograd/param.h"
 #include "autograd/kernels/kernels.h"
+#include "base/array.h"
 #include "base/threads.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,18 +39,8 @@ static bool shape_is_sane(int dims, const int64_t *shape) {
   return true;
 }
 
-static bool make_room(ParamSet *set) {
-  if (set->count < set->capacity) return true;
-  size_t capacity = set->capacity ? 2 * set->capacity : 64;
-  Param *list = realloc(set->list, capacity * sizeof *list);
-  if (!list) return false;
-  set->list = list;
-  set->capacity = capacity;
-  return true;
-}
-
 int param_add(ParamSet *set, ParamInit init, bool decay, int dims, const int64_t *shape, const char *name_format, ...) {
-  if (!shape_is_sane(dims, shape) || !make_room(set)) return -1;
+  if (!shape_is_sane(dims, shape) || ARRAY_RESERVE(set->list, set->count, 1, set->capacity, "parameters") != STATUS_OK) return -1;
   Param *param = &set->list[set->count];
   memset(param, 0, sizeof *param);
   va_list arguments;

@@ -3,6 +3,7 @@
  * killed. Who writes a temporary holds a lock on it (flock), which goes with the process, however that ends: what is not locked, nobody
  * writes. Numbers of processes say nothing of that, which are given out again and mean another process on another host. */
 #include "base/files.h"
+#include "base/array.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -281,13 +282,7 @@ static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const 
 
 /* Appends a copy of `name`; the list doubles its room when it is full. */
 static bool append(char ***names, size_t *count, size_t *room, const char *name) {
-  if (*count == *room) {
-    size_t more = *room ? 2 * *room : 64;
-    char **grown = realloc(*names, more * sizeof *grown);
-    if (!grown) return false;
-    *names = grown;
-    *room = more;
-  }
+  if (ARRAY_RESERVE(*names, *count, 1, *room, "names of files") != STATUS_OK) return false;
   char *copy = strdup(name);
   if (copy) (*names)[(*count)++] = copy;
   return copy != NULL;

@@ -32,6 +32,10 @@ Status status_wrap(Status code, const char *format, ...) {
   return code;
 }
 
+Status status_no_memory(const char *owner, const char *what) {
+  return status_set(STATUS_NO_MEMORY, "%s%sno memory for %s", owner ? owner : "", owner ? ": " : "", what);
+}
+
 const char *status_message(void) { return message; }
 
 const char *status_text(Status code) {

@@ -34,6 +34,9 @@ Status status_set(Status code, const char *format, ...) __attribute__((format(pr
 /* Puts "context: " in front of this thread's message and returns `code`. */
 Status status_wrap(Status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* NO_MEMORY with the message "OWNER: no memory for WHAT", or without an owner (a file, a name; NULL) "no memory for WHAT". */
+Status status_no_memory(const char *owner, const char *what);
+
 /* The message of the last failure on this thread; "" if there was none. Valid until the next call on this thread. */
 const char *status_message(void);
 

@@ -26,11 +26,9 @@ enum { SAMPLE_BYTES = 72 };
 
 bool show_text_knows(const char *name) { return text_source_knows(name) || text_labels_knows(name); }
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for what a text holds"); }
-
 static Status print_sample(const char *text, size_t bytes) {
   char *shown = printable_excerpt(text, bytes, SAMPLE_BYTES);
-  if (!shown) return no_memory();
+  if (!shown) return status_no_memory(NULL, "what a text holds");
   printf("\"%s\"\n", shown);
   free(shown);
   return STATUS_OK;
@@ -65,7 +63,7 @@ static Status show_corpus(const char *name, const char *data_dir, DatasetPart pa
     *facts = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train",
                        "description", text_source_describe(source), "documents", (json_int_t)count.documents, "lines",
                        (json_int_t)count.lines, "words", (json_int_t)count.words, "bytes", (json_int_t)count.bytes);
-    if (!*facts) status = no_memory();
+    if (!*facts) status = status_no_memory(NULL, "what a text holds");
   }
   text_source_close(source);
   return status;
@@ -110,7 +108,7 @@ static Status print_classes(const LabelledText *set, const ClassFacts *classes, 
 
 static Status print_set(const LabelledText *set, const char *name, DatasetPart part, bool quiet, json_t **facts) {
   ClassFacts *classes = calloc((size_t)text_labels_classes(set), sizeof *classes);
-  if (!classes) return no_memory();
+  if (!classes) return status_no_memory(NULL, "what a text holds");
   size_t longest = 0, bytes = count_classes(set, classes, &longest);
   if (!quiet) printf("%s\n", printable(text_labels_describe(set)));
   json_t *list = json_array();
@@ -126,7 +124,7 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
   *facts = json_pack("{s:s, s:s, s:s, s:I, s:o, s:I, s:I}", "dataset", name, "part", part == DATASET_TEST ? "test" : "train", "description",
                      text_labels_describe(set), "texts", (json_int_t)text_labels_count(set), "classes", list, "bytes", (json_int_t)bytes,
                      "longest", (json_int_t)longest);
-  return *facts ? STATUS_OK : no_memory();
+  return *facts ? STATUS_OK : status_no_memory(NULL, "what a text holds");
 }
 
 Status show_text(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {

@@ -68,8 +68,6 @@ typedef struct Forward {
 
 /* ---------------------------------------------------------------- opening */
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the model's input"); }
-
 static Status open_model(Forward *f) {
   ModelConfig config = {0};
   const char *name = f->command->model;
@@ -124,7 +122,7 @@ static Status open_input(Forward *f) {
   if (f->decoder) {
     TRY(layout_build_plain(&f->layout, f->tokens, CLASS_NONE));
     int64_t count = c->batch * (f->tokens + c->decode);
-    if ((f->ids = malloc((size_t)count * sizeof *f->ids)) == NULL) return no_memory();
+    if ((f->ids = malloc((size_t)count * sizeof *f->ids)) == NULL) return status_no_memory(NULL, "the model's input");
     for (int64_t i = 0; i < count; i++) f->ids[i] = (int32_t)rng_below(&rng, (uint64_t)config->vocabulary);
     return STATUS_OK;
   }
@@ -133,7 +131,7 @@ static Status open_input(Forward *f) {
   f->given = c->length > 0 ? (Tensor){.dims = 3, .shape = {c->batch, f->tokens, config->width}}
                            : (Tensor){.dims = 4, .shape = {c->batch, config->channels, config->image, config->image}};
   f->given.value = random_numbers(tensor_count(&f->given), &rng);
-  return f->given.value ? STATUS_OK : no_memory();
+  return f->given.value ? STATUS_OK : status_no_memory(NULL, "the model's input");
 }
 
 static Status open_cache(Forward *f) {
@@ -185,10 +183,11 @@ static Status open_forward(Forward *f) {
   TRY(open_input(f));
   TRY(open_cache(f));
   for (int p = 0; p < PHASES; p++)
-    if ((f->phase[p].seconds = calloc((size_t)f->command->repeats, sizeof(double))) == NULL) return no_memory();
+    if ((f->phase[p].seconds = calloc((size_t)f->command->repeats, sizeof(double))) == NULL)
+      return status_no_memory(NULL, "the model's input");
   f->arena = arena_new(ARENA_BYTES);
   f->tape = f->arena ? tape_new(f->arena) : NULL;
-  if (f->tape == NULL) return no_memory();
+  if (f->tape == NULL) return status_no_memory(NULL, "the model's input");
   tape_record(f->tape, false);
   TRY(use_precision(f));
   f->weight_bytes = f->decoder ? bytes_read(f) : 0;

@@ -1,4 +1,5 @@
 /* A list of what was measured, and simulations of it. */
+#include "base/array.h"
 #include "cli/bench_latency_internal.h"
 #include "infer/plan/device_profile.h"
 #include "infer/plan/predict.h"
@@ -127,13 +128,7 @@ static bool same(const LatencyCase *a, const LatencyCase *b) {
 }
 
 static Status new_measured(LatencyBench *bench, const LatencyCase *wanted, LatencyMeasured **measured) {
-  if (bench->count == bench->capacity) {
-    int capacity = bench->capacity ? 2 * bench->capacity : 32;
-    LatencyMeasured *list = realloc(bench->list, (size_t)capacity * sizeof *list);
-    if (!list) return status_set(STATUS_NO_MEMORY, "no memory for measurements");
-    bench->list = list;
-    bench->capacity = capacity;
-  }
+  TRY(ARRAY_RESERVE(bench->list, bench->count, 1, bench->capacity, "measurements"));
   *measured = &bench->list[bench->count++];
   **measured = (LatencyMeasured){.of = *wanted, .share = 1};
   return STATUS_OK;

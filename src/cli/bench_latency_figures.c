@@ -1,5 +1,6 @@
 /* Which cases a figure shows. Parts are chosen as a node would choose them, by prediction, not for having been the fastest of several
  * measurements. Everything is simulated twice: with computation as measured here, and calibrated. */
+#include "base/array.h"
 #include "base/files.h"
 #include "cli/bench_latency_internal.h"
 #include "cli/network_options.h"
@@ -115,13 +116,7 @@ void bench_latency_figures_release(LatencyRows *rows) {
 }
 
 static Status add(LatencyRows *rows, const LatencyRow *row) {
-  if (rows->count == rows->capacity) {
-    int capacity = rows->capacity ? 2 * rows->capacity : 64;
-    LatencyRow *list = realloc(rows->list, (size_t)capacity * sizeof *list);
-    if (!list) return status_set(STATUS_NO_MEMORY, "no memory for %d rows of a figure", capacity);
-    rows->list = list;
-    rows->capacity = capacity;
-  }
+  TRY(ARRAY_RESERVE(rows->list, rows->count, 1, rows->capacity, "rows of a figure"));
   rows->list[rows->count++] = *row;
   return STATUS_OK;
 }

@@ -62,7 +62,8 @@ typedef struct LatencyBench {
                         * for it to be touched */
   void (*progress)(const LatencyCase *wanted);
   struct LatencyMeasured *list; /* [count] */
-  int count, capacity;
+  int count;
+  size_t capacity;
 } LatencyBench;
 
 void bench_latency_cases_release(LatencyBench *bench); /* accepts a zeroed one; the model with it */
@@ -144,7 +145,8 @@ typedef struct LatencyRow {
 
 typedef struct LatencyRows {
   LatencyRow *list; /* [count], owned */
-  int count, capacity;
+  int count;
+  size_t capacity;
 } LatencyRows;
 
 typedef struct LatencyPlan {

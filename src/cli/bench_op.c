@@ -69,8 +69,6 @@ extern const OpCase OP_CASES[]; /* ends with a NULL name */
 
 /* ---------------------------------------------------------------- inputs */
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the operations' inputs"); }
-
 static int64_t samples(const OpSizes *s) { return s->rows / s->tokens; }
 static int64_t head_width(const OpSizes *s) { return s->width / s->heads; }
 
@@ -101,7 +99,7 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   const OpSizes *s = &b->sizes;
   int64_t half = head_width(s) / 2;
   for (int i = 0; i < OP_INPUTS; i++) {
-    if ((b->values[i] = random_numbers(s->rows * s->width, rng)) == NULL) return no_memory();
+    if ((b->values[i] = random_numbers(s->rows * s->width, rng)) == NULL) return status_no_memory(NULL, "the operations' inputs");
   }
   b->pool_numbers = pool_numbers(s);
   b->pool = random_numbers(b->pool_numbers, rng);
@@ -109,7 +107,8 @@ static Status open_arrays(OpBench *b, Rng *rng) {
   b->output = random_numbers(s->rows * s->width, rng), b->moments = calloc((size_t)(2 * s->rows * s->width), sizeof *b->moments);
   b->ids = malloc((size_t)s->rows * sizeof *b->ids), b->zeros = calloc((size_t)s->rows, sizeof *b->zeros);
   b->codes = malloc((size_t)(s->rows * s->groups) * sizeof *b->codes);
-  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes) return no_memory();
+  if (!b->pool || !b->cosine || !b->sine || !b->output || !b->moments || !b->ids || !b->zeros || !b->codes)
+    return status_no_memory(NULL, "the operations' inputs");
   for (int64_t i = 0; i < s->rows; i++) b->ids[i] = (int32_t)rng_below(rng, (uint64_t)s->vocabulary);
   for (int64_t i = 0; i < s->rows * s->groups; i++) b->codes[i] = (int32_t)rng_below(rng, (uint64_t)s->entries);
   return STATUS_OK;
@@ -119,7 +118,7 @@ static Status open_narrow(OpBench *b) {
   int64_t count = b->sizes.rows * b->sizes.width;
   tape_use_bf16(b->tape, true);
   for (int i = 0; i < OP_INPUTS; i++) {
-    if ((b->narrow[i] = malloc((size_t)count * sizeof *b->narrow[i])) == NULL) return no_memory();
+    if ((b->narrow[i] = malloc((size_t)count * sizeof *b->narrow[i])) == NULL) return status_no_memory(NULL, "the operations' inputs");
     kernels()->narrow(count, b->values[i], b->narrow[i]);
   }
   return STATUS_OK;
@@ -146,7 +145,7 @@ static Status open_codebook(OpBench *b, Rng *rng) {
   codebook_refresh(&b->book);
   TRY(navq_init(&b->navq, s->groups, s->width, NOISE_FULL));
   size_t bytes = codebook_assign_scratch(&b->book, s->rows), noise = navq_scratch(&b->navq, s->rows);
-  if ((b->scratch = malloc(bytes > noise ? bytes : noise)) == NULL) return no_memory();
+  if ((b->scratch = malloc(bytes > noise ? bytes : noise)) == NULL) return status_no_memory(NULL, "the operations' inputs");
   navq_update(&b->navq, b->values[0], b->values[1], s->rows, b->scratch);
   return STATUS_OK;
 }

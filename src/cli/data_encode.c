@@ -37,8 +37,6 @@ typedef struct Request {
   double started;
 } Request;
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the tokenizer's command line or output"); }
-
 static Status read_files(Request *request, BpeTrain *train) {
   Progress progress;
   progress_start(&progress, "counting", request->count, request->quiet);
@@ -110,7 +108,8 @@ Status data_tokenizer_run(int argc, char **argv) {
     return STATUS_OK;
   }
   request.files = calloc((size_t)argc + 1, sizeof *request.files);
-  Status status = request.files ? options_parse(options, argc, argv, request.files, &request.count) : no_memory();
+  Status status = request.files ? options_parse(options, argc, argv, request.files, &request.count)
+                                : status_no_memory(NULL, "the tokenizer's command line or output");
   if (status == STATUS_OK) status = run(&request);
   free(request.files);
   return status;
@@ -127,8 +126,6 @@ typedef struct Encoding {
   bool special, begin, end, lines, json;
 } Encoding;
 
-static Status data_encode_no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the text or its tokens"); }
-
 /* ---- input ---- */
 
 /* All that a stream holds, with a NUL behind it; *data is the caller's. */
@@ -138,7 +135,7 @@ static Status read_stream(FILE *stream, const char *name, char **data, size_t *s
   do {
     if (room - *size <= INPUT_STEP) {
       char *more = realloc(*data, room = 2 * room + 2 * INPUT_STEP);
-      if (more == NULL) return data_encode_no_memory();
+      if (more == NULL) return status_no_memory(NULL, "the text or its tokens");
       *data = more;
     }
     *size += fread(*data + *size, 1, INPUT_STEP, stream);
@@ -167,7 +164,7 @@ static Status read_input(const Encoding *request, char **data, size_t *size) {
   if (request->count == 0) return read_file(request, data, size);
   *size = 0;
   for (int i = 0; i < request->count; i++) *size += strlen(request->arguments[i]) + 1;
-  if ((*data = calloc(*size + 1, 1)) == NULL) return data_encode_no_memory();
+  if ((*data = calloc(*size + 1, 1)) == NULL) return status_no_memory(NULL, "the text or its tokens");
   for (int i = 0; i < request->count; i++) strcat(strcat(*data, i > 0 ? " " : ""), request->arguments[i]);
   (*size)--;
   return STATUS_OK;
@@ -247,7 +244,7 @@ static Status print_text_json(const TokenList *ids, const char *text, size_t byt
   char *whole = replace_broken(text, &length);
   json_t *string = whole ? json_stringn(whole, length) : NULL;
   free(whole);
-  if (string == NULL) return data_encode_no_memory();
+  if (string == NULL) return status_no_memory(NULL, "the text or its tokens");
   return json_build_print(json_pack("{s:o, s:I, s:I}", "text", string, "tokens", (json_int_t)ids->count, "bytes", (json_int_t)bytes));
 }
 
@@ -323,7 +320,8 @@ Status data_encode_run(int argc, char **argv) {
     return STATUS_OK;
   }
   request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
-  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : data_encode_no_memory();
+  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count)
+                                    : status_no_memory(NULL, "the text or its tokens");
   if (status == STATUS_OK) status = run_with(&request, encode_input);
   free(request.arguments);
   return status;
@@ -347,7 +345,8 @@ Status data_decode_run(int argc, char **argv) {
     return STATUS_OK;
   }
   request.arguments = calloc((size_t)argc + 1, sizeof *request.arguments);
-  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count) : data_encode_no_memory();
+  Status status = request.arguments ? options_parse(options, argc, argv, request.arguments, &request.count)
+                                    : status_no_memory(NULL, "the text or its tokens");
   if (status == STATUS_OK) status = run_with(&request, decode_input);
   free(request.arguments);
   return status;

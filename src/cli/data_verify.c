@@ -23,15 +23,13 @@ typedef struct Verify {
   int64_t count, damaged;
 } Verify;
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory to verify a checkpoint"); }
-
 /* ---- one file */
 
 static Status say(Verify *verify, const char *path, const char *verdict, size_t tensors, json_t *messages) {
   json_t *row = json_pack("{s:s, s:s, s:I, s:o}", "file", path, "verdict", verdict, "tensors", (json_int_t)tensors, "damage", messages);
   verify->count++;
   verify->damaged += json_array_size(messages) > 0;
-  if (!row || json_array_append_new(verify->files, row) != 0) return no_memory();
+  if (!row || json_array_append_new(verify->files, row) != 0) return status_no_memory(NULL, "verifying a checkpoint");
   if (verify->json) return STATUS_OK;
   printf("%s: %s (%zu tensors)\n", path, verdict, tensors);
   for (size_t i = 0; i < json_array_size(messages); i++) printf("  %s\n", json_string_value(json_array_get(messages, i)));
@@ -43,7 +41,7 @@ static Status verify_open(Verify *verify, const SafeFile *file, json_t *messages
   const char *verdict = "ok";
   for (size_t i = 0; i < file->count; i++)
     if (safetensors_verify(&file->list[i]) != STATUS_OK) json_build_append(&messages, json_string(status_message()));
-  if (!messages) return no_memory();
+  if (!messages) return status_no_memory(NULL, "verifying a checkpoint");
   if (json_array_size(messages) > 0)
     verdict = "damaged";
   else if (!file->sealed && verify->write) {
@@ -58,7 +56,7 @@ static Status verify_open(Verify *verify, const SafeFile *file, json_t *messages
 static Status verify_closed(Verify *verify, Status status, const char *path, json_t *messages) {
   if (status == STATUS_BAD_FILE) {
     json_build_append(&messages, json_string(status_message()));
-    return messages ? say(verify, path, "damaged", 0, messages) : no_memory();
+    return messages ? say(verify, path, "damaged", 0, messages) : status_no_memory(NULL, "verifying a checkpoint");
   }
   json_decref(messages);
   return status;
@@ -77,7 +75,7 @@ static Status verify_gguf(Verify *verify, const char *path, json_t *messages) {
 static Status verify_file(Verify *verify, const char *path) {
   SafeFile file;
   json_t *messages = json_array();
-  if (!messages) return no_memory();
+  if (!messages) return status_no_memory(NULL, "verifying a checkpoint");
   if (gguf_is_file(path)) return verify_gguf(verify, path, messages);
   Status status = safetensors_open(&file, path);
   if (status != STATUS_OK) return verify_closed(verify, status, path, messages);
@@ -102,7 +100,7 @@ static Status verify_folder(Verify *verify, const char *folder) {
   for (size_t i = 0; i < count && status == STATUS_OK; i++) {
     if (!is_tensors(names[i])) continue;
     char *path = files_join(folder, names[i]);
-    status = path ? verify_file(verify, path) : no_memory();
+    status = path ? verify_file(verify, path) : status_no_memory(NULL, "verifying a checkpoint");
     free(path);
   }
   files_list_free(names, count);
@@ -113,7 +111,9 @@ static Status verify_all(Verify *verify, const char *path) {
   if (!files_is_dir(path)) return verify_file(verify, path);
   TRY(verify_folder(verify, path));
   char *training = files_join(path, "training");
-  Status status = !training ? no_memory() : files_is_dir(training) ? verify_folder(verify, training) : STATUS_OK;
+  Status status = !training                ? status_no_memory(NULL, "verifying a checkpoint")
+                  : files_is_dir(training) ? verify_folder(verify, training)
+                                           : STATUS_OK;
   free(training);
   if (status == STATUS_OK && verify->count == 0) return status_set(STATUS_NOT_FOUND, "%s holds no .safetensors files", path);
   return status;
@@ -123,7 +123,7 @@ static Status run(Verify *verify) {
   char *found = files_exists(verify->path) ? strdup(verify->path) : NULL;
   if (!found) TRY(data_paths_find("checkpoints", verify->path, NULL, &found));
   verify->files = json_array();
-  Status status = verify->files ? verify_all(verify, found) : no_memory();
+  Status status = verify->files ? verify_all(verify, found) : status_no_memory(NULL, "verifying a checkpoint");
   if (status == STATUS_OK && verify->json)
     status = json_build_print(json_pack("{s:s, s:O, s:I}", "path", found, "files", verify->files, "damaged", (json_int_t)verify->damaged));
   json_decref(verify->files);
@@ -148,7 +148,7 @@ Status data_verify_run(int argc, char **argv) {
   }
   const char **paths = calloc((size_t)argc + 1, sizeof *paths);
   int count = 0;
-  Status status = paths ? options_parse(options, argc, argv, paths, &count) : no_memory();
+  Status status = paths ? options_parse(options, argc, argv, paths, &count) : status_no_memory(NULL, "verifying a checkpoint");
   if (status == STATUS_OK && count != 1) status = status_set(STATUS_BAD_USAGE, "verify: one DIR is needed, %d given", count);
   if (status == STATUS_OK) {
     verify.path = paths[0];

@@ -1,5 +1,6 @@
 /* Texts to classify, from the command line, files and labelled sets. All texts are read and tokenised before the nodes are started: what a
  * text costs in memory is theirs no concern, and the longest one says how much they need. */
+#include "base/array.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -22,15 +23,13 @@ typedef struct Job {
   TextEncoder encoder;
   Texts texts;
   TextSample *samples; /* [texts.count] of --text and --text-file; they point into argv and `file` */
-  int64_t room;
+  size_t room;
   char *file;          /* whole */
   ClassTop *results;   /* [texts.count] */
   LabelledText *set;   /* of an evaluation */
   int32_t *labels;     /* [texts.count] likewise */
   int64_t most_tokens; /* of a text; what is longer is cut */
 } Job;
-
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for texts to classify"); }
 
 /* ---- beginning ---- */
 
@@ -81,13 +80,7 @@ static void release(Job *job) {
 
 static Status add_sample(Job *job, const char *where, const char *text, const char *pair) {
   if (!*text && (!pair || !*pair)) return status_set(STATUS_BAD_USAGE, "%s: an empty text", where);
-  if (job->texts.count == job->room) {
-    int64_t room = job->room ? 2 * job->room : 64;
-    TextSample *samples = realloc(job->samples, (size_t)room * sizeof *samples);
-    if (!samples) return no_memory();
-    job->samples = samples;
-    job->room = room;
-  }
+  TRY(ARRAY_RESERVE(job->samples, job->texts.count, 1, job->room, "texts to classify"));
   job->samples[job->texts.count] = (TextSample){text, pair};
   Status status = texts_add(&job->texts, &job->encoder, text, pair, job->most_tokens);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", where);
@@ -125,7 +118,7 @@ static Status add_file(Job *job, const char *path) {
   TRY(read_file(job, path, &bytes));
   if (memchr(job->file, 0, bytes)) return status_set(STATUS_BAD_FILE, "%s: a NUL byte; lines of text are expected", name);
   char *text = realloc(job->file, bytes + 1), *line;
-  if (!text) return no_memory();
+  if (!text) return status_no_memory(NULL, "texts to classify");
   job->file = text;
   text[bytes] = 0;
   while ((line = strsep(&text, "\n"))) {
@@ -170,7 +163,7 @@ static Status classify(Job *job) {
   TRY(add_options(job));
   if (s->text_file) TRY(add_file(job, s->text_file));
   int64_t batch = choose_batch(job, s->batch);
-  if (!(job->results = calloc((size_t)job->texts.count, sizeof *job->results))) return no_memory();
+  if (!(job->results = calloc((size_t)job->texts.count, sizeof *job->results))) return status_no_memory(NULL, "texts to classify");
   TRY(start(job, batch));
   TRY(texts_classify(job->run->leader, &job->texts, batch, s->quiet || job->texts.count <= batch, rank, job, &seconds));
   return print(job, seconds);
@@ -207,7 +200,7 @@ static Status open_set(Job *job) {
                              : text_labels_open(&job->set, s->dataset, s->data_dir, DATASET_TEST));
   TRY(check_classes(job));
   int64_t all = text_labels_count(job->set), count = s->samples > 0 && s->samples < all ? s->samples : all;
-  if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return no_memory();
+  if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return status_no_memory(NULL, "texts to classify");
   for (int64_t i = 0; i < count; i++) {
     const char *text = text_labels_text(job->set, i, &job->labels[i]);
     Status status = texts_add(&job->texts, &job->encoder, text, text_labels_pair(job->set, i), job->most_tokens);

@@ -9,12 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for a list of folders"); }
-
 /* Appends A/B, or A alone for a NULL B. */
 static Status add_root(DataRoots *roots, const char *a, const char *b) {
   char *path = b ? files_join(a, b) : strdup(a);
-  if (!path) return no_memory();
+  if (!path) return status_no_memory(NULL, "a list of folders");
   roots->paths[roots->count++] = path;
   return STATUS_OK;
 }
@@ -28,7 +26,7 @@ static Status add_cache(DataRoots *roots, const char *kind) {
   const char *home = variable("HOME");
   if (!home) return STATUS_OK;
   char *cache = files_join(home, ".cache/astra");
-  if (!cache) return no_memory();
+  if (!cache) return status_no_memory(NULL, "a list of folders");
   Status status = add_root(roots, cache, kind);
   free(cache);
   return status;
@@ -73,7 +71,7 @@ void data_paths_release(DataRoots *roots) {
 static Status find_in(const DataRoots *roots, const char *relative, FILE *tried, char **found) {
   for (int i = 0; i < roots->count; i++) {
     char *path = files_join(roots->paths[i], relative);
-    if (!path) return no_memory();
+    if (!path) return status_no_memory(NULL, "a list of folders");
     if (files_exists(path)) {
       *found = path;
       return STATUS_OK;
@@ -89,7 +87,7 @@ static Status find_absolute(const char *path, char **found) {
   if (!files_exists(path))
     return status_set(STATUS_NOT_FOUND, "%s not found; give a path that exists, or the name of what is installed", path);
   *found = strdup(path);
-  return *found ? STATUS_OK : no_memory();
+  return *found ? STATUS_OK : status_no_memory(NULL, "a list of folders");
 }
 
 Status data_paths_find(const char *kind, const char *relative, const char *extra, char **found) {
@@ -98,7 +96,7 @@ Status data_paths_find(const char *kind, const char *relative, const char *extra
   char *text = NULL;
   size_t size = 0;
   FILE *tried = open_memstream(&text, &size);
-  if (!tried) return no_memory();
+  if (!tried) return status_no_memory(NULL, "a list of folders");
   DataRoots roots;
   Status status = data_paths_roots(&roots, kind, extra);
   if (status == STATUS_OK) status = find_in(&roots, relative, tried, found);

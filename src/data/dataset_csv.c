@@ -2,6 +2,7 @@
  * A first row such as path,label is a header. Either every row has a split (train; test, val, valid or validation) or none has: then
  * every fifth row is for testing. Columns after the third are ignored. */
 #include "data/dataset_csv.h"
+#include "base/array.h"
 #include "base/files.h"
 #include "data/dataset_internal.h"
 #include <csv.h>
@@ -28,8 +29,6 @@ static bool is_one_of(const char *text, const char *const *list) {
   return *list != NULL;
 }
 
-static Status no_memory(const char *file) { return status_set(STATUS_NO_MEMORY, "%s: no memory for the manifest", file); }
-
 static void on_field(void *text, size_t length, void *data) {
   ManifestReader *reader = data;
   int column = reader->columns++;
@@ -41,7 +40,7 @@ static void on_field(void *text, size_t length, void *data) {
     return;
   }
   reader->fields[column] = strndup(text, length);
-  if (!reader->fields[column]) reader->status = no_memory(reader->file);
+  if (!reader->fields[column]) reader->status = status_no_memory(reader->file, "the manifest");
 }
 
 static Status read_split(ManifestReader *reader, ManifestSplit *split) {
@@ -57,17 +56,6 @@ static Status read_split(ManifestReader *reader, ManifestSplit *split) {
     return status_set(STATUS_BAD_FILE, "%s, line %ld: %s; either every row names its split in the third column or none does", reader->file,
                       reader->line, *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
   }
-  return STATUS_OK;
-}
-
-static Status grow(ManifestReader *reader) {
-  Manifest *manifest = reader->manifest;
-  if (manifest->count < manifest->room) return STATUS_OK;
-  int64_t room = manifest->room ? 2 * manifest->room : 256;
-  ManifestRow *rows = realloc(manifest->rows, (size_t)room * sizeof *rows);
-  if (!rows) return no_memory(reader->file);
-  manifest->rows = rows;
-  manifest->room = room;
   return STATUS_OK;
 }
 
@@ -87,7 +75,7 @@ static Status read_row(ManifestReader *reader) {
   }
   ManifestRow row = {reader->fields[0], reader->fields[1], MANIFEST_NO_SPLIT};
   TRY(read_split(reader, &row.split));
-  TRY(grow(reader));
+  TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
   reader->manifest->rows[reader->manifest->count++] = row;
   reader->fields[0] = reader->fields[1] = NULL;
   return STATUS_OK;
@@ -109,7 +97,7 @@ static void on_row(int end, void *data) {
 }
 
 static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
-  if (csv_error(parser) == CSV_ENOMEM) return no_memory(reader->file);
+  if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "the manifest");
   return status_set(STATUS_BAD_FILE, "%s, line %ld: malformed CSV (a quote is missing or stands in the middle of a field)", reader->file,
                     reader->line);
 }
@@ -166,7 +154,7 @@ static Status find_classes(Manifest *manifest, const char *file) {
   if (manifest->count == 0) return status_set(STATUS_BAD_FILE, "%s: no rows; expected path,label in each", file);
   if (manifest->count > INT32_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d rows", file, INT32_MAX);
   manifest->classes = malloc((size_t)manifest->count * sizeof *manifest->classes);
-  if (!manifest->classes) return no_memory(file);
+  if (!manifest->classes) return status_no_memory(file, "the manifest");
   for (int64_t i = 0; i < manifest->count; i++) manifest->classes[i] = manifest->rows[i].label;
   qsort(manifest->classes, (size_t)manifest->count, sizeof *manifest->classes, label_order(manifest->classes, manifest->count));
   for (int64_t i = 0; i < manifest->count; i++) {
@@ -187,7 +175,7 @@ Status dataset_csv_parse(Manifest *manifest, const char *text, size_t size, cons
   *manifest = (Manifest){0};
   ManifestReader reader = {.manifest = manifest, .file = file};
   struct csv_parser parser;
-  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return no_memory(file);
+  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "the manifest");
   size_t skip = size >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
   Status status = feed(&reader, &parser, text + skip, size - skip);
   csv_free(&parser);
@@ -216,10 +204,10 @@ static Status add_rows(PictureList *list, const Manifest *manifest, const char *
 
 static Status copy_classes(Dataset *set, const Manifest *manifest, const char *file) {
   set->labels = calloc((size_t)manifest->class_count, sizeof *set->labels);
-  if (!set->labels) return no_memory(file);
+  if (!set->labels) return status_no_memory(file, "the manifest");
   set->classes = manifest->class_count;
   for (int64_t i = 0; i < set->classes; i++) {
-    if (!(set->labels[i] = strdup(manifest->classes[i]))) return no_memory(file);
+    if (!(set->labels[i] = strdup(manifest->classes[i]))) return status_no_memory(file, "the manifest");
   }
   return STATUS_OK;
 }
@@ -228,7 +216,7 @@ static Status take(Dataset *set, const Manifest *manifest, const char *file, Dat
   const char *slash = strrchr(file, '/');
   char *folder = slash ? strndup(file, (size_t)(slash - file) + (slash == file)) : strdup(".");
   PictureList list = {0};
-  Status status = folder ? add_rows(&list, manifest, folder, part) : no_memory(file);
+  Status status = folder ? add_rows(&list, manifest, folder, part) : status_no_memory(file, "the manifest");
   free(folder);
   if (status == STATUS_OK && list.count == 0) {
     status =

@@ -12,7 +12,8 @@ typedef struct ManifestRow {
 
 typedef struct Manifest {
   ManifestRow *rows;
-  int64_t count, room;
+  int64_t count;
+  size_t room;
   char **classes; /* the distinct labels, sorted: by value when all are whole numbers, else bytewise */
   int64_t class_count;
 } Manifest;

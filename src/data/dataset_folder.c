@@ -5,6 +5,7 @@
  *
  * Classes are the folders of the training part, sorted bytewise; pictures may lie deeper inside a class. Names that begin with a dot are
  * passed over. Invariant: the order is that of sorted names, so the same folder gives the same set on every machine. */
+#include "base/array.h"
 #include "base/files.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
@@ -20,18 +21,9 @@ DatasetPart dataset_files_part(int64_t index) {
   return index % DATASET_FILES_FOLD == DATASET_FILES_FOLD - 1 ? DATASET_TEST : DATASET_TRAIN;
 }
 
-static Status grow(PictureList *list) {
-  if (list->count < list->room) return STATUS_OK;
-  int64_t room = list->room ? 2 * list->room : 256;
-  PictureFile *files = realloc(list->files, (size_t)room * sizeof *files);
-  if (!files) return status_set(STATUS_NO_MEMORY, "no memory for a list of %lld pictures", (long long)room);
-  list->files = files;
-  list->room = room;
-  return STATUS_OK;
-}
-
 Status dataset_files_add(PictureList *list, char *path, int32_t label) {
-  Status status = path ? grow(list) : status_set(STATUS_NO_MEMORY, "no memory for the name of a picture");
+  Status status = path ? ARRAY_RESERVE(list->files, list->count, 1, list->room, "a list of images")
+                       : status_set(STATUS_NO_MEMORY, "no memory for the name of a picture");
   if (status == STATUS_OK)
     list->files[list->count++] = (PictureFile){path, label};
   else
@@ -83,14 +75,12 @@ static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
   return dataset_hint(name, NULL, hint);
 }
 
-static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory to list it", directory); }
-
 static Status walk(PictureList *list, const char *directory, int32_t label, int depth);
 
 static Status walk_entry(PictureList *list, const char *directory, const char *name, int32_t label, int depth) {
   if (name[0] == '.') return STATUS_OK;
   char *path = files_join(directory, name);
-  if (!path) return no_memory(directory);
+  if (!path) return status_no_memory(directory, "listing it");
   if (files_is_dir(path)) {
     Status status = depth < DEEPEST ? walk(list, path, label, depth + 1) : STATUS_OK;
     free(path);
@@ -130,16 +120,16 @@ static Status read_classes(Dataset *set, const char *directory) {
   size_t count;
   TRY(files_list(directory, &names, &count));
   set->labels = calloc(count ? count : 1, sizeof *set->labels);
-  Status status = set->labels ? STATUS_OK : no_memory(directory);
+  Status status = set->labels ? STATUS_OK : status_no_memory(directory, "listing it");
   for (size_t i = 0; status == STATUS_OK && i < count; i++) {
     char *path = files_join(directory, names[i]);
-    if (!path) status = no_memory(directory);
+    if (!path) status = status_no_memory(directory, "listing it");
     if (path && names[i][0] != '.' && files_is_dir(path)) {
       char *label = strdup(names[i]);
       if (label)
         set->labels[set->classes++] = label;
       else
-        status = no_memory(directory);
+        status = status_no_memory(directory, "listing it");
     }
     free(path);
   }
@@ -155,7 +145,7 @@ static Status read_classes(Dataset *set, const char *directory) {
 /* One class of one part. In a test folder of its own a class may be absent; without pictures to train on it is a mistake. */
 static Status read_class(PictureList *list, const char *directory, const char *label, int32_t index, DatasetPart part, bool split) {
   char *path = files_join(directory, label);
-  if (!path) return no_memory(directory);
+  if (!path) return status_no_memory(directory, "listing it");
   int64_t first = list->count;
   bool optional = split && part == DATASET_TEST;
   Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);

@@ -12,7 +12,8 @@ typedef struct PictureFile {
 
 typedef struct PictureList {
   PictureFile *files;
-  int64_t count, room;
+  int64_t count;
+  size_t room;
 } PictureList;
 
 DatasetPart dataset_files_part(int64_t index); /* the part of the index-th picture when there is no split */

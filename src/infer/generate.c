@@ -1,5 +1,6 @@
 /* Tokens from the leader to the stream and its stop strings: see generate.h. */
 #include "infer/generate.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +29,10 @@ const char *generate_end_name(GenerateEnd end) {
 static void collect_text(void *context, const char *text, size_t bytes) {
   Run *run = context;
   Generation *g = run->generation;
-  if (g->bytes + bytes + 1 > g->capacity) {
-    size_t capacity = 2 * (g->bytes + bytes + 1);
-    char *grown = realloc(g->text, capacity);
-    if (!grown) {
-      run->status = status_set(STATUS_NO_MEMORY, "no memory for text");
-      return;
-    }
-    g->text = grown;
-    g->capacity = capacity;
+  Status status = ARRAY_RESERVE(g->text, g->bytes, bytes + 1, g->capacity, "text");
+  if (status != STATUS_OK) {
+    run->status = status;
+    return;
   }
   memcpy(g->text + g->bytes, text, bytes);
   g->text[g->bytes += bytes] = 0;

@@ -1,5 +1,6 @@
 /* Held-back text is short: at most a stop string's length and three bytes, so it is searched anew with each piece. */
 #include "infer/text_stream.h"
+#include "base/array.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,7 @@ void text_stream_release(TextStream *stream) {
 }
 
 static Status append(TextStream *stream, const char *text, size_t bytes) {
-  if (stream->held_bytes + bytes > stream->capacity) {
-    size_t capacity = 2 * (stream->held_bytes + bytes);
-    char *grown = realloc(stream->held, capacity);
-    if (!grown) return status_set(STATUS_NO_MEMORY, "no memory for text");
-    stream->held = grown;
-    stream->capacity = capacity;
-  }
+  TRY(ARRAY_RESERVE(stream->held, stream->held_bytes, bytes, stream->capacity, "text"));
   if (bytes) memcpy(stream->held + stream->held_bytes, text, bytes);
   stream->held_bytes += bytes;
   return STATUS_OK;

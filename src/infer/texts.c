@@ -1,12 +1,11 @@
 /* Sorts texts by length, cuts them into requests, and hands answers back by number. */
 #include "infer/texts.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/progress.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for texts to classify"); }
 
 /* ---- the texts ---- */
 
@@ -18,20 +17,10 @@ void texts_release(Texts *texts) {
 
 int64_t texts_length(const Texts *texts, int64_t index) { return (int64_t)(texts->begin[index + 1] - texts->begin[index]); }
 
-static Status make_room(Texts *texts) {
-  if (texts->count < texts->room) return STATUS_OK;
-  int64_t room = texts->room ? 2 * texts->room : 64;
-  size_t *begin = realloc(texts->begin, ((size_t)room + 1) * sizeof *begin);
-  if (!begin) return no_memory();
-  begin[texts->count] = texts->tokens.count;
-  texts->begin = begin;
-  texts->room = room;
-  return STATUS_OK;
-}
-
 Status texts_add(Texts *texts, const TextEncoder *encoder, const char *text, const char *pair, int64_t context) {
   bool cut;
-  TRY(make_room(texts));
+  TRY(ARRAY_RESERVE(texts->begin, texts->count, 2, texts->room, "texts to classify")); /* one more: where the last text ends */
+  texts->begin[texts->count] = texts->tokens.count;
   TRY(text_encoder_sample(encoder, text, pair, context, &texts->tokens, &cut));
   texts->begin[++texts->count] = texts->tokens.count;
   int64_t length = texts_length(texts, texts->count - 1);
@@ -105,7 +94,7 @@ Status texts_classify(Leader *leader, const Texts *texts, int64_t batch, bool qu
              .batch = batch,
              .order = malloc((size_t)texts->count * sizeof *run.order + 1),
              .ids = malloc((size_t)(batch * texts->longest) * sizeof *run.ids + 1)};
-  Status status = run.order && run.ids ? STATUS_OK : no_memory();
+  Status status = run.order && run.ids ? STATUS_OK : status_no_memory(NULL, "texts to classify");
   *seconds = 0;
   for (int64_t i = 0; run.order && i < texts->count; i++) run.order[i] = (Place){texts_length(texts, i), i};
   if (status == STATUS_OK) {

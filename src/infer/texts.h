@@ -8,7 +8,8 @@
 typedef struct Texts {
   TokenList tokens; /* of all texts, one behind the other */
   size_t *begin;    /* [count + 1] */
-  int64_t count, room;
+  int64_t count;
+  size_t room;
   int64_t longest, shortest; /* tokens of a text */
   int64_t cut;               /* texts that were longer than the context */
 } Texts;

@@ -30,8 +30,6 @@ typedef struct Export {
   size_t head_count;
 } Export;
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory to export adapters"); }
-
 static const real *values_of(const Model *model, const real *values, int index) {
   return values ? values + param_offset(&model->params, (size_t)index) : model->params.list[index].tensor.value;
 }
@@ -52,7 +50,7 @@ static Status fill(Model *model, const real *values, Adapted *adapted) {
   adapted->rank = rank * adapted->parts;
   adapted->a = calloc((size_t)(adapted->rank * adapted->in), sizeof *adapted->a);
   adapted->b = calloc((size_t)(adapted->out * adapted->rank), sizeof *adapted->b);
-  if (adapted->a == NULL || adapted->b == NULL) return no_memory();
+  if (adapted->a == NULL || adapted->b == NULL) return status_no_memory(NULL, "exporting adapters");
   for (int p = 0; p < adapted->parts; p++) {
     const Projection *projection = adapted->part[p];
     const real *a = values_of(model, values, projection->lora_a), *b = values_of(model, values, projection->lora_b);
@@ -105,7 +103,7 @@ static Status gather(Export *export, Model *model, const real *values) {
   *export = (Export){.list = calloc(most, sizeof *export->list),
                      .items = calloc(2 * most, sizeof *export->items),
                      .heads = calloc(most, sizeof *export->heads)};
-  if (export->list == NULL || export->items == NULL || export->heads == NULL) return no_memory();
+  if (export->list == NULL || export->items == NULL || export->heads == NULL) return status_no_memory(NULL, "exporting adapters");
   for (size_t i = 0; i < model->adapters_first; i++) {
     TRY(add_weight(export, model, values, i));
     TRY(add_head(export, model, values, i));
@@ -176,7 +174,7 @@ Status checkpoint_save_adapters(Model *model, const char *directory, const real 
   if (model->adapters_first == 0) return status_set(STATUS_BAD_VALUE, "%s: a model without adapters has none to save", directory);
   Export export = {0};
   char *path = files_join(directory, "adapter_model.safetensors");
-  Status status = path != NULL ? gather(&export, model, values) : no_memory();
+  Status status = path != NULL ? gather(&export, model, values) : status_no_memory(NULL, "exporting adapters");
   if (status == STATUS_OK) status = files_make_dirs(directory);
   if (status == STATUS_OK) status = safetensors_save(path, export.items, export.item_count, (const char *const[]){"format", "pt", NULL});
   if (status == STATUS_OK) status = save_config(&export, model, directory, base);

@@ -11,11 +11,9 @@
 static const size_t MOST_INDEX_BYTES = (size_t)16 << 20; /* the largest published ones have 9 million */
 static const char codebook_prefix[] = "astra.layers.";
 
-static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "no memory to open the checkpoint %s", path); }
-
 static Status add_file(CheckpointFiles *files, const char *path) {
   SafeFile *list = realloc(files->list, (files->count + 1) * sizeof *list);
-  if (!list) return no_memory(files->path);
+  if (!list) return status_no_memory(files->path, "opening the checkpoint");
   files->list = list;
   TRY(gguf_is_file(path) ? gguf_tensors_open(&list[files->count], path) : safetensors_open(&list[files->count], path));
   files->count++;
@@ -26,7 +24,7 @@ static Status add_file(CheckpointFiles *files, const char *path) {
 
 static Status add_shard(CheckpointFiles *files, const char *name, const char *index_path) {
   char *path = files_join(files->path, name);
-  if (!path) return no_memory(files->path);
+  if (!path) return status_no_memory(files->path, "opening the checkpoint");
   Status status = files_exists(path)
                       ? add_file(files, path)
                       : status_set(STATUS_BAD_FILE, "%s: the shard %s is missing; download the whole checkpoint", index_path, name);
@@ -63,7 +61,7 @@ Status checkpoint_find_weights(const char *directory, const char **name) {
   *name = NULL;
   for (size_t i = 0; i < sizeof weights_names / sizeof *weights_names && !*name; i++) {
     char *path = files_join(directory, weights_names[i]);
-    if (!path) return no_memory(directory);
+    if (!path) return status_no_memory(directory, "opening the checkpoint");
     if (files_exists(path)) *name = weights_names[i];
     free(path);
   }
@@ -75,7 +73,7 @@ static Status open_directory(CheckpointFiles *files) {
   TRY(checkpoint_find_weights(files->path, &name));
   if (!name) return nothing_there(files->path, true);
   char *path = files_join(files->path, name);
-  if (!path) return no_memory(files->path);
+  if (!path) return status_no_memory(files->path, "opening the checkpoint");
   if (strcmp(name, CHECKPOINT_INDEX) == 0) return open_index(files, files->index = path);
   Status status = add_file(files, path);
   free(path);
@@ -87,7 +85,7 @@ Status checkpoint_files_open(CheckpointFiles *files, const char *path) {
   files->path = strdup(path);
   Status status;
   if (!files->path)
-    status = no_memory(path);
+    status = status_no_memory(path, "opening the checkpoint");
   else if (files_is_dir(path))
     status = open_directory(files);
   else

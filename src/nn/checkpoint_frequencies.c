@@ -10,8 +10,6 @@
 
 enum { DIMS = 2, TOTAL = 65536 };
 
-static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory for frequencies of codes", directory); }
-
 /* ---- reading */
 
 static Status check_group(const char *path, const char *name, int64_t group, const int32_t *numbers, int64_t entries) {
@@ -40,7 +38,7 @@ static Status read_all(const SafeFile *file, const ModelConfig *config, uint16_t
   codebooks_shape(config, shape);
   numbers = shape[0] * shape[1];
   int32_t *wide = malloc((size_t)numbers * sizeof *wide);
-  Status status = wide ? STATUS_OK : no_memory(file->path);
+  Status status = wide ? STATUS_OK : status_no_memory(file->path, "frequencies of codes");
   for (int64_t i = 0; status == STATUS_OK && i < codebooks_count(config); i++) {
     char name[CODEBOOK_NAME];
     codebooks_frequencies_name(config, i, name);
@@ -53,7 +51,7 @@ static Status read_all(const SafeFile *file, const ModelConfig *config, uint16_t
 Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies) {
   if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
-  if (path == NULL) return no_memory(directory);
+  if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   SafeFile file;
   Status status =
       files_exists(path)
@@ -73,7 +71,7 @@ static Status write_all(const ModelConfig *config, const char *path, const uint1
   codebooks_shape(config, shape);
   SafeItem *items = calloc((size_t)count, sizeof *items);
   char(*names)[CODEBOOK_NAME] = calloc((size_t)count, sizeof *names);
-  Status status = items && names ? STATUS_OK : no_memory(path);
+  Status status = items && names ? STATUS_OK : status_no_memory(path, "frequencies of codes");
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
     codebooks_frequencies_name(config, i, names[i]);
     items[i] = (SafeItem){.name = names[i], .dtype = SAFE_U16, .source = SAFE_U16, .dims = DIMS, .shape = {shape[0], shape[1]}};
@@ -91,7 +89,7 @@ static Status remove_file(const char *path) {
 
 Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies) {
   char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
-  if (path == NULL) return no_memory(directory);
+  if (path == NULL) return status_no_memory(directory, "frequencies of codes");
   Status status = STATUS_OK;
   if (frequencies == NULL)
     status = remove_file(path);

@@ -14,8 +14,6 @@
 enum { NAME = 64 };
 static const char *const metadata[] = {"format", "pt", NULL};
 
-static Status no_memory(const char *directory) { return status_set(STATUS_NO_MEMORY, "%s: no memory to save a checkpoint", directory); }
-
 static int64_t item_bytes(const SafeItem *item) {
   int64_t bytes = (int64_t)safe_dtype_bytes(item->dtype);
   for (int i = 0; i < item->dims; i++) bytes *= item->shape[i];
@@ -48,7 +46,7 @@ static void shard_name(char name[NAME], size_t shard, size_t shards) {
 
 static Status save_file(const char *directory, const char *name, const SafeItem *items, size_t count) {
   char *path = files_join(directory, name);
-  if (!path) return no_memory(directory);
+  if (!path) return status_no_memory(directory, "saving a checkpoint");
   Status status = safetensors_save(path, items, count, metadata);
   free(path);
   return status;
@@ -56,7 +54,7 @@ static Status save_file(const char *directory, const char *name, const SafeItem 
 
 static Status remove_file(const char *directory, const char *name) {
   char *path = files_join(directory, name);
-  if (!path) return no_memory(directory);
+  if (!path) return status_no_memory(directory, "saving a checkpoint");
   Status status = STATUS_OK;
   if (unlink(path) != 0 && errno != ENOENT) status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
   free(path);
@@ -103,7 +101,7 @@ static Status name_part(const char *directory, const char *name) {
   char part[NAME + 8];
   snprintf(part, sizeof part, "%s.part", name);
   char *from = files_join(directory, part), *to = files_join(directory, name);
-  Status status = from && to ? STATUS_OK : no_memory(directory);
+  Status status = from && to ? STATUS_OK : status_no_memory(directory, "saving a checkpoint");
   if (status == STATUS_OK && rename(from, to) != 0) status = status_set(STATUS_IO, "cannot rename %s: %s", from, strerror(errno));
   free(from);
   free(to);

@@ -158,11 +158,9 @@ Status config_parse_generation(ModelConfig *config, const char *json, size_t siz
 
 typedef Status Parser(ModelConfig *config, const char *json, size_t size, const char *origin);
 
-static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "no memory to read the configuration in %s", path); }
-
 static Status parse_file(ModelConfig *config, const char *directory, const char *name, bool optional, Parser *parser) {
   char *path = files_join(directory, name), *text = NULL;
-  if (!path) return no_memory(directory);
+  if (!path) return status_no_memory(directory, "reading the configuration");
   size_t size = 0;
   Status status = STATUS_OK;
   if (!optional && !files_exists(path)) {

@@ -29,22 +29,18 @@ Status json_build_print(json_t *object) {
   return STATUS_OK;
 }
 
-static Status no_memory(const char *directory, const char *name) {
-  return status_set(STATUS_NO_MEMORY, "%s: no memory to write %s", directory, name);
-}
-
 static Status save(const json_t *root, const char *directory, const char *name, const char *path) {
   FileWriter writer;
   TRY(files_create(&writer, path));
   if (json_dumpf(root, writer.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) == 0 || ferror(writer.stream))
     return files_commit(&writer); /* which reports what the stream could not write */
   files_abort(&writer);
-  return no_memory(directory, name);
+  return status_no_memory(directory, name);
 }
 
 Status json_build_save(json_t *root, const char *directory, const char *name) {
   char *path = files_join(directory, name);
-  Status status = root && path ? save(root, directory, name, path) : no_memory(directory, name);
+  Status status = root && path ? save(root, directory, name, path) : status_no_memory(directory, name);
   free(path);
   json_decref(root);
   return status;

@@ -33,8 +33,6 @@ typedef struct HeaderParser {
   size_t used;                 /* of the text, in the second pass */
 } HeaderParser;
 
-static Status no_memory(const char *origin) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", origin); }
-
 /* ---- the first pass: syntax, and how much there is */
 
 /* An object of strings, or anything else: the second pass says what is wrong with it. */
@@ -241,7 +239,7 @@ static Status check_tiling(const SafeFile *file, const uint32_t *ordered, const 
 
 static Status check_places(const SafeFile *file, const DataPart *part) {
   uint32_t *ordered = malloc((file->count + 1) * sizeof *ordered);
-  if (!ordered) return no_memory(part->origin);
+  if (!ordered) return status_no_memory(part->origin, "its header");
   for (size_t i = 0; i < file->count; i++) ordered[i] = (uint32_t)i;
   qsort_r(ordered, file->count, sizeof *ordered, by_place, file->list);
   Status status = check_tiling(file, ordered, part);
@@ -269,7 +267,7 @@ static Status sort_names(SafeFile *file, const char *origin) {
 
 static Status digest_header(const SafeFile *file, uint64_t *number, const char *origin) {
   SafeDigest *digest = safe_digest_new();
-  if (!digest) return no_memory(origin);
+  if (!digest) return status_no_memory(origin, "its header");
   safe_digest_begin(digest);
   for (size_t i = 0; i < file->count; i++) {
     const SafeTensor *tensor = &file->list[i];
@@ -323,7 +321,7 @@ static Status parse_header(SafeFile *file, const uint8_t *data, uint64_t length,
   file->list = calloc(parser.tensors + 1, sizeof *file->list);
   file->metadata = malloc((parser.pairs + 1) * sizeof *file->metadata);
   file->text = malloc(parser.text + 1);
-  if (!file->list || !file->metadata || !file->text) return no_memory(part->origin);
+  if (!file->list || !file->metadata || !file->text) return status_no_memory(part->origin, "its header");
   parser.scan = whole;
   TRY(read_all(&parser));
   TRY(check_places(file, part));
@@ -394,7 +392,7 @@ const char *safetensors_metadata(const SafeFile *file, size_t index, const char 
 
 Status safetensors_walk(const SafeTensor *tensor, SafePiece *piece, void *context) {
   SafeDigest *digest = tensor->sealed ? safe_digest_new() : NULL;
-  if (tensor->sealed && !digest) return no_memory(tensor->name);
+  if (tensor->sealed && !digest) return status_no_memory(tensor->name, "its header");
   if (digest) safe_digest_begin(digest);
   for (size_t at = 0; at < tensor->bytes; at += PIECE) {
     size_t bytes = tensor->bytes - at < PIECE ? tensor->bytes - at : PIECE;

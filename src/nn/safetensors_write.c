@@ -15,8 +15,6 @@
 
 enum { ALIGN = 64, LENGTH_BYTES = 8, CHUNK = 1 << 16, PIECE = 1 << 17 };
 
-static Status no_memory(const char *path) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its header", path); }
-
 /* An item, its size in the file and its place in the caller's list. */
 typedef struct Planned {
   const SafeItem *item;
@@ -90,12 +88,12 @@ static Status fill_header(json_t *header, const Plan *plan) {
     const char *name = plan->list[i].item->name;
     if (json_object_get(header, name)) return status_set(STATUS_BAD_VALUE, "%s: two tensors are called %.100s", plan->path, name);
     json_t *entry = entry_json(&plan->list[i], offset);
-    if (!entry) return no_memory(plan->path);
+    if (!entry) return status_no_memory(plan->path, "its header");
     if (json_object_set_new(header, name, entry) != 0)
       return status_set(STATUS_BAD_VALUE, "%s: cannot describe tensor %.100s (its name must be UTF-8)", plan->path, name);
     offset += plan->list[i].bytes;
   }
-  return json_object_set_new(header, "__metadata__", metadata_json(plan)) == 0 ? STATUS_OK : no_memory(plan->path);
+  return json_object_set_new(header, "__metadata__", metadata_json(plan)) == 0 ? STATUS_OK : status_no_memory(plan->path, "its header");
 }
 
 /* The text padded so that length and header together fill whole cache lines; caller frees. NULL: no memory. (json_dumps forgets some of its
@@ -113,9 +111,9 @@ static char *padded_text(const json_t *header, uint64_t *length) {
 
 static Status header_text(const Plan *plan, char **text, uint64_t *length) {
   json_t *header = json_object();
-  if (!header) return no_memory(plan->path);
+  if (!header) return status_no_memory(plan->path, "its header");
   Status status = fill_header(header, plan);
-  if (status == STATUS_OK && !(*text = padded_text(header, length))) status = no_memory(plan->path);
+  if (status == STATUS_OK && !(*text = padded_text(header, length))) status = status_no_memory(plan->path, "its header");
   json_decref(header);
   return status;
 }
@@ -159,7 +157,7 @@ static void digest_sorted(Plan *plan, const Planned *const *sorted, SafeDigest *
 
 static Status digest_header(Plan *plan, SafeDigest *digest) {
   const Planned **sorted = malloc((plan->count + 1) * sizeof *sorted);
-  if (!sorted) return no_memory(plan->path);
+  if (!sorted) return status_no_memory(plan->path, "its header");
   for (size_t i = 0; i < plan->count; i++) sorted[i] = &plan->list[i];
   qsort(sorted, plan->count, sizeof *sorted, by_item_name);
   digest_sorted(plan, sorted, digest);
@@ -241,7 +239,7 @@ static Status write_file(Plan *plan) {
 
 Status safetensors_save(const char *path, const SafeItem *items, size_t count, const char *const *metadata) {
   Plan plan = {.path = path, .list = calloc(count + 1, sizeof *plan.list), .count = count, .metadata = metadata};
-  if (!plan.list) return no_memory(path);
+  if (!plan.list) return status_no_memory(path, "its header");
   Status status = STATUS_OK;
   for (size_t i = 0; i < count && status == STATUS_OK; i++) status = plan_item(&plan.list[i], &items[i], i, path);
   if (status == STATUS_OK) {
@@ -274,7 +272,7 @@ static Status save_again(const SafeFile *file, SafeItem *items, const char **pai
 Status safetensors_seal(const SafeFile *file) {
   SafeItem *items = malloc((file->count + 1) * sizeof *items);
   const char **pairs = calloc(2 * file->metadata_count + 1, sizeof *pairs);
-  Status status = items && pairs ? save_again(file, items, pairs) : no_memory(file->path);
+  Status status = items && pairs ? save_again(file, items, pairs) : status_no_memory(file->path, "its header");
   free(items);
   free(pairs);
   return status;

@@ -1,5 +1,6 @@
 /* See append_file.h. */
 #include "train/append_file.h"
+#include "base/array.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -45,13 +46,7 @@ static void flush(AppendFile *file) {
 }
 
 static Status keep(AppendFile *file, const void *record, size_t bytes) {
-  if (file->room - file->kept_bytes < bytes) {
-    size_t room = 2 * (file->kept_bytes + bytes);
-    uint8_t *grown = realloc(file->kept, room);
-    if (!grown) return status_set(STATUS_NO_MEMORY, "%s: out of memory for a record", file->path);
-    file->kept = grown;
-    file->room = room;
-  }
+  TRY(ARRAY_RESERVE(file->kept, file->kept_bytes, bytes, file->room, "a record"));
   memcpy(file->kept + file->kept_bytes, record, bytes);
   file->kept_bytes += bytes;
   return STATUS_OK;

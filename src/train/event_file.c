@@ -2,6 +2,7 @@
  * Leaves out reading. Invariant: a record is encoded in memory and written with one call, so a killed run leaves at most one torn record
  * at the end, which readers skip; one that a full disk tore is taken back. */
 #include "train/event_file.h"
+#include "base/array.h"
 #include "base/files.h"
 #include "train/append_file.h"
 #include <errno.h>
@@ -46,15 +47,9 @@ static uint32_t masked_crc(const void *data, size_t size) {
 
 static void put(Bytes *bytes, const void *data, size_t size) {
   if (bytes->failed) return;
-  if (bytes->capacity - bytes->size < size) {
-    size_t capacity = 2 * (bytes->capacity + size);
-    uint8_t *grown = realloc(bytes->data, capacity);
-    if (!grown) {
-      bytes->failed = true;
-      return;
-    }
-    bytes->data = grown;
-    bytes->capacity = capacity;
+  if (ARRAY_RESERVE(bytes->data, bytes->size, size, bytes->capacity, "an event") != STATUS_OK) {
+    bytes->failed = true;
+    return;
   }
   memcpy(bytes->data + bytes->size, data, size);
   bytes->size += size;

@@ -25,8 +25,6 @@ struct Metrics {
   bool undrawn; /* the last plot could not be written */
 };
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for the metrics of the run"); }
-
 /* Leaves a metrics.csv with its header and, on resume, the rows to keep. */
 static Status prepare_csv(Metrics *metrics, int64_t resume_step) {
   char *text = NULL;
@@ -53,7 +51,7 @@ static Status open_all(Metrics *metrics, const char *directory, const char *cons
   TRY(files_make_dirs(directory));
   metrics->csv_path = files_join(directory, "metrics.csv");
   metrics->plot_path = files_join(directory, "curves.png");
-  if (!metrics->csv_path || !metrics->plot_path) return no_memory();
+  if (!metrics->csv_path || !metrics->plot_path) return status_no_memory(NULL, "the metrics of the run");
   TRY(prepare_csv(metrics, resume_step));
   TRY(append_file_open(&metrics->csv, metrics->csv_path, false));
   return event_file_open(&metrics->events, directory, resume_step);
@@ -62,7 +60,7 @@ static Status open_all(Metrics *metrics, const char *directory, const char *cons
 Status metrics_open(Metrics **opened, const char *directory, const char *const *columns, size_t count, int64_t resume_step) {
   *opened = NULL;
   Metrics *metrics = calloc(1, sizeof *metrics);
-  if (!metrics) return no_memory();
+  if (!metrics) return status_no_memory(NULL, "the metrics of the run");
   metrics->csv.fd = -1;
   Status status = open_all(metrics, directory, columns, count, resume_step);
   if (status == STATUS_OK)
@@ -83,12 +81,12 @@ static Status add_line(Metrics *metrics, int64_t step, double seconds, const dou
   char *line = NULL;
   size_t size;
   FILE *stream = open_memstream(&line, &size);
-  if (!stream) return no_memory();
+  if (!stream) return status_no_memory(NULL, "the metrics of the run");
   fprintf(stream, "%lld", (long long)step);
   print_number(seconds, stream);
   for (size_t c = 0; c < metrics->table.count; c++) print_number(values[c], stream);
   fputc('\n', stream);
-  Status status = fclose(stream) == 0 ? append_file_add(&metrics->csv, line, size) : no_memory();
+  Status status = fclose(stream) == 0 ? append_file_add(&metrics->csv, line, size) : status_no_memory(NULL, "the metrics of the run");
   free(line);
   return status;
 }

@@ -6,19 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "out of memory for the metrics of the run"); }
-
 Status metrics_table_init(MetricsTable *table, const char *const *columns, size_t count) {
   *table = (MetricsTable){0};
   table->columns = calloc(count + 1, sizeof *table->columns);
   table->series = calloc(count + 1, sizeof *table->series);
-  if (!table->columns || !table->series) return no_memory();
+  if (!table->columns || !table->series) return status_no_memory(NULL, "the metrics of the run");
   for (; table->count < count; table->count++) {
     const char *name = columns[table->count];
     if (!name[0] || strpbrk(name, ",\"\r\n"))
       return status_set(STATUS_BAD_VALUE, "metrics column '%s': a name without commas, quotes and line breaks is accepted", name);
     table->columns[table->count] = strdup(name);
-    if (!table->columns[table->count]) return no_memory();
+    if (!table->columns[table->count]) return status_no_memory(NULL, "the metrics of the run");
   }
   return STATUS_OK;
 }
@@ -33,9 +31,9 @@ static bool grow(double **list, size_t capacity) {
 static Status make_room(MetricsTable *table) {
   if (table->rows < table->capacity) return STATUS_OK;
   const size_t capacity = table->capacity ? 2 * table->capacity : 256;
-  if (!grow(&table->steps, capacity)) return no_memory();
+  if (!grow(&table->steps, capacity)) return status_no_memory(NULL, "the metrics of the run");
   for (size_t c = 0; c < table->count; c++)
-    if (!grow(&table->series[c], capacity)) return no_memory();
+    if (!grow(&table->series[c], capacity)) return status_no_memory(NULL, "the metrics of the run");
   table->capacity = capacity;
   return STATUS_OK;
 }

@@ -208,8 +208,6 @@ struct LabelledText {
   char *description;
 };
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for labelled texts"); }
-
 void text_labels_close(LabelledText *set) {
   if (!set) return;
   text_table_release(&set->table);
@@ -258,7 +256,7 @@ static char *packed_or_plain(const char *path) {
 static Status read_table(TextTable *table, const char *path, const TextTableFormat *format) {
   char *text = NULL, *file = packed_or_plain(path);
   size_t size = 0;
-  if (!file) return no_memory();
+  if (!file) return status_no_memory(NULL, "labelled texts");
   Status status = text_reader_all(file, most_bytes, &text, &size);
   if (status == STATUS_OK) status = text_table_parse(table, text, size, format, file);
   free(text);
@@ -290,13 +288,13 @@ static Status add_class(LabelledText *set, const char *key, const char *name) {
   set->keys[set->classes] = strdup(key);
   set->names[set->classes] = strdup(name);
   set->classes++; /* also when one of them is NULL: it is freed with the rest */
-  return set->keys[set->classes - 1] && set->names[set->classes - 1] ? STATUS_OK : no_memory();
+  return set->keys[set->classes - 1] && set->names[set->classes - 1] ? STATUS_OK : status_no_memory(NULL, "labelled texts");
 }
 
 static Status make_room(LabelledText *set, int64_t classes) {
   set->keys = calloc((size_t)classes, sizeof *set->keys);
   set->names = calloc((size_t)classes, sizeof *set->names);
-  return set->keys && set->names ? STATUS_OK : no_memory();
+  return set->keys && set->names ? STATUS_OK : status_no_memory(NULL, "labelled texts");
 }
 
 static bool is_whole_number(const char *text) {
@@ -323,7 +321,7 @@ static Order *label_order(char *const *labels, int64_t count) {
 /* The distinct labels of a table, sorted. */
 static Status find_classes(LabelledText *set, const TextTable *table) {
   char **all = malloc((size_t)table->count * sizeof *all);
-  if (!all) return no_memory();
+  if (!all) return status_no_memory(NULL, "labelled texts");
   for (int64_t i = 0; i < table->count; i++) all[i] = table->rows[i].label;
   qsort(all, (size_t)table->count, sizeof *all, label_order(all, table->count));
   int64_t distinct = 1;
@@ -350,7 +348,7 @@ static Status read_names(LabelledText *set, const char *path) {
     if (!*line) continue;
     if (lines < set->classes) {
       free(set->names[lines]);
-      if (!(set->names[lines] = strdup(line))) status = no_memory();
+      if (!(set->names[lines] = strdup(line))) status = status_no_memory(NULL, "labelled texts");
     }
     lines++;
   }
@@ -363,7 +361,7 @@ static Status read_names(LabelledText *set, const char *path) {
 static Status number_labels(LabelledText *set, const char *file) {
   if (set->table.count > INT32_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d rows", file, INT32_MAX);
   set->labels = malloc((size_t)set->table.count * sizeof *set->labels + 1);
-  if (!set->labels) return no_memory();
+  if (!set->labels) return status_no_memory(NULL, "labelled texts");
   Order *order = label_order(set->keys, set->classes);
   for (int64_t i = 0; i < set->table.count; i++) {
     const TextRow *row = &set->table.rows[i];
@@ -385,7 +383,7 @@ static Status describe(LabelledText *set, const char *title, DatasetPart part, c
       asprintf(&set->description, "%s %s, %lld %s, %lld classes, from %s%s%s", title, dataset_part_name(part), (long long)set->table.count,
                set->table.rows[0].pair ? "pairs of texts" : "texts", (long long)set->classes, file, remark, skipped);
   if (written < 0) set->description = NULL;
-  return written < 0 ? no_memory() : STATUS_OK;
+  return written < 0 ? status_no_memory(NULL, "labelled texts") : STATUS_OK;
 }
 
 /* ---- tsv: and csv: ---- */
@@ -417,9 +415,9 @@ static Status find_directory(const TextLabelName *name, const char *data_dir, ch
   if (status == STATUS_NOT_FOUND)
     return status_wrap(status, "%s: fetch it with 'astra-data get %s', or give %s:DIR", set->title, set->name, set->name);
   TRY(status);
-  if (*name->path && !(*directory = strdup(name->path))) return no_memory();
+  if (*name->path && !(*directory = strdup(name->path))) return status_no_memory(NULL, "labelled texts");
   char *inner = files_join(*directory, set->folder);
-  if (!inner) return no_memory();
+  if (!inner) return status_no_memory(NULL, "labelled texts");
   if (!files_is_dir(inner)) {
     free(inner);
     return STATUS_OK;
@@ -448,7 +446,7 @@ static Status known_classes(LabelledText *set, const TextLabelSet *known, const 
   for (int i = 0; i < known->classes; i++) TRY(add_class(set, known->labels[i], known->names[i]));
   if (!known->names_file) return STATUS_OK;
   char *path = files_join(directory, known->names_file);
-  Status status = path ? read_names(set, path) : no_memory();
+  Status status = path ? read_names(set, path) : status_no_memory(NULL, "labelled texts");
   free(path);
   return status;
 }
@@ -460,7 +458,7 @@ static Status open_known(LabelledText *set, const TextLabelName *name, const cha
   if (status == STATUS_OK) {
     train = files_join(directory, name->set->train);
     test = files_join(directory, name->set->test);
-    status = train && test ? open_part(set, name->set, train, test, part) : no_memory();
+    status = train && test ? open_part(set, name->set, train, test, part) : status_no_memory(NULL, "labelled texts");
   }
   free(train);
   free(test);
@@ -472,7 +470,7 @@ Status text_labels_open(LabelledText **set, const char *name, const char *data_d
   TextLabelName parsed;
   *set = NULL;
   LabelledText *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return no_memory();
+  if (!fresh) return status_no_memory(NULL, "labelled texts");
   Status status = text_label_name_parse(&parsed, name);
   if (status == STATUS_OK) status = parsed.set ? open_known(fresh, &parsed, data_dir, part) : open_file(fresh, &parsed, part);
   text_label_name_release(&parsed);
@@ -488,7 +486,7 @@ Status text_labels_open(LabelledText **set, const char *name, const char *data_d
 static Status keep_side(LabelledText *set, bool held_out, int64_t wanted) {
   int64_t count = set->table.count, kept = 0;
   uint8_t *held = malloc((size_t)count);
-  if (!held) return no_memory();
+  if (!held) return status_no_memory(NULL, "labelled texts");
   Status status = held_out_choose(set->labels, count, set->classes, wanted, held);
   for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
     if (held[i] != held_out) {
@@ -509,7 +507,7 @@ static Status describe_side(LabelledText *set, bool held_out) {
                          (long long)set->table.count, whole);
   if (written < 0) set->description = NULL;
   free(whole);
-  return written < 0 ? no_memory() : STATUS_OK;
+  return written < 0 ? status_no_memory(NULL, "labelled texts") : STATUS_OK;
 }
 
 Status text_labels_open_held_out(LabelledText **set, const char *name, const char *data_dir, bool held_out, int64_t count) {

@@ -178,8 +178,6 @@ struct TextBatches {
   LabelBatch batch;    /* its arrays are owned */
 };
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the tokens of labelled texts"); }
-
 void text_batches_free(TextBatches *batches) {
   if (!batches) return;
   token_list_release(&batches->tokens);
@@ -212,7 +210,7 @@ static Status encode_all(TextBatches *batches, const LabelledText *set, const Te
   batches->begin = malloc((count + 1) * sizeof *batches->begin);
   batches->labels = malloc(count * sizeof *batches->labels);
   batches->order = malloc(count * sizeof *batches->order);
-  if (!batches->begin || !batches->labels || !batches->order) return no_memory();
+  if (!batches->begin || !batches->labels || !batches->order) return status_no_memory(NULL, "the tokens of labelled texts");
   for (int64_t i = 0; i < batches->count; i++) TRY(encode_text(batches, set, encoder, i));
   batches->begin[count] = batches->tokens.count;
   return STATUS_OK;
@@ -224,7 +222,7 @@ static Status allocate_batch(TextBatches *batches) {
   batch->ids = rows <= SIZE_MAX / sizeof *batch->ids / width ? malloc(rows * width * sizeof *batch->ids) : NULL;
   batch->lengths = malloc(rows * sizeof *batch->lengths);
   batch->labels = malloc(rows * sizeof *batch->labels);
-  return batch->ids && batch->lengths && batch->labels ? STATUS_OK : no_memory();
+  return batch->ids && batch->lengths && batch->labels ? STATUS_OK : status_no_memory(NULL, "the tokens of labelled texts");
 }
 
 static size_t length_of(const TextBatches *batches, int32_t text) { return batches->begin[text + 1] - batches->begin[text]; }
@@ -257,13 +255,13 @@ static Status divide(TextBatches *batches) {
   const TextBatchesOptions *options = &batches->options;
   batches->spare = malloc((size_t)batches->count * sizeof *batches->spare);
   batches->places = malloc(((size_t)batches->width + 2) * sizeof *batches->places);
-  if (!batches->spare || !batches->places) return no_memory();
+  if (!batches->spare || !batches->places) return status_no_memory(NULL, "the tokens of labelled texts");
   in_file_order(batches);
   if (options->one_length) sort_by_length(batches, 0, batches->count);
   for (int64_t at = 0; at < batches->count; at = end_of_batch(batches, at)) batches->steps++;
   if (options->drop_last && batches->count % options->batch != 0) batches->steps--;
   batches->first = malloc((size_t)batches->steps * sizeof *batches->first);
-  return batches->first ? STATUS_OK : no_memory();
+  return batches->first ? STATUS_OK : status_no_memory(NULL, "the tokens of labelled texts");
 }
 
 static Status batches_check(const TextBatches *batches) {
@@ -283,7 +281,7 @@ static Status batches_check(const TextBatches *batches) {
 Status text_batches_new(TextBatches **batches, const LabelledText *set, const TextEncoder *encoder, const TextBatchesOptions *options) {
   *batches = NULL;
   TextBatches *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return no_memory();
+  if (!fresh) return status_no_memory(NULL, "the tokens of labelled texts");
   *fresh = (TextBatches){.options = *options, .count = text_labels_count(set), .order_epoch = -1};
   if (options->most > 0 && options->most < fresh->count) fresh->count = options->most;
   Status status = batches_check(fresh);

@@ -1,5 +1,6 @@
 /* What a perplexity is computed over and divided by: WikiText's pages, documents by themselves, windows over a corpus, conventions. */
 #include "data/text/text_perplexity.h"
+#include "base/array.h"
 #include "base/status.h"
 #include "data/text/text_source.h"
 #include "data/text/token_cache.h"
@@ -170,17 +171,12 @@ typedef struct Reading {
   RollingText *rolling;
   Tokenizer *tokenizer;
   int32_t begin;
-  int64_t room; /* of first */
+  size_t room; /* of first */
 } Reading;
 
 static Status add_document(Reading *reading) {
   RollingText *rolling = reading->rolling;
-  if (rolling->documents + 2 > reading->room) {
-    int64_t *grown = realloc(rolling->first, (size_t)(2 * reading->room + 64) * sizeof *grown);
-    if (grown == NULL) return status_set(STATUS_NO_MEMORY, "no memory for %lld documents", (long long)rolling->documents);
-    rolling->first = grown;
-    reading->room = 2 * reading->room + 64;
-  }
+  TRY(ARRAY_RESERVE(rolling->first, rolling->documents, 2, reading->room, "a list of documents"));
   rolling->first[rolling->documents++] = (int64_t)rolling->ids.count;
   return token_list_add(&rolling->ids, reading->begin);
 }

@@ -6,6 +6,7 @@
  * Invariant: bytes of the buffer belong to the file `index`; what was delivered is dropped before the next read. The first `scanned` bytes
  * that wait hold no place to cut at, so that each byte is looked at once, however long the way to such a place is. */
 #include "data/text/text_source.h"
+#include "base/array.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "data/data_paths.h"
@@ -29,11 +30,12 @@ typedef struct TextFile {
 
 typedef struct TextFiles {
   TextFile *files;
-  int count, room;
+  int count;
+  size_t room;
   bool divided; /* a 5% rule was applied */
 } TextFiles;
 
-enum { MOST_DEPTH = 16, MOST_FILES = 1 << 20, HELD_OUT_PART = 20, BLOCK = 1 << 16 }; /* a twentieth: 5% */
+enum { MAX_DEPTH = 16, MAX_FILES = 1 << 20, HELD_OUT_PART = 20, BLOCK = 1 << 16 }; /* a twentieth: 5% */
 
 /* In the order in which they are looked for. */
 static const char *const part_names[][8] = {
@@ -47,20 +49,14 @@ static const char *text_files_part(TextPart part) {
   return names[part];
 }
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for a list of text files"); }
-
 /* Takes `path` over, also on failure. */
 static Status append(TextFiles *list, char *path) {
-  if (!path) return no_memory();
-  if (list->count == list->room) {
-    int room = list->room ? 2 * list->room : 16;
-    TextFile *files = room <= MOST_FILES ? realloc(list->files, (size_t)room * sizeof *files) : NULL;
-    if (!files) {
-      free(path);
-      return room <= MOST_FILES ? no_memory() : status_set(STATUS_BAD_FILE, "more than %d text files; join them", MOST_FILES);
-    }
-    list->files = files;
-    list->room = room;
+  if (!path) return status_no_memory(NULL, "a list of text files");
+  Status status = list->count < MAX_FILES ? ARRAY_RESERVE(list->files, list->count, 1, list->room, "a list of text files")
+                                          : status_set(STATUS_BAD_FILE, "more than %d text files; join them", MAX_FILES);
+  if (status != STATUS_OK) {
+    free(path);
+    return status;
   }
   list->files[list->count++] = (TextFile){path, 0, -1};
   return STATUS_OK;
@@ -82,7 +78,7 @@ static Status walk(TextFiles *list, const char *folder, int depth);
 static Status visit(TextFiles *list, const char *folder, const char *name, int depth) {
   if (name[0] == '.') return STATUS_OK;
   char *path = files_join(folder, name);
-  if (!path) return no_memory();
+  if (!path) return status_no_memory(NULL, "a list of text files");
   if (files_is_dir(path)) {
     Status status = walk(list, path, depth + 1);
     free(path);
@@ -94,8 +90,8 @@ static Status visit(TextFiles *list, const char *folder, const char *name, int d
 }
 
 static Status walk(TextFiles *list, const char *folder, int depth) {
-  if (depth > MOST_DEPTH)
-    return status_set(STATUS_BAD_FILE, "%s: folders in folders, more than %d deep; a link in a circle?", folder, MOST_DEPTH);
+  if (depth > MAX_DEPTH)
+    return status_set(STATUS_BAD_FILE, "%s: folders in folders, more than %d deep; a link in a circle?", folder, MAX_DEPTH);
   char **names;
   size_t count;
   TRY(files_list(folder, &names, &count));
@@ -109,7 +105,7 @@ static Status walk(TextFiles *list, const char *folder, int depth) {
 static Status locate(const char *path, const char *data_dir, char **found) {
   *found = files_exists(path) ? strdup(path) : NULL;
   if (*found) return STATUS_OK;
-  if (files_exists(path)) return no_memory();
+  if (files_exists(path)) return status_no_memory(NULL, "a list of text files");
   if (strchr(path, '/')) return status_set(STATUS_NOT_FOUND, "no text at %s: there is no such file or folder", path);
   Status status = data_paths_find("datasets", path, data_dir, found);
   return status == STATUS_OK ? status : status_wrap(status, "no text at %s, and no data set of that name", path);
@@ -126,7 +122,7 @@ static Status descend(char **folder) {
   }
   char *inner = shown == 1 ? files_join(*folder, only) : NULL;
   files_list_free(names, count);
-  if (shown == 1 && !inner) return no_memory();
+  if (shown == 1 && !inner) return status_no_memory(NULL, "a list of text files");
   if (!inner || !files_is_dir(inner)) {
     free(inner);
     return STATUS_OK;
@@ -143,7 +139,7 @@ static Status named_file(const char *folder, TextPart part, char **found) {
     for (int packed = 0; packed < 2; packed++) {
       snprintf(name, sizeof name, "%s%s", part_names[part][i], packed ? ".gz" : "");
       *found = files_join(folder, name);
-      if (!*found) return no_memory();
+      if (!*found) return status_no_memory(NULL, "a list of text files");
       if (files_exists(*found)) return STATUS_OK;
       free(*found);
     }
@@ -217,7 +213,7 @@ static Status divide(TextFiles *list, int first, const char *origin, TextPart pa
   list->divided = true;
   int count = list->count - first;
   int64_t *sizes = calloc((size_t)count, sizeof *sizes);
-  Status status = sizes ? STATUS_OK : no_memory();
+  Status status = sizes ? STATUS_OK : status_no_memory(NULL, "a list of text files");
   for (int i = 0; i < count && status == STATUS_OK; i++) status = text_reader_size(list->files[first + i].path, &sizes[i]);
   if (status == STATUS_OK) status = divide_sizes(list, first, sizes, origin, part);
   free(sizes);
@@ -307,14 +303,12 @@ static bool starts(const char *text, const char *with) { return strncmp(text, wi
 
 bool text_source_knows(const char *name) { return starts(name, prefix_text) || starts(name, prefix_lines); }
 
-static Status text_source_no_memory(const char *name) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its text", name); }
-
 /* ---- Opening ---- */
 
 static Status add_list(TextSource *source, const char *paths, const char *data_dir, TextPart part) {
   if (files_exists(paths) || !strchr(paths, ',')) return text_files_add(&source->files, paths, data_dir, part);
   char *copy = strdup(paths), *rest = copy;
-  if (!copy) return text_source_no_memory(paths);
+  if (!copy) return status_no_memory(paths, "its text");
   Status status = STATUS_OK;
   for (char *path; status == STATUS_OK && (path = strsep(&rest, ","));) {
     status = *path ? text_files_add(&source->files, path, data_dir, part)
@@ -330,7 +324,7 @@ static Status describe(TextSource *source, const char *paths, TextPart part) {
       asprintf(&source->description, "%s text, %s%d file%s, from %s%s", text_files_part(part), source->by_line ? "a document a line, " : "",
                source->files.count, source->files.count == 1 ? "" : "s", paths, division);
   if (written < 0) source->description = NULL;
-  return written < 0 ? text_source_no_memory(paths) : STATUS_OK;
+  return written < 0 ? status_no_memory(paths, "its text") : STATUS_OK;
 }
 
 static Status open_source(TextSource *source, const char *data_dir, TextPart part) {
@@ -340,17 +334,17 @@ static Status open_source(TextSource *source, const char *data_dir, TextPart par
   TRY(describe(source, paths, part));
   source->room = 2 * (size_t)SOURCE_BLOCK;
   source->buffer = malloc(source->room);
-  return source->buffer ? STATUS_OK : text_source_no_memory(paths);
+  return source->buffer ? STATUS_OK : status_no_memory(paths, "its text");
 }
 
 Status text_source_open(TextSource **source, const char *name, const char *data_dir, TextPart part) {
   *source = NULL;
   if (!text_source_knows(name)) return status_set(STATUS_BAD_VALUE, "'%s' is no text corpus; text:PATH and text-lines:PATH are", name);
   TextSource *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return text_source_no_memory(name);
+  if (!fresh) return status_no_memory(name, "its text");
   fresh->by_line = starts(name, prefix_lines);
   fresh->name = strdup(name);
-  Status status = fresh->name ? open_source(fresh, data_dir, part) : text_source_no_memory(name);
+  Status status = fresh->name ? open_source(fresh, data_dir, part) : status_no_memory(name, "its text");
   if (status != STATUS_OK) {
     text_source_close(fresh);
     return status;
@@ -408,7 +402,7 @@ static Status make_room(TextSource *source) {
   source->at = 0;
   if (source->room - source->filled >= SOURCE_BLOCK) return STATUS_OK;
   char *grown = source->room <= SIZE_MAX / 2 ? realloc(source->buffer, 2 * source->room) : NULL;
-  if (!grown) return text_source_no_memory(source->files.files[source->index].path);
+  if (!grown) return status_no_memory(source->files.files[source->index].path, "its text");
   source->buffer = grown;
   source->room *= 2;
   return STATUS_OK;

@@ -1,6 +1,7 @@
 /* One row reader for TSV and CSV: both hand it fields and ends of rows. Leaves out: files, classes (text_labels.c).
  * Invariant: of a row only the wanted fields are kept; the first failure is kept and everything after it passed over. */
 #include "data/text/text_table.h"
+#include "base/array.h"
 #include <csv.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,6 @@ static const char *wanted(const TextTableFormat *format, int cell) {
 }
 
 static int cells_of(const TextTableFormat *format) { return format->text_count + 1 + (format->pair != NULL); }
-
-static Status no_memory(const char *file) { return status_set(STATUS_NO_MEMORY, "%s: no memory for its rows", file); }
 
 /* ---- Columns ---- */
 
@@ -75,7 +74,7 @@ static Status keep_field(TableReader *reader, const char *text, size_t length, i
   if (memchr(text, 0, length))
     return status_set(STATUS_BAD_FILE, "%s, line %lld: a NUL byte; text is expected, in UTF-8", reader->file, (long long)reader->line);
   for (int i = 0; i < cells_of(reader->format); i++) {
-    if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length))) return no_memory(reader->file);
+    if (reader->columns[i] == column && !(reader->cells[i] = strndup(text, length))) return status_no_memory(reader->file, "its rows");
   }
   return STATUS_OK;
 }
@@ -111,17 +110,6 @@ static char *join_texts(const TableReader *reader) {
   return text;
 }
 
-static Status grow(TableReader *reader) {
-  TextTable *table = reader->table;
-  if (table->count < table->room) return STATUS_OK;
-  int64_t room = table->room ? 2 * table->room : 256;
-  TextRow *rows = realloc(table->rows, (size_t)room * sizeof *rows);
-  if (!rows) return no_memory(reader->file);
-  table->rows = rows;
-  table->room = room;
-  return STATUS_OK;
-}
-
 /* What the row lacks, as BAD_FILE. */
 static Status check_row(const TableReader *reader) {
   const TextTableFormat *format = reader->format;
@@ -150,9 +138,9 @@ static Status end_row(TableReader *reader) {
   Status status = check_row(reader);
   if (status != STATUS_OK && reader->format->skip_incomplete) return reader->table->skipped++, STATUS_OK;
   TRY(status);
-  TRY(grow(reader));
+  TRY(ARRAY_RESERVE(reader->table->rows, reader->table->count, 1, reader->table->room, "the rows of a table"));
   TextRow row = {.text = join_texts(reader), .line = reader->line};
-  if (!row.text) return no_memory(reader->file);
+  if (!row.text) return status_no_memory(reader->file, "its rows");
   row.label = take_cell(reader, label);
   if (reader->format->pair) row.pair = take_cell(reader, label + 1);
   reader->table->rows[reader->table->count++] = row;
@@ -198,7 +186,7 @@ static Status read_csv_line(TableReader *reader, struct csv_parser *parser, cons
     if (reader->unended > MOST_CELL + SLICE) return too_long(reader);
   }
   if (at >= length || reader->status != STATUS_OK) return STATUS_OK;
-  if (csv_error(parser) == CSV_ENOMEM) return no_memory(reader->file);
+  if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "its rows");
   return status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote stands in the middle of a field)", reader->file,
                     (long long)reader->line);
 }
@@ -220,7 +208,7 @@ static Status read_lines(TableReader *reader, struct csv_parser *parser, const c
 
 static Status read_csv(TableReader *reader, const char *bytes, size_t size) {
   struct csv_parser parser;
-  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return no_memory(reader->file);
+  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(reader->file, "its rows");
   Status status = read_lines(reader, &parser, bytes, size);
   if (status == STATUS_OK && csv_fini(&parser, on_field, on_row, reader) != 0)
     status = status_set(STATUS_BAD_FILE, "%s, line %lld: malformed CSV (a quote is not closed)", reader->file, (long long)reader->line);

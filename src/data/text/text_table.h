@@ -26,7 +26,8 @@ typedef struct TextRow {
 
 typedef struct TextTable {
   TextRow *rows;
-  int64_t count, room;
+  int64_t count;
+  size_t room;
   int64_t skipped; /* rows that were passed over */
 } TextTable;
 

@@ -158,8 +158,6 @@ struct TokenCache {
   const uint8_t *ids;
 };
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for a cache of tokens"); }
-
 /* ---- Reading ---- */
 
 static int32_t id_at(const uint8_t *ids, int width, int64_t index) {
@@ -286,7 +284,7 @@ static bool writable(const char *directory) { return files_make_dirs(directory) 
 static Status open_in(TokenCache *cache, const char *directory, TokenCacheFacts *facts, TextSource *source, const TextEncoder *encoder,
                       bool quiet) {
   char *path = cache_path(directory, facts);
-  if (!path) return no_memory();
+  if (!path) return status_no_memory(NULL, "a cache of tokens");
   Status status = load(cache, path, facts);
   if (status == STATUS_BAD_FILE) log_warning("%s; it is made anew", status_message());
   if (status != STATUS_OK && status != STATUS_NO_MEMORY) {
@@ -319,7 +317,7 @@ static Status open_cache(TokenCache *cache, TextSource *source, const TextEncode
 Status token_cache_open(TokenCache **cache, TextSource *source, const TextEncoder *encoder, const TokenCacheOptions *options) {
   *cache = NULL;
   TokenCache *fresh = calloc(1, sizeof *fresh);
-  if (!fresh) return no_memory();
+  if (!fresh) return status_no_memory(NULL, "a cache of tokens");
   Status status = open_cache(fresh, source, encoder, options);
   if (status == STATUS_OK)
     *cache = fresh;
@@ -340,7 +338,7 @@ Status token_cache_of(TokenCache **cache, const int32_t *ids, int64_t count, int
   if (!fresh || !copy) {
     free(fresh);
     free(copy);
-    return no_memory();
+    return status_no_memory(NULL, "a cache of tokens");
   }
   for (int64_t i = 0; i < count; i++) memcpy(copy + 4 * i, &(uint32_t){htole32((uint32_t)ids[i])}, 4);
   *fresh = (TokenCache){.facts = {.width = 4, .tokens = count, .vocabulary = vocabulary, .documents = 1}, .owned = copy, .ids = copy};

@@ -1,6 +1,7 @@
 /* Training: the distinct pieces of the text with their counts, the counts of neighbours in them, and what becomes of the best pair.
  * Two merges can make the same bytes (a, bc and ab, c): then both lead to one piece, and the vocabulary grows by one, not two. */
 #include "data/tokenizer/bpe_train.h"
+#include "base/array.h"
 #include "base/progress.h"
 #include "base/status.h"
 #include "data/text/text_reader.h"
@@ -32,9 +33,7 @@ typedef struct BpeWords {
   size_t mask;
 } BpeWords;
 
-static const size_t text_most = INT32_MAX; /* places in it are 32-bit numbers later on */
-
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory to count the pieces of the text"); }
+static const size_t max_text = INT32_MAX; /* places in it are 32-bit numbers later on */
 
 /* The slot where these bytes are, or the free one where they would be. */
 static uint32_t *find_slot(const BpeWords *words, const char *bytes, size_t size) {
@@ -49,7 +48,7 @@ static Status grow_slots(BpeWords *words) {
   if (words->slots && 2 * (words->count + 1) <= words->mask + 1) return STATUS_OK;
   size_t room = bpe_hash_room(2 * (words->count + 1));
   uint32_t *slots = calloc(room, sizeof *slots);
-  if (!slots) return no_memory();
+  if (!slots) return status_no_memory(NULL, "counting the pieces of the text");
   free(words->slots);
   words->slots = slots;
   words->mask = room - 1;
@@ -57,29 +56,6 @@ static Status grow_slots(BpeWords *words) {
     const BpeWord *word = &words->list[i];
     *find_slot(words, words->text + word->start, word->size) = (uint32_t)i + 1;
   }
-  return STATUS_OK;
-}
-
-static Status grow_text(BpeWords *words, size_t more) {
-  if (more > text_most - words->used)
-    return status_set(STATUS_BAD_VALUE, "more than %zu bytes of distinct words; train on less text", text_most);
-  if (more <= words->text_room - words->used) return STATUS_OK;
-  size_t room = words->text_room ? 2 * words->text_room : (size_t)1 << 16;
-  while (room - words->used < more) room *= 2;
-  char *text = realloc(words->text, room);
-  if (!text) return no_memory();
-  words->text = text;
-  words->text_room = room;
-  return STATUS_OK;
-}
-
-static Status grow_list(BpeWords *words) {
-  if (words->count < words->list_room) return STATUS_OK;
-  size_t room = words->list_room ? 2 * words->list_room : 4096;
-  BpeWord *list = realloc(words->list, room * sizeof *list);
-  if (!list) return no_memory();
-  words->list = list;
-  words->list_room = room;
   return STATUS_OK;
 }
 
@@ -91,8 +67,10 @@ static Status bpe_words_add(BpeWords *words, const char *bytes, size_t size) {
     words->list[*slot - 1].count++;
     return STATUS_OK;
   }
-  TRY(grow_text(words, size));
-  TRY(grow_list(words));
+  if (size > max_text - words->used)
+    return status_set(STATUS_BAD_VALUE, "more than %zu bytes of distinct words; train on less text", max_text);
+  TRY(ARRAY_RESERVE(words->text, words->used, size, words->text_room, "distinct pieces of the text"));
+  TRY(ARRAY_RESERVE(words->list, words->count, 1, words->list_room, "distinct pieces of the text"));
   memcpy(words->text + words->used, bytes, size);
   words->list[words->count] = (BpeWord){words->used, (uint32_t)size, 1};
   words->used += size;
@@ -154,20 +132,7 @@ struct BpeCounts {
   size_t gained_count, gained_room;
 };
 
-static Status counts_no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory to count pairs"); }
-
-/* Room for one more element. */
-static Status grow(void **list, size_t count, size_t *room, size_t element) {
-  if (count < *room) return STATUS_OK;
-  size_t more = *room ? 2 * *room : 8;
-  void *grown = realloc(*list, more * element);
-  if (!grown) return counts_no_memory();
-  *list = grown;
-  *room = more;
-  return STATUS_OK;
-}
-
-#define GROW(list, count, room) grow((void **)&(list), count, &(room), sizeof *(list))
+#define GROW(list, count, room) ARRAY_RESERVE(list, count, 1, room, "counts of pairs")
 
 static bool better(const BpeBest *a, const BpeBest *b) {
   if (a->count != b->count) return a->count > b->count;
@@ -271,11 +236,11 @@ static Status lay_out(BpeCounts *counts, const BpeWords *words, const int32_t by
 /* From the words, each byte of which starts as the symbol byte_ids[byte]. The words are not needed afterwards. */
 static Status bpe_counts_new(BpeCounts **counts, const BpeWords *words, const int32_t byte_ids[256]) {
   *counts = calloc(1, sizeof **counts);
-  if (!*counts) return counts_no_memory();
+  if (!*counts) return status_no_memory(NULL, "counting pairs");
   TRY(bpe_pairs_init(&(*counts)->index, 1 << 16));
   (*counts)->symbols = malloc((words->used + 1) * sizeof *(*counts)->symbols);
   (*counts)->word_counts = malloc((words->count + 1) * sizeof *(*counts)->word_counts);
-  if (!(*counts)->symbols || !(*counts)->word_counts) return counts_no_memory();
+  if (!(*counts)->symbols || !(*counts)->word_counts) return status_no_memory(NULL, "counting pairs");
   return lay_out(*counts, words, byte_ids);
 }
 

@@ -1,6 +1,7 @@
 /* Tables of a byte-pair vocabulary: see bpe_vocab.h. Invariant of both: open addressing with linear probing, at most half full; of the
  * pieces, the slots hold exactly the findable ones. */
 #include "data/tokenizer/bpe_vocab.h"
+#include "base/array.h"
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,8 +14,6 @@
 
 enum { PIECES_MOST = 1 << 24 };
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for the vocabulary"); }
-
 Status bpe_pieces_init(BpePieces *pieces, int64_t count) {
   *pieces = (BpePieces){0};
   if (count < 1 || count > PIECES_MOST)
@@ -24,7 +23,7 @@ Status bpe_pieces_init(BpePieces *pieces, int64_t count) {
   pieces->sizes = malloc((size_t)count * sizeof *pieces->sizes);
   pieces->present = calloc((size_t)count, sizeof *pieces->present);
   pieces->slots = malloc(room * sizeof *pieces->slots);
-  if (!pieces->starts || !pieces->sizes || !pieces->present || !pieces->slots) return no_memory();
+  if (!pieces->starts || !pieces->sizes || !pieces->present || !pieces->slots) return status_no_memory(NULL, "the vocabulary");
   for (size_t i = 0; i < room; i++) pieces->slots[i] = -1;
   pieces->mask = room - 1;
   pieces->count = (int32_t)count;
@@ -53,17 +52,6 @@ static size_t find_slot(const BpePieces *pieces, const char *bytes, size_t size)
 
 int32_t bpe_pieces_find(const BpePieces *pieces, const char *bytes, size_t size) { return pieces->slots[find_slot(pieces, bytes, size)]; }
 
-static Status grow_text(BpePieces *pieces, size_t more) {
-  if (more <= pieces->room - pieces->used) return STATUS_OK;
-  size_t room = pieces->room ? 2 * pieces->room : 4096;
-  while (room - pieces->used < more) room *= 2;
-  char *text = realloc(pieces->text, room);
-  if (!text) return no_memory();
-  pieces->text = text;
-  pieces->room = room;
-  return STATUS_OK;
-}
-
 static Status check_put(const BpePieces *pieces, int64_t id, const char *bytes, size_t size) {
   char shown[BPE_PIECES_SHOWN];
   if (size == 0 || size > INT32_MAX) return status_set(STATUS_BAD_FILE, "id %lld has a piece of %zu bytes", (long long)id, size);
@@ -83,7 +71,7 @@ Status bpe_pieces_put(BpePieces *pieces, int64_t id, const char *bytes, size_t s
     return status_set(STATUS_BAD_FILE, "piece %s is given twice, as id %d and %lld", bpe_pieces_show(bytes, size, shown),
                       (int)pieces->slots[slot], (long long)id);
   }
-  TRY(grow_text(pieces, size + 1));
+  TRY(ARRAY_RESERVE(pieces->text, pieces->used, size + 1, pieces->room, "the vocabulary"));
   memcpy(pieces->text + pieces->used, bytes, size);
   pieces->text[pieces->used + size] = '\0';
   pieces->starts[id] = pieces->used;

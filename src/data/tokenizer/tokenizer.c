@@ -1,6 +1,7 @@
 /* Encoding, decoding and facts of a tokenizer. Leaves out: opening and saving (tokenizer_files.c), the formats (tokenizer_json.c, _llama.c,
  * _gguf.c), putting one together (tokenizer_model.c). */
 #include "data/tokenizer/tokenizer.h"
+#include "base/array.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -18,19 +19,9 @@
 
 /* ---- Lists of token ids ---- */
 
-enum { TOKEN_LIST_LEAST = 64 };
-
 /* Room for `more` ids behind the present ones; NO_MEMORY leaves the list as it was. */
 static Status token_list_reserve(TokenList *list, size_t more) {
-  if (more <= list->capacity - list->count) return STATUS_OK;
-  size_t most = SIZE_MAX / 2 / sizeof *list->ids, capacity = list->capacity ? list->capacity : TOKEN_LIST_LEAST;
-  if (more > most || list->count > most - more) return status_set(STATUS_NO_MEMORY, "no memory for %zu more tokens", more);
-  while (capacity < list->count + more) capacity *= 2;
-  int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
-  if (!ids) return status_set(STATUS_NO_MEMORY, "no memory for %zu tokens", capacity);
-  list->ids = ids;
-  list->capacity = capacity;
-  return STATUS_OK;
+  return ARRAY_RESERVE(list->ids, list->count, more, list->capacity, "token ids");
 }
 
 Status token_list_add(TokenList *list, int32_t id) {

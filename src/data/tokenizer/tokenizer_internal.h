@@ -37,10 +37,12 @@ struct Tokenizer {
   BpePairs pairs;
   int32_t byte_ids[256];  /* the symbols that merging starts from */
   TokenizerMerge *merges; /* [merge_count], of MERGES; by rank */
-  int64_t merge_count, merge_room;
+  int64_t merge_count;
+  size_t merge_room;
   float *scores;     /* [pieces.count], of SCORES */
   int32_t *specials; /* [special_count] ids whose piece is the text of a special token; longest text first, then by id */
-  int32_t special_count, special_room;
+  int32_t special_count;
+  size_t special_room;
   bool special_starts[256]; /* bytes that a special token begins with */
   int32_t begin, end;
   char fingerprint[TOKENIZER_DIGEST_TEXT];

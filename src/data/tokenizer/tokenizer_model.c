@@ -1,5 +1,6 @@
 /* Putting a tokenizer together: see tokenizer_internal.h. Invariant of a finished one: every id has a piece, every pair and byte_ids lead
  * to ids of pieces, and a byte-level one can encode every byte. */
+#include "base/array.h"
 #include "data/tokenizer/bpe_vocab.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <openssl/evp.h>
@@ -73,8 +74,6 @@ Status tokenizer_fingerprint_make(Tokenizer *tokenizer) {
 
 /* ---- Putting together ---- */
 
-static Status no_memory(void) { return status_set(STATUS_NO_MEMORY, "no memory for a tokenizer"); }
-
 void tokenizer_close(Tokenizer *tokenizer) {
   if (!tokenizer) return;
   tokenizer_states_free(tokenizer->states);
@@ -89,7 +88,7 @@ void tokenizer_close(Tokenizer *tokenizer) {
 
 Status tokenizer_model_new(Tokenizer **tokenizer, TokenizerKind kind, int64_t pieces) {
   *tokenizer = calloc(1, sizeof **tokenizer);
-  if (!*tokenizer) return no_memory();
+  if (!*tokenizer) return status_no_memory(NULL, "a tokenizer");
   (*tokenizer)->kind = kind;
   (*tokenizer)->begin = (*tokenizer)->end = -1;
   TRY(bpe_pieces_init(&(*tokenizer)->pieces, pieces));
@@ -97,13 +96,7 @@ Status tokenizer_model_new(Tokenizer **tokenizer, TokenizerKind kind, int64_t pi
 }
 
 Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char *text, size_t size) {
-  if (tokenizer->special_count == tokenizer->special_room) {
-    int32_t room = tokenizer->special_room ? 2 * tokenizer->special_room : 16;
-    int32_t *specials = realloc(tokenizer->specials, (size_t)room * sizeof *specials);
-    if (!specials) return no_memory();
-    tokenizer->specials = specials;
-    tokenizer->special_room = room;
-  }
+  TRY(ARRAY_RESERVE(tokenizer->specials, tokenizer->special_count, 1, tokenizer->special_room, "special tokens"));
   TRY(bpe_pieces_put(&tokenizer->pieces, id, text, size, false));
   tokenizer->specials[tokenizer->special_count++] = (int32_t)id;
   return STATUS_OK;
@@ -112,22 +105,10 @@ Status tokenizer_model_add_special(Tokenizer *tokenizer, int64_t id, const char 
 Status tokenizer_model_add_piece(Tokenizer *tokenizer, int64_t id, const char *text, size_t size) {
   size_t count = 0;
   char *bytes = malloc(size + 1);
-  Status status = bytes ? bpe_alphabet_read(text, size, bytes, &count) : no_memory();
+  Status status = bytes ? bpe_alphabet_read(text, size, bytes, &count) : status_no_memory(NULL, "a tokenizer");
   if (status == STATUS_OK) status = bpe_pieces_put(&tokenizer->pieces, id, bytes, count, true);
   free(bytes);
   return status;
-}
-
-static Status keep_merge(Tokenizer *tokenizer, int32_t left, int32_t right) {
-  if (tokenizer->merge_count == tokenizer->merge_room) {
-    int64_t room = tokenizer->merge_room ? 2 * tokenizer->merge_room : 1024;
-    TokenizerMerge *merges = realloc(tokenizer->merges, (size_t)room * sizeof *merges);
-    if (!merges) return no_memory();
-    tokenizer->merges = merges;
-    tokenizer->merge_room = room;
-  }
-  tokenizer->merges[tokenizer->merge_count++] = (TokenizerMerge){left, right};
-  return STATUS_OK;
 }
 
 static Status unknown_piece(const char *bytes, size_t size, const char *what) {
@@ -144,7 +125,11 @@ Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_
   if (joined < 0) return unknown_piece(bytes, size, "a merge makes the piece");
   bool fresh;
   TRY(bpe_pairs_add(&tokenizer->pairs, left, right, (uint32_t)tokenizer->merge_count, joined, &fresh));
-  if (fresh) return keep_merge(tokenizer, left, right);
+  if (fresh) {
+    TRY(ARRAY_RESERVE(tokenizer->merges, tokenizer->merge_count, 1, tokenizer->merge_room, "merges"));
+    tokenizer->merges[tokenizer->merge_count++] = (TokenizerMerge){left, right};
+    return STATUS_OK;
+  }
   char shown[BPE_PIECES_SHOWN];
   return status_set(STATUS_BAD_FILE, "the merge that makes %s is given twice", bpe_pieces_show(bytes, size, shown));
 }
@@ -153,7 +138,7 @@ Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t 
   if (left_size == 0 || right_size == 0) return status_set(STATUS_BAD_FILE, "a merge with an empty side");
   size_t first = 0, second = 0;
   char *bytes = malloc(left_size + right_size);
-  Status status = bytes ? bpe_alphabet_read(left, left_size, bytes, &first) : no_memory();
+  Status status = bytes ? bpe_alphabet_read(left, left_size, bytes, &first) : status_no_memory(NULL, "a tokenizer");
   if (status == STATUS_OK) status = bpe_alphabet_read(right, right_size, bytes + first, &second);
   if (status == STATUS_OK) status = tokenizer_model_add_joined(tokenizer, bytes, first, first + second);
   free(bytes);
@@ -207,7 +192,7 @@ static int longest_first(const void *a, const void *b) {
 static Status sort_specials(Tokenizer *tokenizer) {
   size_t count = (size_t)tokenizer->special_count;
   SpecialKey *keys = malloc((count + 1) * sizeof *keys);
-  if (!keys) return no_memory();
+  if (!keys) return status_no_memory(NULL, "a tokenizer");
   for (size_t i = 0; i < count; i++) keys[i] = (SpecialKey){tokenizer->pieces.sizes[tokenizer->specials[i]], tokenizer->specials[i]};
   qsort(keys, count, sizeof *keys, longest_first);
   for (size_t i = 0; i < count; i++) {

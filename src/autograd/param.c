@@ -102,7 +102,6 @@ static void leave_reserved(ParamSet *set) {
   free_shadows(set);
   free_blocks(set);
   free_frozen(set);
-  free_shadows(set);
   set->reserved = false;
 }
 
@@ -181,7 +180,6 @@ Status param_reserve(ParamSet *set, bool with_grads) {
   free_shadows(set);
   free_blocks(set);
   free_frozen(set);
-  free_shadows(set);
   int64_t total = count_block(set, false), frozen = count_block(set, true);
   if (total < 0 || frozen < 0) return too_many();
   set->reserved = true;

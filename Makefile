@@ -239,14 +239,18 @@ test-kernels:
 test-kernels-programs: $(NUMERIC_PROGRAMS) $(BUILD)/tests/autograd/say_kernels $(PROGRAMS) \
   $(if $(NUMERIC_SCRIPTS),$(addprefix $(BUILD)/tests/,$(GOLDEN)))
 
+# Without linking: for compilers that only look at the code.
+.PHONY: test-objects
+test-objects: $(patsubst tests/%.c,$(TEST_OBJECTS)/float/%.o,$(wildcard tests/unit/*/*.c tests/golden/*.c tests/fuzz/*.c tests/bench/*.c))
+
 .PHONY: test-programs
 test-programs: $(CHOSEN_PROGRAMS) $(CHOSEN_NEEDS)
 
-## asan: the tests under the address and undefined-behaviour sanitizers, in build-asan
-.PHONY: asan
-asan:
-	@TIME_SCALE=6 $(MAKE) --no-print-directory test BUILD=build-asan CFLAGS="-O1 -g -fno-omit-frame-pointer" \
-	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+## asan, check-asan: `make test` or `make check` under the address and undefined-behaviour sanitizers, in build-asan
+.PHONY: asan check-asan
+asan check-asan:
+	@TIME_SCALE=6 $(MAKE) --no-print-directory $(if $(filter check-%,$@),check,test) BUILD=build-asan \
+	  CFLAGS="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
 ## tsan: the tests of threads, loader, infer and training under the thread sanitizer, in build-tsan
 .PHONY: tsan
@@ -293,6 +297,11 @@ C_FILES = $(shell find src tests -name '*.[ch]')
 format:
 	clang-format -i $(C_FILES)
 
+## check-format: what clang-format would change
+.PHONY: check-format
+check-format:
+	@clang-format --dry-run -Werror $(C_FILES)
+
 ## tidy: clang-tidy over src
 .PHONY: tidy
 tidy: | $(DEPS)
@@ -331,6 +340,6 @@ uninstall:
 ## clean: remove everything that was built
 .PHONY: clean
 clean:
-	rm -rf $(BUILD) build-asan build-tsan build-arm64 build-arm64-root build-fuzz build-fuzz-replay
+	rm -rf $(BUILD) build-asan build-clang build-tsan build-arm64 build-arm64-root build-fuzz build-fuzz-replay
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -2,6 +2,7 @@
 # Says which build dependencies are missing and installs them through the system's package manager.
 #   tools/deps.sh check     lists what is missing; exit status 1 if something required is
 #   tools/deps.sh install   installs what is missing; does nothing (and takes a moment) when nothing is
+#   tools/deps.sh install-ci  the same, and what .ci/run uses besides where it can be installed
 set -u
 
 # What to look for: a command, a header, a library (cblas.h comes with other libraries too) or a folder that is not empty; then the package that
@@ -32,6 +33,11 @@ dnnl.h              libdnnl-dev      onednn-devel     -               onednn    
 libexif/exif-data.h libexif-dev      libexif-devel    libexif-dev     libexif    libexif
 webp/decode.h       libwebp-dev      libwebp-devel    libwebp-dev     libwebp    webp
 tiffio.h            libtiff-dev      libtiff-devel    tiff-dev        libtiff    libtiff
+'
+# What .ci/run leaves out, and says so, where they cannot be installed.
+checkers='
+clang           clang            clang            clang           clang      llvm
+clang-format    clang-format     clang-tools-extra clang-extra-tools clang   clang-format
 '
 PATH=$PATH:/usr/lib64/openmpi/bin # where Fedora keeps Open MPI
 
@@ -111,26 +117,29 @@ install_required() {
 }
 
 # When they cannot be installed together, one at a time: a package that this system lacks does not keep the others out.
-install_optional() {
+install_optional() { # TABLE, whose missing rows are in packages
   local package packaged=()
   for package in "${packages[@]}"; do [ "$package" = - ] || packaged+=("$package"); done
   install_packages "${packaged[@]}"
   if [ $? -eq 1 ] && [ ${#packaged[@]} -gt 1 ]; then
     for package in "${packaged[@]}"; do install_packages "$package"; done
   fi
-  find_missing "$optional"
+  find_missing "$1"
   [ ${#names[@]} -eq 0 ] || echo "deps: building without the optional ${names[*]}" >&2
 }
 
+mode=${1:-check}
 find_missing "$required"
 if [ ${#names[@]} -gt 0 ]; then
   echo "deps: missing: ${names[*]}" >&2
-  [ "${1:-check}" = install ] || exit 1
+  [ "$mode" != check ] || exit 1
   install_required || exit 1
 fi
-find_missing "$optional"
+extras=$optional
+[ "$mode" != install-ci ] || extras+=$checkers
+find_missing "$extras"
 if [ ${#names[@]} -gt 0 ]; then
   echo "deps: missing, optional: ${names[*]}" >&2
-  [ "${1:-check}" != install ] || install_optional
+  [ "$mode" = check ] || install_optional "$extras"
 fi
 exit 0

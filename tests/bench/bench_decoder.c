@@ -151,7 +151,7 @@ static void print_decode(const Decoder *d, int64_t rows, int64_t remote) {
   real *keys = make_numbers(rows * kv), *values = make_numbers(rows * kv), *book = make_numbers(ENTRIES * width);
   int32_t *codes = make((size_t)(remote * d->groups), sizeof *codes);
   for (int64_t i = 0; i < remote * d->groups; i++) codes[i] = (int32_t)(i * 7919 % ENTRIES);
-  const DecodeCodes source = {codes, book, d->groups, ENTRIES};
+  const DecodeCodes source = {.codes = codes, .codebook = book, .groups = d->groups, .entries = ENTRIES};
   DecodeAttention options = {.heads = d->heads, .kv_heads = d->kv_heads, .keys = keys, .values = values, .rows = rows, .remote = remote};
   if (d->in) {
     options.x = source;

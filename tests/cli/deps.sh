@@ -35,7 +35,7 @@ done
 EOF
   chmod +x "$work/bin/$1"
 }
-deps() { run "$1" "$2" env PATH="$work/bin" "$root/tools/deps.sh" "$3"; } # NAME EXIT-CODE check|install
+deps() { run "$1" "$2" env PATH="$work/bin" "$root/tools/deps.sh" "$3"; } # NAME EXIT-CODE check|install|install-ci
 asked() { grep -qx -e "$1" "$work/asked" || report "the package manager was not asked to '$1' but to: $(cat "$work/asked")"; }
 
 if [ "$(id -u)" -ne 0 ]; then printf '#!/bin/bash\nexec "$@"\n' >"$work/bin/sudo"; chmod +x "$work/bin/sudo"; fi
@@ -47,6 +47,9 @@ deps "Debian" 0 install
 asked 'install -q -y --no-install-recommends libxxhash-dev'
 asked 'install -q -y --no-install-recommends libopenmpi-dev openmpi-bin libtiff-dev'
 deps "nothing is missing any more" 0 check; silent err
+deps "for .ci/run" 0 install-ci
+asked 'install -q -y --no-install-recommends clang clang-format'
+deps "not for a build" 0 install; silent err
 rm "$work/bin/mpirun"
 deps "an optional one is missing" 0 check; err '^deps: missing, optional: mpirun$'
 

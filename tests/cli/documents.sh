@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 failed=0
 report() { echo "FAILED: $1"; failed=1; }
 
-for page in docs/ARCHITECTURE.md docs/MATH.md docs/ADDING_AN_OP.md; do
+for page in docs/ARCHITECTURE.md docs/MATH.md docs/ADDING_A*.md; do
   [ -s "$page" ] || report "$page is not there"
   for name in $(grep -oE '`[a-z][a-z0-9]*(_[a-z0-9]+)+`' "$page" | tr -d '`' | sort -u); do
     grep -rqw --include='*.[ch]' -e "$name" src tests || report "$page: $name is nowhere in src and tests"

@@ -36,7 +36,8 @@ static const DataType data_types[] = {
 enum { DATA_TYPES = sizeof data_types / sizeof *data_types };
 
 const char *gguf_type_name(uint32_t type) { return type < DATA_TYPES ? data_types[type].name : NULL; }
-int64_t gguf_type_block(uint32_t type) { return data_types[type].numbers; }
+/* numbers in a block; 1 where each stands alone */
+static int64_t gguf_type_block(uint32_t type) { return data_types[type].numbers; }
 size_t gguf_type_bytes(uint32_t type) { return (size_t)data_types[type].bytes; }
 
 /* ---- walking */

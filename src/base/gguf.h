@@ -105,7 +105,6 @@ bool gguf_text_is(GgufText text, const char *word);
 
 /* "Q4_K"; NULL: not known. Blocks lie along the first dimension of `shape`. */
 const char *gguf_type_name(uint32_t type);
-int64_t gguf_type_block(uint32_t type); /* numbers in a block; 1 where each stands alone */
-size_t gguf_type_bytes(uint32_t type);  /* of a block */
+size_t gguf_type_bytes(uint32_t type); /* of a block */
 
 #endif

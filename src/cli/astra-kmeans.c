@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "cli/codebook_report.h"
 #include "cli/train_options.h"
-#include "train/code_counts.h"
+#include "train/codebooks.h"
 #include <stdlib.h>
 #include <string.h>
 

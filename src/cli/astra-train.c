@@ -12,12 +12,11 @@
 #include "train/codebooks.h"
 #include "train/data_parallel.h"
 #include "train/interrupt.h"
-#include "train/perplexity.h"
 #include "train/plan.h"
-#include "train/plan_print.h"
-#include "train/run_defaults.h"
+#include "train/session.h"
 #include "train/state.h"
 #include "train/trainer.h"
+#include "train/validate.h"
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>

@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "nn/json_build.h"
-#include "train/bench_profile.h"
+#include "train/bench_step.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #define CLI_BENCH_H
 #include "base/options.h"
 #include "base/status.h"
-#include "train/bench_profile.h"
+#include "train/bench_step.h"
 #include <jansson.h>
 #include <stdint.h>
 
@@ -73,7 +73,7 @@ void bench_peak_json(const BenchPeak *peak, json_t *object);
 
 Status bench_machine_run(int argc, char **argv);
 
-/* A profile (train/bench_profile.h) as a table and as JSON: where the time of a step goes, and what of it lies outside of products. */
+/* A profile (train/bench_step.h) as a table and as JSON: where the time of a step goes, and what of it lies outside of products. */
 
 /* `step`: seconds of the mean repetition, of which the shares are; peak_part: rate of the products over the machine's best. Sorts the parts
  * by time. */

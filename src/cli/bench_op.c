@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/json_build.h"
-#include "train/bench_profile.h"
+#include "train/bench_step.h"
 #include "train/session.h"
 #include "vq/codebook.h"
 #include "vq/navq.h"

@@ -30,7 +30,7 @@ Status train_options_need_model(const TrainOptions *options, Status (*example)(c
 /* --out where none is given: "runs/PREFIXvit-base-cifar100-g32"; path characters in names become dashes. Good until the next call. */
 const char *train_options_usual_out(const TrainOptions *options, const char *prefix);
 
-/* Remembers the options given on this command line and those that were chosen for the data (run_defaults.h) in
+/* Remembers the options given on this command line and those that were chosen for the data (session.c) in
  * OUT/training/options.txt, one to a line. */
 Status train_options_remember(const TrainOptions *options, int argc, char **argv, int64_t threads);
 

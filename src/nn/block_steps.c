@@ -14,8 +14,8 @@ static Tensor *adapter(const BlockContext *context, Tape *tape, Tensor *x, const
   return base ? op_add_scaled(tape, base, outer, context->adapter_scale) : op_scale(tape, outer, context->adapter_scale);
 }
 
-Tensor *block_steps_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
-                            Tensor *residual) {
+static Tensor *block_steps_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
+                                   Tensor *residual) {
   Tensor *weight = block_steps_param(context, projection->weight), *bias = block_steps_param(context, projection->bias);
   if (projection->lora_a < 0) return op_linear_part(tape, x, weight, bias, &projection->part, activation, residual);
   residual = adapter(context, tape, x, projection, residual);

@@ -28,8 +28,6 @@ Tensor *block_steps_wanted_of(const BlockWanted *wanted, Tape *tape, Tensor *x);
 Tensor *block_steps_param(const BlockContext *context, int index); /* NULL for -1 */
 
 /* act(W x + b) + residual; not both an activation and a residual. */
-Tensor *block_steps_project(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection, Activation activation,
-                            Tensor *residual);
 Tensor *block_steps_map(const BlockContext *context, Tape *tape, Tensor *x, const Projection *projection); /* W x + b */
 BlockKeys block_steps_keys(const BlockContext *context, const BlockParams *block, Tape *tape, Tensor *x);
 

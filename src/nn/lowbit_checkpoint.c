@@ -7,7 +7,7 @@
 static int64_t outputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 1 : 0]; }
 static int64_t inputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 0 : 1]; }
 
-const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param) {
+static const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param) {
   snprintf(text, LOWBIT_SCALE_NAME, "%s_scale", param->name);
   return text;
 }

@@ -7,7 +7,6 @@
 #include "nn/checkpoint_files.h"
 
 enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 };
-const char *lowbit_checkpoint_scale_name(char text[LOWBIT_SCALE_NAME], const Param *param);
 
 /* What `tensor` (may be NULL) of this parameter is: kind LOWBIT_NONE where it is of no such dtype or the parameter takes none. BAD_FILE for
  * a shape that fits neither layout, a scale that is missing or of another shape, and numbers that are not aligned. Looks at no number. */

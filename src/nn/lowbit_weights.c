@@ -24,7 +24,8 @@ static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 static int64_t outputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 1 : 0]; }
 static int64_t inputs_of(const Param *param) { return param->tensor.shape[param->transposed ? 0 : 1]; }
 
-LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind) {
+/* What a matrix is kept in where weights of `kind` are asked for; LOWBIT_NONE: not a matrix that is. index: of the parameter. */
+static LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind) {
   const Param *param = &model->params.list[index];
   if (!param->narrow || param->optional || param->tensor.dims != 2 || inputs_of(param) > LOWBIT_MAX_INPUTS) return LOWBIT_NONE;
   return kind == LOWBIT_Q4_0 && model_parts_is_vocabulary(model, index) ? LOWBIT_Q8_0 : kind;

@@ -13,9 +13,6 @@ typedef struct LowbitWeights LowbitWeights;
 Status lowbit_weights_make(Model *model, LowbitKind kind, LowbitWeights **made);
 void lowbit_weights_free(LowbitWeights *weights); /* accepts NULL */
 
-/* What a matrix is kept in where weights of `kind` are asked for; LOWBIT_NONE: not a matrix that is. index: of the parameter. */
-LowbitKind lowbit_weights_kind(const Model *model, size_t index, LowbitKind kind);
-
 /* Bytes that a tensor's numbers take, in whatever form they are. */
 int64_t lowbit_weights_bytes(const Tensor *tensor);
 

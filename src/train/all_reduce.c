@@ -31,7 +31,6 @@ struct AllReduce {
   int64_t next, done; /* to leave; back */
   int ranks, self;
   Place place[PLACES];
-  double waited;
 };
 
 /* ---------------------------------------------------------------- where things are */
@@ -273,7 +272,6 @@ void all_reduce_ready(AllReduce *reduce, int64_t bucket) {
 }
 
 void all_reduce_finish(AllReduce *reduce) {
-  double begun = clock_now();
   for (int turns = 0; reduce->ranks > 1 && reduce->done < reduce->buckets; turns++) {
     if (move_all(reduce))
       turns = 0;
@@ -282,10 +280,7 @@ void all_reduce_finish(AllReduce *reduce) {
   }
   memset(reduce->ready, 0, (size_t)reduce->buckets * sizeof *reduce->ready);
   reduce->next = reduce->done = 0;
-  reduce->waited += clock_now() - begun;
 }
-
-double all_reduce_waited(const AllReduce *reduce) { return reduce->waited; }
 
 /* ---------------------------------------------------------------- slices to all */
 
@@ -311,7 +306,6 @@ static void begin_spread(AllReduce *reduce, Place *place, int64_t bucket, const 
 
 void all_reduce_gather(AllReduce *reduce, void *values, size_t size, bool to_first) {
   const Spread spread = {values, size, to_first};
-  double begun = clock_now();
   int64_t next = 0, done = 0;
   for (int turns = 0; reduce->ranks > 1 && done < reduce->buckets; turns++) {
     for (int i = 0; i < PLACES; i++) {
@@ -321,7 +315,6 @@ void all_reduce_gather(AllReduce *reduce, void *values, size_t size, bool to_fir
     for (Place *place; next < reduce->buckets && (place = free_place(reduce)) != NULL; next++) begin_spread(reduce, place, next, &spread);
     ranks_idle(turns);
   }
-  reduce->waited += clock_now() - begun;
 }
 
 void all_reduce_forget(const AllReduce *reduce, void *values, size_t size) {

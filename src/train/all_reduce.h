@@ -43,8 +43,7 @@ bool all_reduce_owns(const AllReduce *reduce, int64_t at); /* whether number `at
  * ready waits for those before it. From then on they are the reduction's until all_reduce_finish. */
 void all_reduce_ready(AllReduce *reduce, int64_t bucket);
 void all_reduce_poll(AllReduce *reduce);
-void all_reduce_finish(AllReduce *reduce);         /* waits; all buckets must be ready. The block then holds the sums (of own slices) */
-double all_reduce_waited(const AllReduce *reduce); /* seconds in all_reduce_finish and all_reduce_gather, in all */
+void all_reduce_finish(AllReduce *reduce); /* waits; all buckets must be ready. The block then holds the sums (of own slices) */
 
 /* values [total] of `size` bytes each, laid out like the block: each rank's slices to all, or to rank 0 alone. */
 void all_reduce_gather(AllReduce *reduce, void *values, size_t size, bool to_first);

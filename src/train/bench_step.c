@@ -1,11 +1,34 @@
 /* Timed steps: see bench_step.h. */
 #include "train/bench_step.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/tape.h"
 #include "base/clock.h"
+#include "train/session.h"
 #include "train/trainer.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+
+/* ---- Profiles ---- */
+
+static void add_part(void *context, const char *name, TapePhase phase, double seconds) {
+  BenchProfile *profile = context;
+  BenchPart *part = profile->part, *end = part + profile->parts;
+  while (part < end && (part->phase != phase || strcmp(part->name, name) != 0)) part++;
+  if (part == end && profile->parts == BENCH_PARTS) return;
+  if (part == end) *part = (BenchPart){.name = name, .phase = phase}, profile->parts++;
+  double products = matmul_counted().seconds;
+  part->seconds += seconds;
+  part->product_seconds += products - profile->products_before;
+  part->calls++;
+  profile->products_before = products;
+}
+
+void bench_profile_watch(BenchProfile *profile, Tape *tape) { tape_profile(tape, profile ? add_part : NULL, profile); }
+void bench_profile_restart(BenchProfile *profile) { profile->products_before = matmul_counted().seconds; }
+void bench_profile_clear(BenchProfile *profile) { profile->parts = 0; }
+
+/* ---- Steps ---- */
 
 enum { STREAM_CODEWORDS = 32 };
 

@@ -1,5 +1,5 @@
 /* Training over the ranks of a job: every rank has the whole model and a share of each batch. Gradients are added up bucket by bucket while
- * the backward pass still runs, codebooks by the sums of all shares (shared_codebooks.h), and all ranks take the same step.
+ * the backward pass still runs, codebooks by the sums of all shares, and all ranks take the same step.
  *
  *   rank 0   forward | backward ............ | wait | step |
  *                        bucket 0 ->   bucket 1 ->          when the last gradient in it is final
@@ -44,7 +44,5 @@ void data_parallel_scatter(Session *session);
 Status data_parallel_compare(Session *session);
 
 void data_parallel_add_usage(Session *session); /* of codewords, since they were cleared: over all ranks, in each */
-
-double data_parallel_waited(const Session *session); /* seconds that this rank has waited for sums */
 
 #endif

@@ -1,11 +1,152 @@
 /* The training-time exchange: see emulate.h. All arrays of a step come from the tape's arena, so a step allocates nothing of its own. */
 #include "train/emulate.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/kernels/philox.h"
 #include "autograd/ops/ops.h"
 #include "autograd/tape_segment.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "nn/config.h"
+#include "nn/exchange.h"
+#include "vq/codebook.h"
+#include "vq/ema.h"
+#include "vq/navq.h"
+#include "vq/usage.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Which device holds which token ---- */
+
+/* How many devices there are, how many tokens each has and which; the layout is built from that. All draws come from one generator in a
+ * fixed order (N, counts, permutation), so a map follows from the generator's state alone. */
+
+static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
+  if (options->devices_least < 1 || options->devices_least > options->devices_most)
+    return status_set(STATUS_BAD_VALUE, "devices %d-%d: a range from at least 1 upwards is accepted", options->devices_least,
+                      options->devices_most);
+  if (options->devices_most > DEVICE_MAP_MOST || options->devices_most > tokens)
+    return status_set(STATUS_BAD_VALUE, "%d devices: at most %lld are accepted here, as every device needs one of the %lld tokens",
+                      options->devices_most, (long long)(tokens < DEVICE_MAP_MOST ? tokens : DEVICE_MAP_MOST), (long long)tokens);
+  if (options->counts == COUNTS_FIXED && (options->devices_least != options->devices_most || !options->fixed))
+    return status_set(STATUS_BAD_VALUE, "fixed token counts need one number of devices, not %d-%d", options->devices_least,
+                      options->devices_most);
+  if (options->counts == COUNTS_DIRICHLET && !(options->concentration > 0 && isfinite(options->concentration)))
+    return status_set(STATUS_BAD_VALUE, "concentration %g of the random token counts: a positive number is accepted",
+                      options->concentration);
+  return STATUS_OK;
+}
+
+/* Proportions from a Dirichlet distribution: gamma variates of which only the ratios count. */
+static Status dirichlet_counts(int64_t tokens, int devices, double concentration, Rng *rng, int64_t *counts) {
+  double weights[DEVICE_MAP_MOST];
+  const double least = 1e-290; /* a small concentration underflows to 0; large enough that T / least is finite */
+  for (int d = 0; d < devices; d++) weights[d] = fmax(rng_gamma(rng, concentration), least);
+  return layout_weighted_counts(tokens, devices, weights, counts);
+}
+
+static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int devices, Rng *rng, int64_t *counts) {
+  if (options->counts == COUNTS_DIRICHLET) return dirichlet_counts(tokens, devices, options->concentration, rng, counts);
+  if (options->counts == COUNTS_EVEN) layout_even_counts(tokens, devices, counts);
+  for (int d = 0; options->counts == COUNTS_FIXED && d < devices; d++) counts[d] = options->fixed[d];
+  return STATUS_OK;
+}
+
+Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
+                       int32_t *order_buffer) {
+  TRY(check_options(options, tokens));
+  int64_t counts[DEVICE_MAP_MOST];
+  int devices = options->devices_least + (int)rng_below(rng, (uint64_t)(options->devices_most - options->devices_least) + 1);
+  TRY(draw_counts(options, tokens, devices, rng, counts));
+  /* Fixed counts come from a user: unchecked they could run the sorting beyond the buffer. */
+  TRY(layout_build(layout, tokens, devices, counts, NULL, class_token, -1));
+  if ((!options->permute && options->side == 0) || devices == 1) return STATUS_OK;
+  if (options->permute)
+    token_map_draw(rng, tokens, devices, counts, order_buffer);
+  else
+    TRY(token_map_order(&options->map, options->side, options->side, devices, counts, order_buffer));
+  return layout_build(layout, tokens, devices, counts, order_buffer, class_token, -1);
+}
+
+Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t tokens, int devices, int32_t *order_buffer) {
+  int64_t counts[DEVICE_MAP_MOST], side = config_is_decoder(config) ? 0 : config->image / config->patch;
+  if (devices < 1 || devices > DEVICE_MAP_MOST || devices > tokens)
+    return status_set(STATUS_BAD_VALUE, "%d devices for %lld tokens: every device needs one, and at most %d are accepted", devices,
+                      (long long)tokens, DEVICE_MAP_MOST);
+  layout_even_counts(tokens, devices, counts);
+  if (side > 0) TRY(token_map_order(&config->astra.layout, side, side, devices, counts, order_buffer));
+  return layout_build(layout, tokens, devices, counts, side > 0 ? order_buffer : NULL, config->astra.class_token, -1);
+}
+
+/* ---- Token loss ---- */
+
+static const double SHARE_MOST = 0.95, SPAN_MOST = 1e6;
+
+/* ---- the option */
+
+static Status malformed(const char *text) {
+  return status_set(
+      STATUS_BAD_USAGE,
+      "--token-loss \"%s\": a share of the tokens between 0 and %g is accepted, and behind it \",span:\" and the mean length of "
+      "a run of lost ones, between share / (1 - share), 1 at least, and %g",
+      text, SHARE_MOST, SPAN_MOST);
+}
+
+static double least_span(double share) { return share / (1 - share) > 1 ? share / (1 - share) : 1; }
+
+Status token_loss_parse(TokenLoss *loss, const char *text) {
+  static const char behind[] = ",span:";
+  char *end;
+  *loss = (TokenLoss){0, 0};
+  if (text == NULL) return STATUS_OK;
+  loss->share = strtod(text, &end);
+  if (end == text || !(loss->share >= 0 && loss->share <= SHARE_MOST)) return malformed(text);
+  if (*end == '\0') return STATUS_OK;
+  if (strncmp(end, behind, sizeof behind - 1) != 0) return malformed(text);
+  const char *number = end + sizeof behind - 1;
+  loss->span = strtod(number, &end);
+  bool fits = end != number && *end == '\0' && loss->span >= least_span(loss->share) && loss->span <= SPAN_MOST;
+  return fits ? STATUS_OK : malformed(text);
+}
+
+/* ---- the draw */
+
+/* [0, 1), number `at` of the stream's. */
+static double uniform(uint64_t key, uint64_t at) {
+  uint32_t word[PHILOX_WORDS];
+  philox(key, at, word);
+  return ((double)word[0] + (double)word[1] * 0x1p-32) * 0x1p-32;
+}
+
+/* The chain starts as it is in the long run, so that every token is lost with the same probability. */
+static void draw_runs(const TokenLoss *loss, uint64_t key, uint64_t first, int64_t tokens, uint8_t *lost) {
+  double ends = 1 / loss->span, begins = ends * loss->share / (1 - loss->share);
+  for (int64_t t = 0; t < tokens; t++) {
+    double draw = uniform(key, first + (uint64_t)t);
+    if (t == 0)
+      lost[t] = draw < loss->share;
+    else
+      lost[t] = lost[t - 1] ? draw >= ends : draw < begins;
+  }
+}
+
+void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
+                     uint8_t *lost) {
+  uint64_t key = seed ^ (stream * UINT64_C(0x9E3779B97F4A7C15) + UINT64_C(0xD1B54A32D192ED03));
+  for (int64_t s = 0; s < sequences; s++) {
+    uint64_t counter = (uint64_t)((first + s) * tokens);
+    uint8_t *to = lost + s * tokens;
+    if (loss->span > 0)
+      draw_runs(loss, key, counter, tokens, to);
+    else
+      for (int64_t t = 0; t < tokens; t++) to[t] = uniform(key, counter + (uint64_t)t) < loss->share;
+  }
+}
+
+/* ---- The exchange of emulated devices ---- */
 
 enum { MOMENT_ROWS = 1024, MOMENT_SHARE = 4 }; /* of a step: at least so many rows, a quarter of a larger batch */
 

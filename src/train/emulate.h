@@ -3,13 +3,58 @@
  * old codebook, loss, EMA, revive dead codes). */
 #ifndef TRAIN_EMULATE_H
 #define TRAIN_EMULATE_H
+#include "base/rng.h"
+#include "base/status.h"
 #include "nn/config.h"
 #include "nn/exchange.h"
-#include "train/token_loss.h"
 #include "vq/codebook.h"
 #include "vq/ema.h"
 #include "vq/navq.h"
 #include "vq/usage.h"
+#include <stdint.h>
+
+/* Tokens that are lost on their way between emulated devices, so that a model learns to do without some of them (paper, appendix on packet
+ * loss). Which ones is a function of the numbers given alone: a run that goes on draws what it would have drawn. */
+
+typedef struct TokenLoss {
+  double share; /* P of remote tokens, [0, 0.95]; 0: none */
+  double span;  /* mean length of a run of lost tokens; 0: each one by itself */
+} TokenLoss;
+
+/* "P" or "P,span:S", "0.05,span:8": P of all tokens, in runs of S on the mean (a two-state chain: Gilbert, 1960). BAD_USAGE says what is
+ * accepted; a run cannot be so short that so many tokens would not be lost. NULL: none. */
+Status token_loss_parse(TokenLoss *loss, const char *text);
+
+/* lost [sequences, tokens] of the sequences from `first` on: 1 for a token that does not arrive. Two draws are independent where seed,
+ * stream or sequence differ. */
+void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int64_t first, int64_t sequences, int64_t tokens,
+                     uint8_t *lost);
+
+/* Token-to-device maps: in training drawn anew for each batch (paper section 4.1: "randomised token-to-device mapping"), in evaluation as
+ * the runner places tokens. */
+
+enum { DEVICE_MAP_MOST = 1024 }; /* devices of a map */
+
+typedef enum MapCounts { COUNTS_EVEN, COUNTS_FIXED, COUNTS_DIRICHLET } MapCounts;
+typedef struct DeviceMapOptions {
+  int devices_least, devices_most; /* N is drawn uniformly from the range */
+  MapCounts counts;
+  const int64_t *fixed; /* [devices_most], COUNTS_FIXED, which needs devices_least = devices_most */
+  double concentration; /* of the Dirichlet, all parameters equal */
+  bool permute;         /* any token anywhere; else which tokens a device has follows from their numbers alone: */
+  TokenMap map;         /* on a grid of */
+  int64_t side;         /* tokens in width and height; 0: contiguous spans (decoders) */
+} DeviceMapOptions;
+
+/* Draws one map and builds the layout (all devices in this process). order_buffer holds `tokens` numbers. The tokens of a device keep
+ * their raster order among each other. Allocates nothing once the layout has seen as many tokens. A range beyond T, fixed counts
+ * that do not sum to T or a concentration that is not positive is STATUS_BAD_VALUE. */
+Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
+                       int32_t *order_buffer);
+
+/* Even shares over `devices`, placed as config's astra.layout says (of a decoder contiguous spans): as `astra-infer` without --split and
+ * --layout. order_buffer and memory as above. */
+Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t tokens, int devices, int32_t *order_buffer);
 
 typedef struct EmulateOptions {
   double noise; /* lambda; 0: none */

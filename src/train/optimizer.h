@@ -51,10 +51,6 @@ double optimizer_moment_bytes(const ParamSet *params, OptimizerMoments moments);
 Status optimizer_init(Optimizer *optimizer, ParamSet *params, const OptimizerOptions *options);
 void optimizer_release(Optimizer *optimizer);
 
-/* The weight that the average keeps of its past after `steps` steps: `decay`, but no more than (1 + steps) / (10 + steps), so that
- * the average of a short run is not the starting point. */
-double optimizer_average_decay(double decay, int64_t steps);
-
 /* One step with rate = options.rate * factor on gradients scaled by `scale` (1 / accumulated batches). Returns the gradient's norm before
  * clipping (after scaling) in *norm; NUMERIC, with the weights untouched and the first bad parameter named, when it is not finite.
  * Gradients are left as they are. */

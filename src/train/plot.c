@@ -1,16 +1,426 @@
-/* Arranges panels in a picture. What a panel looks like is plot_panel.c. */
+/* Axes, panels, and panels arranged in an image. */
 #include "train/plot.h"
-#include "train/plot_panel.h"
+#include "base/status.h"
+#include "train/plot_canvas.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
-enum { ACROSS = 3, TITLE = 44, PAD = 12, LEAST_SIDE = 200, MOST_SIDE = 4096, MOST_PANELS = 48 };
+/* ---- Axes ---- */
+
+/* Choice of range and ticks. Invariant: low < high, and their difference is far above the rounding of either, whatever the data. */
+
+static const double MARGIN = 0.04; /* of the range, beyond the data on either side */
+
+static double magnitude(double number) { return pow(10, floor(log10(number) + 1e-9)); }
+
+/* The smallest of 1, 2, 5 times a power of ten that is not below `least`. */
+static double round_up(double least) {
+  const double power = magnitude(least);
+  for (int i = 0; i < 3; i++)
+    if ((double[]){1, 2, 5}[i] * power >= least * (1 - 1e-9)) return (double[]){1, 2, 5}[i] * power;
+  return 10 * power;
+}
+
+/* "2.0e-05" -> "2.0e-5" */
+static void shorten_exponent(char *label) {
+  char *digit = strchr(label, 'e');
+  if (!digit) return;
+  digit += digit[1] == '+' ? 1 : 2;
+  char *first = digit[0] == '+' ? digit + 1 : digit;
+  char *kept = first;
+  while (*kept == '0' && kept[1]) kept++;
+  memmove(digit, kept, strlen(kept) + 1);
+}
+
+/* `most` is the largest size on the axis and `step` the distance of ticks: they decide on the unit and the decimals for all. */
+static void print_label(char *label, double value, double most, double step) {
+  if (value == 0) {
+    strcpy(label, "0");
+    return;
+  }
+  if (most >= 1e10 || most < 1e-3) {
+    const int digits = (int)fmin(fmax(floor(log10(most) + 1e-9) - floor(log10(step) + 1e-9), 0), 6);
+    snprintf(label, PLOT_AXIS_LABEL, "%.*e", digits, value);
+    shorten_exponent(label);
+    return;
+  }
+  const bool mega = step >= 1e6 || (most >= 2e6 && step >= 1e4), kilo = step >= 1e4 || (most >= 2e4 && step >= 10);
+  const double unit = mega ? 1e6 : kilo ? 1e3 : 1;
+  const int decimals = (int)fmin(fmax(-floor(log10(step / unit) + 1e-9), 0), 9);
+  snprintf(label, PLOT_AXIS_LABEL, "%.*f%s", decimals, value / unit, mega ? "M" : kilo ? "k" : "");
+}
+
+static void add_tick(PlotAxis *axis, double value, double most, double step) {
+  if (axis->count == PLOT_AXIS_TICKS) return;
+  axis->tick[axis->count] = value;
+  print_label(axis->label[axis->count++], value, most, step);
+}
+
+static void linear_ticks(PlotAxis *axis, double low, double high, int wanted, double least_step) {
+  const double step = fmax(round_up((high - low) / wanted), least_step), first = ceil(low / step), most = fmax(fabs(low), fabs(high));
+  axis->count = 0;
+  for (int i = 0; i < PLOT_AXIS_TICKS && (first + i) * step <= high; i++) add_tick(axis, (first + i) * step, most, step);
+}
+
+/* Decades, every second or third ... when they are many; with 2 and 5 between them when they are few. */
+static void log_ticks(PlotAxis *axis, int wanted) {
+  const double decades = axis->high - axis->low, stride = ceil(decades / wanted);
+  axis->count = 0;
+  for (double power = floor(axis->low / stride) * stride; power <= axis->high; power += stride)
+    for (int i = 0; i < (decades * 3 <= wanted + 1 ? 3 : 1); i++) {
+      const double value = (double[]){1, 2, 5}[i] * pow(10, power);
+      if (log10(value) >= axis->low && log10(value) <= axis->high) add_tick(axis, value, value, magnitude(value));
+    }
+  if (axis->count < 2) linear_ticks(axis, pow(10, axis->low), pow(10, axis->high), wanted, 0);
+}
+
+static double clamp(double value) { return fmin(fmax(value, -1e300), 1e300); }
+
+void plot_axis_fit(PlotAxis *axis, double least, double most, bool log, int wanted, double least_step) {
+  memset(axis, 0, sizeof *axis);
+  axis->log = log;
+  least = log ? log10(least) : clamp(least);
+  most = log ? log10(most) : clamp(most);
+  const double size = fmax(fabs(least), fabs(most));
+  double margin = MARGIN * (most - least);
+  if (most - least <= 1e-9 * size || most == least) margin = log ? 0.5 : size > 0 ? 0.1 * size : 1; /* one value: amid the axis */
+  axis->low = least - margin;
+  axis->high = most + margin;
+  if (log)
+    log_ticks(axis, wanted);
+  else
+    linear_ticks(axis, axis->low, axis->high, wanted, least_step);
+}
+
+double plot_axis_place(const PlotAxis *axis, double value) {
+  return ((axis->log ? log10(value) : clamp(value)) - axis->low) / (axis->high - axis->low);
+}
+
+/* ---- Panels ---- */
+
+/* Draws one panel of a picture. Private to plot.c. */
+/* A panel from top to bottom: title, legend (as many lines as it needs, so that it never covers data), the frame with grid and curves,
+ * tick labels, the x label; the y label stands upright at the left. Leaves out the choice of ticks and the pixels. */
+
+static const PlotColour PLOT_PANEL_INK = {38, 43, 51};
+
+static const PlotColour grid = {228, 231, 236}, frame = {168, 174, 184};
+
+/* Told apart by people with any colour vision, and in this order on white (Okabe and Ito's, darkened where pale). */
+static const PlotColour palette[] = {{0, 98, 178},   {213, 94, 0},  {0, 138, 100}, {190, 90, 150},
+                                     {60, 160, 220}, {196, 140, 0}, {90, 70, 170}, {110, 110, 110}};
+enum { COLOURS = sizeof palette / sizeof *palette };
+
+static const PlotText small_text = {1, 1.15, {96, 103, 114}, false};
+static const double bars_share = 0.8; /* of the room between two x, all bars together */
+enum { PAD = 16, TITLE = 34, LEGEND_LINE = 19, SWATCH = 20, SWATCH_GAP = 7, ENTRY_GAP = 20, TICK_GAP = 8, NAME = 128 };
+
+typedef struct Chart {
+  PlotCanvas *canvas;
+  const PlotPanel *panel;
+  PlotBox area; /* within the frame */
+  PlotAxis x, y;
+  double bar_width; /* pixels */
+} Chart;
+
+/* ---- series */
+
+static bool is_bar(const PlotSeries *series) { return series->style >= PLOT_BAR; }
+
+/* Bars that stand side by side, up to series `until`. */
+static int bars_before(const PlotPanel *panel, size_t until) {
+  int bars = 0;
+  for (size_t s = 0; s < until; s++) bars += panel->series[s].style == PLOT_BAR;
+  return bars;
+}
+
+static PlotColour paler(PlotColour colour) {
+  return (PlotColour){(uint8_t)(255 - (255 - colour.red) * 2 / 5), (uint8_t)(255 - (255 - colour.green) * 2 / 5),
+                      (uint8_t)(255 - (255 - colour.blue) * 2 / 5)};
+}
+
+/* The next of the palette, or that of the series before. */
+static PlotColour colour_of(const PlotPanel *panel, size_t s) {
+  size_t own = 0;
+  if (panel->series[s].style == PLOT_MARK) return PLOT_PANEL_INK;
+  for (size_t i = 1; i <= s; i++) own += !panel->series[i].like_last && panel->series[i].style < PLOT_ON_BAR;
+  return panel->series[s].style == PLOT_ON_BAR ? paler(palette[own % COLOURS]) : palette[own % COLOURS];
+}
+
+/* Copies text to `fitted`, cut with "..." where it is wider than `width` pixels; returns fitted. */
+static const char *plot_panel_fit_text(char *fitted, size_t size, const char *text, double scale, double width) {
+  snprintf(fitted, size, "%s", text ? text : "");
+  size_t length = strlen(fitted);
+  while (length > 3 && plot_canvas_text_width(fitted, scale) > width) memcpy(fitted + --length - 3, "...", 4);
+  return fitted;
+}
+
+static bool is_drawn(const PlotPanel *panel, const PlotSeries *series, size_t i) {
+  const double x = series->x[i], y = series->y[i];
+  return isfinite(x) && isfinite(y) && (!panel->log_x || x > 0) && (!panel->log_y || y > 0);
+}
+
+/* Smallest and largest of each coordinate over all that is drawn; false when nothing is. */
+static bool data_range(const PlotPanel *panel, double x[2], double y[2]) {
+  x[0] = y[0] = INFINITY;
+  x[1] = y[1] = -INFINITY;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 0; i < panel->series[s].count; i++) {
+      const PlotSeries *series = &panel->series[s];
+      if (!is_drawn(panel, series, i)) continue;
+      x[0] = fmin(x[0], series->x[i]);
+      x[1] = fmax(x[1], series->x[i]);
+      y[0] = fmin(y[0], series->y[i]);
+      y[1] = fmax(y[1], series->y[i]);
+    }
+  return x[0] <= x[1];
+}
+
+/* The least distance of two x of bars on the axis; a third of it all where there is one x alone. */
+static double least_gap(const PlotPanel *panel, const PlotAxis *axis) {
+  double gap = 1.0 / 3;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 1; is_bar(&panel->series[s]) && i < panel->series[s].count; i++) {
+      double apart = fabs(plot_axis_place(axis, panel->series[s].x[i]) - plot_axis_place(axis, panel->series[s].x[i - 1]));
+      if (apart > 0) gap = fmin(gap, apart);
+    }
+  return gap;
+}
+
+/* Of what is counted (steps, devices) there is no half. */
+static bool is_counted(const PlotPanel *panel) {
+  bool whole = true;
+  for (size_t s = 0; s < panel->count; s++)
+    for (size_t i = 0; i < panel->series[s].count; i++) whole = whole && panel->series[s].x[i] == floor(panel->series[s].x[i]);
+  return whole;
+}
+
+/* Bars of the first and last x need room. */
+static void fit_x(Chart *chart, double x[2]) {
+  const PlotPanel *panel = chart->panel;
+  const int x_ticks = (chart->area.right - chart->area.left) / 80 + 1;
+  const double least_step = is_counted(panel) ? 1 : 0;
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, least_step);
+  if (bars_before(panel, panel->count) == 0) return;
+  const double gap = least_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
+  x[0] = panel->log_x ? x[0] / pow(10, gap) : x[0] - gap;
+  x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, least_step);
+  chart->bar_width = bars_share * least_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
+}
+
+static void fit_y(Chart *chart, double y[2]) {
+  const PlotPanel *panel = chart->panel;
+  const bool zero = !panel->log_y && (panel->from_zero || bars_before(panel, panel->count) > 0);
+  if (zero) y[0] = fmin(y[0], 0), y[1] = fmax(y[1], 0);
+  plot_axis_fit(&chart->y, y[0], y[1], panel->log_y, (chart->area.bottom - chart->area.top) / 44 + 1, 0);
+  if (zero && y[0] == 0 && y[1] > 0) chart->y.low = 0;
+}
+
+/* ---- legend */
+
+/* A sample of a series between (x, y) and SWATCH pixels to the right. */
+static void draw_swatch(PlotCanvas *canvas, const PlotSeries *series, PlotColour colour, int x, int y) {
+  const bool filled = series->style == PLOT_BAR || series->style == PLOT_ON_BAR;
+  if (filled) {
+    plot_canvas_rectangle(canvas, (PlotBox){x + 2, y - 5, x + SWATCH - 2, y + 5}, colour);
+    return;
+  }
+  if (series->style == PLOT_DASHED) {
+    plot_canvas_stroke(canvas, x + 1, y, x + SWATCH * 0.35, y, 2.4);
+    plot_canvas_stroke(canvas, x + SWATCH * 0.65, y, x + SWATCH - 1, y, 2.4);
+  } else
+    plot_canvas_stroke(canvas, x + 1, y, x + SWATCH - 1, y, 2.4);
+  plot_canvas_paint(canvas, colour);
+}
+
+/* Lays the legend out line by line from (left, top); draws it unless `canvas` is NULL. Returns the number of lines. */
+static int legend(PlotCanvas *canvas, const PlotPanel *panel, int left, int right, int top) {
+  int lines = 1, x = left;
+  for (size_t s = 0; s < panel->count; s++) {
+    char name[NAME];
+    if (!panel->series[s].name) continue;
+    plot_panel_fit_text(name, sizeof name, panel->series[s].name, small_text.scale, right - left - SWATCH - SWATCH_GAP);
+    const int width = SWATCH + SWATCH_GAP + (int)ceil(plot_canvas_text_width(name, small_text.scale));
+    if (x > left && x + width > right) {
+      x = left;
+      lines++;
+    }
+    if (canvas) {
+      const int baseline = top + (lines - 1) * LEGEND_LINE + 9;
+      draw_swatch(canvas, &panel->series[s], colour_of(panel, s), x, baseline - 4);
+      plot_canvas_text(canvas, x + SWATCH + SWATCH_GAP, baseline, name, small_text);
+    }
+    x += width + ENTRY_GAP;
+  }
+  return panel->count ? lines : 0;
+}
+
+static double widest_label(const PlotAxis *axis) {
+  double width = 0;
+  for (int i = 0; i < axis->count; i++) width = fmax(width, plot_canvas_text_width(axis->label[i], small_text.scale));
+  return width;
+}
+
+static double place_x(const Chart *chart, double value) {
+  return chart->area.left + plot_axis_place(&chart->x, value) * (chart->area.right - chart->area.left);
+}
+
+static double place_y(const Chart *chart, double value) {
+  return chart->area.bottom - plot_axis_place(&chart->y, value) * (chart->area.bottom - chart->area.top);
+}
+
+static void draw_x_ticks(const Chart *chart) {
+  const PlotBox *area = &chart->area;
+  double free_from = -1e9; /* labels that would touch the last one are left out */
+  for (int i = 0; i < chart->x.count; i++) {
+    const double x = place_x(chart, chart->x.tick[i]), width = plot_canvas_text_width(chart->x.label[i], small_text.scale);
+    const int pixel = (int)x;
+    plot_canvas_rectangle(chart->canvas, (PlotBox){pixel, area->top, pixel + 1, area->bottom}, grid);
+    if (x - width / 2 < free_from) continue;
+    plot_canvas_text(chart->canvas, x - width / 2, area->bottom + TICK_GAP + 9, chart->x.label[i], small_text);
+    free_from = x + width / 2 + 12;
+  }
+}
+
+static void draw_y_ticks(const Chart *chart) {
+  const PlotBox *area = &chart->area;
+  double free_to = 1e9;
+  for (int i = 0; i < chart->y.count; i++) {
+    const double y = place_y(chart, chart->y.tick[i]), width = plot_canvas_text_width(chart->y.label[i], small_text.scale);
+    const int pixel = (int)y;
+    plot_canvas_rectangle(chart->canvas, (PlotBox){area->left, pixel, area->right, pixel + 1}, grid);
+    if (y > free_to) continue;
+    plot_canvas_text(chart->canvas, area->left - TICK_GAP - width, y + 4.5, chart->y.label[i], small_text);
+    free_to = y - 15;
+  }
+}
+
+static void draw_frame(PlotCanvas *canvas, PlotBox area) {
+  plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.top, area.left, area.bottom + 1}, frame);
+  plot_canvas_rectangle(canvas, (PlotBox){area.left - 1, area.bottom, area.right, area.bottom + 1}, frame);
+}
+
+/* Dashes of 6 pixels, 5 apart. */
+static void draw_dashed(PlotCanvas *canvas, double x0, double y0, double x1, double y1) {
+  const double length = hypot(x1 - x0, y1 - y0);
+  for (double at = 0; at < length; at += 11) {
+    const double from = at / length, to = fmin(at + 6, length) / length;
+    plot_canvas_stroke(canvas, x0 + from * (x1 - x0), y0 + from * (y1 - y0), x0 + to * (x1 - x0), y0 + to * (y1 - y0), 1.8);
+  }
+}
+
+/* What a bar that goes on begins at: the bar of the same x before it. */
+static double foot_of(const PlotSeries *series, size_t i) {
+  if (series->style != PLOT_ON_BAR) return 0;
+  for (size_t j = 0; j < series[-1].count; j++)
+    if (series[-1].x[j] == series->x[i]) return series[-1].y[j];
+  return 0;
+}
+
+static void draw_bars(const Chart *chart, size_t s, PlotColour colour) {
+  const PlotSeries *series = &chart->panel->series[s];
+  const double middle = (bars_before(chart->panel, chart->panel->count) - 1) / 2.0, width = chart->bar_width;
+  const int place = bars_before(chart->panel, s + 1) - 1;
+  for (size_t i = 0; i < series->count; i++) {
+    if (!is_drawn(chart->panel, series, i)) continue;
+    const double left = place_x(chart, series->x[i]) + (place - middle - 0.5) * width, top = place_y(chart, series->y[i]);
+    if (series->style == PLOT_MARK) {
+      plot_canvas_stroke(chart->canvas, left, top, left + width, top, 2.6);
+      plot_canvas_paint(chart->canvas, colour);
+      continue;
+    }
+    const PlotBox box = {(int)(left + 1), (int)top, (int)(left + width), (int)place_y(chart, foot_of(series, i))};
+    if (box.bottom > box.top) plot_canvas_rectangle(chart->canvas, box, colour);
+  }
+}
+
+static void draw_line(const Chart *chart, const PlotSeries *series, PlotColour colour) {
+  double last_x = 0, last_y = 0;
+  size_t drawn = 0;
+  for (size_t i = 0; i < series->count; i++) {
+    if (!is_drawn(chart->panel, series, i)) continue;
+    const double x = place_x(chart, series->x[i]), y = place_y(chart, series->y[i]);
+    if (drawn > 0 && series->style == PLOT_DASHED) draw_dashed(chart->canvas, last_x, last_y, x, y);
+    if (drawn > 0 && series->style == PLOT_LINE) plot_canvas_stroke(chart->canvas, last_x, last_y, x, y, 1.8);
+    drawn++;
+    if (series->points) plot_canvas_stroke(chart->canvas, x, y, x, y, 5.5);
+    last_x = x;
+    last_y = y;
+  }
+  if (drawn == 1) plot_canvas_stroke(chart->canvas, last_x, last_y, last_x, last_y, 6.5); /* one point makes no line */
+  plot_canvas_paint(chart->canvas, colour);
+}
+
+static void draw_centred(PlotCanvas *canvas, double x, double y, const char *text, PlotText style, double width) {
+  char fitted[NAME];
+  plot_panel_fit_text(fitted, sizeof fitted, text, style.scale, width);
+  const double half = plot_canvas_text_width(fitted, style.scale) / 2;
+  plot_canvas_text(canvas, style.upright ? x : x - half, style.upright ? y + half : y, fitted, style);
+}
+
+static void draw_titles(const Chart *chart, PlotBox box) {
+  const PlotBox *area = &chart->area;
+  char title[NAME];
+  const PlotText title_text = {1.2, 1.75, PLOT_PANEL_INK, false};
+  PlotText upright = small_text;
+  upright.upright = true;
+  plot_panel_fit_text(title, sizeof title, chart->panel->title, title_text.scale, box.right - box.left - 2 * PAD);
+  plot_canvas_text(chart->canvas, box.left + PAD, box.top + 22, title, title_text);
+  draw_centred(chart->canvas, (area->left + area->right) / 2.0, box.bottom - 10, chart->panel->x_label, small_text,
+               area->right - area->left);
+  draw_centred(chart->canvas, box.left + PAD + 9, (area->top + area->bottom) / 2.0, chart->panel->y_label, upright,
+               area->bottom - area->top);
+}
+
+static void draw_data(Chart *chart) {
+  draw_x_ticks(chart);
+  draw_y_ticks(chart);
+  const PlotBox around = {chart->area.left - 4, chart->area.top - 4, chart->area.right + 4, chart->area.bottom + 4};
+  plot_canvas_clip(chart->canvas, &around);
+  /* The first line is the important one: on top, and lines before bars. Marks come after the bars that they lie on. */
+  for (size_t s = 0; s < chart->panel->count; s++)
+    if (is_bar(&chart->panel->series[s])) draw_bars(chart, s, colour_of(chart->panel, s));
+  for (size_t s = chart->panel->count; s-- > 0;)
+    if (!is_bar(&chart->panel->series[s])) draw_line(chart, &chart->panel->series[s], colour_of(chart->panel, s));
+  plot_canvas_clip(chart->canvas, NULL);
+}
+
+static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox box) {
+  Chart chart = {.canvas = canvas, .panel = panel};
+  double x[2], y[2];
+  const bool data = data_range(panel, x, y);
+  const int legend_top = box.top + TITLE + 2, legend_lines = legend(NULL, panel, box.left + PAD, box.right - PAD, legend_top);
+  PlotBox *area = &chart.area;
+  *area = (PlotBox){box.left + PAD + 9 + 14, legend_top + legend_lines * LEGEND_LINE + 6, box.right - PAD - 8, box.bottom - 48};
+  if (area->bottom < area->top + 20) area->bottom = area->top + 20;
+  if (data) {
+    fit_y(&chart, y);
+    area->left += (int)ceil(widest_label(&chart.y)) + TICK_GAP;
+    fit_x(&chart, x);
+    draw_data(&chart);
+  } else {
+    draw_centred(canvas, (area->left + area->right) / 2.0, (area->top + area->bottom) / 2.0, "no data yet", small_text, 200);
+  }
+  draw_frame(canvas, *area);
+  draw_titles(&chart, box);
+  legend(canvas, panel, box.left + PAD, box.right - PAD, legend_top);
+}
+
+/* ---- Files ---- */
+
+enum { ACROSS = 3, PLOT_TITLE = 44, PLOT_PAD = 12, LEAST_SIDE = 200, MOST_SIDE = 4096, MOST_PANELS = 48 };
 
 static void draw(PlotCanvas *canvas, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
   const PlotText style = {1.5, 2.1, PLOT_PANEL_INK, false};
   char fitted[256];
-  plot_panel_fit_text(fitted, sizeof fitted, title, style.scale, canvas->width - 2 * (PAD + 16));
-  plot_canvas_text(canvas, PAD + 16, 32, fitted, style);
+  plot_panel_fit_text(fitted, sizeof fitted, title, style.scale, canvas->width - 2 * (PLOT_PAD + 16));
+  plot_canvas_text(canvas, PLOT_PAD + 16, 32, fitted, style);
   for (size_t i = 0; i < count; i++) {
-    const int left = PAD + (int)(i % ACROSS) * panel_width, top = TITLE + (int)(i / ACROSS) * panel_height;
+    const int left = PLOT_PAD + (int)(i % ACROSS) * panel_width, top = PLOT_TITLE + (int)(i / ACROSS) * panel_height;
     plot_panel_draw(canvas, &panels[i], (PlotBox){left, top, left + panel_width, top + panel_height});
   }
 }
@@ -23,7 +433,7 @@ Status plot_save(const char *path, const char *title, const PlotPanel *panels, s
                       panel_width, panel_height);
   const int across = count < ACROSS ? (int)count : ACROSS, down = ((int)count + ACROSS - 1) / ACROSS;
   PlotCanvas canvas;
-  TRY(plot_canvas_init(&canvas, 2 * PAD + across * panel_width, TITLE + PAD + down * panel_height));
+  TRY(plot_canvas_init(&canvas, 2 * PLOT_PAD + across * panel_width, PLOT_TITLE + PLOT_PAD + down * panel_height));
   draw(&canvas, title, panels, count, panel_width, panel_height);
   Status status = plot_canvas_save(&canvas, path);
   plot_canvas_release(&canvas);

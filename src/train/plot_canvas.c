@@ -2,13 +2,132 @@
  * Costs the bounding box of each segment: some milliseconds for a chart. Leaves out what is drawn. */
 #include "train/plot_canvas.h"
 #include "base/files.h"
-#include "train/plot_font.h"
+#include "base/status.h"
 #include <errno.h>
 #include <math.h>
 #include <png.h>
 #include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Font ---- */
+
+/* The letters of charts as pen strokes, so that they scale to any size and stay smooth. */
+/* One table, indexed by character: printable ASCII. Round shapes are octagons: at the sizes of a chart the pen rounds them. */
+
+/* Vertical places of the grid that glyphs are drawn on; y grows downwards. */
+enum { PLOT_FONT_CAP = 9 /* height of capitals and digits: y 0 is their top, y 9 the baseline, y 12 the lowest descender */ };
+
+enum { FIRST = 32, LAST = 126 };
+
+static const char *const glyphs[LAST - FIRST + 1] = {
+    [' ' - FIRST] = "3",
+    ['!' - FIRST] = "00006 09",
+    ['"' - FIRST] = "20002 2022",
+    ['#' - FIRST] = "52019 4039 0353 0656",
+    ['$' - FIRST] = "4423111020314354647381807 2029",
+    ['%' - FIRST] = "7102031322313020110 6019 566677786959484756",
+    ['&' - FIRST] = "6691311203041420608193965",
+    ['\'' - FIRST] = "00002",
+    ['(' - FIRST] = "22003072a",
+    [')' - FIRST] = "20023270a",
+    ['*' - FIRST] = "42125 0244 4204",
+    ['+' - FIRST] = "42428 0646",
+    [',' - FIRST] = "118190b",
+    ['-' - FIRST] = "30535",
+    ['.' - FIRST] = "009",
+    ['/' - FIRST] = "44009",
+    ['0' - FIRST] = "5203052573929070220",
+    ['1' - FIRST] = "5123039",
+    ['2' - FIRST] = "502203052530959",
+    ['3' - FIRST] = "501104051534424 445558491908",
+    ['4' - FIRST] = "549400656",
+    ['5' - FIRST] = "5500004345657391908",
+    ['6' - FIRST] = "54020020729395756342406",
+    ['7' - FIRST] = "5005029",
+    ['8' - FIRST] = "5104051534414030110 1405081949585544",
+    ['9' - FIRST] = "51939575230200203253553",
+    [':' - FIRST] = "004 09",
+    [';' - FIRST] = "114 18190b",
+    ['<' - FIRST] = "4420548",
+    ['=' - FIRST] = "40444 0747",
+    ['>' - FIRST] = "4024508",
+    ['?' - FIRST] = "401103041432526 29",
+    ['@' - FIRST] = "75929070220507276675653 5443332426374756",
+    ['A' - FIRST] = "6093069 1656",
+    ['B' - FIRST] = "509004051534404 4455584909",
+    ['C' - FIRST] = "66240200207294967",
+    ['D' - FIRST] = "600406267490900",
+    ['E' - FIRST] = "550000959 0444",
+    ['F' - FIRST] = "5500009 0444",
+    ['G' - FIRST] = "662402002072949676545",
+    ['H' - FIRST] = "60009 6069 0464",
+    ['I' - FIRST] = "00009",
+    ['J' - FIRST] = "44048391908",
+    ['K' - FIRST] = "50009 5005 2359",
+    ['L' - FIRST] = "5000959",
+    ['M' - FIRST] = "60900356069",
+    ['N' - FIRST] = "609006960",
+    ['O' - FIRST] = "6204062674929070220",
+    ['P' - FIRST] = "509004051544505",
+    ['Q' - FIRST] = "6204062674929070220 4769",
+    ['R' - FIRST] = "509004051544505 3559",
+    ['S' - FIRST] = "5514010010314445558491908",
+    ['T' - FIRST] = "60060 3039",
+    ['U' - FIRST] = "6000729496760",
+    ['V' - FIRST] = "6003960",
+    ['W' - FIRST] = "80029416980",
+    ['X' - FIRST] = "60069 6009",
+    ['Y' - FIRST] = "6003460 3439",
+    ['Z' - FIRST] = "600600969",
+    ['[' - FIRST] = "220000a2a",
+    ['\\' - FIRST] = "40049",
+    [']' - FIRST] = "200202a0a",
+    ['^' - FIRST] = "4032043",
+    ['_' - FIRST] = "50a5a",
+    ['`' - FIRST] = "10012",
+    ['a' - FIRST] = "55359 5533230507293957",
+    ['b' - FIRST] = "50009 0523335557392907",
+    ['c' - FIRST] = "44433230507293948",
+    ['d' - FIRST] = "55059 5533230507293957",
+    ['e' - FIRST] = "506565533230507294958",
+    ['f' - FIRST] = "330201119 0333",
+    ['g' - FIRST] = "5535b4c1c0b 5533230507293957",
+    ['h' - FIRST] = "50009 0523335559",
+    ['i' - FIRST] = "00309 00",
+    ['j' - FIRST] = "2232b1c0c 20",
+    ['k' - FIRST] = "40009 4307 2549",
+    ['l' - FIRST] = "00009",
+    ['m' - FIRST] = "80309 0523334449 4563738489",
+    ['n' - FIRST] = "50309 0523335559",
+    ['o' - FIRST] = "5233355573929070523",
+    ['p' - FIRST] = "5030c 0523335557392907",
+    ['q' - FIRST] = "5535c 5533230507293957",
+    ['r' - FIRST] = "30309 052333",
+    ['s' - FIRST] = "4443313040516364748391908",
+    ['t' - FIRST] = "311182939 0333",
+    ['u' - FIRST] = "50307293957 5359",
+    ['v' - FIRST] = "4032943",
+    ['w' - FIRST] = "80329436983",
+    ['x' - FIRST] = "40349 4309",
+    ['y' - FIRST] = "40329 431c0c",
+    ['z' - FIRST] = "403430949",
+    ['{' - FIRST] = "3302011140516192a3a",
+    ['|' - FIRST] = "0000a",
+    ['}' - FIRST] = "3001021243526291a0a",
+    ['~' - FIRST] = "5061525364655",
+};
+
+/* The first character is the glyph's width (a digit); then strokes, separated by blanks, each a list of points: x (a digit) and y (a
+ * hexadecimal digit). A stroke of one point is a dot. Characters outside printable ASCII look like '?'. */
+static const char *plot_font_glyph(char character) {
+  const int code = (unsigned char)character;
+  return glyphs[(code < FIRST || code > LAST ? '?' : code) - FIRST];
+}
+
+/* ---- Canvas ---- */
 
 static const double LETTER_GAP = 2.6; /* between glyphs, in the font's grid */
 

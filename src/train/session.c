@@ -1,16 +1,308 @@
 /* Opening and closing what a training run works on: see session.h. */
 #include "train/session.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/tape.h"
 #include "autograd/tape_segment.h"
+#include "base/files.h"
+#include "base/gguf.h"
 #include "base/memory.h"
+#include "base/share.h"
+#include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
-#include "train/map_options.h"
-#include "train/run_defaults.h"
-#include "train/start_weights.h"
+#include "nn/checkpoint.h"
+#include "nn/model.h"
+#include "train/confusion.h"
+#include "train/emulate.h"
+#include "train/optimizer.h"
+#include "train/task.h"
+#include "vq/kmeans.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Tokens on devices ---- */
+
+/* Where tokens live: in training --devices, --map, --counts, --concentration and --layout, in evaluation --eval-layout. */
+/* --counts: as many positive numbers as devices, which sum to the tokens. */
+static Status read_counts(Session *session) {
+  const TrainOptions *options = &session->options;
+  const char *at = options->counts;
+  int64_t devices = options->devices[1], tokens = session->tokens, sum = 0;
+  for (int64_t d = 0; d < devices; d++) {
+    char *end;
+    int64_t count = session->fixed_counts[d] = strtoll(at, &end, 10);
+    if (end == at || count < 1 || *end != (d + 1 < devices ? ',' : '\0'))
+      return status_set(STATUS_BAD_USAGE, "--counts %s: %lld positive numbers with commas between are accepted", options->counts,
+                        (long long)devices);
+    sum += count <= tokens ? count : tokens + 1; /* no sum of at most SESSION_DEVICES of these overflows */
+    at = end + 1;
+  }
+  if (sum == tokens) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--counts %s: they do not sum to the %lld tokens of a sample", options->counts, (long long)tokens);
+}
+
+/* ---- which tokens */
+
+static bool permutes(const TrainOptions *options) { return options->layout == NULL || strcmp(options->layout, "permuted") == 0; }
+
+/* An option's value -> *map, which "trained" leaves as the model's configuration has it. */
+static Status read_layout(const char *option, const char *value, const ModelConfig *config, TokenMap *map) {
+  if (config_is_decoder(config))
+    return status_set(STATUS_BAD_USAGE, "--%s %s: a layout is for tokens of pictures; devices hold contiguous spans of a text", option,
+                      value);
+  if (config->astra.groups == 0)
+    return status_set(STATUS_BAD_USAGE, "--%s %s: a plain model (--groups 0) has all tokens on one device", option, value);
+  if (strcmp(value, "trained") == 0 || token_map_parse(value, map)) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--%s %s: accepted are %s, trained (as the checkpoint says)%s", option, value, token_map_names,
+                    strcmp(option, "layout") == 0 ? " and permuted (anew for each batch)" : "");
+}
+
+/* Sets session->fixed_map, which training uses unless it permutes, and config->astra.layout, that of evaluations and of the checkpoint:
+ * --eval-layout, else a fixed --layout, else what config has. BAD_USAGE: a layout that is none, or one for a decoder or a plain model. */
+static Status map_options_layout(Session *session, ModelConfig *config) {
+  const TrainOptions *options = &session->options;
+  TokenMap *training = &session->fixed_map, *evaluation = &config->astra.layout;
+  *training = *evaluation;
+  if (options->layout != NULL && (!permutes(options) || config_is_decoder(config) || config->astra.groups == 0))
+    TRY(read_layout("layout", options->layout, config, training));
+  if (options->eval_layout != NULL) return read_layout("eval-layout", options->eval_layout, config, evaluation);
+  if (!permutes(options)) *evaluation = *training;
+  return STATUS_OK;
+}
+
+/* Fills session->map: of pictures as --layout says, of a decoder contiguous spans in order. BAD_USAGE names the option. */
+static Status map_options_set(Session *session) {
+  const TrainOptions *options = &session->options;
+  const bool pictures = !config_is_decoder(session->config);
+  if (options->groups > 0 && options->patch_drop > 0)
+    return status_set(STATUS_BAD_USAGE, "--patch-drop is for training a plain model (--groups 0)");
+  session->map = (DeviceMapOptions){.devices_least = (int)options->devices[0],
+                                    .devices_most = (int)options->devices[1],
+                                    .counts = (MapCounts)options->map,
+                                    .fixed = session->fixed_counts,
+                                    .concentration = options->concentration,
+                                    .permute = pictures && permutes(options),
+                                    .map = session->fixed_map,
+                                    .side = pictures ? session->config->image / session->config->patch : 0};
+  if (options->map != COUNTS_FIXED)
+    return options->counts == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--counts is for --map fixed");
+  if (options->counts == NULL) return status_set(STATUS_BAD_USAGE, "--map fixed needs --counts, e.g. --counts 16,16,16,16");
+  if (options->devices[0] != options->devices[1])
+    return status_set(STATUS_BAD_USAGE, "--map fixed needs one number of --devices, not a range");
+  return read_counts(session);
+}
+
+/* ---- Weights to start from ---- */
+
+/* The weights a run starts from: random ones, or those of a checkpoint. */
+enum { STREAM_INIT = 1 };
+
+static Status no_weights(const TrainOptions *options) {
+  char where[1024];
+  snprintf(where, sizeof where, "%s", status_message());
+  return status_set(
+      STATUS_NOT_FOUND,
+      "no pretrained weights for %s (%s). Get them with `astra-data get %s`, name them with --init DIR or --init FILE, or train "
+      "from scratch with --init random",
+      options->model, where, options->model);
+}
+
+/* Sets session->origin: a path, "random" or "mimetic"; NULL where there are none for a plan, which needs none. */
+static Status start_weights_find(Session *session) {
+  const TrainOptions *options = &session->options;
+  if (options->init == NULL && !checkpoint_is_path(options->model)) {
+    Status status = data_paths_find("checkpoints", options->model, options->data_dir, &session->origin);
+    return status == STATUS_OK || session->use == SESSION_PLAN ? STATUS_OK : no_weights(options);
+  }
+  session->origin = strdup(options->init != NULL ? options->init : options->model);
+  return session->origin ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+}
+
+static bool starts_with(const Session *session, const char *how) { return session->origin != NULL && strcmp(session->origin, how) == 0; }
+static bool from_scratch(const Session *session) { return starts_with(session, "random") || starts_with(session, "mimetic"); }
+
+/* The ids that begin, pad and end a text; an end may be one of several. */
+static void adopt_ids(ModelConfig *config, const ModelConfig *theirs) {
+  if (theirs->vocabulary != config->vocabulary) return; /* they would be those of other tokens; loading says more */
+  if (theirs->begin_id >= 0) config->begin_id = theirs->begin_id;
+  if (theirs->pad_id >= 0) config->pad_id = theirs->pad_id;
+  if (theirs->end_ids == 0) return;
+  memcpy(config->end_id, theirs->end_id, sizeof config->end_id);
+  config->end_ids = theirs->end_ids;
+}
+
+static void adopt(ModelConfig *config, const ModelConfig *theirs, bool normalisation) {
+  config->heads = theirs->heads;
+  config->kv_heads = theirs->kv_heads;
+  config->activation = theirs->activation;
+  config->norm_eps = theirs->norm_eps;
+  config->tied = theirs->tied;
+  config->rope = theirs->rope;
+  adopt_ids(config, theirs);
+  if (!normalisation) return;
+  memcpy(config->image_mean, theirs->image_mean, sizeof config->image_mean);
+  memcpy(config->image_std, theirs->image_std, sizeof config->image_std);
+  config->resample = theirs->resample;
+}
+
+static Status adopt_from_gguf(const char *path, ModelConfig *config) {
+  ModelConfig theirs;
+  TRY(config_load(&theirs, path));
+  if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, false);
+  config_release(&theirs);
+  return STATUS_OK;
+}
+
+/* A directory's configuration, where there is one and it is for such a model. */
+static Status adopt_from(const char *folder, ModelConfig *config) {
+  ModelConfig theirs;
+  char *own = files_join(folder, "config.json"), *pictures = files_join(folder, "preprocessor_config.json");
+  Status status = own != NULL && pictures != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, folder)) == STATUS_OK) {
+    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(pictures));
+    config_release(&theirs);
+  }
+  free(own);
+  free(pictures);
+  return status;
+}
+
+/* What the shapes of weights do not show (heads, epsilon, ids of special tokens...) is taken from the config.json and the
+ * preprocessor_config.json in their directory, where these are: a preset of the same name may differ. */
+static Status start_weights_adopt(const Session *session, ModelConfig *config) {
+  if (session->origin == NULL || from_scratch(session)) return STATUS_OK;
+  if (gguf_is_file(session->origin)) return adopt_from_gguf(session->origin, config);
+  char *folder = files_folder(session->origin);
+  Status status = folder != NULL ? adopt_from(folder, config) : status_set(STATUS_NO_MEMORY, "no memory");
+  free(folder);
+  return status;
+}
+
+/* What learns has memory of its own and is read; what is frozen stays in the file. */
+static Status load_file(Session *session, Rng *rng) {
+  TRY(checkpoint_load_params(session->model, session->origin, rng, &session->report));
+  if (session->options.lora_rank == 0 || session->use != SESSION_TRAIN) return STATUS_OK;
+  model_initialise_adapters(session->model, rng);
+  return checkpoint_map_params(session->model, session->origin, &session->frozen);
+}
+
+/* Into the session's model, whose parameters that learn have memory; frozen ones are mapped into session->frozen. */
+static Status start_weights_load(Session *session) {
+  Rng rng;
+  rng_init(&rng, (uint64_t)session->options.seed, STREAM_INIT);
+  if (!from_scratch(session)) return load_file(session, &rng);
+  TRY(param_allocate_frozen(model_params(session->model)));
+  model_initialise(session->model, &rng);
+  return starts_with(session, "mimetic") ? model_initialise_mimetic(session->model, &rng) : STATUS_OK;
+}
+
+/* ---- Defaults that follow from model and data ---- */
+
+/* Leaves out: defaults that are the same for every run (session_defaults).
+ * Invariant: after run_defaults_length no option is automatic any more. */
+
+enum { BATCH_LEAST = 8, BATCHES_LEAST = 8, WARMUP_MOST = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
+
+static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
+
+/* Appends a part to the line of what was chosen; a part too many is cut off. */
+__attribute__((format(printf, 2, 3))) static void say(Session *session, const char *format, ...) {
+  size_t used = strlen(session->chosen);
+  va_list arguments;
+  va_start(arguments, format);
+  if (used > 0 && used + 2 < sizeof session->chosen) strcpy(session->chosen + used, ", "), used += 2;
+  vsnprintf(session->chosen + used, sizeof session->chosen - used, format, arguments);
+  va_end(arguments);
+}
+
+/* A run that was begun before defaults followed from the data goes on with those of its time. */
+static void earlier(Session *session) {
+  TrainOptions *options = &session->options;
+  if (options->batch == 0) options->batch = session->task->batch;
+  if (options->epochs == 0) options->epochs = session->task->epochs;
+  if (options->optimizer.rate < 0) options->optimizer.rate = 1e-4;
+  if (options->warmup < 0) options->warmup = 100;
+  if (options->eval_every == 0) options->eval_every = 1;
+}
+
+/* After Task.open: the task's batch, halved while an epoch would have fewer than 8 of them, down to 8 samples. Sessions that do not train
+ * take the task's batch. */
+static void run_defaults_batch(Session *session) {
+  TrainOptions *options = &session->options;
+  if (options->earlier_defaults) earlier(session);
+  if (options->batch > 0) return;
+  options->batch = session->task->batch;
+  if (!learning(session)) return;
+  int64_t samples = session->task->count(session, TASK_TRAIN);
+  while (samples > 0 && options->batch > BATCH_LEAST && samples / options->batch < BATCHES_LEAST) options->batch /= 2;
+  if (samples > 0)
+    say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, session->task->sample);
+  else
+    say(session, "batch %lld", (long long)options->batch);
+}
+
+static void choose_epochs(Session *session) {
+  TrainOptions *options = &session->options;
+  int64_t steps = session_epoch_steps(session), least = (session->task->least_steps + steps - 1) / steps;
+  bool more = least > session->task->epochs;
+  if (options->epochs > 0) return;
+  options->epochs = more ? least : session->task->epochs;
+  if (options->max_steps > 0) return;
+  say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s", more ? " to have enough steps" : "");
+}
+
+static void choose_rate(Session *session) {
+  OptimizerOptions *optimizer = &session->options.optimizer;
+  const char *init = session->options.init;
+  bool scratch = init != NULL && (strcmp(init, "random") == 0 || strcmp(init, "mimetic") == 0);
+  if (optimizer->rate >= 0) return;
+  optimizer->rate = scratch ? fmin(1e-3, 0.4 / (double)session->config->width) : session->options.lora_rank > 0 ? 3e-4 : 1e-4;
+  say(session, "learning rate %.2g (%s)", optimizer->rate,
+      scratch                          ? "from scratch"
+      : session->options.lora_rank > 0 ? "adapters"
+                                       : "pretrained weights");
+}
+
+/* After Task.start and before the optimizer is made, of sessions that train or plan; sets session->total_steps:
+ *   epochs          the task's, or as many as make Task.least_steps steps
+ *   learning rate   1e-4 for pretrained weights, 3e-4 for adapters, min(1e-3, 0.4 / width) from scratch
+ *   warm-up         a tenth of the steps, at most 100
+ *   evaluations     after each epoch, or fewer so that there are about 20
+ * What was chosen and why is then in session->chosen, one line; "" if the options said everything. */
+static void run_defaults_length(Session *session) {
+  TrainOptions *options = &session->options;
+  if (!learning(session)) return;
+  choose_epochs(session);
+  session->total_steps = options->max_steps > 0 ? options->max_steps : options->epochs * session_epoch_steps(session);
+  choose_rate(session);
+  if (options->warmup < 0) {
+    int64_t share = session->total_steps / WARMUP_SHARE;
+    options->warmup = share < WARMUP_MOST ? share : WARMUP_MOST;
+    say(session, "warm-up of %lld of %lld steps", (long long)options->warmup, (long long)session->total_steps);
+  }
+  if (options->eval_every == 0) {
+    int64_t epochs = session->total_steps / session_epoch_steps(session);
+    options->eval_every = epochs > EVALUATIONS ? (epochs + EVALUATIONS - 1) / EVALUATIONS : 1;
+    if (options->eval_every > 1) say(session, "evaluation every %lld epochs", (long long)options->eval_every);
+  }
+}
+
+bool run_defaults_doubt(const Session *session, char *text, size_t size) {
+  const TrainOptions *options = &session->options;
+  int64_t last = session->total_steps - 1; /* the schedule counts from 0 */
+  if (last <= 0 || options->warmup < session->total_steps) return false;
+  snprintf(text, size,
+           "--warmup %lld is as long as the run of %lld steps or longer: the learning rate never passes %.0f%% of its peak, and little is "
+           "learnt; a tenth of the run is usual",
+           (long long)options->warmup, (long long)session->total_steps, 100 * (double)last / (double)options->warmup);
+  return true;
+}
+
+/* ---- Sessions ---- */
 
 enum { STREAM_MAP = 2, STREAM_REVIVE, STREAM_MIXUP }; /* 1 is that of the first weights */
 static const size_t ARENA_BYTES = (size_t)1 << 40;    /* address space, not memory */

@@ -9,7 +9,6 @@
 #include "nn/checkpoint.h"
 #include "nn/model.h"
 #include "train/confusion.h"
-#include "train/device_map.h"
 #include "train/emulate.h"
 #include "train/optimizer.h"
 #include "train/task.h"
@@ -46,8 +45,8 @@ typedef struct TrainOptions {
   int perplexity;           /* PerplexityUnit */
   int test_part;            /* TextPart or SESSION_PART_AUTO: of what is evaluated */
   /* how long, how fast */
-  int64_t epochs, max_steps;         /* epochs 0: run_defaults.h; max_steps 0: epochs decide */
-  int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults.h */
+  int64_t epochs, max_steps;         /* epochs 0: run_defaults_length; max_steps 0: epochs decide */
+  int64_t batch, accumulate, warmup; /* batch 0, warmup SESSION_AUTO: run_defaults_batch */
   bool earlier_defaults;             /* those of versions that knew one set for all data, for runs that they began */
   int precision;                     /* TrainPrecision */
   int64_t recompute;                 /* the first so many blocks a second time in backward, in place of keeping their values */
@@ -55,7 +54,7 @@ typedef struct TrainOptions {
   double rate_floor;
   bool shard_optimizer;       /* of a job of several ranks: each keeps the optimizer's states of its part alone (ZeRO-1) */
   int wire;                   /* Wire: how gradients travel between ranks */
-  OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults.h */
+  OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults_batch */
   /* regularisation and augmentation */
   double smoothing, mixup, cutmix, crop_least, patch_drop, drop_path;
   const char *augment; /* augment_policy_parse */
@@ -79,7 +78,7 @@ typedef struct TrainOptions {
   double kmeans_tolerance;
   int kmeans_start;
   /* looking and keeping */
-  int64_t eval_samples, eval_every /* epochs; 0: run_defaults.h */, log_every, checkpoint_every;
+  int64_t eval_samples, eval_every /* epochs; 0: run_defaults_length */, log_every, checkpoint_every;
   bool keep_best;         /* weights of the best evaluation in OUT/best */
   int64_t early_stopping; /* evaluations without a better one after which a run ends; 0: never */
   int dtype;              /* SafeDtype of the exported weights */
@@ -142,5 +141,12 @@ void session_recompute(Session *session, int64_t blocks);
 
 /* session->plain_layout for samples of `tokens`, at most session->tokens: allocates nothing. */
 Status session_lay_plain(Session *session, int64_t tokens);
+
+/* What a run takes where its options leave it open: batch, epochs, learning rate, warm-up, interval of evaluations. All follow from the
+ * amount of training data and from where the weights come from, so that a run with defaults learns from 60 samples as from 60,000. An
+ * option that was given is never touched. */
+
+/* What is worth a warning about a run that the options describe: a line for people in `text`, or false. */
+bool run_defaults_doubt(const Session *session, char *text, size_t size);
 
 #endif

@@ -1,21 +1,215 @@
 /* The training state: see state.h. One table (describe) serves saving and loading, so that neither can forget an entry. */
 #include "train/state.h"
+#include "autograd/param.h"
 #include "nn/checkpoint_files.h"
 #include "nn/safetensors.h"
 #include "nn/safetensors_convert.h"
-#include "train/frozen_digest.h"
+#include "train/session.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTERS = 16, NAME = 64, FIXED_ENTRIES = 9, SITE_ENTRIES = 6, PART = 1024 };
+/* ---- Digest of frozen weights ---- */
+
+/* Sampled FNV-1a (Fowler, Noll and Vo). */
+
+enum { PAGE = 4096, PAGES = 16, WHOLE = PAGE * PAGES };
+static const uint64_t OFFSET = 0xcbf29ce484222325u, PRIME = 0x100000001b3u;
+
+static uint64_t add(uint64_t hash, const void *data, size_t bytes) {
+  const uint8_t *byte = data;
+  for (size_t i = 0; i < bytes; i++) hash = (hash ^ byte[i]) * PRIME;
+  return hash;
+}
+
+static uint64_t add_sampled(uint64_t hash, const uint8_t *data, size_t bytes) {
+  if (bytes <= WHOLE) return add(hash, data, bytes);
+  for (size_t page = 0; page < PAGES; page++) hash = add(hash, data + (bytes - PAGE) * page / (PAGES - 1), PAGE);
+  return hash;
+}
+
+static uint64_t add_param(uint64_t hash, const Param *param) {
+  const Tensor *tensor = &param->tensor;
+  size_t count = (size_t)tensor_count(tensor);
+  int64_t facts[2] = {tensor_count(tensor), (int64_t)tensor->narrow_kind};
+  hash = add(add(hash, param->name, strlen(param->name)), facts, sizeof facts);
+  if (tensor->narrow != NULL) return add_sampled(hash, (const uint8_t *)tensor->narrow, count * sizeof *tensor->narrow);
+  return add_sampled(hash, (const uint8_t *)tensor->value, count * sizeof *tensor->value);
+}
+
+int64_t frozen_digest(const ParamSet *params) {
+  uint64_t hash = OFFSET;
+  bool any = false;
+  for (size_t i = 0; i < params->count; i++) {
+    if (!params->list[i].frozen) continue;
+    hash = add_param(hash, &params->list[i]);
+    any = true;
+  }
+  return any ? (int64_t)(hash >> 1) : 0;
+}
+
+/* ---- selftest.safetensors ---- */
+
+/* The checkpoint is read back from disk, so what is written here is what any reader must find.
+ */
+
+enum { NAME = 64, FIXED = 6 /* tensors beside the codes */ };
+
+typedef struct Selftest {
+  Model *model;
+  CheckpointMapping *mapping; /* its weights as they are in the file */
+  Emulation emulation;
+  int devices; /* emulated; 0: a plain model */
+  TokenLayout layout;
+  Tape *tape;
+  SafeItem *items;
+  char (*names)[NAME];
+  size_t count;
+} Selftest;
+
+static Status read_back(Selftest *test, const char *directory) {
+  ModelConfig config = {0};
+  Status status = config_load(&config, directory);
+  if (status == STATUS_OK) status = model_new(&test->model, &config);
+  if (status == STATUS_OK) status = checkpoint_map_params(test->model, directory, &test->mapping);
+  test->devices = config.astra.groups > 0 ? config.astra.devices : 0;
+  if (status == STATUS_OK && test->devices > 0)
+    status = emulate_init(&test->emulation, &config, &(EmulateOptions){.covariance = SELFTEST_COVARIANCE});
+  if (status == STATUS_OK && test->devices > 0) status = checkpoint_load_codebooks(&config, directory, test->emulation.codewords);
+  for (int site = 0; status == STATUS_OK && site < test->emulation.blocks * test->emulation.sites; site++)
+    codebook_refresh(&test->emulation.site[site].book);
+  config_release(&config);
+  return status;
+}
+
+static void selftest_add(Selftest *test, SafeDtype source, const void *data, int dims, const int64_t *shape, const char *name) {
+  SafeItem *item = &test->items[test->count];
+  snprintf(test->names[test->count], NAME, "%s", name);
+  *item = (SafeItem){
+      .name = test->names[test->count++], .dtype = source == SAFE_I32 ? SAFE_I32 : SAFE_F32, .source = source, .dims = dims, .data = data};
+  memcpy(item->shape, shape, (size_t)dims * sizeof *shape);
+}
+
+/* Codes in shared order -> in token order [B, T, G]. */
+static int32_t *codes_by_token(const Selftest *test, const EmulateSite *site, int64_t batch) {
+  const TokenLayout *layout = &test->layout;
+  size_t group = (size_t)site->book.groups;
+  int32_t *out = tape_alloc(test->tape, (size_t)(batch * layout->tokens) * group * sizeof *out);
+  for (int64_t b = 0; out != NULL && b < batch; b++)
+    for (int64_t s = 0; s < layout->shared; s++) {
+      int32_t token = layout->row_token[layout->shared_row[s]];
+      if (token >= 0)
+        memcpy(out + (size_t)(b * layout->tokens + token) * group, site->codes + (size_t)(b * layout->shared + s) * group,
+               group * sizeof *out);
+    }
+  return out;
+}
+
+static int32_t *device_of(const Selftest *test) {
+  const TokenLayout *layout = &test->layout;
+  int32_t *devices = tape_alloc(test->tape, (size_t)layout->tokens * sizeof *devices);
+  for (int span = 0; devices != NULL && span < layout->spans; span++)
+    for (int64_t row = layout->span[span].begin; row < layout->span[span].begin + layout->span[span].count; row++)
+      if (layout->row_token[row] >= 0) devices[layout->row_token[row]] = span;
+  return devices;
+}
+
+/* "codes.astra.layers.3.x", or .k and .v where a block has two sites. */
+static Status add_codes(Selftest *test, int64_t batch) {
+  static const char *const kv[] = {"k", "v"};
+  const Emulation *emulation = &test->emulation;
+  for (int index = 0; index < emulation->blocks * emulation->sites; index++) {
+    const EmulateSite *site = &emulation->site[index];
+    int32_t *codes = codes_by_token(test, site, batch);
+    if (codes == NULL) return tape_status(test->tape);
+    char name[NAME];
+    snprintf(name, sizeof name, "codes.astra.layers.%d.%s", index / emulation->sites,
+             emulation->sites == 1 ? "x" : kv[index % emulation->sites]);
+    selftest_add(test, SAFE_I32, codes, 3, (int64_t[]){batch, test->layout.tokens, site->book.groups}, name);
+  }
+  return STATUS_OK;
+}
+
+static void add_input(Selftest *test, const TaskBatch *batch, const ModelInput *input) {
+  int64_t shape[] = {batch->count, test->layout.tokens};
+  if (input->pixels != NULL) selftest_add(test, SAFE_REAL, input->pixels->value, 4, input->pixels->shape, "pixel_values");
+  if (batch->ids != NULL) selftest_add(test, SAFE_I32, batch->ids, 2, shape, "ids");
+  if (batch->lengths != NULL) selftest_add(test, SAFE_I32, batch->lengths, 1, shape, "lengths");
+}
+
+static Status run_and_save(Session *session, Selftest *test, const TaskBatch *batch, const char *path) {
+  Tape *tape = test->tape;
+  Tensor *loss;
+  ModelInput input = task_input(tape, batch, model_config(test->model));
+  Exchange *exchange = test->devices > 0 ? &test->emulation.exchange : NULL;
+  if (exchange != NULL) emulate_begin_step(&test->emulation, false);
+  Tensor *logits = session->task->answer(test->model, tape, batch, &test->layout, exchange, &loss);
+  int32_t *devices = device_of(test);
+  if (logits == NULL || devices == NULL) return tape_status(tape);
+  add_input(test, batch, &input);
+  if (exchange != NULL) selftest_add(test, SAFE_I32, devices, 1, (int64_t[]){test->layout.tokens}, "device_of");
+  selftest_add(test, SAFE_REAL, logits->value, 2, (int64_t[]){batch->count, tensor_width(logits)}, "logits");
+  if (loss != NULL) {
+    selftest_add(test, SAFE_I32, batch->labels, 2, (int64_t[]){batch->count, test->layout.tokens}, "labels");
+    selftest_add(test, SAFE_REAL, loss->value, 1, (int64_t[]){1}, "loss");
+  }
+  TRY(add_codes(test, batch->count));
+  return safetensors_save(path, test->items, test->count, NULL);
+}
+
+static Status place_tokens(Session *session, Selftest *test, int64_t tokens) {
+  const ModelConfig *config = model_config(test->model);
+  if (test->devices == 0) return layout_build_plain(&test->layout, tokens, config_is_decoder(config) ? CLASS_NONE : CLASS_DISTRIBUTED);
+  return device_map_place(&test->layout, config, tokens, test->devices, session->order);
+}
+
+static Status write_file(Session *session, Selftest *test, const char *directory, const char *path) {
+  TRY(read_back(test, directory));
+  TaskBatch batch;
+  int64_t middle = session->task->count(session, TASK_TEST) / session->options.batch / 2; /* texts come in the order of their lengths */
+  TRY(session->task->seek(session, TASK_TEST, 0, middle));
+  TRY(session->task->next(session, TASK_TEST, &batch));
+  TRY(place_tokens(session, test, batch.tokens));
+  if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
+  return run_and_save(session, test, &batch, path);
+}
+
+static void release(Selftest *test) {
+  if (test->tape != NULL) tape_clear(test->tape);
+  emulate_release(&test->emulation);
+  layout_release(&test->layout);
+  model_free(test->model);
+  checkpoint_unmap(test->mapping);
+  free(test->items);
+  free(test->names);
+}
+
+Status selftest_writer_run(Session *session, const char *directory) {
+  size_t most = FIXED + (size_t)(session->emulation.blocks * session->emulation.sites);
+  Selftest test = {.tape = session->tape, .items = calloc(most, sizeof *test.items), .names = calloc(most, sizeof *test.names)};
+  char *path = files_join(directory, "selftest.safetensors");
+  Status status =
+      test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the self-test");
+  tape_record(session->tape, false);
+  const bool bf16 = tape_uses_bf16(session->tape);
+  tape_use_bf16(session->tape, false); /* the file holds what the weights give in full precision, whatever trained them */
+  if (status == STATUS_OK) status = write_file(session, &test, directory, path);
+  tape_use_bf16(session->tape, bf16);
+  release(&test);
+  free(path);
+  return status;
+}
+
+/* ---- State ---- */
+
+enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 9, SITE_ENTRIES = 6, PART = 1024 };
 static const int64_t STEPS_MOST = INT64_C(1000000000000000);
 
 typedef struct Entry Entry;
 typedef Status Check(const Entry *entry, const SafeTensor *tensor, const char *path);
 
 struct Entry {
-  char name[NAME];
+  char name[STATE_NAME];
   SafeDtype dtype;
   int64_t count;
   void *data;
@@ -103,11 +297,13 @@ static void add_entry(Table *table, SafeDtype dtype, int64_t count, void *data, 
   entry->check = check;
 }
 
-static void add(Table *table, int64_t count, void *data, const char *name) { add_entry(table, SAFE_REAL, count, data, name, check_finite); }
+static void state_add(Table *table, int64_t count, void *data, const char *name) {
+  add_entry(table, SAFE_REAL, count, data, name, check_finite);
+}
 
 /* Numbers of the width that the run keeps them in. */
 static void add_moment(Table *table, const Optimizer *optimizer, const OptimizerMoment *moment, const char *name) {
-  char scales[NAME];
+  char scales[STATE_NAME];
   switch ((OptimizerMoments)optimizer->options.moments) {
   case OPTIMIZER_16_BITS:
     add_entry(table, SAFE_BF16, optimizer->params->total, moment->numbers, name, check_bfloats);
@@ -118,17 +314,17 @@ static void add_moment(Table *table, const Optimizer *optimizer, const Optimizer
     add_entry(table, SAFE_F32, optimizer->scales, moment->scales, scales, check_scales);
     break;
   default:
-    add(table, optimizer->params->total, moment->numbers, name);
+    state_add(table, optimizer->params->total, moment->numbers, name);
   }
 }
 
 static void add_site(Table *table, EmulateSite *site, int index) {
   int64_t codes = site->book.groups * site->book.entries, words = site->book.entries * site->book.width;
   int64_t part = site->book.width / site->book.groups, moments = site->navq.kind == NOISE_FULL ? site->book.width * part : site->book.width;
-  char name[NAME];
+  char name[STATE_NAME];
 #define SITE_ENTRY(count, data, label)                                                                                                     \
   snprintf(name, sizeof name, "site.%d.%s", index, label);                                                                                 \
-  add(table, count, data, name)
+  state_add(table, count, data, name)
   SITE_ENTRY(words, site->book.codewords, "codewords");
   SITE_ENTRY(codes, site->ema.sizes, "sizes");
   SITE_ENTRY(words, site->ema.sums, "sums");
@@ -163,10 +359,10 @@ static Status describe(const Session *session, Table *table) {
   if (table->list == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the state's table");
   const Optimizer *optimizer = &session->optimizer;
   int64_t total = optimizer->params->total;
-  add(table, total, optimizer->params->values, "params");
+  state_add(table, total, optimizer->params->values, "params");
   add_moment(table, optimizer, &optimizer->first, "optimizer.first");
   add_moment(table, optimizer, &optimizer->second, "optimizer.second");
-  add(table, total, optimizer->average, "optimizer.average");
+  state_add(table, total, optimizer->average, "optimizer.average");
   add_entry(table, SAFE_I64, COUNTERS, table->counters, "counters", check_counters);
   if (session->options.lora_rank > 0) add_entry(table, SAFE_I64, 1, &table->base, "base", check_base);
   for (int index = 0; index < sites; index++) add_site(table, &session->emulation.site[index], index);

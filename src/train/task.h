@@ -1,5 +1,5 @@
 /* What a run teaches its model: to classify pictures, to say the next token, to classify texts. A Task is a table of functions, one file
- * each (task_pictures.c, task_language.c, task_texts.c); trainer, validation, K-means start, plan and self-test go through it and know no
+ * each (task_images.c, task_language.c, task_texts.c); trainer, validation, K-means start, plan and self-test go through it and know no
  * other difference between pictures and texts. */
 #ifndef TRAIN_TASK_H
 #define TRAIN_TASK_H
@@ -36,7 +36,7 @@ typedef struct Task {
   const char *const *measures;     /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
   bool lower_is_better;            /* of the first measure */
   bool decoder;                    /* takes language models, and only these */
-  int64_t batch, epochs;           /* where the options say none: see run_defaults.h */
+  int64_t batch, epochs;           /* where the options say none: see run_defaults_batch */
   int64_t least_steps;             /* of a run whose length the options leave open */
 
   /* Opening, in this order. open: data, or what is needed of it to choose a configuration; sets session->classes. configure: what the model

@@ -6,7 +6,6 @@
 #include "data/text/text_loader.h"
 #include "train/session.h"
 #include "train/task_language.h"
-#include "train/task_tokenizer.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

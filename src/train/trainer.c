@@ -2,13 +2,11 @@
 #include "train/trainer.h"
 #include "autograd/ops/ops.h"
 #include "base/log.h"
-#include "train/best.h"
-#include "train/code_counts.h"
+#include "train/codebooks.h"
 #include "train/data_parallel.h"
 #include "train/interrupt.h"
 #include "train/plan.h"
 #include "train/run_report.h"
-#include "train/selftest_writer.h"
 #include "train/state.h"
 #include <math.h>
 #include <stdlib.h>

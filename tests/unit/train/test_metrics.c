@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/files.h"
-#include "train/event_file.h"
 #include "train/metrics.h"
+#include "train/metrics_internal.h"
 #include "unit/remove_tree.h"
 #include <math.h>
 #include <signal.h>

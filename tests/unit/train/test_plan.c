@@ -2,7 +2,6 @@
  * fits no memory is planned at once. */
 #include "autograd/tape_segment.h"
 #include "train/plan.h"
-#include "train/plan_node.h"
 #include "unit/train/tiny_text.h"
 #include <sys/resource.h>
 

@@ -9,7 +9,6 @@
 
 #include "base/files.h"
 #include "train/plot.h"
-#include "train/plot_axis.h"
 #include "train/plot_canvas.h"
 #include "unit/remove_tree.h"
 #include <float.h>

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "train/device_map.h"
+#include "train/emulate.h"
 #include <math.h>
 #include <string.h>
 

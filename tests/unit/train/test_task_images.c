@@ -1,7 +1,7 @@
 /* Mixup and CutMix: what becomes of each number of a batch, and the labels' weights that go with it. */
 #include "autograd/tape.h"
 #include "base/arena.h"
-#include "train/mixup.h"
+#include "train/task_images.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>

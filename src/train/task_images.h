@@ -1,8 +1,10 @@
+/* Mixup and CutMix of a batch of images, and the task of classifying images (task.h). */
+#ifndef TRAIN_TASK_IMAGES_H
+#define TRAIN_TASK_IMAGES_H
+#include "train/session.h"
+
 /* Mixup (Zhang et al., 2018): each picture is blended with another of its batch, and so are their labels. CutMix (Yun et al., 2019): a box
  * of the other is pasted into it, and labels are blended by areas. */
-#ifndef TRAIN_MIXUP_H
-#define TRAIN_MIXUP_H
-#include "train/session.h"
 
 /* One of options.mixup and options.cutmix that is above 0; where both are, each batch takes either half of the time. One share for the
  * batch, from Beta(alpha, alpha), and one box; picture i is mixed with picture count - 1 - i (batches are shuffled). Fills target->other

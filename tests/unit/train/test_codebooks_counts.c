@@ -1,6 +1,6 @@
 /* Counting of codes: how many there are, that a second look counts the same, what frequencies and bits follow, and what a checkpoint gets
  * from the averages of training. */
-#include "train/code_counts.h"
+#include "train/codebooks.h"
 #include "unit/train/tiny_run.h"
 #include "vq/code_frequencies.h"
 #include <math.h>

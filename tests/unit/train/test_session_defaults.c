@@ -1,6 +1,6 @@
 /* Defaults that follow from the data and from where the weights come from; those that are given stand; runs of earlier versions keep
  * theirs. */
-#include "train/run_defaults.h"
+#include "train/session.h"
 #include "unit/train/tiny_run.h"
 
 static TrainOptions open_options(void) {

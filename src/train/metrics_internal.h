@@ -1,10 +1,12 @@
-/* Inside the metrics code only: the rows of a run in memory, and how they look as lines of metrics.csv. */
-#ifndef TRAIN_METRICS_TABLE_H
-#define TRAIN_METRICS_TABLE_H
-#include "base/status.h"
-#include <stddef.h>
+/* Inside of metrics.c and its tests only: checksums of event files, and the rows that a resumed run keeps. */
+#ifndef TRAIN_METRICS_INTERNAL_H
+#define TRAIN_METRICS_INTERNAL_H
+#include "train/metrics.h"
 #include <stdint.h>
 #include <stdio.h>
+
+/* CRC-32C (Castagnoli), as TFRecords use it before masking. */
+uint32_t event_file_crc(const void *data, size_t size);
 
 typedef struct MetricsTable {
   char **columns; /* [count], copies */
@@ -16,9 +18,6 @@ typedef struct MetricsTable {
 /* BAD_VALUE for a name that would need quotes. The table is to be released even after a failure. */
 Status metrics_table_init(MetricsTable *table, const char *const *columns, size_t count);
 void metrics_table_release(MetricsTable *table); /* accepts a zeroed one */
-
-Status metrics_table_add(MetricsTable *table, int64_t step, const double *values);
-void metrics_table_header(const MetricsTable *table, FILE *stream);
 
 /* Adds the rows up to resume_step of an old file's text, which ends with a NUL, and writes their lines to `stream` behind a header. A last
  * line without its end was cut off by whatever ended the run, and is dropped. BAD_FILE, naming `path`: other columns, or a line that is no

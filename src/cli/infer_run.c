@@ -51,13 +51,13 @@ static Status read_peers(InferCluster *cluster, const char *list) {
   }
 }
 
-/* The open key is known to everybody: over a network anybody could be the worker. */
+/* The open key is known to everybody: whoever has taken the port could be the worker. */
 static Status check_key(const InferCluster *cluster) {
   char text[ADDRESS_TEXT];
   for (int i = 0; cluster->key.open && i < cluster->options.peer_count; i++) {
     const Address *peer = &cluster->peers[i];
-    if (!address_is_local(peer))
-      return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers of this machine are called",
+    if (!peer->on_disk)
+      return status_set(STATUS_BAD_USAGE, "--peers %s needs --key-file: without a key only workers behind UNIX sockets are called",
                         address_text(peer, text));
   }
   return STATUS_OK;

@@ -59,6 +59,7 @@ typedef struct Worker {
   int precision;  /* WeightsPrecision */
   int cache_type; /* WeightsType */
   int64_t threads, queue;
+  double idle_timeout;
   int busy;
   bool once, quiet;
 } Worker;
@@ -82,11 +83,13 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
        .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_GROUP, .help = "Who may call:"},
-      {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS", .help = "HOST:PORT, [IPV6]:PORT, unix:PATH, or PORT: of this machine alone"},
-      {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE",
-       .help = "the cluster's key (astra-infer keygen); on this machine alone none is needed"},
+      {OPTION_TEXT, "listen", 'l', &w->listen, "ADDRESS",
+       .help = "HOST:PORT, [IPV6]:PORT, PORT (of this machine), unix:PATH, or local: for this user alone"},
+      {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE", .help = "the cluster's key (astra-infer keygen); UNIX sockets need none"},
       {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse", .help = "what becomes of a leader while another one is served"},
       {OPTION_INT, "queue", 0, &w->queue, "N", .least = 1, .most = LISTENER_MAX_QUEUE, .help = "leaders that may wait"},
+      {OPTION_REAL, "idle-timeout", 0, &w->idle_timeout, "SECONDS", .least = 5, .most = 86400,
+       .help = "leave a leader that gives no sign of life for this long"},
       {OPTION_FLAG, "once", 0, &w->once, .help = "ends after the first leader"},
       {OPTION_GROUP, .help = "Output:"},
       {OPTION_TEXT, "name", 0, &w->name, "NAME", .help = "of this device, for leaders; without it: the machine's"},
@@ -115,6 +118,7 @@ static Status run(const Worker *w) {
                              .name = w->name,
                              .key = &key,
                              .threads = (int)w->threads,
+                             .idle_timeout = w->idle_timeout,
                              .queue = w->busy == BUSY_QUEUE ? (int)w->queue : 0,
                              .once = w->once,
                              .stop = infer_run_stop_flag()};
@@ -134,7 +138,7 @@ static Status run(const Worker *w) {
 }
 
 Status infer_worker_run(int argc, char **argv) {
-  Worker worker = {.listen = "127.0.0.1:7433", .table_memory = "512M", .queue = 8};
+  Worker worker = {.listen = "local", .table_memory = "512M", .queue = 8, .idle_timeout = 30};
   Option table[CLI_OPTIONS_MOST];
   int count;
   make_table(&worker, table);

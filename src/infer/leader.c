@@ -171,9 +171,17 @@ static Status make(Leader **out, Leader wanted) {
   return status;
 }
 
+static void beat(void *context) { leader_members_ping(context); }
+
+/* From here on nothing is forked any more. */
+static Status start_heartbeat(Leader *leader) {
+  return leader->cluster.peer_count > 0 ? heartbeat_start(&leader->heartbeat, LEADER_PING_SECONDS, beat, leader) : STATUS_OK;
+}
+
 static Status start(Leader **out, Leader wanted) {
   TRY(make(out, wanted));
   Status status = begin(*out);
+  if (status == STATUS_OK) status = start_heartbeat(*out);
   if (status == STATUS_OK) return STATUS_OK;
   leader_stop(*out);
   *out = NULL;
@@ -253,6 +261,8 @@ static void release_members(Leader *leader) {
 
 void leader_stop(Leader *leader) {
   if (!leader) return;
+  heartbeat_stop(leader->heartbeat);
+  leader->heartbeat = NULL;
   leader_members_close(leader);
   leader_epoch_close(leader);
   for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->requests[i]);

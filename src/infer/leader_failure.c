@@ -72,6 +72,7 @@ static void await_cancelled(Leader *leader) {
       waiting |= member->asked && link_is_open(&member->link) && waited < patience_with(leader, leader->member_of[d]);
     }
     if (waiting) links_step(leader->links, leader->nodes, slice_seconds);
+    leader_members_ping(leader);
     waiting = waiting && leader_wait_left(leader) > 0 && !interrupted(leader);
   }
 }
@@ -224,7 +225,16 @@ static Status try_mask(Leader *leader, Status cause) {
   return STATUS_OK;
 }
 
+static Status wait_and_recover(Leader *leader, LeaderDone *done, LeaderRequest *request);
+
 Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *request) {
+  heartbeat_hold(leader->heartbeat);
+  Status status = wait_and_recover(leader, done, request);
+  heartbeat_release(leader->heartbeat);
+  return status;
+}
+
+static Status wait_and_recover(Leader *leader, LeaderDone *done, LeaderRequest *request) {
   for (;;) {
     Status status = leader_wait(leader, done, request->arrived);
     if (status == STATUS_OK) return STATUS_OK;

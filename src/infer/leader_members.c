@@ -183,6 +183,16 @@ int leader_members_waiting(const Leader *leader) {
   return count;
 }
 
+void leader_members_ping(Leader *leader) {
+  double now = clock_now();
+  if (now < leader->next_ping) return;
+  leader->next_ping = now + LEADER_PING_SECONDS;
+  wire_pack(&(WireHeader){.kind = WIRE_PING, .sender = WIRE_LEADER}, leader->ping);
+  for (int m = leader->cluster.local; m < leader->member_count; m++) {
+    if (leader->members[m].state >= MEMBER_HERE) link_ping(&leader->members[m].link, leader->ping);
+  }
+}
+
 /* A worker that is still lost is no news. */
 void leader_members_poll(Leader *leader) {
   double now = clock_now();
@@ -343,6 +353,7 @@ Status leader_members_open(Leader *leader) {
       if (state == MEMBER_CALLED || state == MEMBER_GREETED) TRY(step_member(leader, m));
     }
     TRY(keep_order(leader));
+    leader_members_ping(leader);
     if (leader_members_calling(leader)) pause_a_moment(leader);
   }
   return STATUS_OK;

@@ -52,6 +52,9 @@ void leader_members_drop(Leader *leader, int member);
 /* One that was dropped though it answers is not called again for a minute, the next time for two... up to an hour. */
 void leader_members_put_off(Leader *leader, int member);
 
+/* A sign of life to all workers that are there, if it is time for one: whoever waits for anything calls this now and then. */
+void leader_members_ping(Leader *leader);
+
 /* Goes on with the calls to lost workers as far as that is possible without waiting. */
 void leader_members_poll(Leader *leader);
 bool leader_members_calling(const Leader *leader); /* such a call is under way */

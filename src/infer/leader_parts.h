@@ -3,6 +3,7 @@
 #ifndef INFER_LEADER_PARTS_H
 #define INFER_LEADER_PARTS_H
 #include "autograd/tape.h"
+#include "infer/cluster/heartbeat.h"
 #include "infer/cluster/hello.h"
 #include "infer/leader.h"
 #include "infer/leader_members.h"
@@ -41,6 +42,9 @@ struct Leader {
   uint8_t session[HELLO_SESSION];
   PatchLevels levels;
   Processes processes;
+  Heartbeat *heartbeat; /* held while the leader is at work for its caller; NULL: there is no worker */
+  double next_ping;     /* clock_now */
+  uint8_t ping[WIRE_HEADER];
   LeaderMember *members; /* [member_count] */
   int member_count, nodes;
   int *member_of;                       /* [nodes] */
@@ -81,6 +85,8 @@ static inline LeaderMember *leader_member(const Leader *leader, int node) { retu
 /* "node 2 (pid 123)", "node 2 (worker 10.0.0.2:7433)": of a member. Returns text. */
 enum { LEADER_NAME = ADDRESS_TEXT + 40 };
 const char *leader_name(const Leader *leader, int member, char text[LEADER_NAME]);
+
+#define LEADER_PING_SECONDS 2.0 /* between two signs of life, several of which fit into a session's idle_timeout */
 
 /* ---- leader_messages.c: what nodes say; the context of links is the leader, their peer the member */
 extern const LinkSink leader_messages_sink;

@@ -52,6 +52,7 @@ static Status lose(Leader *leader, int m, Status status) {
 
 static Status step(Leader *leader, int m, double until) {
   if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
+  leader_members_ping(leader);
   Status status = links_step(&(Link *){&leader->members[m].link}, 1, slice_seconds);
   if (status != STATUS_OK || clock_now() < until) return status;
   return status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", leader->options.timeout);

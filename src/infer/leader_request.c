@@ -37,7 +37,10 @@ Status leader_request_open(Leader *leader, const Request *request, LeaderRequest
   if (request->batch < 1 || request->batch > leader->options.batch_most)
     return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch, request_unit(request),
                       (long long)leader->options.batch_most);
-  TRY(leader_failure_rejoin(leader));
+  heartbeat_hold(leader->heartbeat);
+  Status status = leader_failure_rejoin(leader);
+  heartbeat_release(leader->heartbeat);
+  TRY(status);
   *slot = &leader->requests[(leader->submitted + 1) & 1];
   (*slot)->request = *request;
   return STATUS_OK;
@@ -67,8 +70,11 @@ Status leader_request_send(Leader *leader, LeaderRequest *slot) {
   slot->reruns = 0;
   slot->began = clock_now();
   leader->submitted++;
+  heartbeat_hold(leader->heartbeat);
   Status status = send(leader, slot, leader->submitted - leader->base);
-  return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, leader_wait_explain(leader, status));
+  if (status != STATUS_OK) status = leader_failure_recover(leader, leader_wait_explain(leader, status));
+  heartbeat_release(leader->heartbeat);
+  return status;
 }
 
 Status leader_request_resend(Leader *leader) {

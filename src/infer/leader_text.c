@@ -100,12 +100,15 @@ Status leader_text_stop(Leader *leader) {
   if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
   const LeaderRequest *slot = leader_request_oldest(leader);
   Status status = STATUS_OK;
+  heartbeat_hold(leader->heartbeat);
   wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->stop);
   for (int d = 0; d < leader->nodes && status == STATUS_OK; d++) {
     if (slot->shares[d].last && !slot->arrived[d]) status = link_send(leader->links[d], leader->stop, WIRE_HEADER);
   }
   if (status == STATUS_OK) status = links_step(leader->links, leader->nodes, 0);
-  return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, leader_wait_explain(leader, status));
+  if (status != STATUS_OK) status = leader_failure_recover(leader, leader_wait_explain(leader, status));
+  heartbeat_release(leader->heartbeat);
+  return status;
 }
 
 /* ---- answers ---- */

@@ -91,6 +91,7 @@ bool leader_wait_all(const Leader *leader, const bool *arrived) {
 /* Those who have not been heard of for long get a call meanwhile. */
 static double slice(Leader *leader, const Patience *patience) {
   leader_members_poll(leader);
+  leader_members_ping(leader);
   return leader_members_calling(leader) ? fmin(calling_slice, patience_slice(patience)) : patience_slice(patience);
 }
 

@@ -1,5 +1,6 @@
 /* Whole messages over non-blocking channels. Shapes, models and meaning are the owner's (network.c, node.c, leader.c). */
 #include "infer/link.h"
+#include "base/clock.h"
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -15,6 +16,7 @@ bool link_is_open(const Link *link) { return link->channel != NULL; }
 void link_open_channel(Link *link, Channel *channel, int peer, const LinkSink *sink) {
   link_clear(link);
   link->channel = channel;
+  link->heard = clock_now();
   link->peer = peer;
   link->sink = *sink;
 }
@@ -88,6 +90,17 @@ static Status write_some(Link *link) {
   return STATUS_OK;
 }
 
+void link_ping(Link *link, const uint8_t message[WIRE_HEADER]) {
+  if (!link_is_open(link) || link->queued > 0) return;
+  link->queue[link->first].bytes = message;
+  link->queue[link->first].size = WIRE_HEADER;
+  ssize_t n = channel_write(link->channel, message, WIRE_HEADER);
+  link->sent.bytes += n > 0 ? (uint64_t)n : 0;
+  link->sent.messages += n == WIRE_HEADER;
+  link->queued = n < WIRE_HEADER;
+  link->written = n > 0 && n < WIRE_HEADER ? (size_t)n : 0;
+}
+
 static bool header_complete(const Link *link) { return link->got >= WIRE_HEADER; }
 static bool held_back(const Link *link) { return header_complete(link) && !link->payload; }
 
@@ -118,6 +131,7 @@ static Status read_once(Link *link, bool *more) {
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return STATUS_OK;
   if (n < 0) return fail(link, status_set(STATUS_IO, "cannot receive: %s", strerror(errno)));
   link->received.bytes += (uint64_t)n;
+  link->heard = clock_now();
   link->got += (size_t)n;
   return STATUS_OK;
 }

@@ -33,6 +33,8 @@ struct Link {
   int peer;         /* node, or -1: the leader */
   bool nameless;    /* messages of failures do not begin with its name: the owner has a better one */
   LinkSink sink;
+  double idle_timeout;      /* seconds after which a silent peer is not waited for; 0: any. For whoever waits */
+  double heard;             /* clock_now: when bytes came last; at first, when it was opened */
   LinkCount sent, received; /* as they passed the socket, headers included */
   Status status;            /* of the first failure; the link is closed then */
   /* sending: a ring of messages that are not out yet */
@@ -63,6 +65,10 @@ Status link_pair(int fd[2]);
  * not read. */
 Status link_send(Link *link, const uint8_t *message, size_t size);
 int link_pending(const Link *link); /* messages not wholly handed to the system */
+
+/* Sends a header alone (of the caller's, unchanged while the link is open) if nothing else is on its way. Failures are left for links_step
+ * to find. */
+void link_ping(Link *link, const uint8_t message[WIRE_HEADER]);
 
 /* Sends and receives what can be without waiting longer than `seconds` for the first event; 0: do not wait. NULL entries and closed links
  * are passed over. Stops at the first link that fails (its status says so and it is closed; the others go on at the next step): a peer

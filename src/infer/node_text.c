@@ -179,7 +179,11 @@ static void hear(void *context, int block, int site, int64_t first, int64_t toke
 static Status send_token(Node *node, uint32_t request, uint32_t number) {
   uint8_t *message = node->text.tokens[number % LINK_QUEUE];
   TRY(weights_unchanged(node->setup->weights));
-  while (link_pending(node->control) > LINK_QUEUE / 2) TRY(links_step(&(Link *){node->control}, 1, 1));
+  while (link_pending(node->control) > LINK_QUEUE / 2) {
+    TRY(links_step(&(Link *){node->control}, 1, 1));
+    bool silent = node->control->idle_timeout > 0 && clock_now() - node->control->heard > node->control->idle_timeout;
+    if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
+  }
   wire_put_u32(message + WIRE_HEADER, (uint32_t)node->text.token);
   return node_send(node, message, (WireHeader){.kind = WIRE_TOKEN, .request = request, .count = number, .bytes = WIRE_TOKEN_BYTES});
 }

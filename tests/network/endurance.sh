@@ -6,6 +6,7 @@
 # end: memory and descriptors of the leader and of a worker; no process stays behind; nothing hangs.
 # 64 requests in each of three runs; 200 with ASTRA_LONG=1. The random numbers' seed is in SEED.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 requests=64
 [ -z "${ASTRA_LONG:-}" ] || requests=200
 RANDOM=${SEED:-1}
@@ -27,7 +28,7 @@ pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; } # MILLISE
 restart() { # NAME
   kill -KILL "${listener[$1]}"
   wait "${listener[$1]}" 2>/dev/null
-  start_worker "$1" "127.0.0.1:${port[$1]}" -c "$work/model"
+  start_worker "$1" "127.0.0.1:${port[$1]}" --key-file "$work/key" -c "$work/model"
 }
 stop_and_go() { # NAME: sometimes for longer than the leader waits (two seconds, but under a sanitizer)
   local all=("${listener[$1]}")
@@ -57,12 +58,12 @@ most() { sed -n "s/^request \([0-9]*\): .* \([0-9]*\) $3.*/\1 \2/p" "$work/reque
 endure() { # WHAT LOCAL TRANSPORT POLICY
   local what=$1 kills=0 stops=0 done=0 next=1 before=0 struck= begin=$SECONDS heard=$SECONDS early= code list=
   for name in "${names[@]}"; do
-    start_worker $name 127.0.0.1:0 -c "$work/model"
+    start_worker $name 127.0.0.1:0 --key-file "$work/key" -c "$work/model"
     port[$name]=${address[$name]##*:}
     list+=${list:+,}${address[$name]}
   done
   local first=$(descriptors "${listener[a]}")
-  "$leads" "$work/model" "$list" $2 $3 $4 $requests $((2 * scale)) >"$work/requests" 2>"$work/messages" &
+  "$leads" "$work/model" "$list" "$work/key" $2 $3 $4 $requests $((2 * scale)) >"$work/requests" 2>"$work/messages" &
   local leader=$!
   while running $leader; do
     pause 50

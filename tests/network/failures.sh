@@ -3,18 +3,19 @@
 # Workers that are killed, stopped or restarted in the middle of an evaluation, by each policy, over streams and datagrams: the run goes on
 # over those that remain, which share its tokens, or ends with an error that names the worker, soon; one that is back takes part again.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 make_checkpoint "$work/model" vit-cifar 8 256 4
 make_cifar "$work/data" 100
 scale=${TIME_SCALE:-1}
 
 declare -A port
 for name in a b; do
-  start_worker $name 127.0.0.1:0 -c "$work/model"
+  start_worker $name 127.0.0.1:0 --key-file "$work/key" -c "$work/model"
   port[$name]=${address[$name]##*:}
 done
 
 # What takes this machine some seconds, whatever else it does: so that a blow falls in the middle.
-"$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --samples 64 --json \
+"$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --key-file "$work/key" --batch 8 --threads 1 --samples 64 --json \
   >"$work/out" 2>"$work/err" || report "undisturbed"
 rate=$(tail -1 "$work/out" | sed 's/.*"images_per_second":\([0-9]*\).*/\1/')
 many=$((rate * 5 + 50))
@@ -23,7 +24,7 @@ many=$((rate * 5 + 50))
 start() { # ARGUMENTS...: an evaluation over the caller and two workers is under way
   rm -f "$work/out" "$work/err"
   until_free a b
-  "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --batch 8 --threads 1 --json "$@" \
+  "$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --key-file "$work/key" --batch 8 --threads 1 --json "$@" \
     >"$work/out" 2>"$work/err" &
   leader=$!
   for name in a b; do
@@ -43,7 +44,7 @@ gives() { tail -1 "$work/out" | grep -q -e "$2" || report "$1: the answer lacks 
 restart() { # NAME
   kill -KILL "${listener[$1]}" 2>/dev/null
   wait "${listener[$1]}" 2>/dev/null
-  start_worker $1 "127.0.0.1:${port[$1]}" -c "$work/model"
+  start_worker $1 "127.0.0.1:${port[$1]}" --key-file "$work/key" -c "$work/model"
 }
 both_anew() { for name in a b; do restart $name; done; }
 # The tokens that each node had in the last answer, of 64.
@@ -125,13 +126,13 @@ done
 # Tokens of a text go to those that are there, which are not the first ones.
 make_checkpoint "$work/text" tiny-llama 2 64 3
 cp tests/golden/stories260K/tok512.bin "$work/text/"
-start_worker text 127.0.0.1:0 -c "$work/text"
-"$program" -c "$work/text" --threads 1 --peers "127.0.0.1:1,${address[text]}" --prompt "Once upon a time" -m 3 --json >"$work/out" 2>"$work/err" || report "a text without node 1"
+start_worker text 127.0.0.1:0 --key-file "$work/key" -c "$work/text"
+"$program" -c "$work/text" --threads 1 --peers "127.0.0.1:1,${address[text]}" --key-file "$work/key" --prompt "Once upon a time" -m 3 --json >"$work/out" 2>"$work/err" || report "a text without node 1"
 holds '.prompts[0] | .nodes_used == 2 and .decoder == 2'
 stop_worker text
 
 # Nobody is left.
-"$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --no-local --batch 8 >"$work/out" 2>"$work/err" &
+"$program" eval -c "$work/model" -d cifar100 --data-dir "$work/data" --peers "${address[a]},${address[b]}" --key-file "$work/key" --no-local --batch 8 >"$work/out" 2>"$work/err" &
 leader=$!
 for ((i = 0; i < 600; i++)); do grep -q "serving" "$work/a.log" && grep -q "serving" "$work/b.log" && break; sleep 0.05; done
 kill -KILL "${listener[a]}" "${listener[b]}"

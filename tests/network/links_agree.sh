@@ -8,6 +8,7 @@
 # machine is unfit, and nothing is known, where other programs had a twentieth of it meanwhile, or where a way's rounds differ from each other
 # by more than the ways may; then the test says so and is skipped.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 rounds=${ROUNDS:-3}
 [ "$(nproc)" -ge 2 ] || { echo "skipped: two nodes need a core each"; exit 77; }
 make_namespaces 10mbit
@@ -25,7 +26,6 @@ restore() {
 }
 trap restore EXIT
 
-"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 
 # A field of what was printed; of a plan that of the row of ASTRA, beside which there is always one of a single device.
 field() {
@@ -75,7 +75,7 @@ agree() {
     run "${plan[@]}" --parts "$parts"
     note virtual virtual_ms
     note predicted predicted_ms
-    run "${request[@]}" --peers "${address[near]}" --bandwidth "$rate" --parts "$parts" "${pictures[@]}"
+    run "${request[@]}" --peers "${address[near]}" --key-file "$work/key" --bandwidth "$rate" --parts "$parts" "${pictures[@]}"
     note shaper fastest_ms
     run ip netns exec "$space_a" "${request[@]}" --peers "$worker_address" --key-file "$work/key" --parts "$parts" "${pictures[@]}"
     note tbf fastest_ms
@@ -103,7 +103,7 @@ unfit=
 # serve CHECKPOINT: a worker on the second core of each kind of link.
 serve() {
   start_worker_in_b "$1" "$work/key" $first taskset -c "${cores[1]}"
-  start_worker near 127.0.0.1:0 -c "$1"
+  start_worker near 127.0.0.1:0 --key-file "$work/key" -c "$1"
   near=${listener[near]}
   taskset -cp "${cores[1]}" "$near" >/dev/null
   [ -z "$first" ] || renice -n -10 -p "$near" >/dev/null

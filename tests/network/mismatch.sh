@@ -2,6 +2,7 @@
 # Devices that must not compute together: another model, another codebook, another release. Each is refused with both values named, and the
 # worker is there for the next leader.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 make_checkpoint "$work/model" tiny 4 50 4
 make_checkpoint "$work/model-2" tiny 4 50 4
 make_checkpoint "$work/books" tiny 4 50 4
@@ -20,9 +21,9 @@ spoil() {
 spoil "$work/model-2" 'classifier.weight'
 spoil "$work/books" 'astra.layers.1.x.codebook'
 
-start_worker w 127.0.0.1:0 -c "$work/model"
+start_worker w 127.0.0.1:0 --key-file "$work/key" -c "$work/model"
 refused() { # WHAT CHECKPOINT PATTERN
-  timeout 60 "$program" -c "$2" --peers "${address[w]}" "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err"
+  timeout 60 "$program" -c "$2" --peers "${address[w]}" --key-file "$work/key" "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err"
   [ $? -eq 1 ] || report "$1: exit code"
   grep -qE "worker ${address[w]}: another $3: [0-9a-f]{16} there, [0-9a-f]{16} here \(--checkpoint, --weights and --precision must be the same" "$work/err" ||
     report "$1: both values are not named"
@@ -39,6 +40,6 @@ printf 'STRA\11\1\0\0sixteen bytes...' >&4
 [ "$(timeout 10 head -c 5 <&4 | od -An -tx1)" = " 53 54 52 41 04" ] || report "another release is not answered"
 exec 4>&-
 
-timeout 60 "$program" -c "$work/model" --peers "${address[w]}" "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err" || report "the same model is refused"
+timeout 60 "$program" -c "$work/model" --peers "${address[w]}" --key-file "$work/key" "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err" || report "the same model is refused"
 stop_worker w
 exit $failed

@@ -2,6 +2,7 @@
 # What devices save: keys and values from tables, and entropy coding, between workers. The answers are those of processes of one machine without
 # either; a worker may have no tables; one whose frequencies are others, or none, has another codebook.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 kmeans=$(realpath "$build/bin/astra-kmeans")
 data="synthetic:16x16:7:200"
 make_checkpoint "$work/model" tiny 4 50 4
@@ -26,23 +27,23 @@ want=$(answer)
 [ "$(sum_of coded_bits)" = "$(sum_of packed_bits)" ] || report "processes: something was coded"
 grep -q '"tables":{' "$work/out" && report "processes: tables were made"
 
-start_worker a 127.0.0.1:0 -c "$work/model"
-start_worker b 127.0.0.1:0 -c "$work/model" --table-memory 0
-start_worker c 127.0.0.1:0 -c "$work/plain" --table-memory 2M
+start_worker a 127.0.0.1:0 --key-file "$work/key" -c "$work/model"
+start_worker b 127.0.0.1:0 --key-file "$work/key" -c "$work/model" --table-memory 0
+start_worker c 127.0.0.1:0 --key-file "$work/key" -c "$work/plain" --table-memory 2M
 grep -q "keys and values of other nodes' tokens" "$work/a.log" || report "worker a does not tell of its tables"
 grep -q "keys and values of other nodes' tokens" "$work/b.log" && report "worker b tells of tables"
 for transport in tcp udp; do
-  run "peers over $transport" -c "$work/model" --peers "${address[a]},${address[b]}" --entropy on --transport $transport --datagrams 1
+  run "peers over $transport" -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" --entropy on --transport $transport --datagrams 1
   as_wanted || report "peers over $transport: $(answer), processes had $want"
   [ "$(sum_of coded_bits)" -lt "$(sum_of packed_bits)" ] || report "peers over $transport: $(sum_of coded_bits) bits, packed $(sum_of packed_bits)"
 done
 
-run "workers alone" -c "$work/model" --peers "${address[a]},${address[b]}" --no-local --entropy on
+run "workers alone" -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" --no-local --entropy on
 grep -q '"tables":{' "$work/out" && report "a leader that computes nothing made tables"
 
-timeout 60 "$program" -c "$work/model" --peers "${address[c]}" "$work/1.ppm" >"$work/out" 2>"$work/err" && report "no frequencies at one of two"
+timeout 60 "$program" -c "$work/model" --peers "${address[c]}" --key-file "$work/key" "$work/1.ppm" >"$work/out" 2>"$work/err" && report "no frequencies at one of two"
 grep -qE "worker ${address[c]}: another codebook: [0-9a-f]{16} there, [0-9a-f]{16} here" "$work/err" || report "both values are not named"
-run "without frequencies" -c "$work/plain" --peers "${address[c]}" --entropy auto
+run "without frequencies" -c "$work/plain" --peers "${address[c]}" --key-file "$work/key" --entropy auto
 [ "$(sum_of coded_bits)" = "$(sum_of packed_bits)" ] || report "without frequencies: something was coded"
 for name in a b c; do stop_worker $name; done
 exit $failed

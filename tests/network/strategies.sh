@@ -4,6 +4,7 @@
 # classes; nats a token of a text) to 1e-4, for a ViT, a GPT-2 and a Llama whose keys are shared by several heads, plain and with codebooks;
 # bytes a token are those of the formulas of docs/MATH.md, computed here from the models' shapes; what does not go together is refused.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 export XDG_CACHE_HOME=$work/cache
 make_checkpoint "$work/vit" vit-cifar 0
 make_checkpoint "$work/coded" vit-cifar 8 256 4
@@ -88,8 +89,8 @@ for kind in vit coded gpt2 llama; do
 done
 
 # ---- a worker: streams in TLS
-start_worker a 127.0.0.1:0 -c "$work/vit"
-start_worker b 127.0.0.1:0 -c "$llama"
+start_worker a 127.0.0.1:0 --key-file "$work/key" -c "$work/vit"
+start_worker b 127.0.0.1:0 --key-file "$work/key" -c "$llama"
 for kind in vit llama; do
   read -ra arguments <<<"$(arguments_of $kind)"
   run "$kind, one device" "${arguments[@]}" --nodes 1
@@ -97,7 +98,7 @@ for kind in vit llama; do
   peer=${address[a]}
   [ $kind = vit ] || peer=${address[b]}
   for strategy in tp sp single; do
-    run "$kind, $strategy with a worker" "${arguments[@]}" --peers "$peer" --strategy $strategy
+    run "$kind, $strategy with a worker" "${arguments[@]}" --peers "$peer" --key-file "$work/key" --strategy $strategy
     check $kind $strategy 2 0 true
   done
 done
@@ -117,8 +118,8 @@ run "1000 pictures on one device" "${evaluation[@]}" --nodes 1
 cp "$work/out" "$work/single"
 for strategy in tp sp; do
   name="$strategy without a worker that died"
-  start_worker c 127.0.0.1:0 -c "$work/vit"
-  "$program" "${evaluation[@]}" --peers "${address[a]},${address[c]}" --strategy $strategy --on-failure mask --threads 1 --json \
+  start_worker c 127.0.0.1:0 --key-file "$work/key" -c "$work/vit"
+  "$program" "${evaluation[@]}" --peers "${address[a]},${address[c]}" --key-file "$work/key" --strategy $strategy --on-failure mask --threads 1 --json \
     >"$work/out" 2>"$work/err" </dev/null &
   leader=$!
   for ((i = 0; i < 600; i++)); do [ -z "$(sessions_of c)" ] || break; sleep 0.05; done

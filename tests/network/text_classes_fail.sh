@@ -3,6 +3,7 @@
 # Texts that are classified on four nodes of which one is killed or stopped: with abort the error names it; with rerun all texts are answered
 # by those that remain; with mask as well, some without its tokens; no process stays behind. And a worker that is killed.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 make_checkpoint "$work/model" tiny-llama:2 4 50 4
 cp tests/golden/stories260K/tok512.bin "$work/model/"
 { # classes are called as the checkpoint calls them, so that no warning is due
@@ -59,9 +60,9 @@ for case in "rerun 1" "rerun 3" "mask 1" "mask 3"; do
 done
 
 # A worker, session and listener at once: the leader and the other worker go on.
-start_worker a 127.0.0.1:0 --checkpoint "$work/model"
-start_worker b 127.0.0.1:0 --checkpoint "$work/model"
-evaluate --peers "${address[a]},${address[b]}" --samples 30000
+start_worker a 127.0.0.1:0 --key-file "$work/key" --checkpoint "$work/model"
+start_worker b 127.0.0.1:0 --key-file "$work/key" --checkpoint "$work/model"
+evaluate --peers "${address[a]},${address[b]}" --key-file "$work/key" --samples 30000
 for ((i = 0; i < 300; i++)); do
   read -ra pids < <(sessions_of b)
   [ ${#pids[@]} -eq 0 ] || break

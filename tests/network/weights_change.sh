@@ -3,6 +3,7 @@
 # The files of the weights change under a running worker or run: nothing is answered from them, the file is named, the worker ends. A file
 # that is replaced by renaming does no harm.
 . tests/network/helpers.sh
+"$program" keygen "$work/key" 2>/dev/null || report "keygen"
 make_checkpoint "$work/model" tiny 4 50 4
 make_cifar "$work/data"
 make_checkpoint "$work/cifar" vit-cifar 8 256 4
@@ -17,7 +18,7 @@ spoil() { # FROM TO
 spoil "$work/model/model.safetensors" "$work/other/model.safetensors"
 
 ask() { # NAME EXIT-CODE CHECKPOINT: by the worker alone
-  timeout 60 "$program" -c "$3" --peers "${address[w]}" --no-local --json "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err" </dev/null
+  timeout 60 "$program" -c "$3" --peers "${address[w]}" --key-file "$work/key" --no-local --json "$work/1.ppm" --threads 1 >"$work/out" 2>"$work/err" </dev/null
   local got=$?
   [ $got = "$2" ] || report "$1: exit code $got, expected $2"
 }
@@ -34,7 +35,7 @@ ended() { # NAME
 # ---- replaced by renaming: the worker goes on with the weights that it has
 cp -r "$work/model" "$work/kept"
 cp -r "$work/model" "$work/used"
-start_worker w 127.0.0.1:0 -c "$work/used"
+start_worker w 127.0.0.1:0 --key-file "$work/key" -c "$work/used"
 ask "before" 0 "$work/kept"
 answer_of "$work/out" >"$work/expected"
 [ -s "$work/expected" ] || report "there is no answer"
@@ -45,7 +46,7 @@ stop_worker w
 
 # ---- written in place
 rm -r "$work/used"; cp -r "$work/model" "$work/used"
-start_worker w 127.0.0.1:0 -c "$work/used"
+start_worker w 127.0.0.1:0 --key-file "$work/key" -c "$work/used"
 ask "before the copy" 0 "$work/kept"
 cp "$work/other/model.safetensors" "$work/used/model.safetensors"
 ask "a file copied over it" 1 "$work/kept"
@@ -55,8 +56,8 @@ ended "a file copied over it"
 # ---- in the middle of a session: written, and cut. The caller has the whole file, and goes on without the worker or ends; it does not hang.
 during() { # NAME COMMAND...
   rm -r "$work/used"; cp -r "$work/cifar" "$work/used"
-  start_worker w 127.0.0.1:0 -c "$work/used"
-  timeout 100 "$program" eval -c "$work/cifar" --dataset cifar100 --data-dir "$work/data" --peers "${address[w]}" --no-local --threads 1 \
+  start_worker w 127.0.0.1:0 --key-file "$work/key" -c "$work/used"
+  timeout 100 "$program" eval -c "$work/cifar" --dataset cifar100 --data-dir "$work/data" --peers "${address[w]}" --key-file "$work/key" --no-local --threads 1 \
     >"$work/out" 2>"$work/err" </dev/null &
   local caller=$!
   for ((i = 0; i < 300; i++)); do [ -z "$(session_of w)" ] || break; sleep 0.1; done

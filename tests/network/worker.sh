@@ -86,17 +86,21 @@ equal "drawn text" 3 --peers "${address[t]},${address[u]}" "${key[@]}" -- -c "$w
 
 # ---- who may call
 lead "another key" 1 -c "$work/model" --peers "${address[a]}" --key-file "$work/other-key" "${pictures[0]}"; err "key"
-lead "no key" 1 -c "$work/model" --peers "${address[a]}" "${pictures[0]}"; err "key"
-start_worker open 127.0.0.1:0 -c "$work/model"
+lead "no key" 1 -c "$work/model" --peers "${address[b]}" "${pictures[0]}"; err "it has a key\|has a key and this one has none"
+start_worker open "unix:$work/open" -c "$work/model"
 equal "without keys" 2 --peers "${address[open]}" -- -c "$work/model" "${pictures[@]}"
 lead "a key where none is" 1 -c "$work/model" --peers "${address[open]}" "${key[@]}" "${pictures[0]}"; err "key"
 lead "open to all" 2 worker -c "$work/model" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
+lead "the loopback without a key" 2 worker -c "$work/model" --listen 127.0.0.1:0; err "listen 127.0.0.1:0 needs --key-file"
+lead "a worker of the loopback without a key" 2 -c "$work/model" --peers "${address[a]}" "${pictures[0]}"; err "needs --key-file"
+printf '%064d\n' 0 >"$work/zero-key" && chmod 600 "$work/zero-key"
+lead "a key of zeroes" 1 -c "$work/model" --peers "${address[a]}" --key-file "$work/zero-key" "${pictures[0]}"; err "a key of zeroes is no secret"
 lead "no key for others" 2 -c "$work/model" --peers "${address[open]},203.0.113.1:7433" "${pictures[0]}"; err "peers 203.0.113.1:7433 needs --key-file"
 lead "open to all, before a model is looked for" 2 worker -c "$work/none" --listen 0.0.0.0:0; err "listen 0.0.0.0:0 needs --key-file"
 lead "no such key, before a model is looked for" 1 worker -c "$work/none" --key-file "$work/no-key"; err "no-key: cannot open the key file"
 lead "nobody listens" 1 -c "$work/model" --peers "unix:$work/nowhere" --on-failure abort "${pictures[0]}"; err "nowhere: nobody listens"
-lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" --no-local "${pictures[0]}"; err "no device is left"
-lead "the same worker twice" 1 -c "$work/model" --peers "${address[open]},localhost:${address[open]##*:}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"
+lead "nobody at all" 1 -c "$work/model" --peers "127.0.0.1:1" "${key[@]}" --no-local "${pictures[0]}"; err "no device is left"
+lead "the same worker twice" 1 -c "$work/model" --peers "${address[a]},localhost:${address[a]##*:}" "${key[@]}" "${pictures[0]}"; err "node 1 is the same worker, at 127.0.0.1:"
 lead "nodes and peers" 2 -c "$work/model" --peers "$third" --nodes 2 "${pictures[0]}"; err "not both"
 lead "no address" 2 -c "$work/model" --peers "here:x" "${pictures[0]}"; err "is no address"
 
@@ -197,7 +201,7 @@ echo "Once upon" >&3
 exec 3>&-
 wait $holder || report "a leader whose worker was stopped does not go on by itself"
 grep -q "node 1 (worker ${address[t]}): it is gone: left behind" "$work/held.err" || report "the worker that was stopped is not named: $(cat "$work/held.err")"
-start_worker o 127.0.0.1:0 -c "$work/model" --once
+start_worker o "unix:$work/o" -c "$work/model" --once
 lead "once" 0 -c "$work/model" --peers "${address[o]}" "${pictures[0]}"
 wait "${listener[o]}" || report "--once: exit code"
 for one in a b c u open e r ${v6:+d}; do stop_worker $one; done

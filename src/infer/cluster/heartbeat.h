@@ -1,5 +1,5 @@
-/* Signs of life of a process that does something else between its calls: a thread calls `beat` every so often while nobody holds it. Whoever
- * holds it does so himself where he waits. A process that is stopped (Ctrl-Z, a debugger, a frozen machine) gives none. */
+/* Signs of life of a process that does something else between its calls: a thread calls `beat` every so often while nobody holds it.
+ * Whoever holds it does so himself where he waits. A process that is stopped (Ctrl-Z, a debugger, a frozen machine) gives none. */
 #ifndef INFER_HEARTBEAT_H
 #define INFER_HEARTBEAT_H
 #include "base/status.h"

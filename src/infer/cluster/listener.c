@@ -149,6 +149,7 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
                         .key = options->key,
                         .name = options->name,
                         .leader = pending->caller,
+                        .idle_timeout = options->idle_timeout,
                         .threads = options->threads,
                         .siblings = 1};
   memcpy(place.session, pending->session, HELLO_SESSION);
@@ -529,8 +530,10 @@ static Status serve(Listener *l) {
 
 Status listener_check(const ListenerOptions *options) {
   char text[ADDRESS_TEXT];
-  if ((options->key && !options->key->open) || address_is_local(&options->listen)) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--listen %s needs --key-file: without a key anybody could use this device",
+  if ((options->key && !options->key->open) || options->listen.on_disk) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE,
+                    "--listen %s needs --key-file (astra-infer keygen makes one): without a key all users who can reach it could use this "
+                    "device; UNIX sockets (--listen local, or unix:PATH) need none",
                     address_text(&options->listen, text));
 }
 

@@ -25,15 +25,16 @@ enum { LISTENER_MAX_QUEUE = 64 };
 typedef struct ListenerOptions {
   const Weights *weights;
   const char *name;   /* of the device, for people */
-  const KeyFile *key; /* NULL: the open one, which needs a local address */
+  const KeyFile *key; /* NULL: the open one, for UNIX sockets alone */
   Address listen;
-  int threads; /* of a session */
-  int queue;   /* leaders that may wait; 0: all but one are refused */
-  bool once;   /* ends after the first leader that was served */
+  int threads;         /* of a session */
+  double idle_timeout; /* seconds after which a leader without a sign of life is left */
+  int queue;           /* leaders that may wait; 0: all but one are refused */
+  bool once;           /* ends after the first leader that was served */
   const volatile sig_atomic_t *stop;
 } ListenerOptions;
 
-/* BAD_USAGE: an address that others can reach, without a key. Needs no weights: before they are loaded, too. */
+/* BAD_USAGE: anything but a UNIX socket, without a key. Needs no weights: before they are loaded, too. */
 Status listener_check(const ListenerOptions *options);
 
 /* Until *stop, or an end as `once` says. Says on stderr where it listens (log_info), and a line for each leader. Fails as

@@ -22,7 +22,8 @@ enum { BACKLOG = 4096 }; /* as many as the system takes: a flood of calls must n
 /* ---- text */
 
 static Status refuse(const char *text, const char *why) {
-  return status_set(STATUS_BAD_USAGE, "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH and PORT", text, why);
+  return status_set(STATUS_BAD_USAGE, "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and local", text,
+                    why);
 }
 
 static bool parse_port(const char *text, uint16_t *port) {
@@ -40,8 +41,20 @@ static Status parse_path(const char *text, const char *path, Address *address) {
   return STATUS_OK;
 }
 
+/* $XDG_RUNTIME_DIR is this user's alone and goes at the end of the session; where there is none, a folder for temporary files. */
+static Status parse_local(const char *text, Address *address) {
+  char path[ADDRESS_NAME];
+  const char *runtime = getenv("XDG_RUNTIME_DIR");
+  int length = runtime && *runtime == '/' ? snprintf(path, sizeof path, "%s/astra/worker", runtime)
+                                          : snprintf(path, sizeof path, "/tmp/astra-%ld/worker", (long)geteuid());
+  if (length >= (int)sizeof path) return refuse(text, "XDG_RUNTIME_DIR is too long");
+  address->own_folder = true;
+  return parse_path(text, path, address);
+}
+
 Status address_parse(const char *text, Address *address) {
   *address = (Address){.on_disk = false};
+  if (strcmp(text, "local") == 0) return parse_local(text, address);
   if (strncmp(text, "unix:", 5) == 0) return parse_path(text, text + 5, address);
   const char *colon = strrchr(text, ':'), *host = text;
   size_t length = colon ? (size_t)(colon - text) : 0;
@@ -121,9 +134,23 @@ static bool is_socket(const char *path) {
   return lstat(path, &file) == 0 && S_ISSOCK(file.st_mode);
 }
 
+/* Another user could have made a folder of this name, and listen there. */
+static Status check_own_folder(const Address *address, bool make) {
+  char folder[ADDRESS_NAME];
+  struct stat file;
+  snprintf(folder, sizeof folder, "%s", address->name);
+  *strrchr(folder, '/') = 0;
+  if (make && mkdir(folder, S_IRWXU) != 0 && errno != EEXIST)
+    return status_set(STATUS_IO, "cannot make the folder %s: %s (--listen unix:PATH chooses another)", folder, strerror(errno));
+  if (lstat(folder, &file) != 0) return make ? status_set(STATUS_IO, "%s: %s", folder, strerror(errno)) : STATUS_OK;
+  if (S_ISDIR(file.st_mode) && file.st_uid == geteuid() && !(file.st_mode & (S_IRWXG | S_IRWXO))) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s must be a folder of this user's that nobody else can enter (mode 700)", folder);
+}
+
 /* Nobody can connect before listen, by when the mode is right. */
 static Status listen_on_disk(const Address *address, int *fd) {
   const struct sockaddr_un path = path_of(address);
+  if (address->own_folder) TRY(check_own_folder(address, true));
   if (is_socket(path.sun_path) && !is_alive(&path)) unlink(path.sun_path);
   *fd = open_socket(AF_UNIX);
   bool bound = *fd >= 0 && bind(*fd, (const struct sockaddr *)&path, sizeof path) == 0;
@@ -235,6 +262,7 @@ Status address_call(const Address *address, int *fd) {
   const struct sockaddr_un path = path_of(address);
   struct addrinfo *list = NULL;
   *fd = -1;
+  if (address->own_folder) TRY(check_own_folder(address, false));
   if (!address->on_disk) TRY(resolve(address, false, &list));
   *fd = list ? connect_to(list->ai_addr, list->ai_addrlen) : connect_to((const struct sockaddr *)&path, sizeof path);
   Status status = *fd >= 0 ? STATUS_OK : cannot_call(address);

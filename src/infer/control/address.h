@@ -1,5 +1,5 @@
-/* Where a device listens or is found: "HOST:PORT" with a name or an IPv4 address, "[V6]:PORT", "unix:PATH", or "PORT" alone, which means
- * this machine (127.0.0.1). Stream sockets, close-on-exec and non-blocking. */
+/* Where a device listens or is found: "HOST:PORT" with a name or an IPv4 address, "[V6]:PORT", "unix:PATH", "PORT" alone, which means this
+ * machine (127.0.0.1), or "local": a UNIX socket in a folder of this user's that nobody else can enter. Stream sockets, close-on-exec and non-blocking. */
 #ifndef INFER_ADDRESS_H
 #define INFER_ADDRESS_H
 #include "base/status.h"
@@ -11,6 +11,7 @@ enum { ADDRESS_NAME = 256, ADDRESS_TEXT = ADDRESS_NAME + 16, ADDRESS_SOCKETS = 4
 typedef struct Address {
   bool on_disk;            /* a UNIX socket: name is its path */
   char name[ADDRESS_NAME]; /* host name, or a number without brackets */
+  bool own_folder;         /* "local": the folder is made to listen there, and must be this user's alone */
   uint16_t port;           /* 0, to listen: any that is free */
 } Address;
 
@@ -20,7 +21,7 @@ Status address_parse(const char *text, Address *address);
 /* In the form that address_parse takes. Returns text. */
 const char *address_text(const Address *address, char text[ADDRESS_TEXT]);
 
-/* Nobody but this machine's users can reach it: a UNIX socket, or a name all of whose numbers are loopback ones. */
+/* Only this machine reaches it: a UNIX socket, or a name all of whose numbers are loopback ones. */
 bool address_is_local(const Address *address);
 
 /* Listens on all that a name stands for, at most ADDRESS_SOCKETS sockets, with one port. A socket left at a path by a process that is gone

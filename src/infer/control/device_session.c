@@ -1,11 +1,13 @@
 /* See device_session.h. Leaves out: what a request is (node.c), how channels to peers come about (peer_meeting.c). Messages are taken in
  * wherever links move, also in the middle of a request: delivering only notes what is wanted, and the loop acts on it. */
 #include "infer/control/device_session.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "infer/control/peer_meeting.h"
 #include "infer/control/session_probe.h"
 #include "infer/node.h"
+#include "infer/patience.h"
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double meet_seconds = 10, idle_seconds = 3600;
+static const double meet_seconds = 10;
 
 typedef struct Session {
   const SessionPlace *place;
@@ -25,6 +27,8 @@ typedef struct Session {
   uint8_t *setup_bytes; /* [setup_message_most] */
   size_t setup_size;
   SessionProbe probe;
+  Patience patience; /* with the leader, while the session waits for it */
+  bool waits;
   /* The epoch: */
   ClusterSetup setup;
   Partition partition;
@@ -86,6 +90,31 @@ static Status deliver_message(void *context, Link *link, const WireHeader *heade
   return for_session ? STATUS_OK : node_deliver(s->node, header);
 }
 
+/* ---- waiting for the leader */
+
+/* Once, for an event at most PATIENCE_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
+static Status wait_for_leader(Session *s, Patience *patience) {
+  const double most = s->place->idle_timeout;
+  TRY(links_step(&(Link *){&s->control}, 1, most > 0 ? PATIENCE_SLICE : 3600));
+  if (most <= 0 || !patience_ends(patience, s->control.received.bytes, clock_now())) return STATUS_OK;
+  return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", most);
+}
+
+/* Since it was last heard, in the middle of a computation perhaps. */
+static Patience begin_to_wait(const Session *s) {
+  Patience patience;
+  patience_start(&patience, s->place->idle_timeout, s->control.received.bytes, clock_now());
+  patience.heard = s->control.heard;
+  return patience;
+}
+
+/* Until what was said is on its way: its place is needed again. */
+static Status flush(Session *s) {
+  Patience patience = begin_to_wait(s);
+  while (link_pending(&s->control)) TRY(wait_for_leader(s, &patience));
+  return STATUS_OK;
+}
+
 /* ---- what the session says */
 
 static Status send_message(Session *s, uint8_t *message, WireHeader header) {
@@ -95,9 +124,8 @@ static Status send_message(Session *s, uint8_t *message, WireHeader header) {
   return links_step(&(Link *){&s->control}, 1, 0);
 }
 
-/* Until what was said is on its way: its place is needed again. */
 static Status send_word(Session *s, WireHeader header) {
-  while (link_pending(&s->control)) TRY(links_step(&(Link *){&s->control}, 1, 1));
+  TRY(flush(s));
   return send_message(s, s->word, header);
 }
 
@@ -106,7 +134,7 @@ static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t req
   const char *why = status_message();
   size_t length = strnlen(why, WIRE_TEXT);
   if (!link_is_open(&s->control)) return STATUS_PEER;
-  while (link_pending(&s->control)) TRY(links_step(&(Link *){&s->control}, 1, 1));
+  TRY(flush(s));
   memcpy(s->text + WIRE_HEADER, why, length);
   return send_message(
       s, s->text,
@@ -272,17 +300,24 @@ static Status cancel_epoch(Session *s) {
 /* On the threads that will serve requests. */
 static Status be_measured(Session *s) {
   TRY(start_threads(s));
-  return session_probe_answer(&s->probe, s->place->weights->config, &s->control);
+  TRY(flush(s)); /* the answer before this one */
+  TRY(session_probe_answer(&s->probe, s->place->weights->config, &s->control));
+  TRY(flush(s));
+  s->probe.arrived = false;
+  return STATUS_OK;
 }
 
 /* One thing that is to be done, or a wait for it. */
 static Status serve(Session *s) {
-  bool open = s->node && !s->failed;
+  bool open = s->node && !s->failed, waited = s->waits;
+  s->waits = false;
   if (s->cancelled) return cancel_epoch(s);
   if (open && node_has_request(s->node)) return answer(s);
   if (s->probe.arrived) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
-  return links_step(&(Link *){&s->control}, 1, idle_seconds);
+  if (!waited) s->patience = begin_to_wait(s);
+  s->waits = true;
+  return wait_for_leader(s, &s->patience);
 }
 
 /* ---- beginning and end */
@@ -291,6 +326,7 @@ static Status run(Session *s) {
   size_t most = setup_message_most(s->place->weights->config);
   LinkSink sink = {.context = s, .most_payload = most > PROBE_MOST ? most : PROBE_MOST, .place = place_message, .deliver = deliver_message};
   link_open_channel(&s->control, s->place->control, -1, &sink);
+  s->control.idle_timeout = s->place->idle_timeout;
   if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   TRY(say_welcome(s));
   while (!s->over) {

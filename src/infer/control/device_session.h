@@ -23,6 +23,7 @@ typedef struct SessionPlace {
   bool together;                    /* all members are forked by one leader, which passes each the streams to the others */
   const KeyFile *key;               /* for the channels to peers; NULL: the open one */
   const char *name;                 /* of the device, for people */
+  double idle_timeout;              /* seconds without a sign of life from the leader after which it leaves; 0: it waits for ever */
   const char *leader;               /* where it calls from, for people; NULL: it is of this machine */
   int threads;                      /* compute threads; 0: one for each core */
   int number, siblings;             /* this is process `number` of so many of the cluster on this machine */

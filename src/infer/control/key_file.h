@@ -10,7 +10,7 @@ enum { KEY_FILE_BYTES = 32, KEY_FILE_LINE = 2 * KEY_FILE_BYTES + 1 /* digits, ne
 
 typedef struct KeyFile {
   uint8_t bytes[KEY_FILE_BYTES];
-  bool open; /* no key at all: known to everybody, for loopback and UNIX sockets */
+  bool open; /* no key at all: known to everybody, for UNIX sockets alone */
 } KeyFile;
 
 /* The key of a cluster that has none: zeroes, under another name on the wire, so that a device with a key refuses it. */
@@ -20,7 +20,7 @@ KeyFile key_file_open(void);
 Status key_file_random(KeyFile *key);
 
 /* NOT_FOUND; IO; BAD_FILE: no such line; BAD_VALUE: it belongs neither to this user nor to root, or others than its owner may read or
- * write it; with the command that ends that. */
+ * write it, with the command that ends that; or it is all zeroes. */
 Status key_file_read(KeyFile *key, const char *path);
 
 /* Writes a key, readable for its owner alone. A file that is there already stays as it is: BAD_VALUE. */

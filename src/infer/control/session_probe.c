@@ -21,19 +21,14 @@ void session_probe_deliver(SessionProbe *probe, const WireHeader *header) {
   probe->arrived = true;
 }
 
-/* The answer before this one has left: the leader asks only then. */
 Status session_probe_answer(SessionProbe *probe, const ModelConfig *config, Link *control) {
   WireHeader answer = {.kind = WIRE_PROFILE, .request = probe->last.request, .count = probe->last.count, .bytes = probe->last.count};
   DeviceProfile profile;
-  while (link_pending(control)) TRY(links_step(&control, 1, 1));
   if (answer.request == PROBE_COMPUTE) {
     TRY(probe_compute(config, answer.count, PROBE_AS_IT_IS, &profile));
     probe_message_pack(&profile, probe->bytes + WIRE_HEADER);
     answer.bytes = PROFILE_BYTES;
   }
   wire_pack(&answer, probe->bytes);
-  TRY(link_send(control, probe->bytes, WIRE_HEADER + (size_t)answer.bytes));
-  while (link_pending(control)) TRY(links_step(&control, 1, 1));
-  probe->arrived = false;
-  return STATUS_OK;
+  return link_send(control, probe->bytes, WIRE_HEADER + (size_t)answer.bytes);
 }

@@ -17,7 +17,7 @@ void session_probe_release(SessionProbe *probe); /* accepts a zeroed one */
 Status session_probe_place(SessionProbe *probe, const ModelConfig *config, const WireHeader *header, uint8_t **payload);
 void session_probe_deliver(SessionProbe *probe, const WireHeader *header);
 
-/* Measures, on the threads that run, and answers. */
+/* Measures, on the threads that run, and sends the answer, which is in *probe until it has left. */
 Status session_probe_answer(SessionProbe *probe, const ModelConfig *config, Link *control);
 
 #endif

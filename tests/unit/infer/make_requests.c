@@ -1,4 +1,4 @@
-/* make_requests DIR PEERS LOCAL tcp|udp rerun|mask REQUESTS TIMEOUT: leads the workers PEERS, and LOCAL (0 or 1) devices of its own,
+/* make_requests DIR PEERS KEY LOCAL tcp|udp rerun|mask REQUESTS TIMEOUT: leads the workers PEERS, and LOCAL (0 or 1) devices of its own,
  * through requests in a row, while somebody else ends and stops devices. Prints a line for each:
  *
  *   request 17: right, 3 of 4 devices, 1 reruns, 5120 kB, 14 descriptors
@@ -165,14 +165,14 @@ static Status read_peers(Run *run, char *list) {
 }
 
 static Status read_arguments(Run *run, char **argv) {
-  bool datagrams = strcmp(argv[4], "udp") == 0;
+  bool datagrams = strcmp(argv[5], "udp") == 0;
   TRY(read_peers(run, argv[2]));
   run->cluster.peers = run->peers;
-  run->cluster.local = atoi(argv[3]) > 0;
-  run->cluster.on_failure = strcmp(argv[5], "mask") == 0 ? ON_FAILURE_MASK : ON_FAILURE_RERUN;
+  run->cluster.local = atoi(argv[4]) > 0;
+  run->cluster.on_failure = strcmp(argv[6], "mask") == 0 ? ON_FAILURE_MASK : ON_FAILURE_RERUN;
   run->cluster.wait = 10;
-  run->requests = atoi(argv[6]);
-  run->timeout = atof(argv[7]);
+  run->requests = atoi(argv[7]);
+  run->timeout = atof(argv[8]);
   run->members = run->cluster.local + run->cluster.peer_count;
   run->network = (ClusterSetup){.transport = datagrams ? TRANSPORT_UDP : TRANSPORT_TCP,
                                 .reliability = {.mode = datagrams ? RELIABILITY_RETRANSMIT : RELIABILITY_STREAM, .least_packets = 1},
@@ -182,15 +182,16 @@ static Status read_arguments(Run *run, char **argv) {
 
 int main(int argc, char **argv) {
   static Run run;
-  KeyFile key = key_file_open();
-  if (argc != 8) {
-    fprintf(stderr, "usage: make_requests DIR PEERS LOCAL tcp|udp rerun|mask REQUESTS TIMEOUT\n");
+  KeyFile key;
+  if (argc != 9) {
+    fprintf(stderr, "usage: make_requests DIR PEERS KEY LOCAL tcp|udp rerun|mask REQUESTS TIMEOUT\n");
     return 2;
   }
   log_program("make_requests");
   setvbuf(stdout, NULL, _IOLBF, 0);
   run.cluster.key = &key;
-  Status status = read_arguments(&run, argv);
+  Status status = key_file_read(&key, argv[3]);
+  if (status == STATUS_OK) status = read_arguments(&run, argv);
   if (status == STATUS_OK) run.numbers = BATCH * run.weights.config->classes;
   if (status == STATUS_OK) status = prepare(&run);
   if (status == STATUS_OK) go_through(&run);

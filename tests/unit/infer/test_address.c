@@ -43,6 +43,38 @@ static void texts_are_taken_apart(void **state) {
   }
 }
 
+/* "local" listens in a folder that is made for this user alone, and trusts no other. */
+static void the_own_folder_is_this_users_alone(void **state) {
+  (void)state;
+  char folder[] = "/tmp/astra-own-XXXXXX", inside[64], expected[96];
+  int sockets[ADDRESS_SOCKETS], count, fd;
+  struct stat file;
+  Address address;
+  assert_non_null(mkdtemp(folder));
+  snprintf(inside, sizeof inside, "%s/astra", folder);
+  snprintf(expected, sizeof expected, "%s/worker", inside);
+  setenv("XDG_RUNTIME_DIR", folder, 1);
+  assert_int_equal(address_parse("local", &address), STATUS_OK);
+  assert_true(address.on_disk);
+  assert_string_equal(address.name, expected);
+  assert_int_equal(address_call(&address, &fd), STATUS_PEER); /* nobody listens yet */
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_OK);
+  assert_int_equal(stat(inside, &file), 0);
+  assert_int_equal(file.st_mode & 0777, 0700);
+  assert_int_equal(stat(address.name, &file), 0);
+  assert_int_equal(file.st_mode & 0777, 0600);
+  assert_int_equal(address_call(&address, &fd), STATUS_OK);
+  close(fd);
+  address_close(&address, sockets, count);
+  assert_int_equal(chmod(inside, 0755), 0);
+  assert_int_equal(address_listen(&address, sockets, &count), STATUS_BAD_VALUE);
+  assert_int_equal(address_call(&address, &fd), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "nobody else can enter (mode 700)"));
+  assert_int_equal(rmdir(inside), 0);
+  assert_int_equal(rmdir(folder), 0);
+  unsetenv("XDG_RUNTIME_DIR");
+}
+
 static void other_texts_are_refused(void **state) {
   (void)state;
   char longest[400];
@@ -241,9 +273,9 @@ static void names_that_are_none(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_taken_apart),         cmocka_unit_test(other_texts_are_refused),
-                                     cmocka_unit_test(one_dials_the_other),           cmocka_unit_test(paths_are_their_owners),
-                                     cmocka_unit_test(dialling_has_an_end),           cmocka_unit_test(names_that_are_none),
-                                     cmocka_unit_test(link_local_numbers_need_a_link)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_taken_apart),   cmocka_unit_test(the_own_folder_is_this_users_alone),
+                                     cmocka_unit_test(other_texts_are_refused), cmocka_unit_test(one_dials_the_other),
+                                     cmocka_unit_test(paths_are_their_owners),  cmocka_unit_test(dialling_has_an_end),
+                                     cmocka_unit_test(names_that_are_none),     cmocka_unit_test(link_local_numbers_need_a_link)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

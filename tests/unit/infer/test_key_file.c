@@ -105,6 +105,16 @@ static void other_files_are_refused(void **state) {
   assert_int_equal(key_file_read(&key, folder), STATUS_BAD_FILE);
 }
 
+static void a_key_of_zeroes_is_refused(void **state) {
+  (void)state;
+  char zeroes[KEY_FILE_LINE + 1];
+  KeyFile key = key_file_open();
+  key_file_text(&key, zeroes);
+  write_text(zeroes, 0600);
+  assert_int_equal(key_file_read(&key, path), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "a key of zeroes is no secret"));
+}
+
 static void keys_of_other_users_are_refused(void **state) {
   (void)state;
   KeyFile key;
@@ -118,6 +128,7 @@ static void keys_of_other_users_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(written_keys_are_read_again), cmocka_unit_test(digits_mean_bytes),
-                                     cmocka_unit_test(other_files_are_refused), cmocka_unit_test(keys_of_other_users_are_refused)};
+                                     cmocka_unit_test(other_files_are_refused), cmocka_unit_test(a_key_of_zeroes_is_refused),
+                                     cmocka_unit_test(keys_of_other_users_are_refused)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -453,7 +453,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part with --peers"},
       {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"},
       {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .least = 0, .most = 86400,
-       .help = "in the queue of a worker that serves somebody else"},
+       .help = "how long to wait for a busy worker"},
       {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
       {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
       {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},

@@ -1,5 +1,6 @@
 /* Where a device listens or is found: "HOST:PORT" with a name or an IPv4 address, "[V6]:PORT", "unix:PATH", "PORT" alone, which means this
- * machine (127.0.0.1), or "local": a UNIX socket in a folder of this user's that nobody else can enter. Stream sockets, close-on-exec and non-blocking. */
+ * machine (127.0.0.1), or "local": a UNIX socket in a folder of this user's that nobody else can enter. Stream sockets, close-on-exec and
+ * non-blocking. */
 #ifndef INFER_ADDRESS_H
 #define INFER_ADDRESS_H
 #include "base/status.h"

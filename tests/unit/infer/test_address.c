@@ -231,7 +231,7 @@ static Status call(const Address *address, int *fd) {
 static void link_local_numbers_need_a_link(void **state) {
   (void)state;
   struct ifaddrs *all, *i;
-  Address address, bare;
+  Address address = {.on_disk = false}, bare;
   int sockets[ADDRESS_SOCKETS], count, fd;
   assert_int_equal(getifaddrs(&all), 0);
   for (i = all; i; i = i->ifa_next) {
@@ -241,7 +241,6 @@ static void link_local_numbers_need_a_link(void **state) {
   bool found = i && getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in6), address.name, sizeof address.name, NULL, 0, NI_NUMERICHOST) == 0;
   freeifaddrs(all);
   if (!found) skip();
-  address.on_disk = false;
   address.port = 0;
   assert_int_equal(address_listen(&address, sockets, &count), STATUS_OK);
   address.port = address_port(sockets[0]);

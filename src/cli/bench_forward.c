@@ -10,10 +10,10 @@
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "nn/checkpoint.h"
-#include "nn/decode.h"
 #include "nn/json_build.h"
 #include "nn/kv_cache.h"
 #include "nn/lowbit_weights.h"
+#include "nn/model.h"
 #include "train/session.h"
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "infer/node.h"
 #include "infer/request.h"
 #include "infer/strategy/collective.h"
-#include "nn/decode.h"
+#include "nn/model.h"
 
 typedef struct NodeRequest {
   uint8_t *payload;

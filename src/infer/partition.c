@@ -1,4 +1,4 @@
-/* Counts and maps of tokens; where a named map puts them is nn/token_map.c's, the rows that follow are nn/layout.c's. */
+/* Counts and maps of tokens; where a named map puts them and the rows that follow are nn/layout.c's. */
 #include "infer/partition.h"
 #include <errno.h>
 #include <math.h>

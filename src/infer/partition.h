@@ -1,9 +1,8 @@
-/* Which node holds which content tokens: counts from weights, placed by a named map (nn/token_map.h), or any map. */
+/* Which node holds which content tokens: counts from weights, placed by a named map (nn/layout.h), or any map. */
 #ifndef INFER_PARTITION_H
 #define INFER_PARTITION_H
 #include "infer/wire.h"
 #include "nn/layout.h"
-#include "nn/token_map.h"
 
 typedef struct Partition {
   int nodes;

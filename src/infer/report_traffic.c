@@ -1,7 +1,7 @@
-/* Formulas by nn/device_cost.h, summed over the devices that take part. */
+/* Formulas by nn/strategy.h, summed over the devices that take part. */
 #include "infer/report_traffic.h"
 #include "infer/node_share.h"
-#include "nn/device_cost.h"
+#include "nn/strategy.h"
 
 /* T of a sample, and how many nodes take part in it. */
 static int64_t tokens_of(const Leader *leader, int *taking_part) {

@@ -2,7 +2,7 @@
  * several projections are parts of one weight (GPT-2's c_attn), so that the names of targets mean the same for all models.
  * Invariant: the adapters are the last entries of the parameter table, and what comes before them is frozen but for a head of classes. */
 #include "nn/adapters.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "nn/adapters.h"
 #include "nn/checkpoint.h"
 #include "nn/json_build.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "nn/config.h"
 #include "nn/exchange.h"
 #include "nn/kv_cache.h"
-#include "nn/rope_table.h"
+#include "nn/positions.h"
 
 /* A linear map of the block: some outputs of a weight of the ParamSet, plus a low-rank adapter (Hu et al., 2022) where there is one:
  * W x + b + adapter_scale B A x. All are indices into the ParamSet; -1: none. */
@@ -30,29 +30,6 @@ typedef enum ModelRows {
   MODEL_ROWS_CLASS, /* class-token replicas (ViT) */
   MODEL_ROWS_LAST   /* the row of the last token (decoders), in the process that has it */
 } ModelRows;
-
-typedef struct BlockContext {
-  const ModelConfig *config;
-  ParamSet *params;
-  const RopeTable *rope; /* NULL: no rotary positions */
-  bool causal;
-  double adapter_scale; /* alpha / r */
-  double drop_path;     /* of the last block; 0: none is left out (model_drop_path) */
-  uint64_t drop_seed;
-  int64_t drop_first;
-  const TokenLayout *layout;
-  Exchange *exchange; /* NULL: no remote tokens */
-  Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
-  int *not_finite;    /* takes the first place whose output is not finite (block_place); NULL: nobody asks */
-  KvCache *cache;     /* takes the keys and values of the rows; rows that it holds already are what a new one sees (decode.h); NULL: none */
-} BlockContext;
-
-/* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the
- * layout has none of them: such a process has sent its codes all the same. */
-Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
-
-/* LayerNorm, or RMSNorm where bias is -1. */
-Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias);
 
 /* "block 3 of 12, counted from 0,", "the embedding" for BLOCK_EMBEDDING, "the head" for the number of blocks; returns text. */
 enum { BLOCK_EMBEDDING = -1, BLOCK_NONE = -2, BLOCK_PLACE = 64 };

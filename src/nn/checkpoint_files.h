@@ -1,9 +1,25 @@
 /* Inside the checkpoint code only: the safetensors files of a checkpoint as one set of tensors. */
 #ifndef NN_CHECKPOINT_FILES_H
 #define NN_CHECKPOINT_FILES_H
+#include "base/status.h"
 #include "nn/checkpoint.h"
 #include "nn/safetensors.h"
 #include <stdbool.h>
+#include <stddef.h>
+
+/* Inside the checkpoint code only: model.safetensors.index.json, which says in which files the tensors of a checkpoint are. */
+
+enum { SHARD_INDEX_MOST = 1024 };
+
+typedef struct ShardIndex {
+  char **names; /* each once; all are files of the index's own directory */
+  size_t count;
+} ShardIndex;
+
+/* From its text; `path` is for messages. BAD_FILE: no JSON, no weight_map, a name that leads elsewhere, more than SHARD_INDEX_MOST shards;
+ * the index is empty then. */
+Status shard_index_parse(ShardIndex *index, const char *text, size_t size, const char *path);
+void shard_index_release(ShardIndex *index); /* accepts a zeroed one */
 
 typedef struct CheckpointFiles {
   char *path;  /* as the user gave it: for messages */

@@ -3,13 +3,350 @@
 #include "autograd/narrow.h"
 #include "nn/adapters.h"
 #include "nn/checkpoint.h"
-#include "nn/checkpoint_codebooks.h"
-#include "nn/checkpoint_shards.h"
-#include "nn/lowbit_checkpoint.h"
+#include "nn/checkpoint_files.h"
+#include "nn/checkpoint_internal.h"
+#include "nn/config.h"
+#include "nn/json_build.h"
+#include "nn/safetensors.h"
 #include "nn/safetensors_convert.h"
+#include <errno.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- Shards ---- */
+
+/* Inside the checkpoint code only: the tensors of a checkpoint, in one file or in several with an index. */
+enum { NAME = 64 };
+static const char *const metadata[] = {"format", "pt", NULL};
+
+static int64_t item_bytes(const SafeItem *item) {
+  int64_t bytes = (int64_t)safe_dtype_bytes(item->dtype);
+  for (int i = 0; i < item->dims; i++) bytes *= item->shape[i];
+  return bytes;
+}
+
+static int64_t total_bytes(const SafeItem *items, size_t count) {
+  int64_t total = 0;
+  for (size_t i = 0; i < count; i++) total += item_bytes(&items[i]);
+  return total;
+}
+
+/* How many of the items go into the next shard: at least one. */
+static size_t shard_length(const SafeItem *items, size_t count, int64_t most) {
+  int64_t bytes = item_bytes(&items[0]);
+  size_t length = 1;
+  while (length < count && bytes + item_bytes(&items[length]) <= most) bytes += item_bytes(&items[length++]);
+  return length;
+}
+
+static size_t count_shards(const SafeItem *items, size_t count, int64_t most) {
+  size_t shards = 0;
+  for (size_t at = 0; at < count; at += shard_length(items + at, count - at, most)) shards++;
+  return shards;
+}
+
+static void shard_name(char name[NAME], size_t shard, size_t shards) {
+  snprintf(name, NAME, "model-%05zu-of-%05zu.safetensors", shard + 1, shards);
+}
+
+static Status save_file(const char *directory, const char *name, const SafeItem *items, size_t count) {
+  char *path = files_join(directory, name);
+  if (!path) return status_no_memory(directory, "saving a checkpoint");
+  Status status = safetensors_save(path, items, count, metadata);
+  free(path);
+  return status;
+}
+
+static Status remove_file(const char *directory, const char *name) {
+  char *path = files_join(directory, name);
+  if (!path) return status_no_memory(directory, "saving a checkpoint");
+  Status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT) status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+  free(path);
+  return status;
+}
+
+/* ---- what an earlier checkpoint left */
+
+/* A shard's name, but not of one of the `shards` new ones. */
+static bool is_old_shard(const char *name, size_t shards) {
+  size_t shard, of;
+  char same[NAME];
+  if (sscanf(name, "model-%5zu-of-%5zu.", &shard, &of) != 2) return false;
+  shard_name(same, shard - 1, of);
+  return strcmp(name, same) == 0 && !(of == shards && shard >= 1 && shard <= shards);
+}
+
+/* Those who have them mapped keep them. */
+static Status remove_old_shards(const char *directory, size_t shards) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    if (is_old_shard(names[i], shards)) status = remove_file(directory, names[i]);
+  files_list_free(names, count);
+  return status;
+}
+
+/* ---- shards: first NAME.part, so that no shard of the old checkpoint is replaced before all of the new one are on the disk */
+
+static Status save_parts(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
+  for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
+    char name[NAME], part[NAME + 8];
+    length = shard_length(items + at, count - at, most);
+    shard_name(name, shard, shards);
+    snprintf(part, sizeof part, "%s.part", name);
+    TRY(save_file(directory, part, items + at, length));
+  }
+  return STATUS_OK;
+}
+
+static Status name_part(const char *directory, const char *name) {
+  char part[NAME + 8];
+  snprintf(part, sizeof part, "%s.part", name);
+  char *from = files_join(directory, part), *to = files_join(directory, name);
+  Status status = from && to ? STATUS_OK : status_no_memory(directory, "saving a checkpoint");
+  if (status == STATUS_OK && rename(from, to) != 0) status = status_set(STATUS_IO, "cannot rename %s: %s", from, strerror(errno));
+  free(from);
+  free(to);
+  return status;
+}
+
+static void remove_parts(const char *directory, size_t shards) {
+  for (size_t shard = 0; shard < shards; shard++) {
+    char name[NAME], part[NAME + 8];
+    shard_name(name, shard, shards);
+    snprintf(part, sizeof part, "%s.part", name);
+    remove_file(directory, part);
+  }
+}
+
+static json_t *weight_map(const SafeItem *items, size_t count, int64_t most, size_t shards) {
+  json_t *map = json_object();
+  for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
+    char name[NAME];
+    length = shard_length(items + at, count - at, most);
+    shard_name(name, shard, shards);
+    for (size_t i = at; i < at + length; i++) json_build_put(&map, items[i].name, json_string(name));
+  }
+  return map;
+}
+
+static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
+  json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(items, count), "weight_map",
+                           weight_map(items, count, most, shards));
+  return json_build_save(root, directory, CHECKPOINT_INDEX);
+}
+
+static Status save_shards(const char *directory, const SafeItem *items, size_t count, int64_t most) {
+  size_t shards = count_shards(items, count, most);
+  if (shards > SHARD_INDEX_MOST)
+    return status_set(STATUS_BAD_VALUE, "%s: %zu shards, where at most %d are accepted; choose larger ones", directory, shards,
+                      (int)SHARD_INDEX_MOST);
+  Status status = save_parts(directory, items, count, most, shards);
+  if (status == STATUS_OK) status = remove_file(directory, CHECKPOINT_INDEX); /* half renamed, it would name shards of two checkpoints */
+  for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) {
+    char name[NAME];
+    shard_name(name, shard, shards);
+    status = name_part(directory, name);
+  }
+  if (status != STATUS_OK) remove_parts(directory, shards);
+  TRY(status);
+  TRY(save_index(directory, items, count, most, shards));
+  TRY(remove_file(directory, CHECKPOINT_WHOLE)); /* a reader would take it first */
+  return remove_old_shards(directory, shards);
+}
+
+Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t most) {
+  if (total_bytes(items, count) > most) return save_shards(directory, items, count, most);
+  TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
+  TRY(remove_file(directory, CHECKPOINT_INDEX));
+  return remove_old_shards(directory, 0);
+}
+
+/* ---- Codebooks ---- */
+
+/* Inside the checkpoint code only: what the codebooks of a configuration are called and how they are shaped. */
+/* Codebooks in a checkpoint: tensors astra.layers.L.<site>.codebook [G, K, W/G], in model.safetensors or in codebooks.safetensors. */
+
+enum { CODEBOOK_NAME = 64, CODEBOOK_DIMS = 3 };
+
+/* blocks x sites; 0 for a plain model */
+static int64_t codebooks_count(const ModelConfig *config) { return config->astra.groups > 0 ? config->blocks * config_sites(config) : 0; }
+
+static void name_of(const ModelConfig *config, int64_t index, const char *what, char name[CODEBOOK_NAME]) {
+  static const char *const both[] = {"k", "v"};
+  int64_t sites = config_sites(config);
+  snprintf(name, CODEBOOK_NAME, "astra.layers.%lld.%s.%s", (long long)(index / sites), sites == 1 ? "x" : both[index % sites], what);
+}
+
+/* index = block * sites + site */
+static void codebooks_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) { name_of(config, index, "codebook", name); }
+
+/* of the same site */
+static void codebooks_frequencies_name(const ModelConfig *config, int64_t index, char name[CODEBOOK_NAME]) {
+  name_of(config, index, "frequencies", name);
+}
+
+/* [G, K, W/G]; not for a plain model */
+static void codebooks_shape(const ModelConfig *config, int64_t shape[CODEBOOK_DIMS]) {
+  shape[0] = config->astra.groups;
+  shape[1] = config->astra.codebook_size;
+  shape[2] = config_site_width(config) / config->astra.groups;
+}
+
+static Status read_codebook(const CheckpointFiles *files, const char *name, const int64_t *shape, real *out) {
+  char have[SHAPE_TEXT] = "none", want[SHAPE_TEXT];
+  const SafeTensor *tensor = checkpoint_files_find(files, name);
+  if (tensor && checkpoint_same_shape(tensor, CODEBOOK_DIMS, shape)) return checkpoint_read(files, tensor, out);
+  if (tensor) checkpoint_shape_text(have, tensor->dims, tensor->shape);
+  return status_set(STATUS_BAD_FILE,
+                    "%s: the configuration asks for tensor %s of shape %s (groups, codebook_size, width / groups), the file has %s",
+                    files->path, name, checkpoint_shape_text(want, CODEBOOK_DIMS, shape), have);
+}
+
+static Status read_codebooks(const CheckpointFiles *files, const ModelConfig *config, real *out) {
+  int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
+  codebooks_shape(config, shape);
+  for (int64_t i = 0; i < count; i++) {
+    char name[CODEBOOK_NAME];
+    codebooks_name(config, i, name);
+    TRY(read_codebook(files, name, shape, out + i * shape[0] * shape[1] * shape[2]));
+  }
+  return STATUS_OK;
+}
+
+/* NOT_FOUND, with nothing open, when the files are absent or hold no codebook at all. */
+static Status open_with_codebooks(CheckpointFiles *files, const char *path) {
+  TRY(checkpoint_files_open(files, path));
+  if (checkpoint_files_codebooks(files) > 0) return STATUS_OK;
+  checkpoint_files_close(files);
+  return status_set(STATUS_NOT_FOUND,
+                    "%s holds no codebooks (tensors astra.layers.L.<site>.codebook); make them with astra-kmeans init or astra-train",
+                    path);
+}
+
+Status checkpoint_load_codebooks(const ModelConfig *config, const char *directory, real *codebooks) {
+  if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codebooks", directory);
+  CheckpointFiles files;
+  Status status = open_with_codebooks(&files, directory);
+  if (status == STATUS_NOT_FOUND && files_is_dir(directory)) {
+    char *beside = files_join(directory, "codebooks.safetensors");
+    if (!beside) return status_set(STATUS_NO_MEMORY, "%s: no memory to open its codebooks", directory);
+    if (files_exists(beside)) status = open_with_codebooks(&files, beside);
+    free(beside);
+  }
+  if (status != STATUS_OK) return status;
+  status = read_codebooks(&files, config, codebooks);
+  checkpoint_files_close(&files);
+  return status;
+}
+
+/* ---- Frequencies of codes ---- */
+
+/* Frequencies of codes in a checkpoint. A file of their own, since they can be counted for a checkpoint that is there already, whose
+ * weights need not be written again for it. */
+
+enum { DIMS = 2, TOTAL = 65536 };
+
+/* ---- reading */
+
+static Status check_group(const char *path, const char *name, int64_t group, const int32_t *numbers, int64_t entries) {
+  int64_t sum = 0;
+  bool zero = false;
+  for (int64_t k = 0; k < entries; k++) sum += numbers[k], zero = zero || numbers[k] == 0;
+  if (sum == TOTAL && !zero) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: tensor %s: the numbers of group %lld sum to %lld%s; %d and none of them 0 is accepted", path,
+                    name, (long long)group, (long long)sum, zero ? " and one is 0" : "", TOTAL);
+}
+
+static Status read_one(const SafeFile *file, const char *name, const int64_t *shape, int32_t *wide, uint16_t *out) {
+  const SafeTensor *tensor = safetensors_find(file, name);
+  if (tensor == NULL || tensor->dims != DIMS || tensor->shape[0] != shape[0] || tensor->shape[1] != shape[1])
+    return status_set(STATUS_BAD_FILE, "%s: the configuration asks for tensor %s of shape [%lld, %lld] (groups, codebook_size)", file->path,
+                      name, (long long)shape[0], (long long)shape[1]);
+  Status status = safetensors_to_int32(tensor, wide);
+  if (status != STATUS_OK) return status_wrap(status, "%s", file->path);
+  for (int64_t g = 0; g < shape[0]; g++) TRY(check_group(file->path, name, g, wide + g * shape[1], shape[1]));
+  for (int64_t i = 0; i < tensor->count; i++) out[i] = (uint16_t)wide[i];
+  return STATUS_OK;
+}
+
+static Status read_all(const SafeFile *file, const ModelConfig *config, uint16_t *frequencies) {
+  int64_t shape[CODEBOOK_DIMS], numbers;
+  codebooks_shape(config, shape);
+  numbers = shape[0] * shape[1];
+  int32_t *wide = malloc((size_t)numbers * sizeof *wide);
+  Status status = wide ? STATUS_OK : status_no_memory(file->path, "frequencies of codes");
+  for (int64_t i = 0; status == STATUS_OK && i < codebooks_count(config); i++) {
+    char name[CODEBOOK_NAME];
+    codebooks_frequencies_name(config, i, name);
+    status = read_one(file, name, shape, wide, frequencies + i * numbers);
+  }
+  free(wide);
+  return status;
+}
+
+Status checkpoint_load_frequencies(const ModelConfig *config, const char *directory, uint16_t *frequencies) {
+  if (codebooks_count(config) == 0) return status_set(STATUS_NOT_FOUND, "%s: a plain model (groups 0) has no codes", directory);
+  char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
+  if (path == NULL) return status_no_memory(directory, "frequencies of codes");
+  SafeFile file;
+  Status status =
+      files_exists(path)
+          ? safetensors_open(&file, path)
+          : status_set(STATUS_NOT_FOUND, "%s holds no " CHECKPOINT_FREQUENCIES ", which astra-kmeans frequencies makes", directory);
+  free(path);
+  if (status != STATUS_OK) return status;
+  status = read_all(&file, config, frequencies);
+  safetensors_close(&file);
+  return status;
+}
+
+/* ---- writing */
+
+static Status write_all(const ModelConfig *config, const char *path, const uint16_t *frequencies) {
+  int64_t shape[CODEBOOK_DIMS], count = codebooks_count(config);
+  codebooks_shape(config, shape);
+  SafeItem *items = calloc((size_t)count, sizeof *items);
+  char(*names)[CODEBOOK_NAME] = calloc((size_t)count, sizeof *names);
+  Status status = items && names ? STATUS_OK : status_no_memory(path, "frequencies of codes");
+  for (int64_t i = 0; status == STATUS_OK && i < count; i++) {
+    codebooks_frequencies_name(config, i, names[i]);
+    items[i] = (SafeItem){.name = names[i], .dtype = SAFE_U16, .source = SAFE_U16, .dims = DIMS, .shape = {shape[0], shape[1]}};
+    items[i].data = frequencies + i * shape[0] * shape[1];
+  }
+  if (status == STATUS_OK) status = safetensors_save(path, items, (size_t)count, (const char *const[]){"format", "pt", NULL});
+  free(items), free(names);
+  return status;
+}
+
+static Status frequencies_remove_file(const char *path) {
+  if (remove(path) == 0 || errno == ENOENT) return STATUS_OK;
+  return status_set(STATUS_IO, "%s: cannot be removed: %s", path, strerror(errno));
+}
+
+Status checkpoint_save_frequencies(const ModelConfig *config, const char *directory, const uint16_t *frequencies) {
+  char *path = files_join(directory, CHECKPOINT_FREQUENCIES);
+  if (path == NULL) return status_no_memory(directory, "frequencies of codes");
+  Status status = STATUS_OK;
+  if (frequencies == NULL)
+    status = frequencies_remove_file(path);
+  else if (codebooks_count(config) == 0)
+    status = status_set(STATUS_BAD_VALUE, "%s: a plain model (groups 0) has no codes", directory);
+  else
+    status = write_all(config, path, frequencies);
+  free(path);
+  return status;
+}
+
+/* ---- Saving ---- */
 
 typedef struct Folded {
   Model *model;

@@ -1,11 +1,299 @@
-/* The model's configuration as numbers: ranges, class names and what follows from them. Presets are in config_presets.c, the JSON files in
- * config_json.c.
+/* The model's configuration as numbers: ranges, class names and what follows from them. The files are in
+ * config_files.c.
  * Invariant: every configuration that config_check accepts is small enough that no product of its fields overflows an int64_t. */
 #include "nn/config.h"
+#include "autograd/ops/ops.h"
+#include "base/status.h"
+#include "nn/config_internal.h"
+#include "nn/json_build.h"
+#include "nn/layout.h"
+#include <ctype.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Fields of JSON objects ---- */
+
+/* Inside the configuration code only: typed fields of a JSON object. A field that is absent, or null, which Hugging Face writes for "not
+ * set", leaves *out as it is; one of another type is BAD_FILE and named. */
+Status fields_bad(const Fields *fields, const char *key, const char *accepted) {
+  return status_set(STATUS_BAD_FILE, "%s: field %s%s must be %s", fields->origin, fields->prefix, key, accepted);
+}
+
+const json_t *fields_value(const Fields *fields, const char *key) {
+  const json_t *value = json_object_get(fields->object, key);
+  return json_is_null(value) ? NULL : value;
+}
+
+Status fields_whole(const Fields *fields, const char *key, int64_t *out) {
+  const json_t *value = fields_value(fields, key);
+  if (!value) return STATUS_OK;
+  if (!json_is_integer(value)) return fields_bad(fields, key, "a whole number");
+  *out = json_integer_value(value);
+  return STATUS_OK;
+}
+
+Status fields_required(const Fields *fields, const char *key, int64_t *out) {
+  if (!fields_value(fields, key)) return status_set(STATUS_BAD_FILE, "%s: field %s%s is missing", fields->origin, fields->prefix, key);
+  return fields_whole(fields, key, out);
+}
+
+Status fields_int(const Fields *fields, const char *key, int *out) {
+  int64_t value = *out;
+  TRY(fields_whole(fields, key, &value));
+  if (value < 0 || value > 1 << 30) return fields_bad(fields, key, "a whole number from 0 to 2^30");
+  *out = (int)value;
+  return STATUS_OK;
+}
+
+Status fields_number(const Fields *fields, const char *key, double *out) {
+  const json_t *value = fields_value(fields, key);
+  if (!value) return STATUS_OK;
+  if (!json_is_number(value)) return fields_bad(fields, key, "a number");
+  *out = json_number_value(value);
+  return STATUS_OK;
+}
+
+Status fields_flag(const Fields *fields, const char *key, bool *out) {
+  const json_t *value = fields_value(fields, key);
+  if (!value) return STATUS_OK;
+  if (!json_is_boolean(value)) return fields_bad(fields, key, "true or false");
+  *out = json_is_true(value);
+  return STATUS_OK;
+}
+
+Status fields_triple(const Fields *fields, const char *key, double *out) {
+  const json_t *value = fields_value(fields, key);
+  if (!value) return STATUS_OK;
+  if (!json_is_array(value) || json_array_size(value) != 3) return fields_bad(fields, key, "a list of three numbers");
+  for (size_t i = 0; i < 3; i++) {
+    if (!json_is_number(json_array_get(value, i))) return fields_bad(fields, key, "a list of three numbers");
+    out[i] = json_number_value(json_array_get(value, i));
+  }
+  return STATUS_OK;
+}
+
+Status fields_choice(const Fields *fields, const char *key, const Choice *choices, int *out) {
+  const json_t *value = fields_value(fields, key);
+  if (!value) return STATUS_OK;
+  const char *text = json_string_value(value);
+  char accepted[128] = "one of ";
+  for (const Choice *choice = choices; choice->name; choice++) {
+    if (text && strcmp(choice->name, text) == 0) return *out = choice->value, STATUS_OK;
+    size_t used = strlen(accepted);
+    snprintf(accepted + used, sizeof accepted - used, "%s%s", choice == choices ? "" : ", ", choice->name);
+  }
+  return fields_bad(fields, key, accepted);
+}
+
+const char *fields_choice_name(const Choice *choices, int value) {
+  while (choices->name && choices->value != value) choices++;
+  return choices->name;
+}
+
+/* ---- Labels ---- */
+
+/* Class names in config.json: id2label, label2id, num_labels. */
+
+/* A class number as id2label writes it: decimal digits alone. -1 when it is no such number below `classes`. */
+static int64_t class_number(const char *key, int64_t classes) {
+  int64_t number = 0;
+  if (!*key) return -1;
+  for (; *key; key++) {
+    if (!isdigit((unsigned char)*key)) return -1;
+    number = 10 * number + (*key - '0');
+    if (number >= classes) return -1;
+  }
+  return number;
+}
+
+static Status gather_labels(const Fields *fields, const json_t *map, const char **labels, int64_t classes) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)map, key, value) {
+    int64_t number = class_number(key, classes);
+    if (number < 0 || labels[number])
+      return status_set(STATUS_BAD_FILE, "%s: id2label has the key '%.40s'; its %lld keys must be the numbers 0 to %lld, each once",
+                        fields->origin, key, (long long)classes, (long long)classes - 1);
+    labels[number] = json_string_value(value);
+    if (!labels[number]) return status_set(STATUS_BAD_FILE, "%s: id2label of class %.40s must be a string", fields->origin, key);
+  }
+  return STATUS_OK;
+}
+
+/* As many keys as classes, each a different number below that: no hole is possible. */
+Status config_labels_read(const Fields *fields, ModelConfig *config) {
+  int64_t classes = 2; /* Hugging Face's default */
+  TRY(fields_whole(fields, "num_labels", &classes));
+  const json_t *map = fields_value(fields, "id2label");
+  if (!map) return config_set_labels(config, NULL, classes);
+  if (!json_is_object(map) || json_object_size(map) == 0)
+    return fields_bad(fields, "id2label", "an object of class numbers and names, {\"0\": \"cat\", ...}");
+  int64_t named = (int64_t)json_object_size(map);
+  if (fields_value(fields, "num_labels") && named != classes)
+    return status_set(STATUS_BAD_FILE, "%s: num_labels is %lld but id2label names %lld classes", fields->origin, (long long)classes,
+                      (long long)named);
+  const char **labels = calloc((size_t)named, sizeof *labels);
+  if (!labels) return status_set(STATUS_NO_MEMORY, "no memory for %lld class names", (long long)named);
+  Status status = gather_labels(fields, map, labels, named);
+  if (status == STATUS_OK) status = config_set_labels(config, (char *const *)(uintptr_t)labels, named);
+  free(labels);
+  return status;
+}
+
+json_t *config_labels_json(const ModelConfig *config, bool by_name) {
+  json_t *map = json_object();
+  for (int64_t i = 0; i < config->classes; i++) {
+    char number[24];
+    snprintf(number, sizeof number, "%lld", (long long)i);
+    if (by_name)
+      json_build_put(&map, config->labels[i], json_integer(i));
+    else
+      json_build_put(&map, number, json_string(config->labels[i]));
+  }
+  return map;
+}
+
+/* JSON holds UTF-8 alone; folder names may hold any bytes. */
+Status config_labels_check(const ModelConfig *config, const char *directory) {
+  for (int64_t i = 0; i < config->classes; i++) {
+    json_t *name = json_string(config->labels[i]);
+    json_decref(name);
+    if (!name)
+      return status_set(STATUS_BAD_VALUE, "%s/config.json: the name of class %lld, '%.60s', is not UTF-8; rename the class", directory,
+                        (long long)i, config->labels[i]);
+  }
+  return STATUS_OK;
+}
+
+/* ---- Presets ---- */
+
+/* Models by name, and what holds of each kind where nothing is said. */
+
+typedef struct Vision {
+  const char *name;
+  int64_t image, patch, width, blocks, heads;
+  double mean[3], std[3];
+} Vision;
+
+static const Vision visions[] = {
+    {"vit-base", 224, 16, 768, 12, 12, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
+    {"vit-small", 224, 16, 384, 12, 6, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
+    {"vit-tiny", 224, 16, 192, 12, 3, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}},
+    {"vit-cifar", 32, 4, 192, 6, 3, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
+};
+
+typedef struct Decoder {
+  const char *name;
+  ModelKind kind;
+  int64_t width, blocks, heads, kv_heads, mlp, vocabulary, context;
+  double theta; /* Llama */
+  bool tied;
+  int64_t begin_id, end_id; /* -1: the tokenizer says */
+} Decoder;
+
+/* Of a small model an untied vocabulary would be a good part of all parameters, so llama-mini is tied. */
+static const Decoder decoders[] = {
+    {"gpt2", MODEL_GPT2, 768, 12, 12, 12, 3072, 50257, 1024, 0, true, 50256, 50256},
+    {"gpt2-medium", MODEL_GPT2, 1024, 24, 16, 16, 4096, 50257, 1024, 0, true, 50256, 50256},
+    {"gpt2-mini", MODEL_GPT2, 256, 6, 4, 4, 1024, 4096, 512, 0, true, -1, -1},
+    {"llama-3-8b", MODEL_LLAMA, 4096, 32, 32, 8, 14336, 128256, 8192, 500000, false, 128000, 128001},
+    {"llama-mini", MODEL_LLAMA, 256, 6, 8, 4, 688, 4096, 512, 10000, true, -1, -1},
+};
+
+const char *config_preset_names(void) {
+  return "vit-base, vit-small, vit-tiny, vit-cifar, gpt2, gpt2-medium, gpt2-mini, llama-3-8b, llama-mini";
+}
+
+/* The paper's settings, without groups: a plain model until somebody chooses them. */
+static const AstraConfig paper_settings = {.groups = 0,
+                                           .codebook_size = 1024,
+                                           .devices = 4,
+                                           .devices_least = 4,
+                                           .site = SITE_X,
+                                           .class_token = CLASS_DISTRIBUTED,
+                                           .commitment_weight = 0.0005,
+                                           .noise = 1.0,
+                                           .layout = {(TokenMapKind)TOKEN_MAP_DEFAULT, 0}};
+
+static void default_vision(ModelConfig *config) {
+  config->activation = ACTIVATION_GELU;
+  config->norm_eps = 1e-12;
+  config->image = 224;
+  config->patch = 16;
+  config->channels = 3;
+  for (int i = 0; i < 3; i++) config->image_mean[i] = config->image_std[i] = 0.5;
+  config->resample = 2;
+}
+
+static void default_decoder(ModelConfig *config) {
+  bool llama = config->kind == MODEL_LLAMA;
+  config->activation = llama ? ACTIVATION_NONE : ACTIVATION_GELU_TANH;
+  config->norm_eps = llama ? 1e-6 : 1e-5;
+  config->context = llama ? 2048 : 1024;
+  config->tied = !llama;
+  config->rope.theta = llama ? 10000 : 0;
+  config->begin_id = config->pad_id = -1;
+  config->astra.class_token = CLASS_NONE;
+  config->astra.layout = (TokenMap){TOKEN_MAP_RASTER, 0};
+  config->astra.site = llama ? SITE_KV : SITE_X;
+}
+
+void config_defaults(ModelConfig *config, ModelKind kind) {
+  memset(config, 0, sizeof *config);
+  config->kind = kind;
+  config->astra = paper_settings;
+  if (kind == MODEL_VIT)
+    default_vision(config);
+  else
+    default_decoder(config);
+}
+
+static Status fill_vision(ModelConfig *config, const Vision *preset, int64_t classes) {
+  config_defaults(config, MODEL_VIT);
+  config->image = preset->image;
+  config->patch = preset->patch;
+  config->width = preset->width;
+  config->blocks = preset->blocks;
+  config->heads = config->kv_heads = preset->heads;
+  config->mlp = 4 * preset->width;
+  memcpy(config->image_mean, preset->mean, sizeof preset->mean);
+  memcpy(config->image_std, preset->std, sizeof preset->std);
+  return config_set_labels(config, NULL, classes);
+}
+
+static Status fill_decoder(ModelConfig *config, const Decoder *preset, int64_t classes) {
+  config_defaults(config, preset->kind);
+  config->width = preset->width;
+  config->blocks = preset->blocks;
+  config->heads = preset->heads;
+  config->kv_heads = preset->kv_heads;
+  config->mlp = preset->mlp;
+  config->vocabulary = preset->vocabulary;
+  config->context = preset->context;
+  config->norm_eps = 1e-5;
+  config->rope.theta = preset->theta;
+  config->tied = preset->tied;
+  config->begin_id = preset->begin_id;
+  if (preset->end_id >= 0) config->end_id[config->end_ids++] = preset->end_id;
+  return classes == 0 ? STATUS_OK : config_set_labels(config, NULL, classes);
+}
+
+Status config_preset(ModelConfig *config, const char *name, int64_t classes) {
+  for (size_t i = 0; i < sizeof visions / sizeof *visions; i++)
+    if (strcmp(visions[i].name, name) == 0) return fill_vision(config, &visions[i], classes);
+  for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
+    if (strcmp(decoders[i].name, name) == 0) return fill_decoder(config, &decoders[i], classes);
+  memset(config, 0, sizeof *config);
+  return status_set(STATUS_NOT_FOUND, "no model is called '%s'; known are %s", name, config_preset_names());
+}
+
+/* ---- Configurations ---- */
 
 static const int64_t MOST_CONTEXT = 1 << 20, MOST_ROPE = 1 << 28;
 

@@ -5,7 +5,6 @@
 #include "autograd/ops/ops.h"
 #include "base/status.h"
 #include "nn/layout.h"
-#include "nn/token_map.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +24,7 @@ typedef struct AstraConfig {
   TokenMap layout;          /* of a ViT's tokens on devices, in evaluation and on nodes; a decoder's is raster */
 } AstraConfig;
 
-/* Rotary positions (Llama). The frequencies of Llama 3.1 (rope_type "llama3"): see rope_table.h. */
+/* Rotary positions (Llama). The frequencies of Llama 3.1 (rope_type "llama3"): see positions.h. */
 typedef struct RopeConfig {
   double theta;
   bool llama3;                            /* the four below apply */
@@ -69,7 +68,7 @@ void config_defaults(ModelConfig *config, ModelKind kind);
  * computed in a way that is not supported are UNSUPPORTED. `architectures` says whether a decoder predicts tokens or classifies. Of
  * preprocessor_config.json, which only a ViT has, image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size
  * of pictures is config.json's image_size. Of generation_config.json, which decoders may have, eos_token_id is used: its ids are added.
- * In place of a directory config_load takes a GGUF file (config_gguf.h). */
+ * In place of a directory config_load takes a GGUF file (config_files.h). */
 Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, the other one of its kind */
 Status config_save(const ModelConfig *config, const char *directory); /* config.json, after a ViT's other one */
 Status config_parse(ModelConfig *config, const char *json, size_t size, const char *origin);              /* config.json's text: fuzzed */

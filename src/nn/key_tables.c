@@ -5,7 +5,7 @@
 #include "autograd/kernels/kernels.h"
 #include "base/clock.h"
 #include "nn/lowbit_weights.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

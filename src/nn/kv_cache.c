@@ -1,4 +1,4 @@
-/* Memory for keys, values and codes: see kv_cache.h. What attention makes of them is decode.c's. */
+/* Memory for keys, values and codes: see kv_cache.h. What attention makes of them is block.c's. */
 #include "nn/kv_cache.h"
 #include "nn/safetensors_convert.h"
 #include <stdlib.h>

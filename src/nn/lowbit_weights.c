@@ -6,7 +6,7 @@
 #include "nn/lowbit_weights.h"
 #include "autograd/lowbit_quantise.h"
 #include "base/threads.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,9 +1,9 @@
-/* A model of any kind: see model.h. What the kinds do not share is in vit.c, gpt2.c, llama.c and decoder.c. */
+/* A model of any kind: see model.h. What the kinds do not share is in vit.c and decoder.c. */
 #include "autograd/ops/ops.h"
-#include "nn/block_parts.h"
-#include "nn/block_steps.h"
-#include "nn/model_parts.h"
-#include "nn/recompute.h"
+#include "nn/block.h"
+#include "nn/block_internal.h"
+#include "nn/model_internal.h"
+#include "nn/pipeline.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -123,7 +123,7 @@ Tensor *model_encode(Model *model, Tape *tape, const ModelInput *input, const To
                           .cache = input->cache};
   model->not_finite = BLOCK_NONE;
   Tensor *x = block_steps_checked(&context, tape, BLOCK_EMBEDDING, model_embed(model, tape, input, layout));
-  x = in_parts(&context, tape) ? block_parts_encode(&context, model->block, (int)model->config.blocks, rows, tape, x)
+  x = in_parts(&context, tape) ? pipeline_encode(&context, model->block, (int)model->config.blocks, rows, tape, x)
                                : whole_blocks(model, &context, rows, tape, x);
   if (x != NULL && input->cache != NULL) kv_cache_advance(input->cache, layout->rows);
   return x == NULL ? NULL : block_norm(&context, tape, x, model->norm_weight, model->norm_bias);
@@ -166,4 +166,24 @@ Tensor *model_logits(Model *model, Tape *tape, Tensor *encoded) {
 
 Tensor *model_token_loss(Model *model, Tape *tape, Tensor *encoded, const VocabLoss *options) {
   return op_vocab_loss(tape, encoded, token_head(model, tape), options);
+}
+
+Tensor *model_decode_step(Model *model, Tape *tape, KvCache *cache, const int32_t *token) {
+  int32_t position = (int32_t)(cache->remote + cache->rows), first_row = 0;
+  int64_t none = 0;
+  AttentionSpan span = {.begin = 0, .count = 1};
+  TokenLayout layout = {.devices = 1,
+                        .tokens = 1,
+                        .class_token = CLASS_NONE,
+                        .rows = 1,
+                        .row_token = &position,
+                        .spans = 1,
+                        .span = &span,
+                        .class_of_span = &none,
+                        .shared = 1,
+                        .shared_rows = 1,
+                        .shared_row = &first_row};
+  if (cache->rows == 0) return tape_fail(tape, STATUS_BAD_VALUE, "decoding needs a prompt before it"), NULL;
+  ModelInput input = {.ids = token, .batch = 1, .cache = cache};
+  return model_logits(model, tape, model_encode(model, tape, &input, &layout, NULL, MODEL_ROWS_ALL));
 }

@@ -9,7 +9,7 @@
 #include "nn/layout.h"
 #include "nn/safetensors.h"
 
-typedef struct Model Model; /* opaque: model_parts.h */
+typedef struct Model Model; /* opaque: model_internal.h */
 
 /* Describes the parameters of `config` (copied). No memory for values yet. */
 Status model_new(Model **model, const ModelConfig *config);
@@ -89,5 +89,11 @@ void model_recompute(Model *model, int blocks);
 /* Called with each site's activations of the plain model (all rows, class token first), for K-means: an Exchange for layout_build_plain
  * is not asked for remote tokens but its begin is called when `watch` is set. */
 void model_watch(Model *model, Exchange *watch);
+
+/* Decoding, by the device that has the last token (paper section 3.1): it sees its own device's tokens in full and those of the others as
+ * their codes. The next token of the sequence that the cache holds: its row goes through all blocks, its keys and values into the cache ->
+ * logits [1, 1, V]. The cache was filled by model_encode with the same cache (ModelInput.cache), or by earlier steps; *token outlives the
+ * step. A full cache, or an id outside of the vocabulary, fails the tape. */
+Tensor *model_decode_step(Model *model, Tape *tape, KvCache *cache, const int32_t *token);
 
 #endif

@@ -1,5 +1,5 @@
-/* Entries of the parameter table: see model_parts.h. */
-#include "nn/model_parts.h"
+/* Entries of the parameter table: see model_internal.h. */
+#include "nn/model_internal.h"
 
 int model_parts_add(Model *model, const ModelPart *part, const char *prefix, const char *name, const char *suffix) {
   int index = param_add(&model->params, part->init, part->decay, part->dims, part->shape, "%s%s%s", prefix, name, suffix);

@@ -1,5 +1,8 @@
 /* The table of strategies. */
 #include "nn/strategy.h"
+#include "base/status.h"
+#include "nn/config.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,4 +27,195 @@ Status strategy_find(Strategy *strategy, const char *name) {
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", facts[i].name);
   }
   return status_set(STATUS_BAD_VALUE, "\"%s\" is no strategy; accepted are %s", name, names);
+}
+
+/* ---- Cost on a device ---- */
+
+/* A product of [m, k] and [k, n] is 2 m n k operations. Attention is counted by the keys that a query
+ * sees; the tiles of a causal mask compute somewhat more. */
+
+enum { NUMBER = 4 /* bytes of a float, here and under way */, BITS = 8 };
+
+/* Products with weights for one row. */
+static double queries(const ModelConfig *c) { return 4.0 * (double)c->width * (double)c->width; } /* q, output */
+static double matrices(const ModelConfig *c) { return c->activation == ACTIVATION_NONE ? 3 : 2; }
+static double mlp(const ModelConfig *c) { return 2.0 * matrices(c) * (double)c->width * (double)c->mlp; }
+static double kv_width(const ModelConfig *c) { return (double)(c->width / c->heads * c->kv_heads); }
+static double keys_and_values(const ModelConfig *c) { return 4.0 * (double)c->width * kv_width(c); }
+
+/* Scores and their sum of values: 2 products of the head width, over all heads. */
+static double looks(const ModelConfig *c, double pairs) { return 4.0 * (double)c->width * pairs; }
+
+/* Two norms and two residuals are read and written, of rows that do not go on the first norm alone; the activation reads the hidden rows
+ * (SwiGLU two of them) and writes them. */
+static double passes(const ModelConfig *c, double rows, double asking) { return NUMBER * (2.0 * rows + 6.0 * asking) * (double)c->width; }
+static double activations(const ModelConfig *c, double rows) { return NUMBER * rows * (double)c->mlp * matrices(c); }
+
+/* ---- rows */
+
+/* Rows of this device, of other devices that it sees, and of those of its own that go on. */
+typedef struct Rows {
+  double own, remote, asking;
+} Rows;
+
+static bool has_one_class_row(const ModelConfig *c, Strategy strategy) {
+  return !config_is_decoder(c) && (strategy == STRATEGY_SP || c->astra.class_token == CLASS_SINGLE);
+}
+
+static bool is_divided(Strategy strategy, const DeviceShare *share) {
+  return share->devices > 1 && strategy_facts(strategy)->divides_tokens;
+}
+
+int64_t device_cost_wanted(const ModelConfig *c, Strategy strategy, const DeviceShare *share) {
+  if (!is_divided(strategy, share)) return 1;
+  if (config_is_decoder(c)) return share->device == share->devices - 1;
+  return !has_one_class_row(c, strategy) || share->device == 0;
+}
+
+static Rows rows_of(const ModelConfig *c, Strategy strategy, const DeviceShare *share) {
+  bool decoder = config_is_decoder(c), one = has_one_class_row(c, strategy), here = !one || share->device == 0;
+  Rows rows = {.own = (double)share->tokens + !decoder};
+  if (is_divided(strategy, share)) {
+    rows.own = (double)share->own + (!decoder && here);
+    rows.remote = decoder ? (double)share->before : (double)(share->tokens - share->own) + (one && !here);
+  }
+  rows.asking = share->last ? (double)device_cost_wanted(c, strategy, share) : rows.own;
+  return rows;
+}
+
+int64_t device_cost_rows(const ModelConfig *config, Strategy strategy, const DeviceShare *share) {
+  return (int64_t)rows_of(config, strategy, share).own;
+}
+
+/* Pairs of a query and a key. Of a causal model all rows ask, each seeing half of them, or the last one does, which sees all. */
+static double pairs(const ModelConfig *c, const Rows *rows) {
+  bool halved = config_is_decoder(c) && rows->asking > 1;
+  return rows->asking * (rows->remote + (halved ? (rows->own + 1) / 2 : rows->own));
+}
+
+/* Where nothing is wanted, own keys and values are not either; those of others have been on their way. */
+static DeviceCost block(const ModelConfig *c, const Rows *rows) {
+  double own = rows->asking > 0 ? rows->own : 0;
+  return (DeviceCost){.linear = rows->asking * (queries(c) + mlp(c)) + (own + rows->remote) * keys_and_values(c),
+                      .remote = rows->remote * keys_and_values(c),
+                      .attention = looks(c, pairs(c, rows)),
+                      .other_bytes = passes(c, rows->own, rows->asking) + activations(c, rows->asking)};
+}
+
+static double rows_bits(const ModelConfig *c, double rows) { return rows * (double)c->width * NUMBER * BITS; }
+
+/* ---- tokens divided */
+
+/* With grouped queries keys and values are what is sent (config_whole_sites): receivers project nothing, senders always. */
+static DeviceCost sequence(const ModelConfig *c, const Rows *rows) {
+  DeviceCost cost = block(c, rows);
+  double sites = config_whole_sites(c);
+  cost.sent_bits = rows->own * sites * (double)config_whole_width(c) * NUMBER * BITS;
+  if (sites == 1) return cost;
+  cost.linear -= cost.remote, cost.remote = 0;
+  if (rows->asking == 0) cost.linear += rows->own * keys_and_values(c);
+  return cost;
+}
+
+static DeviceCost astra(const ModelConfig *c, const DeviceShare *share, const Rows *rows, bool tables) {
+  DeviceCost cost = block(c, rows);
+  double sites = config_sites(c), width = (double)config_site_width(c);
+  double shared = (double)share->own + (has_one_class_row(c, STRATEGY_ASTRA) && share->device == 0);
+  bool projected = c->astra.site == SITE_X && !tables;
+  cost.assign = shared * sites * 2.0 * (double)c->astra.codebook_size * width;
+  cost.sent_bits = shared * sites * (double)c->astra.groups * config_code_bits(c);
+  if (!projected) cost.linear -= cost.remote, cost.remote = 0;
+  if (c->astra.site == SITE_X && tables) cost.table_bytes = rows->remote * (double)c->astra.groups * 2 * kv_width(c) * NUMBER;
+  if (c->astra.site == SITE_KV || !tables) cost.other_bytes += 2 * rows->remote * sites * width * NUMBER;
+  return cost;
+}
+
+/* ---- heads and columns divided */
+
+/* This device's part of so many whole ones. */
+static double part(const DeviceShare *share, double count) {
+  int64_t whole = (int64_t)count, each = whole / share->devices;
+  return count > 0 ? (double)(each + (share->device < whole % share->devices)) / count : 0;
+}
+
+/* Norms and residuals are everybody's. */
+static DeviceCost heads(const ModelConfig *c, const DeviceShare *share, const Rows *rows) {
+  double some = part(share, (double)c->kv_heads), columns = part(share, (double)c->mlp);
+  DeviceCost cost = block(c, rows);
+  cost.linear = some * (rows->asking * queries(c) + rows->own * keys_and_values(c)) + columns * rows->asking * mlp(c);
+  cost.attention *= some;
+  cost.other_bytes = passes(c, rows->own, rows->asking) + columns * activations(c, rows->asking);
+  return cost;
+}
+
+/* Two sums, each a reduce-scatter and an all-gather of the rows that go on. */
+static DeviceCost tensors(const ModelConfig *c, const DeviceShare *share, const Rows *rows) {
+  DeviceCost cost = heads(c, share, rows);
+  cost.sent_bits = 4 * rows_bits(c, rows->asking / share->devices);
+  return cost;
+}
+
+/* A retained block: columns of all streams are joined; then all of it, or a share of its rows with keys and values of all, whatever is
+ * wanted, and rows are joined. */
+static DeviceCost retained_block(const ModelConfig *c, Strategy strategy, const DeviceShare *share, const Rows *rows) {
+  if (strategy == STRATEGY_BP_AG) {
+    DeviceCost cost = block(c, rows);
+    cost.sent_bits = rows_bits(c, rows->own / share->devices);
+    return cost;
+  }
+  double some = part(share, rows->own);
+  Rows all = {.own = rows->own, .asking = rows->own};
+  DeviceCost cost = block(c, &all);
+  cost.linear = some * rows->own * (queries(c) + mlp(c)) + rows->own * keys_and_values(c);
+  cost.attention *= some;
+  cost.other_bytes *= some;
+  cost.sent_bits = 2 * rows_bits(c, rows->own / share->devices);
+  return cost;
+}
+
+/* ---- all */
+
+DeviceCost device_cost(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables) {
+  const Rows rows = rows_of(config, strategy, share);
+  if (share->devices == 1) return block(config, &rows);
+  switch (strategy) {
+  case STRATEGY_ASTRA:
+    return astra(config, share, &rows, tables);
+  case STRATEGY_SP:
+    return sequence(config, &rows);
+  case STRATEGY_TP:
+    return tensors(config, share, &rows);
+  case STRATEGY_BP_AG:
+  case STRATEGY_BP_SP:
+    return retained_block(config, strategy, share, &rows);
+  default:
+    return block(config, &rows);
+  }
+}
+
+DeviceCost device_cost_decoupled(const ModelConfig *config, const DeviceShare *share) {
+  const Rows rows = rows_of(config, STRATEGY_BP_AG, share);
+  return heads(config, share, &rows);
+}
+
+static void add(DeviceCost *sum, DeviceCost cost, double times) {
+  sum->linear += times * cost.linear;
+  sum->remote += times * cost.remote;
+  sum->attention += times * cost.attention;
+  sum->assign += times * cost.assign;
+  sum->table_bytes += times * cost.table_bytes;
+  sum->other_bytes += times * cost.other_bytes;
+  sum->sent_bits += times * cost.sent_bits;
+}
+
+DeviceCost device_cost_all(const ModelConfig *config, Strategy strategy, const DeviceShare *share, bool tables, int retained) {
+  bool decoupled = share->devices > 1 && (strategy == STRATEGY_BP_AG || strategy == STRATEGY_BP_SP);
+  DeviceShare usual = *share;
+  DeviceCost sum = {0};
+  double exchanging = decoupled ? retained : (double)config->blocks;
+  usual.last = false;
+  add(&sum, device_cost(config, strategy, &usual, tables), exchanging - 1);
+  add(&sum, device_cost(config, strategy, share, tables), 1);
+  add(&sum, device_cost_decoupled(config, &usual), (double)config->blocks - exchanging);
+  return sum;
 }

@@ -2,9 +2,9 @@
  * the sum once: the first device starts its share with them. */
 #include "nn/tensor_parallel.h"
 #include "autograd/tape_segment.h"
-#include "nn/block_steps.h"
+#include "nn/block_internal.h"
 #include "nn/lowbit_weights.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 
 /* ---- shares */
 

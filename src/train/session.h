@@ -69,7 +69,7 @@ typedef struct TrainOptions {
   int map, site;                         /* MapCounts or SESSION_MAP_AUTO, Site or SESSION_SITE_AUTO */
   int class_token, covariance, gradient; /* ClassToken, NoiseCovariance, QuantiseGradient */
   const char *counts;                    /* "16,16,16,16" for COUNTS_FIXED */
-  const char *layout, *eval_layout;      /* names of token maps (nn/token_map.h) or "trained"; of training NULL or "permuted": a new one for
+  const char *layout, *eval_layout;      /* names of token maps (nn/layout.h) or "trained"; of training NULL or "permuted": a new one for
                                           * each batch; of evaluation NULL: as in training, or the configuration's */
   const char *token_loss;                /* token_loss_parse; NULL: none */
   double eval_token_loss;                /* share */

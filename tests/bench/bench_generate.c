@@ -1,11 +1,11 @@
-/* Decoding by one node: milliseconds a token of the step itself (src/nn/decode.c), with all keys and values in full and with three quarters
+/* Decoding by one node: milliseconds a token of the step itself (src/nn/block.c), with all keys and values in full and with three quarters
  * of the text as codes, beside the weights that a token reads. Random weights, no processes; best of several runs; not a test.
  *   bench_generate [PRESET...]      gpt2-mini and gpt2 unless given; the pool has all cores */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "nn/decode.h"
+#include "nn/model.h"
 #include "nn/safetensors.h"
 #include "vq/pack.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Fuzz target: GGUF files. Whatever the bytes, what an accepted file points to lies in it, and configuration, tensors and tokenizer are
  * either refused with a message or can be read in full. */
 #include "fuzz/tokenizer_check.h"
-#include "nn/config_gguf.h"
+#include "nn/config_internal.h"
 #include "nn/gguf_tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* Fuzz target: model.safetensors.index.json. Of an accepted one every shard is a file of the same directory, and is named once. */
-#include "nn/shard_index.h"
+#include "nn/checkpoint_files.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

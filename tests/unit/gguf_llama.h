@@ -4,7 +4,7 @@
 #ifndef UNIT_GGUF_LLAMA_H
 #define UNIT_GGUF_LLAMA_H
 #include "nn/model.h"
-#include "nn/rope_table.h"
+#include "nn/positions.h"
 #include "nn/safetensors.h"
 #include "unit/gguf_writer.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Stochastic depth: a residual branch scaled or left out, sample by sample. Leaves out: which sample gets which scale (nn/block_steps.c).
+/* Stochastic depth: a residual branch scaled or left out, sample by sample. Leaves out: which sample gets which scale (nn/block.c).
  */
 #include "autograd/ops/op_common.h"
 

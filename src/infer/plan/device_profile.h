@@ -1,7 +1,7 @@
 /* How fast a device is, measured on the model's own shapes: seconds for each unit of what device_cost counts. */
 #ifndef INFER_DEVICE_PROFILE_H
 #define INFER_DEVICE_PROFILE_H
-#include "nn/device_cost.h"
+#include "nn/strategy.h"
 
 enum {
   PROFILE_SIZES = 3,

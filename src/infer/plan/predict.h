@@ -1,4 +1,4 @@
-/* The latency that a way of dividing a model over devices would have: timelines made of what each device computes (device_cost.h) at its
+/* The latency that a way of dividing a model over devices would have: timelines made of what each device computes (strategy.h) at its
  * speed (device_profile.h), run through the simulated network (net_sim.h). */
 #ifndef INFER_PREDICT_H
 #define INFER_PREDICT_H

@@ -1,7 +1,7 @@
 /* Checkpoints of language models: there and back in every dtype, in shards, without a prefix, with and without a head of its own; what
  * other writers leave in them; numbers that stay 16-bit in the file against the same ones widened. */
 #include "nn/checkpoint.h"
-#include "nn/checkpoint_shards.h"
+#include "nn/checkpoint_internal.h"
 #include "unit/nn/failing_json.h"
 #include "unit/nn/scratch.h"
 #include "unit/nn/small_decoder.h"

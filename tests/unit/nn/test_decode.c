@@ -1,6 +1,6 @@
 /* The cache and one-token steps: a prompt and steps behind it equal one pass over all of it, on one device and on the last of three, at
  * both sites; what a cache takes equals the paper's figures; what does not fit is refused. */
-#include "nn/decode.h"
+#include "nn/model.h"
 #include "nn/safetensors.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>

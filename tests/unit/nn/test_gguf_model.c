@@ -1,8 +1,8 @@
 /* GGUF files of Llama models: the configuration is the one that config.json states, parameters are the checkpoint's, number for number
  * where the type holds them and as the format's definition says where it does not, and so are logits. Refusals name what is not taken. */
 #include "nn/checkpoint.h"
-#include "nn/config_gguf.h"
-#include "nn/gguf_blocks.h"
+#include "nn/config_internal.h"
+#include "nn/gguf_tensors.h"
 #include "unit/gguf_llama.h"
 #include "unit/nn/small_decoder.h"
 #include "unit/remove_tree.h"

@@ -1,7 +1,7 @@
 /* Tables of keys and values: what they give against products of the looked-up rows, how much memory they take, what is chosen, and what is
  * refused. */
 #include "nn/key_tables.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
 #include <stdlib.h>

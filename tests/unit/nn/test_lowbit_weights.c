@@ -1,7 +1,7 @@
 /* A model's matrices rounded to 8 and 4 bits: which ones, transposed ones too, what they stand for, the answers they give, and refusals. */
 #include "base/threads.h"
 #include "nn/lowbit_weights.h"
-#include "nn/model_parts.h"
+#include "nn/model_internal.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
 

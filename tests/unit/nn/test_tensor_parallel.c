@@ -1,6 +1,6 @@
 /* Strategies that divide heads and columns, without processes: the passes of all devices are run again and again, each time with what the
  * others gave in the round before, until nothing changes: a pass of s sums and joins is right after s + 1 rounds. */
-#include "nn/device_cost.h"
+#include "nn/strategy.h"
 #include "nn/tensor_parallel.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The inside of a Model, private to src/nn, and what its description is put together from. */
-#ifndef NN_MODEL_PARTS_H
-#define NN_MODEL_PARTS_H
+#ifndef NN_MODEL_INTERNAL_H
+#define NN_MODEL_INTERNAL_H
 #include "nn/block.h"
 #include "nn/model.h"
 
@@ -55,6 +55,5 @@ void gpt2_describe(Model *model);
 void llama_describe(Model *model);
 Tensor *vit_embed(Model *model, Tape *tape, Tensor *pixels, const TokenLayout *layout);
 Tensor *decoder_embed(Model *model, Tape *tape, const ModelInput *input, const TokenLayout *layout);
-void decoder_describe_head(Model *model); /* lm_head or score, where there is one */
 
 #endif

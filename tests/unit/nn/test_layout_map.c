@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "nn/layout.h"
-#include "nn/token_map.h"
 #include <math.h>
 #include <string.h>
 

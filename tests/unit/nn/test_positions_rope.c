@@ -1,5 +1,5 @@
 /* Frequencies of rotary positions against values worked out by hand, and the tables made of them. */
-#include "nn/rope_table.h"
+#include "nn/positions.h"
 #include <cmocka.h>
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* Blocks in parts: see block_parts.h. For each block, where h are the rows after its first norm:
+/* Blocks in parts: see pipeline.h. For each block, where h are the rows after its first norm:
  *
  *   q, k, v of all rows (site kv: q alone)                    the parts' codes are under way
  *   for each part: finish, K and V of the remote rows that came into their place
@@ -6,8 +6,8 @@
  *
  * Rows of a part stand by themselves; where all are wanted in one piece (products that are faster on many rows) they are copied together,
  * which costs a thousandth of such a product. With one part nothing is copied. */
-#include "nn/block_parts.h"
-#include "nn/block_steps.h"
+#include "nn/pipeline.h"
+#include "nn/block_internal.h"
 #include <string.h>
 
 /* Of one part of the rows: tensors [B, rows, ...]. */
@@ -301,7 +301,7 @@ static Tensor *encode(const BlockContext *context, const BlockParams *blocks, in
   return rows == MODEL_ROWS_ALL ? joined(&parts, member_x) : advance_wanted(&parts, &blocks[count - 1], count - 1, rows);
 }
 
-Tensor *block_parts_encode(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
+Tensor *pipeline_encode(const BlockContext *context, const BlockParams *blocks, int count, ModelRows rows, Tape *tape, Tensor *x) {
   const bool before = tape_narrow(tape, true); /* as in block_forward */
   Tensor *y = encode(context, blocks, count, rows, tape, x);
   tape_narrow(tape, before);

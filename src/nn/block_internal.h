@@ -1,8 +1,34 @@
-/* What a transformer block is put together from, private to src/nn: block.c does it whole, block_parts.c part by part, tensor_parallel.c
+/* What a transformer block is put together from, private to src/nn: block.c does it whole, pipeline.c part by part, tensor_parallel.c
  * by heads and columns. */
-#ifndef NN_BLOCK_STEPS_H
-#define NN_BLOCK_STEPS_H
+#ifndef NN_BLOCK_INTERNAL_H
+#define NN_BLOCK_INTERNAL_H
 #include "nn/block.h"
+
+typedef struct BlockContext {
+  const ModelConfig *config;
+  ParamSet *params;
+  const RopeTable *rope; /* NULL: no rotary positions */
+  bool causal;
+  double adapter_scale; /* alpha / r */
+  double drop_path;     /* of the last block; 0: none is left out (model_drop_path) */
+  uint64_t drop_seed;
+  int64_t drop_first;
+  const TokenLayout *layout;
+  Exchange *exchange; /* NULL: no remote tokens */
+  Exchange *watch;    /* begin is called with each site's activations; NULL: nobody looks */
+  int *not_finite;    /* takes the first place whose output is not finite (block_place); NULL: nobody asks */
+  KvCache *cache;     /* takes the keys and values of the rows; rows that it holds already are what a new one sees (decode_attend); NULL: none */
+} BlockContext;
+
+/* x [B, S, D] -> [B, S, D], or with other rows than all [B, class_rows, D] or [B, last_rows, D]; NULL, without a failure, where the
+ * layout has none of them: such a process has sent its codes all the same. */
+Tensor *block_forward(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
+
+/* LayerNorm, or RMSNorm where bias is -1. */
+Tensor *block_norm(const BlockContext *context, Tape *tape, Tensor *x, int weight, int bias);
+
+/* As block_forward; on a tape that uses segments, a block is one. */
+Tensor *recompute_block(const BlockContext *context, const BlockParams *block, int index, ModelRows rows, Tape *tape, Tensor *x);
 
 enum { BLOCK_SITES = 2 }; /* at most */
 

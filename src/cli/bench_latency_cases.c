@@ -3,9 +3,9 @@
 #include "cli/bench_latency_internal.h"
 #include "infer/plan/device_profile.h"
 #include "infer/plan/predict.h"
-#include "infer/virtual/net_sim.h"
+#include "infer/sim/schedule.h"
+#include "infer/sim/simulate.h"
 #include "infer/virtual/packet_work.h"
-#include "infer/virtual/strategy_events.h"
 #include "infer/virtual/timeline_measure.h"
 #include "infer/weights.h"
 #include "nn/key_tables.h"
@@ -325,9 +325,9 @@ Status bench_latency_cases_run(LatencyBench *bench, const LatencyCase *wanted, c
   TRY(find(bench, wanted, &found));
   LinkOptions links = bench->links;
   links.bits_per_second = link->bits_per_second;
-  links.overhead = codes ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
+  links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
   if (link->trace) links.trace = *link->trace;
   if (!codes) links.loss = 0; /* a stream hides it */
   const SimOptions options = {.reliability = codes ? bench->reliability : NULL, .scale = scale, .start = link->start};
-  return net_sim_run(found->device, wanted->devices, &links, &options, result);
+  return simulate_run(found->device, wanted->devices, &links, &options, result);
 }

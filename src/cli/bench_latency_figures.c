@@ -131,7 +131,7 @@ static void fill(LatencyRow *row, const SimResult *result) {
   row->latency = result->latency;
   row->compute = result->device[last].compute;
   row->wait = result->device[last].wait;
-  row->hidden = net_sim_hidden(&result->device[last]);
+  row->hidden = simulate_hidden(&result->device[last]);
   row->kilobytes = (double)result->device[last].bytes_sent / 1e3;
 }
 

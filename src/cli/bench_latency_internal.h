@@ -3,8 +3,8 @@
 #ifndef CLI_BENCH_LATENCY_INTERNAL_H
 #define CLI_BENCH_LATENCY_INTERNAL_H
 #include "infer/plan/device_profile.h"
+#include "infer/sim/simulate.h"
 #include "infer/transport/netem.h"
-#include "infer/virtual/net_sim.h"
 #include "infer/virtual/packet_work.h"
 #include "infer/virtual/timeline_measure.h"
 #include "infer/weights.h"

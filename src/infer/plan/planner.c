@@ -30,7 +30,7 @@ static void fill_row(PlanRow *row, const PlanCase *plan, const SimResult *result
   row->latency = result->latency;
   row->compute = result->device[last].compute;
   row->wait = result->device[last].wait;
-  row->hidden = net_sim_hidden(&result->device[last]);
+  row->hidden = simulate_hidden(&result->device[last]);
   row->parts = plan->parts;
   row->table_blocks = plan->devices > 1 && predict_uses_tables(plan, 0) ? plan->table_blocks : 0;
   row->tables = row->table_blocks > 0;

@@ -2,8 +2,8 @@
  * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of pipeline.c. */
 #include "infer/plan/predict.h"
 #include "infer/plan/predict_input.h"
+#include "infer/sim/schedule.h"
 #include "infer/transport/packet.h"
-#include "infer/virtual/strategy_events.h"
 #include "nn/key_tables.h"
 #include <math.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static int64_t part_tokens(int64_t tokens, int parts, int part) { return tokens 
 
 /* Devices that see this one's tokens (to), or whose tokens it sees. */
 static uint64_t partners(const PlanCase *plan, int device, bool to) {
-  uint64_t others = strategy_events_others(device, plan->devices), before = (1ull << device) - 1;
+  uint64_t others = schedule_others(device, plan->devices), before = (1ull << device) - 1;
   if (!config_is_decoder(plan->config)) return others;
   return to ? others & ~before : others & before;
 }
@@ -111,10 +111,10 @@ static Status send_part(const PlanCase *plan, Timeline *timeline, int device, in
   double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites;
   if (to == 0 || tokens == 0) return STATUS_OK;
   for (int site = 0; site < sites; site++) {
-    GroupSize size = strategy_facts(plan->strategy)->sends_codes
-                         ? group_size_codes(tokens, bits, GROUP_PACKET_MOST, interleave_least(plan->least_packets, plan->parts))
-                         : group_size_stream(bits / 8 * (double)tokens);
-    TRY(strategy_events_send(timeline, block, site, part, size, to));
+    MessageSize size = strategy_facts(plan->strategy)->sends_codes
+                           ? schedule_codes(tokens, bits, SCHEDULE_PACKET_MOST, interleave_least(plan->least_packets, plan->parts))
+                           : schedule_stream(bits / 8 * (double)tokens);
+    TRY(schedule_send(timeline, block, site, part, size, to));
   }
   return STATUS_OK;
 }
@@ -125,25 +125,25 @@ static Status wait_part(const PlanCase *plan, Timeline *timeline, int device, in
   for (int d = 0; d < plan->devices; d++)
     if (part_tokens(plan->counts[d], plan->parts, part) > 0) from |= 1ull << d;
   from &= partners(plan, device, false);
-  for (int site = 0; from != 0 && site < sites; site++) TRY(strategy_events_wait(timeline, block, site, part, from));
+  for (int site = 0; from != 0 && site < sites; site++) TRY(schedule_wait(timeline, block, site, part, from));
   return STATUS_OK;
 }
 
 static Status begin_part(const PlanCase *plan, Timeline *timeline, int device, int block, int part) {
   Phases phases = phases_of(plan, device, block);
-  TRY(strategy_events_compute(timeline, (phases.before + phases.assign) / plan->parts));
+  TRY(schedule_compute(timeline, (phases.before + phases.assign) / plan->parts));
   return send_part(plan, timeline, device, block, part);
 }
 
 static Status exchange_block(const PlanCase *plan, Timeline *timeline, int device, int block) {
   Phases phases = phases_of(plan, device, block);
-  TRY(strategy_events_compute(timeline, phases.own + phases.fixed));
+  TRY(schedule_compute(timeline, phases.own + phases.fixed));
   for (int part = 0; part < plan->parts; part++) {
     TRY(wait_part(plan, timeline, device, block, part));
-    TRY(strategy_events_compute(timeline, phases.remote / plan->parts));
+    TRY(schedule_compute(timeline, phases.remote / plan->parts));
   }
   for (int part = 0; part < plan->parts; part++) {
-    TRY(strategy_events_compute(timeline, phases.rest / plan->parts));
+    TRY(schedule_compute(timeline, phases.rest / plan->parts));
     if (block + 1 < (int)plan->config->blocks) TRY(begin_part(plan, timeline, device, block + 1, part));
   }
   return STATUS_OK;
@@ -187,10 +187,10 @@ static Status tensor_block(const PlanCase *plan, Timeline *timeline, int device,
          bytes[WIRE_NODES];
   divide(plan, last ? 1 : all_rows(plan), plan->config->width, bytes);
   double add = (plan->devices - 1) * bytes[device] * plan->profiles[device].byte;
-  TRY(strategy_events_compute(timeline, share * seconds));
-  TRY(strategy_events_sum(timeline, block, 0, device, plan->devices, bytes, add));
-  TRY(strategy_events_compute(timeline, (1 - share) * seconds));
-  return strategy_events_sum(timeline, block, 1, device, plan->devices, bytes, add);
+  TRY(schedule_compute(timeline, share * seconds));
+  TRY(schedule_sum(timeline, block, 0, device, plan->devices, bytes, add));
+  TRY(schedule_compute(timeline, (1 - share) * seconds));
+  return schedule_sum(timeline, block, 1, device, plan->devices, bytes, add);
 }
 
 static Status tensor_timeline(const PlanCase *plan, Timeline *timeline, int device) {
@@ -211,9 +211,9 @@ static Status retained_block(const PlanCase *plan, Timeline *timeline, int devic
   bool by_rows = plan->strategy == STRATEGY_BP_SP;
   divide(plan, plan->config->width, all_rows(plan), columns);
   divide(plan, all_rows(plan), plan->config->width, rows);
-  TRY(strategy_events_gather(timeline, block, 0, device, plan->devices, columns[device]));
-  TRY(strategy_events_compute(timeline, seconds_of(plan, device, &cost, (double)all_rows(plan) / (by_rows ? plan->devices : 1))));
-  return by_rows ? strategy_events_gather(timeline, block, 1, device, plan->devices, rows[device]) : STATUS_OK;
+  TRY(schedule_gather(timeline, block, 0, device, plan->devices, columns));
+  TRY(schedule_compute(timeline, seconds_of(plan, device, &cost, (double)all_rows(plan) / (by_rows ? plan->devices : 1))));
+  return by_rows ? schedule_gather(timeline, block, 1, device, plan->devices, rows) : STATUS_OK;
 }
 
 static Status block_timeline(const PlanCase *plan, Timeline *timeline, int device) {
@@ -223,7 +223,7 @@ static Status block_timeline(const PlanCase *plan, Timeline *timeline, int devic
     if (is_retained(plan, block))
       TRY(retained_block(plan, timeline, device, block));
     else
-      TRY(strategy_events_compute(timeline, seconds_of(plan, device, &free, (double)all_rows(plan))));
+      TRY(schedule_compute(timeline, seconds_of(plan, device, &free, (double)all_rows(plan))));
   }
   return STATUS_OK;
 }
@@ -234,7 +234,7 @@ static Status single_timeline(const PlanCase *plan, Timeline *timeline, int devi
     const DeviceCost cost = cost_of(plan, device, false, is_last(plan, block));
     seconds += seconds_of(plan, device, &cost, (double)all_rows(plan));
   }
-  return strategy_events_compute(timeline, seconds);
+  return schedule_compute(timeline, seconds);
 }
 
 /* ---- all */
@@ -301,11 +301,11 @@ static int by_latency(const void *a, const void *b) {
 static Status simulate(const PlanCase *plan, const Timeline *timelines, bool datagrams, SimResult *result) {
   LinkOptions links = *plan->links;
   SimResult drawn[DRAWS];
-  links.overhead = datagrams ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
+  links.overhead = datagrams ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
   if (!datagrams) links.loss = 0;
   int draws = links.loss > 0 || links.jitter > 0 ? DRAWS : 1;
   const SimOptions options = {.reliability = datagrams ? plan->reliability : NULL, .ends = plan->ends, .scale = plan->scale};
-  for (int i = 0; i < draws; i++, links.seed++) TRY(net_sim_run(timelines, plan->devices, &links, &options, &drawn[i]));
+  for (int i = 0; i < draws; i++, links.seed++) TRY(simulate_run(timelines, plan->devices, &links, &options, &drawn[i]));
   qsort(drawn, (size_t)draws, sizeof *drawn, by_latency);
   *result = drawn[draws / 2];
   return STATUS_OK;

@@ -3,7 +3,7 @@
 #ifndef INFER_PREDICT_H
 #define INFER_PREDICT_H
 #include "infer/plan/device_profile.h"
-#include "infer/virtual/net_sim.h"
+#include "infer/sim/simulate.h"
 #include "infer/virtual/packet_work.h"
 
 typedef struct PlanCase {

@@ -1,7 +1,7 @@
 /* A simulation of nothing but the input. */
 #include "infer/plan/predict_input.h"
 #include "infer/patches.h"
-#include "infer/virtual/strategy_events.h"
+#include "infer/sim/schedule.h"
 #include "infer/wire.h"
 
 static double input_bytes(const PlanCase *plan, int device) {
@@ -12,8 +12,8 @@ static double input_bytes(const PlanCase *plan, int device) {
 
 static Status input_timelines(const PlanCase *plan, Timeline *timelines) {
   for (int d = 1; d < plan->devices; d++) {
-    TRY(strategy_events_send(&timelines[0], 0, 0, d, group_size_stream(input_bytes(plan, d)), 1ull << d));
-    TRY(strategy_events_wait(&timelines[d], 0, 0, d, 1));
+    TRY(schedule_send(&timelines[0], 0, 0, d, schedule_stream(input_bytes(plan, d)), 1ull << d));
+    TRY(schedule_wait(&timelines[d], 0, 0, d, 1));
   }
   return STATUS_OK;
 }
@@ -23,10 +23,10 @@ Status predict_input(const PlanCase *plan, double *seconds) {
   LinkOptions links = *plan->links;
   SimResult result;
   TRY(predict_check(plan));
-  links.overhead = GROUP_SEGMENT_OVERHEAD;
+  links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
   links.loss = 0;
   Status status = input_timelines(plan, timelines);
-  if (status == STATUS_OK) status = net_sim_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
+  if (status == STATUS_OK) status = simulate_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
   if (status == STATUS_OK) *seconds = result.latency;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;

@@ -214,10 +214,12 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
   netem->options = *options;
   netem->links = malloc((size_t)nodes * sizeof *netem->links);
   netem->chances = malloc((size_t)nodes * sizeof *netem->chances);
-  if (!netem->links || !netem->chances) return status_set(STATUS_NO_MEMORY, "no memory for %d links", nodes);
+  netem->port_rate = malloc((size_t)nodes * sizeof *netem->port_rate);
+  if (!netem->links || !netem->chances || !netem->port_rate) return status_set(STATUS_NO_MEMORY, "no memory for %d links", nodes);
   for (int d = 0; d < nodes; d++) {
     link_model_init(&netem->links[d], &netem->options, self, d);
     link_model_init(&netem->chances[d], &netem->options, nodes + self, nodes + d);
+    netem->port_rate[d] = link_slower(options->bits_per_second, ends ? ends[d].out : 0);
     if (!ends) continue;
     double rate = link_slower(ends[self].out, ends[d].in), latency = fmax(ends[self].latency, ends[d].latency);
     link_model_limit(&netem->links[d], rate, latency);
@@ -233,30 +235,31 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
 void netem_release(Netem *netem) {
   free(netem->links);
   free(netem->chances);
+  free(netem->port_rate);
   *netem = (Netem){0};
 }
 
-double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool planned, bool *lost) {
+double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool planned, double *left, bool *lost) {
   *lost = false;
+  *left = ready;
   if (!netem->active) return ready;
   LinkModel *link = &netem->links[peer];
   LinkModel *const way[] = {[LINK_MESH] = link, [LINK_SWITCH] = &netem->out, [LINK_SHARED] = netem->medium};
-  double left = link_model_leave(way[netem->options.topology], ready - netem->start, bytes);
+  double out = link_model_leave(way[netem->options.topology], ready - netem->start, bytes);
+  *left = netem->start + out;
   LinkModel *chance = planned ? link : &netem->chances[peer];
   *lost = link_model_loses(chance);
   chance->arrived = link->arrived; /* nothing overtakes */
-  link->arrived = link_model_arrive(chance, left);
+  link->arrived = link_model_arrive(chance, out);
   return netem->start + link->arrived;
 }
 
 /* Cut through: a packet takes the port from when its first bit came, so that one by itself is not delayed twice. */
-double netem_receive(Netem *netem, double reached, size_t bytes) {
+double netem_receive(Netem *netem, int peer, double reached, size_t bytes) {
   if (!netem->active || netem->options.topology != LINK_SWITCH) return reached;
-  LinkModel alone = netem->in;
-  double at = reached - netem->start;
-  alone.busy = -INFINITY;
-  double takes = link_model_leave(&alone, at, bytes) - at;
-  return netem->start + fmax(at, link_model_leave(&netem->in, at - takes, bytes));
+  LinkModel sender = {.options = &netem->options, .rate = netem->port_rate[peer], .busy = -INFINITY};
+  double at = reached - netem->start, took = link_model_leave(&sender, at, bytes) - at;
+  return netem->start + fmax(at, link_model_leave(&netem->in, at - took, bytes));
 }
 
 double netem_idle(const Netem *netem, int peer, size_t bytes) {

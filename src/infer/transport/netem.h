@@ -105,6 +105,7 @@ typedef struct Netem {
   LinkModel *chances; /* [nodes]: of what is sent as it is needed */
   LinkModel out, in;  /* of a switch: this device's ports */
   LinkModel *medium;  /* of all devices together */
+  double *port_rate;  /* [nodes] at which each device's port of a switch sends; 0: unlimited */
 } Netem;
 
 /* options NULL: links as they are, every packet arrives when it is ready. The trace stays the caller's. ends [nodes]: what each device's
@@ -114,13 +115,13 @@ typedef struct Netem {
 Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends, LinkModel *medium, int self, int nodes, double start);
 void netem_release(Netem *netem); /* accepts a zeroed one */
 
-/* When a packet that is ready then reaches the peer's port; *lost: it never does. In the order of `ready`. planned: the packet follows from
- * what is computed. The others (questions, answers, what is sent again) depend on the moment and have chances of their own, so that the
- * same planned packets are lost in each run. */
-double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool planned, bool *lost);
+/* When a packet that is ready then reaches the peer's port; *left: when its last bit is out of this device's; *lost: it never arrives. In
+ * the order of `ready`. planned: the packet follows from what is computed. The others (questions, answers, what is sent again) depend on
+ * the moment and have chances of their own, so that the same planned packets are lost in each run. */
+double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool planned, double *left, bool *lost);
 
-/* When one that reaches this device's port then is in: a switch's port takes one after the other. */
-double netem_receive(Netem *netem, double reached, size_t bytes);
+/* When one from the peer that reaches this device's port then is in: a switch's port takes one after the other. */
+double netem_receive(Netem *netem, int peer, double reached, size_t bytes);
 
 /* Seconds that so many bytes take to a peer while nothing else is under way. */
 double netem_idle(const Netem *netem, int peer, size_t bytes);

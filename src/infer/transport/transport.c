@@ -54,7 +54,7 @@ typedef struct Entry { /* of the queue */
 typedef struct InFlight {
   EntryKind kind;
   bool lost;
-  double at; /* when it reaches the peer's port */
+  double sent, left, at; /* put in flight; out of this device's link; when it reaches the peer's port */
   int message, index;
   MessageKey key;
 } InFlight;
@@ -107,6 +107,8 @@ struct Transport {
   uint8_t *buffer; /* of the packet that is sent */
   size_t buffer_bytes;
   uint8_t *scratch; /* [slot_room] */
+  double next_due;  /* nothing in flight is due before; exact when output has found nothing */
+  int turn;         /* the peer that output looks at first */
   bool changed, wants_driver, doubts /* a decision waits for transport_caught_up */;
   int fault;
   double caught_up;
@@ -195,7 +197,7 @@ static bool allocate(Transport *t) {
 Status transport_new(Transport **transport, const TransportSetup *setup, double now) {
   Transport *t = *transport = calloc(1, sizeof *t);
   if (!t) return status_set(STATUS_NO_MEMORY, "no memory for packets");
-  *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .fault = -1, .memory = sizeof *t};
+  *t = (Transport){.setup = *setup, .reliability = *setup->reliability, .fault = -1, .memory = sizeof *t, .next_due = INFINITY};
   if (setup->links) t->links = *setup->links;
   choose_sizes(t);
   Status status = netem_init(&t->netem, setup->links ? &t->links : NULL, setup->ends, setup->medium, setup->self, setup->nodes, now);
@@ -297,6 +299,8 @@ void transport_assume(Transport *t, int peer, double round_trip, double jitter) 
   t->peers[peer].jitter = jitter;
 }
 
+double transport_idle_seconds(const Transport *t, int peer, size_t bytes) { return netem_idle(&t->netem, peer, bytes + t->setup.overhead); }
+
 /* ---- slots ---- */
 
 static void clear_slot(const Transport *t, Slot *slot, uint64_t sequence) {
@@ -372,14 +376,26 @@ static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
   }
 }
 
-static void put_in_flight(Transport *t, int to, InFlight packet, double ready) {
+/* Of questions and answers as long as they are by now. */
+static size_t packet_size(const Transport *t, int peer, const InFlight *packet) {
+  uint64_t sequence;
+  if (packet->kind <= ENTRY_RESEND) return PACKET_HEADER + t->messages[packet->message].packets[packet->index].bytes;
+  if (packet->kind == ENTRY_QUERY) {
+    const Slot *slot = find_slot(t, peer, packet->key);
+    return PACKET_HEADER + packet_bits_bytes(slot ? slot->count : 0);
+  }
+  const Message *m = message_of(t, packet->key, &sequence);
+  return PACKET_HEADER + PACKET_STATUS_HEAD + packet_bits_bytes(m->used && m->sequence == sequence && is_in(m->peers, peer) ? m->count : 0);
+}
+
+static void put_in_flight(Transport *t, int to, InFlight packet, double ready, double now) {
   Peer *peer = &t->peers[to];
-  size_t bytes = PACKET_HEADER;
-  if (packet.kind == ENTRY_STATUS) bytes += PACKET_STATUS_HEAD;
-  if (packet.kind <= ENTRY_RESEND) bytes += t->messages[packet.message].packets[packet.index].bytes;
-  packet.at = netem_send(&t->netem, to, ready, bytes + t->setup.overhead, packet.kind == ENTRY_MESSAGE, &packet.lost);
+  size_t bytes = packet_size(t, to, &packet) + t->setup.overhead;
+  packet.sent = now;
+  packet.at = netem_send(&t->netem, to, ready, bytes, packet.kind == ENTRY_MESSAGE, &packet.left, &packet.lost);
   if (packet.kind <= ENTRY_RESEND) t->messages[packet.message].pending++;
   peer->flights[(peer->first + peer->flying++) % t->max_in_flight] = packet;
+  if (packet.at < t->next_due) t->next_due = packet.at;
 }
 
 /* Queue -> in flight, as far as there is room. A packet goes to all receivers in turn, to the next node first, so that devices that send at
@@ -392,7 +408,7 @@ static void empty_queue(Transport *t, double now) {
     if (next_packet(t, e, &packet)) {
       for (int i = 1; i < t->setup.nodes; i++) {
         int peer = (t->setup.self + i) % t->setup.nodes;
-        if (is_in(e->peers, peer)) put_in_flight(t, peer, packet, fmin(e->ready, now));
+        if (is_in(e->peers, peer)) put_in_flight(t, peer, packet, fmin(e->ready, now), now);
       }
       continue;
     }
@@ -456,7 +472,7 @@ static size_t make_packet(const Transport *t, int peer, const InFlight *f, uint8
 
 /* ---- in flight -> output ---- */
 
-static void finish_packet(Transport *t, int to, double now) {
+static void finish_packet(Transport *t, int to) {
   Peer *peer = &t->peers[to];
   const InFlight f = peer->flights[peer->first];
   peer->first = (peer->first + 1) % t->max_in_flight;
@@ -471,14 +487,14 @@ static void finish_packet(Transport *t, int to, double now) {
     Slot *slot = find_slot(t, to, f.key);
     if (!slot) return;
     slot->asking = false;
-    slot->asked = now;
+    slot->asked = f.sent;
     slot->unanswered++;
   }
   if (f.kind > ENTRY_RESEND) return;
   Message *m = &t->messages[f.message];
   if (f.kind == ENTRY_MESSAGE) m->left[to]++;
   if (f.kind == ENTRY_RESEND) t->counts.resent++;
-  m->left_at[to] = now;
+  m->left_at[to] = f.left;
   m->pending--;
 }
 
@@ -505,32 +521,47 @@ static void let_in(Transport *t, double now) {
   }
 }
 
-bool transport_output(Transport *t, double now, uint64_t blocked, TransportOutput *output) {
-  let_in(t, now);
-  for (bool again = true; again;) {
-    again = false;
-    empty_queue(t, now);
-    for (int i = 1; i < t->setup.nodes; i++) {
-      int d = (t->setup.self + i) % t->setup.nodes;
-      Peer *peer = &t->peers[d];
-      while (!is_in(blocked, d) && peer->flying && peer->flights[peer->first].at <= now) {
-        const InFlight *f = &peer->flights[peer->first];
-        t->buffer_bytes = make_packet(t, d, f, t->buffer);
-        *output = (TransportOutput){.peer = d, .packet = t->buffer, .bytes = t->buffer_bytes};
-        if (!f->lost && !is_in(t->gone, d)) return true;
-        finish_packet(t, d, now);
-        again = t->queued > 0;
-      }
-    }
+/* The next packet to the peer that is due. What is lost on its link, or for whom nobody waits any more, ends here: *dropped. */
+static bool next_to(Transport *t, int to, double now, TransportOutput *output, bool *dropped) {
+  Peer *peer = &t->peers[to];
+  while (peer->flying && peer->flights[peer->first].at <= now) {
+    const InFlight *f = &peer->flights[peer->first];
+    t->buffer_bytes = make_packet(t, to, f, t->buffer);
+    *output = (TransportOutput){.peer = to, .packet = t->buffer, .bytes = t->buffer_bytes};
+    if (!f->lost && !is_in(t->gone, to)) return true;
+    finish_packet(t, to);
+    *dropped = true;
   }
   return false;
 }
 
-void transport_sent(Transport *t, int peer, double now) { finish_packet(t, peer, now); }
+bool transport_output(Transport *t, double now, uint64_t blocked, TransportOutput *output) {
+  let_in(t, now);
+  for (bool dropped = true; dropped;) {
+    dropped = false;
+    empty_queue(t, now);
+    if (t->next_due > now) return false;
+    t->next_due = 0; /* until all have been looked at */
+    double next = INFINITY;
+    for (int i = 0; i < t->setup.nodes; i++) {
+      int d = (t->turn + i) % t->setup.nodes;
+      const Peer *peer = &t->peers[d];
+      if (!is_in(blocked, d) && next_to(t, d, now, output, &dropped)) {
+        t->turn = d;
+        return true;
+      }
+      if (peer->flying && peer->flights[peer->first].at < next) next = peer->flights[peer->first].at;
+    }
+    t->next_due = next;
+  }
+  return false;
+}
+
+void transport_sent(Transport *t, int peer) { finish_packet(t, peer); }
 
 double transport_deadline(const Transport *t, uint64_t blocked) {
-  double next = INFINITY;
-  for (int d = 0; d < t->setup.nodes; d++) {
+  double next = blocked ? INFINITY : t->next_due;
+  for (int d = 0; blocked && d < t->setup.nodes; d++) {
     const Peer *peer = &t->peers[d];
     if (peer->flying && !is_in(blocked, d)) next = fmin(next, peer->flights[peer->first].at);
   }
@@ -637,7 +668,7 @@ Status transport_submit(Transport *t, MessageKey key, const TransportPacket *pac
 
 /* Behind what the port of a switch lets in first; where it has no room, it is lost. */
 static void enter_port(Transport *t, int peer, Slot *slot, int index, size_t bytes, double now) {
-  double at = netem_receive(&t->netem, now, PACKET_HEADER + bytes + t->setup.overhead);
+  double at = netem_receive(&t->netem, peer, now, PACKET_HEADER + bytes + t->setup.overhead);
   if (at <= now) {
     arrive(t, peer, slot, index, now);
   } else if (t->entering_count < MAX_IN_FLIGHT) {
@@ -778,8 +809,8 @@ static void send_again(Transport *t, int peer, const Packet *p, const uint8_t *m
 static Status take_query(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
   Peer *from = &t->peers[peer];
   TRY(check_bits(p, bytes, 0));
-  netem_receive(&t->netem, now, bytes + t->setup.overhead); /* the port's time; the answer may leave before it is over */
-  if (from->answers >= MAX_ANSWERS) return STATUS_OK;       /* it will ask again */
+  netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* the port's time; the answer may leave before it is over */
+  if (from->answers >= MAX_ANSWERS) return STATUS_OK;             /* it will ask again */
   Entry entry = {.kind = ENTRY_STATUS, .ready = now, .peers = (uint64_t)1 << peer, .key = {p->request, p->block, p->site, p->part}};
   if (!enqueue(t, entry)) return STATUS_OK;
   from->answers++;
@@ -806,7 +837,7 @@ static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t
   slot->unanswered = 0;
   if (slot->decided) return STATUS_OK;
   slot->sender = head[0] == 0 ? SENDER_NOT_YET : head[0] == 1 ? SENDER_SENT : SENDER_GONE;
-  slot->told = netem_receive(&t->netem, now, bytes + t->setup.overhead); /* behind what came before it */
+  slot->told = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* behind what came before it */
   if (p->count) TRY(check_count(t, slot, p->count));
   for (int i = 0; i < p->count; i++) {
     if (byte_bit(head + PACKET_STATUS_HEAD, i)) set(slot->said, i);
@@ -939,9 +970,9 @@ static Status finish_message(Transport *t, int peer, const Expected *e, Slot *sl
 Status transport_take(Transport *t, Expected *e, double now, TransportArrival *arrivals, double *again) {
   *again = INFINITY;
   let_in(t, now);
-  for (int d = 0; d < t->setup.nodes; d++) {
+  for (uint64_t left = e->undecided; left; left &= left - 1) {
+    int d = __builtin_ctzll(left);
     double next;
-    if (!is_in(e->undecided, d)) continue;
     Slot *slot = find_slot(t, d, e->key);
     if (!slot) slot = open_slot(t, d, sequence_of(t, e->key.request, e->key.block), lane_of(t, e->key.site, e->key.part));
     Decision decision = decide(t, d, e, slot, now, &next);

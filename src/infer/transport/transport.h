@@ -112,7 +112,7 @@ typedef struct TransportOutput {
 /* The next packet that is due, if there is one. It comes again until transport_sent confirms it; blocked: peers (bits) to whom nothing can
  * go for now. */
 bool transport_output(Transport *transport, double now, uint64_t blocked, TransportOutput *output);
-void transport_sent(Transport *transport, int peer, double now);
+void transport_sent(Transport *transport, int peer);
 
 double transport_deadline(const Transport *transport, uint64_t blocked); /* when to come again for output; INFINITY: nothing is in flight */
 bool transport_is_idle(const Transport *transport);                      /* nothing is left to be sent */
@@ -135,6 +135,8 @@ bool transport_wants_driver(Transport *transport);
 
 /* Estimates as of a session that has been at work; those that follow are measured. */
 void transport_assume(Transport *transport, int peer, double round_trip, double jitter);
+double transport_idle_seconds(const Transport *transport, int peer,
+                              size_t bytes); /* of a packet on its simulated link, nothing else being there */
 
 /* Since the start. Messages count when they are queued, once for each receiver; the rest as it leaves. */
 typedef struct TransportCounts {

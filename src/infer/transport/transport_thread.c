@@ -93,7 +93,7 @@ static uint64_t send_due(TransportThread *c) {
     pthread_mutex_lock(&c->lock);
     if (status != STATUS_OK) transport_fail_peer(c->transport, out.peer, status, status_message());
     if (taken)
-      transport_sent(c->transport, out.peer, clock_now());
+      transport_sent(c->transport, out.peer);
     else
       blocked |= (uint64_t)1 << out.peer;
   }

@@ -2,7 +2,7 @@
  * computation, on the same core where a device has but one; timelines measured with nobody to talk to (timeline_measure.h) lack it. */
 #ifndef INFER_PACKET_WORK_H
 #define INFER_PACKET_WORK_H
-#include "infer/virtual/timeline.h"
+#include "infer/sim/schedule.h"
 #include <stdbool.h>
 
 typedef struct PacketCost {

@@ -1,8 +1,8 @@
 /* Runs of one device, and their medians. */
 #include "infer/virtual/timeline_measure.h"
 #include "base/clock.h"
+#include "infer/sim/schedule.h"
 #include "infer/transport/packet.h"
-#include "infer/virtual/group_size.h"
 #include "infer/virtual/virtual_exchange.h"
 #include "infer/virtual/virtual_reduce.h"
 #include "nn/tensor_parallel.h"
@@ -56,7 +56,7 @@ static Status open_exchange(Measurement *m) {
                               .causal = config_is_decoder(config),
                               .whole_rows = whole,
                               .width = config_whole_width(config),
-                              .max_packet = whole ? all : GROUP_PACKET_MOST - PACKET_HEADER};
+                              .max_packet = whole ? all : SCHEDULE_PACKET_MOST - PACKET_HEADER};
   return virtual_exchange_init(&m->exchange, &setup);
 }
 

@@ -2,7 +2,7 @@
  * model's own forward pass, with the exchange of virtual_exchange.h or the sums of virtual_reduce.h. */
 #ifndef INFER_TIMELINE_MEASURE_H
 #define INFER_TIMELINE_MEASURE_H
-#include "infer/virtual/timeline.h"
+#include "infer/sim/schedule.h"
 #include "infer/weights.h"
 #include "nn/key_tables.h"
 #include "nn/strategy.h"

@@ -1,8 +1,8 @@
 /* Noting what is computed between what is sent. */
 #include "infer/virtual/virtual_exchange.h"
 #include "base/clock.h"
+#include "infer/sim/schedule.h"
 #include "infer/transport/packet.h"
-#include "infer/virtual/strategy_events.h"
 #include "vq/pack.h"
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ static Status note_compute(VirtualExchange *virtual) {
 
 static uint64_t partners(const VirtualExchange *virtual, bool to) {
   const NetworkSetup *setup = &virtual->setup;
-  uint64_t others = strategy_events_others(setup->self, setup->nodes), before = ((uint64_t)1 << setup->self) - 1;
+  uint64_t others = schedule_others(setup->self, setup->nodes), before = ((uint64_t)1 << setup->self) - 1;
   if (!setup->causal) return others;
   return to ? others & ~before : others & before;
 }
@@ -23,15 +23,15 @@ static uint64_t partners(const VirtualExchange *virtual, bool to) {
 /* ---- what leaves */
 
 /* Codes in their packets; rows in a stream, which knows none. */
-static GroupSize size_of(const VirtualExchange *virtual, const TransportPacket *packets, int count) {
+static MessageSize size_of(const VirtualExchange *virtual, const TransportPacket *packets, int count) {
   uint32_t bytes = 0;
   for (int f = 0; f < count; f++) bytes += (uint32_t)packets[f].bytes;
-  if (virtual->setup.whole_rows) return group_size_stream(bytes);
-  return (GroupSize){.packets = (uint32_t)count, .bytes = (uint32_t)count * PACKET_HEADER + bytes};
+  if (virtual->setup.whole_rows) return schedule_stream(bytes);
+  return (MessageSize){.packets = (uint32_t)count, .bytes = (uint32_t)count * PACKET_HEADER + bytes};
 }
 
 static Status send_part(VirtualExchange *virtual, const TokenLayout *layout, int block, int site, int part, int64_t first, const Tensor *h,
-                        GroupSize *size) {
+                        MessageSize *size) {
   const TransportPacket *packets;
   int count;
   TRY(network_encode_part(&virtual->network, layout, block, site, part, first, h, &packets, &count));
@@ -129,10 +129,10 @@ static Status begin(Exchange *self, Tape *tape, const TokenLayout *layout, int b
   uint64_t to = partners(virtual, true);
   (void)tape, (void)rows;
   for (int site = 0; to != 0 && site < virtual->setup.sites; site++) {
-    GroupSize size;
+    MessageSize size;
     TRY(send_part(virtual, layout, block, site, part, first, h[site], &size));
     TRY(note_compute(virtual));
-    if (size.packets > 0) TRY(strategy_events_send(virtual->timeline, block, site, part, size, to));
+    if (size.packets > 0) TRY(schedule_send(virtual->timeline, block, site, part, size, to));
     virtual->since = clock_spent();
   }
   return STATUS_OK;
@@ -153,8 +153,7 @@ static Status finish(Exchange *self, Tape *tape, const TokenLayout *layout, int 
   VirtualExchange *virtual = (VirtualExchange *)self;
   uint64_t from = senders(virtual, part);
   TRY(note_compute(virtual));
-  for (int site = 0; from != 0 && site < virtual->setup.sites; site++)
-    TRY(strategy_events_wait(virtual->timeline, block, site, part, from));
+  for (int site = 0; from != 0 && site < virtual->setup.sites; site++) TRY(schedule_wait(virtual->timeline, block, site, part, from));
   virtual->since = clock_spent();
   for (int site = 0; site < virtual->setup.sites; site++) TRY(take_part(virtual, tape, layout, block, site, part, &rows[site]));
   return STATUS_OK;

@@ -5,7 +5,7 @@
 #ifndef INFER_VIRTUAL_EXCHANGE_H
 #define INFER_VIRTUAL_EXCHANGE_H
 #include "infer/network.h"
-#include "infer/virtual/timeline.h"
+#include "infer/sim/schedule.h"
 
 typedef struct VirtualPart {
   TransportPacket *packets; /* [count] */

@@ -1,14 +1,14 @@
 /* See virtual_latency.h. */
 #include "infer/virtual/virtual_latency.h"
-#include "infer/virtual/group_size.h"
+#include "infer/sim/schedule.h"
 
 static Status simulate(const VirtualCase *wanted, const Timeline *timelines, SimResult *result) {
   LinkOptions links = *wanted->links;
   bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
-  links.overhead = codes ? GROUP_DATAGRAM_OVERHEAD : GROUP_SEGMENT_OVERHEAD;
+  links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
   if (!codes) links.loss = 0; /* a stream hides it */
   const SimOptions options = {.reliability = codes ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
-  return net_sim_run(timelines, wanted->device.devices, &links, &options, result);
+  return simulate_run(timelines, wanted->device.devices, &links, &options, result);
 }
 
 static Status simulate_with_work(const VirtualCase *wanted, const Timeline *timelines, SimResult *result) {

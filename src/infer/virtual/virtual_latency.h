@@ -2,7 +2,7 @@
  * and the network computed (net_sim.h). */
 #ifndef INFER_VIRTUAL_LATENCY_H
 #define INFER_VIRTUAL_LATENCY_H
-#include "infer/virtual/net_sim.h"
+#include "infer/sim/simulate.h"
 #include "infer/virtual/packet_work.h"
 #include "infer/virtual/timeline_measure.h"
 

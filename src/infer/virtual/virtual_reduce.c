@@ -1,12 +1,12 @@
 /* A sum is a reduce-scatter by rows and a join. */
 #include "infer/virtual/virtual_reduce.h"
 #include "base/clock.h"
-#include "infer/virtual/strategy_events.h"
+#include "infer/sim/schedule.h"
 #include "nn/layout.h"
 #include <stdlib.h>
 #include <string.h>
 
-static Status note_compute(VirtualReduce *virtual) { return strategy_events_compute(virtual->timeline, clock_spent() - virtual->since); }
+static Status note_compute(VirtualReduce *virtual) { return schedule_compute(virtual->timeline, clock_spent() - virtual->since); }
 
 /* Rows of each device where `rows` are divided; first: where this one's begin. */
 static int64_t divide(const VirtualReduce *virtual, int64_t rows, int64_t *counts) {
@@ -27,7 +27,7 @@ static Status sum(Reduce *self, Tape *tape, int block, int which, Tensor *partia
   double begun = clock_spent();
   for (int d = 1; d < self->devices; d++)
     for (int64_t i = 0; i < counts[self->self] * width; i++) partial->value[first * width + i] += virtual->came[i];
-  TRY(strategy_events_sum(virtual->timeline, block, which, self->self, self->devices, bytes, clock_spent() - begun));
+  TRY(schedule_sum(virtual->timeline, block, which, self->self, self->devices, bytes, clock_spent() - begun));
   virtual->since = clock_spent();
   memcpy(virtual->own, virtual->came, (size_t)tensor_count(partial) * sizeof(real)); /* as many come in from the others */
   return STATUS_OK;
@@ -36,8 +36,10 @@ static Status sum(Reduce *self, Tape *tape, int block, int which, Tensor *partia
 static Status gather(Reduce *self, Tape *tape, int block, int which, const Tensor *own, int64_t rows, Tensor **all) {
   VirtualReduce *virtual = (VirtualReduce *)self;
   int64_t counts[WIRE_NODES], width = tensor_width(own), first = divide(virtual, rows, counts);
+  double bytes[WIRE_NODES];
+  for (int d = 0; d < self->devices; d++) bytes[d] = 4.0 * (double)(own->shape[0] * counts[d] * width);
   TRY(note_compute(virtual));
-  TRY(strategy_events_gather(virtual->timeline, block, which, self->self, self->devices, 4.0 * (double)tensor_count(own)));
+  TRY(schedule_gather(virtual->timeline, block, which, self->self, self->devices, bytes));
   virtual->since = clock_spent();
   *all = tape_tensor(tape, 3, (int64_t[]){own->shape[0], rows, width});
   if (!*all) return tape_status(tape);

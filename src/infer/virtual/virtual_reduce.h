@@ -2,7 +2,7 @@
  * does (strategy/collective.h), and notes in a timeline what would have been sent and waited for. What "came" is zeroes. */
 #ifndef INFER_VIRTUAL_REDUCE_H
 #define INFER_VIRTUAL_REDUCE_H
-#include "infer/virtual/timeline.h"
+#include "infer/sim/schedule.h"
 #include "infer/wire.h"
 #include "nn/reduce.h"
 

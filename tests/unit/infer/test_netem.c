@@ -7,6 +7,8 @@
 static void near(double a, double b) { assert_true(fabs(a - b) < 1e-9); }
 
 /* In its place: its links point into it. */
+static double left;
+
 static void open_netem(Netem *netem, const LinkOptions *options) {
   assert_int_equal(netem_init(netem, options, NULL, NULL, 0, 3, 100), STATUS_OK);
 }
@@ -16,9 +18,9 @@ static void without_options_nothing_waits(void **state) {
   bool lost;
   Netem netem;
   open_netem(&netem, NULL);
-  near(netem_send(&netem, 1, 101, 1000, true, &lost), 101);
+  near(netem_send(&netem, 1, 101, 1000, true, &left, &lost), 101);
   assert_false(lost);
-  near(netem_receive(&netem, 102, 1000), 102);
+  near(netem_receive(&netem, 1, 102, 1000), 102);
   netem_release(&netem);
 }
 
@@ -28,10 +30,10 @@ static void a_mesh_has_a_link_for_each_peer(void **state) {
   const LinkOptions options = {.bits_per_second = 8000, .latency = 0.5, .overhead = 10};
   Netem netem;
   open_netem(&netem, &options);
-  near(netem_send(&netem, 1, 101, 90, true, &lost), 101.6);
-  near(netem_send(&netem, 1, 101, 90, true, &lost), 101.7);
-  near(netem_send(&netem, 2, 101, 90, true, &lost), 101.6);
-  near(netem_receive(&netem, 102, 90), 102);
+  near(netem_send(&netem, 1, 101, 90, true, &left, &lost), 101.6);
+  near(netem_send(&netem, 1, 101, 90, true, &left, &lost), 101.7);
+  near(netem_send(&netem, 2, 101, 90, true, &left, &lost), 101.6);
+  near(netem_receive(&netem, 1, 102, 90), 102);
   netem_release(&netem);
 }
 
@@ -41,11 +43,11 @@ static void a_switch_has_one_port_each_way(void **state) {
   const LinkOptions options = {.bits_per_second = 8000, .topology = LINK_SWITCH};
   Netem netem;
   open_netem(&netem, &options);
-  near(netem_send(&netem, 1, 101, 100, true, &lost), 101.1);
-  near(netem_send(&netem, 2, 101, 100, true, &lost), 101.2);
-  near(netem_receive(&netem, 105, 100), 105); /* its first bit came at 104.9 */
-  near(netem_receive(&netem, 105, 100), 105.1);
-  near(netem_receive(&netem, 106, 100), 106);
+  near(netem_send(&netem, 1, 101, 100, true, &left, &lost), 101.1);
+  near(netem_send(&netem, 2, 101, 100, true, &left, &lost), 101.2);
+  near(netem_receive(&netem, 1, 105, 100), 105); /* its first bit came at 104.9 */
+  near(netem_receive(&netem, 1, 105, 100), 105.1);
+  near(netem_receive(&netem, 1, 106, 100), 106);
   netem_release(&netem);
 }
 
@@ -56,8 +58,8 @@ static void a_trace_begins_with_the_links(void **state) {
   const LinkOptions options = {.trace = {points, 2}};
   Netem netem;
   open_netem(&netem, &options);
-  near(netem_send(&netem, 1, 100, 1000, true, &lost), 101);
-  near(netem_send(&netem, 1, 102, 500, true, &lost), 103);
+  near(netem_send(&netem, 1, 100, 1000, true, &left, &lost), 101);
+  near(netem_send(&netem, 1, 102, 500, true, &left, &lost), 103);
   netem_release(&netem);
 }
 
@@ -70,11 +72,11 @@ static void losses_repeat_and_differ_between_links(void **state) {
   int count = 0, differ = 0;
   for (int i = 0; i < 5000; i++) {
     bool a, b, other;
-    netem_send(&one, 1, 100, 10, true, &a);
-    netem_send(&two, 1, 100, 10, true, &b);
-    netem_send(&one, 2, 100, 10, true, &other);
+    netem_send(&one, 1, 100, 10, true, &left, &a);
+    netem_send(&two, 1, 100, 10, true, &left, &b);
+    netem_send(&one, 2, 100, 10, true, &left, &other);
     assert_int_equal(a, b);
-    if (i % 3 == 0) netem_send(&two, 1, 100, 10, false, &b); /* a question changes nothing */
+    if (i % 3 == 0) netem_send(&two, 1, 100, 10, false, &left, &b); /* a question changes nothing */
     count += a;
     differ += a != other;
   }
@@ -93,9 +95,9 @@ static void delays_repeat(void **state) {
   open_netem(&two, &options);
   for (int i = 0; i < 1000; i++) {
     bool lost;
-    double at = netem_send(&one, 1, 100 + i, 10, true, &lost);
-    near(netem_send(&two, 1, 100 + i, 10, true, &lost), at);
-    assert_true(netem_send(&two, 1, 100 + i, 10, false, &lost) >= at);
+    double at = netem_send(&one, 1, 100 + i, 10, true, &left, &lost);
+    near(netem_send(&two, 1, 100 + i, 10, true, &left, &lost), at);
+    assert_true(netem_send(&two, 1, 100 + i, 10, false, &left, &lost) >= at);
   }
   netem_release(&one);
   netem_release(&two);

@@ -1,6 +1,6 @@
 /* The work of packets: plausible where it is measured, and put where it belongs. */
+#include "infer/sim/schedule.h"
 #include "infer/virtual/packet_work.h"
-#include "infer/virtual/strategy_events.h"
 #include <cmocka.h>
 #include <string.h>
 
@@ -24,9 +24,9 @@ static void a_packet_takes_microseconds(void **state) {
 
 /* Device 0 sends two packets of 100 bytes each to 1 and 2, which wait for them. */
 static void open_three(Timeline from[3]) {
-  assert_int_equal(strategy_events_compute(&from[0], 1), STATUS_OK);
-  assert_int_equal(strategy_events_send(&from[0], 0, 0, 0, (GroupSize){.packets = 2, .bytes = 200}, 6), STATUS_OK);
-  for (int d = 1; d < 3; d++) assert_int_equal(strategy_events_wait(&from[d], 0, 0, 0, 1), STATUS_OK);
+  assert_int_equal(schedule_compute(&from[0], 1), STATUS_OK);
+  assert_int_equal(schedule_send(&from[0], 0, 0, 0, (MessageSize){.packets = 2, .bytes = 200}, 6), STATUS_OK);
+  for (int d = 1; d < 3; d++) assert_int_equal(schedule_wait(&from[d], 0, 0, 0, 1), STATUS_OK);
   from[1].tokens = 7;
 }
 
@@ -61,7 +61,7 @@ static void what_nobody_sends_is_refused(void **state) {
   (void)state;
   Timeline from[3] = {0}, to[3] = {0};
   open_three(from);
-  assert_int_equal(strategy_events_wait(&from[0], 0, 0, 0, 2), STATUS_OK);
+  assert_int_equal(schedule_wait(&from[0], 0, 0, 0, 2), STATUS_OK);
   assert_int_equal(packet_work_add(&work, from, 3, true, to), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "device 0 waits for"));
   close_three(from);

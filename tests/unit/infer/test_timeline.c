@@ -1,5 +1,5 @@
 /* A timeline keeps its events in order and sums what is computed. */
-#include "infer/virtual/timeline.h"
+#include "infer/sim/schedule.h"
 #include <cmocka.h>
 
 static void events_stay_in_order(void **state) {

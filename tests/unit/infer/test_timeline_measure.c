@@ -1,8 +1,8 @@
 /* A device that is measured alone: its timeline has the exchange of a real node, event for event; tables of keys and values give the same
  * numbers as products; what a plan says of it holds; and what cannot be measured is refused. */
 #include "infer/plan/predict.h"
-#include "infer/virtual/group_size.h"
-#include "infer/virtual/net_sim.h"
+#include "infer/sim/schedule.h"
+#include "infer/sim/simulate.h"
 #include "infer/virtual/timeline_measure.h"
 #include "infer/virtual/virtual_exchange.h"
 #include "infer/virtual/virtual_latency.h"
@@ -116,7 +116,7 @@ static void devices_measured_apart_meet_in_the_simulation(void **state) {
     slowest = fmax(slowest, timeline_seconds(&devices[d]));
   }
   const LinkOptions links = {.bits_per_second = 1e6};
-  if (net_sim_run(devices, NODES, &links, &(SimOptions){.scale = 1}, &result) != STATUS_OK) fail_msg("%s", status_message());
+  if (simulate_run(devices, NODES, &links, &(SimOptions){.scale = 1}, &result) != STATUS_OK) fail_msg("%s", status_message());
   assert_true(result.latency >= slowest);
   for (int d = 0; d < NODES; d++) {
     assert_int_equal(result.device[d].bytes_sent, 3 * BLOCKS * (counts[d] * 2 + 12 * 4));
@@ -138,7 +138,7 @@ static void whole_rows_and_one_device(void **state) {
     for (int i = 0; i < timeline.count; i++) {
       if (timeline.list[i].kind != EVENT_SEND) continue;
       sends++;
-      assert_int_equal(timeline.list[i].bytes, group_size_stream(16 * WIDTH * 4).bytes);
+      assert_int_equal(timeline.list[i].bytes, schedule_stream(16 * WIDTH * 4).bytes);
     }
     assert_int_equal(sends, BLOCKS);
     timeline_release(&timeline);
@@ -176,7 +176,7 @@ static void heads_and_columns_divided(void **state) {
     assert_int_equal(sends, cases[i].sends);
     assert_int_equal(waits, cases[i].waits);
     SimResult result; /* they fit together */
-    if (net_sim_run(devices, NODES, &(LinkOptions){.bits_per_second = 1e7}, &(SimOptions){.scale = 1}, &result) != STATUS_OK)
+    if (simulate_run(devices, NODES, &(LinkOptions){.bits_per_second = 1e7}, &(SimOptions){.scale = 1}, &result) != STATUS_OK)
       fail_msg("%s", status_message());
     double all = cases[i].strategy == STRATEGY_TP ? BLOCKS * 4 : cases[i].strategy == STRATEGY_BP_SP ? 2 : 1, sent = 0;
     for (int d = 0; d < NODES; d++) sent += (double)result.device[d].bytes_sent;

@@ -107,7 +107,7 @@ static void let_leave(int d) {
       w.list[w.count] = (Flying){.at = at[i], .from = d, .to = out.peer, .size = out.bytes};
       memcpy(w.list[w.count++].bytes, out.packet, out.bytes);
     }
-    transport_sent(w.transport[d], out.peer, w.now);
+    transport_sent(w.transport[d], out.peer);
   }
 }
 

@@ -1,6 +1,6 @@
 /* The simulated network: closed forms of latency in a mesh, through a switch and in the air; the recurrence of a block in parts; what each
  * kind of reliability makes of lost packets; timelines that cannot end. */
-#include "infer/virtual/net_sim.h"
+#include "infer/sim/simulate.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void release(Case *c) {
 }
 static SimResult run(const Case *c, const LinkOptions *links, const SimOptions *options) {
   SimResult result;
-  if (net_sim_run(c->device, c->count, links, options, &result) != STATUS_OK) fail_msg("%s", status_message());
+  if (simulate_run(c->device, c->count, links, options, &result) != STATUS_OK) fail_msg("%s", status_message());
   return result;
 }
 
@@ -62,7 +62,7 @@ static void a_mesh_takes_one_copy_of_a_link(void **state) {
       near(device->compute, 0.042);
       near(device->wait, 0.0096 + 0.005 - 0.002);
       near(device->span, 0.0146);
-      near(net_sim_hidden(device), 0.002 / 0.0146);
+      near(simulate_hidden(device), 0.002 / 0.0146);
       assert_int_equal(device->bytes_sent, 1000 * (count - 1));
     }
     release(&c);
@@ -76,7 +76,7 @@ static void computing_hides_sending(void **state) {
   SimResult result = run(&c, &links, &PLAIN);
   near(result.latency, 0.06);
   near(result.device[0].wait, 0);
-  near(net_sim_hidden(&result.device[0]), 1);
+  near(simulate_hidden(&result.device[0]), 1);
   result = run(&c, &links, &(SimOptions){.scale = 0.1}); /* computing alone is scaled */
   near(result.latency, 0.001 + 0.008 + 0.003);
   result = run(&c, &(LinkOptions){0}, &PLAIN); /* without limits */
@@ -366,7 +366,7 @@ static void a_seed_decides(void **state) {
 
 static void refused(const Case *c, const LinkOptions *links, const SimOptions *options, Status expected, const char *words) {
   SimResult result;
-  assert_int_equal(net_sim_run(c->device, c->count, links, options, &result), expected);
+  assert_int_equal(simulate_run(c->device, c->count, links, options, &result), expected);
   if (!strstr(status_message(), words)) fail_msg("\"%s\" does not say \"%s\"", status_message(), words);
 }
 
@@ -380,12 +380,12 @@ static void what_cannot_end_is_named(void **state) {
   c = (Case){.count = 2};
   for (int d = 0; d < 2; d++) {
     await(&c, d, 0, 0, all_but(d, 2));
-    send_to(&c, d, 0, 0, 1, 10, all_but(d, 2));
+    send_to(&c, d, 0, 0, 1, 100, all_but(d, 2));
   }
   refused(&c, &links, &PLAIN, STATUS_BAD_VALUE, "device 0 waits for ever for block 0, site 0, part 0 of device 1");
   release(&c);
   c = (Case){.count = 2};
-  for (int i = 0; i < 2; i++) send_to(&c, 0, 0, 0, 1, 10, 2);
+  for (int i = 0; i < 2; i++) send_to(&c, 0, 0, 0, 1, 100, 2);
   refused(&c, &links, &PLAIN, STATUS_BAD_VALUE, "twice");
   release(&c);
 }
@@ -399,7 +399,7 @@ static void senseless_cases_are_refused(void **state) {
   refused(&c, &(LinkOptions){.latency = -1}, &PLAIN, STATUS_BAD_VALUE, "latency");
   refused(&c, &(LinkOptions){.loss = 1}, &(SimOptions){.reliability = &retransmit}, STATUS_BAD_VALUE, "below 1");
   refused(&c, &(LinkOptions){0}, &(SimOptions){.scale = NAN}, STATUS_BAD_VALUE, "scale");
-  refused(&c, &(LinkOptions){.latency = 0.01, .loss = 0.9999}, &(SimOptions){.reliability = &retransmit}, STATUS_TIMEOUT, "still lacks");
+  refused(&c, &(LinkOptions){.latency = 0.01, .loss = 0.9999}, &(SimOptions){.reliability = &retransmit}, STATUS_TIMEOUT, "within 0.1 s");
   c.count = 65;
   refused(&c, &(LinkOptions){0}, &PLAIN, STATUS_BAD_VALUE, "1 to 64");
   c.count = 2;

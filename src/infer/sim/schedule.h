@@ -1,0 +1,76 @@
+/* What each device does in a request, as a timeline: stretches of computation, and between them messages that it sends or needs; and the
+ * order of a block's steps for every strategy, stated once for plans, simulations and what is measured.
+ *
+ * Messages are numbered as blocks see them: site = 2 which + phase for sums and joins, part = the device whose rows travel. (The runner
+ * numbers by step: collective.h.) */
+#ifndef INFER_SCHEDULE_H
+#define INFER_SCHEDULE_H
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum EventKind {
+  EVENT_COMPUTE, /* `seconds` of the model's arithmetic */
+  EVENT_FIXED,   /* `seconds` that do not become fewer on a device that computes faster: packets through the system, input on its way */
+  EVENT_SEND,    /* a group to `peers` */
+  EVENT_WAIT     /* until the same group of each of `peers` is there */
+} EventKind;
+
+typedef struct Event {
+  EventKind kind;
+  double seconds;
+  uint8_t block, site, part;
+  uint32_t packets, bytes; /* EVENT_SEND: of the group, to each receiver; bytes with the packets' headers, without lower layers */
+  uint64_t peers;          /* bits of nodes */
+} Event;
+
+typedef struct Timeline {
+  Event *list; /* [count], owned */
+  int count, capacity;
+  int64_t tokens; /* that the device holds */
+} Timeline;
+
+Status timeline_add(Timeline *timeline, const Event *event); /* NO_MEMORY */
+double timeline_seconds(const Timeline *timeline);           /* of computation */
+void timeline_release(Timeline *timeline);
+
+/* ---- sizes of messages: the same arithmetic for what is measured, predicted and sent */
+
+/* An Ethernet frame of 1,500 bytes. */
+enum {
+  SCHEDULE_PACKET_MOST = 1500 - 28 - 8 - 16, /* bytes of a datagram's packet: less IPv4 and UDP, clear header, tag */
+  SCHEDULE_DATAGRAM_OVERHEAD = 8 + 16 + 28 + 14,
+  SCHEDULE_SEGMENT_MOST = 1500 - 20 - 32, /* bytes of a TCP segment: less IPv4, and TCP with its time stamps */
+  SCHEDULE_SEGMENT_OVERHEAD = 20 + 32 + 14,
+  SCHEDULE_STREAM_PACKETS = 16
+};
+
+typedef struct MessageSize {
+  uint32_t packets, bytes;
+} MessageSize;
+
+/* Codes of so many tokens in datagrams, interleaved, at least `least` of them; nothing at all without tokens. packets 0: it cannot be sent
+ * so. */
+MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int least);
+
+/* So many bytes of rows in a stream, which knows no packets: up to SCHEDULE_STREAM_PACKETS pieces, so that others get their turn on a
+ * shared link, and the overhead of all segments beyond one a piece is in `bytes`. */
+MessageSize schedule_stream(double bytes);
+
+/* ---- what devices send each other in a block */
+
+uint64_t schedule_others(int device, int devices); /* bits of all but this one */
+
+/* BAD_VALUE: no packet can hold it. */
+Status schedule_send(Timeline *timeline, int block, int site, int part, MessageSize size, uint64_t peers);
+Status schedule_wait(Timeline *timeline, int block, int site, int part, uint64_t peers);
+Status schedule_compute(Timeline *timeline, double seconds);
+
+/* Every device gets what each holds: own_bytes [devices]. Who has nothing sends nothing. */
+Status schedule_gather(Timeline *timeline, int block, int which, int device, int devices, const double *own_bytes);
+
+/* A sum over all devices of rows that are divided among them for it: row_bytes [devices] of what each sums up. add_seconds: of this
+ * device's additions. */
+Status schedule_sum(Timeline *timeline, int block, int which, int device, int devices, const double *row_bytes, double add_seconds);
+
+#endif

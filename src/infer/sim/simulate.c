@@ -1,0 +1,376 @@
+/* Devices go on in the order of time: each computes, sends or waits as its timeline says, and packets that are due go from one transport
+ * into another. Virtual time begins at 1, since 0 stands for never. */
+#include "infer/sim/simulate.h"
+#include "infer/transport/transport.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const double beginning = 1, usual_timeout = 60;
+
+typedef struct Simulation Simulation;
+
+typedef struct Device {
+  Simulation *sim;
+  int self, next; /* event of its timeline */
+  Transport *transport;
+  PacketRules rules;
+  TransportPacket *packets; /* of all that it sends */
+  int packets_used;
+  double computes_until, wake; /* when it is to be looked at again; INFINITY: something must come first */
+  bool waits;                  /* for `expected`, or for the memory of what it sends next */
+  bool done;
+  double since;
+  Expected expected;
+  uint64_t blocked; /* peers that take no more of an ordered link for now */
+} Device;
+
+struct Simulation {
+  const Timeline *timelines;
+  int count, blocks, sites, parts;
+  const SimOptions *options;
+  double scale, now;
+  const Event **sent; /* [count, blocks, sites, parts] the event that sends it; NULL: nobody does */
+  LinkModel medium;
+  Device *devices; /* [count] */
+  SimResult *result;
+};
+
+static const Event **sent_at(const Simulation *sim, int sender, int block, int site, int part) {
+  return &sim->sent[((size_t)(sender * sim->blocks + block) * (size_t)sim->sites + (size_t)site) * (size_t)sim->parts + (size_t)part];
+}
+
+/* What the sender's event sends to this device; NULL: nothing. */
+static const Event *heard(const Simulation *sim, int sender, int receiver, int block, int site, int part) {
+  const Event *event = *sent_at(sim, sender, block, site, part);
+  return event && event->peers >> receiver & 1 ? event : NULL;
+}
+
+static size_t payload_of(const Event *event) { return event->bytes - (size_t)event->packets * PACKET_HEADER; }
+
+/* PacketRules.message_rows: a token is a byte. */
+static int64_t bytes_of(const PacketRules *rules, int sender, int block, int site, int part) {
+  const Device *device = rules->message_context;
+  const Event *event = heard(device->sim, sender, device->self, block, site, part);
+  return event ? (int64_t)payload_of(event) : 0;
+}
+
+static const char *message_name(const Event *event, int sender, char text[96]) {
+  snprintf(text, 96, "block %d, site %d, part %d of device %d", event->block, event->site, event->part, sender);
+  return text;
+}
+
+/* ---- devices */
+
+static MessageKey key_of(const Event *event) {
+  return (MessageKey){.request = 1, .block = event->block, .site = event->site, .part = event->part};
+}
+
+/* false: the memory of an earlier message is still being read. */
+static Status send_message(Device *d, const Event *event, bool *sent) {
+  const MessageKey key = key_of(event);
+  int holds_up, count = (int)event->packets;
+  *sent = transport_reserve(d->transport, key, &holds_up) == 0;
+  if (!*sent) return STATUS_OK;
+  TransportPacket *packets = d->packets + d->packets_used;
+  d->packets_used += count;
+  for (int f = 0; f < count; f++) {
+    Packet header = {.request = 1, .block = key.block, .site = key.site, .part = key.part, .index = (uint16_t)f, .count = (uint16_t)count};
+    packets[f] = (TransportPacket){.header = header, .bytes = (size_t)interleave_count((int64_t)payload_of(event), count, f)};
+  }
+  return transport_submit(d->transport, key, packets, count, event->peers, d->sim->now);
+}
+
+/* Blocks in which nothing comes are done without having come. */
+static void pass_empty(Device *d, const Event *event) {
+  for (int peer = 0; peer < d->sim->count; peer++) {
+    if (!(event->peers >> peer & 1)) continue;
+    for (int block = 0; block < event->block; block++) {
+      MessageKey key = {.request = 1, .block = (uint8_t)block, .site = event->site, .part = event->part};
+      if (!heard(d->sim, peer, d->self, block, event->site, event->part)) transport_done(d->transport, key, (uint64_t)1 << peer);
+    }
+  }
+}
+
+static void unblock_senders(const Device *d) {
+  for (int s = 0; s < d->sim->count; s++) {
+    Device *sender = &d->sim->devices[s];
+    if (!(sender->blocked >> d->self & 1)) continue;
+    sender->blocked &= ~((uint64_t)1 << d->self);
+    sender->wake = d->sim->now;
+  }
+}
+
+/* What it waits for has come, or may still; *again: when to look again, if nothing happens before. */
+static Status go_on_waiting(Device *d, double *again) {
+  TransportArrival arrivals[WIRE_NODES];
+  const Event *event = &d->sim->timelines[d->self].list[d->next];
+  *again = INFINITY;
+  if (event->kind == EVENT_SEND) {
+    bool sent;
+    TRY(send_message(d, event, &sent));
+    d->waits = !sent;
+  } else {
+    Status status = transport_take(d->transport, &d->expected, d->sim->now, arrivals, again);
+    if (status != STATUS_OK) return status_wrap(status, "simulated device %d", d->self);
+    d->waits = d->expected.undecided != 0;
+    if (!d->waits) transport_done(d->transport, d->expected.key, d->expected.peers);
+    if (!d->waits) unblock_senders(d);
+  }
+  if (d->waits) return STATUS_OK;
+  d->sim->result->device[d->self].wait += d->sim->now - d->since;
+  d->next++;
+  return STATUS_OK;
+}
+
+/* Until it computes, waits or is done. */
+static Status run_device(Device *d, double *again) {
+  Simulation *sim = d->sim;
+  const Timeline *timeline = &sim->timelines[d->self];
+  SimDevice *result = &sim->result->device[d->self];
+  *again = INFINITY;
+  for (;;) {
+    if (d->waits) TRY(go_on_waiting(d, again));
+    if (d->waits) return STATUS_OK;
+    if (d->next == timeline->count) {
+      if (!d->done) result->end = sim->now - beginning;
+      d->done = true;
+      return STATUS_OK;
+    }
+    const Event *event = &timeline->list[d->next];
+    if (event->kind == EVENT_COMPUTE || event->kind == EVENT_FIXED) {
+      double seconds = event->seconds * (event->kind == EVENT_COMPUTE ? sim->scale : 1);
+      result->compute += seconds;
+      d->computes_until = sim->now + seconds;
+      d->next++;
+      if (seconds > 0) return STATUS_OK;
+      continue;
+    }
+    d->waits = true;
+    d->since = sim->now;
+    if (event->kind == EVENT_SEND && event->peers == 0) d->waits = false, d->next++;
+    if (event->kind != EVENT_WAIT) continue;
+    pass_empty(d, event);
+    unblock_senders(d);
+    d->expected = transport_expect(d->transport, key_of(event), event->peers, sim->now);
+  }
+}
+
+/* What is due goes into the others. */
+static void send_due(Device *d) {
+  Simulation *sim = d->sim;
+  TransportOutput out;
+  while (transport_output(d->transport, sim->now, d->blocked, &out)) {
+    Device *peer = &sim->devices[out.peer];
+    if (!transport_input(peer->transport, d->self, out.packet, out.bytes, sim->now)) {
+      d->blocked |= (uint64_t)1 << out.peer;
+      continue;
+    }
+    transport_sent(d->transport, out.peer);
+    if (transport_changed(peer->transport) || transport_wants_driver(peer->transport)) peer->wake = sim->now;
+    peer->wake = fmin(peer->wake, transport_deadline(peer->transport, peer->blocked));
+  }
+}
+
+static Status step(Device *d) {
+  double again = INFINITY;
+  send_due(d);
+  if (d->computes_until <= d->sim->now) TRY(run_device(d, &again));
+  send_due(d); /* what it has just sent, and questions */
+  if (d->computes_until > d->sim->now) again = d->computes_until;
+  d->wake = fmin(again, transport_deadline(d->transport, d->blocked));
+  return STATUS_OK;
+}
+
+static Status check_all_done(const Simulation *sim) {
+  for (int d = 0; d < sim->count; d++) {
+    const Device *device = &sim->devices[d];
+    char name[96];
+    if (!device->waits) continue;
+    const Event *event = &sim->timelines[d].list[device->next];
+    int peer = event->kind == EVENT_WAIT ? __builtin_ctzll(device->expected.undecided) : d;
+    return status_set(STATUS_BAD_VALUE, "device %d waits for ever for %s, which itself waits", d, message_name(event, peer, name));
+  }
+  return STATUS_OK;
+}
+
+static Status run(Simulation *sim) {
+  for (int d = 0; d < sim->count; d++) sim->devices[d].wake = beginning;
+  for (;;) {
+    Device *next = &sim->devices[0];
+    for (int d = 1; d < sim->count; d++) next = sim->devices[d].wake < next->wake ? &sim->devices[d] : next;
+    if (next->wake == INFINITY) break;
+    sim->now = fmax(sim->now, next->wake);
+    TRY(step(next));
+  }
+  TRY(check_all_done(sim));
+  for (int d = 0; d < sim->count; d++) {
+    const TransportCounts *counts = transport_counts(sim->devices[d].transport);
+    SimDevice *result = &sim->result->device[d];
+    result->span = counts->span;
+    result->bytes_sent = counts->bytes_sent;
+    result->packets_lost = counts->lost;
+    result->packets_late = counts->late;
+    result->packets_resent = counts->resent;
+    sim->result->latency = fmax(sim->result->latency, result->end);
+  }
+  return STATUS_OK;
+}
+
+/* ---- beginning and end */
+
+static Status check_event(const Event *event, int device, int count) {
+  uint64_t others = (count < 64 ? (1ull << count) - 1 : ~0ull) & ~(1ull << device);
+  if (event->kind == EVENT_COMPUTE || event->kind == EVENT_FIXED) {
+    if (isfinite(event->seconds) && event->seconds >= 0) return STATUS_OK;
+    return status_set(STATUS_BAD_VALUE, "device %d computes for %g seconds: a timeline needs a finite time from 0 on", device,
+                      event->seconds);
+  }
+  if (event->peers & ~others)
+    return status_set(STATUS_BAD_VALUE, "device %d of %d deals with devices 0x%llx, itself or unknown ones among them", device, count,
+                      (unsigned long long)event->peers);
+  if (event->kind == EVENT_WAIT) return STATUS_OK;
+  if (event->packets >= 1 && event->packets <= MAX_PACKETS && event->bytes >= event->packets * (PACKET_HEADER + 1)) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "device %d sends %u packets of %u bytes; a message has 1 to %d packets with something in them",
+                    device, event->packets, event->bytes, MAX_PACKETS);
+}
+
+/* Who sends what, and that somebody sends whatever is waited for. */
+static Status index_messages(Simulation *sim) {
+  sim->sent = calloc((size_t)(sim->count * sim->blocks) * (size_t)(sim->sites * sim->parts) + 1, sizeof *sim->sent);
+  if (!sim->sent) return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
+  for (int pass = 0; pass < 2; pass++) {
+    for (int d = 0; d < sim->count; d++) {
+      for (int i = 0; i < sim->timelines[d].count; i++) {
+        const Event *e = &sim->timelines[d].list[i];
+        if (pass == 0 && e->kind == EVENT_SEND) {
+          const Event **sent = sent_at(sim, d, e->block, e->site, e->part);
+          if (*sent) return status_set(STATUS_BAD_VALUE, "device %d sends block %d, site %d, part %d twice", d, e->block, e->site, e->part);
+          *sent = e;
+        }
+        for (int peer = 0; pass == 1 && e->kind == EVENT_WAIT && peer < sim->count; peer++) {
+          if (!(e->peers >> peer & 1) || heard(sim, peer, d, e->block, e->site, e->part)) continue;
+          return status_set(STATUS_BAD_VALUE, "device %d waits for block %d, site %d, part %d of device %d, which never sends it", d,
+                            e->block, e->site, e->part, peer);
+        }
+      }
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status open_device(Simulation *sim, int self, const LinkOptions *links, TransportSetup *setup) {
+  Device *d = &sim->devices[self];
+  size_t packets = 0;
+  uint64_t senders = 0, everybody = (sim->count < 64 ? (1ull << sim->count) - 1 : ~0ull) & ~(1ull << self);
+  *d = (Device){.sim = sim, .self = self, .computes_until = beginning};
+  d->rules = (PacketRules){.nodes = sim->count,
+                           .blocks = sim->blocks,
+                           .sites = sim->sites,
+                           .parts = sim->parts,
+                           .groups = 1,
+                           .entries = 256,
+                           .width = 1,
+                           .message_rows = bytes_of,
+                           .message_context = d};
+  for (int i = 0; i < sim->timelines[self].count; i++) packets += sim->timelines[self].list[i].packets;
+  if (!(d->packets = calloc(packets + 1, sizeof *d->packets))) return status_set(STATUS_NO_MEMORY, "no memory to simulate a device");
+  for (int peer = 0; peer < sim->count; peer++) {
+    for (int i = 0; i < sim->timelines[peer].count; i++) {
+      const Event *event = &sim->timelines[peer].list[i];
+      if (event->kind == EVENT_SEND && event->peers >> self & 1) senders |= 1ull << peer;
+    }
+  }
+  setup->self = self;
+  TRY(transport_new(&d->transport, setup, beginning - sim->options->start));
+  for (int peer = 0; peer < sim->count; peer++) { /* of the smallest question and answer, on links that are idle */
+    if (peer == self) continue;
+    double there = transport_idle_seconds(d->transport, peer, PACKET_HEADER),
+           back = transport_idle_seconds(d->transport, peer, PACKET_HEADER + PACKET_STATUS_HEAD);
+    transport_assume(d->transport, peer, there + back, links->jitter);
+  }
+  transport_caught_up(d->transport, INFINITY);
+  transport_begin_request(d->transport, 1, 1, &d->rules, senders, everybody);
+  return STATUS_OK;
+}
+
+static Status measure(Simulation *sim, TransportSetup *setup) {
+  for (int d = 0; d < sim->count; d++) {
+    uint64_t to = 0, from = 0;
+    for (int i = 0; i < sim->timelines[d].count; i++) {
+      const Event *e = &sim->timelines[d].list[i];
+      TRY(check_event(e, d, sim->count));
+      if (e->kind != EVENT_SEND && e->kind != EVENT_WAIT) continue;
+      sim->blocks = e->block >= sim->blocks ? e->block + 1 : sim->blocks;
+      sim->sites = e->site >= sim->sites ? e->site + 1 : sim->sites;
+      sim->parts = e->part >= sim->parts ? e->part + 1 : sim->parts;
+      *(e->kind == EVENT_SEND ? &to : &from) |= e->peers;
+      if (e->kind == EVENT_WAIT) continue;
+      size_t payload = payload_of(e), packet = PACKET_HEADER + payload / e->packets + 1;
+      if (payload > setup->max_message_bytes) setup->max_message_bytes = payload;
+      if (packet > setup->max_packet) setup->max_packet = packet;
+      if ((int)e->packets > setup->max_packets) setup->max_packets = (int)e->packets;
+    }
+    setup->ahead |= (to & ~from) != 0;
+  }
+  return STATUS_OK;
+}
+
+static Status prepare(Simulation *sim, const LinkOptions *links, Reliability *rules) {
+  TransportSetup setup = {.nodes = sim->count,
+                          .max_packets = 1,
+                          .max_packet = PACKET_HEADER + PACKET_STATUS_HEAD,
+                          .reliability = rules,
+                          .links = links,
+                          .ends = sim->options->ends,
+                          .medium = &sim->medium,
+                          .lengths_only = true};
+  if (sim->options->reliability) *rules = *sim->options->reliability;
+  if (rules->timeout <= 0) rules->timeout = usual_timeout;
+  if (rules->mode == RELIABILITY_STREAM) rules->timeout = INFINITY;
+  sim->blocks = sim->sites = sim->parts = 1;
+  TRY(measure(sim, &setup));
+  TRY(index_messages(sim));
+  setup.blocks = sim->blocks, setup.sites = sim->sites, setup.parts = sim->parts;
+  setup.reliable = setup.ordered = rules->mode == RELIABILITY_STREAM;
+  setup.mask = rules->mode == RELIABILITY_DEADLINE;
+  setup.timeout = rules->timeout;
+  link_model_init(&sim->medium, links, sim->count, 0);
+  if (!(sim->devices = calloc((size_t)sim->count, sizeof *sim->devices)))
+    return status_set(STATUS_NO_MEMORY, "no memory to simulate %d devices", sim->count);
+  for (int d = 0; d < sim->count; d++) TRY(open_device(sim, d, links, &setup));
+  return STATUS_OK;
+}
+
+static Status check(int count, const LinkOptions *links, const SimOptions *options) {
+  const Reliability *rules = options->reliability;
+  if (count < 1 || count > WIRE_NODES) return status_set(STATUS_BAD_VALUE, "%d devices: 1 to %d can be simulated", count, WIRE_NODES);
+  if (!isfinite(options->scale) || options->scale < 0 || !isfinite(options->start) || options->start < 0)
+    return status_set(STATUS_BAD_VALUE, "a scale of %g from %g s on: both must be finite and not negative", options->scale, options->start);
+  if (links->loss > 0 && !links->lose_tokens && (!rules || rules->mode == RELIABILITY_STREAM))
+    return status_set(STATUS_BAD_VALUE, "a stream hides the loss of packets: choose deadline or retransmit");
+  return STATUS_OK;
+}
+
+double simulate_hidden(const SimDevice *device) { return device->span > 0 ? fmin(fmax(1 - device->wait / device->span, 0), 1) : 1; }
+
+Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result) {
+  Reliability rules = {.mode = RELIABILITY_STREAM};
+  *result = (SimResult){0};
+  TRY(check(count, links, options));
+  Simulation sim = {.timelines = devices,
+                    .count = count,
+                    .options = options,
+                    .scale = options->scale > 0 ? options->scale : 1,
+                    .now = beginning,
+                    .result = result};
+  Status status = prepare(&sim, links, &rules);
+  if (status == STATUS_OK) status = run(&sim);
+  for (int d = 0; sim.devices && d < count; d++) {
+    transport_free(sim.devices[d].transport);
+    free(sim.devices[d].packets);
+  }
+  free(sim.devices);
+  free(sim.sent);
+  return status;
+}

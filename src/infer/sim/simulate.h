@@ -1,0 +1,40 @@
+/* The latency of a request over a network that is only computed: the product's own transport (transport.h), one for each device, driven in
+ * virtual time through the devices' timelines (schedule.h). What is queued, throttled, lost, asked for, sent again and given up is
+ * therefore what happens on sockets. A sender answers at once, whatever it computes. Deterministic. */
+#ifndef INFER_SIMULATE_H
+#define INFER_SIMULATE_H
+#include "infer/sim/schedule.h"
+#include "infer/transport/netem.h"
+#include "infer/transport/policy.h"
+#include "infer/wire.h"
+
+typedef struct SimOptions {
+  const Reliability *reliability; /* NULL: a stream */
+  double scale;                   /* of every EVENT_COMPUTE; 0: 1 */
+  double start;                   /* when the request begins, in the trace's time */
+  const LinkEnd *ends;            /* [count] where devices' links differ (netem.h); NULL */
+} SimOptions;
+
+typedef struct SimDevice {
+  double end;                          /* when its last event is over; times are since the start */
+  double compute, wait;                /* seconds of EVENT_COMPUTE, scaled, and EVENT_FIXED; waiting that they did not hide */
+  double span;                         /* from each block's first send to its last arrival, summed */
+  uint64_t bytes_sent;                 /* of packets with their headers, lower layers left out */
+  uint64_t packets_lost, packets_late; /* that it did without: never came; not there at the deadline */
+  uint64_t packets_resent;
+} SimDevice;
+
+typedef struct SimResult {
+  double latency; /* the latest end */
+  SimDevice device[WIRE_NODES];
+} SimResult;
+
+/* The share of the time in which packets were under way that the device spent computing: 1 - wait / span, 1 where nothing was sent. */
+double simulate_hidden(const SimDevice *device);
+
+/* devices [count]. BAD_VALUE: an event waits for a message that nobody sends, or the devices wait for each other for ever (names both); a
+ * timeline or link that makes no sense; loss under a stream, which hides it. TIMEOUT: reliability's (0: a minute) is over and nothing may
+ * be left out. */
+Status simulate_run(const Timeline *devices, int count, const LinkOptions *links, const SimOptions *options, SimResult *result);
+
+#endif

@@ -9,7 +9,7 @@
 #include "cli/infer_run.h"
 #include "cli/network_options.h"
 #include "data/data_paths.h"
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 #include "infer/plan/device_profile.h"
 #include "infer/plan/planner.h"
 #include "infer/plan/probe.h"

@@ -10,8 +10,8 @@
 #include "cli/network_options.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
-#include "infer/cluster_options.h"
-#include "infer/leader.h"
+#include "infer/cluster/cluster_options.h"
+#include "infer/cluster/leader.h"
 #include "infer/plan/split_measured.h"
 #include "infer/report.h"
 #include "infer/vocabulary.h"
@@ -63,7 +63,7 @@ static Status check_key(const InferCluster *cluster) {
   return STATUS_OK;
 }
 
-/* Of two workers the later one calls the earlier (peer_meeting.h): an address of this machine leads nowhere from another one. */
+/* Of two workers the later one calls the earlier (peer_handshake.h): an address of this machine leads nowhere from another one. */
 static Status check_reachable(const InferCluster *cluster) {
   char near[ADDRESS_TEXT], far[ADDRESS_TEXT];
   for (int i = 0; i + 1 < cluster->options.peer_count; i++) {

@@ -5,7 +5,7 @@
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
 #include "infer/cluster/listener.h"
-#include "infer/control/key_file.h"
+#include "infer/cluster/key_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

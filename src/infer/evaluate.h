@@ -2,7 +2,7 @@
 #ifndef INFER_EVALUATE_H
 #define INFER_EVALUATE_H
 #include "data/dataset.h"
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 
 typedef struct Evaluation {
   int64_t samples;

@@ -54,17 +54,17 @@ Status node_deliver(Node *node, const WireHeader *header) {
 Status node_send(Node *node, uint8_t *message, WireHeader header) {
   header.sender = (uint8_t)node->self;
   wire_pack(&header, message);
-  TRY(link_send(node->control, message, WIRE_HEADER + (size_t)header.bytes));
-  return links_step(&(Link *){node->control}, 1, 0);
+  TRY(connection_send(node->control, message, WIRE_HEADER + (size_t)header.bytes));
+  return connections_step(&(Connection *){node->control}, 1, 0);
 }
 
 /* A sign of life: one that is still on its way does for both, and its way is where the leader is heard. Without a leader nobody wants the
  * answer. */
 void node_report_progress(void *context, int block) {
   Node *node = context;
-  if (!link_is_open(node->control)) node->cancelled = true;
-  if (!node->cancelled && link_pending(node->control)) links_step(&(Link *){node->control}, 1, 0);
-  if (node->cancelled || !link_is_open(node->control) || link_pending(node->control)) return;
+  if (!connection_is_open(node->control)) node->cancelled = true;
+  if (!node->cancelled && connection_queued(node->control)) connections_step(&(Connection *){node->control}, 1, 0);
+  if (node->cancelled || !connection_is_open(node->control) || connection_queued(node->control)) return;
   node_send(node, node->progress, (WireHeader){.kind = WIRE_PROGRESS, .block = (uint8_t)block, .request = node->answered + 1});
 }
 
@@ -214,7 +214,7 @@ static NetworkSetup network_setup(const Node *node) {
 }
 
 /* The leader may have orders, or may be gone, while codes are waited for. */
-Status node_look_at_leader(void *context) { return links_step(&(Link *){((Node *)context)->control}, 1, 0); }
+Status node_look_at_leader(void *context) { return connections_step(&(Connection *){((Node *)context)->control}, 1, 0); }
 
 typedef struct Opening {
   Node *node;
@@ -230,7 +230,7 @@ static Status look_while_opening(void *context) {
   return status;
 }
 
-Status node_start_transport(Node *node, Channel **peers, TransportSetup *transport) {
+Status node_start_transport(Node *node, Connection **peers, TransportSetup *transport) {
   const ClusterSetup *wanted = node->setup->network;
   Reliability reliability = wanted ? wanted->reliability : (Reliability){.mode = RELIABILITY_STREAM};
   BackendPeers backend = {.self = node->self,
@@ -258,7 +258,7 @@ Status node_start_transport(Node *node, Channel **peers, TransportSetup *transpo
   return status;
 }
 
-static Status start_network(Node *node, Channel **peers) {
+static Status start_network(Node *node, Connection **peers) {
   NetworkSetup network = network_setup(node);
   TransportSetup transport = {.mask = node->setup->mask};
   network_transport(&network, &transport);
@@ -295,12 +295,12 @@ static Status start_layout(Node *node) {
   return node_share_layout(setup, setup->partition->tokens, node->self, &node->layout);
 }
 
-static Status start_exchange(Node *node, Channel **peers) {
+static Status start_exchange(Node *node, Connection **peers) {
   if (node_share_strategy(node->setup) == STRATEGY_SINGLE) return STATUS_OK;
   return node_share_everything(node->setup) ? node_divided_start(node, peers) : start_network(node, peers);
 }
 
-static Status start(Node *node, Channel **peers) {
+static Status start(Node *node, Connection **peers) {
   TRY(node_share_check(node->setup));
   TRY(start_layout(node));
   TRY(start_exchange(node, peers));
@@ -309,7 +309,7 @@ static Status start(Node *node, Channel **peers) {
   return STATUS_OK;
 }
 
-Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Channel **peers, int *accused) {
+Status node_new(Node **out, const NodeSetup *setup, int self, Connection *control, Connection **peers, int *accused) {
   Node *node = calloc(1, sizeof *node);
   *out = node;
   Status status = node ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a node");
@@ -323,7 +323,7 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Link *control, Cha
                    .division = {.collective = {.accused = -1}}};
   if (node) status = start(node, peers);
   for (int d = 0; d < node_setup_count(setup); d++) {
-    channel_free(peers[d]);
+    connection_free(peers[d]);
     peers[d] = NULL;
   }
   if (status == STATUS_OK) return STATUS_OK;

@@ -3,21 +3,21 @@
  * its class-token replicas, of a text what was asked for: losses of its rows, or, where it has the last token, logits or the tokens to
  * come, one by one; and what it cost.
  *
- * Who runs it (control/device_session.c) owns the link to the leader, moves it, and hands over what concerns the node. All memory is
+ * Who runs it (cluster/device_session.c) owns the connection to the leader, moves it, and hands over what concerns the node. All memory is
  * asked for by node_new. */
 #ifndef INFER_NODE_H
 #define INFER_NODE_H
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "infer/node_setup.h"
 
 typedef struct Node Node;
 
-/* setup and control outlive the node. peers [nodes]: channels to the others, taken over also when it fails; [self] NULL.
+/* setup and control outlive the node. peers [nodes]: connections to the others, taken over also when it fails; [self] NULL.
  * *accused, after a failure: the node that it is about; -1: nobody. */
-Status node_new(Node **node, const NodeSetup *setup, int self, Link *control, Channel **peers, int *accused);
+Status node_new(Node **node, const NodeSetup *setup, int self, Connection *control, Connection **peers, int *accused);
 void node_free(Node *node); /* accepts NULL */
 
-/* Messages of the leader: requests and STOP. As LinkSink's place and deliver. */
+/* Messages of the leader: requests and STOP. As ConnectionSink's place and deliver. */
 Status node_place(Node *node, const WireHeader *header, uint8_t **payload);
 Status node_deliver(Node *node, const WireHeader *header);
 size_t node_most_payload(const Node *node);

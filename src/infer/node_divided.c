@@ -21,7 +21,7 @@ static Status look_around(void *context) {
   return node->cancelled ? status_set(STATUS_INTERRUPTED, "the request was cancelled") : STATUS_OK;
 }
 
-Status node_divided_start(Node *node, Channel **peers) {
+Status node_divided_start(Node *node, Connection **peers) {
   NodeDivision *division = &node->division;
   int count = find_steps(node, node->setup->batch_most, MODEL_ROWS_ALL, NULL);
   if (!(division->steps = calloc((size_t)count + 1, sizeof *division->steps)))

@@ -19,9 +19,9 @@ typedef struct NodeRequest {
 typedef struct NodeText {
   KvCache cache;
   Sampler sampler;
-  uint32_t stopped;                                           /* number of the last request that the leader wants no more tokens of */
-  int32_t token;                                              /* the last one */
-  uint8_t tokens[LINK_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
+  uint32_t stopped;                                                 /* number of the last request that the leader wants no more tokens of */
+  int32_t token;                                                    /* the last one */
+  uint8_t tokens[CONNECTION_QUEUE][WIRE_HEADER + WIRE_TOKEN_BYTES]; /* a ring: they stay here until they are sent */
 } NodeText;
 
 /* What a node that shares heads and columns has instead of a network. */
@@ -42,7 +42,7 @@ struct Node {
   bool networked;             /* exchanges rows or codes of tokens: network */
   bool divided;               /* division */
   Exchange pulse;             /* tells the leader that a node gets on where no exchange does so */
-  Link *control;
+  Connection *control;
   bool cancelled;
   Arena *arena, *block_arena; /* the second: values of the block at work, let go when it ends */
   Tape *tape;
@@ -69,13 +69,13 @@ Status node_text_layout(Node *node, const Request *request);
 Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded);
 
 /* ---- node_divided.c */
-Status node_divided_start(Node *node, Channel **peers); /* the layout is that of the largest request */
-void node_divided_release(Node *node);                  /* after the transport */
+Status node_divided_start(Node *node, Connection **peers); /* the layout is that of the largest request */
+void node_divided_release(Node *node);                     /* after the transport */
 Status node_divided_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows rows, Tensor **encoded);
 void node_divided_count(Node *node); /* what travelled, into the statistics of the request */
 
-/* Starts node->transport between these channels, which are taken over. transport: what the network or the division says. */
-Status node_start_transport(Node *node, Channel **peers, TransportSetup *transport);
+/* Starts node->transport between these connections, which are taken over. transport: what the network or the division says. */
+Status node_start_transport(Node *node, Connection **peers, TransportSetup *transport);
 TransportCheck node_look_at_leader; /* context: the node */
 
 /* Ends the statistics of a request here: what comes after is not counted. */

@@ -1,7 +1,7 @@
 /* What a leader and its nodes have agreed on before the first request: every length on the wire follows from it and the request. */
 #ifndef INFER_NODE_SETUP_H
 #define INFER_NODE_SETUP_H
-#include "infer/control/setup_message.h"
+#include "infer/cluster/setup_message.h"
 #include "infer/partition.h"
 #include "infer/token_split.h"
 #include "infer/weights.h"

@@ -175,12 +175,12 @@ static void hear(void *context, int block, int site, int64_t first, int64_t toke
   memcpy(kv_cache_codes(cache, block, site, first), packed, (size_t)tokens * cache->setup.token_bytes);
 }
 
-/* A leader whose reader is slow holds the node back: it has time, and if it goes away the link says so. */
+/* A leader whose reader is slow holds the node back: it has time, and if it goes away the connection says so. */
 static Status send_token(Node *node, uint32_t request, uint32_t number) {
-  uint8_t *message = node->text.tokens[number % LINK_QUEUE];
+  uint8_t *message = node->text.tokens[number % CONNECTION_QUEUE];
   TRY(weights_unchanged(node->setup->weights));
-  while (link_pending(node->control) > LINK_QUEUE / 2) {
-    TRY(links_step(&(Link *){node->control}, 1, 1));
+  while (connection_queued(node->control) > CONNECTION_QUEUE / 2) {
+    TRY(connections_step(&(Connection *){node->control}, 1, 1));
     bool silent = node->control->idle_timeout > 0 && clock_now() - node->control->heard > node->control->idle_timeout;
     if (silent) return status_set(STATUS_TIMEOUT, "the leader takes no tokens and gives no sign of life");
   }
@@ -189,8 +189,8 @@ static Status send_token(Node *node, uint32_t request, uint32_t number) {
 }
 
 static bool is_stopped(Node *node, uint32_t request) {
-  links_step(&(Link *){node->control}, 1, 0); /* its failure shows where it is next waited for */
-  return node->cancelled || node->text.stopped == request || !link_is_open(node->control);
+  connections_step(&(Connection *){node->control}, 1, 0); /* its failure shows where it is next waited for */
+  return node->cancelled || node->text.stopped == request || !connection_is_open(node->control);
 }
 
 /* Draws, sends, and goes on from what was drawn, until an end. */

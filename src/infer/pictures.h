@@ -1,7 +1,7 @@
 /* Picture files through a running cluster. */
 #ifndef INFER_PICTURES_H
 #define INFER_PICTURES_H
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 #include "infer/ranking.h"
 
 enum { PICTURES_MESSAGE = 256 };

@@ -1,7 +1,7 @@
 /* What the nodes have sent each other beside what the formulas of docs/MATH.md say. */
 #ifndef INFER_REPORT_TRAFFIC_H
 #define INFER_REPORT_TRAFFIC_H
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 #include <jansson.h>
 #include <stdio.h>
 

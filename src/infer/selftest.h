@@ -15,7 +15,7 @@
  * are then compared with that emulation, which uses the same rounded products, and nothing with the file. */
 #ifndef INFER_SELFTEST_H
 #define INFER_SELFTEST_H
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 
 #define SELFTEST_FILE "selftest.safetensors"
 

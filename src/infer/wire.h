@@ -36,7 +36,7 @@ enum {
   X(REFUSE, 15)    /* device to leader: why not; count: 1 + the node that is to blame, 0: nobody; text */                                  \
   X(SETUP, 16)     /* leader to device: the cluster (control/setup_message.h); count: nodes */                                             \
   X(READY, 17)     /* device to leader: count: the epoch of the SETUP */                                                                   \
-  X(MEET, 18)      /* device to device, first: who it is (control/peer_meeting.h); count: the epoch */                                     \
+  X(MEET, 18)      /* device to device, first: who it is (control/peer_handshake.h); count: the epoch */                                   \
   X(CANCEL, 19)    /* leader to device: give the epoch up, whatever is under way; no payload */                                            \
   X(CANCELLED, 20) /* device to leader: it has; no payload */                                                                              \
   X(GONE, 21)      /* leader to device: count: the node that nobody waits for any more; no payload */                                      \

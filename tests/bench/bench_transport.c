@@ -3,7 +3,7 @@
  * a test. */
 #include "base/clock.h"
 #include "base/rng.h"
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "infer/transport/packet.h"
 #include "infer/transport/seal.h"
 #include "infer/transport/transport_thread.h"
@@ -75,7 +75,7 @@ static void bench_pack(void) {
 
 typedef struct Side {
   int self;
-  Channel *channels[2];
+  Connection *channels[2];
   BackendPeers peers;
   TransportThread *transport;
   int64_t rows[2];
@@ -138,11 +138,11 @@ static void bench_transports(const char *name, bool datagrams, uint32_t mtu) {
   static Side sides[2];
   pthread_t thread;
   int pair[2];
-  must(link_pair(pair));
+  must(connection_pair(pair));
   for (int i = 0; i < 2; i++) {
     Side *side = &sides[i];
     *side = (Side){.self = i, .rows = {TOKENS, TOKENS}};
-    must(channel_plain(&side->channels[!i], pair[i]));
+    must(connection_plain(&side->channels[!i], pair[i]));
     side->peers = (BackendPeers){.self = i,
                                  .nodes = 2,
                                  .channels = side->channels,

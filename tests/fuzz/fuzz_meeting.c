@@ -1,6 +1,6 @@
 /* Fuzz target: what devices say when they meet. Holds: what is accepted packs to the same bytes, and names a node that a cluster can have.
  */
-#include "infer/control/peer_meeting.h"
+#include "infer/cluster/peer_handshake.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +11,11 @@ static void need(int holds) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  uint8_t again[PEER_MEETING_BYTES];
-  PeerWords words;
-  if (size >= PEER_MEETING_BYTES && peer_meeting_parse(data, &words) == STATUS_OK) {
-    peer_meeting_pack(&words, again);
-    need(memcmp(again, data, PEER_MEETING_BYTES) == 0 && words.node < WIRE_NODES);
+  uint8_t again[PEER_HANDSHAKE_BYTES];
+  PeerIdentity words;
+  if (size >= PEER_HANDSHAKE_BYTES && peer_handshake_parse(data, &words) == STATUS_OK) {
+    peer_handshake_pack(&words, again);
+    need(memcmp(again, data, PEER_HANDSHAKE_BYTES) == 0 && words.node < WIRE_NODES);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 /* Fuzz target: what a device says of its speed. Holds: what is accepted is positive and finite, and packs to the same bytes. */
-#include "infer/control/probe_message.h"
+#include "infer/cluster/probe_message.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Fuzz target: the set-up that a hostile leader may send, to a worker with a small model of pictures and to one of texts (bit 0 of the
  * first byte). Holds: what is accepted packs to the same bytes, its tokens are all there once, and its numbers are in range. */
-#include "infer/control/setup_message.h"
+#include "infer/cluster/setup_message.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Fuzz target: what a hostile peer may send. The input is the byte stream of node 1 as node 0 of two reads it: headers, then a network
  * that takes part in two requests of a small model; and the statistics of a result.
  * Holds: a header that is accepted packs to the same bytes; no input is read or written past its buffers; the node ends with a status. */
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "infer/network.h"
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +46,8 @@ static Status serve(Network *network, Tape *tape, const TokenLayout *layout) {
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, const TokenLayout *layout, const Codebook *books) {
   int pair[2];
-  Channel *channels[2] = {0};
-  if (link_pair(pair) != STATUS_OK || channel_plain(&channels[1], pair[0]) != STATUS_OK) abort();
+  Connection *channels[2] = {0};
+  if (connection_pair(pair) != STATUS_OK || connection_plain(&channels[1], pair[0]) != STATUS_OK) abort();
   NetworkSetup setup = {
       .nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_most = BATCH, .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};

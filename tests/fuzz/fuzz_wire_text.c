@@ -1,7 +1,7 @@
 /* Fuzz target: what a hostile node may send to the one behind it while texts of different lengths are read. The input is the byte stream of
  * node 0 as node 1 of two reads it, in four requests; in the third node 1 takes no part.
  * Holds: no input is read or written past its buffers; codes that are handed on are codes; the node ends with a status. */
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "infer/network.h"
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +58,8 @@ static Status serve(Network *network, Tape *tape, TokenLayout *layout) {
 /* All input is in the socket before the node begins, so what has not come then never will: nothing is waited for long. */
 static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape, TokenLayout *layout, const Codebook *books) {
   int pair[2];
-  Channel *channels[2] = {0};
-  need(link_pair(pair) == STATUS_OK && channel_plain(&channels[0], pair[0]) == STATUS_OK);
+  Connection *channels[2] = {0};
+  need(connection_pair(pair) == STATUS_OK && connection_plain(&channels[0], pair[0]) == STATUS_OK);
   NetworkSetup setup = {.self = 1,
                         .nodes = 2,
                         .layout = layout,

@@ -1,7 +1,7 @@
 /* Packing, proving and checking of HELLO and WELCOME. */
 #include "infer/cluster/hello.h"
 #include "base/printable.h"
-#include "infer/control/byte_cursor.h"
+#include "infer/cluster/byte_cursor.h"
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -90,12 +90,12 @@ Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], 
   return status_set(STATUS_PEER, "closed the connection at once");
 }
 
-Status hello_check_answer(int fd, const char *name) {
+Status hello_check_answer(int fd) {
   uint8_t bytes[WIRE_HEADER];
   bool any = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes && hello_begins(bytes, sizeof bytes);
   if (!any || !hello_is_other_version(bytes)) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%s: another protocol version: %d there, %d here (install the same release of astra on all devices)",
-                    name, bytes[4], WIRE_VERSION);
+  return status_set(STATUS_BAD_VALUE, "another protocol version: %d there, %d here (install the same release of astra on all devices)",
+                    bytes[4], WIRE_VERSION);
 }
 
 /* ---- WELCOME */

@@ -10,8 +10,8 @@
  * WELCOME is the first message inside TLS, from a device to its leader: which model it has. */
 #ifndef INFER_HELLO_H
 #define INFER_HELLO_H
-#include "infer/control/fingerprint.h"
-#include "infer/control/key_file.h"
+#include "infer/cluster/fingerprint.h"
+#include "infer/cluster/key_file.h"
 #include "infer/wire.h"
 
 enum { HELLO_SESSION = 16, HELLO_NONCE = 16, HELLO_PROOF = 32, HELLO_PAYLOAD = 8 + HELLO_SESSION + HELLO_NONCE + HELLO_PROOF };
@@ -52,9 +52,8 @@ size_t hello_pack_answer(HelloRefusal refusal, uint8_t bytes[HELLO_MAX_ANSWER]);
 /* On a fresh connection, which has room for it. PEER: it is broken already. */
 Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key);
 
-/* Looks whether the listener is of another version: BAD_VALUE names both; `name` is the other device's, for people. OK: it is not, as far
- * as can be seen. Leaves what is there. */
-Status hello_check_answer(int fd, const char *name);
+/* Looks whether the listener is of another version: BAD_VALUE names both. OK: it is not, as far as can be seen. Leaves what is there. */
+Status hello_check_answer(int fd);
 
 typedef struct Welcome {
   Fingerprints fingerprints; /* without a partition */

@@ -2,12 +2,12 @@
 #include "infer/cluster/listener.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "infer/cluster/device_session.h"
 #include "infer/cluster/fair_slots.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/loop.h"
-#include "infer/control/device_session.h"
-#include "infer/processes.h"
+#include "infer/cluster/processes.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ typedef struct Pending {
   PendingState state;
   LoopWatch watch;
   struct Listener *listener;
-  Channel *channel;
+  Connection *connection;
   char caller[ADDRESS_TEXT]; /* for people */
   uint8_t session[HELLO_SESSION];
   uint64_t turn; /* who came first is served first */
@@ -100,9 +100,9 @@ static void drop_caller(Listener *l, int slot) {
 
 static void drop_pending(Listener *l, Pending *pending) {
   loop_unwatch(l->loop, &pending->watch);
-  channel_free(pending->channel);
+  connection_free(pending->connection);
   if (pending->state == PENDING_HANDSHAKE) fair_slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
-  pending->channel = NULL;
+  pending->connection = NULL;
   pending->state = PENDING_FREE;
 }
 
@@ -144,7 +144,7 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
   const ListenerOptions *options = l->options;
   SessionPlace place = {.weights = options->weights,
                         .fingerprints = &l->fingerprints,
-                        .control = pending->channel,
+                        .control = pending->connection,
                         .passed = pair[1],
                         .key = options->key,
                         .name = options->name,
@@ -154,7 +154,7 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
                         .siblings = 1};
   memcpy(place.session, pending->session, HELLO_SESSION);
   processes_become_child(parent);
-  close_copies(l, channel_fd(pending->channel));
+  close_copies(l, connection_fd(pending->connection));
   close(pair[0]);
   _exit(session_run(&place));
 }
@@ -201,8 +201,8 @@ static void start_session(Listener *l, Pending *pending) {
     served->began = clock_now();
     memcpy(served->caller, pending->caller, sizeof served->caller);
     memcpy(served->session, pending->session, HELLO_SESSION);
-    channel_forget(pending->channel);
-    pending->channel = NULL;
+    connection_forget(pending->connection);
+    pending->connection = NULL;
     log_info("serving the leader at %s (session pid %d)", served->caller, (int)pid);
   }
   drop_pending(l, pending);
@@ -252,7 +252,7 @@ static void make_word(Pending *pending, int place) {
 static void send_some(Listener *l, Pending *pending) {
   bool blocked = false;
   while (pending->sent < pending->size && !blocked) {
-    ssize_t n = channel_write(pending->channel, pending->message + pending->sent, pending->size - pending->sent);
+    ssize_t n = connection_write(pending->connection, pending->message + pending->sent, pending->size - pending->sent);
     blocked = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     if (n < 0 && errno != EINTR && !blocked) {
       drop_pending(l, pending);
@@ -312,14 +312,14 @@ static void seat(Listener *l, Pending *handshake) {
   if (pending->state == PENDING_REFUSED) drop_pending(l, pending);
   memcpy(pending->caller, handshake->caller, sizeof pending->caller);
   memcpy(pending->session, handshake->session, HELLO_SESSION);
-  pending->channel = handshake->channel;
-  handshake->channel = NULL;
+  pending->connection = handshake->connection;
+  handshake->connection = NULL;
   drop_pending(l, handshake);
   pending->state = room ? PENDING_WAITS : PENDING_REFUSED;
   pending->turn = ++l->turns;
   pending->size = pending->sent = 0;
   pending->until = clock_now() + (room ? word_seconds : last_word_seconds);
-  if (loop_watch(l->loop, &pending->watch, channel_fd(pending->channel), POLLRDHUP, pending_ready, pending) != STATUS_OK)
+  if (loop_watch(l->loop, &pending->watch, connection_fd(pending->connection), POLLRDHUP, pending_ready, pending) != STATUS_OK)
     drop_pending(l, pending);
   call_next(l);
   if (pending->state == PENDING_FREE) return;
@@ -334,13 +334,13 @@ static void handshake_ready(void *context, short events) {
   Listener *l = handshake->listener;
   bool done;
   (void)events;
-  if (channel_step(handshake->channel, &done) != STATUS_OK) {
+  if (connection_step(handshake->connection, &done) != STATUS_OK) {
     note_turned_away(l, "a leader", handshake->caller);
     drop_pending(l, handshake);
   } else if (done) {
     seat(l, handshake);
   } else {
-    loop_expect(l->loop, &handshake->watch, channel_events(handshake->channel, true, false));
+    loop_expect(l->loop, &handshake->watch, connection_events(handshake->connection, true, false));
   }
 }
 
@@ -365,7 +365,7 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   memcpy(handshake->session, hello->session, HELLO_SESSION);
   address_caller(fd, handshake->caller);
   address_limit_silence(fd);
-  Status status = channel_tls(&handshake->channel, fd, CHANNEL_ANSWERS, l->options->key);
+  Status status = connection_tls(&handshake->connection, fd, CONNECTION_ANSWERS, l->options->key);
   if (status == STATUS_OK) status = loop_watch(l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
   if (status == STATUS_OK) {
     handshake_ready(handshake, POLLIN); /* its first words came behind the HELLO, perhaps */

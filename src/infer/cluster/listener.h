@@ -15,8 +15,8 @@
  * Sessions die with the listener. */
 #ifndef INFER_LISTENER_H
 #define INFER_LISTENER_H
-#include "infer/control/address.h"
-#include "infer/control/key_file.h"
+#include "infer/cluster/address.h"
+#include "infer/cluster/key_file.h"
 #include "infer/weights.h"
 #include <signal.h>
 

@@ -1,7 +1,7 @@
 /* Tokens for devices that were measured just now (LeaderMeasure): --split auto. */
 #ifndef INFER_SPLIT_MEASURED_H
 #define INFER_SPLIT_MEASURED_H
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 #include "infer/plan/split_auto.h"
 
 typedef struct MeasuredSplit {

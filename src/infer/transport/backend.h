@@ -5,7 +5,7 @@
 #ifndef INFER_BACKEND_H
 #define INFER_BACKEND_H
 #include "base/status.h"
-#include "infer/control/channel.h"
+#include "infer/cluster/connection.h"
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -37,7 +37,7 @@ struct Backend {
 
 /* Packets behind their length (u32) over each peer's channel [nodes]: taken over, also when it fails; NULL at this node's own place. */
 enum { STREAM_MAX_PACKET = 1 << 18 };
-Status backend_stream(Backend **backend, int nodes, Channel *const *channels, size_t max_packet);
+Status backend_stream(Backend **backend, int nodes, Connection *const *channels, size_t max_packet);
 
 /* ---- sealed datagrams (datagram.h) */
 
@@ -47,7 +47,7 @@ typedef struct UdpAddress {
   struct sockaddr_storage address;
   socklen_t address_bytes;                          /* 0: this node itself */
   uint8_t seal[UDP_KEY_BYTES], open[UDP_KEY_BYTES]; /* of what goes there, and of what comes from there */
-  Channel *channel;                                 /* by whose end one knows that the peer is gone; taken over; NULL: none */
+  Connection *channel;                              /* by whose end one knows that the peer is gone; taken over; NULL: none */
 } UdpAddress;
 
 typedef struct UdpSetup {
@@ -67,7 +67,7 @@ Status backend_udp(Backend **backend, const UdpSetup *setup);
 enum { BACKEND_MAX_AGREED = 64 };
 typedef struct BackendPeers {
   int self, nodes;
-  Channel **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
+  Connection **channels; /* [nodes], their handshakes over; taken over, also on failure; NULL at this node's own place */
   bool datagrams;
   uint16_t port;     /* for datagrams to come to, where it is free; 0: any */
   uint32_t mtu;      /* as above */

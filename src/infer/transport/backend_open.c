@@ -36,11 +36,11 @@ static Status break_off(Meeting *m, int peer, const char *what) {
 }
 
 static Status step(Meeting *m, int d) {
-  Channel *channel = m->peers->channels[d];
-  ssize_t n = m->out[d] < (size_t)WORD ? channel_write(channel, m->said[d] + m->out[d], (size_t)WORD - m->out[d]) : 0;
+  Connection *channel = m->peers->channels[d];
+  ssize_t n = m->out[d] < (size_t)WORD ? connection_write(channel, m->said[d] + m->out[d], (size_t)WORD - m->out[d]) : 0;
   if (n < 0 && errno != EAGAIN && errno != EINTR) return break_off(m, d, "went away");
   m->out[d] += n > 0 ? (size_t)n : 0;
-  n = m->in[d] < (size_t)WORD ? channel_read(channel, m->heard[d] + m->in[d], (size_t)WORD - m->in[d]) : 1;
+  n = m->in[d] < (size_t)WORD ? connection_read(channel, m->heard[d] + m->in[d], (size_t)WORD - m->in[d]) : 1;
   if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return break_off(m, d, "went away");
   if (m->in[d] < (size_t)WORD && n > 0) m->in[d] += (size_t)n;
   return STATUS_OK;
@@ -56,8 +56,8 @@ static Status exchange_words(Meeting *m) {
       TRY(step(m, d));
       if (m->out[d] == (size_t)WORD && m->in[d] == (size_t)WORD) continue;
       late = d;
-      short events = channel_events(p->channels[d], m->in[d] < (size_t)WORD, m->out[d] < (size_t)WORD);
-      polls[count++] = (struct pollfd){.fd = channel_fd(p->channels[d]), .events = events};
+      short events = connection_events(p->channels[d], m->in[d] < (size_t)WORD, m->out[d] < (size_t)WORD);
+      polls[count++] = (struct pollfd){.fd = connection_fd(p->channels[d]), .events = events};
     }
     if (late < 0) return STATUS_OK;
     double left = until - clock_now();
@@ -80,7 +80,7 @@ static Status derive_keys(Meeting *m, int d) {
   uint8_t keys[2 * UDP_KEY_BYTES], context[2 + BACKEND_MAX_AGREED] = {(uint8_t)(lower ? p->self : d), (uint8_t)(lower ? d : p->self)};
   if (p->agreed_bytes > BACKEND_MAX_AGREED) return status_set(STATUS_BAD_VALUE, "keys of %zu bytes of agreement", p->agreed_bytes);
   if (p->agreed) memcpy(context + 2, p->agreed, p->agreed_bytes);
-  TRY(channel_export(p->channels[d], label, context, 2 + p->agreed_bytes, keys, sizeof keys));
+  TRY(connection_export(p->channels[d], label, context, 2 + p->agreed_bytes, keys, sizeof keys));
   memcpy(m->all[d].seal, keys + (lower ? 0 : UDP_KEY_BYTES), UDP_KEY_BYTES);
   memcpy(m->all[d].open, keys + (lower ? UDP_KEY_BYTES : 0), UDP_KEY_BYTES);
   OPENSSL_cleanse(keys, sizeof keys);
@@ -108,10 +108,10 @@ static uint16_t get_port(const struct sockaddr_storage *address) {
 }
 
 /* Where a channel's other end is; processes of one machine are on its loopback. */
-static void locate(Channel *channel, struct sockaddr_storage *address, socklen_t *bytes) {
+static void locate(Connection *channel, struct sockaddr_storage *address, socklen_t *bytes) {
   *bytes = sizeof *address;
   memset(address, 0, sizeof *address);
-  bool known = getpeername(channel_fd(channel), (struct sockaddr *)address, bytes) == 0;
+  bool known = getpeername(connection_fd(channel), (struct sockaddr *)address, bytes) == 0;
   if (known && (address->ss_family == AF_INET || address->ss_family == AF_INET6)) return;
   memset(address, 0, sizeof *address);
   address->ss_family = AF_INET;
@@ -167,7 +167,7 @@ static Status prepare_words(Meeting *m) {
     m->said[d][0] = (uint8_t)get_port(&own);
     m->said[d][1] = (uint8_t)(get_port(&own) >> 8);
     wire_put_u32(m->said[d] + 4, m->peers->mtu);
-    TRY(channel_is_secret(m->peers->channels[d]) ? derive_keys(m, d) : draw_key(m, d));
+    TRY(connection_is_secret(m->peers->channels[d]) ? derive_keys(m, d) : draw_key(m, d));
   }
   return STATUS_OK;
 }
@@ -186,7 +186,7 @@ static Status take_words(Meeting *m, uint32_t *mtu) {
     }
     set_port(&m->all[d].address, port);
     if (wanted && (!*mtu || wanted < *mtu)) *mtu = wanted;
-    if (!channel_is_secret(m->peers->channels[d])) memcpy(m->all[d].open, word + 8, UDP_KEY_BYTES);
+    if (!connection_is_secret(m->peers->channels[d])) memcpy(m->all[d].open, word + 8, UDP_KEY_BYTES);
   }
   return STATUS_OK;
 }
@@ -212,7 +212,7 @@ static Status open_datagrams(BackendPeers *p, Backend **backend) {
     for (int d = 0; d < p->nodes; d++) m.all[d].channel = p->channels[d];
     status = backend_udp(backend, &(UdpSetup){.self = p->self, .nodes = p->nodes, .socket = m.socket, .peers = m.all, .mtu = mtu});
   } else {
-    for (int d = 0; d < p->nodes; d++) channel_free(p->channels[d]);
+    for (int d = 0; d < p->nodes; d++) connection_free(p->channels[d]);
     if (m.socket >= 0) close(m.socket);
   }
   p->fault = m.fault;

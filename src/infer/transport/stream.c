@@ -13,7 +13,7 @@
 enum { PREFIX = 4, WHY = 160, AT_ONCE = 64 /* packets of a peer, before the others have their turn */ };
 
 typedef struct StreamPeer {
-  Channel *channel; /* NULL: not open */
+  Connection *channel; /* NULL: not open */
   uint8_t *in, *out;
   size_t got;           /* of in, prefix included */
   size_t queued, taken; /* of out: bytes, and how many of them the channel has */
@@ -30,7 +30,7 @@ typedef struct Stream {
 } Stream;
 
 static void close_peer(StreamPeer *peer, Status status, const char *why, const char *more) {
-  channel_free(peer->channel);
+  connection_free(peer->channel);
   peer->channel = NULL;
   peer->status = status;
   peer->queued = peer->taken = 0;
@@ -43,7 +43,7 @@ static bool is_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK;
 
 static void write_some(StreamPeer *peer) {
   while (peer->channel && peer->taken < peer->queued) {
-    ssize_t n = channel_write(peer->channel, peer->out + peer->taken, peer->queued - peer->taken);
+    ssize_t n = connection_write(peer->channel, peer->out + peer->taken, peer->queued - peer->taken);
     if (n >= 0) {
       peer->taken += (size_t)n;
     } else if (is_wait(errno)) {
@@ -88,7 +88,7 @@ static size_t announced(const StreamPeer *peer) { return wire_get_u32(peer->in);
 /* One read, of the prefix or of the rest; false: nothing more for now. */
 static bool read_once(StreamPeer *peer) {
   size_t wanted = peer->got < PREFIX ? PREFIX - peer->got : PREFIX + announced(peer) - peer->got;
-  ssize_t n = channel_read(peer->channel, peer->in + peer->got, wanted);
+  ssize_t n = connection_read(peer->channel, peer->in + peer->got, wanted);
   if (n > 0)
     peer->got += (size_t)n;
   else if (n == 0 || errno == ECONNRESET)
@@ -144,8 +144,8 @@ static int stream_polls(Backend *self, struct pollfd *polls, int room) {
   int count = 0;
   for (int d = 0; d < stream->nodes && count < room; d++) {
     const StreamPeer *peer = &stream->peers[d];
-    short events = peer->channel ? channel_events(peer->channel, !peer->held, peer->taken < peer->queued) : 0;
-    if (events) polls[count++] = (struct pollfd){.fd = channel_fd(peer->channel), .events = events};
+    short events = peer->channel ? connection_events(peer->channel, !peer->held, peer->taken < peer->queued) : 0;
+    if (events) polls[count++] = (struct pollfd){.fd = connection_fd(peer->channel), .events = events};
   }
   return count;
 }
@@ -159,7 +159,7 @@ static Status stream_peer_status(const Backend *self, int peer, const char **why
 static void stream_free(Backend *self) {
   Stream *stream = (Stream *)self;
   for (int d = 0; d < stream->nodes; d++) {
-    channel_free(stream->peers[d].channel);
+    connection_free(stream->peers[d].channel);
     free(stream->peers[d].in);
     free(stream->peers[d].out);
   }
@@ -167,7 +167,7 @@ static void stream_free(Backend *self) {
   free(stream);
 }
 
-static Status open_peers(Stream *stream, Channel *const *channels, size_t max_packet) {
+static Status open_peers(Stream *stream, Connection *const *channels, size_t max_packet) {
   bool memory = true;
   for (int d = 0; d < stream->nodes; d++) {
     StreamPeer *peer = &stream->peers[d];
@@ -177,12 +177,12 @@ static Status open_peers(Stream *stream, Channel *const *channels, size_t max_pa
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the packets of %d nodes", stream->nodes);
 }
 
-Status backend_stream(Backend **backend, int nodes, Channel *const *channels, size_t max_packet) {
+Status backend_stream(Backend **backend, int nodes, Connection *const *channels, size_t max_packet) {
   Stream *stream = calloc(1, sizeof *stream);
   *backend = NULL;
   if (stream) stream->peers = calloc((size_t)nodes, sizeof *stream->peers);
   if (!stream || !stream->peers) {
-    for (int d = 0; d < nodes; d++) channel_free(channels[d]);
+    for (int d = 0; d < nodes; d++) connection_free(channels[d]);
     free(stream);
     return status_set(STATUS_NO_MEMORY, "no memory for %d peers", nodes);
   }

@@ -19,7 +19,7 @@ typedef struct UdpPeer {
   socklen_t address_bytes;
   DatagramSender sender;
   DatagramReceiver receiver;
-  Channel *channel;
+  Connection *channel;
   bool closed; /* its channel has ended */
 } UdpPeer;
 
@@ -112,7 +112,7 @@ static void look_at_channels(Udp *udp) {
     UdpPeer *peer = &udp->peers[d];
     uint8_t byte;
     if (!peer->channel || peer->closed) continue;
-    ssize_t n = channel_read(peer->channel, &byte, 1);
+    ssize_t n = connection_read(peer->channel, &byte, 1);
     peer->closed = n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
   }
 }
@@ -141,7 +141,7 @@ static int udp_polls(Backend *self, struct pollfd *polls, int room) {
   for (int d = 0; d < udp->nodes && count < room; d++) {
     const UdpPeer *peer = &udp->peers[d];
     if (peer->channel && !peer->closed)
-      polls[count++] = (struct pollfd){.fd = channel_fd(peer->channel), .events = channel_events(peer->channel, true, false)};
+      polls[count++] = (struct pollfd){.fd = connection_fd(peer->channel), .events = connection_events(peer->channel, true, false)};
   }
   return count;
 }
@@ -156,7 +156,7 @@ static void udp_free(Backend *self) {
   for (int d = 0; d < udp->nodes; d++) {
     seal_free(udp->peers[d].sender.seal);
     seal_free(udp->peers[d].receiver.seal);
-    channel_free(udp->peers[d].channel);
+    connection_free(udp->peers[d].channel);
   }
   close(udp->socket);
   free(udp->peers);
@@ -212,7 +212,7 @@ Status backend_udp(Backend **backend, const UdpSetup *setup) {
   *backend = NULL;
   if (!udp || !peers) {
     close(setup->socket);
-    for (int d = 0; d < setup->nodes; d++) channel_free(setup->peers[d].channel);
+    for (int d = 0; d < setup->nodes; d++) connection_free(setup->peers[d].channel);
     free(udp);
     free(peers);
     return status_set(STATUS_NO_MEMORY, "no memory for %d peers", setup->nodes);

@@ -2,12 +2,13 @@
  * fails when and how it was told to. */
 #ifndef TESTS_FAKE_WORKER_H
 #define TESTS_FAKE_WORKER_H
+#include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
-#include "infer/control/setup_message.h"
-#include "infer/link.h"
-#include "infer/processes.h"
+#include "infer/cluster/processes.h"
+#include "infer/cluster/setup_message.h"
 #include "infer/request.h"
 #include "sample_fixture.h"
+#include "shake_hands.h"
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -37,16 +38,16 @@ typedef struct FakeWorker {
 typedef struct FakeSession {
   const FakeWorker *worker;
   const Weights *weights;
-  Channel *channel;
+  Connection *connection;
   ClusterSetup setup;
   int requests, answers; /* of all epochs */
   uint8_t payload[1 << 16];
 } FakeSession;
 
-static inline bool fake_worker_move(Channel *channel, uint8_t *bytes, size_t size, bool reads) {
+static inline bool fake_worker_move(Connection *connection, uint8_t *bytes, size_t size, bool reads) {
   for (size_t at = 0; at < size;) {
-    ssize_t n = reads ? channel_read(channel, bytes + at, size - at) : channel_write(channel, bytes + at, size - at);
-    struct pollfd waiting = {.fd = channel_fd(channel), .events = channel_events(channel, reads, !reads)};
+    ssize_t n = reads ? connection_read(connection, bytes + at, size - at) : connection_write(connection, bytes + at, size - at);
+    struct pollfd waiting = {.fd = connection_fd(connection), .events = connection_events(connection, reads, !reads)};
     if (n > 0)
       at += (size_t)n;
     else if (n == 0 || (errno != EAGAIN && errno != EINTR) || poll(&waiting, 1, 60000) != 1)
@@ -61,7 +62,7 @@ static inline bool fake_worker_say(FakeSession *s, WireHeader header, const void
   wire_pack(&header, message);
   memset(message + WIRE_HEADER, 0, header.bytes);
   if (payload) memcpy(message + WIRE_HEADER, payload, header.bytes);
-  return fake_worker_move(s->channel, message, WIRE_HEADER + (size_t)header.bytes, false);
+  return fake_worker_move(s->connection, message, WIRE_HEADER + (size_t)header.bytes, false);
 }
 
 static inline bool fake_worker_welcome(FakeSession *s) {
@@ -103,8 +104,8 @@ static inline bool fake_worker_answer(FakeSession *s, const WireHeader *asked) {
 static inline bool fake_worker_step(FakeSession *s) {
   uint8_t bytes[WIRE_HEADER];
   WireHeader header;
-  if (!fake_worker_move(s->channel, bytes, sizeof bytes, true) || wire_parse(bytes, sizeof s->payload, &header) != STATUS_OK ||
-      !fake_worker_move(s->channel, s->payload, header.bytes, true))
+  if (!fake_worker_move(s->connection, bytes, sizeof bytes, true) || wire_parse(bytes, sizeof s->payload, &header) != STATUS_OK ||
+      !fake_worker_move(s->connection, s->payload, header.bytes, true))
     return false;
   if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
   if (header.kind == WIRE_REQUEST) return fake_worker_answer(s, &header);
@@ -117,12 +118,12 @@ static inline bool fake_worker_step(FakeSession *s) {
 static inline void fake_worker_serve(FakeSession *s, int fd) {
   uint8_t hello[HELLO_BYTES];
   bool begun = recv(fd, hello, sizeof hello, MSG_WAITALL) == sizeof hello;
-  if (begun && channel_tls(&s->channel, fd, CHANNEL_ANSWERS, NULL) == STATUS_OK && channel_handshake(s->channel, 10) == STATUS_OK &&
+  if (begun && connection_tls(&s->connection, fd, CONNECTION_ANSWERS, NULL) == STATUS_OK && shake_hands(s->connection, 10) == STATUS_OK &&
       fake_worker_welcome(s)) {
     while (fake_worker_step(s)) {}
   }
-  channel_free(s->channel);
-  s->channel = NULL;
+  connection_free(s->connection);
+  s->connection = NULL;
 }
 
 /* Listens before it returns. */

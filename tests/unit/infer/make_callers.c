@@ -10,10 +10,10 @@
  */
 #include "base/clock.h"
 #include "base/rng.h"
+#include "infer/cluster/address.h"
+#include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/loop.h"
-#include "infer/control/address.h"
-#include "infer/control/channel.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -123,49 +123,38 @@ static int flood(const Address *address, double rate, double seconds, int source
 /* ---- leaders with the key */
 
 typedef struct Leader {
-  Channel *channel;
-  int calling;      /* a socket on its way; -1 */
+  Connection *connection;
   double next;      /* when to call again */
   double connected; /* seconds; 0: not yet */
   int calls;
   size_t got;
-  bool shaken;
+  bool begun;
 } Leader;
 
-static Status step(Leader *leader, const Address *address, const KeyFile *key, const uint8_t session[HELLO_SESSION]) {
-  bool done = true;
+static Status step(Leader *leader, const Address *address, const KeyFile *key) {
+  static const uint8_t session[HELLO_SESSION] = "fifteen letters";
   uint8_t first[WIRE_HEADER];
-  if (!leader->channel && leader->calling < 0) {
+  if (!leader->connection) {
     leader->calls++;
-    TRY(address_call(address, &leader->calling));
+    TRY(connection_call(&leader->connection, address, HELLO_LEADER, session, key));
   }
-  if (!leader->channel) {
-    TRY(address_called(address, leader->calling, &done));
-    if (!done) return STATUS_OK;
-    TRY(hello_send(leader->calling, HELLO_LEADER, session, key));
-    int fd = leader->calling;
-    leader->calling = -1;
-    TRY(channel_tls(&leader->channel, fd, CHANNEL_DIALS, key));
-  }
-  if (!leader->shaken) TRY(channel_step(leader->channel, &leader->shaken));
-  if (!leader->shaken) return STATUS_OK;
-  ssize_t n = channel_read(leader->channel, first + leader->got, sizeof first - leader->got);
+  if (!leader->begun) TRY(connection_step(leader->connection, &leader->begun));
+  if (!leader->begun) return STATUS_OK;
+  ssize_t n = connection_read(leader->connection, first + leader->got, sizeof first - leader->got);
   if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return status_set(STATUS_PEER, "hung up");
   leader->got += n > 0 ? (size_t)n : 0;
   return STATUS_OK;
 }
 
 static void start_again(Leader *leader, double now) {
-  channel_free(leader->channel);
-  if (leader->calling >= 0) close(leader->calling);
+  connection_free(leader->connection);
   double pause = fmin(1, 0.02 * (double)(1 << (leader->calls < 6 ? leader->calls : 6))) * (0.5 + rng_uniform(&rng));
-  *leader = (Leader){.calling = -1, .next = now + pause, .calls = leader->calls};
+  *leader = (Leader){.next = now + pause, .calls = leader->calls};
 }
 
 static int lead(const Address *address, const char *key_path, int count, double seconds) {
   Leader *leaders = calloc((size_t)count, sizeof *leaders);
   struct pollfd *waiting = calloc((size_t)count, sizeof *waiting);
-  uint8_t session[HELLO_SESSION] = "fifteen letters";
   KeyFile key;
   int connected = 0, calls = 0;
   double began = clock_now(), slowest = 0;
@@ -174,25 +163,21 @@ static int lead(const Address *address, const char *key_path, int count, double 
     return 1;
   }
   open_files();
-  for (int i = 0; i < count; i++) leaders[i].calling = -1;
   for (double now = began; connected < count && now - began < seconds; now = clock_now()) {
     for (int i = 0; i < count; i++) {
       Leader *leader = &leaders[i];
       waiting[i] = (struct pollfd){.fd = -1};
       if (leader->connected > 0 || now < leader->next) continue;
-      if (step(leader, address, &key, session) != STATUS_OK) start_again(leader, now);
+      if (step(leader, address, &key) != STATUS_OK) start_again(leader, now);
       if (leader->got == WIRE_HEADER) {
         leader->connected = clock_now() - began;
         slowest = fmax(slowest, leader->connected);
         connected++;
-        channel_free(leader->channel); /* the next one's turn, where this one's had come */
-        leader->channel = NULL;
-        continue;
+        connection_free(leader->connection); /* the next one's turn, where this one's had come */
+        leader->connection = NULL;
+      } else if (leader->connection) {
+        waiting[i] = (struct pollfd){.fd = connection_fd(leader->connection), .events = connection_events(leader->connection, true, false)};
       }
-      if (leader->channel)
-        waiting[i] = (struct pollfd){.fd = channel_fd(leader->channel), .events = channel_events(leader->channel, true, false)};
-      else
-        waiting[i] = (struct pollfd){.fd = leader->calling, .events = POLLOUT};
     }
     poll(waiting, (nfds_t)count, 10);
   }

@@ -5,11 +5,12 @@
  */
 #include "base/clock.h"
 #include "base/rng.h"
+#include "infer/cluster/address.h"
+#include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
-#include "infer/control/address.h"
-#include "infer/control/channel.h"
 #include "infer/weights.h"
 #include "infer/wire.h"
+#include "shake_hands.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ typedef struct Intruder {
   Address address;
   Fingerprints fingerprints;
   Rng rng;
-  Channel *channel;
+  Connection *connection;
   long calls, answered, refused;
 } Intruder;
 
@@ -46,19 +47,20 @@ static Status dial(Intruder *in, HelloRole role) {
   TRY(reach(&in->address, &fd));
   for (int i = 0; i < HELLO_SESSION; i++) session[i] = (uint8_t)rng_next(&in->rng);
   TRY(hello_send(fd, role, session, &in->key));
-  TRY(channel_tls(&in->channel, fd, CHANNEL_DIALS, &in->key));
-  return channel_handshake(in->channel, handshake_seconds);
+  TRY(connection_tls(&in->connection, fd, CONNECTION_DIALS, &in->key));
+  return shake_hands(in->connection, handshake_seconds);
 }
 
 static bool wait_for(const Intruder *in, short events) {
-  return errno == EAGAIN && poll(&(struct pollfd){.fd = channel_fd(in->channel), .events = events}, 1, (int)(1e3 * quiet_seconds)) > 0;
+  return errno == EAGAIN &&
+         poll(&(struct pollfd){.fd = connection_fd(in->connection), .events = events}, 1, (int)(1e3 * quiet_seconds)) > 0;
 }
 
 /* As much of it as the worker takes before it hangs up. */
 static void say(Intruder *in, const void *bytes, size_t size) {
   const uint8_t *at = bytes;
   while (size > 0) {
-    ssize_t sent = channel_write(in->channel, at, size);
+    ssize_t sent = connection_write(in->connection, at, size);
     if (sent < 0 && !wait_for(in, POLLOUT)) return;
     if (sent < 0) continue;
     at += sent;
@@ -84,7 +86,7 @@ static void listen_to_it(Intruder *in) {
   size_t got = 0;
   bool refused = false;
   for (double until = clock_now() + quiet_seconds; clock_now() < until && got < sizeof bytes;) {
-    ssize_t more = channel_read(in->channel, bytes + got, sizeof bytes - got);
+    ssize_t more = connection_read(in->connection, bytes + got, sizeof bytes - got);
     if (more == 0 || (more < 0 && !wait_for(in, POLLIN))) break;
     got += more > 0 ? (size_t)more : 0;
   }
@@ -143,8 +145,8 @@ static Status call(Intruder *in, const Fault *fault) {
   in->calls += status == STATUS_OK;
   if (status == STATUS_OK) fault->commit(in);
   if (status == STATUS_OK) listen_to_it(in);
-  channel_free(in->channel);
-  in->channel = NULL;
+  connection_free(in->connection);
+  in->connection = NULL;
   return fault->role == HELLO_PEER ? STATUS_OK : status; /* a device of no session is hung up on at once */
 }
 

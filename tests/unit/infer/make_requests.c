@@ -7,7 +7,7 @@
  * it says itself that tokens are missing. error: there was no answer, but a message (on stderr). Anything else is wrong: exit code 1. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 #include "sample_cluster.h"
 #include <dirent.h>
 #include <stdio.h>

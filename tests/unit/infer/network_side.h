@@ -14,10 +14,10 @@ typedef struct NetworkSide {
 
 /* What set-ups lack is filled in. sockets [nodes]: to each other node; taken over. */
 static inline void network_side_open(NetworkSide *side, NetworkSetup *setup, TransportThreadSetup *transport, const int *sockets) {
-  Channel *channels[WIRE_NODES] = {0};
+  Connection *channels[WIRE_NODES] = {0};
   network_transport(setup, &transport->transport);
   for (int d = 0; d < setup->nodes; d++) {
-    if (d != setup->self) assert_int_equal(channel_plain(&channels[d], sockets[d]), STATUS_OK);
+    if (d != setup->self) assert_int_equal(connection_plain(&channels[d], sockets[d]), STATUS_OK);
   }
   BackendPeers peers = {.self = setup->self,
                         .nodes = setup->nodes,

@@ -1,12 +1,12 @@
 /* A session in a child process with the test as its leader: from a socket pair to READY. */
 #ifndef TESTS_SESSION_CHILD_H
 #define TESTS_SESSION_CHILD_H
+#include "infer/cluster/connection.h"
+#include "infer/cluster/device_session.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
-#include "infer/control/device_session.h"
-#include "infer/control/setup_message.h"
-#include "infer/link.h"
-#include "infer/processes.h"
+#include "infer/cluster/processes.h"
+#include "infer/cluster/setup_message.h"
 #include "sample_fixture.h"
 #include <poll.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
   uint8_t bytes[WELCOME_BYTES];
   WireHeader header;
   Welcome welcome;
-  if (fingerprint_weights(weights, &own) != STATUS_OK || link_pair(control) != STATUS_OK || fd_passing_pair(passed) != STATUS_OK)
+  if (fingerprint_weights(weights, &own) != STATUS_OK || connection_pair(control) != STATUS_OK || fd_passing_pair(passed) != STATUS_OK)
     return false;
   pid_t parent = getpid();
   child->pid = fork();
@@ -71,7 +71,7 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
     SessionPlace place = {.weights = weights, .fingerprints = &own, .passed = passed[1], .together = true, .threads = 1, .siblings = 1};
     close(control[0]);
     close(passed[0]);
-    _exit(channel_plain(&place.control, control[1]) == STATUS_OK ? session_run(&place) : 9);
+    _exit(connection_plain(&place.control, control[1]) == STATUS_OK ? session_run(&place) : 9);
   }
   close(control[1]);
   close(passed[1]);

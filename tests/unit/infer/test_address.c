@@ -1,6 +1,6 @@
 /* Addresses: what is accepted and what it means, listening and dialling by number, name and path. */
 #include "base/clock.h"
-#include "infer/control/address.h"
+#include "infer/cluster/address.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <errno.h>

@@ -1,9 +1,10 @@
 /* Carriers of real sockets, each between two and three ends in this process: plain and secret channels, streams and datagrams; packets come
  * whole and from whom they are; a peer that goes is noticed; strangers' datagrams are dropped. */
 #include "base/clock.h"
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "infer/transport/backend.h"
 #include "infer/transport/packet.h"
+#include "shake_hands.h"
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <netinet/in.h>
@@ -17,7 +18,7 @@ enum { NODES = 3, BYTES = 400, FLOOD = 150 };
 
 typedef struct End {
   BackendPeers peers;
-  Channel *channels[NODES];
+  Connection *channels[NODES];
   int sockets[NODES];
   bool secret;
   Backend *backend;
@@ -31,9 +32,9 @@ typedef struct End {
 
 /* Pairs in one order everywhere, so that no two ends wait for each other. */
 static Status open_channel(End *end, int self, int d) {
-  if (!end->secret) return channel_plain(&end->channels[d], end->sockets[d]);
-  TRY(channel_tls(&end->channels[d], end->sockets[d], self < d ? CHANNEL_DIALS : CHANNEL_ANSWERS, NULL));
-  return channel_handshake(end->channels[d], 10);
+  if (!end->secret) return connection_plain(&end->channels[d], end->sockets[d]);
+  TRY(connection_tls(&end->channels[d], end->sockets[d], self < d ? CONNECTION_DIALS : CONNECTION_ANSWERS, NULL));
+  return shake_hands(end->channels[d], 10);
 }
 
 static void *open_end(void *argument) {
@@ -57,7 +58,7 @@ static void open_ends(End *ends, int nodes, bool secret, bool datagrams) {
     ends[i].peers.port = wanted_port;
     for (int j = 0; j < i; j++) {
       int pair[2];
-      assert_int_equal(link_pair(pair), STATUS_OK);
+      assert_int_equal(connection_pair(pair), STATUS_OK);
       ends[i].sockets[j] = pair[0];
       ends[j].sockets[i] = pair[1];
     }
@@ -293,7 +294,7 @@ static void ends_that_disagree_hear_nothing(void **state) {
     pthread_t thread;
     int pair[2];
     bool taken;
-    assert_int_equal(link_pair(pair), STATUS_OK);
+    assert_int_equal(connection_pair(pair), STATUS_OK);
     for (int i = 0; i < 2; i++) {
       ends[i] = (End){.secret = true, .peers = {.self = i, .nodes = 2, .datagrams = true, .seconds = 10}};
       ends[i].sockets[!i] = pair[i];
@@ -327,7 +328,7 @@ static void the_mtu_is_the_smallest_wanted(void **state) {
   int pair[2];
   for (int i = 0; i < 2; i++)
     ends[i] = (End){.peers = {.self = i, .nodes = 2, .datagrams = true, .seconds = 10, .mtu = i ? 1400 : 0, .channels = ends[i].channels}};
-  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(connection_pair(pair), STATUS_OK);
   ends[0].sockets[1] = pair[0];
   ends[1].sockets[0] = pair[1];
   assert_int_equal(pthread_create(&thread, NULL, open_end, &ends[1]), 0);
@@ -343,9 +344,9 @@ static void a_silent_or_lying_end_is_named(void **state) {
   for (int lies = 0; lies < 2; lies++) {
     int pair[2];
     End end = {.peers = {.self = 0, .nodes = 2, .datagrams = true, .seconds = 0.2}};
-    assert_int_equal(link_pair(pair), STATUS_OK);
+    assert_int_equal(connection_pair(pair), STATUS_OK);
     end.peers.channels = end.channels;
-    assert_int_equal(channel_plain(&end.channels[1], pair[0]), STATUS_OK);
+    assert_int_equal(connection_plain(&end.channels[1], pair[0]), STATUS_OK);
     if (lies) assert_int_equal(write(pair[1], word, sizeof word), sizeof word);
     assert_int_equal(backend_open(&end.peers, &end.backend), lies ? STATUS_BAD_VALUE : STATUS_TIMEOUT);
     assert_int_equal(strncmp(status_message(), "node 1 ", 6), 0);
@@ -366,9 +367,9 @@ static void a_silent_end_is_given_up(void **state) {
   int pair[2];
   pthread_t thread;
   End end = {.peers = {.self = 0, .nodes = 2, .datagrams = true, .seconds = 20}};
-  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(connection_pair(pair), STATUS_OK);
   end.peers.channels = end.channels;
-  assert_int_equal(channel_plain(&end.channels[1], pair[0]), STATUS_OK);
+  assert_int_equal(connection_plain(&end.channels[1], pair[0]), STATUS_OK);
   assert_int_equal(pthread_create(&thread, NULL, give_up_soon, &end.peers.give_up), 0);
   double start = clock_now();
   assert_int_equal(backend_open(&end.peers, &end.backend), STATUS_INTERRUPTED);

@@ -1,7 +1,7 @@
 /* Leader and nodes as real processes: the same codes and logits as an emulation in one process, exact bytes on the wire, no allocation
  * after the first request, and every way for a node to fail. */
 #include "base/clock.h"
-#include "infer/leader.h"
+#include "infer/cluster/leader.h"
 #include "infer/network.h"
 #include "sample_fixture.h"
 #include "unit/count_allocations.h"

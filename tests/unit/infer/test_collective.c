@@ -1,6 +1,6 @@
 /* Sums and joins over real sockets, each device a thread of this process: values and equal bits on all devices, also where some have no
  * rows; bytes as the formula says; what does not follow from what was agreed on, or is no number, is refused. */
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "infer/strategy/collective.h"
 #include "infer/transport/packet.h"
 #include <cmocka.h>
@@ -50,11 +50,11 @@ static void open_side(Side *side, double timeout) {
   CollectiveSetup setup = {.self = side->self, .nodes = side->nodes, .steps = STEPS, .most = largest};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
   TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = timeout, .open = backend_open};
-  Channel *channels[MOST] = {0};
+  Connection *channels[MOST] = {0};
   assert_int_equal(collective_check(&setup), STATUS_OK);
   collective_transport(&setup, &transport.transport);
   for (int d = 0; d < side->nodes; d++) {
-    if (d != side->self) assert_int_equal(channel_plain(&channels[d], side->sockets[d]), STATUS_OK);
+    if (d != side->self) assert_int_equal(connection_plain(&channels[d], side->sockets[d]), STATUS_OK);
   }
   BackendPeers peers = {.self = side->self, .nodes = side->nodes, .channels = channels, .max_packet = PACKET_HEADER + 64};
   transport.open_context = &peers; /* 16 numbers a packet: groups of several */
@@ -140,7 +140,7 @@ static void join_sides(Side *sides, int nodes) {
     sides[i].nodes = nodes;
     for (int j = 0; j < i; j++) {
       int pair[2];
-      assert_int_equal(link_pair(pair), STATUS_OK);
+      assert_int_equal(connection_pair(pair), STATUS_OK);
       sides[i].sockets[j] = pair[0];
       sides[j].sockets[i] = pair[1];
     }
@@ -251,7 +251,7 @@ static void expect_refusal(const Packet *first, size_t bytes, bool finite, const
   Side side = {.self = 0, .nodes = 2};
   uint8_t payload[64] = {0};
   int pair[2];
-  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(connection_pair(pair), STATUS_OK);
   side.sockets[1] = pair[0];
   open_side(&side, 20);
   if (!finite) memset(payload, 0xff, sizeof payload);

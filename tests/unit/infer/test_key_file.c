@@ -1,5 +1,5 @@
 /* Key files: what is written can be read, by its owner alone, and nothing is overwritten. */
-#include "infer/control/key_file.h"
+#include "infer/cluster/key_file.h"
 #include "unit/remove_tree.h"
 #include <cmocka.h>
 #include <fcntl.h>

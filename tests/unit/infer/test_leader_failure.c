@@ -2,7 +2,7 @@
  * and what is said of the answers. The workers are played (fake_worker.h): the leader is what is tested. */
 #include "base/clock.h"
 #include "fake_worker.h"
-#include "infer/leader_parts.h"
+#include "infer/cluster/leader_internal.h"
 #include <math.h>
 
 enum { MOST = 4, PIXELS = 3 * 16 * 16 };

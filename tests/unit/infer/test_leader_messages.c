@@ -1,7 +1,7 @@
 /* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
- * theirs, ids that no vocabulary has. No processes: messages go straight to where the links would bring them. */
-#include "infer/leader_parts.h"
-#include "infer/leader_text.h"
+ * theirs, ids that no vocabulary has. No processes: messages go straight to where the connections would bring them. */
+#include "infer/cluster/leader_internal.h"
+#include "infer/cluster/leader_text.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct Fixture {
   RequestShare shares[NODES];
   uint8_t results[NODES][1024], *result_of[NODES];
   int32_t made[TOKENS];
-  Link link;
+  Connection connection;
 } Fixture;
 
 /* Request 1 is under way, of 5 tokens; node 2 has the last one. */
@@ -54,16 +54,17 @@ static void open_fixture(Fixture *f, uint8_t kind) {
                                           .nodes = f->nodes,
                                           .shares = f->shares,
                                           .request = {.kind = kind, .batch = 1, .tokens = 5}};
-  link_clear(&f->link);
+  connection_init(&f->connection);
+  for (int m = 0; m < NODES; m++) connection_init(&f->members[m].connection);
 }
 
 static Status hand_over(Fixture *f, int node, WireHeader header, const uint8_t *payload) {
   uint8_t *place = NULL;
-  f->link.peer = node;
-  TRY(leader_messages_sink.place(&f->leader, &f->link, &header, &place));
+  f->connection.peer = node;
+  TRY(leader_messages_sink.place(&f->leader, &f->connection, &header, &place));
   assert_non_null(place);
   if (payload) memcpy(place, payload, header.bytes);
-  return leader_messages_sink.deliver(&f->leader, &f->link, &header, place);
+  return leader_messages_sink.deliver(&f->leader, &f->connection, &header, place);
 }
 
 static Status hand_token(Fixture *f, int node, uint32_t request, uint32_t number, uint32_t id, uint32_t bytes) {
@@ -189,19 +190,20 @@ static void what_came_before_a_complaint_counts(void **state) {
   const char text[] = "out of numbers";
   uint8_t bytes[256];
   int pair[2];
-  Link *links[NODES];
+  Connection *connections[NODES];
   Fixture f;
   open_fixture(&f, WIRE_PROMPT);
-  LinkSink sink = leader_messages_sink;
+  ConnectionSink sink = leader_messages_sink;
   sink.context = &f.leader;
   sink.most_payload = WIRE_TEXT;
   for (int d = 0; d < NODES; d++) {
-    links[d] = &f.members[d].link;
-    link_clear(links[d]);
+    connections[d] = &f.members[d].connection;
+    connection_init(connections[d]);
   }
-  assert_int_equal(link_pair(pair), STATUS_OK);
-  assert_int_equal(link_open(links[2], pair[0], 2, &sink), STATUS_OK);
-  f.leader.links = links;
+  assert_int_equal(connection_pair(pair), STATUS_OK);
+  assert_int_equal(connection_open(connections[2], pair[0]), STATUS_OK);
+  connection_receive(connections[2], 2, &sink);
+  f.leader.connections = connections;
   f.leader.processes.pid = pids;
   f.leader.options.timeout = 10;
   size_t size = write_message(bytes, (WireHeader){.kind = WIRE_TOKEN, .sender = 2, .request = 1, .count = 1, .bytes = 4}, id);
@@ -214,7 +216,7 @@ static void what_came_before_a_complaint_counts(void **state) {
   assert_true(more && made == 7);
   assert_int_equal(leader_text_next(&f.leader, &made, &more), STATUS_PEER);
   assert_string_equal(status_message(), "node 2 (pid 103): out of numbers");
-  link_close(links[2]);
+  connection_close(connections[2]);
   close(pair[1]);
 }
 

@@ -1,11 +1,12 @@
 /* A listener in a process of its own, with the test as strangers and as a leader: whoever has no key keeps nobody out, neither by standing
  * at the door nor by taking all descriptors, and sessions are noticed to end whatever the listener's own parent did with its children. */
+#include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/listener.h"
-#include "infer/control/channel.h"
-#include "infer/processes.h"
+#include "infer/cluster/processes.h"
 #include "infer/wire.h"
 #include "sample_fixture.h"
+#include "shake_hands.h"
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -110,29 +111,29 @@ static int dial(void) {
 static const uint8_t session[HELLO_SESSION] = "fifteen letters";
 
 /* A connection that has shown the key within so many seconds; NULL: it was not let in. */
-static Channel *lead(double seconds) {
-  Channel *channel;
+static Connection *lead(double seconds) {
+  Connection *connection;
   int fd = dial();
   assert_int_equal(hello_send(fd, HELLO_LEADER, session, NULL), STATUS_OK);
-  assert_int_equal(channel_tls(&channel, fd, CHANNEL_DIALS, NULL), STATUS_OK);
-  if (channel_handshake(channel, seconds) == STATUS_OK) return channel;
-  channel_free(channel);
+  assert_int_equal(connection_tls(&connection, fd, CONNECTION_DIALS, NULL), STATUS_OK);
+  if (shake_hands(connection, seconds) == STATUS_OK) return connection;
+  connection_free(connection);
   return NULL;
 }
 
-static void say(Channel *channel, WireHeader header) {
+static void say(Connection *connection, WireHeader header) {
   uint8_t message[WIRE_HEADER];
   header.sender = WIRE_LEADER;
   wire_pack(&header, message);
-  assert_int_equal(channel_write(channel, message, WIRE_HEADER), WIRE_HEADER);
+  assert_int_equal(connection_write(connection, message, WIRE_HEADER), WIRE_HEADER);
 }
 
-static bool is_welcome(Channel *channel) {
+static bool is_welcome(Connection *connection) {
   uint8_t bytes[WIRE_HEADER + WELCOME_BYTES];
   WireHeader header;
   for (size_t got = 0; got < sizeof bytes;) {
-    struct pollfd waiting = {.fd = channel_fd(channel), .events = channel_events(channel, true, false)};
-    ssize_t n = channel_read(channel, bytes + got, sizeof bytes - got);
+    struct pollfd waiting = {.fd = connection_fd(connection), .events = connection_events(connection, true, false)};
+    ssize_t n = connection_read(connection, bytes + got, sizeof bytes - got);
     if (n > 0) got += (size_t)n;
     if (n == 0 || (n < 0 && (errno != EAGAIN || poll(&waiting, 1, 10000) != 1))) return false;
   }
@@ -151,11 +152,11 @@ static void a_crowd_at_the_door_keeps_nobody_out(void **state) {
     crowd[i] = dial();
     if (i % 2) assert_int_equal(hello_send(crowd[i], HELLO_LEADER, session, &wrong), STATUS_OK);
   }
-  Channel *leader = lead(10);
+  Connection *leader = lead(10);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
   for (int i = 0; i < CROWD; i++) close(crowd[i]);
-  channel_free(leader);
+  connection_free(leader);
   end(listener);
 }
 
@@ -168,10 +169,10 @@ static void without_descriptors_it_waits(void **state) {
   nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
   assert_true(computed(listener) - before < 0.1);
   for (int i = 0; i < 12; i++) close(crowd[i]);
-  Channel *leader = lead(20);
+  Connection *leader = lead(20);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
-  channel_free(leader);
+  connection_free(leader);
   end(listener);
 }
 
@@ -182,12 +183,12 @@ static void ignored_children_are_noticed_to_end(void **state) {
   signal(SIGCHLD, SIG_IGN); /* as some that start services leave it */
   pid_t listener = start((Listener){.once = true});
   signal(SIGCHLD, SIG_DFL);
-  Channel *leader = lead(20);
+  Connection *leader = lead(20);
   assert_non_null(leader);
   assert_true(is_welcome(leader));
   say(leader, (WireHeader){.kind = WIRE_BYE});
   assert_ends(listener);
-  channel_free(leader);
+  connection_free(leader);
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* The exchange over sockets by itself: two and three nodes as threads of this process, and a hostile peer that is this test. */
 #include "base/clock.h"
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "network_side.h"
 #include "vq/code_frequencies.h"
 #include "vq/pack.h"
@@ -148,7 +148,7 @@ static void connect_sides(Side *sides, int nodes, const int64_t *counts) {
     sides[i].sockets[i] = -1;
     for (int j = 0; j < i; j++) {
       int pair[2];
-      assert_int_equal(link_pair(pair), STATUS_OK);
+      assert_int_equal(connection_pair(pair), STATUS_OK);
       sides[i].sockets[j] = pair[0];
       sides[j].sockets[i] = pair[1];
     }
@@ -305,7 +305,7 @@ static Status begin_request(Side *side, uint32_t number, int64_t batch, bool kee
 
 static void open_masking(Hostile *hostile, double timeout, bool mask) {
   int pair[2];
-  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(connection_pair(pair), STATUS_OK);
   hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .mask = mask};
   hostile->wire = pair[1];
   open_side(&hostile->side, timeout);
@@ -396,7 +396,7 @@ static size_t coded_honest(uint8_t message[MESSAGE], int block) {
 
 static void open_coded(Hostile *hostile) {
   int pair[2];
-  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(connection_pair(pair), STATUS_OK);
   hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .coded = true};
   hostile->wire = pair[1];
   open_side(&hostile->side, 5);

@@ -1,6 +1,6 @@
 /* Whole rows between nodes (sequence parallelism) over sockets: the same bits as the sender has them, in one packet and in several, bytes
  * to the number; nothing takes the place of rows that do not come, and what is no number is refused. */
-#include "infer/link.h"
+#include "infer/cluster/connection.h"
 #include "network_side.h"
 #include <math.h>
 #include <pthread.h>
@@ -52,7 +52,7 @@ static void connect_sides(Side *sides, int nodes, const int64_t *counts, int pac
     sides[i] = (Side){.self = i, .nodes = nodes, .counts = counts, .packets = packets, .causal = causal};
     for (int j = 0; j < i; j++) {
       int pair[2];
-      assert_int_equal(link_pair(pair), STATUS_OK);
+      assert_int_equal(connection_pair(pair), STATUS_OK);
       sides[i].sockets[j] = pair[0];
       sides[j].sockets[i] = pair[1];
     }
@@ -155,7 +155,7 @@ typedef struct Hostile {
 
 static void open_hostile(Hostile *hostile, bool mask) {
   int pair[2];
-  assert_int_equal(link_pair(pair), STATUS_OK);
+  assert_int_equal(connection_pair(pair), STATUS_OK);
   hostile->side = (Side){.nodes = 2, .counts = counts_of_two, .sockets = {-1, pair[0]}, .packets = 1, .mask = mask};
   hostile->wire = pair[1];
   open_side(&hostile->side);

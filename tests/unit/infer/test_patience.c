@@ -1,5 +1,5 @@
 /* Patience: ends after its time without a byte, starts anew with each, and leaves out the time in which nobody looked. */
-#include "infer/patience.h"
+#include "infer/cluster/patience.h"
 #include <cmocka.h>
 
 static void silence_ends_it(void **state) {

@@ -1,6 +1,6 @@
 /* Measurements between leader and device: what is asked for is checked, a profile goes there and back, speeds that none can have are
  * refused. */
-#include "infer/control/probe_message.h"
+#include "infer/cluster/probe_message.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SETUP: what is sent arrives, for pictures and texts; every field out of range, every list that does not fit and every length is refused.
  */
-#include "infer/control/setup_message.h"
+#include "infer/cluster/setup_message.h"
 #include "sample_cluster.h"
 #include <cmocka.h>
 

@@ -1,8 +1,8 @@
 /* Transports over a backend that loses, repeats and reorders packets: what comes is what was sent, every mode of reliability does what it
  * promises under seeded loss, counts agree, nothing hangs. */
 #include "base/rng.h"
-#include "transport_sides.h"
 #include "infer/transport/packet.h"
+#include "transport_sides.h"
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -206,8 +206,12 @@ static void whoever_opens_may_give_up(void **state) {
   (void)state;
   atomic_bool over = false;
   TransportThread *transport;
-  const TransportThreadSetup setup = {
-      .transport.nodes = 2, .transport.reliability = &with_deadline, .open = open_never, .open_context = &over, .check = end_opening, .check_context = &over};
+  const TransportThreadSetup setup = {.transport.nodes = 2,
+                                      .transport.reliability = &with_deadline,
+                                      .open = open_never,
+                                      .open_context = &over,
+                                      .check = end_opening,
+                                      .check_context = &over};
   assert_int_equal(transport_thread_start(&transport, &setup), STATUS_INTERRUPTED);
   assert_string_equal(status_message(), "enough");
   assert_null(transport);

@@ -1,5 +1,5 @@
 /* A checkpoint of 16 bits keeps its codebooks in 16 bits and is the same model to other devices; one of 32 bits is never rounded. */
-#include "infer/control/fingerprint.h"
+#include "infer/cluster/fingerprint.h"
 #include "sample_fixture.h"
 
 static void open_as(SampleFixture *f, SafeDtype dtype, WeightsType type, Weights *weights) {

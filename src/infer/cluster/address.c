@@ -1,0 +1,352 @@
+/* Names to sockets. What is said over them is elsewhere. */
+#include "infer/cluster/address.h"
+#include "base/clock.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 4096 }; /* as many as the system takes: a flood of calls must not fill it before a listener looks */
+
+/* ---- text */
+
+static Status refuse(const char *text, const char *why) {
+  return status_set(STATUS_BAD_USAGE, "\"%s\" is no address: %s; accepted are HOST:PORT, [IPV6]:PORT, unix:PATH, PORT and local", text,
+                    why);
+}
+
+static bool parse_port(const char *text, uint16_t *port) {
+  size_t digits = strspn(text, "0123456789");
+  long value = digits > 0 && digits < 6 && text[digits] == 0 ? strtol(text, NULL, 10) : -1;
+  *port = (uint16_t)value;
+  return value >= 0 && value <= UINT16_MAX;
+}
+
+static Status parse_path(const char *text, const char *path, Address *address) {
+  address->on_disk = true;
+  if (!*path) return refuse(text, "the path is missing");
+  if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) return refuse(text, "the system takes no path of that length");
+  snprintf(address->name, sizeof address->name, "%s", path);
+  return STATUS_OK;
+}
+
+/* $XDG_RUNTIME_DIR is this user's alone and goes at the end of the session; where there is none, a folder for temporary files. */
+static Status parse_local(const char *text, Address *address) {
+  char path[ADDRESS_NAME];
+  const char *runtime = getenv("XDG_RUNTIME_DIR");
+  int length = runtime && *runtime == '/' ? snprintf(path, sizeof path, "%s/astra/worker", runtime)
+                                          : snprintf(path, sizeof path, "/tmp/astra-%ld/worker", (long)geteuid());
+  if (length >= (int)sizeof path) return refuse(text, "XDG_RUNTIME_DIR is too long");
+  address->own_folder = true;
+  return parse_path(text, path, address);
+}
+
+Status address_parse(const char *text, Address *address) {
+  *address = (Address){.on_disk = false};
+  if (strcmp(text, "local") == 0) return parse_local(text, address);
+  if (strncmp(text, "unix:", 5) == 0) return parse_path(text, text + 5, address);
+  const char *colon = strrchr(text, ':'), *host = text;
+  size_t length = colon ? (size_t)(colon - text) : 0;
+  bool brackets = *text == '[';
+  if (brackets && (length < 3 || text[length - 1] != ']')) return refuse(text, "a ] and a port must follow the [");
+  if (brackets) host++, length -= 2;
+  if (!brackets && memchr(host, ':', length)) return refuse(text, "an IPv6 address stands in brackets");
+  if (colon && length == 0) return refuse(text, "the host is missing");
+  if (length >= ADDRESS_NAME) return refuse(text, "the name is too long");
+  if (!parse_port(colon ? colon + 1 : text, &address->port)) return refuse(text, "a port is a number from 0 to 65535");
+  snprintf(address->name, sizeof address->name, "%.*s", colon ? (int)length : 9, colon ? host : "127.0.0.1");
+  return STATUS_OK;
+}
+
+const char *address_text(const Address *address, char text[ADDRESS_TEXT]) {
+  bool v6 = strchr(address->name, ':') != NULL;
+  if (address->on_disk)
+    snprintf(text, ADDRESS_TEXT, "unix:%s", address->name);
+  else
+    snprintf(text, ADDRESS_TEXT, v6 ? "[%s]:%u" : "%s:%u", address->name, (unsigned)address->port);
+  return text;
+}
+
+/* ---- names */
+
+/* The list is to be freed with freeaddrinfo. */
+static Status resolve(const Address *address, bool listen, struct addrinfo **list) {
+  char port[8], text[ADDRESS_TEXT];
+  const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | (listen ? AI_PASSIVE : 0)};
+  snprintf(port, sizeof port, "%u", (unsigned)address->port);
+  int fault = getaddrinfo(address->name, port, &wanted, list);
+  if (fault == 0) return STATUS_OK;
+  return status_set(STATUS_NOT_FOUND, "%s: %s", address_text(address, text), fault == EAI_SYSTEM ? strerror(errno) : gai_strerror(fault));
+}
+
+/* address_parse has checked that it fits. */
+static struct sockaddr_un path_of(const Address *address) {
+  struct sockaddr_un path = {.sun_family = AF_UNIX};
+  memcpy(path.sun_path, address->name, strnlen(address->name, sizeof path.sun_path - 1));
+  return path;
+}
+
+static bool is_loopback(const struct sockaddr *address) {
+  if (address->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+bool address_is_local(const Address *address) {
+  struct addrinfo *list;
+  if (address->on_disk) return true;
+  if (resolve(address, true, &list) != STATUS_OK) return false;
+  bool local = true;
+  for (const struct addrinfo *i = list; i; i = i->ai_next) local = local && is_loopback(i->ai_addr);
+  freeaddrinfo(list);
+  return local;
+}
+
+/* ---- listening */
+
+static int open_socket(int family) { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+static Status cannot_listen(const Address *address) {
+  char text[ADDRESS_TEXT];
+  return status_set(STATUS_IO, "cannot listen on %s: %s", address_text(address, text), strerror(errno));
+}
+
+/* Somebody listens at the path: connecting to a socket whose process is gone is refused. */
+static bool is_alive(const struct sockaddr_un *path) {
+  int fd = open_socket(AF_UNIX);
+  bool alive = fd >= 0 && (connect(fd, (const struct sockaddr *)path, sizeof *path) == 0 || errno != ECONNREFUSED);
+  if (fd >= 0) close(fd);
+  return alive;
+}
+
+static bool is_socket(const char *path) {
+  struct stat file;
+  return lstat(path, &file) == 0 && S_ISSOCK(file.st_mode);
+}
+
+/* Another user could have made a folder of this name, and listen there. */
+static Status check_own_folder(const Address *address, bool make) {
+  char folder[ADDRESS_NAME];
+  struct stat file;
+  snprintf(folder, sizeof folder, "%s", address->name);
+  *strrchr(folder, '/') = 0;
+  if (make && mkdir(folder, S_IRWXU) != 0 && errno != EEXIST)
+    return status_set(STATUS_IO, "cannot make the folder %s: %s (--listen unix:PATH chooses another)", folder, strerror(errno));
+  if (lstat(folder, &file) != 0) return make ? status_set(STATUS_IO, "%s: %s", folder, strerror(errno)) : STATUS_OK;
+  if (S_ISDIR(file.st_mode) && file.st_uid == geteuid() && !(file.st_mode & (S_IRWXG | S_IRWXO))) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s must be a folder of this user's that nobody else can enter (mode 700)", folder);
+}
+
+/* Nobody can connect before listen, by when the mode is right. */
+static Status listen_on_disk(const Address *address, int *fd) {
+  const struct sockaddr_un path = path_of(address);
+  if (address->own_folder) TRY(check_own_folder(address, true));
+  if (is_socket(path.sun_path) && !is_alive(&path)) unlink(path.sun_path);
+  *fd = open_socket(AF_UNIX);
+  bool bound = *fd >= 0 && bind(*fd, (const struct sockaddr *)&path, sizeof path) == 0;
+  if (bound && chmod(path.sun_path, S_IRUSR | S_IWUSR) == 0 && listen(*fd, BACKLOG) == 0) return STATUS_OK;
+  Status status = cannot_listen(address);
+  if (bound) unlink(path.sun_path);
+  if (*fd >= 0) close(*fd);
+  return status;
+}
+
+static void set_port(struct sockaddr *address, uint16_t port) {
+  if (address->sa_family == AF_INET) ((struct sockaddr_in *)address)->sin_port = htons(port);
+  if (address->sa_family == AF_INET6) ((struct sockaddr_in6 *)address)->sin6_port = htons(port);
+}
+
+static int listen_at(const struct addrinfo *where) {
+  const int yes = 1;
+  int fd = open_socket(where->ai_family);
+  if (fd < 0) return -1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (where->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
+  if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+  int fault = errno;
+  close(fd);
+  errno = fault;
+  return -1;
+}
+
+/* A name may stand for numbers of a family that this machine does not speak. */
+static bool is_not_here(int fault) { return fault == EAFNOSUPPORT || fault == EADDRNOTAVAIL; }
+
+static Status listen_on_all(const Address *address, struct addrinfo *list, int sockets[ADDRESS_SOCKETS], int *count) {
+  for (struct addrinfo *i = list; i && *count < ADDRESS_SOCKETS; i = i->ai_next) {
+    if (*count > 0) set_port(i->ai_addr, address_port(sockets[0]));
+    int fd = listen_at(i);
+    if (fd < 0 && !is_not_here(errno)) return cannot_listen(address);
+    if (fd >= 0) sockets[(*count)++] = fd;
+  }
+  return *count > 0 ? STATUS_OK : cannot_listen(address);
+}
+
+Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int *count) {
+  struct addrinfo *list;
+  *count = 0;
+  if (address->on_disk) {
+    TRY(listen_on_disk(address, &sockets[0]));
+    *count = 1;
+    return STATUS_OK;
+  }
+  TRY(resolve(address, true, &list));
+  Status status = listen_on_all(address, list, sockets, count);
+  freeaddrinfo(list);
+  if (status == STATUS_OK) return STATUS_OK;
+  while (*count > 0) close(sockets[--*count]);
+  return status;
+}
+
+void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count) {
+  for (int i = 0; i < count; i++) close(sockets[i]);
+  if (address->on_disk && count > 0) unlink(address->name);
+}
+
+uint16_t address_port(int fd) {
+  struct sockaddr_storage own;
+  socklen_t bytes = sizeof own;
+  if (getsockname(fd, (struct sockaddr *)&own, &bytes) != 0) return 0;
+  if (own.ss_family == AF_INET) return ntohs(((const struct sockaddr_in *)&own)->sin_port);
+  return own.ss_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)&own)->sin6_port) : 0;
+}
+
+/* ---- calling */
+
+/* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
+void address_prepare(int fd) {
+  const int yes = 1, idle = 10, interval = 5, count = 3;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+void address_limit_silence(int fd) {
+  const unsigned milliseconds = 30000;
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds); /* a UNIX socket needs none */
+}
+
+/* -1: errno says why. */
+static int connect_to(const struct sockaddr *to, socklen_t bytes) {
+  int fd = open_socket(to->sa_family);
+  if (fd < 0) return -1;
+  if (to->sa_family != AF_UNIX) address_prepare(fd);
+  if (connect(fd, to, bytes) == 0 || errno == EINPROGRESS) return fd;
+  int fault = errno;
+  close(fd);
+  errno = fault;
+  return -1;
+}
+
+static Status cannot_call(const Address *address) {
+  char text[ADDRESS_TEXT];
+  address_text(address, text);
+  if (errno == ECONNREFUSED || errno == ENOENT)
+    return status_set(STATUS_PEER, "%s: nobody listens there; astra-infer worker must run on that device", text);
+  return status_set(STATUS_IO, "%s: cannot connect: %s", text, strerror(errno));
+}
+
+Status address_call(const Address *address, int *fd) {
+  const struct sockaddr_un path = path_of(address);
+  struct addrinfo *list = NULL;
+  *fd = -1;
+  if (address->own_folder) TRY(check_own_folder(address, false));
+  if (!address->on_disk) TRY(resolve(address, false, &list));
+  *fd = list ? connect_to(list->ai_addr, list->ai_addrlen) : connect_to((const struct sockaddr *)&path, sizeof path);
+  Status status = *fd >= 0 ? STATUS_OK : cannot_call(address);
+  if (list) freeaddrinfo(list);
+  return status;
+}
+
+Status address_called(const Address *address, int fd, bool *done) {
+  struct pollfd waiting = {.fd = fd, .events = POLLOUT};
+  int fault = 0;
+  socklen_t bytes = sizeof fault;
+  *done = poll(&waiting, 1, 0) > 0;
+  if (!*done) return STATUS_OK;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &bytes) == 0) errno = fault;
+  return errno == 0 ? STATUS_OK : cannot_call(address);
+}
+
+/* Into the form of a number, or of a path from the root. */
+Status address_of_peer(int fd, const Address *address, Address *reached) {
+  struct sockaddr_storage peer;
+  socklen_t bytes = sizeof peer;
+  char path[PATH_MAX];
+  *reached = *address;
+  if (address->on_disk) {
+    if (realpath(address->name, path) && strlen(path) < sizeof reached->name) memcpy(reached->name, path, strlen(path) + 1);
+    return STATUS_OK;
+  }
+  bool known = getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 &&
+               getnameinfo((struct sockaddr *)&peer, bytes, reached->name, sizeof reached->name, NULL, 0, NI_NUMERICHOST) == 0;
+  return known ? STATUS_OK : status_set(STATUS_PEER, "closed the connection at once");
+}
+
+/* Behind a UNIX socket there is no address, but a process. */
+const char *address_caller(int socket, char text[ADDRESS_TEXT]) {
+  struct sockaddr_storage peer;
+  struct ucred process;
+  socklen_t bytes = sizeof peer, room = sizeof process;
+  Address caller = {0};
+  char port[8];
+  snprintf(text, ADDRESS_TEXT, "an unknown address");
+  if (getpeername(socket, (struct sockaddr *)&peer, &bytes) != 0) return text;
+  if (peer.ss_family == AF_UNIX) {
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &room) == 0) snprintf(text, ADDRESS_TEXT, "pid %d", (int)process.pid);
+    return text;
+  }
+  if (getnameinfo((struct sockaddr *)&peer, bytes, caller.name, sizeof caller.name, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) !=
+      0)
+    return text;
+  caller.port = (uint16_t)strtoul(port, NULL, 10);
+  return address_text(&caller, text);
+}
+
+Status address_numbers(const Address *address, Address numbers[ADDRESS_SOCKETS], int *count) {
+  struct addrinfo *list = NULL;
+  *count = 0;
+  if (address->on_disk)
+    numbers[(*count)++] = *address;
+  else
+    TRY(resolve(address, false, &list));
+  for (const struct addrinfo *i = list; i && *count < ADDRESS_SOCKETS; i = i->ai_next) {
+    Address *number = &numbers[*count];
+    *number = *address;
+    *count += getnameinfo(i->ai_addr, i->ai_addrlen, number->name, sizeof number->name, NULL, 0, NI_NUMERICHOST) == 0;
+  }
+  if (list) freeaddrinfo(list);
+  return *count > 0 ? STATUS_OK : status_set(STATUS_NOT_FOUND, "%s stands for no number", address->name);
+}
+
+bool address_equal(const Address *a, const Address *b) {
+  return a->on_disk == b->on_disk && a->port == b->port && strcmp(a->name, b->name) == 0;
+}
+
+static bool is_link_local(const Address *address, size_t digits) {
+  char text[INET6_ADDRSTRLEN];
+  struct in6_addr number;
+  snprintf(text, sizeof text, "%.*s", (int)digits, address->name);
+  return !address->on_disk && digits < sizeof text && inet_pton(AF_INET6, text, &number) == 1 && IN6_IS_ADDR_LINKLOCAL(&number);
+}
+
+void address_on_link(Address *address, int socket) {
+  struct sockaddr_storage peer;
+  socklen_t bytes = sizeof peer;
+  size_t digits = strcspn(address->name, "%");
+  bool known = getpeername(socket, (struct sockaddr *)&peer, &bytes) == 0 && peer.ss_family == AF_INET6;
+  unsigned link = known ? ((const struct sockaddr_in6 *)&peer)->sin6_scope_id : 0;
+  if (link && is_link_local(address, digits)) snprintf(address->name + digits, sizeof address->name - digits, "%%%u", link);
+}

@@ -1,0 +1,142 @@
+/* A connection to another process: a plain stream socket (a pair that two processes of this machine share), or TLS 1.3 with the cluster's
+ * key (tls_psk.h) over TCP or a UNIX socket. Which one it is shows nowhere but here.
+ *
+ * Three ways to use one, one after another:
+ *   beginning   connection_step goes on with the call, HELLO (hello.h) and the handshake, as far as that is possible without waiting
+ *   bytes       connection_read and connection_write, as recv and send
+ *   messages    whole ones (wire.h), both ways: connection_send queues, connections_step moves all connections of a thread together, so
+ * that two peers whose socket buffers are full of each other's messages still make progress
+ *
+ * Non-blocking always. Sending never copies: a queued message stays its owner's and must not change until connection_queued says that it
+ * has left. Receiving never allocates: the owner is asked where a payload belongs as soon as its header has been checked. The end of a
+ * stream is no message: whoever needs to know that all was said lets the peer say so (BYE). One thread for each connection. */
+#ifndef INFER_CONNECTION_H
+#define INFER_CONNECTION_H
+#include "infer/cluster/address.h"
+#include "infer/cluster/hello.h"
+#include "infer/wire.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct Connection Connection;
+
+typedef enum ConnectionRole { CONNECTION_DIALS, CONNECTION_ANSWERS } ConnectionRole;
+
+typedef struct ConnectionSink {
+  void *context;
+  size_t most_payload; /* longer announcements are refused */
+  /* Checks a header and says where its payload goes; *payload = NULL: no room yet, ask again at the next step (the peer is held back). For
+   * a message without payload any non-NULL address. A failure closes the connection. */
+  Status (*place)(void *context, Connection *from, const WireHeader *header, uint8_t **payload);
+  /* A whole message has arrived. */
+  Status (*deliver)(void *context, Connection *from, const WireHeader *header, uint8_t *payload);
+} ConnectionSink;
+
+typedef struct ConnectionCount {
+  uint64_t bytes, messages;
+} ConnectionCount;
+
+enum { CONNECTION_QUEUE = 8, MAX_CONNECTIONS = WIRE_NODES + 16 };
+
+struct Connection {
+  int fd;             /* -1: not open */
+  struct TlsPsk *tls; /* NULL: plain, or not yet */
+  /* Of one that is called: */
+  bool calling;    /* its socket is on its way */
+  Address address; /* where it leads */
+  HelloRole role;  /* what is to be said, */
+  uint8_t session[HELLO_SESSION];
+  const KeyFile *key; /* and with which key */
+  /* Messages: */
+  int peer;      /* node, or -1: the leader */
+  bool nameless; /* messages of failures do not begin with its name: the owner has a better one */
+  ConnectionSink sink;
+  double idle_timeout;            /* seconds after which a silent peer is not waited for; 0: any. For whoever waits */
+  double heard;                   /* clock_now: when bytes came last; at first, when messages began */
+  ConnectionCount sent, received; /* as they passed the socket, headers included */
+  Status status;                  /* of the first failure; it is closed then */
+  struct {
+    const uint8_t *bytes;
+    size_t size;
+  } queue[CONNECTION_QUEUE]; /* a ring of messages that are not out yet */
+  int first, queued;
+  size_t written; /* of the first one */
+  uint8_t head[WIRE_HEADER];
+  WireHeader header;
+  uint8_t *payload; /* NULL: header incomplete, or no room yet */
+  size_t got;       /* bytes of header and payload so far */
+};
+
+/* ---- beginning and end. Descriptors are taken over, also when it fails */
+
+void connection_init(Connection *connection);           /* not open, nothing queued: before anything else of one that is no heap's */
+Status connection_open(Connection *connection, int fd); /* a plain one */
+Status connection_dial(Connection *connection, const Address *address, HelloRole role, const uint8_t session[HELLO_SESSION],
+                       const KeyFile *key);    /* key (outlives the handshake) NULL: the open one. As address_call */
+void connection_close(Connection *connection); /* after a word of goodbye if that can be sent at once; idempotent */
+
+/* The same on the heap. BAD_VALUE..., and *connection is NULL. */
+Status connection_plain(Connection **connection, int fd);
+Status connection_tls(Connection **connection, int fd, ConnectionRole role, const KeyFile *key); /* key: copied */
+Status connection_call(Connection **connection, const Address *address, HelloRole role, const uint8_t session[HELLO_SESSION],
+                       const KeyFile *key);   /* as connection_dial */
+void connection_free(Connection *connection); /* accepts NULL */
+
+/* After fork, in the process that does not go on with it: connection_free without a word of goodbye. */
+void connection_forget(Connection *connection);
+
+Status connection_pair(int fd[2]); /* connected stream sockets */
+
+/* Goes on with the beginning; *done: it is over, as it is from the start on a plain one. BAD_VALUE: the other side has another key, none,
+ * or another version; PEER: nobody listens there, it went away, or speaks something else. The message says which, as far as this side can
+ * know. */
+Status connection_step(Connection *connection, bool *done);
+bool connection_is_open(const Connection *connection);
+bool connection_is_calling(const Connection *connection); /* nobody has taken the call yet */
+
+/* ---- bytes */
+
+/* As recv: bytes read, 0 at the end of the stream, or -1 with errno EAGAIN (nothing there), ECONNRESET (the peer is gone), EPROTO (bytes
+ * that were not sealed by the peer), ENOTCONN (the handshake is not over), or what recv says. */
+ssize_t connection_read(Connection *connection, void *to, size_t room);
+
+/* As send, without SIGPIPE: bytes taken, perhaps fewer than `bytes`, or -1 with errno EAGAIN, EPIPE or ECONNRESET, EPROTO, ENOTCONN...
+ * After EAGAIN the next try begins with the same bytes, perhaps at another address, and has as many at least: they may be sealed already.
+ */
+ssize_t connection_write(Connection *connection, const void *from, size_t bytes);
+
+/* What to poll for when bytes are wanted, or wait to be written; TLS may need the other direction for either. Before the beginning is over:
+ * what it waits for. */
+short connection_events(const Connection *connection, bool to_read, bool to_write);
+int connection_fd(const Connection *connection);
+bool connection_is_secret(const Connection *connection); /* TLS */
+
+/* Key material that both ends of a TLS connection can derive and nobody else (RFC 8446, 7.5), bound to a label and a context: other ones
+ * give other bytes. UNSUPPORTED on a plain one; BAD_VALUE before the handshake is over. */
+Status connection_export(Connection *connection, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out,
+                         size_t bytes);
+
+/* ---- messages */
+
+/* From here on: the beginning is over. */
+void connection_receive(Connection *connection, int peer, const ConnectionSink *sink);
+
+/* Queues a message (header included) of the caller's, which stays unchanged until it has left. PEER when the queue is full: the peer does
+ * not read. */
+Status connection_send(Connection *connection, const uint8_t *message, size_t size);
+int connection_queued(const Connection *connection); /* messages not wholly handed to the system */
+
+/* Sends a header alone (of the caller's, unchanged while it is open) if nothing else is on its way. Failures are left for connections_step
+ * to find. */
+void connection_ping(Connection *connection, const uint8_t message[WIRE_HEADER]);
+
+/* Waits until one of them can go on, with its beginning or its messages, or `also` (a descriptor to be read; -1: none); no longer than
+ * `seconds`, and no longer than until a signal. NULL entries and closed ones are passed over. */
+Status connections_wait(Connection *const *connections, int count, int also, double seconds);
+
+/* Sends and receives what can be without waiting longer than `seconds` for the first event; 0: do not wait. NULL entries and closed ones
+ * are passed over. Stops at the first that fails (its status says so and it is closed; the others go on at the next step): a peer that
+ * closed is STATUS_PEER and is named. A signal ends the wait early with STATUS_OK. */
+Status connections_step(Connection *const *connections, int count, double seconds);
+
+#endif

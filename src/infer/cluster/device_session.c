@@ -1,0 +1,363 @@
+/* See device_session.h. Leaves out: what a request is (node.c), how connections to peers come about (peer_handshake.c). Messages are taken
+ * in wherever links move, also in the middle of a request: delivering only notes what is wanted, and the loop acts on it. */
+#include "infer/cluster/device_session.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "infer/cluster/patience.h"
+#include "infer/cluster/peer_handshake.h"
+#include "infer/cluster/session_probe.h"
+#include "infer/node.h"
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double meet_seconds = 10;
+
+typedef struct Session {
+  const SessionPlace *place;
+  Connection *control;
+  bool over, cancelled, setup_arrived;
+  bool stop; /* the epoch is not wanted any more: any of over, cancelled, setup_arrived */
+  bool failed;
+  bool threads_run;
+  uint8_t *setup_bytes; /* [setup_message_most] */
+  size_t setup_size;
+  SessionProbe probe;
+  Patience patience; /* with the leader, while the session waits for it */
+  bool waits;
+  /* The epoch: */
+  ClusterSetup setup;
+  Partition partition;
+  TokenSplit split;
+  NodeSetup node_setup;
+  Node *node; /* NULL: none is open */
+  /* Messages on their way out: */
+  uint8_t welcome[WIRE_HEADER + WELCOME_BYTES], word[WIRE_HEADER], text[WIRE_HEADER + WIRE_TEXT];
+} Session;
+
+/* ---- what the leader says */
+
+static Status place_setup(Session *s, const WireHeader *header, uint8_t **payload) {
+  if (header->bytes > setup_message_most(s->place->weights->config))
+    return status_set(STATUS_BAD_VALUE, "sent a set-up of %u bytes", header->bytes);
+  *payload = s->setup_arrived ? NULL : s->setup_bytes;
+  return STATUS_OK;
+}
+
+static bool is_word(const WireHeader *header) {
+  return header->kind == WIRE_BYE || header->kind == WIRE_CANCEL || header->kind == WIRE_GONE || header->kind == WIRE_PING;
+}
+
+static Status place_message(void *context, Connection *link, const WireHeader *header, uint8_t **payload) {
+  Session *s = context;
+  (void)link;
+  *payload = s->word;
+  if (is_word(header) && header->bytes == 0) return STATUS_OK;
+  if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
+  if (header->kind == WIRE_PROBE && !s->node) return session_probe_place(&s->probe, s->place->weights->config, header, payload);
+  if (s->node && !s->stop) return node_place(s->node, header, payload);
+  return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
+}
+
+/* Whoever is told of itself is given up, which the end of its connection says better. */
+static Status take_gone(Session *s, const WireHeader *header) {
+  if (header->count >= (uint32_t)s->setup.nodes) return status_set(STATUS_BAD_VALUE, "says that node %u is gone", header->count);
+  if (s->node) node_gone(s->node, (int)header->count);
+  return STATUS_OK;
+}
+
+static Status deliver_message(void *context, Connection *link, const WireHeader *header, uint8_t *payload) {
+  Session *s = context;
+  (void)link, (void)payload;
+  if (header->kind == WIRE_PROBE) {
+    session_probe_deliver(&s->probe, header);
+    return STATUS_OK;
+  }
+  if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
+  s->over |= header->kind == WIRE_BYE;
+  s->cancelled |= header->kind == WIRE_CANCEL;
+  if (header->kind == WIRE_CANCEL) s->setup_arrived = false; /* which lay before it */
+  s->setup_arrived |= header->kind == WIRE_SETUP;
+  s->stop = s->over || s->cancelled || s->setup_arrived;
+  bool for_session = is_word(header) || header->kind == WIRE_SETUP;
+  /* A set-up between requests lets the one at work finish. */
+  if (s->node && (s->over || s->cancelled)) node_cancel(s->node);
+  if (header->kind == WIRE_GONE) return take_gone(s, header);
+  return for_session ? STATUS_OK : node_deliver(s->node, header);
+}
+
+/* ---- waiting for the leader */
+
+/* Once, for an event at most PATIENCE_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
+static Status wait_for_leader(Session *s, Patience *patience) {
+  const double most = s->place->idle_timeout;
+  TRY(connections_step(&s->control, 1, most > 0 ? PATIENCE_SLICE : 3600));
+  if (most <= 0 || !patience_ends(patience, s->control->received.bytes, clock_now())) return STATUS_OK;
+  return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", most);
+}
+
+/* Since it was last heard, in the middle of a computation perhaps. */
+static Patience begin_to_wait(const Session *s) {
+  Patience patience;
+  patience_start(&patience, s->place->idle_timeout, s->control->received.bytes, clock_now());
+  patience.heard = s->control->heard;
+  return patience;
+}
+
+/* Until what was said is on its way: its place is needed again. */
+static Status flush(Session *s) {
+  Patience patience = begin_to_wait(s);
+  while (connection_queued(s->control)) TRY(wait_for_leader(s, &patience));
+  return STATUS_OK;
+}
+
+/* ---- what the session says */
+
+static Status send_message(Session *s, uint8_t *message, WireHeader header) {
+  header.sender = (uint8_t)s->setup.self;
+  wire_pack(&header, message);
+  TRY(connection_send(s->control, message, WIRE_HEADER + (size_t)header.bytes));
+  return connections_step(&s->control, 1, 0);
+}
+
+static Status send_word(Session *s, WireHeader header) {
+  TRY(flush(s));
+  return send_message(s, s->word, header);
+}
+
+/* The message of the failure that has just been, about `accused` or nobody (-1). */
+static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t request, int accused) {
+  const char *why = status_message();
+  size_t length = strnlen(why, WIRE_TEXT);
+  if (!connection_is_open(s->control)) return STATUS_PEER;
+  TRY(flush(s));
+  memcpy(s->text + WIRE_HEADER, why, length);
+  return send_message(
+      s, s->text,
+      (WireHeader){.kind = kind, .flags = flags, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
+}
+
+static Status say_welcome(Session *s) {
+  Welcome welcome = {.fingerprints = *s->place->fingerprints};
+  snprintf(welcome.name, sizeof welcome.name, "%s", s->place->name ? s->place->name : "");
+  hello_pack_welcome(&welcome, s->welcome + WIRE_HEADER);
+  return send_message(s, s->welcome, (WireHeader){.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES});
+}
+
+/* ---- threads: once, before the first epoch */
+
+/* A process of several threads gets cores of its own where there are enough for all: the pool binds its workers to what is allowed. */
+static void choose_cores(int number, int processes, int threads) {
+  cpu_set_t allowed, own;
+  if (threads < 2 || processes < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 || processes * threads > CPU_COUNT(&allowed))
+    return;
+  CPU_ZERO(&own);
+  for (int core = 0, seen = 0; core < CPU_SETSIZE; core++) {
+    if (!CPU_ISSET(core, &allowed)) continue;
+    if (seen / threads == number) CPU_SET(core, &own);
+    seen++;
+  }
+  sched_setaffinity(0, sizeof own, &own); /* a refusal costs speed only */
+}
+
+static Status start_threads(Session *s) {
+  const SessionPlace *place = s->place;
+  if (s->threads_run || place->threads == 1) return STATUS_OK;
+  choose_cores(place->number, place->siblings, place->threads);
+  TRY(threads_start(place->threads));
+  s->threads_run = true;
+  return STATUS_OK;
+}
+
+/* ---- epochs */
+
+static void stop_epoch(Session *s) {
+  node_free(s->node);
+  s->node = NULL;
+  s->failed = false;
+  partition_release(&s->partition);
+  setup_message_release(&s->setup);
+}
+
+/* What leader and device must agree on, the partition as it was understood here. */
+static Status check_agreement(const ClusterSetup *setup, const Fingerprints *own) {
+  int64_t counts[WIRE_NODES];
+  double weights[WIRE_NODES];
+  Fingerprints here = *own;
+  for (int d = 0; d < setup->nodes; d++) {
+    counts[d] = setup->member[d].tokens;
+    weights[d] = setup->member[d].weight;
+  }
+  FingerprintShares shares = {.nodes = setup->nodes, .tokens = setup->tokens, .order = setup->order, .weights = weights};
+  if (setup->tokens > 0) shares.counts = counts;
+  TRY(fingerprint_shares(&shares, &here.partition));
+  return hello_compare(&setup->fingerprints, &here, "the leader");
+}
+
+static Status check_possible(const ClusterSetup *setup) {
+  const StrategyFacts *facts = strategy_facts(setup->strategy);
+  bool loses = setup->reliability.deadline > 0 || setup->links.lose_tokens || setup->mask;
+  if (!facts->sends_codes && (setup->parts > 1 || loses))
+    return status_set(STATUS_UNSUPPORTED, "strategy %s knows no parts of blocks, and cannot do without anything that was sent",
+                      facts->name);
+  if (setup->shaped && setup->links.topology == LINK_SHARED)
+    return status_set(STATUS_UNSUPPORTED, "a medium that all devices share is for virtual time alone");
+  return STATUS_OK;
+}
+
+/* Who holds what, in the words of partition.h and token_split.h. */
+static Status take_shares(Session *s) {
+  const ClusterSetup *setup = &s->setup;
+  s->split = (TokenSplit){.nodes = setup->nodes};
+  for (int d = 0; d < setup->nodes; d++) s->split.weights[d] = setup->member[d].weight;
+  if (setup->tokens == 0) return STATUS_OK;
+  TRY(partition_even(&s->partition, setup->tokens, setup->nodes));
+  for (int d = 0; d < setup->nodes; d++) s->partition.counts[d] = setup->member[d].tokens;
+  memcpy(s->partition.order, setup->order, (size_t)setup->tokens * sizeof *setup->order);
+  return STATUS_OK;
+}
+
+static NodeSetup node_setup_of(Session *s) {
+  const ClusterSetup *setup = &s->setup;
+  bool text = setup->tokens == 0;
+  return (NodeSetup){.weights = s->place->weights,
+                     .partition = text ? NULL : &s->partition,
+                     .split = text ? &s->split : NULL,
+                     .batch_most = setup->batch_most,
+                     .tokens_most = setup->tokens_most,
+                     .timeout = setup->reliability.timeout,
+                     .strategy = setup->strategy,
+                     .retained = setup->retained,
+                     .keep_codes = setup->keep_codes,
+                     .mask = setup->mask,
+                     .class_token = setup->class_token,
+                     .network = setup};
+}
+
+static Status meet(Session *s, PeerHandshake *meeting) {
+  *meeting =
+      (PeerHandshake){.setup = &s->setup,
+                      .own = {.epoch = s->setup.epoch, .node = (uint16_t)s->setup.self, .partition = s->setup.fingerprints.partition},
+                      .passed = s->place->passed,
+                      .together = s->place->together,
+                      .key = s->place->key,
+                      .control = s->control,
+                      .stop = &s->stop,
+                      .seconds = meet_seconds,
+                      .accused = -1};
+  memcpy(meeting->own.session, s->place->session, HELLO_SESSION);
+  return s->setup.nodes > 1 ? peer_handshake_run(meeting) : STATUS_OK;
+}
+
+static Status open_epoch(Session *s, int *accused) {
+  PeerHandshake meeting;
+  TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
+  TRY(check_agreement(&s->setup, s->place->fingerprints));
+  TRY(check_possible(&s->setup));
+  TRY(take_shares(s));
+  TRY(start_threads(s));
+  s->node_setup = node_setup_of(s);
+  setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
+  Status status = meet(s, &meeting);
+  *accused = meeting.accused;
+  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, meeting.connection, accused);
+  for (int d = 0; d < s->setup.nodes; d++) connection_free(meeting.connection[d]);
+  return status;
+}
+
+static Status start_epoch(Session *s) {
+  int accused = -1;
+  stop_epoch(s);
+  s->setup_arrived = s->stop = false;
+  Status status = open_epoch(s, &accused);
+  if (s->node)
+    s->control->sink.most_payload = fmax((double)node_most_payload(s->node), (double)setup_message_most(s->place->weights->config));
+  if (status == STATUS_OK) return send_word(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
+  if (!connection_is_open(s->control) || s->stop) return connection_is_open(s->control) ? STATUS_OK : status;
+  return send_failure(s, WIRE_REFUSE, 0, 0, accused);
+}
+
+/* The leader may be gone, or may want none of it any more; else it is told. */
+static Status answer(Session *s) {
+  Status status = node_answer(s->node);
+  if (status == STATUS_OK || !connection_is_open(s->control)) return status;
+  s->failed = true;
+  if (s->over || s->cancelled) return STATUS_OK;
+  uint8_t flags = status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0;
+  return send_failure(s, WIRE_ERROR, flags, node_answered(s->node) + 1, node_accused(s->node));
+}
+
+static Status cancel_epoch(Session *s) {
+  stop_epoch(s);
+  s->cancelled = false;
+  s->stop = s->over || s->setup_arrived;
+  return send_word(s, (WireHeader){.kind = WIRE_CANCELLED});
+}
+
+/* On the threads that will serve requests. */
+static Status be_measured(Session *s) {
+  TRY(start_threads(s));
+  TRY(flush(s)); /* the answer before this one */
+  TRY(session_probe_answer(&s->probe, s->place->weights->config, s->control));
+  TRY(flush(s));
+  s->probe.arrived = false;
+  return STATUS_OK;
+}
+
+/* One thing that is to be done, or a wait for it. */
+static Status serve(Session *s) {
+  bool open = s->node && !s->failed, waited = s->waits;
+  s->waits = false;
+  if (s->cancelled) return cancel_epoch(s);
+  if (open && node_has_request(s->node)) return answer(s);
+  if (s->probe.arrived) return be_measured(s);
+  if (s->setup_arrived) return start_epoch(s);
+  if (!waited) s->patience = begin_to_wait(s);
+  s->waits = true;
+  return wait_for_leader(s, &s->patience);
+}
+
+/* ---- beginning and end */
+
+static Status run(Session *s) {
+  size_t most = setup_message_most(s->place->weights->config);
+  ConnectionSink sink = {
+      .context = s, .most_payload = most > PROBE_MOST ? most : PROBE_MOST, .place = place_message, .deliver = deliver_message};
+  s->control = s->place->control;
+  connection_receive(s->control, -1, &sink);
+  s->control->idle_timeout = s->place->idle_timeout;
+  if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  TRY(say_welcome(s));
+  while (!s->over) {
+    Status status = serve(s);
+    if (!s->over) TRY(status); /* a leader that has said goodbye may hang up */
+  }
+  return STATUS_OK;
+}
+
+static void session_warn(const SessionPlace *place) {
+  log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
+}
+
+int session_run(const SessionPlace *place) {
+  Session *s = calloc(1, sizeof *s);
+  if (!s) return 1;
+  s->place = place;
+  weights_guard(place->weights);
+  Status status = run(s);
+  if (status != STATUS_OK && !place->together) session_warn(place);
+  /* The leader is gone: so is the reason to be here. */
+  bool failed = status != STATUS_OK && connection_is_open(s->control);
+  threads_stop();
+  stop_epoch(s);
+  connection_free(s->control);
+  if (place->passed >= 0) close(place->passed);
+  session_probe_release(&s->probe);
+  free(s->setup_bytes);
+  free(s);
+  return failed ? 1 : 0;
+}

@@ -1,0 +1,116 @@
+/* Reading, writing and making of keys. Who may do without one is address.c's to say. */
+#include "infer/cluster/key_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+KeyFile key_file_open(void) { return (KeyFile){.open = true}; }
+
+Status key_file_random(KeyFile *key) {
+  *key = (KeyFile){.open = false};
+  if (RAND_priv_bytes(key->bytes, KEY_FILE_BYTES) == 1) return STATUS_OK;
+  return status_set(STATUS_IO, "the system gives no random numbers for a key");
+}
+
+void key_file_text(const KeyFile *key, char text[KEY_FILE_LINE + 1]) {
+  static const char digits[] = "0123456789abcdef";
+  for (int i = 0; i < KEY_FILE_BYTES; i++) {
+    text[2 * i] = digits[key->bytes[i] >> 4];
+    text[2 * i + 1] = digits[key->bytes[i] & 15];
+  }
+  memcpy(text + KEY_FILE_LINE - 1, "\n", 2);
+}
+
+static int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The newline, of either kind, may be missing. */
+static bool parse(KeyFile *key, const char *text, size_t size) {
+  for (int i = 0; i < KEY_FILE_BYTES && size >= 2 * KEY_FILE_BYTES; i++) {
+    int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    key->bytes[i] = (uint8_t)(high << 4 | low);
+  }
+  size_t rest = size - 2 * KEY_FILE_BYTES;
+  const char *end = text + 2 * KEY_FILE_BYTES;
+  return size >= 2 * KEY_FILE_BYTES && (rest == 0 || (rest == 1 && end[0] == '\n') || (rest == 2 && memcmp(end, "\r\n", 2) == 0));
+}
+
+static Status read_all(int fd, const char *path, char *text, size_t room, size_t *size) {
+  for (*size = 0; *size < room;) {
+    ssize_t n = read(fd, text + *size, room - *size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return status_set(STATUS_IO, "%s: cannot read the key: %s", path, strerror(errno));
+    if (n == 0) break;
+    *size += (size_t)n;
+  }
+  return STATUS_OK;
+}
+
+/* Of the open file, so that nobody can put another one in its place between the look and the reading. */
+static Status check_file(int fd, const char *path) {
+  struct stat file;
+  if (fstat(fd, &file) != 0) return status_set(STATUS_IO, "%s: %s", path, strerror(errno));
+  if (!S_ISREG(file.st_mode)) return status_set(STATUS_BAD_FILE, "%s: a key file must be a regular file", path);
+  if (file.st_mode & (S_IRWXG | S_IRWXO))
+    return status_set(STATUS_BAD_VALUE, "%s: others may read or change this key (mode %03o); run: chmod 600 %s", path,
+                      (unsigned)(file.st_mode & 0777), path);
+  if (file.st_uid != geteuid() && file.st_uid != 0)
+    return status_set(STATUS_BAD_VALUE, "%s: this key belongs to another user (%ld), who may change it; run: chown %ld %s", path,
+                      (long)file.st_uid, (long)geteuid(), path);
+  return STATUS_OK;
+}
+
+static bool is_zero(const KeyFile *key) {
+  static const uint8_t zeroes[KEY_FILE_BYTES];
+  return memcmp(key->bytes, zeroes, KEY_FILE_BYTES) == 0;
+}
+
+static Status read_key(KeyFile *key, int fd, const char *path) {
+  char text[KEY_FILE_LINE + 2]; /* one more than any key has shows a longer file */
+  size_t size;
+  TRY(check_file(fd, path));
+  Status status = read_all(fd, path, text, sizeof text, &size);
+  if (status == STATUS_OK && !parse(key, text, size))
+    status = status_set(STATUS_BAD_FILE, "%s: a key file is one line of %d hexadecimal digits; astra-infer keygen makes one", path,
+                        2 * KEY_FILE_BYTES);
+  OPENSSL_cleanse(text, sizeof text);
+  if (status == STATUS_OK && is_zero(key))
+    status = status_set(STATUS_BAD_VALUE, "%s: a key of zeroes is no secret; astra-infer keygen makes one", path);
+  return status;
+}
+
+Status key_file_read(KeyFile *key, const char *path) {
+  *key = (KeyFile){.open = false};
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not keep us waiting */
+  if (fd < 0)
+    return status_set(errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: cannot open the key file: %s; astra-infer keygen makes one",
+                      path, strerror(errno));
+  Status status = read_key(key, fd, path);
+  close(fd);
+  if (status != STATUS_OK) OPENSSL_cleanse(key, sizeof *key);
+  return status;
+}
+
+Status key_file_write(const KeyFile *key, const char *path) {
+  char text[KEY_FILE_LINE + 1];
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (fd < 0 && errno == EEXIST)
+    return status_set(STATUS_BAD_VALUE, "%s: is there already; a key that is lost cannot be had again, so remove it yourself first", path);
+  if (fd < 0) return status_set(STATUS_IO, "%s: cannot make the key file: %s", path, strerror(errno));
+  key_file_text(key, text);
+  bool whole = write(fd, text, KEY_FILE_LINE) == KEY_FILE_LINE && fsync(fd) == 0;
+  int fault = errno;
+  whole = close(fd) == 0 && whole;
+  OPENSSL_cleanse(text, sizeof text);
+  if (whole) return STATUS_OK;
+  unlink(path);
+  return status_set(STATUS_IO, "%s: cannot write the key: %s", path, strerror(fault));
+}

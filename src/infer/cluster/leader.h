@@ -1,0 +1,101 @@
+/* The leader of a cluster: starts the nodes that are processes of this machine, calls the workers that are others, hands them requests and
+ * gathers their answers: of pictures class-token replicas, to which it applies the head; of texts what leader_text.h asks for.
+ *
+ * Two requests can be under way (LEADER_DEPTH): submit the next one before collecting the last, and the nodes never wait for input.
+ *
+ * A node that dies or falls silent fails the request with an error that names it (STATUS_PEER, STATUS_TIMEOUT), or is left behind, as
+ * ClusterOptions.on_failure says: then the tokens are shared out anew over those that remain, and a worker that answers again takes part
+ * again from the next request on that is submitted while none is under way (leader_takes_more). After a failure that comes back the leader
+ * is of no more use but for leader_stop, which leaves no process behind. Nodes keep their numbers all the time. */
+#ifndef INFER_LEADER_H
+#define INFER_LEADER_H
+#include "infer/cluster/cluster_options.h"
+#include "infer/cluster/setup_message.h"
+#include "infer/partition.h"
+#include "infer/plan/device_profile.h"
+#include "infer/request.h"
+#include "infer/weights.h"
+#include <signal.h>
+#include <sys/types.h>
+
+typedef struct Leader Leader;
+
+enum { LEADER_DEPTH = 2 };
+
+/* What a device and the way to it were found to be, before the first epoch. */
+typedef struct LeaderMeasure {
+  bool here; /* else nothing is known of it */
+  DeviceProfile profile;
+  bool linked;       /* it is another machine's: what follows was measured */
+  double round_trip; /* seconds */
+  double to, from;   /* bits a second, frames and all */
+} LeaderMeasure;
+
+/* May change the tokens of the partition or split that the leader was given; measured [nodes]. */
+typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes);
+
+typedef struct LeaderOptions {
+  int64_t batch_most;                /* pictures or sequences of the largest request */
+  int64_t tokens_most;               /* of a text, new tokens included: at most the model's context; 0: that */
+  double timeout;                    /* seconds without a sign of life from a node */
+  int threads;                       /* of each node; 0: one for each core */
+  bool codes;                        /* every answer carries the nodes' codes */
+  const ClusterSetup *network;       /* how codes travel (node_setup.h); outlives the leader; NULL: over streams */
+  const volatile sig_atomic_t *stop; /* set by a signal handler: give up with STATUS_INTERRUPTED; NULL: never */
+  const ClusterOptions *cluster;     /* of as many devices as the partition or the split has; what it points to outlives the leader. NULL:
+                                      * processes of this machine, and a failure ends it */
+  LeaderDivide *divide;              /* if there is one, devices are measured at the start, and it is called; NULL */
+  void *divide_context;
+} LeaderOptions;
+
+typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next leader_collect */
+  int64_t batch, tokens;       /* T of a picture or of these texts */
+  const real *logits;          /* [batch, classes], or [batch, V] of leader_text_last; else NULL */
+  const int32_t *codes;        /* with options.codes: [blocks * sites][batch, T, G], content tokens in the picture's order; the last node
+                                * of a text sends none: -1. Else NULL */
+  const int64_t *counts;       /* [nodes] tokens of each; 0: it took no part */
+  const NodeStatistics *nodes; /* [nodes] */
+  RequestScore score;          /* of leader_text_score: sums over all nodes */
+  const RequestDecoding *decoding; /* [nodes] of leader_text_prompt; else NULL */
+  uint64_t missing;                /* nodes, as bits, whose tokens others went on without; 0: the answer is complete */
+  int reruns;                      /* how often it was computed anew */
+  double input_seconds;            /* until the input of the request had left */
+} LeaderAnswer;
+
+/* Forks the nodes, calls the workers, and waits until all are ready. Call before any thread is started. weights and partition or split
+ * outlive the leader. A plain model on more than one node, or a worker with another one, is BAD_VALUE. */
+Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options); /* pictures */
+Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options);
+void leader_stop(Leader *leader); /* accepts NULL */
+
+/* Greets the devices as leader_start does, measures them, and lets them go: measured [nodes]. Of partition and split one is NULL. */
+Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
+                      LeaderMeasure *measured);
+
+/* Sends each node its part of pixels [batch, C, H, W] (copied); at most LEADER_DEPTH requests may be under way. */
+Status leader_submit(Leader *leader, const float *pixels, int64_t batch);
+int leader_under_way(const Leader *leader);
+
+/* Whether a request is to be submitted before the next one is collected: there is a place for it, and no device waits for all to be
+ * collected to take part again. */
+bool leader_takes_more(const Leader *leader);
+
+/* Waits for the oldest request under way. */
+Status leader_collect(Leader *leader, LeaderAnswer *answer);
+
+int leader_nodes(const Leader *leader);                        /* of the whole cluster */
+int leader_nodes_here(const Leader *leader);                   /* that take part at present */
+pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
+const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
+const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
+int leader_reruns(const Leader *leader);                       /* of all answers */
+double leader_fastest(const Leader *leader);                   /* seconds that an answer took a sample, from when the last node began */
+double leader_fastest_request(const Leader *leader);           /* the same from its submission */
+int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
+const Weights *leader_weights(const Leader *leader);
+const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
+const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
+const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */
+int64_t leader_tokens_most(const Leader *leader);        /* of a text */
+
+#endif

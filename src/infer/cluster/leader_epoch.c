@@ -1,0 +1,216 @@
+/* Epochs: who takes part in the cluster at present, and with which tokens. Memory of requests follows from the shares and is made here;
+ * what a request holds of its input outlives the epoch (leader.c). */
+#include "infer/cluster/leader_internal.h"
+#include "infer/cluster/setup_message.h"
+#include "infer/node_share.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- nodes and their tokens */
+
+static void number_nodes(Leader *leader) {
+  leader->nodes = 0;
+  for (int m = 0; m < leader->member_count; m++) {
+    LeaderMember *member = &leader->members[m];
+    bool here = member->state >= MEMBER_HERE;
+    if (here) member->state = MEMBER_HERE;
+    member->asked = member->failed = false;
+    member->node = here ? leader->nodes : -1;
+    if (!here) continue;
+    leader->member_of[leader->nodes] = m;
+    leader->connections[leader->nodes++] = &member->connection;
+  }
+}
+
+static bool is_even(const Partition *partition) {
+  int64_t least = partition->counts[0], most = least;
+  for (int d = 1; d < partition->nodes; d++) {
+    least = partition->counts[d] < least ? partition->counts[d] : least;
+    most = partition->counts[d] > most ? partition->counts[d] : most;
+  }
+  return most - least <= 1;
+}
+
+/* Tokens of each node: as given when all are there; else by the same rule over those that remain. */
+static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
+  const Partition *given = leader->given;
+  double weights[WIRE_NODES];
+  layout_even_counts(given->tokens, leader->nodes, counts);
+  if (leader->nodes == given->nodes) memcpy(counts, given->counts, (size_t)given->nodes * sizeof *counts);
+  if (leader->nodes == given->nodes || is_even(given)) return STATUS_OK;
+  for (int d = 0; d < leader->nodes; d++) weights[d] = (double)given->counts[leader->member_of[d]];
+  return layout_weighted_counts(given->tokens, leader->nodes, weights, counts);
+}
+
+/* The map of tokens stays the one that was asked for. */
+static Status share_picture(Leader *leader) {
+  int64_t counts[WIRE_NODES];
+  partition_release(&leader->partition);
+  TRY(count_tokens(leader, counts));
+  return partition_spread(&leader->partition, leader->given, leader->nodes, counts);
+}
+
+static void share_text(Leader *leader) {
+  double most = 0;
+  leader->split = (TokenSplit){.nodes = leader->nodes};
+  for (int d = 0; d < leader->nodes; d++) most = fmax(most, leader->given_split->weights[leader->member_of[d]]);
+  for (int d = 0; d < leader->nodes; d++)
+    leader->split.weights[d] = leader->nodes == leader->given_split->nodes ? leader->given_split->weights[d]
+                                                                           : leader->given_split->weights[leader->member_of[d]] / most;
+}
+
+static Status share_tokens(Leader *leader) {
+  NodeSetup *setup = &leader->setup;
+  setup->split = NULL;
+  setup->partition = NULL;
+  setup->keep_codes = leader->options.codes && leader->nodes > 1;
+  if (leader->given_split) {
+    share_text(leader);
+    setup->split = &leader->split;
+    return STATUS_OK;
+  }
+  TRY(share_picture(leader));
+  setup->partition = &leader->partition;
+  for (int d = 0; d < leader->nodes; d++) TRY(node_share_layout(setup, leader->partition.tokens, d, &leader->layout[d]));
+  return STATUS_OK;
+}
+
+/* ---- memory */
+
+/* The largest share of a node. */
+static RequestShare most_of(const Leader *leader, int node) {
+  if (leader->setup.split) return (RequestShare){.sent_rows = leader->setup.tokens_most, .last = true};
+  return node_share_of(&leader->setup, node, &leader->layout[node]);
+}
+
+static Status allocate_results(Leader *leader) {
+  bool memory = true;
+  for (int d = 0; d < leader->nodes; d++) {
+    RequestShare most = most_of(leader, d);
+    size_t bytes = request_most_answer_bytes(&leader->setup, &most);
+    for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->requests[i].results[d] = malloc(bytes)) != NULL;
+    leader_member(leader, d)->connection.sink.most_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
+  }
+  return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
+}
+
+void leader_epoch_close(Leader *leader) {
+  for (int d = 0; d < leader->nodes; d++) {
+    for (int i = 0; i < LEADER_DEPTH; i++) {
+      free(leader->requests[i].results[d]);
+      leader->requests[i].results[d] = NULL;
+    }
+    free(leader->setups[d]);
+    leader->setups[d] = NULL;
+  }
+}
+
+/* ---- SETUP */
+
+static Member member_of_setup(const Leader *leader, int node) {
+  const LeaderMember *member = leader_member(leader, node);
+  Member out = {.reachable = !member->forked, .address = member->reached};
+  if (leader->setup.split)
+    out.weight = leader->split.weights[node];
+  else
+    out.tokens = leader->partition.counts[node];
+  return out;
+}
+
+static Status fingerprint(const Leader *leader, uint64_t *partition) {
+  FingerprintShares shares = {.nodes = leader->nodes, .weights = leader->split.weights};
+  if (!leader->setup.split)
+    shares = (FingerprintShares){
+        .nodes = leader->nodes, .tokens = leader->partition.tokens, .counts = leader->partition.counts, .order = leader->partition.order};
+  return fingerprint_shares(&shares, partition);
+}
+
+static Status describe(const Leader *leader, ClusterSetup *setup) {
+  const NodeSetup *node = &leader->setup;
+  const ClusterSetup *codes = leader->options.network, streams = {.reliability.mode = RELIABILITY_STREAM, .parts = 1};
+  if (!codes) codes = &streams;
+  *setup = (ClusterSetup){.epoch = leader->epoch,
+                          .nodes = leader->nodes,
+                          .strategy = node->strategy,
+                          .retained = node->retained,
+                          .transport = codes->transport,
+                          .reliability = codes->reliability,
+                          .parts = codes->parts,
+                          .entropy = codes->entropy,
+                          .mtu = codes->mtu,
+                          .links = codes->links,
+                          .shaped = codes->shaped,
+                          .class_token = node->class_token,
+                          .keep_codes = node->keep_codes,
+                          .batch_most = node->batch_most,
+                          .tokens_most = node->tokens_most,
+                          .mask = leader->cluster.on_failure == ON_FAILURE_MASK && strategy_facts(node->strategy)->sends_codes,
+                          .fingerprints = leader->fingerprints,
+                          .tokens = node->split ? 0 : leader->partition.tokens,
+                          .order = leader->partition.order};
+  setup->reliability.timeout = node->timeout;
+  for (int d = 0; d < leader->nodes; d++) setup->member[d] = member_of_setup(leader, d);
+  return fingerprint(leader, &setup->fingerprints.partition);
+}
+
+static Status send_setup(Leader *leader, ClusterSetup *setup, int node) {
+  size_t bytes = setup_message_bytes(setup);
+  setup->self = node;
+  if (!(leader->setups[node] = malloc(WIRE_HEADER + bytes))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  WireHeader header = {.kind = WIRE_SETUP, .sender = WIRE_LEADER, .count = (uint32_t)leader->nodes, .bytes = (uint32_t)bytes};
+  wire_pack(&header, leader->setups[node]);
+  TRY(setup_message_pack(setup, leader->setups[node] + WIRE_HEADER));
+  return connection_send(leader->connections[node], leader->setups[node], WIRE_HEADER + bytes);
+}
+
+static Status send_setups(Leader *leader) {
+  ClusterSetup *setup = malloc(sizeof *setup);
+  if (!setup) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  Status status = describe(leader, setup);
+  for (int d = 0; d < leader->nodes && status == STATUS_OK; d++) status = send_setup(leader, setup, d);
+  free(setup);
+  return status;
+}
+
+/* Streams between all that are forked together. */
+static Status join(Leader *leader) {
+  if (leader->cluster.peer_count > 0) return STATUS_OK;
+  for (int a = 0; a < leader->nodes; a++) {
+    for (int b = a + 1; b < leader->nodes; b++)
+      TRY(processes_join(&leader->processes, leader->member_of[a], b, leader->member_of[b], a, leader->epoch));
+  }
+  return STATUS_OK;
+}
+
+static bool all_ready(const Leader *leader, const bool *arrived) {
+  (void)arrived;
+  for (int d = 0; d < leader->nodes; d++) {
+    if (leader_member(leader, d)->state != MEMBER_READY) return false;
+  }
+  return true;
+}
+
+static Status begin(Leader *leader) {
+  TRY(share_tokens(leader));
+  TRY(allocate_results(leader));
+  TRY(join(leader));
+  Status status = send_setups(leader);
+  return status == STATUS_OK ? leader_wait(leader, all_ready, NULL) : leader_wait_explain(leader, status);
+}
+
+Status leader_epoch_open(Leader *leader) {
+  leader_epoch_close(leader);
+  number_nodes(leader);
+  if (leader->nodes == 0) return status_set(STATUS_PEER, "no device is left");
+  leader->epoch = leader->epoch < UINT16_MAX ? leader->epoch + 1 : 1;
+  leader->base = leader->collected;
+  leader->complainer = leader->accused = -1;
+  leader->not_finite = false;
+  leader->parted = false;
+  memset(leader->progress, 0, (size_t)leader->member_count * sizeof *leader->progress);
+  leader->setting_up = true;
+  Status status = begin(leader);
+  leader->setting_up = false;
+  return status;
+}

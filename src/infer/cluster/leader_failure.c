@@ -1,0 +1,270 @@
+/* What happens when a device fails in the middle of its work. The only place that knows the policies (ClusterOptions.on_failure).
+ *
+ * Who is left behind: who has failed is not believed from others alone. Everybody is asked to give the epoch up, and is lost who is gone,
+ * or does not say in time that it has: within --timeout as ever, or at once where it was silent for as long already. All the others go on,
+ * but each failure is laid on somebody, the one it is about or else the one that tells of it; whoever has two since it last took part in
+ * an answer is left behind as well, though it answers this leader: others cannot reach it, or it fails by itself.
+ *
+ * When it is called again: leader_members.h; who is left behind as it was of no use, not for a minute and more. It takes part again when
+ * nothing is under way: nobody's work is thrown away for it.
+ *
+ * All of it ends when the time of a request is over (--request-timeout). */
+#include "base/clock.h"
+#include "base/log.h"
+#include "infer/cluster/leader_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RERUNS_MOST = 3, TRIES_MOST = 4, BLAME_MOST = 2 };
+static const double cancel_seconds = 5, silent_seconds = 1; /* to give a block up, at least; of one that was silent already */
+static const double slice_seconds = 0.02;
+
+static bool interrupted(const Leader *leader) { return leader->options.stop && *leader->options.stop; }
+
+/* ---- leaving members behind */
+
+static void leave_behind(Leader *leader, int m, const char *why) {
+  char name[LEADER_NAME];
+  log_warning("%s%s%s: left behind", leader_name(leader, m, name), *why ? ": " : "", why);
+  leader_members_drop(leader, m);
+}
+
+static void drop_broken(Leader *leader) {
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection)) leave_behind(leader, leader->member_of[d], "it is gone");
+  }
+}
+
+static void drop_dead(Leader *leader) {
+  char text[128];
+  int dead;
+  while (leader->processes.count > 0 && (dead = processes_find_dead(&leader->processes, 0, text, sizeof text)) >= 0)
+    leave_behind(leader, dead, text);
+}
+
+/* ---- giving an epoch up */
+
+static void send_cancel(Leader *leader) {
+  wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->word);
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    member->asked = connection_is_open(&member->connection) && connection_send(&member->connection, leader->word, WIRE_HEADER) == STATUS_OK;
+  }
+}
+
+/* In the middle of a block nobody listens, and others who wait for codes say as little. */
+static double patience_with(const Leader *leader, int m) {
+  bool accused = leader->accused == m && leader->complainer != m;
+  bool silent = accused && clock_now() - leader->members[m].heard > leader->options.timeout / 2;
+  return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
+}
+
+/* Until all have given it up, or their time is over; connections that fail meanwhile close. */
+static void await_cancelled(Leader *leader) {
+  double start = clock_now();
+  for (bool waiting = true; waiting;) {
+    double waited = clock_now() - start;
+    waiting = false;
+    for (int d = 0; d < leader->nodes; d++) {
+      const LeaderMember *member = leader_member(leader, d);
+      waiting |= member->asked && connection_is_open(&member->connection) && waited < patience_with(leader, leader->member_of[d]);
+    }
+    if (waiting) connections_step(leader->connections, leader->nodes, slice_seconds);
+    leader_members_ping(leader);
+    waiting = waiting && leader_wait_left(leader) > 0 && !interrupted(leader);
+  }
+}
+
+static void give_up_epoch(Leader *leader) {
+  send_cancel(leader);
+  await_cancelled(leader);
+  drop_broken(leader);
+  drop_dead(leader);
+  bool waited = leader_wait_left(leader) > 0 && !interrupted(leader);
+  for (int d = 0; d < leader->nodes && waited; d++) {
+    if (leader_member(leader, d)->asked) leave_behind(leader, leader->member_of[d], "it does not answer");
+  }
+}
+
+/* Of those that are still there. */
+static void lay_blame(Leader *leader) {
+  int m = leader->accused >= 0 ? leader->accused : leader->complainer;
+  if (m < 0 || leader->members[m].state < MEMBER_HERE || ++leader->members[m].blamed < BLAME_MOST) return;
+  leave_behind(leader, m, leader->accused >= 0 ? "others cannot work with it" : "it fails again and again");
+  leader_members_put_off(leader, m);
+}
+
+/* ---- beginning again */
+
+/* Each failure of a beginning costs a member, or is laid on one; so this comes to an end. */
+static Status begin_again(Leader *leader) {
+  Status status = STATUS_OK;
+  char why[1024] = "";
+  for (int tries = 0; tries < TRIES_MOST + BLAME_MOST * leader->member_count; tries++) {
+    status = leader_epoch_open(leader);
+    if (status == STATUS_OK) status = leader_request_resend(leader);
+    if (status == STATUS_OK || leader->nodes == 0 || interrupted(leader) || leader_wait_left(leader) <= 0) return status;
+    snprintf(why, sizeof why, "%s", status_message());
+    give_up_epoch(leader);
+    lay_blame(leader);
+  }
+  return status_set(status, "%s", why);
+}
+
+static int most_reruns(const Leader *leader) {
+  int most = 0;
+  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
+    int reruns = leader->requests[i & 1].reruns;
+    most = reruns > most ? reruns : most;
+  }
+  return most;
+}
+
+/* Tokens that were handed on already cannot be taken back, and others may come of another partition. */
+static bool text_has_begun(Leader *leader) {
+  return leader_under_way(leader) > 0 && leader_request_oldest(leader)->request.kind == WIRE_PROMPT && leader->taken > 0;
+}
+
+static bool can_recover(Leader *leader, Status cause) {
+  bool of_devices =
+      leader->nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
+}
+
+Status leader_failure_recover(Leader *leader, Status cause) {
+  char why[1024];
+  if (!can_recover(leader, cause) || leader_wait_left(leader) <= 0) return cause;
+  if (most_reruns(leader) >= RERUNS_MOST) return status_wrap(cause, "after %d reruns", RERUNS_MOST);
+  if (text_has_begun(leader)) return status_wrap(cause, "the text had begun");
+  snprintf(why, sizeof why, "%s", status_message());
+  log_warning("%s", why);
+  give_up_epoch(leader);
+  lay_blame(leader);
+  Status status = begin_again(leader);
+  if (status != STATUS_OK && leader->nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
+  if (status == STATUS_OK) log_info("%d of %d devices go on", leader->nodes, leader->member_count);
+  return status;
+}
+
+/* ---- the rest of a request without one of its nodes */
+
+static bool has_answered(const Leader *leader, int node) {
+  bool all = true;
+  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) all = all && leader->requests[i & 1].arrived[node];
+  return all;
+}
+
+/* Whoever is gone and has answered all that it was asked is missed by nobody; true where that is all that has failed. */
+static bool drop_answered(Leader *leader) {
+  bool all = leader->complainer < 0 && !leader->setting_up, any = false;
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
+    bool answered = has_answered(leader, d);
+    if (answered) leave_behind(leader, leader->member_of[d], "it is gone");
+    all = all && answered;
+    any = true;
+  }
+  return all && any;
+}
+
+static bool others_answer(const Leader *leader, const LeaderRequest *request, int node) {
+  bool any = false;
+  for (int d = 0; d < leader->nodes; d++) any |= d != node && !(request->missing >> leader->member_of[d] & 1);
+  return any;
+}
+
+/* Other nodes know what to do without its codes; what it alone could have said is missing from the answer. */
+static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
+  bool single = leader->setup.class_token == CLASS_SINGLE && node == 0;
+  if (!strategy_facts(leader->setup.strategy)->sends_codes) return false;
+  return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && others_answer(leader, request, node);
+}
+
+static void tell_gone(Leader *leader, int node) {
+  const LeaderMember *gone = leader_member(leader, node);
+  uint8_t *message = leader->gone[leader->member_of[node]];
+  wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)node}, message);
+  for (int d = 0; d < leader->nodes; d++) {
+    Connection *connection = leader->connections[d];
+    if (leader_member(leader, d) != gone && connection_is_open(connection)) connection_send(connection, message, WIRE_HEADER);
+  }
+}
+
+/* Those whose connection is broken are missing from all that is under way; false where that cannot be, or where there are none. */
+static bool mask_broken(Leader *leader) {
+  bool any = false;
+  for (int d = 0; d < leader->nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
+    for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
+      LeaderRequest *request = &leader->requests[i & 1];
+      if (request->arrived[d]) continue;
+      if (!can_mask(leader, request, d)) return false;
+      request->arrived[d] = true;
+      request->missing |= (uint64_t)1 << leader->member_of[d];
+    }
+    tell_gone(leader, d);
+    leave_behind(leader, leader->member_of[d], "its tokens are masked");
+    any = true;
+  }
+  return any;
+}
+
+/* One that is silent, or whom others accuse, is as good as gone. */
+static Status try_mask(Leader *leader, Status cause) {
+  int accused = leader->accused;
+  if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->setting_up) return cause;
+  drop_dead(leader);
+  if (accused >= 0 && leader->members[accused].state >= MEMBER_HERE) connection_close(&leader->members[accused].connection);
+  bool by_others = leader->complainer >= 0 && leader->complainer != accused; /* whoever complains has given up */
+  if (by_others || !mask_broken(leader)) return cause;
+  leader->complainer = leader->accused = -1;
+  return STATUS_OK;
+}
+
+static Status wait_and_recover(Leader *leader, LeaderDone *done, LeaderRequest *request);
+
+Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *request) {
+  heartbeat_hold(leader->heartbeat);
+  Status status = wait_and_recover(leader, done, request);
+  heartbeat_release(leader->heartbeat);
+  return status;
+}
+
+static Status wait_and_recover(Leader *leader, LeaderDone *done, LeaderRequest *request) {
+  for (;;) {
+    Status status = leader_wait(leader, done, request->arrived);
+    if (status == STATUS_OK) return STATUS_OK;
+    if (leader->cluster.on_failure != ON_FAILURE_ABORT && drop_answered(leader)) continue;
+    status = try_mask(leader, status);
+    if (status != STATUS_OK) TRY(leader_failure_recover(leader, status));
+  }
+}
+
+/* ---- coming back */
+
+/* Some of this epoch's nodes are gone, for the leader or for each other. */
+static bool any_lost(const Leader *leader) {
+  if (leader->parted) return true;
+  for (int d = 0; d < leader->nodes; d++) {
+    if (leader_member(leader, d)->state != MEMBER_READY || !connection_is_open(leader->connections[d])) return true;
+  }
+  return false;
+}
+
+bool leader_failure_rests(const Leader *leader) {
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && (leader_members_waiting(leader) > 0 || any_lost(leader));
+}
+
+Status leader_failure_rejoin(Leader *leader) {
+  if (leader->cluster.on_failure != ON_FAILURE_ABORT) leader_members_poll(leader);
+  if (!leader_failure_rests(leader) || leader_under_way(leader) > 0) return STATUS_OK;
+  int back = leader_members_waiting(leader);
+  give_up_epoch(leader);
+  TRY(begin_again(leader));
+  if (back > 0) log_info("%d of %d devices from here on", leader->nodes, leader->member_count);
+  return STATUS_OK;
+}

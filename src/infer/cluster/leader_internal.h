@@ -1,0 +1,146 @@
+/* The inside of a leader, private to the files called leader*.c. A member is a device by its place in the cluster, as users number nodes; a
+ * node here is a member's number among those that take part in the present epoch. */
+#ifndef INFER_LEADER_INTERNAL_H
+#define INFER_LEADER_INTERNAL_H
+#include "autograd/tape.h"
+#include "infer/cluster/connection.h"
+#include "infer/cluster/heartbeat.h"
+#include "infer/cluster/hello.h"
+#include "infer/cluster/leader.h"
+#include "infer/cluster/leader_members.h"
+#include "infer/cluster/processes.h"
+#include "infer/patches.h"
+
+/* A request under way. */
+typedef struct LeaderRequest {
+  uint8_t *message;      /* header | payload, of pictures one after another for each node; of texts once, read by all connections */
+  size_t *offset, *size; /* [nodes] of each node's message */
+  float *pixels;         /* [batch, C, H, W] of pictures that are no levels */
+  uint8_t *levels;       /* the same of those that are */
+  uint8_t **results;     /* [nodes] payloads */
+  bool *arrived;         /* [nodes] */
+  NodeStatistics *nodes; /* [nodes] */
+  int64_t *counts;       /* [nodes] tokens of each */
+  RequestShare *shares;  /* [nodes] */
+  uint32_t number;       /* in the epoch; 0: free */
+  Request request;
+  uint64_t missing;  /* members whose part is not waited for, as bits */
+  uint64_t given_up; /* members that others have gone on without, though they have answered */
+  int reruns;
+  double began, sent; /* clock_now of its submission; when its input had left, 0: not yet */
+} LeaderRequest;
+
+struct Leader {
+  LeaderOptions options;
+  ClusterOptions cluster;
+  const Partition *given; /* over all members; NULL for texts */
+  const TokenSplit *given_split;
+  NodeSetup setup;     /* of the epoch: what the nodes run on */
+  Partition partition; /* of the epoch */
+  TokenSplit split;
+  Fingerprints fingerprints;
+  uint8_t session[HELLO_SESSION];
+  PatchLevels levels;
+  Processes processes;
+  Heartbeat *heartbeat; /* held while the leader is at work for its caller; NULL: there is no worker */
+  double next_ping;     /* clock_now */
+  uint8_t ping[WIRE_HEADER];
+  LeaderMember *members; /* [member_count] */
+  int member_count, nodes;
+  int *member_of;                       /* [nodes] */
+  Connection **connections;             /* [nodes] */
+  TokenLayout *layout;                  /* [nodes] of a picture */
+  uint8_t **setups;                     /* [nodes] SETUP messages */
+  LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
+  uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
+  double began;                         /* clock_now: to call its members */
+  uint16_t epoch;
+  bool setting_up;
+  bool parted;             /* devices have given each other up for the rest of the epoch */
+  uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
+                            * answer */
+  int complainer, accused; /* members; -1: none */
+  bool not_finite;         /* what the complainer came to: of no use to try again with others */
+  char (*complaints)[WIRE_TEXT + 1]; /* [member_count] */
+  NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
+  int64_t *tokens;                   /* [member_count] of the last answer */
+  int reruns, masked;                /* of all answers */
+  double fastest, fastest_request;   /* seconds a sample; 0: none was answered */
+  struct LeaderProbe *probe;         /* while devices are measured (leader_probe.c) */
+  real *replicas, *logits;
+  int32_t *codes, *node_codes;
+  RequestDecoding *decoding; /* [member_count] */
+  /* New tokens of the prompt under way: made by the nodes [made], of which `taken` were handed on. */
+  int32_t *made;
+  int64_t made_count, taken;
+  uint8_t token[WIRE_TOKEN_BYTES];
+  Arena *arena;
+  Tape *tape;
+  uint8_t word[WIRE_HEADER], stop[WIRE_HEADER]; /* CANCEL or BYE; STOP */
+  uint8_t (*gone)[WIRE_HEADER];                 /* [member_count] */
+};
+
+static inline LeaderMember *leader_member(const Leader *leader, int node) { return &leader->members[leader->member_of[node]]; }
+
+/* "node 2 (pid 123)", "node 2 (worker 10.0.0.2:7433)": of a member. Returns text. */
+enum { LEADER_NAME = ADDRESS_TEXT + 40 };
+const char *leader_name(const Leader *leader, int member, char text[LEADER_NAME]);
+
+#define LEADER_PING_SECONDS 2.0 /* between two signs of life, several of which fit into a session's idle_timeout */
+
+/* ---- leader_messages.c: what nodes say; the context of connections is the leader, their peer the member */
+extern const ConnectionSink leader_messages_sink;
+LeaderRequest *leader_messages_request(Leader *leader, uint32_t number); /* under way, or NULL */
+
+/* ---- leader_probe.c: what devices and the ways to them can do */
+
+/* Of all that are there, before the first epoch: measured [member_count]. One that fails is left behind or fails it all, as ever. */
+Status leader_probe_run(Leader *leader, LeaderMeasure *measured);
+Status leader_probe_place(Leader *leader, int member, const WireHeader *header, uint8_t **payload);
+void leader_probe_deliver(Leader *leader, int member);
+
+/* ---- leader_wait.c: waiting, and who is to blame */
+
+/* Until done(leader) says so. `arrived` [nodes]: whom nobody waits for. */
+typedef bool LeaderDone(const Leader *leader, const bool *arrived);
+LeaderDone leader_wait_all; /* every node has set its flag */
+Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived);
+double leader_wait_left(const Leader *leader);             /* seconds that the requests under way still have; INFINITY: any */
+Status leader_wait_explain(Leader *leader, Status status); /* names the cause of a failure of the connections */
+
+/* ---- leader_epoch.c: who takes part, and with which tokens */
+
+/* All members that are there (MEMBER_HERE or more) become nodes: shares the tokens out, makes memory, sends SETUP, waits for READY. */
+Status leader_epoch_open(Leader *leader);
+void leader_epoch_close(Leader *leader); /* frees what belongs to it */
+
+/* ---- leader_failure.c: what happens when a member fails */
+
+/* leader_wait that goes on after a failure where the cluster's options allow it: request->arrived may have begun anew meanwhile. */
+Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *request);
+
+/* After a failure `cause`, explained: leaves behind who has failed, begins a new epoch and sends what is under way once more. Else the
+ * failure, with its message. */
+Status leader_failure_recover(Leader *leader, Status cause);
+
+/* Before a request: members that have come back take part again, and those that are gone no more, unless another request is under way. */
+Status leader_failure_rejoin(Leader *leader);
+bool leader_failure_rests(const Leader *leader); /* that is what the end of all requests is waited for */
+
+/* ---- leader_request.c: beginning and end of any request */
+
+/* Takes a free slot for a request of this shape. What belongs to its kind is then to be filled in: pixels, or the payload
+ * (leader_request_payload). */
+Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot);
+static inline uint8_t *leader_request_payload(LeaderRequest *slot) { return slot->message + WIRE_HEADER; }
+Status leader_request_send(Leader *leader, LeaderRequest *slot); /* to all nodes */
+Status leader_request_resend(Leader *leader);                    /* all that are under way, in a new epoch */
+LeaderRequest *leader_request_oldest(Leader *leader);
+
+/* ---- what belongs to each kind: the nodes' shares and messages, and what their answers mean */
+typedef Status LeaderTake(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
+void leader_picture_share(Leader *leader, LeaderRequest *request);
+void leader_text_share(Leader *leader, LeaderRequest *request);
+LeaderTake leader_picture_take, leader_text_take_prompt, leader_text_take_score, leader_text_take_last;
+
+#endif

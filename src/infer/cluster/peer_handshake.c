@@ -1,0 +1,240 @@
+/* See peer_handshake.h. All connections move side by side: no device waits for another in a fixed order. */
+#include "infer/cluster/peer_handshake.h"
+#include "base/clock.h"
+#include "infer/cluster/byte_cursor.h"
+#include "infer/cluster/fd_passing.h"
+#include "infer/cluster/hello.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { MESSAGE = WIRE_HEADER + PEER_HANDSHAKE_BYTES, CALLERS = WIRE_NODES + 8 };
+static const double slice_seconds = 0.05; /* between two looks at the leader */
+
+/* ---- words */
+
+void peer_handshake_pack(const PeerIdentity *words, uint8_t bytes[PEER_HANDSHAKE_BYTES]) {
+  uint8_t *at = bytes;
+  byte_cursor_put_u16(&at, words->epoch);
+  byte_cursor_put_u16(&at, words->node);
+  byte_cursor_put(&at, words->session, HELLO_SESSION);
+  byte_cursor_put_u64(&at, words->partition);
+}
+
+Status peer_handshake_parse(const uint8_t bytes[PEER_HANDSHAKE_BYTES], PeerIdentity *words) {
+  const uint8_t *at = bytes;
+  words->epoch = byte_cursor_get_u16(&at);
+  words->node = byte_cursor_get_u16(&at);
+  byte_cursor_get(&at, words->session, HELLO_SESSION);
+  words->partition = byte_cursor_get_u64(&at);
+  return words->node < WIRE_NODES ? STATUS_OK : status_set(STATUS_BAD_VALUE, "a meeting with node %d", words->node);
+}
+
+/* ---- one connection on its way */
+
+typedef struct Caller {
+  Connection *connection; /* NULL: none */
+  int node;               /* whom this device dialled or was passed; -1: whoever it says */
+  bool shaken;
+  size_t sent, got;
+  uint8_t theirs[MESSAGE];
+} Caller;
+
+typedef struct Meeting {
+  PeerHandshake *all;
+  uint8_t ours[MESSAGE];
+  Caller callers[CALLERS];
+} Meeting;
+
+static const Caller nobody = {.node = -1};
+
+static bool is_free(const Caller *caller) { return !caller->connection; }
+
+static void drop(Caller *caller) {
+  connection_free(caller->connection);
+  *caller = nobody;
+}
+
+static bool dials(const ClusterSetup *setup, int from, int to) {
+  if (!setup->member[from].reachable) return true;
+  return setup->member[to].reachable && from > to;
+}
+
+static const char *name_of(const ClusterSetup *setup, int node, char text[ADDRESS_TEXT + 16]) {
+  char address[ADDRESS_TEXT];
+  if (setup->member[node].reachable)
+    snprintf(text, ADDRESS_TEXT + 16, "worker %s", address_text(&setup->member[node].address, address));
+  else
+    snprintf(text, ADDRESS_TEXT + 16, "node %d", node);
+  return text;
+}
+
+static Status blame(PeerHandshake *all, int node, Status status) {
+  char text[ADDRESS_TEXT + 16];
+  all->accused = node;
+  return status_wrap(status, "%s", name_of(all->setup, node, text));
+}
+
+static bool would_wait(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
+
+/* As far as it goes without waiting: PEER when it goes no further. */
+static Status move(Meeting *m, Caller *caller) {
+  if (!caller->shaken) TRY(connection_step(caller->connection, &caller->shaken));
+  if (!caller->shaken) return STATUS_OK;
+  while (caller->sent < MESSAGE) {
+    ssize_t n = connection_write(caller->connection, m->ours + caller->sent, MESSAGE - caller->sent);
+    if (would_wait(n)) break;
+    if (n < 0) return status_set(STATUS_PEER, "closed the connection");
+    caller->sent += (size_t)n;
+  }
+  while (caller->got < MESSAGE) {
+    ssize_t n = connection_read(caller->connection, caller->theirs + caller->got, MESSAGE - caller->got);
+    if (would_wait(n)) break;
+    if (n <= 0) return status_set(STATUS_PEER, "closed the connection");
+    caller->got += (size_t)n;
+  }
+  return STATUS_OK;
+}
+
+/* Its words, if they are those of a device of this run and epoch; *stale: of another one. */
+static Status read_words(const PeerHandshake *all, const Caller *caller, PeerIdentity *words, bool *stale) {
+  WireHeader header;
+  TRY(wire_parse(caller->theirs, PEER_HANDSHAKE_BYTES, &header));
+  if (header.kind != WIRE_MEET || header.bytes != PEER_HANDSHAKE_BYTES)
+    return status_set(STATUS_BAD_VALUE, "sent a %s message where devices meet", wire_kind_name(header.kind));
+  TRY(peer_handshake_parse(caller->theirs + WIRE_HEADER, words));
+  *stale = words->epoch != all->own.epoch || memcmp(words->session, all->own.session, HELLO_SESSION) != 0;
+  return STATUS_OK;
+}
+
+/* Both have said who they are: the connection goes where it belongs. */
+static Status seat(Meeting *m, Caller *caller) {
+  PeerHandshake *all = m->all;
+  PeerIdentity words = {.node = 0};
+  bool stale = false;
+  Status status = read_words(all, caller, &words, &stale);
+  bool expected = status == STATUS_OK && !stale && words.node < all->setup->nodes && words.node != all->setup->self &&
+                  (caller->node < 0 || caller->node == words.node) && !all->connection[words.node];
+  if (!expected) {
+    drop(caller);
+    return STATUS_OK; /* whoever is waited for is still missing */
+  }
+  if (words.partition != all->own.partition)
+    return blame(
+        all, words.node,
+        status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition, all->own.partition));
+  all->connection[words.node] = caller->connection;
+  all->words[words.node] = words;
+  *caller = nobody;
+  return STATUS_OK;
+}
+
+/* One that was dialled must answer; of the others anything may have called. */
+static Status advance(Meeting *m, Caller *caller) {
+  Status status = move(m, caller);
+  if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return seat(m, caller);
+  if (status == STATUS_OK) return STATUS_OK;
+  if (caller->node >= 0) return blame(m->all, caller->node, status);
+  drop(caller);
+  return STATUS_OK;
+}
+
+/* ---- all of them */
+
+static Caller *free_place(Meeting *m) {
+  for (int i = 0; i < CALLERS; i++) {
+    if (is_free(&m->callers[i])) return &m->callers[i];
+  }
+  return NULL;
+}
+
+static Status dial(Meeting *m, int node) {
+  PeerHandshake *all = m->all;
+  const Member *member = &all->setup->member[node];
+  Address address = member->address;
+  Caller *caller = free_place(m);
+  if (!member->reachable) return blame(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
+  address_on_link(&address, connection_fd(all->control));
+  caller->node = node;
+  Status status = connection_call(&caller->connection, &address, HELLO_PEER, all->own.session, all->key);
+  return status == STATUS_OK ? STATUS_OK : blame(all, node, status);
+}
+
+static Status dial_all(Meeting *m) {
+  const ClusterSetup *setup = m->all->setup;
+  for (int d = 0; d < setup->nodes; d++) {
+    if (d != setup->self && dials(setup, setup->self, d)) TRY(dial(m, d));
+  }
+  return STATUS_OK;
+}
+
+/* Of an earlier epoch, or when there are more callers than a cluster has devices: closed. */
+static Status take_passed(Meeting *m, const PassedFd *passed) {
+  PeerHandshake *all = m->all;
+  Caller *caller = free_place(m);
+  FdKind kind = all->together ? FD_STREAM : FD_CONNECTION;
+  bool due = passed->kind == kind && caller && (!all->together || (passed->epoch == all->own.epoch && passed->node < all->setup->nodes));
+  if (!due && passed->fd >= 0) close(passed->fd);
+  if (!due || passed->fd < 0) return STATUS_OK;
+  if (!all->together) return connection_tls(&caller->connection, passed->fd, CONNECTION_ANSWERS, all->key);
+  caller->node = passed->node;
+  return connection_plain(&caller->connection, passed->fd);
+}
+
+static Status take_all_passed(Meeting *m) {
+  PassedFd passed;
+  bool any;
+  for (;;) {
+    TRY(fd_passing_receive(m->all->passed, &passed, &any));
+    if (!any) return STATUS_OK;
+    TRY(take_passed(m, &passed));
+  }
+}
+
+static int missing(const PeerHandshake *all) {
+  for (int d = 0; d < all->setup->nodes; d++) {
+    if (d != all->setup->self && !all->connection[d]) return d;
+  }
+  return -1;
+}
+
+static void wait_for_events(Meeting *m, double seconds) {
+  Connection *waiting[CALLERS + 1] = {m->all->control};
+  for (int i = 0; i < CALLERS; i++) waiting[1 + i] = m->callers[i].connection;
+  connections_wait(waiting, CALLERS + 1, m->all->passed, seconds);
+}
+
+static Status listen_to_leader(PeerHandshake *all) {
+  TRY(connections_step(&all->control, 1, 0));
+  return *all->stop ? status_set(STATUS_INTERRUPTED, "the leader has changed its mind") : STATUS_OK;
+}
+
+static Status meet(Meeting *m) {
+  PeerHandshake *all = m->all;
+  double until = clock_now() + all->seconds;
+  if (!all->together) TRY(dial_all(m));
+  while (missing(all) >= 0) {
+    TRY(listen_to_leader(all));
+    TRY(take_all_passed(m));
+    for (int i = 0; i < CALLERS; i++) {
+      if (!is_free(&m->callers[i])) TRY(advance(m, &m->callers[i]));
+    }
+    if (missing(all) < 0) break;
+    if (clock_now() > until) return blame(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
+    wait_for_events(m, slice_seconds);
+  }
+  return STATUS_OK;
+}
+
+Status peer_handshake_run(PeerHandshake *all) {
+  Meeting m = {.all = all};
+  all->accused = -1;
+  wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_HANDSHAKE_BYTES},
+            m.ours);
+  peer_handshake_pack(&all->own, m.ours + WIRE_HEADER);
+  for (int i = 0; i < CALLERS; i++) m.callers[i] = nobody;
+  Status status = meet(&m);
+  for (int i = 0; i < CALLERS; i++) drop(&m.callers[i]);
+  return status;
+}

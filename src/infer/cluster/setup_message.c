@@ -1,0 +1,343 @@
+/* Packing and checking of SETUP. Three steps: the head, whose counts give the length; the lists behind it; then what must go together. */
+#include "infer/cluster/setup_message.h"
+#include "infer/cluster/byte_cursor.h"
+#include <arpa/inet.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FLAG_CODES = 1, FLAG_LOSE_TOKENS = 2, FLAG_MASK = 4, FLAG_SHAPED = 8, FLAGS = 15 };
+enum { FAMILY_NONE = 0, FAMILY_DISK = 1, FAMILY_V4 = 4, FAMILY_V6 = 6 };
+static const double most_seconds = 86400;
+
+static size_t bytes_of(size_t points, size_t nodes, size_t tokens) {
+  return SETUP_HEAD + SETUP_POINT * points + SETUP_MEMBER * nodes + 4 * tokens;
+}
+
+size_t setup_message_bytes(const ClusterSetup *setup) {
+  return bytes_of((size_t)setup->links.trace.count, (size_t)setup->nodes, (size_t)setup->tokens);
+}
+
+size_t setup_message_most(const ModelConfig *config) {
+  return bytes_of(MAX_TRACE_POINTS, WIRE_NODES, config_is_decoder(config) ? 0 : (size_t)config_tokens(config));
+}
+
+/* ---- packing */
+
+static void pack_head(const ClusterSetup *s, uint8_t **at) {
+  const uint8_t choices[6] = {(uint8_t)s->strategy, (uint8_t)s->transport,   (uint8_t)s->reliability.mode,
+                              (uint8_t)s->parts,    (uint8_t)s->class_token, (uint8_t)s->entropy};
+  byte_cursor_put_u16(at, s->epoch);
+  byte_cursor_put_u16(at, (uint16_t)s->nodes);
+  byte_cursor_put_u16(at, (uint16_t)s->self);
+  byte_cursor_put(at, choices, sizeof choices);
+  byte_cursor_put_u16(at, 0);
+  byte_cursor_put_u16(at, (uint16_t)s->retained);
+  byte_cursor_put_u32(at, (uint32_t)s->batch_most);
+  byte_cursor_put_u32(at, (uint32_t)s->tokens_most);
+  byte_cursor_put_double(at, s->reliability.timeout);
+  byte_cursor_put_double(at, s->reliability.deadline);
+  byte_cursor_put_u32(at, s->mtu);
+  byte_cursor_put_u32(at, (s->keep_codes ? FLAG_CODES : 0U) | (s->links.lose_tokens ? FLAG_LOSE_TOKENS : 0U) | (s->mask ? FLAG_MASK : 0U) |
+                              (s->shaped ? FLAG_SHAPED : 0U));
+  byte_cursor_put_u64(at, s->fingerprints.model);
+  byte_cursor_put_u64(at, s->fingerprints.codebook);
+  byte_cursor_put_u64(at, s->fingerprints.partition);
+}
+
+static void pack_links(const ClusterSetup *s, uint8_t **at) {
+  const LinkOptions *l = &s->links;
+  const double numbers[6] = {l->bits_per_second, l->burst_bytes, l->latency, l->jitter, l->loss, l->loss_burst};
+  byte_cursor_put_u8(at, (uint8_t)l->topology);
+  byte_cursor_put_u8(at, (uint8_t)l->loss_model);
+  byte_cursor_put_u8(at, (uint8_t)s->reliability.least_packets);
+  byte_cursor_put_u8(at, 0);
+  byte_cursor_put_u32(at, (uint32_t)l->overhead);
+  for (int i = 0; i < 6; i++) byte_cursor_put_double(at, numbers[i]);
+  byte_cursor_put_u64(at, l->seed);
+  byte_cursor_put_u32(at, (uint32_t)l->trace.count);
+  byte_cursor_put_u32(at, (uint32_t)s->tokens);
+  for (int i = 0; i < l->trace.count; i++) {
+    byte_cursor_put_double(at, l->trace.points[i].seconds);
+    byte_cursor_put_double(at, l->trace.points[i].bits_per_second);
+  }
+}
+
+/* A link-local number is one of a link, which stands in the place of a path: it is the leader's name of it, for processes of its machine.
+ */
+static bool pack_v6(const char *name, uint8_t *number, uint8_t *path) {
+  char digits[INET6_ADDRSTRLEN];
+  size_t length = strcspn(name, "%"), link = name[length] ? strlen(name + length + 1) : 0;
+  snprintf(digits, sizeof digits, "%.*s", (int)length, name);
+  if (length >= sizeof digits || link >= SETUP_LINK || inet_pton(AF_INET6, digits, number) != 1) return false;
+  memcpy(path, name + length + (link > 0), link);
+  return true;
+}
+
+/* Into the family and the place of an address; the rest is zero. */
+static Status pack_address(const Member *member, uint8_t *family, uint8_t *number, uint8_t *path) {
+  const char *name = member->address.name;
+  if (!member->reachable) return STATUS_OK;
+  if (member->address.on_disk) {
+    if (strlen(name) >= SETUP_PATH)
+      return status_set(STATUS_BAD_VALUE, "unix:%s: a path that other devices are told has fewer than %d bytes", name, SETUP_PATH);
+    *family = FAMILY_DISK;
+    memcpy(path, name, strlen(name));
+    return STATUS_OK;
+  }
+  *family = inet_pton(AF_INET, name, number) == 1 ? FAMILY_V4 : pack_v6(name, number, path) ? FAMILY_V6 : FAMILY_NONE;
+  if (*family) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s: other devices are told numbers, not names", name);
+}
+
+static Status pack_member(const Member *member, uint8_t **at) {
+  uint8_t *record = *at;
+  memset(record, 0, SETUP_MEMBER);
+  TRY(pack_address(member, record, record + 16, record + 32));
+  *at += 2;
+  byte_cursor_put_u16(at, member->reachable && !member->address.on_disk ? member->address.port : 0);
+  byte_cursor_put_u32(at, (uint32_t)member->tokens);
+  byte_cursor_put_double(at, member->weight);
+  *at = record + SETUP_MEMBER;
+  return STATUS_OK;
+}
+
+Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes) {
+  uint8_t *at = bytes;
+  pack_head(setup, &at);
+  pack_links(setup, &at);
+  for (int d = 0; d < setup->nodes; d++) TRY(pack_member(&setup->member[d], &at));
+  for (int64_t i = 0; i < setup->tokens; i++) byte_cursor_put_u32(&at, (uint32_t)setup->order[i]);
+  return STATUS_OK;
+}
+
+void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]) {
+  uint8_t *at = agreed;
+  byte_cursor_put(&at, session, SETUP_SESSION);
+  byte_cursor_put_u16(&at, setup->epoch);
+  byte_cursor_put_u16(&at, WIRE_VERSION);
+  byte_cursor_put_u64(&at, setup->fingerprints.model);
+  byte_cursor_put_u64(&at, setup->fingerprints.codebook);
+  byte_cursor_put_u64(&at, setup->fingerprints.partition);
+}
+
+/* ---- parsing */
+
+/* What is no number is in no range. */
+static Status need(const char *what, double value, double least, double most) {
+  if (value >= least && value <= most) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a set-up with %s %g; %g to %g are possible here", what, value, least, most);
+}
+static Status refuse(const char *why) { return status_set(STATUS_BAD_VALUE, "sent a set-up %s", why); }
+
+static Status parse_choices(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
+  uint8_t choices[6];
+  byte_cursor_get(at, choices, sizeof choices);
+  TRY(need("strategy", choices[0], 0, STRATEGY_COUNT - 1));
+  TRY(need("transport", choices[1], 0, TRANSPORT_COUNT - 1));
+  TRY(need("reliability", choices[2], RELIABILITY_STREAM, RELIABILITY_RETRANSMIT));
+  TRY(need("parts", choices[3], 1, MAX_PARTS));
+  TRY(need("class token", choices[4], config_is_decoder(config) ? CLASS_NONE : CLASS_DISTRIBUTED,
+           config_is_decoder(config) ? CLASS_NONE : CLASS_SINGLE));
+  TRY(need("entropy coding", choices[5], 0, ENTROPY_COUNT - 1));
+  s->strategy = (Strategy)choices[0];
+  s->transport = (TransportKind)choices[1];
+  s->reliability.mode = (ReliabilityMode)choices[2];
+  s->parts = choices[3];
+  s->class_token = (ClassToken)choices[4];
+  s->entropy = (EntropyChoice)choices[5];
+  return STATUS_OK;
+}
+
+static Status parse_limits(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
+  bool text = config_is_decoder(config);
+  uint16_t reserved = byte_cursor_get_u16(at);
+  s->retained = byte_cursor_get_u16(at);
+  s->batch_most = byte_cursor_get_u32(at);
+  s->tokens_most = byte_cursor_get_u32(at);
+  s->reliability.timeout = byte_cursor_get_double(at);
+  s->reliability.deadline = byte_cursor_get_double(at);
+  s->mtu = byte_cursor_get_u32(at);
+  uint32_t flags = byte_cursor_get_u32(at);
+  TRY(need("reserved bytes", reserved, 0, 0));
+  TRY(need("retained blocks", s->retained, 0, (double)config->blocks));
+  TRY(need("batch", (double)s->batch_most, 1, INT32_MAX));
+  TRY(need("tokens of a text", (double)s->tokens_most, text, text ? (double)config->context : 0));
+  TRY(need("time-out", s->reliability.timeout, 1e-3, most_seconds));
+  TRY(need("deadline", s->reliability.deadline, 0, most_seconds));
+  if (s->mtu) TRY(need("MTU", s->mtu, 576, UINT16_MAX));
+  TRY(need("flags", flags, 0, FLAGS));
+  s->keep_codes = flags & FLAG_CODES;
+  s->links.lose_tokens = flags & FLAG_LOSE_TOKENS;
+  s->mask = flags & FLAG_MASK;
+  s->shaped = flags & FLAG_SHAPED;
+  return STATUS_OK;
+}
+
+static Status parse_head(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
+  s->epoch = byte_cursor_get_u16(at);
+  s->nodes = byte_cursor_get_u16(at);
+  s->self = byte_cursor_get_u16(at);
+  TRY(need("epoch", s->epoch, 1, UINT16_MAX));
+  TRY(need("devices", s->nodes, 1, WIRE_NODES));
+  TRY(need("device number", s->self, 0, s->nodes - 1));
+  TRY(parse_choices(at, config, s));
+  TRY(parse_limits(at, config, s));
+  s->fingerprints.model = byte_cursor_get_u64(at);
+  s->fingerprints.codebook = byte_cursor_get_u64(at);
+  s->fingerprints.partition = byte_cursor_get_u64(at);
+  return STATUS_OK;
+}
+
+static Status parse_links(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
+  static const struct {
+    const char *what;
+    double most;
+  } ranges[6] = {{"bandwidth", 1e15}, {"burst", 1e9}, {"latency", 3600}, {"jitter", 3600}, {"loss", 0.999}, {"burst of losses", 1e6}};
+  LinkOptions *l = &s->links;
+  double numbers[6];
+  uint8_t topology = byte_cursor_get_u8(at), loss_model = byte_cursor_get_u8(at);
+  s->reliability.least_packets = byte_cursor_get_u8(at);
+  uint8_t zero = byte_cursor_get_u8(at);
+  l->overhead = byte_cursor_get_u32(at);
+  for (int i = 0; i < 6; i++) TRY(need(ranges[i].what, numbers[i] = byte_cursor_get_double(at), 0, ranges[i].most));
+  l->seed = byte_cursor_get_u64(at);
+  l->trace.count = (int)fmin(byte_cursor_get_u32(at), MAX_TRACE_POINTS + 1);
+  s->tokens = byte_cursor_get_u32(at);
+  TRY(need("link model", topology, LINK_MESH, LINK_SHARED));
+  TRY(need("loss model", loss_model, LOSS_BERNOULLI, LOSS_GILBERT_ELLIOTT));
+  TRY(need("reserved byte", zero, 0, 0));
+  TRY(need("overhead", (double)l->overhead, 0, UINT16_MAX));
+  TRY(need("points of a trace", l->trace.count, 0, MAX_TRACE_POINTS));
+  double tokens = config_is_decoder(config) ? 0 : (double)config_tokens(config);
+  TRY(need("tokens of a picture", (double)s->tokens, tokens, tokens));
+  l->topology = (LinkTopology)topology;
+  l->loss_model = (LossModel)loss_model;
+  l->bits_per_second = numbers[0], l->burst_bytes = numbers[1], l->latency = numbers[2], l->jitter = numbers[3];
+  l->loss = numbers[4], l->loss_burst = numbers[5];
+  return STATUS_OK;
+}
+
+static Status parse_trace(const uint8_t **at, LinkTrace *trace) {
+  if (trace->count == 0) return STATUS_OK;
+  trace->points = calloc((size_t)trace->count, sizeof *trace->points);
+  if (!trace->points) return status_set(STATUS_NO_MEMORY, "no memory for a trace of %d points", trace->count);
+  double last = 0;
+  for (int i = 0; i < trace->count; i++) {
+    LinkTracePoint *point = &trace->points[i];
+    point->seconds = byte_cursor_get_double(at);
+    point->bits_per_second = byte_cursor_get_double(at);
+    TRY(need("a time of the trace", point->seconds, last, i == 0 ? 0 : 1e9));
+    if (i > 0 && point->seconds <= last) return refuse("with a trace whose times do not rise");
+    TRY(need("a rate of the trace", point->bits_per_second, i + 1 == trace->count ? 1 : 0, 1e15));
+    last = point->seconds;
+  }
+  return STATUS_OK;
+}
+
+/* The length of what stands in the place of a path; SETUP_PATH: that cannot be. */
+static size_t length_of_path(uint8_t family, const uint8_t *number, const uint8_t *path) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  if (family == FAMILY_NONE || family == FAMILY_V4) return 0;
+  size_t length = strnlen((const char *)path, SETUP_PATH);
+  if (family == FAMILY_DISK) return length > 0 ? length : SETUP_PATH;
+  if (length == 0) return 0;
+  bool link = number[0] == 0xfe && (number[1] & 0xc0) == 0x80 && length < SETUP_LINK && strspn((const char *)path, letters) == length;
+  return link ? length : SETUP_PATH;
+}
+
+static Status parse_address(const uint8_t *record, uint16_t port, Member *member) {
+  const uint8_t *number = record + 16, *path = record + 32, *end = record + SETUP_MEMBER;
+  Address *address = &member->address;
+  uint8_t family = record[0];
+  member->reachable = family != FAMILY_NONE;
+  size_t used = family == FAMILY_V4 ? 4 : family == FAMILY_V6 ? 16 : 0;
+  size_t length = length_of_path(family, number, path);
+  bool known = length < SETUP_PATH && (!member->reachable || used || family == FAMILY_DISK);
+  bool clean = record[1] == 0 && byte_cursor_is_zero(number + used, path) && (known && byte_cursor_is_zero(path + length, end)) &&
+               (used ? port > 0 : port == 0);
+  if (!known || !clean) return refuse("with an address that is none");
+  address->on_disk = family == FAMILY_DISK;
+  address->port = port;
+  if (address->on_disk) memcpy(address->name, path, length);
+  if (used) inet_ntop(family == FAMILY_V4 ? AF_INET : AF_INET6, number, address->name, ADDRESS_NAME);
+  size_t digits = strlen(address->name);
+  if (used && length > 0) snprintf(address->name + digits, ADDRESS_NAME - digits, "%%%s", (const char *)path);
+  return STATUS_OK;
+}
+
+static Status parse_member(const uint8_t **at, ClusterSetup *s, Member *member) {
+  const uint8_t *record = *at;
+  bool text = s->tokens == 0;
+  *at += 2;
+  uint16_t port = byte_cursor_get_u16(at);
+  member->tokens = byte_cursor_get_u32(at);
+  member->weight = byte_cursor_get_double(at);
+  *at = record + SETUP_MEMBER;
+  TRY(parse_address(record, port, member));
+  TRY(need("tokens of a device", (double)member->tokens, text ? 0 : 1, (double)s->tokens));
+  return need("the weight of a device", member->weight, text ? 1e-9 : 0, text ? 1e9 : 0);
+}
+
+/* ---- what must go together */
+
+static Status check_tokens(const ClusterSetup *s) {
+  int64_t sum = 0;
+  for (int d = 0; d < s->nodes; d++) sum += s->member[d].tokens;
+  return sum == s->tokens ? STATUS_OK : refuse("whose devices' tokens do not sum to those of a picture");
+}
+
+static Status parse_order(const uint8_t **at, ClusterSetup *s) {
+  if (s->tokens == 0) return STATUS_OK;
+  s->order = calloc((size_t)s->tokens, sizeof *s->order);
+  uint8_t *seen = calloc((size_t)s->tokens, 1);
+  bool memory = s->order && seen, right = true;
+  for (int64_t i = 0; memory && right && i < s->tokens; i++) {
+    uint32_t token = byte_cursor_get_u32(at);
+    right = token < s->tokens && !seen[token];
+    if (right) seen[token] = 1;
+    s->order[i] = (int32_t)token;
+  }
+  free(seen);
+  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for an order of %lld tokens", (long long)s->tokens);
+  return right ? STATUS_OK : refuse("whose order of tokens is no permutation");
+}
+
+static Status check_strategy(const ClusterSetup *s, const Weights *weights) {
+  const StrategyFacts *facts = strategy_facts(s->strategy);
+  if (s->nodes > 1 && facts->needs_codebooks && !weights->books)
+    return status_set(STATUS_BAD_VALUE, "sent a set-up with strategy %s, which a model without codebooks cannot", facts->name);
+  if (s->transport == TRANSPORT_UDP && !facts->sends_codes)
+    return status_set(STATUS_BAD_VALUE, "sent a set-up with strategy %s over datagrams, which lose what it cannot do without", facts->name);
+  bool stream = s->reliability.mode == RELIABILITY_STREAM;
+  if (stream == (s->transport == TRANSPORT_UDP)) return refuse("whose reliability does not go with its transport");
+  if (s->keep_codes && !(facts->sends_codes && s->nodes > 1)) return refuse("that keeps codes where none are sent");
+  if (s->entropy == ENTROPY_ON && !weights->coding)
+    return refuse("that asks for entropy coding, for which the checkpoint has no frequencies (astra-kmeans frequencies)");
+  return STATUS_OK;
+}
+
+static Status parse_all(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *s) {
+  const uint8_t *at = bytes;
+  if (size < SETUP_HEAD) return refuse("that is too short");
+  TRY(parse_head(&at, weights->config, s));
+  TRY(parse_links(&at, weights->config, s));
+  if (size != setup_message_bytes(s))
+    return status_set(STATUS_BAD_VALUE, "sent a set-up of %zu bytes where %zu follow from it", size, setup_message_bytes(s));
+  TRY(parse_trace(&at, &s->links.trace));
+  for (int d = 0; d < s->nodes; d++) TRY(parse_member(&at, s, &s->member[d]));
+  TRY(check_tokens(s));
+  TRY(parse_order(&at, s));
+  return check_strategy(s, weights);
+}
+
+Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *setup) {
+  *setup = (ClusterSetup){.epoch = 0};
+  return parse_all(bytes, size, weights, setup);
+}
+
+void setup_message_release(ClusterSetup *setup) {
+  link_trace_release(&setup->links.trace);
+  free(setup->order);
+  setup->order = NULL;
+}

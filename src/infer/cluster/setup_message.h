@@ -1,0 +1,61 @@
+/* SETUP: what a leader tells a worker about the cluster before the first request of an epoch (docs/FORMATS.md). Every length on the wire
+ * follows from it and from the worker's own model; what does not fit that model is refused. */
+#ifndef INFER_SETUP_MESSAGE_H
+#define INFER_SETUP_MESSAGE_H
+#include "infer/cluster/address.h"
+#include "infer/cluster/fingerprint.h"
+#include "infer/transport/netem.h"
+#include "infer/transport/packet.h"
+#include "infer/transport/policy.h"
+#include "infer/wire.h"
+#include "nn/strategy.h"
+
+typedef enum TransportKind { TRANSPORT_TCP, TRANSPORT_UDP, TRANSPORT_COUNT } TransportKind;
+/* auto: where the checkpoint's frequencies promise enough (node.c); on: wherever a packet gets shorter by it, and they must be there. */
+typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUNT } EntropyChoice;
+
+typedef struct Member {
+  bool reachable;  /* it listens at `address`; else it dials all others (the leader's own device) */
+  Address address; /* a number, not a name, or a path of fewer than SETUP_PATH bytes */
+  int64_t tokens;  /* of a picture */
+  double weight;   /* of a text's tokens */
+} Member;
+
+typedef struct ClusterSetup {
+  uint16_t epoch; /* from 1: counts up with each SETUP of a session */
+  int nodes, self;
+  Strategy strategy;
+  TransportKind transport;
+  Reliability reliability; /* its timeout is that of the cluster */
+  int parts, retained;     /* parts of a block; blocks that bp-* retains */
+  ClassToken class_token;
+  EntropyChoice entropy;
+  bool keep_codes;
+  bool mask;                       /* go on without a device that is gone, its tokens masked; else that is a failure */
+  int64_t batch_most, tokens_most; /* tokens_most: of the longest text; 0 for pictures */
+  uint32_t mtu;                    /* 0: ask the system */
+  LinkOptions links;               /* trace.points are owned */
+  bool shaped;                     /* links are as `links` says, not as they are */
+  Fingerprints fingerprints;
+  Member member[WIRE_NODES]; /* [nodes] */
+  int64_t tokens;            /* T of a picture; 0 for texts */
+  int32_t *order;            /* [tokens], owned: content tokens sorted by node */
+} ClusterSetup;
+
+enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
+/* The longest that there can be for a model. */
+size_t setup_message_most(const ModelConfig *config);
+
+size_t setup_message_bytes(const ClusterSetup *setup);
+/* BAD_VALUE: the address of a member is a name, or its path is too long. */
+Status setup_message_pack(const ClusterSetup *setup, uint8_t *bytes);
+
+/* What two devices that have met have in common, for the keys between them: the leader's session, epoch, protocol version, fingerprints. */
+void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP_SESSION], uint8_t agreed[SETUP_AGREED]);
+
+/* Hostile bytes: BAD_VALUE names the field that is out of range, or does not go with the model or with other fields. Release *setup
+ * whatever comes back. */
+Status setup_message_parse(const uint8_t *bytes, size_t size, const Weights *weights, ClusterSetup *setup);
+void setup_message_release(ClusterSetup *setup);
+
+#endif

@@ -3,8 +3,8 @@
 #ifndef CLI_INFER_SETTINGS_H
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
-#include "infer/cluster/setup_message.h"
 #include "infer/cluster/leader.h"
+#include "infer/cluster/setup_message.h"
 #include "infer/weights.h"
 #include <jansson.h>
 

@@ -4,8 +4,8 @@
 #include "cli/cli.h"
 #include "cli/infer_run.h"
 #include "cli/infer_settings.h"
-#include "infer/cluster/listener.h"
 #include "infer/cluster/key_file.h"
+#include "infer/cluster/listener.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

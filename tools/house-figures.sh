@@ -52,17 +52,17 @@ function words(text,   name, key) {
     if (!(key in seen)) { seen[key] = 1; users[name] = users[name] " " stem }
   }
 }
-function finish_function(   name) {
+function finish_function(   name, own) {
   open = 0
   lengths[++functions] = FNR - start + 1
   per_file[FILENAME]++
-  if (signature !~ /(^|[^A-Za-z_])(static|INLINE)([^A-Za-z_]|$)/) {
-    sub(/\(.*/, "", signature)
-    match(signature, /[A-Za-z_][A-Za-z0-9_]*[ ]*$/)
-    name = substr(signature, RSTART, RLENGTH)
-    sub(/ $/, "", name)
-    if (name != "main") { public[name] = stem; order[++publics] = name; where[name] = FILENAME }
-  }
+  own = signature ~ /(^|[^A-Za-z_])(static|INLINE)([^A-Za-z_]|$)/
+  sub(/\(.*/, "", signature)
+  match(signature, /[A-Za-z_][A-Za-z0-9_]*[ ]*$/)
+  name = substr(signature, RSTART, RLENGTH)
+  sub(/ $/, "", name)
+  if (own) own_of[name, stem] = 1
+  else if (name != "main") { public[name] = stem; order[++publics] = name; where[name] = FILENAME }
 }
 FNR == 1 {
   stem = FILENAME
@@ -95,7 +95,7 @@ function find_users(   i, n, list, j, name) {
   for (i = 1; i <= publics; i++) {
     name = order[i]
     n = split(users[name], list, " ")
-    for (j = 1; j <= n; j++) if (list[j] != public[name]) {
+    for (j = 1; j <= n; j++) if (list[j] != public[name] && !((name, list[j]) in own_of)) {
       user_count[name]++
       only[name] = list[j]
       if (!((list[j], public[name]) in edge)) { edge[list[j], public[name]] = 1; next_of[list[j]] = next_of[list[j]] " " public[name] }

@@ -1,12 +1,13 @@
 /* Command lines against a table. Leaves out: abbreviations, sub-commands, files of options.
  * Invariant: a target is written only with a value that was checked in full; the first fault ends the parse.
- * The help of the same table is in options_help.c. */
+ * In --help what is printed as a default is what the target holds. */
 #include "base/options.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* What the arguments said: an option, under the name used, with a value or NULL. */
 typedef struct Use {
@@ -80,6 +81,43 @@ static Status parse_texts(const Use *use, const char *value) {
   return STATUS_OK;
 }
 
+typedef struct Unit {
+  const char *name;
+  double size;
+} Unit;
+
+/* Units of RATE, TIME and SIZE, the smallest first. */
+static const struct Units {
+  Unit unit[5]; /* ends with a NULL name */
+  double least, most;
+  const char *accepted;
+} kinds_of_units[] = {
+    [OPTION_RATE] = {{{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}},
+                     1,
+                     1e12,
+                     "give a rate: 20mbit, 1gbit, 500kbit, up to 1000gbit"},
+    [OPTION_TIME] = {{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, 0, 3600, "give a time: 2ms, 1s, 50us, up to 3600s"},
+    [OPTION_SIZE] = {{{"", 1}, {"k", 1024}, {"M", 1048576}, {"G", 1073741824}}, 0, HUGE_VAL, "give a size: 512M, 2G, 0"},
+};
+
+Status options_unit(OptionKind kind, const char *shown, const char *text, double *value) {
+  const struct Units *units = &kinds_of_units[kind];
+  char *end;
+  double number = strtod(text, &end);
+  bool begins = (text[0] >= '0' && text[0] <= '9') || text[0] == '.';
+  for (const Unit *unit = units->unit; begins && end != text && unit->name; unit++) {
+    double all = number * unit->size;
+    if (strcasecmp(end, unit->name) != 0 || !isfinite(all) || all < units->least || all > units->most) continue;
+    *value = all;
+    return STATUS_OK;
+  }
+  return refuse(shown, text, units->accepted);
+}
+
+static Status parse_unit(const Use *use, const char *value) {
+  return options_unit(use->option->kind, use->shown, value, use->option->target);
+}
+
 /* The place of a value in a list like "even|fixed|random"; -1: it is not there. */
 static int index_of(const char *choice, const char *value) {
   size_t length = strlen(value);
@@ -124,6 +162,7 @@ typedef Status ParseValue(const Use *use, const char *value);
 static ParseValue *const parse_value[] = {
     [OPTION_INT] = parse_int,       [OPTION_REAL] = parse_real,   [OPTION_TEXT] = parse_text,
     [OPTION_CHOICE] = parse_choice, [OPTION_RANGE] = parse_range, [OPTION_TEXTS] = parse_texts,
+    [OPTION_RATE] = parse_unit,     [OPTION_TIME] = parse_unit,   [OPTION_SIZE] = parse_unit,
 };
 
 static Option *find(Option *options, const char *name, size_t length) {
@@ -290,4 +329,99 @@ Status options_parse(Option *options, int argc, char **argv, const char **positi
       TRY(parse_short(options, argument, &rest));
   }
   return STATUS_OK;
+}
+
+/* ---- --help ---- */
+
+enum { HELP_COLUMN = 32 };
+
+static void show_flag(const Option *option, char *text, size_t room) {
+  if (*(const bool *)option->target) snprintf(text, room, "on");
+}
+
+/* A default that could not be given says that the program chooses. */
+static bool is_auto(const Option *option, double value) { return (option->least != 0 || option->most != 0) && value < option->least; }
+
+static void show_int(const Option *option, char *text, size_t room) {
+  int64_t value = *(const int64_t *)option->target;
+  if (is_auto(option, (double)value))
+    snprintf(text, room, "auto");
+  else
+    snprintf(text, room, "%" PRId64, value);
+}
+
+static void show_real(const Option *option, char *text, size_t room) {
+  double value = *(const double *)option->target;
+  if (is_auto(option, value))
+    snprintf(text, room, "auto");
+  else
+    snprintf(text, room, "%g", value);
+}
+
+static void show_string(const Option *option, char *text, size_t room) {
+  const char *value = *(const char *const *)option->target;
+  if (value) snprintf(text, room, "%s", value);
+}
+
+static void show_choice(const Option *option, char *text, size_t room) {
+  const char *choice = option->choices;
+  for (int left = *(const int *)option->target; left > 0 && *choice; left--) {
+    choice += strcspn(choice, "|");
+    choice += *choice == '|';
+  }
+  snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
+}
+
+static void show_range(const Option *option, char *text, size_t room) {
+  const int64_t *range = option->target;
+  if (range[0] == range[1])
+    snprintf(text, room, "%" PRId64, range[0]);
+  else
+    snprintf(text, room, "%" PRId64 "-%" PRId64, range[0], range[1]);
+}
+
+static void show_texts(const Option *option, char *text, size_t room) {
+  const OptionTexts *texts = option->target;
+  if (texts->count) snprintf(text, room, "%s", texts->list[0]);
+}
+
+/* By the largest unit of which there is at least one. */
+static void show_unit(const Option *option, char *text, size_t room) {
+  double value = *(const double *)option->target;
+  const Unit *unit = kinds_of_units[option->kind].unit, *chosen = unit;
+  for (; unit->name; unit++)
+    if (value >= unit->size) chosen = unit;
+  if (value == 0 && option->kind == OPTION_TIME) chosen++; /* 0ms */
+  if (value >= 0) snprintf(text, room, "%g%s", value / chosen->size, chosen->name);
+}
+
+typedef void ShowDefault(const Option *option, char *text, size_t room);
+static ShowDefault *const show_default[] = {
+    [OPTION_FLAG] = show_flag,     [OPTION_INT] = show_int,     [OPTION_REAL] = show_real,   [OPTION_TEXT] = show_string,
+    [OPTION_CHOICE] = show_choice, [OPTION_RANGE] = show_range, [OPTION_TEXTS] = show_texts, [OPTION_RATE] = show_unit,
+    [OPTION_TIME] = show_unit,     [OPTION_SIZE] = show_unit,
+};
+
+static void print_option(const Option *option, FILE *stream) {
+  char left[160], value[64] = "", letter[8] = "    ";
+  show_default[option->kind](option, value, sizeof value);
+  if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
+  const char *names = option->kind == OPTION_CHOICE ? option->choices : option->value;
+  bool switched_on = option->kind == OPTION_FLAG && value[0];
+  snprintf(left, sizeof left, "  %s--%s%s%s%s", letter, switched_on ? "[no-]" : "", option->name, names ? " " : "", names ? names : "");
+  fprintf(stream, "%-*s%s%s", HELP_COLUMN, left, strlen(left) >= HELP_COLUMN ? "  " : "", option->help);
+  if (value[0]) fprintf(stream, " (default %s)", value);
+  fputc('\n', stream);
+}
+
+void options_help(const Option *options, const char *usage, const char *about, FILE *stream) {
+  fprintf(stream, "usage: %s\n", usage);
+  if (about) fprintf(stream, "%s\n", about);
+  for (const Option *option = options; option->kind != OPTION_GROUP || option->help; option++) {
+    if (option->kind == OPTION_REMOVED) continue;
+    if (option->kind == OPTION_GROUP)
+      fprintf(stream, "\n%s\n", option->help);
+    else
+      print_option(option, stream);
+  }
 }

@@ -18,6 +18,9 @@ typedef enum OptionKind {
   OPTION_CHOICE, /* int *       : index into `choices` ("even|fixed|random") */
   OPTION_RANGE,  /* int64_t [2] : "4" or "2-8", both within [least, most] */
   OPTION_TEXTS,  /* OptionTexts *: every use adds one, which may be empty; they point into argv */
+  OPTION_RATE,   /* double *    : bits per second, 1 to 1e12: "20mbit", "1.5gbit", "500kbit", "9600bit" */
+  OPTION_TIME,   /* double *    : seconds, up to 3600: "2ms", "1s", "50us" */
+  OPTION_SIZE,   /* double *    : bytes: "512M", "1.5G", "64k" (powers of 1,024) or plain bytes */
   OPTION_REMOVED /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
 } OptionKind;
 
@@ -29,9 +32,9 @@ typedef struct OptionTexts {
 
 typedef struct Option {
   OptionKind kind;
-  const char *name;    /* without the dashes */
-  char letter;         /* short form or 0 */
-  void *target;        /* holds the default; see OptionKind. A number below `least` is shown as "auto" */
+  const char *name; /* without the dashes */
+  char letter;      /* short form or 0 */
+  void *target; /* holds the default; see OptionKind. A number below `least` is shown as "auto", a negative rate, time or size not at all */
   const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
   const char *choices; /* OPTION_CHOICE only */
   double least, most;  /* numbers only; least == most == 0 means any (finite) value */
@@ -52,6 +55,9 @@ char options_asked(Option *options, int argc, char **argv);
 
 /* Prints usage, the groups and their options with defaults (from the targets: call before parsing). */
 void options_help(const Option *options, const char *usage, const char *about, FILE *stream);
+
+/* The value of a text for an option of kind RATE, TIME or SIZE, as options_parse reads it; BAD_USAGE begins with `shown` ("--links"). */
+Status options_unit(OptionKind kind, const char *shown, const char *text, double *value);
 
 /* The entry of that name, or NULL. */
 const Option *options_find(const Option *options, const char *name);

@@ -24,7 +24,8 @@
 
 enum { SAMPLE_BYTES = 72 };
 
-bool show_text_knows(const char *name) { return text_source_knows(name) || text_labels_knows(name); }
+/* What `astra-data show` says of text: corpora (text:, text-lines:) and labelled texts (cola:, sst2:, agnews:, tsv:, csv:...:text=). */
+static bool show_text_knows(const char *name) { return text_source_knows(name) || text_labels_knows(name); }
 
 static Status print_sample(const char *text, size_t bytes) {
   char *shown = printable_excerpt(text, bytes, SAMPLE_BYTES);
@@ -127,7 +128,10 @@ static Status print_set(const LabelledText *set, const char *name, DatasetPart p
   return *facts ? STATUS_OK : status_no_memory(NULL, "what a text holds");
 }
 
-Status show_text(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {
+/* Reads the whole part and prints what is in it. The test part of a corpus is its validation part. *facts: the same for --json
+ * (quiet: nothing is printed), a new
+ * reference, NULL after a failure. */
+static Status show_text(const char *name, const char *data_dir, DatasetPart part, bool quiet, json_t **facts) {
   *facts = NULL;
   if (text_source_knows(name)) return show_corpus(name, data_dir, part, quiet, facts);
   LabelledText *set;

@@ -298,7 +298,7 @@ static Status run_session(TrainCommand *command, int argc, char **argv) {
 static Status check_evaluation(const TrainCommand *command) {
   const TrainOptions *train = &command->train;
   if (command->dry_run) return status_set(STATUS_BAD_USAGE, "--dry-run says what a training would take: leave it or --eval-only out");
-  if (command->memory != NULL) return status_set(STATUS_BAD_USAGE, "--memory is of a training: leave it or --eval-only out");
+  if (command->memory >= 0) return status_set(STATUS_BAD_USAGE, "--memory is of a training: leave it or --eval-only out");
   if (train->lora_rank > 0)
     return status_set(STATUS_BAD_USAGE, "--lora %lld is for training: what a run with it exports has its adapters folded in already",
                       (long long)train->lora_rank);

@@ -21,8 +21,9 @@ static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages co
 enum { LATENCY_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, PROBE_GROUPS = 16 };
 
 typedef struct LatencyCommand {
-  const char *calibrate, *table_memory, *out;
-  int figure; /* LATENCY_FIGURE_COUNT: all */
+  const char *out;
+  double calibrate, table_memory; /* seconds, bytes */
+  int figure;                     /* LATENCY_FIGURE_COUNT: all */
   int64_t repeats, parts, width, blocks, heads, entries, tokens, nodes, retained;
   bool quick, measure_all, json;
   NetworkOptions network;
@@ -30,8 +31,8 @@ typedef struct LatencyCommand {
 
 static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MOST]) {
 #define FIGURE_CHOICE(name) #name "|"
-  *c = (LatencyCommand){.calibrate = "99.9ms",
-                        .table_memory = "512M",
+  *c = (LatencyCommand){.calibrate = 99.9 * 1e-3,
+                        .table_memory = TABLE_MEMORY_DEFAULT,
                         .figure = LATENCY_FIGURE_COUNT,
                         .repeats = 3,
                         .width = 768,
@@ -44,7 +45,7 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
   const Option own[] = {
       {OPTION_GROUP, .help = "What to draw"},
       {OPTION_CHOICE, "figure", 0, &c->figure, .choices = LATENCY_FIGURES(FIGURE_CHOICE) "all", .help = "which of the figures"},
-      {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "what one device takes in the calibrated form: the paper's GPU"},
+      {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "what one device takes in the calibrated form: the paper's GPU"},
       {OPTION_FLAG, "quick", 0, &c->quick, .help = "fewer devices, tokens and codebooks, each measured once"},
       {OPTION_GROUP, .help = "Model"},
       {OPTION_INT, "width", 0, &c->width, "N", .least = 32, .most = 8192, .help = "of a token; the MLP is four times as wide"},
@@ -56,7 +57,7 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 128, .help = "blocks that bp-ag and bp-sp compute together"},
       {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = MAX_PARTS,
        .help = "of a block's codes; 0: what plans choose of 1, 2, 4, 8"},
-      {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
+      {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Measuring"},
       {OPTION_INT, "repeats", 0, &c->repeats, "N", .least = 1, .most = 32, .help = "runs of a device, of which medians are taken"},
       {OPTION_FLAG, "measure-all", 0, &c->measure_all, .help = "also devices that are alike, each by itself"},
@@ -215,8 +216,8 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
                           .progress = show_progress};
   bench->arena = arena_new(ARENA_BYTES);
   if (!bench->arena) return status_set(STATUS_NO_MEMORY, "no memory to measure devices");
-  TRY(network_options_read(&command->network, &bench->links, reliability));
-  TRY(link_values_size("table-memory", command->table_memory, &bench->table_bytes));
+  network_options_read(&command->network, &bench->links, reliability);
+  bench->table_bytes = command->table_memory;
   const LatencySize size = {.width = command->width, .blocks = command->blocks, .heads = command->heads, .entries = command->entries};
   TRY(bench_latency_model_open(&bench->model, &size));
   TRY(packet_work_measure(&bench->work));
@@ -227,9 +228,8 @@ static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Rel
 
 static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
   Reliability reliability;
-  double target, single, begun = clock_now();
-  TRY(link_values_time("calibrate", command->calibrate, &target));
-  if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate %s: the time must be above 0", command->calibrate);
+  double target = command->calibrate, single, begun = clock_now();
+  if (target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
   if (command->out) TRY(files_make_dirs(command->out));
   TRY(open_bench(command, bench, &reliability));
   TRY(bench_latency_cases_single(bench, command->tokens, &single));

@@ -69,10 +69,9 @@ static Status parse_link(ScalingCommand *command) {
   memcpy(rate, command->link, length);
   rate[length] = '\0';
   double bits;
-  TRY(link_values_rate("link", rate, &bits));
-  if (!(bits > 0)) return status_set(STATUS_BAD_USAGE, "--link \"%s\": the rate must be above 0", command->link);
+  TRY(options_unit(OPTION_RATE, "--link", rate, &bits));
   command->network.bandwidth = bits / 8;
-  return link_values_time("link", comma + 1, &command->network.latency);
+  return options_unit(OPTION_TIME, "--link", comma + 1, &command->network.latency);
 }
 
 static Status parse(ScalingCommand *command, Option *options, int argc, char **argv) {

@@ -53,7 +53,7 @@ static Status read_rates(const char *text, double rates[WIRE_NODES], int *count)
   for (const char *at = text; *count < WIRE_NODES; at++) {
     size_t length = strcspn(at, ",");
     snprintf(rate, sizeof rate, "%.*s", (int)length, at);
-    TRY(link_values_rate("links", rate, &rates[(*count)++]));
+    TRY(options_unit(OPTION_RATE, "--links", rate, &rates[(*count)++]));
     at += length;
     if (*at == '\0') return STATUS_OK;
   }
@@ -422,7 +422,8 @@ static const char ABOUT[] = "Predicts the latency of every way of dividing a mod
 enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
 
 typedef struct PlanCommand {
-  const char *checkpoint, *model, *nodes, *speeds, *links, *groups, *strategies, *table_memory, *calibrate, *chart;
+  const char *checkpoint, *model, *nodes, *speeds, *links, *groups, *strategies, *chart;
+  double table_memory, calibrate; /* bytes; seconds, negative: as measured */
   int64_t tokens, threads, retained, parts;
   bool even, json, measure, with_input;
   const char *peers, *key_file;
@@ -433,7 +434,8 @@ typedef struct PlanCommand {
 } PlanCommand;
 
 static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
-  *c = (PlanCommand){.strategies = "all", .table_memory = "512M", .threads = 1, .retained = 1, .local = true, .wait = 30};
+  *c = (PlanCommand){
+      .strategies = "all", .table_memory = TABLE_MEMORY_DEFAULT, .calibrate = -1, .threads = 1, .retained = 1, .local = true, .wait = 30};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to plan"},
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR",
@@ -444,7 +446,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
       {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
       {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = MAX_PARTS, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
-      {OPTION_TEXT, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
+      {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
       {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds, --links, --peers"},
       {OPTION_TEXT, "speeds", 0, &c->speeds, "LIST", .help = "of each device, this one being 1: 1,1,0.5"},
@@ -457,7 +459,7 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
       {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
       {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "latencies count the input's way to the devices"},
-      {OPTION_TEXT, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
+      {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
                            {OPTION_TEXT, "chart", 0, &c->chart, "FILE", .help = "PNG with latency against devices"},
@@ -546,9 +548,9 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
   Plan plan;
   *target = 0;
   setup->scale = 1;
-  if (!command->calibrate) return STATUS_OK;
-  TRY(link_values_time("calibrate", command->calibrate, target));
-  if (*target <= 0) return status_set(STATUS_BAD_USAGE, "--calibrate %s: the time must be above 0", command->calibrate);
+  if (command->calibrate < 0) return STATUS_OK;
+  if (command->calibrate == 0) return status_set(STATUS_BAD_USAGE, "--calibrate: the time must be above 0");
+  *target = command->calibrate;
   alone.devices = 1;
   TRY(planner_run(&alone, &plan));
   setup->scale = *target / plan.single;
@@ -690,10 +692,10 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
   PacketWork work;
   Plan plan;
   double target;
-  TRY(network_options_read(&command->network, &links, &reliability));
+  network_options_read(&command->network, &links, &reliability);
   TRY(read_strategies(command->strategies, &setup.strategies));
   TRY(read_groups(command, &setup));
-  TRY(link_values_size("table-memory", command->table_memory, &setup.table_bytes));
+  setup.table_bytes = command->table_memory;
   TRY(command->peers ? measure_peers(command, &setup, &peers, &links) : measure_own(command, &setup, &devices, &links));
   if (packet_work_measure(&work) == STATUS_OK)
     setup.work = &work;

@@ -37,14 +37,14 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
        .help = "parts of a block whose codes leave by themselves; 0: what --split auto predicts to be best, else 1"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
        .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
-      {OPTION_TEXT, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_SIZE, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
        .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
-      {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
-      {OPTION_TEXT, "latency", 0, &o->latency, "TIME", .help = "e.g. 2ms, one way"},
-      {OPTION_TEXT, "jitter", 0, &o->jitter, "TIME", .help = "latency is that much more or less"},
+      {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
+      {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "e.g. 2ms, one way"},
+      {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "latency is that much more or less"},
       {OPTION_TEXT, "loss", 0, &o->loss, "SHARE", .help = "e.g. 5%, of packets or tokens"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott", .help = "each by itself, or in bursts of 4"},
       {OPTION_CHOICE, "loss-unit", 0, &o->loss_unit, .choices = "packet|token", .help = "what is lost"},
@@ -54,68 +54,37 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
       {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
-  *o = (InferLinkOptions){.datagrams = 2, .entropy = ENTROPY_AUTO, .table_memory = "512M", .link_seed = 42, .loss_burst = 4};
+  *o = (InferLinkOptions){.bandwidth = -1,
+                          .latency = -1,
+                          .jitter = -1,
+                          .datagrams = 2,
+                          .entropy = ENTROPY_AUTO,
+                          .table_memory = TABLE_MEMORY_DEFAULT,
+                          .link_seed = 42,
+                          .loss_burst = 4};
   memcpy(rows, table, sizeof table);
   return (int)(sizeof table / sizeof *table);
 }
 
-/* ---- numbers with units ---- */
-
-typedef struct Unit {
-  const char *name;
-  double factor;
-} Unit;
-
-/* A number, and one of the units behind it. */
-static bool read_units(const char *text, const Unit *units, int count, double *value) {
+static Status read_share(const char *text, double *share) {
   char *end;
   double number = strtod(text, &end);
-  if (end == text || !isfinite(number) || number < 0 || text[0] == '-' || text[0] == ' ') return false;
-  for (int i = 0; i < count; i++) {
-    if (strcmp(end, units[i].name) != 0) continue;
-    *value = number * units[i].factor;
-    return true;
-  }
-  return false;
-}
-
-Status infer_link_options_rate(const char *text, double *rate) {
-  static const Unit units[] = {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}};
-  if (read_units(text, units, 4, rate) && *rate >= 1 && *rate <= 1e12) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is no rate: 20mbit, 1gbit, 500kbit and the like, up to 1000gbit", text);
-}
-
-Status infer_link_options_time(const char *text, double *seconds) {
-  static const Unit units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}};
-  if (read_units(text, units, 3, seconds) && *seconds <= 3600) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is no time: 2ms, 1s, 50us and the like, up to 3600s", text);
-}
-
-static Status infer_link_options_share(const char *text, double *share) {
-  static const Unit units[] = {{"%", 1e-2}, {"", 1}};
-  if (read_units(text, units, 2, share) && *share < 1) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "%s is no share: 5%%, 0.05 and the like, less than 100%%", text);
-}
-
-/* ---- what was given ---- */
-
-typedef Status Reader(const char *text, double *value);
-static Status read_given(const char *name, const char *text, Reader *reader, double *value) {
-  if (!text || reader(text, value) == STATUS_OK) return STATUS_OK;
-  return status_wrap(STATUS_BAD_USAGE, "--%s", name);
+  if (end != text && *end == '%') number /= 100, end++;
+  if (end != text && *end == '\0' && text[0] >= '0' && text[0] <= '9' && number < 1) return *share = number, STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--loss: '%s' is not accepted; give a share less than 100%%: 5%%, 0.05", text);
 }
 
 static Status read_links(const InferLinkOptions *o, LinkOptions *links) {
-  *links = (LinkOptions){.loss_model = (LossModel)o->loss_model,
+  *links = (LinkOptions){.bits_per_second = fmax(o->bandwidth, 0),
+                         .latency = fmax(o->latency, 0),
+                         .jitter = fmax(o->jitter, 0),
+                         .loss_model = (LossModel)o->loss_model,
                          .loss_burst = o->loss_burst,
                          .topology = (LinkTopology)o->link_model,
                          .seed = (uint64_t)o->link_seed,
                          .lose_tokens = o->loss_unit == 1};
-  TRY(read_given("bandwidth", o->bandwidth, infer_link_options_rate, &links->bits_per_second));
-  TRY(read_given("latency", o->latency, infer_link_options_time, &links->latency));
-  TRY(read_given("jitter", o->jitter, infer_link_options_time, &links->jitter));
-  TRY(read_given("loss", o->loss, infer_link_options_share, &links->loss));
-  if (o->trace && o->bandwidth) return status_set(STATUS_BAD_USAGE, "--trace says what the rate is: leave out --bandwidth");
+  if (o->loss) TRY(read_share(o->loss, &links->loss));
+  if (o->trace && o->bandwidth >= 0) return status_set(STATUS_BAD_USAGE, "--trace says what the rate is: leave out --bandwidth");
   if (o->trace && link_trace_open(&links->trace, o->trace, links->seed) != STATUS_OK) return status_wrap(STATUS_BAD_USAGE, "--trace");
   return STATUS_OK;
 }
@@ -129,7 +98,7 @@ static Status read_reliability(const InferLinkOptions *o, TransportKind transpor
   if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
   if (r->mode == RELIABILITY_RETRANSMIT)
     return status_set(STATUS_BAD_USAGE, "--deadline does not go with --reliability retransmit, which waits until all is there");
-  TRY(read_given("deadline", o->deadline, infer_link_options_time, &r->deadline));
+  TRY(options_unit(OPTION_TIME, "--deadline", o->deadline, &r->deadline));
   return r->deadline > 0 ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--deadline 0: give a time above it, or auto");
 }
 
@@ -143,8 +112,6 @@ static Status check_together(const ClusterSetup *setup) {
 }
 
 Status infer_link_options_read(const InferLinkOptions *o, TransportKind usual, double timeout, ClusterSetup *setup) {
-  double table_bytes;
-  TRY(link_values_size("table-memory", o->table_memory, &table_bytes)); /* read again where tables are made */
   setup->transport = o->transport ? (TransportKind)(o->transport - 1) : usual;
   setup->parts = o->parts > 0 ? (int)o->parts : 1;
   setup->mtu = (uint32_t)o->mtu;
@@ -154,7 +121,7 @@ Status infer_link_options_read(const InferLinkOptions *o, TransportKind usual, d
   Status status = read_reliability(o, setup->transport, timeout, &setup->reliability);
   setup->links.overhead = setup->transport == TRANSPORT_UDP ? OVERHEAD_UDP : OVERHEAD_TCP;
   bool packets_lost = setup->links.loss > 0 && !setup->links.lose_tokens;
-  setup->shaped = o->bandwidth || o->latency || o->jitter || o->trace || packets_lost;
+  setup->shaped = o->bandwidth >= 0 || o->latency >= 0 || o->jitter >= 0 || o->trace || packets_lost;
   return status == STATUS_OK ? check_together(setup) : status;
 }
 
@@ -238,9 +205,7 @@ static void tell(const Weights *weights) {
       (long long)key_tables_blocks(tables), (long long)weights->config->blocks);
 }
 
-Status infer_tables_make(const char *size, bool verbose, Weights *weights) {
-  double bytes;
-  TRY(link_values_size("table-memory", size, &bytes));
+Status infer_tables_make(double bytes, bool verbose, Weights *weights) {
   TRY(weights_make_tables(weights, bytes < (double)SIZE_MAX ? (size_t)bytes : SIZE_MAX));
   if (verbose && weights->keys) tell(weights);
   return STATUS_OK;

@@ -3,6 +3,7 @@
 #ifndef CLI_INFER_SETTINGS_H
 #define CLI_INFER_SETTINGS_H
 #include "base/options.h"
+#include "cli/network_options.h"
 #include "infer/cluster/leader.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/weights.h"
@@ -12,8 +13,9 @@
  * astra-infer that start devices. */
 
 typedef struct InferLinkOptions {
-  const char *deadline, *bandwidth, *latency, *jitter, *loss, *trace;     /* as they were given; NULL: not */
-  const char *table_memory;                                               /* infer_tables_make */
+  const char *deadline, *loss, *trace;                                    /* as they were given; NULL: not */
+  double bandwidth, latency, jitter;                                      /* bits per second, seconds; negative: not given */
+  double table_memory;                                                    /* bytes: infer_tables_make */
   int transport, reliability, loss_model, loss_unit, link_model, entropy; /* choices; transport and reliability: one more, the default */
   int cache_type;                                                         /* WeightsType */
   int64_t mtu, datagrams, parts, link_seed;
@@ -23,10 +25,6 @@ typedef struct InferLinkOptions {
 /* Checks what was given and what goes together (BAD_USAGE names the option), and fills transport, reliability, parts, entropy, MTU, links
  * and shaped of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
 Status infer_link_options_read(const InferLinkOptions *options, TransportKind usual, double timeout, ClusterSetup *setup);
-
-/* "20mbit", "1.5gbit", "500kbit", "64000bit" -> bits a second; "2ms", "1s", "50us" -> seconds; "5%", "0.05" -> [0, 1). */
-Status infer_link_options_rate(const char *text, double *bits_per_second);
-Status infer_link_options_time(const char *text, double *seconds);
 
 enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
 
@@ -82,8 +80,8 @@ void infer_strategy_json(json_t *value, const Leader *leader); /* its name, and 
 
 /* --table-memory: tables of keys and values of codewords (nn/key_tables.h), and what was chosen. */
 
-/* size: "512M", "0": none. BAD_USAGE names the option. Before the nodes are; `verbose`: says on stderr what was chosen. */
-Status infer_tables_make(const char *size, bool verbose, Weights *weights);
+/* bytes: 0: none. Before the nodes are; `verbose`: says on stderr what was chosen. */
+Status infer_tables_make(double bytes, bool verbose, Weights *weights);
 
 /* {"chosen": "tables", "blocks": 12, "bytes": 75497472, "tables_ms": 0.1, "product_ms": 6.4}: times of 256 tokens in a block; chosen is
  * "product" where tables do not pay (key_tables.h), or no block's has room. */

@@ -53,7 +53,8 @@ Status infer_keygen_run(int argc, char **argv) {
 enum { BUSY_QUEUE, BUSY_REFUSE, HOST_NAME = 64 };
 
 typedef struct Worker {
-  const char *checkpoint, *listen, *key_file, *name, *table_memory;
+  const char *checkpoint, *listen, *key_file, *name;
+  double table_memory;
   const char *backend;
   int weights;    /* WeightsBits */
   int precision;  /* WeightsPrecision */
@@ -79,7 +80,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
        .help = "of products and activations, as the leader has it; auto: bf16 where it is measured to be faster"},
       {OPTION_TEXT, "backend", 0, &w->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
-      {OPTION_TEXT, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
+      {OPTION_SIZE, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
        .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
       {OPTION_GROUP, .help = "Who may call:"},
@@ -138,7 +139,7 @@ static Status run(const Worker *w) {
 }
 
 Status infer_worker_run(int argc, char **argv) {
-  Worker worker = {.listen = "local", .table_memory = "512M", .queue = 8, .idle_timeout = 30};
+  Worker worker = {.listen = "local", .table_memory = TABLE_MEMORY_DEFAULT, .queue = 8, .idle_timeout = 30};
   Option table[CLI_OPTIONS_MOST];
   int count;
   make_table(&worker, table);

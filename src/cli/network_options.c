@@ -1,4 +1,4 @@
-/* Options of networks and their values: one table for all that simulate a network, rates, times and sizes with units, lists of numbers, a
+/* Options of networks and their values: one table for all that simulate a network, lists of numbers, a
  * link as JSON. */
 #include "cli/network_options.h"
 #include "base/options.h"
@@ -19,42 +19,7 @@ json_t *link_json(const LinkEnd *end) {
   return json_pack("{s:f, s:f, s:f}", "to_bits_per_second", end->in, "from_bits_per_second", end->out, "latency_ms", 1e3 * end->latency);
 }
 
-/* ---- Values with units, and lists ---- */
-
-/* Numbers with units, and lists of numbers. */
-
-typedef struct Unit {
-  const char *name;
-  double size;
-} Unit;
-
-static Status with_unit(const char *option, const char *text, const Unit *units, const char *accepted, double *value) {
-  char *end;
-  double number = strtod(text, &end);
-  for (const Unit *unit = units; end != text && unit->name; unit++)
-    if (strcasecmp(end, unit->name) == 0 && isfinite(number * unit->size) && number >= 0) {
-      *value = number * unit->size;
-      return STATUS_OK;
-    }
-  return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted are numbers with a unit, as in %s", option, text, accepted);
-}
-
-static Status of_option(Status status, const char *option) {
-  return status == STATUS_OK ? STATUS_OK : status_wrap(STATUS_BAD_USAGE, "--%s", option);
-}
-
-Status link_values_rate(const char *option, const char *text, double *bits_per_second) {
-  return of_option(infer_link_options_rate(text, bits_per_second), option);
-}
-
-Status link_values_time(const char *option, const char *text, double *seconds) {
-  return of_option(infer_link_options_time(text, seconds), option);
-}
-
-Status link_values_size(const char *option, const char *text, double *bytes) {
-  static const Unit units[] = {{"", 1}, {"k", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0}, {NULL, 0}};
-  return with_unit(option, text, units, "512M, 2G or 0", bytes);
-}
+/* ---- Lists of numbers ---- */
 
 Status link_values_numbers(const char *option, const char *text, double *list, int room, int *count) {
   const char *at = text;
@@ -93,13 +58,13 @@ const char *network_options_topology(LinkTopology topology) {
 }
 
 int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) {
-  *o = (NetworkOptions){.bandwidth = "20mbit", .latency = "0ms", .jitter = "0ms", .loss_burst = 4, .datagrams = 2};
+  *o = (NetworkOptions){.bandwidth = 20e6, .loss_burst = 4, .datagrams = 2};
   const Option table[NETWORK_OPTIONS_COUNT] = {
       {OPTION_GROUP, .help = "Network, which is computed"},
       {OPTION_CHOICE, "link-model", 0, &o->topology, .choices = TOPOLOGIES, .help = "a link for each pair, or each device, or one for all"},
-      {OPTION_TEXT, "bandwidth", 0, &o->bandwidth, "RATE", .help = "of a link: 20mbit, 1gbit, 500kbit"},
-      {OPTION_TEXT, "latency", 0, &o->latency, "TIME", .help = "of a link: 2ms, 50us"},
-      {OPTION_TEXT, "jitter", 0, &o->jitter, "TIME", .help = "latency varies by so much up and down"},
+      {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "of a link: 20mbit, 1gbit, 500kbit"},
+      {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "of a link: 2ms, 50us"},
+      {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "latency varies by so much up and down"},
       {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .least = 0, .most = 0.9, .help = "of packets: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott", .help = "alone, or in bursts"},
       {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .least = 1, .most = 1000, .help = "packets of a burst, on average"},
@@ -114,15 +79,15 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
   return NETWORK_OPTIONS_COUNT;
 }
 
-Status network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
+void network_options_read(const NetworkOptions *o, LinkOptions *links, Reliability *reliability) {
   *links = (LinkOptions){.topology = (LinkTopology)o->topology,
+                         .bits_per_second = o->bandwidth,
+                         .latency = o->latency,
+                         .jitter = o->jitter,
                          .loss = o->loss,
                          .loss_model = (LossModel)o->loss_model,
                          .loss_burst = o->loss_burst,
                          .seed = (uint64_t)o->seed};
   *reliability =
       (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .least_packets = (int)o->datagrams, .timeout = 60};
-  TRY(link_values_rate("bandwidth", o->bandwidth, &links->bits_per_second));
-  TRY(link_values_time("latency", o->latency, &links->latency));
-  return link_values_time("jitter", o->jitter, &links->jitter);
 }

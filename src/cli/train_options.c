@@ -11,7 +11,7 @@
 enum { OPTIONS_FILE_MOST = 1 << 16 };
 
 void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]) {
-  *command = (TrainCommand){0};
+  *command = (TrainCommand){.memory = -1};
   session_defaults(&command->train);
   TrainOptions *t = &command->train;
   OptimizerOptions *o = &t->optimizer;
@@ -81,7 +81,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "backend", 0, &command->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_TEXT, "recompute", 0, &command->recompute, "[N]", .bare = "all", .off = "0",
        .help = "compute blocks twice, all or the first N, in place of keeping their values: less memory"},
-      {OPTION_TEXT, "memory", 0, &command->memory, "SIZE", .help = "recompute as few blocks as bring the run under it, e.g. 4G"},
+      {OPTION_SIZE, "memory", 0, &command->memory, "SIZE", .help = "recompute as few blocks as bring the run under it, e.g. 4G"},
       {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100,
        .help = "highest learning rate; auto: 1e-4 pretrained, 3e-4 adapters, up to 1e-3 from scratch"},
       {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12,
@@ -166,7 +166,7 @@ static Status read_recompute(const char *text, int64_t *blocks) {
 Status train_options_memory(TrainCommand *command) {
   TrainOptions *train = &command->train;
   TRY(read_recompute(command->recompute, &train->recompute));
-  if (command->memory != NULL) TRY(link_values_size("memory", command->memory, &train->memory));
+  if (command->memory >= 0) train->memory = command->memory;
   if (train->memory > 0 && train->recompute > 0)
     return status_set(STATUS_BAD_USAGE, "--memory chooses how many blocks are computed twice: leave it or --recompute out");
   return STATUS_OK;
@@ -345,7 +345,7 @@ Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MO
   if (positionals > 0) return status_set(STATUS_BAD_FILE, "--resume %s: its options.txt is damaged at \"%s\"", directory, positional[0]);
   command->train.earlier_defaults = !given(table, "warmup"); /* since they follow from the data, they are remembered */
   if (memory) command->recompute = NULL;                     /* one takes the place of the other */
-  if (recompute) command->memory = NULL;
+  if (recompute) command->memory = -1;
   TRY(options_parse(table, argc, argv, positional, &positionals));
   command->train.out = directory;
   return STATUS_OK;

@@ -6,7 +6,8 @@
 
 typedef struct TrainCommand {
   TrainOptions train;
-  const char *resume, *backend, *memory, *recompute;
+  const char *resume, *backend, *recompute;
+  double memory; /* bytes; negative: not given */
   bool dry_run, json, eval_only, overwrite, verbose;
 } TrainCommand;
 

@@ -111,7 +111,7 @@ expect "no tables" 0 -c model -n 2 -v --table-memory 0 red.png
 grep -q "keys and values" "$work/err" && report "$name: tables are told of"
 [ "$(head -6 "$work/out")" = "$(head -6 "$work/with")" ] || report "$name: other answers than with tables"
 expect "too little for a table" 0 -c model -n 2 -v --table-memory 10k red.png; err "of 4 groups has no room in --table-memory"
-for size in 1X -1 lots; do expect "tables of $size" 2 -c model --table-memory "$size" red.png; err "--table-memory \"$size\""; done
+for size in 1X -1 lots; do expect "tables of $size" 2 -c model --table-memory "$size" red.png; err "--table-memory: '$size'"; done
 expect "tables in json" 0 -c model -n 2 --json red.png
 tail -1 "$work/out" | grep -qE '"tables":\{"chosen":"tables","blocks":3,"bytes":153600,"tables_ms":[0-9.e-]+,"product_ms":[0-9.e-]+\}' || report "$name"
 tail -1 "$work/out" | grep -q '"coded_bits":.*"tables_ms":' || report "$name: no times of nodes"

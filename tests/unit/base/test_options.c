@@ -12,12 +12,12 @@
 typedef struct Values {
   bool quiet, augment;
   int64_t epochs, offset, devices[2];
-  double lr, ratio;
+  double lr, ratio, bandwidth, latency, memory;
   const char *data, *style;
   int split;
 } Values;
 
-enum { OPTIONS = 14 };
+enum { OPTIONS = 17 };
 
 static Values values;
 static Option options[OPTIONS];
@@ -25,7 +25,7 @@ static const char *positional[16];
 static int count;
 
 static void reset(void) {
-  values = (Values){.augment = true, .epochs = 10, .devices = {4, 4}, .lr = 0.001, .split = 1};
+  values = (Values){.augment = true, .epochs = 10, .devices = {4, 4}, .lr = 0.001, .split = 1, .bandwidth = 20e6, .memory = -1};
   const Option table[OPTIONS] = {
       {.kind = OPTION_GROUP, .help = "Training"},
       {OPTION_INT, "epochs", 'e', &values.epochs, "N", NULL, 1, 1000, .help = "passes over the data"},
@@ -40,6 +40,9 @@ static void reset(void) {
       {OPTION_FLAG, "quiet", 'q', &values.quiet, NULL, NULL, 0, 0, .help = "say less"},
       {OPTION_TEXT, "style", 0, &values.style, "HOW", .bare = "plain", .off = "none", .help = "once a flag"},
       {OPTION_FLAG, "augment", 'a', &values.augment, NULL, NULL, 0, 0, .help = "crops and flips"},
+      {OPTION_RATE, "bandwidth", 0, &values.bandwidth, "RATE", .help = "of a link"},
+      {OPTION_TIME, "latency", 0, &values.latency, "TIME", .help = "of a link"},
+      {OPTION_SIZE, "memory", 0, &values.memory, "SIZE", .help = "of a device"},
       {OPTION_REMOVED, "moment", 0, .help = "it changed nothing"},
       {.kind = OPTION_GROUP},
   };
@@ -177,6 +180,38 @@ static void wrong_choices_are_told_the_others(void **state) {
   assert_int_equal(values.split, 0);
 }
 
+static void units_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    double bandwidth, latency, memory;
+  } lines[] = {{"", 20e6, 0, -1},
+               {"--bandwidth 500kbit --latency 2ms --memory 512M", 500e3, 2e-3, 536870912},
+               {"--bandwidth=1.5gbit --latency=50us --memory=1.5G", 1.5e9, 50e-6, 1610612736},
+               {"--bandwidth 9600bit --latency 1s --memory 64k", 9600, 1, 65536},
+               {"--bandwidth 1000gbit --latency 0s --memory 0", 1e12, 0, 0},
+               {"--bandwidth 20MBIT --latency .5MS --memory 4g", 20e6, 5e-4, 4294967296}};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    assert_int_equal(parse(lines[i].line), STATUS_OK);
+    assert_true(values.bandwidth == lines[i].bandwidth && fabs(values.latency - lines[i].latency) < 1e-12);
+    assert_true(values.memory == lines[i].memory);
+  }
+  static const char *const wrong[] = {"20", "mbit", "-1mbit", "0bit", "2000gbit", "20mbits", "nanmbit", "infmbit", "1e400bit", "20 mbit"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    char line[64];
+    double value = 7;
+    snprintf(line, sizeof line, "--bandwidth=%s", wrong[i]);
+    if (!strchr(line, ' ')) check_refused(line, "--bandwidth", "20mbit");
+    assert_int_equal(options_unit(OPTION_RATE, "--links", wrong[i], &value), STATUS_BAD_USAGE);
+    assert_true(value == 7 && strstr(status_message(), "--links"));
+  }
+  check_refused("--latency -2ms", "--latency", "2ms");
+  check_refused("--latency 2", "--latency", "2ms");
+  check_refused("--latency 3601s", "--latency", "3600s");
+  check_refused("--memory 1X", "--memory", "512M");
+  check_refused("--memory lots", "--memory", "512M");
+}
+
 static void unknown_names_get_the_nearest(void **state) {
   (void)state;
   check_refused("--epoch 3", "unknown option --epoch;", "did you mean --epochs?");
@@ -218,7 +253,10 @@ static void the_help_shows_groups_and_defaults(void **state) {
                             "  -d, --data-dir DIR            where the data is\n"
                             "  -q, --quiet                   say less\n"
                             "      --style HOW               once a flag\n"
-                            "  -a, --[no-]augment            crops and flips (default on)\n");
+                            "  -a, --[no-]augment            crops and flips (default on)\n"
+                            "      --bandwidth RATE          of a link (default 20mbit)\n"
+                            "      --latency TIME            of a link (default 0ms)\n"
+                            "      --memory SIZE             of a device\n");
   free(text);
   assert_null(options_find(options, "nothing"));
 }
@@ -262,6 +300,7 @@ int main(void) {
       cmocka_unit_test(wrong_ranges_are_refused),
       cmocka_unit_test(wrong_choices_are_told_the_others),
       cmocka_unit_test(removed_options_say_so),
+      cmocka_unit_test(units_are_read),
       cmocka_unit_test(unknown_names_get_the_nearest),
       cmocka_unit_test(flags_take_no_value_and_others_need_one),
       cmocka_unit_test(help_is_asked_for_where_an_option_may_stand),

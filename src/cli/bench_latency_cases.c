@@ -1,12 +1,12 @@
 /* A list of what was measured, and simulations of it. */
 #include "base/array.h"
 #include "cli/bench_latency_internal.h"
-#include "infer/plan/device_profile.h"
 #include "infer/plan/predict.h"
+#include "infer/plan/probe.h"
+#include "infer/sim/measure.h"
+#include "infer/sim/packet_work.h"
 #include "infer/sim/schedule.h"
 #include "infer/sim/simulate.h"
-#include "infer/virtual/packet_work.h"
-#include "infer/virtual/timeline_measure.h"
 #include "infer/weights.h"
 #include "nn/key_tables.h"
 #include <math.h>
@@ -155,7 +155,7 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .retained = bench->retained,
                              .arena = bench->arena,
                              .warm = wanted->tokens <= bench->warm_tokens};
-  TRY(timeline_measure(timeline, &bench->model.weights, &device, bench_latency_cases_repeats(bench, wanted->tokens), quality));
+  TRY(measure_timeline(timeline, &bench->model.weights, &device, bench_latency_cases_repeats(bench, wanted->tokens), quality));
   bench->quality.least_share = fmin(bench->quality.least_share, quality->least_share);
   bench->quality.spread = fmax(bench->quality.spread, quality->spread);
   bench->measured++;

@@ -2,11 +2,11 @@
  * on any network at any speed. */
 #ifndef CLI_BENCH_LATENCY_INTERNAL_H
 #define CLI_BENCH_LATENCY_INTERNAL_H
-#include "infer/plan/device_profile.h"
+#include "infer/plan/probe.h"
+#include "infer/sim/measure.h"
+#include "infer/sim/packet_work.h"
 #include "infer/sim/simulate.h"
 #include "infer/transport/netem.h"
-#include "infer/virtual/packet_work.h"
-#include "infer/virtual/timeline_measure.h"
 #include "infer/weights.h"
 #include "nn/key_tables.h"
 #include "nn/strategy.h"

@@ -10,13 +10,12 @@
 #include "cli/network_options.h"
 #include "data/data_paths.h"
 #include "infer/cluster/leader.h"
-#include "infer/plan/device_profile.h"
 #include "infer/plan/planner.h"
 #include "infer/plan/probe.h"
 #include "infer/plan/split_measured.h"
+#include "infer/sim/measure.h"
 #include "infer/transport/netem.h"
 #include "infer/transport/packet.h"
-#include "infer/virtual/virtual_latency.h"
 #include "infer/wire.h"
 #include "nn/json_build.h"
 #include "train/plot.h"
@@ -561,24 +560,24 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
 /* ---- in virtual time */
 
 static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
-  const VirtualCase wanted = {.weights = weights,
-                              .device = {.strategy = row->strategy,
-                                         .devices = row->devices,
-                                         .tokens = setup->tokens,
-                                         .counts = row->counts,
-                                         .tables = row->tables ? tables : NULL,
-                                         .parts = row->parts,
-                                         .least_packets = setup->least_packets,
-                                         .retained = setup->retained,
-                                         .rows = MODEL_ROWS_CLASS},
-                              .repeats = MEASURE_REPEATS,
-                              .links = setup->links,
-                              .ends = setup->ends,
-                              .reliability = setup->reliability,
-                              .work = setup->work,
-                              .scale = setup->scale};
+  const MeasuredCase wanted = {.weights = weights,
+                               .device = {.strategy = row->strategy,
+                                          .devices = row->devices,
+                                          .tokens = setup->tokens,
+                                          .counts = row->counts,
+                                          .tables = row->tables ? tables : NULL,
+                                          .parts = row->parts,
+                                          .least_packets = setup->least_packets,
+                                          .retained = setup->retained,
+                                          .rows = MODEL_ROWS_CLASS},
+                               .repeats = MEASURE_REPEATS,
+                               .links = setup->links,
+                               .ends = setup->ends,
+                               .reliability = setup->reliability,
+                               .work = setup->work,
+                               .scale = setup->scale};
   SimResult result;
-  TRY(virtual_latency_measure(&wanted, &result));
+  TRY(measure_latency(&wanted, &result));
   row->measured = result.latency;
   return STATUS_OK;
 }

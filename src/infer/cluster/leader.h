@@ -12,7 +12,7 @@
 #include "infer/cluster/cluster_options.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/partition.h"
-#include "infer/plan/device_profile.h"
+#include "infer/plan/probe.h"
 #include "infer/request.h"
 #include "infer/weights.h"
 #include <signal.h>

@@ -4,7 +4,7 @@
  *   PROBE_LINK: the payload is of no meaning, and neither is that of the answer, which has `count` bytes: the leader times both ways. */
 #ifndef INFER_PROBE_MESSAGE_H
 #define INFER_PROBE_MESSAGE_H
-#include "infer/plan/device_profile.h"
+#include "infer/plan/probe.h"
 #include "infer/wire.h"
 
 enum { PROBE_COMPUTE = 1, PROBE_LINK = 2 };

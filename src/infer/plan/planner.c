@@ -1,6 +1,6 @@
 /* All combinations, predicted and sorted. */
 #include "infer/plan/planner.h"
-#include "infer/plan/predict_input.h"
+#include "infer/plan/predict.h"
 #include "nn/key_tables.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* Timelines of strategies. A block of ASTRA is cut into what can be done before the others' codes are there (q, k, v of own tokens), what
  * needs them (keys and values of the others' tokens, part by part) and the rest, part by part: the order of pipeline.c. */
 #include "infer/plan/predict.h"
-#include "infer/plan/predict_input.h"
+#include "infer/patches.h"
 #include "infer/sim/schedule.h"
 #include "infer/transport/packet.h"
+#include "infer/wire.h"
 #include "nn/key_tables.h"
 #include <math.h>
 #include <stdlib.h>
@@ -321,5 +322,35 @@ Status predict_latency(const PlanCase *plan, SimResult *result) {
   if (status == STATUS_OK && plan->with_input) status = predict_input(plan, &input);
   if (status == STATUS_OK) result->latency += input;
   for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]), timeline_release(&worked[d]);
+  return status;
+}
+
+/* ---- the input: a simulation of nothing else ---- */
+
+static double input_bytes(const PlanCase *plan, int device) {
+  bool own = strategy_facts(plan->strategy)->divides_tokens;
+  if (config_is_decoder(plan->config)) return WIRE_HEADER + 4.0 * (double)plan->tokens;
+  return WIRE_HEADER + (double)patches_bytes(plan->config, 1, own ? plan->counts[device] : plan->tokens, plan->config->channels == 3);
+}
+
+static Status input_timelines(const PlanCase *plan, Timeline *timelines) {
+  for (int d = 1; d < plan->devices; d++) {
+    TRY(schedule_send(&timelines[0], 0, 0, d, schedule_stream(input_bytes(plan, d)), 1ull << d));
+    TRY(schedule_wait(&timelines[d], 0, 0, d, 1));
+  }
+  return STATUS_OK;
+}
+
+Status predict_input(const PlanCase *plan, double *seconds) {
+  Timeline timelines[WIRE_NODES] = {0};
+  LinkOptions links = *plan->links;
+  SimResult result;
+  TRY(predict_check(plan));
+  links.overhead = SCHEDULE_SEGMENT_OVERHEAD;
+  links.loss = 0;
+  Status status = input_timelines(plan, timelines);
+  if (status == STATUS_OK) status = simulate_run(timelines, plan->devices, &links, &(SimOptions){.scale = 1, .ends = plan->ends}, &result);
+  if (status == STATUS_OK) *seconds = result.latency;
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;
 }

@@ -1,10 +1,10 @@
 /* The latency that a way of dividing a model over devices would have: timelines made of what each device computes (strategy.h) at its
- * speed (device_profile.h), run through the simulated network (net_sim.h). */
+ * speed (probe.h), run through the simulated network (simulate.h). */
 #ifndef INFER_PREDICT_H
 #define INFER_PREDICT_H
-#include "infer/plan/device_profile.h"
+#include "infer/plan/probe.h"
+#include "infer/sim/packet_work.h"
 #include "infer/sim/simulate.h"
-#include "infer/virtual/packet_work.h"
 
 typedef struct PlanCase {
   const ModelConfig *config; /* astra.groups and the like are those to plan for */
@@ -46,5 +46,10 @@ bool predict_uses_tables(const PlanCase *plan, int device);
 
 /* What one device computes for one block, seconds, nothing scaled. */
 double predict_block_seconds(const PlanCase *plan, int device);
+
+/* Seconds until every device has its input, from the leader, which sits where device 0 is and sends the others theirs one after the other:
+ * of pictures the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
+ * between the devices, those of the leader its own; over streams, so that loss is left out. */
+Status predict_input(const PlanCase *plan, double *seconds);
 
 #endif

@@ -1,7 +1,32 @@
-/* Measures how fast this device computes what a model needs, on the model's own shapes, in about half a second: DeviceProfile. */
+/* How fast a device is, measured on the model's own shapes in about half a second: seconds for each unit of what device_cost counts. */
 #ifndef INFER_PROBE_H
 #define INFER_PROBE_H
-#include "infer/plan/device_profile.h"
+#include "nn/strategy.h"
+
+enum {
+  PROFILE_SIZES = 3,
+  PROFILE_SMALL = 64,
+  PROFILE_MIDDLE = 256
+}; /* speed depends on how many rows a product has: 64, 256, and all tokens */
+
+typedef struct DeviceProfile {
+  double linear[PROFILE_SIZES], attention[PROFILE_SIZES], assign[PROFILE_SIZES]; /* seconds for a floating-point operation */
+  double table; /* seconds for a byte of tables, whose rows are read here and there */
+  double byte;  /* seconds for a byte of what else is bound by memory */
+  double fixed; /* seconds of a block whatever its rows */
+} DeviceProfile;
+
+/* Seconds of an operation with so many rows: straight lines over the logarithm of the rows between the sizes of `rates`, of which the last
+ * is `tokens`; beyond them as at the largest; below them as a product takes that waits for its weights. */
+double device_profile_rate(const double rates[PROFILE_SIZES], int64_t tokens, double rows);
+
+/* Of what is counted, computed on so many rows of `tokens`. */
+double device_profile_seconds(const DeviceProfile *profile, const DeviceCost *cost, int64_t tokens, double rows);
+
+/* The same device `speed` times as fast. */
+DeviceProfile device_profile_scaled(const DeviceProfile *profile, double speed);
+
+/* ---- measuring */
 
 typedef enum ProbeConditions {
   PROBE_BY_ITSELF, /* the best of some runs, in time of the processor where one thread runs: a busy neighbour is not taken for a slow device

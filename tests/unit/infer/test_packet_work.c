@@ -1,6 +1,6 @@
 /* The work of packets: plausible where it is measured, and put where it belongs. */
+#include "infer/sim/packet_work.h"
 #include "infer/sim/schedule.h"
-#include "infer/virtual/packet_work.h"
 #include <cmocka.h>
 #include <string.h>
 

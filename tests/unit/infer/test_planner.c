@@ -1,6 +1,6 @@
 /* The planner: profiles and links that are known, and the choice that follows from them. */
 #include "infer/plan/planner.h"
-#include "infer/plan/predict_input.h"
+#include "infer/plan/predict.h"
 #include "infer/sim/schedule.h"
 #include <cmocka.h>
 #include <math.h>

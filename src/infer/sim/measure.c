@@ -1,10 +1,8 @@
-/* Runs of one device, and their medians. */
-#include "infer/virtual/timeline_measure.h"
+/* Runs of one device, their medians, and the simulation of all. */
+#include "infer/sim/measure.h"
 #include "base/clock.h"
-#include "infer/sim/schedule.h"
+#include "infer/sim/recorder.h"
 #include "infer/transport/packet.h"
-#include "infer/virtual/virtual_exchange.h"
-#include "infer/virtual/virtual_reduce.h"
 #include "nn/tensor_parallel.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +14,8 @@ typedef struct Measurement {
   const Weights *weights;
   const DeviceCase *device;
   TokenLayout layout;
-  VirtualExchange exchange; /* tokens divided */
-  VirtualReduce reduce;     /* heads and columns divided */
+  ExchangeRecorder exchange; /* tokens divided */
+  ReduceRecorder reduce;     /* heads and columns divided */
   bool alone;               /* nobody to exchange with */
   bool by_heads;
   Arena *arena;
@@ -42,7 +40,7 @@ static Status open_exchange(Measurement *m) {
   bool whole = device->strategy == STRATEGY_SP;
   size_t all = (size_t)(m->layout.shared * config_whole_width(config)) * sizeof(float); /* a stream takes a packet of any size */
   if (m->alone) return STATUS_OK;
-  if (m->by_heads) return virtual_reduce_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
+  if (m->by_heads) return reduce_recorder_init(&m->reduce, device->self, device->devices, m->layout.rows, config->width);
   const NetworkSetup setup = {.self = device->self,
                               .nodes = device->devices,
                               .layout = &m->layout,
@@ -57,7 +55,7 @@ static Status open_exchange(Measurement *m) {
                               .whole_rows = whole,
                               .width = config_whole_width(config),
                               .max_packet = whole ? all : SCHEDULE_PACKET_MOST - PACKET_HEADER};
-  return virtual_exchange_init(&m->exchange, &setup);
+  return exchange_recorder_init(&m->exchange, &setup);
 }
 
 static Status open_measurement(Measurement *m) {
@@ -78,8 +76,8 @@ static Status open_measurement(Measurement *m) {
 }
 
 static void close_measurement(Measurement *m) {
-  virtual_exchange_release(&m->exchange);
-  virtual_reduce_release(&m->reduce);
+  exchange_recorder_release(&m->exchange);
+  reduce_recorder_release(&m->reduce);
   layout_release(&m->layout);
   tape_free(m->tape);
   if (!m->device->arena) arena_free(m->arena);
@@ -106,18 +104,18 @@ static Status run_alone(Measurement *m, Timeline *timeline) {
 }
 
 static Status run_together(Measurement *m, Timeline *timeline) {
-  TRY(virtual_exchange_start(&m->exchange, timeline));
+  TRY(exchange_recorder_start(&m->exchange, timeline));
   TRY(encode(m));
-  return virtual_exchange_stop(&m->exchange);
+  return exchange_recorder_stop(&m->exchange);
 }
 
 static Status run_by_heads(Measurement *m, Timeline *timeline) {
   const ModelInput input = input_of(m);
   const TensorParallel how = {.strategy = m->device->strategy, .retained = m->device->retained, .reduce = &m->reduce.reduce};
-  virtual_reduce_start(&m->reduce, timeline);
+  reduce_recorder_start(&m->reduce, timeline);
   tensor_parallel_encode(m->weights->model, m->tape, &input, &m->layout, &how, m->device->rows);
   TRY(tape_status(m->tape));
-  return virtual_reduce_stop(&m->reduce);
+  return reduce_recorder_stop(&m->reduce);
 }
 
 static Status run(Measurement *m, Timeline *timeline, double *share) {
@@ -183,7 +181,7 @@ static Status measure(Measurement *m, Timeline *timeline, int repeats, MeasureQu
   return status;
 }
 
-Status timeline_measure(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality) {
+Status measure_timeline(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality) {
   Measurement m = {.weights = weights, .device = device};
   MeasureQuality unused;
   *timeline = (Timeline){0};
@@ -191,5 +189,38 @@ Status timeline_measure(Timeline *timeline, const Weights *weights, const Device
   Status status = open_measurement(&m);
   if (status == STATUS_OK) status = measure(&m, timeline, repeats, quality ? quality : &unused);
   close_measurement(&m);
+  return status;
+}
+
+/* ---- all devices */
+
+static Status simulate(const MeasuredCase *wanted, const Timeline *timelines, SimResult *result) {
+  LinkOptions links = *wanted->links;
+  bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
+  links.overhead = codes ? SCHEDULE_DATAGRAM_OVERHEAD : SCHEDULE_SEGMENT_OVERHEAD;
+  if (!codes) links.loss = 0; /* a stream hides it */
+  const SimOptions options = {.reliability = codes ? wanted->reliability : NULL, .ends = wanted->ends, .scale = wanted->scale};
+  return simulate_run(timelines, wanted->device.devices, &links, &options, result);
+}
+
+static Status simulate_with_work(const MeasuredCase *wanted, const Timeline *timelines, SimResult *result) {
+  Timeline worked[WIRE_NODES] = {0};
+  bool codes = strategy_facts(wanted->device.strategy)->sends_codes;
+  Status status = packet_work_add(wanted->work, timelines, wanted->device.devices, codes, worked);
+  if (status == STATUS_OK) status = simulate(wanted, worked, result);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&worked[d]);
+  return status;
+}
+
+Status measure_latency(const MeasuredCase *wanted, SimResult *result) {
+  Timeline timelines[WIRE_NODES] = {0};
+  Status status = STATUS_OK;
+  for (int d = 0; d < wanted->device.devices && status == STATUS_OK; d++) {
+    DeviceCase device = wanted->device;
+    device.self = d;
+    status = measure_timeline(&timelines[d], wanted->weights, &device, wanted->repeats, NULL);
+  }
+  if (status == STATUS_OK) status = wanted->work ? simulate_with_work(wanted, timelines, result) : simulate(wanted, timelines, result);
+  for (int d = 0; d < WIRE_NODES; d++) timeline_release(&timelines[d]);
   return status;
 }

@@ -1,11 +1,14 @@
-/* One device's computation of a request, measured alone on a core of this machine, as a timeline for the simulation (net_sim.h): the
- * model's own forward pass, with the exchange of virtual_exchange.h or the sums of virtual_reduce.h. */
-#ifndef INFER_TIMELINE_MEASURE_H
-#define INFER_TIMELINE_MEASURE_H
-#include "infer/sim/schedule.h"
+/* The latency of a request in virtual time: each device's computation measured alone on a core of this machine, one after the other, and the
+ * network computed (simulate.h). */
+#ifndef INFER_MEASURE_H
+#define INFER_MEASURE_H
+#include "infer/sim/packet_work.h"
+#include "infer/sim/simulate.h"
 #include "infer/weights.h"
 #include "nn/key_tables.h"
 #include "nn/strategy.h"
+
+/* ---- one device: the model's own forward pass, with the exchanges of recorder.h */
 
 typedef struct DeviceCase {
   Strategy strategy;
@@ -30,6 +33,22 @@ typedef struct MeasureQuality {
  * processor. A first run meets cold memory and does not count (unless
  * device->warm); then `repeats` runs, of which each stretch's median is taken, all
  * multiplied so that they sum up to the median of the runs' sums. quality may be NULL. */
-Status timeline_measure(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality);
+Status measure_timeline(Timeline *timeline, const Weights *weights, const DeviceCase *device, int repeats, MeasureQuality *quality);
+
+/* ---- all of them */
+
+typedef struct MeasuredCase {
+  const Weights *weights;
+  DeviceCase device; /* of all devices; self is not read */
+  int repeats;
+  const LinkOptions *links;       /* overhead is not read: it follows from what travels */
+  const LinkEnd *ends;            /* [devices] where their links differ (sim_network.h); NULL */
+  const Reliability *reliability; /* of codes; NULL: a stream */
+  const PacketWork *work;         /* counted as computation; NULL: packets take nothing of the processor */
+  double scale;                   /* of computation; 0: 1 */
+} MeasuredCase;
+
+/* Measures every device, also those that are alike. */
+Status measure_latency(const MeasuredCase *wanted, SimResult *result);
 
 #endif

@@ -3,9 +3,8 @@
 #include "infer/plan/predict.h"
 #include "infer/sim/schedule.h"
 #include "infer/sim/simulate.h"
-#include "infer/virtual/timeline_measure.h"
-#include "infer/virtual/virtual_exchange.h"
-#include "infer/virtual/virtual_latency.h"
+#include "infer/sim/measure.h"
+#include "infer/sim/recorder.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
@@ -62,7 +61,7 @@ static DeviceCase case_of(Sample *sample, Strategy strategy, int parts) {
 static Timeline measure(Sample *sample, const DeviceCase *device) {
   Timeline timeline;
   MeasureQuality quality;
-  if (timeline_measure(&timeline, &sample->weights, device, 2, &quality) != STATUS_OK) fail_msg("%s", status_message());
+  if (measure_timeline(&timeline, &sample->weights, device, 2, &quality) != STATUS_OK) fail_msg("%s", status_message());
   assert_true(quality.least_share > 0 && quality.least_share < 1.5 && quality.spread >= 0);
   assert_int_equal(timeline.tokens, device->strategy == STRATEGY_SINGLE ? TOKENS : 16);
   return timeline;
@@ -112,7 +111,7 @@ static void devices_measured_apart_meet_in_the_simulation(void **state) {
     DeviceCase device = case_of(&sample, STRATEGY_ASTRA, 2);
     device.counts = counts;
     device.self = d;
-    assert_int_equal(timeline_measure(&devices[d], &sample.weights, &device, 1, NULL), STATUS_OK);
+    assert_int_equal(measure_timeline(&devices[d], &sample.weights, &device, 1, NULL), STATUS_OK);
     slowest = fmax(slowest, timeline_seconds(&devices[d]));
   }
   const LinkOptions links = {.bits_per_second = 1e6};
@@ -167,7 +166,7 @@ static void heads_and_columns_divided(void **state) {
       DeviceCase device = case_of(&sample, cases[i].strategy, 1);
       device.self = d;
       device.retained = 1;
-      if (timeline_measure(&devices[d], &sample.weights, &device, 1, NULL) != STATUS_OK) fail_msg("%s", status_message());
+      if (measure_timeline(&devices[d], &sample.weights, &device, 1, NULL) != STATUS_OK) fail_msg("%s", status_message());
     }
     for (int e = 0; e < devices[2].count; e++) {
       sends += devices[2].list[e].kind == EVENT_SEND;
@@ -201,7 +200,7 @@ static const KeyTables *build_tables(Sample *sample, int groups, KeyTables **tab
 /* What the device computes from the codes that "came". */
 static void encode(Sample *sample, const KeyTables *tables, int parts, real out[17 * WIDTH]) {
   TokenLayout layout = {0};
-  VirtualExchange exchange;
+  ExchangeRecorder exchange;
   Timeline timeline = {0};
   real rows[17 * WIDTH];
   Arena *arena = arena_new((size_t)1 << 26);
@@ -219,15 +218,15 @@ static void encode(Sample *sample, const KeyTables *tables, int parts, real out[
                               .batch_most = 1,
                               .max_packet = 1436,
                               .keys = tables};
-  if (virtual_exchange_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
-  assert_int_equal(virtual_exchange_start(&exchange, &timeline), STATUS_OK);
+  if (exchange_recorder_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
+  assert_int_equal(exchange_recorder_start(&exchange, &timeline), STATUS_OK);
   const ModelInput input = {.rows = tape_constant(tape, 3, (int64_t[]){1, 17, WIDTH}, rows), .batch = 1};
   Tensor *x = model_encode(sample->weights.model, tape, &input, &layout, &exchange.exchange, MODEL_ROWS_ALL);
   if (!x) fail_msg("%s", status_message());
-  assert_int_equal(virtual_exchange_stop(&exchange), STATUS_OK);
+  assert_int_equal(exchange_recorder_stop(&exchange), STATUS_OK);
   memcpy(out, x->value, 17 * WIDTH * sizeof *out);
   timeline_release(&timeline);
-  virtual_exchange_release(&exchange);
+  exchange_recorder_release(&exchange);
   layout_release(&layout);
   tape_free(tape);
   arena_free(arena);
@@ -278,7 +277,7 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
                              .least_packets = 2,
                              .retained = 1,
                              .all_rows = all_rows};
-      VirtualCase wanted = {.weights = &sample.weights,
+      MeasuredCase wanted = {.weights = &sample.weights,
                             .device = case_of(&sample, strategies[i], 1),
                             .repeats = 1,
                             .links = &links,
@@ -288,7 +287,7 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
       wanted.device.retained = 1;
       wanted.device.rows = all_rows ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS;
       assert_int_equal(predict_latency(&plan, &predicted), STATUS_OK);
-      if (virtual_latency_measure(&wanted, &measured) != STATUS_OK) fail_msg("%s", status_message());
+      if (measure_latency(&wanted, &measured) != STATUS_OK) fail_msg("%s", status_message());
       if (fabs(predicted.latency - measured.latency) > 0.03 * measured.latency)
         fail_msg("%s: %g s predicted, %g s measured", strategy_facts(strategies[i])->name, predicted.latency, measured.latency);
     }
@@ -303,13 +302,13 @@ static void work_of_packets_counts(void **state) {
   Sample sample;
   SimResult result;
   open_sample(&sample, 4);
-  const VirtualCase wanted = {.weights = &sample.weights,
+  const MeasuredCase wanted = {.weights = &sample.weights,
                               .device = case_of(&sample, STRATEGY_ASTRA, 1),
                               .repeats = 1,
                               .links = &links,
                               .reliability = &(Reliability){.mode = RELIABILITY_DEADLINE, .timeout = 1e6},
                               .work = &work};
-  if (virtual_latency_measure(&wanted, &result) != STATUS_OK) fail_msg("%s", status_message());
+  if (measure_latency(&wanted, &result) != STATUS_OK) fail_msg("%s", status_message());
   /* each block: two packets to each of the others, as many from each of them */
   double expected = BLOCKS * 2.0 * (NODES - 1) * 11;
   if (fabs(result.latency - expected) > 1) fail_msg("%g s, expected %g", result.latency, expected);
@@ -322,12 +321,12 @@ static void what_cannot_be_measured_is_refused(void **state) {
   Timeline timeline;
   open_sample(&sample, 4);
   DeviceCase device = case_of(&sample, STRATEGY_ASTRA, 1);
-  assert_int_equal(timeline_measure(&timeline, &sample.weights, &device, 0, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(measure_timeline(&timeline, &sample.weights, &device, 0, NULL), STATUS_BAD_VALUE);
   device.strategy = STRATEGY_SP;
   device.parts = 2;
-  assert_int_equal(timeline_measure(&timeline, &sample.weights, &device, 1, NULL), STATUS_BAD_VALUE);
+  assert_int_equal(measure_timeline(&timeline, &sample.weights, &device, 1, NULL), STATUS_BAD_VALUE);
   device = case_of(&sample, STRATEGY_BP_AG, 1);
-  assert_int_equal(timeline_measure(&timeline, &sample.weights, &device, 1, NULL), STATUS_BAD_VALUE); /* 0 retained blocks */
+  assert_int_equal(measure_timeline(&timeline, &sample.weights, &device, 1, NULL), STATUS_BAD_VALUE); /* 0 retained blocks */
   close_sample(&sample);
 }
 

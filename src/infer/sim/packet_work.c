@@ -1,5 +1,5 @@
 /* See packet_work.h. What goes through the loopback includes the system's share, a receiver's also what it costs to be woken up. */
-#include "infer/virtual/packet_work.h"
+#include "infer/sim/packet_work.h"
 #include "base/clock.h"
 #include "infer/transport/seal.h"
 #include <arpa/inet.h>
@@ -16,8 +16,8 @@
 
 enum { SHORT = 128, LONG = 1200, RECORD = 16384, TIMES = 150, RUNS = 3, PATIENCE_MS = 5000 };
 
-/* One way: what it costs on either side, seconds a packet. */
-typedef struct Way {
+/* One path: what it costs on either side, seconds a packet. */
+typedef struct Path {
   int out, in; /* sockets; -1: none */
   size_t bytes;
   DatagramSender sender;
@@ -25,7 +25,7 @@ typedef struct Way {
   uint8_t packet[RECORD], sent[RECORD + DATAGRAM_AROUND], came[RECORD + DATAGRAM_AROUND];
   double spent; /* by the receiver */
   atomic_int taken;
-} Way;
+} Path;
 
 /* ---- sockets */
 
@@ -43,109 +43,109 @@ static Status bind_any(int type, int *descriptor, struct sockaddr_in *address) {
   return getsockname(*descriptor, (struct sockaddr *)address, &length) == 0 ? STATUS_OK : failed("getsockname");
 }
 
-static Status open_datagrams(Way *way) {
+static Status open_datagrams(Path *path) {
   struct sockaddr_in to, unused;
-  TRY(bind_any(SOCK_DGRAM, &way->in, &to));
-  TRY(bind_any(SOCK_DGRAM, &way->out, &unused));
-  return connect(way->out, (struct sockaddr *)&to, sizeof to) == 0 ? STATUS_OK : failed("connect");
+  TRY(bind_any(SOCK_DGRAM, &path->in, &to));
+  TRY(bind_any(SOCK_DGRAM, &path->out, &unused));
+  return connect(path->out, (struct sockaddr *)&to, sizeof to) == 0 ? STATUS_OK : failed("connect");
 }
 
-static Status open_stream(Way *way) {
+static Status open_stream(Path *path) {
   struct sockaddr_in to;
   int listening = -1;
   Status status = bind_any(SOCK_STREAM, &listening, &to);
   if (status == STATUS_OK && listen(listening, 1) != 0) status = failed("listen");
-  if (status == STATUS_OK && (way->out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0) status = failed("socket");
-  if (status == STATUS_OK && connect(way->out, (struct sockaddr *)&to, sizeof to) != 0) status = failed("connect");
-  if (status == STATUS_OK && (way->in = accept(listening, NULL, NULL)) < 0) status = failed("accept");
+  if (status == STATUS_OK && (path->out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0) status = failed("socket");
+  if (status == STATUS_OK && connect(path->out, (struct sockaddr *)&to, sizeof to) != 0) status = failed("connect");
+  if (status == STATUS_OK && (path->in = accept(listening, NULL, NULL)) < 0) status = failed("accept");
   if (listening >= 0) close(listening);
   return status;
 }
 
-static void close_way(Way *way) {
-  if (way->out >= 0) close(way->out);
-  if (way->in >= 0) close(way->in);
-  seal_free(way->sender.seal);
-  seal_free(way->receiver.seal);
-  way->out = way->in = -1;
-  way->sender = (DatagramSender){0};
-  way->receiver = (DatagramReceiver){0};
+static void close_path(Path *path) {
+  if (path->out >= 0) close(path->out);
+  if (path->in >= 0) close(path->in);
+  seal_free(path->sender.seal);
+  seal_free(path->receiver.seal);
+  path->out = path->in = -1;
+  path->sender = (DatagramSender){0};
+  path->receiver = (DatagramReceiver){0};
 }
 
-static Status open_way(Way *way, bool stream, size_t bytes) {
+static Status open_path(Path *path, bool stream, size_t bytes) {
   static const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
-  *way = (Way){.out = -1, .in = -1, .bytes = bytes, .sender = {.self = 1}};
-  Status status = stream ? open_stream(way) : open_datagrams(way);
-  if (status == STATUS_OK) status = seal_new(&way->sender.seal, key, true);
-  if (status == STATUS_OK) status = seal_new(&way->receiver.seal, key, false);
-  if (status != STATUS_OK) close_way(way);
+  *path = (Path){.out = -1, .in = -1, .bytes = bytes, .sender = {.self = 1}};
+  Status status = stream ? open_stream(path) : open_datagrams(path);
+  if (status == STATUS_OK) status = seal_new(&path->sender.seal, key, true);
+  if (status == STATUS_OK) status = seal_new(&path->receiver.seal, key, false);
+  if (status != STATUS_OK) close_path(path);
   return status;
 }
 
 /* ---- one run */
 
 static void *take_all(void *context) {
-  Way *way = context;
-  size_t size = way->bytes + DATAGRAM_AROUND, opened;
+  Path *path = context;
+  size_t size = path->bytes + DATAGRAM_AROUND, opened;
   double begun = clock_spent();
   for (int i = 0; i < TIMES; i++) {
-    struct pollfd wait = {.fd = way->in, .events = POLLIN};
+    struct pollfd wait = {.fd = path->in, .events = POLLIN};
     ssize_t n = 1;
     for (size_t got = 0; got < size && n > 0; got += (size_t)n) {
       if (poll(&wait, 1, PATIENCE_MS) != 1) return NULL;
-      n = recv(way->in, way->came + got, size - got, 0);
+      n = recv(path->in, path->came + got, size - got, 0);
     }
-    if (n <= 0 || !datagram_open(&way->receiver, way->came, size, &opened)) return NULL;
-    atomic_store(&way->taken, i + 1);
+    if (n <= 0 || !datagram_open(&path->receiver, path->came, size, &opened)) return NULL;
+    atomic_store(&path->taken, i + 1);
   }
-  way->spent = clock_spent() - begun;
+  path->spent = clock_spent() - begun;
   return NULL;
 }
 
 /* Until it has been taken, and the receiver sleeps again: none is lost, however little of a processor the receiver has. */
-static bool wait_for(const Way *way, int count) {
+static bool wait_for(const Path *path, int count) {
   const struct timespec pause = {.tv_nsec = 50000};
   double until = clock_now() + 1e-3 * PATIENCE_MS;
   do nanosleep(&pause, NULL);
-  while (atomic_load(&way->taken) < count && clock_now() < until);
-  return atomic_load(&way->taken) >= count;
+  while (atomic_load(&path->taken) < count && clock_now() < until);
+  return atomic_load(&path->taken) >= count;
 }
 
-static Status send_all(Way *way, double *spent) {
-  size_t size = way->bytes + DATAGRAM_AROUND;
+static Status send_all(Path *path, double *spent) {
+  size_t size = path->bytes + DATAGRAM_AROUND;
   *spent = 0;
   for (int i = 0; i < TIMES; i++) {
     double begun = clock_spent();
-    TRY(datagram_close(&way->sender, way->packet, way->bytes, way->sent));
-    if (send(way->out, way->sent, size, MSG_NOSIGNAL) != (ssize_t)size) return failed("send");
+    TRY(datagram_close(&path->sender, path->packet, path->bytes, path->sent));
+    if (send(path->out, path->sent, size, MSG_NOSIGNAL) != (ssize_t)size) return failed("send");
     *spent += clock_spent() - begun;
-    if (!wait_for(way, i + 1)) break;
+    if (!wait_for(path, i + 1)) break;
   }
   return STATUS_OK;
 }
 
-static Status run_once(Way *way, double *out, double *in) {
+static Status run_once(Path *path, double *out, double *in) {
   pthread_t receiver;
   double spent;
-  atomic_store(&way->taken, 0);
-  if (pthread_create(&receiver, NULL, take_all, way) != 0) return status_set(STATUS_NO_MEMORY, "no thread to measure packets with");
-  Status status = send_all(way, &spent);
+  atomic_store(&path->taken, 0);
+  if (pthread_create(&receiver, NULL, take_all, path) != 0) return status_set(STATUS_NO_MEMORY, "no thread to measure packets with");
+  Status status = send_all(path, &spent);
   pthread_join(receiver, NULL);
   TRY(status);
-  if (atomic_load(&way->taken) < TIMES)
-    return status_set(STATUS_IO, "the work of sending cannot be measured: %d of %d packets came over 127.0.0.1", atomic_load(&way->taken),
+  if (atomic_load(&path->taken) < TIMES)
+    return status_set(STATUS_IO, "the work of sending cannot be measured: %d of %d packets came over 127.0.0.1", atomic_load(&path->taken),
                       TIMES);
   *out = fmin(*out, spent / TIMES);
-  *in = fmin(*in, way->spent / TIMES);
+  *in = fmin(*in, path->spent / TIMES);
   return STATUS_OK;
 }
 
-static Status measure_way(Way *way, bool stream, size_t bytes, double *out, double *in) {
-  TRY(open_way(way, stream, bytes));
+static Status measure_path(Path *path, bool stream, size_t bytes, double *out, double *in) {
+  TRY(open_path(path, stream, bytes));
   Status status = STATUS_OK;
   *out = *in = INFINITY;
-  for (int i = 0; i < RUNS && status == STATUS_OK; i++) status = run_once(way, out, in);
-  close_way(way);
+  for (int i = 0; i < RUNS && status == STATUS_OK; i++) status = run_once(path, out, in);
+  close_path(path);
   return status;
 }
 
@@ -158,12 +158,12 @@ static PacketCost line_through(double little, double much) {
 
 Status packet_work_measure(PacketWork *work) {
   double out[3], in[3];
-  Way *way = calloc(1, sizeof *way);
-  if (!way) return status_set(STATUS_NO_MEMORY, "no memory to measure packets with");
-  Status status = measure_way(way, false, SHORT, &out[0], &in[0]);
-  if (status == STATUS_OK) status = measure_way(way, false, LONG, &out[1], &in[1]);
-  if (status == STATUS_OK) status = measure_way(way, true, RECORD, &out[2], &in[2]);
-  free(way);
+  Path *path = calloc(1, sizeof *path);
+  if (!path) return status_set(STATUS_NO_MEMORY, "no memory to measure packets with");
+  Status status = measure_path(path, false, SHORT, &out[0], &in[0]);
+  if (status == STATUS_OK) status = measure_path(path, false, LONG, &out[1], &in[1]);
+  if (status == STATUS_OK) status = measure_path(path, true, RECORD, &out[2], &in[2]);
+  free(path);
   TRY(status);
   *work = (PacketWork){.out = line_through(out[0], out[1]),
                        .in = line_through(in[0], in[1]),

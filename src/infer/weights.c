@@ -2,8 +2,8 @@
 #include "infer/weights.h"
 #include "autograd/kernels/matmul.h"
 #include "nn/safetensors.h"
-#include "vq/code_frequencies.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

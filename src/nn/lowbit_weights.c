@@ -4,7 +4,7 @@
  *
  * Invariant: a success has made every page behind the matrices read-only. */
 #include "nn/lowbit_weights.h"
-#include "autograd/lowbit_quantise.h"
+#include "autograd/lowbit.h"
 #include "base/threads.h"
 #include "nn/model_internal.h"
 #include <stdlib.h>

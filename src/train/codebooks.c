@@ -10,7 +10,7 @@
 #include "train/interrupt.h"
 #include "train/ranks.h"
 #include "train/session.h"
-#include "vq/code_frequencies.h"
+#include "vq/rans.h"
 #include "vq/residual_moments.h"
 #include <math.h>
 #include <stdlib.h>

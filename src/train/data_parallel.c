@@ -6,7 +6,7 @@
 #include "train/interrupt.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
-#include "vq/residual_sums.h"
+#include "vq/navq.h"
 #include <stdlib.h>
 #include <string.h>
 

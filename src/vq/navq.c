@@ -4,12 +4,72 @@
 #include "vq/navq.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"
+#include "autograd/real.h"
+#include "base/status.h"
 #include "base/threads.h"
-#include "vq/cholesky.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Cholesky factors ---- */
+
+/* Right-looking blocked Cholesky factorisation of a row-major matrix.
+ *
+ *        [ L11          ]   L11 from A11 in double (at most BLOCK wide), its inverse beside it
+ *   L =  [ L21   A22'   ]   L21 = A21 L11^-T,  A22' = A22 - L21 L21^T, then the same with A22'
+ *
+ * A product must not write what it reads, so L21^T is first put into the unused upper triangle (the place of A12). */
+
+enum { BLOCK = 48 };
+
+/* a [n, n] at stride: its lower triangle in place, and the inverse [n, n] of the factor (lower, zero above). */
+static bool factor_block(int64_t n, real *a, int64_t stride, real *inverse) {
+  double l[BLOCK][BLOCK], v[BLOCK][BLOCK];
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j <= i; j++) {
+      double sum = (double)a[i * stride + j];
+      for (int64_t k = 0; k < j; k++) sum -= l[i][k] * l[j][k];
+      if (i == j && !(sum > 0 && isfinite(sum))) return false;
+      l[i][j] = i == j ? sqrt(sum) : sum / l[j][j];
+      a[i * stride + j] = (real)l[i][j];
+    }
+  memset(inverse, 0, (size_t)(n * n) * sizeof(real));
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t i = j; i < n; i++) {
+      double sum = i == j ? 1 : 0;
+      for (int64_t k = j; k < i; k++) sum -= l[i][k] * v[k][j];
+      v[i][j] = sum / l[i][i];
+      inverse[i * n + j] = (real)v[i][j];
+    }
+  return true;
+}
+
+/* The columns below a factored block: L21, and A22 less its share. `corner` is A11's place; `rest` rows follow it. */
+static void eliminate(int64_t block, int64_t rest, int64_t n, real *corner, const real *inverse) {
+  real *above = corner + block, *below = corner + block * n, *trailing = below + block;
+  matmul_single(false, true, block, rest, block, 1, inverse, block, below, n, 0, above, n);
+  matmul_single(true, false, rest, rest, block, -1, above, n, above, n, 1, trailing, n);
+  for (int64_t i = 0; i < rest; i++)
+    for (int64_t j = 0; j < block; j++) below[i * n + j] = above[j * n + i];
+}
+
+bool cholesky_factor(int64_t n, real *a) {
+  real inverse[BLOCK * BLOCK];
+  for (int64_t at = 0; at < n; at += BLOCK) {
+    int64_t block = n - at < BLOCK ? n - at : BLOCK, rest = n - at - block;
+    real *corner = a + at * n + at;
+    if (!factor_block(block, corner, n, inverse)) return false;
+    if (rest > 0) eliminate(block, rest, n, corner, inverse);
+  }
+  for (int64_t i = 0; i < n; i++) memset(a + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof(real));
+  return true;
+}
+
+/* ---- Noise ---- */
 
 enum {
   COLUMNS = 64, /* a thread's strip of the residual */
@@ -272,4 +332,93 @@ void navq_count_sample(const Navq *navq, int64_t rows) {
       int64_t to = least(d, from + SAMPLE_COLUMNS);
       matmul_count_only(rows, to - from, to);
     }
+}
+
+/* ---- Sums of several processes ---- */
+
+enum { SUMS_COLUMNS = 64, GRAIN = 4096 };
+
+static int64_t sums_group_width(const Navq *navq) { return navq->width / navq->groups; }
+static int64_t sums_spread_size(const Navq *navq) { return navq->kind == NOISE_FULL ? navq->width * sums_group_width(navq) : navq->width; }
+
+int64_t residual_sums_count(const Navq *navq) { return navq->width + sums_spread_size(navq); }
+
+typedef struct TakeJob {
+  const Navq *navq;
+  const real *x, *q; /* [rows, W] */
+  int64_t rows;
+  real *residual, *sums; /* [rows, W] about p; [W], behind which the squares begin */
+} TakeJob;
+
+static void take_columns(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const TakeJob *job = context;
+  int64_t width = job->navq->width;
+  for (int64_t from = begin; from < end; from += SUMS_COLUMNS) {
+    int64_t columns = end - from < SUMS_COLUMNS ? end - from : SUMS_COLUMNS;
+    double sum[SUMS_COLUMNS] = {0}, squares[SUMS_COLUMNS] = {0};
+    for (int64_t r = 0; r < job->rows; r++)
+      for (int64_t j = 0; j < columns; j++) {
+        int64_t i = r * width + from + j;
+        real value = job->x[i] - job->q[i] - job->navq->mean[from + j];
+        job->residual[i] = value;
+        sum[j] += (double)value;
+        squares[j] += (double)value * (double)value;
+      }
+    for (int64_t j = 0; j < columns; j++) {
+      job->sums[from + j] = (real)sum[j];
+      if (job->navq->kind == NOISE_DIAGONAL) job->sums[width + from + j] = (real)squares[j];
+    }
+  }
+}
+
+static void take_products(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const TakeJob *job = context;
+  int64_t d = sums_group_width(job->navq), width = job->navq->width;
+  for (int64_t g = begin; g < end; g++) {
+    const real *residual = job->residual + g * d;
+    matmul_single(true, false, d, d, job->rows, 1, residual, width, residual, width, 0, job->sums + width + g * d * d, d);
+  }
+}
+
+void residual_sums_take(const Navq *navq, const real *x, const real *q, int64_t rows, real *sums, void *scratch) {
+  TakeJob job = {navq, x, q, rows, scratch, sums};
+  memset(sums, 0, (size_t)residual_sums_count(navq) * sizeof *sums);
+  if (rows <= 0) return;
+  threads_for(navq->width, SUMS_COLUMNS, take_columns, &job);
+  if (navq->kind == NOISE_FULL) threads_for(navq->groups, 1, take_products, &job);
+}
+
+/* ---- */
+
+typedef struct ApplyJob {
+  Navq *navq;
+  const real *mean; /* [W] S1 / n */
+  const real *squares;
+  double rows, gain;
+} ApplyJob;
+
+static void apply_range(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const ApplyJob *job = context;
+  Navq *navq = job->navq;
+  int64_t d = sums_group_width(navq);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t row = navq->kind == NOISE_FULL ? i / d : i, column = navq->kind == NOISE_FULL ? i / (d * d) * d + i % d : i;
+    double spread = (double)job->squares[i] / job->rows - (double)job->mean[row] * (double)job->mean[column];
+    navq->covariance[i] = (real)((1 - job->gain) * (double)navq->covariance[i] + job->gain * spread);
+  }
+}
+
+void residual_sums_apply(Navq *navq, real *sums, int64_t rows) {
+  if (rows <= 0) return;
+  ApplyJob job = {
+      .navq = navq, .mean = sums, .squares = sums + navq->width, .rows = (double)rows, .gain = navq->updates == 0 ? 1 : 1 - navq->decay};
+  for (int64_t j = 0; j < navq->width; j++) sums[j] = (real)((double)sums[j] / job.rows);
+  threads_for(sums_spread_size(navq), GRAIN, apply_range, &job);
+  for (int64_t j = 0; j < navq->width; j++) /* blend(mean, p + S1 / n) with p = mean */
+    navq->mean[j] = (real)((double)navq->mean[j] + job.gain * (double)sums[j]);
+  if (navq->refresh < 1 || navq->updates % navq->refresh == 0) navq_factorise(navq);
+  navq->updates++;
 }

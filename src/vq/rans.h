@@ -8,6 +8,7 @@
 #ifndef VQ_RANS_H
 #define VQ_RANS_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +21,7 @@ typedef struct RansTable {
   const uint16_t *bucket; /* [RANS_BUCKETS] the code of each 256th slot: where a search begins */
 } RansTable;
 
-/* Tables of frequencies [count, K] (code_frequencies.h), which must be right (code_frequencies_check): [count], in one block of memory. */
+/* Tables of frequencies [count, K], which must be right (code_frequencies_check): [count], in one block of memory. */
 Status rans_tables_new(RansTable **tables, const uint16_t *frequencies, int64_t count, int64_t entries);
 void rans_tables_free(RansTable *tables); /* accepts NULL */
 
@@ -30,5 +31,24 @@ size_t rans_encode(const RansTable *tables, const int32_t *codes, int64_t tokens
 
 /* Hostile bytes: BAD_VALUE unless they are exactly what rans_encode makes of so many tokens. */
 Status rans_decode(const RansTable *tables, int64_t tokens, int64_t groups, const uint8_t *in, size_t bytes, int32_t *codes);
+
+/* How often each code comes, as the numbers that entropy coding (rans.h) goes by: of each group K numbers of 16 bits that sum to 2^16, each
+ * at least 1, so that every code can be sent. They belong to a codebook, as both sides need the same ones. */
+
+enum { CODE_FREQUENCIES_MOST = 16384 /* K: beyond it the least frequency of 1 costs more than coding gains */ };
+
+bool code_frequencies_possible(int64_t entries);
+
+/* counts [K], not negative (all 0: equally often) -> frequencies [K], by largest remainders, the lowest code first among equals. */
+Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *frequencies);
+
+/* BAD_VALUE, saying why, when they are no such numbers: from a file. */
+Status code_frequencies_check(const uint16_t *frequencies, int64_t entries);
+
+/* Mean bits of a code where codes come as counted: sum of p log2(2^16 / frequency); 0 for no counts. */
+double code_frequencies_bits(const double *counts, const uint16_t *frequencies, int64_t entries);
+
+/* The same where codes come as the frequencies say: their entropy. */
+double code_frequencies_entropy(const uint16_t *frequencies, int64_t entries);
 
 #endif

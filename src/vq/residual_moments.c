@@ -1,9 +1,156 @@
 /* Moments of quantised samples and residuals: see residual_moments.h. Sums of products are one matrix product each over centred rows. */
 #include "vq/residual_moments.h"
 #include "autograd/kernels/matmul.h"
-#include "vq/gaussian_distance.h"
+#include "base/status.h"
+#include "vq/codebook.h"
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- Distance of Gaussians ---- */
+
+/* Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL
+ * algorithm (Golub and Van Loan, 8.3), without vectors. */
+
+enum { ROUNDS_MOST = 60 }; /* of QL for one eigenvalue; two or three are usual */
+
+/* ---- eigenvalues ---- */
+
+/* Reflects column k of a (below the diagonal) onto its first number, and the rest of the matrix with it: A <- H A H, H = I - 2 v v^T / v^T
+ * v. v stands in column k afterwards. Returns the number that is left of the column. */
+static double reflect(int64_t n, double *a, int64_t k, double *p) {
+  double norm = 0, square = 0, dot = 0;
+  for (int64_t i = k + 1; i < n; i++) norm = hypot(norm, a[i * n + k]);
+  if (!(norm > 0)) return 0;
+  double left = a[(k + 1) * n + k] > 0 ? -norm : norm;
+  a[(k + 1) * n + k] -= left;
+  for (int64_t i = k + 1; i < n; i++) square += a[i * n + k] * a[i * n + k];
+  for (int64_t i = k + 1; i < n; i++) { /* p = 2 A v / v^T v */
+    double sum = 0;
+    for (int64_t j = k + 1; j < n; j++) sum += a[i * n + j] * a[j * n + k];
+    p[i] = 2 * sum / square;
+    dot += p[i] * a[i * n + k];
+  }
+  for (int64_t i = k + 1; i < n; i++) p[i] -= dot / square * a[i * n + k];
+  for (int64_t i = k + 1; i < n; i++)
+    for (int64_t j = k + 1; j < n; j++) a[i * n + j] -= a[i * n + k] * p[j] + p[i] * a[j * n + k];
+  return left;
+}
+
+/* One implicit QL sweep over d[from..to] and the numbers beside the diagonal e[from..to - 1]. */
+static void ql_sweep(int64_t from, int64_t to, double *d, double *e) {
+  double g = (d[from + 1] - d[from]) / (2 * e[from]), r = hypot(g, 1), s = 1, c = 1, p = 0;
+  g = d[to] - d[from] + e[from] / (g + copysign(r, g));
+  for (int64_t i = to - 1; i >= from; i--) {
+    double f = s * e[i], b = c * e[i];
+    e[i + 1] = r = hypot(f, g);
+    if (r == 0) { /* the matrix falls apart here */
+      d[i + 1] -= p;
+      e[to] = 0;
+      return;
+    }
+    s = f / r, c = g / r;
+    g = d[i + 1] - p;
+    r = (d[i] - g) * s + 2 * c * b;
+    p = s * r;
+    d[i + 1] = g + p;
+    g = c * r - b;
+  }
+  d[from] -= p;
+  e[from] = g;
+  e[to] = 0;
+}
+
+static Status ql(int64_t n, double *d, double *e) {
+  double largest = 0;
+  for (int64_t i = 0; i < n; i++) largest = fmax(largest, fmax(fabs(d[i]), fabs(e[i])));
+  for (int64_t from = 0; from < n; from++)
+    for (int round = 0;; round++) {
+      int64_t to = from;
+      while (to + 1 < n && !(fabs(e[to]) <= 1e-16 * (fabs(d[to]) + fabs(d[to + 1])) + 1e-18 * largest)) to++;
+      if (to == from) break;
+      if (round == ROUNDS_MOST || !isfinite(d[from])) return status_set(STATUS_NUMERIC, "an eigenvalue of a covariance was not found");
+      ql_sweep(from, to, d, e);
+    }
+  return STATUS_OK;
+}
+
+Status gaussian_eigenvalues(int64_t n, double *matrix, double *values, double *scratch) {
+  for (int64_t k = 0; k + 2 < n; k++) {
+    values[k] = matrix[k * n + k];
+    double left = reflect(n, matrix, k, scratch);
+    matrix[k * n + k] = left; /* until all reflections are done: scratch is in use */
+  }
+  for (int64_t k = 0; k + 2 < n; k++) scratch[k] = matrix[k * n + k];
+  if (n > 1) values[n - 2] = matrix[(n - 2) * n + n - 2], scratch[n - 2] = matrix[(n - 1) * n + n - 2];
+  values[n - 1] = matrix[n * n - 1], scratch[n - 1] = 0;
+  return ql(n, values, scratch);
+}
+
+/* ---- the distance ---- */
+
+/* In place, lower: C = L L^T for a semidefinite C. A pivot that is rounding alone leaves its column empty. */
+static void factor(int64_t n, double *c) {
+  double largest = 0;
+  for (int64_t i = 0; i < n; i++) largest = fmax(largest, c[i * n + i]);
+  for (int64_t j = 0; j < n; j++) {
+    double pivot = c[j * n + j];
+    for (int64_t k = 0; k < j; k++) pivot -= c[j * n + k] * c[j * n + k];
+    bool whole = pivot > 1e-12 * largest;
+    c[j * n + j] = whole ? sqrt(pivot) : 0;
+    for (int64_t i = j + 1; i < n; i++) {
+      double sum = c[i * n + j];
+      for (int64_t k = 0; k < j; k++) sum -= c[i * n + k] * c[j * n + k];
+      c[i * n + j] = whole ? sum / c[j * n + j] : 0;
+      c[j * n + i] = 0;
+    }
+  }
+}
+
+/* to = C L for a lower L. */
+static void times_lower(int64_t n, const double *c, const double *l, double *to) {
+  memset(to, 0, (size_t)(n * n) * sizeof *to);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t k = 0; k < n; k++)
+      for (int64_t j = 0; j <= k; j++) to[i * n + j] += c[i * n + k] * l[k * n + j];
+}
+
+/* to = L^T A for a lower L. */
+static void lower_times(int64_t n, const double *l, const double *a, double *to) {
+  memset(to, 0, (size_t)(n * n) * sizeof *to);
+  for (int64_t k = 0; k < n; k++)
+    for (int64_t i = 0; i <= k; i++)
+      for (int64_t j = 0; j < n; j++) to[i * n + j] += l[k * n + i] * a[k * n + j];
+}
+
+static Status root_trace(int64_t n, const double *covariance1, double *room /* [3 n^2 + 2 n] */, double *trace) {
+  double *l = room, *product = room + n * n, *inner = product + n * n, *values = inner + n * n;
+  factor(n, l);
+  times_lower(n, covariance1, l, product);
+  lower_times(n, l, product, inner);
+  TRY(gaussian_eigenvalues(n, inner, values, values + n));
+  *trace = 0;
+  for (int64_t i = 0; i < n; i++) *trace += sqrt(fmax(values[i], 0));
+  return STATUS_OK;
+}
+
+Status gaussian_distance(int64_t n, const double *mean1, const double *covariance1, const double *mean2, const double *covariance2,
+                         double *squared) {
+  double *room = malloc((size_t)(3 * n * n + 2 * n) * sizeof *room), trace;
+  if (room == NULL) return status_set(STATUS_NO_MEMORY, "no memory for covariances of width %lld", (long long)n);
+  memcpy(room, covariance2, (size_t)(n * n) * sizeof *room);
+  Status status = root_trace(n, covariance1, room, &trace);
+  free(room);
+  TRY(status);
+  *squared = -2 * trace;
+  for (int64_t i = 0; i < n; i++)
+    *squared += (mean1[i] - mean2[i]) * (mean1[i] - mean2[i]) + covariance1[i * n + i] + covariance2[i * n + i];
+  return STATUS_OK;
+}
+
+/* ---- Moments ---- */
 
 typedef struct Moments {
   int64_t rows, width;

@@ -2,7 +2,6 @@
  * in time of the processor; not a test. */
 #include "base/clock.h"
 #include "base/rng.h"
-#include "vq/code_frequencies.h"
 #include "vq/rans.h"
 #include <math.h>
 #include <stdio.h>

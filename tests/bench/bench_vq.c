@@ -6,8 +6,9 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "vq/ema.h"
+#include "vq/kmeans.h"
+#include "vq/kmeans_internal.h"
 #include "vq/kmeans_start.h"
-#include "vq/kmeans_step.h"
 #include "vq/navq.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Rounding of weights to 8 and 4 bits: errors that the layouts allow, numbers that are kept exactly, rows that end inside a block, and
  * numbers outside the range of half-precision scales. */
-#include "autograd/lowbit_quantise.h"
+#include "autograd/lowbit.h"
 #include "autograd/narrow.h"
 #include "base/rng.h"
 #include <cmocka.h>

@@ -2,8 +2,8 @@
 #include "base/clock.h"
 #include "infer/cluster/connection.h"
 #include "network_side.h"
-#include "vq/code_frequencies.h"
 #include "vq/pack.h"
+#include "vq/rans.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

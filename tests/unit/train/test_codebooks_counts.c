@@ -2,7 +2,7 @@
  * from the averages of training. */
 #include "train/codebooks.h"
 #include "unit/train/tiny_run.h"
-#include "vq/code_frequencies.h"
+#include "vq/rans.h"
 #include <math.h>
 
 enum { GROUPS = 4, ENTRIES = 8, BITS = 3, SITES = TINY_BLOCKS, NUMBERS = SITES * GROUPS * ENTRIES };

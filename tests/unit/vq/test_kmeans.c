@@ -3,7 +3,7 @@
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
 #include "vq/kmeans.h"
-#include "vq/kmeans_step.h"
+#include "vq/kmeans_internal.h"
 
 static double plain_distortion(const Codebook *book, const real *x, int64_t rows) {
   int64_t d = book->width / book->groups;

@@ -2,7 +2,6 @@
 #include "autograd/kernels/matmul.h"
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
-#include "vq/gaussian_distance.h"
 #include "vq/kmeans.h"
 #include "vq/residual_moments.h"
 

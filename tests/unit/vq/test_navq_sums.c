@@ -2,7 +2,7 @@
 #include "unit/vq/vq_check.h"
 #include "unit/vq/vq_points.h"
 #include "vq/ema.h"
-#include "vq/residual_sums.h"
+#include "vq/navq.h"
 
 enum { W = 12, ROWS = 90, STEPS = 3, SHARES = 3, K = 10 };
 static const int64_t CUT[SHARES + 1] = {0, 40, 40, ROWS}; /* one has nothing */

@@ -1,7 +1,7 @@
-/* One movement of all centres: the half of a K-means iteration that follows the assignment. */
-#ifndef VQ_KMEANS_STEP_H
-#define VQ_KMEANS_STEP_H
-#include "vq/codebook.h"
+/* Inside of K-means, its tests and its benchmark only: one iteration. */
+#ifndef VQ_KMEANS_INTERNAL_H
+#define VQ_KMEANS_INTERNAL_H
+#include "vq/kmeans.h"
 
 typedef struct KmeansStep {
   Codebook *book;
@@ -13,8 +13,7 @@ typedef struct KmeansStep {
 
 Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t most_rows);
 void kmeans_step_release(KmeansStep *step);
-size_t kmeans_step_bytes(const Codebook *book, int64_t most_rows); /* that kmeans_step_init takes */
-void kmeans_step_clear(KmeansStep *step);                          /* forgets sizes and sums */
+void kmeans_step_clear(KmeansStep *step); /* forgets sizes and sums */
 
 /* Adds x [rows, W] with codes [rows, G] to sizes and sums (so clear first for a Lloyd iteration), moves empty centres, if `repair`, to
  * the samples farthest from theirs (changing those codes), and sets every centre that has samples to their mean. Returns how many were

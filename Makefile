@@ -225,7 +225,7 @@ test:
 NUMERIC_UNITS := $(filter-out $(addsuffix %,$(addprefix nn/test_,config checkpoint json_build layout safetensors) \
     $(addprefix train/test_,metrics plot step_allocation) vq/test_vq_allocation),$(filter autograd/% vq/% nn/% train/%,$(UNIT_TESTS))) \
   $(addprefix infer/test_,cluster cluster_entropy cluster_tables collective evaluate_text network network_rows node node_text selftest \
-    split_measured strategies text_cluster timeline_measure)
+    split_measured strategies text_cluster measure)
 NUMERIC_PROGRAMS = $(addprefix $(BUILD)/tests/,$(call chosen,$(NUMERIC_UNITS)))
 NUMERIC_SCRIPTS = $(call chosen,tests/golden/golden.sh)
 

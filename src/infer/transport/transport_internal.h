@@ -1,0 +1,147 @@
+/* The inside of a transport, shared by transport.c (peers, and what leaves) and transport_receive.c (what comes, and how it is waited for).
+ */
+#ifndef INFER_TRANSPORT_INTERNAL_H
+#define INFER_TRANSPORT_INTERNAL_H
+#include "infer/transport/transport.h"
+
+enum { MAX_IN_FLIGHT = 2048 /* packets to a peer */, MAX_ANSWERS = 16 /* unsent STATUSes for a peer */, EARLY_PREFIX = 4, WHY = 512 };
+
+/* A message from a peer, as far as it has come. */
+typedef struct Slot {
+  bool used, decided;
+  uint64_t sequence;
+  int count, arrived; /* packets; count 0: not known */
+  size_t early;       /* bytes of packets that came before their request began: as they came, each behind its length */
+  double last;        /* when the last packet came */
+  uint8_t *bytes;     /* [slot_room] */
+  uint64_t *there;    /* [words] bits of packets that are there */
+  uint64_t *said;     /* [words] bits of packets that the sender says it has sent */
+  uint32_t *length;   /* [max_packets] payload bytes */
+  uint8_t *flags;     /* [max_packets] */
+  SenderState sender;
+  bool asking;                 /* a QUERY is in the queue or in flight */
+  int unanswered;              /* QUERYs that have left since the last STATUS */
+  double asked, told, doubted; /* last QUERY that has left, last STATUS; since when it seems that nothing more comes */
+} Slot;
+
+/* A message to peers. */
+typedef struct Message {
+  bool used;
+  uint64_t sequence, peers;
+  MessageKey key;
+  const TransportPacket *packets; /* [count] */
+  int count;
+  int pending;      /* entries of the queue and packets in flight that read it */
+  uint16_t *left;   /* [nodes] packets that have left, in order */
+  double *left_at;  /* [nodes] when the last one did */
+  uint64_t *resend; /* [nodes][words] to be sent again */
+} Message;
+
+typedef enum EntryKind { ENTRY_MESSAGE, ENTRY_RESEND, ENTRY_QUERY, ENTRY_STATUS } EntryKind;
+
+typedef struct Entry { /* of the queue */
+  EntryKind kind;
+  double ready;
+  uint64_t peers;
+  int message, next;
+  MessageKey key; /* QUERY, STATUS */
+} Entry;
+
+typedef struct InFlight {
+  EntryKind kind;
+  bool lost;
+  double sent, left, at; /* put in flight; out of this device's link; when it reaches the peer's port */
+  int message, index;
+  MessageKey key;
+} InFlight;
+
+/* A packet that the port of a switch has not let in yet. */
+typedef struct Entering {
+  int peer, slot, index;
+  uint64_t sequence;
+  double at;
+} Entering;
+
+typedef struct Peer {
+  Slot *slots; /* [places] */
+  uint8_t *slot_bytes;
+  uint64_t *slot_bits;
+  uint32_t *slot_lengths;
+  uint8_t *slot_flags;
+  uint64_t *taken, *next;   /* [lanes] first sequence that is not done; on ordered backends the one that comes next */
+  int *seen;                /* [lanes] packets of that one that have come */
+  TransportPacket *arrival; /* [max_packets] */
+  InFlight *flights;        /* ring [max_in_flight] */
+  int first, flying;
+  int answers; /* STATUSes in the queue or in flight */
+  double heard, round_trip, jitter, gap;
+  Status status; /* not OK: nothing comes from it any more */
+  char why[WHY];
+} Peer;
+
+struct Transport {
+  TransportSetup setup;
+  Reliability reliability;
+  LinkOptions links;
+  Netem netem;
+  size_t memory;
+  /* shapes */
+  int ring, lanes /* sites * parts */, places /* ring * lanes */, words, max_in_flight, max_queued;
+  size_t slot_room;
+  /* the request */
+  uint32_t request; /* 0: none yet */
+  int64_t batch;
+  const PacketRules *rules;
+  uint64_t senders, receivers, gone;
+  /* what waits, moves and has come */
+  Peer *peers;       /* [nodes] */
+  Message *messages; /* [places] */
+  Entry *queue;      /* ring [max_queued] */
+  int queue_first, queued;
+  Entering *entering; /* ring [MAX_IN_FLIGHT] */
+  int entering_first, entering_count;
+  uint8_t *buffer; /* of the packet that is sent */
+  size_t buffer_bytes;
+  uint8_t *scratch; /* [slot_room] */
+  double next_due;  /* nothing in flight is due before; exact when output has found nothing */
+  int turn;         /* the peer that output looks at first */
+  bool changed, wants_driver, doubts /* a decision waits for transport_caught_up */;
+  int fault;
+  double caught_up;
+  /* estimates and counts */
+  uint64_t span_sequence;
+  double span_from, span_to, block_from, block_time;
+  TransportCounts counts;
+};
+
+static inline uint64_t sequence_of(const Transport *t, uint32_t request, int block) {
+  return (uint64_t)(request - 1) * (uint64_t)t->setup.blocks + (uint64_t)block;
+}
+static inline int lane_of(const Transport *t, int site, int part) { return site * t->setup.parts + part; }
+static inline int place_of(const Transport *t, uint64_t sequence, int lane) {
+  return (int)(sequence % (uint64_t)t->ring) * t->lanes + lane;
+}
+static inline bool has(const uint64_t *bits, int i) { return bits[i / 64] >> i % 64 & 1; }
+static inline void set(uint64_t *bits, int i) { bits[i / 64] |= (uint64_t)1 << i % 64; }
+static inline bool is_in(uint64_t peers, int peer) { return peers >> peer & 1; }
+static inline bool byte_bit(const uint8_t *bytes, int i) { return bytes[i / 8] >> i % 8 & 1; }
+
+static inline Message *message_of(const Transport *t, MessageKey key, uint64_t *sequence) {
+  *sequence = sequence_of(t, key.request, key.block);
+  return &t->messages[place_of(t, *sequence, lane_of(t, key.site, key.part))];
+}
+
+static inline Packet control_packet(PacketType type, MessageKey key) {
+  return (Packet){.request = key.request, .block = key.block, .site = key.site, .part = key.part, .type = type};
+}
+
+/* ---- transport.c */
+
+void transport_clear_slot(const Transport *t, Slot *slot, uint64_t sequence);
+Slot *transport_open_slot(const Transport *t, int peer, uint64_t sequence, int lane);
+Slot *transport_find_slot(const Transport *t, int peer, MessageKey key);
+bool transport_enqueue(Transport *t, Entry entry);
+void transport_arrive(Transport *t, int peer, Slot *slot, int index, double at);
+void transport_let_in(Transport *t, double now);
+
+#endif

@@ -1,0 +1,371 @@
+/* What comes, and how a message is waited for. Hostile bytes: everything is checked against the rules of the request, and a peer that
+ * breaks them is not listened to any more. */
+#include "infer/transport/transport_internal.h"
+#include "infer/wire.h"
+#include <math.h>
+#include <string.h>
+
+static const double look_seconds = 1e-3 * POLICY_LOOK_MS, flood_seconds = 1;
+
+/* ---- what comes: data ---- */
+
+/* Behind what the port of a switch lets in first; where it has no room, it is lost. */
+static void enter_port(Transport *t, int peer, Slot *slot, int index, size_t bytes, double now) {
+  double at = netem_receive(&t->netem, peer, now, PACKET_HEADER + bytes + t->setup.overhead);
+  if (at <= now) {
+    transport_arrive(t, peer, slot, index, now);
+  } else if (t->entering_count < MAX_IN_FLIGHT) {
+    t->entering[(t->entering_first + t->entering_count++) % MAX_IN_FLIGHT] =
+        (Entering){.peer = peer, .slot = (int)(slot - t->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
+  }
+}
+
+/* The length of a message is what its first packet said. */
+static Status check_count(const Transport *t, Slot *slot, int count) {
+  if (slot->count == 0 && count <= t->setup.max_packets) slot->count = count;
+  if (slot->count == count) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a packet of %d of a message of %d; %d are possible", count, slot->count, t->setup.max_packets);
+}
+
+/* A packet of the request at work, whose place in the sequence is right. */
+static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now) {
+  Packet p;
+  TRY(packet_parse(packet, bytes, peer, t->batch, t->rules, &p));
+  Slot *slot = transport_open_slot(t, peer, sequence_of(t, p.request, p.block), lane_of(t, p.site, p.part));
+  size_t payload = bytes - PACKET_HEADER;
+  size_t offset = packet_offset(t->rules, packet_rows(t->rules, peer, t->batch, p.block, p.site, p.part), p.count, p.index);
+  TRY(check_count(t, slot, p.count));
+  if (slot->decided) {
+    t->counts.dropped++; /* it was counted when it was given up */
+    return STATUS_OK;
+  }
+  if (has(slot->there, p.index)) return STATUS_OK;
+  if (offset + payload > t->setup.max_message_bytes) return status_set(STATUS_BAD_VALUE, "sent a message that is too long");
+  if (!t->setup.lengths_only) {
+    memcpy(slot->bytes + offset, packet + PACKET_HEADER, payload);
+    slot->length[p.index] = (uint32_t)payload;
+    slot->flags[p.index] = p.flags;
+  }
+  enter_port(t, peer, slot, p.index, payload, now);
+  return STATUS_OK;
+}
+
+/* Messages that have no rows in the request at work do not come. */
+static void pass_empty(const Transport *t, int peer, const Packet *p, uint64_t sequence, uint64_t *next) {
+  uint64_t blocks = (uint64_t)t->setup.blocks, end = (uint64_t)t->request * blocks;
+  if (!t->rules || !t->rules->message_rows) return;
+  while (*next < sequence && *next < end && packet_rows(t->rules, peer, t->batch, (int)(*next % blocks), p->site, p->part) == 0) ++*next;
+}
+
+/* On a stream every packet has its turn. Only a whole request may be passed over, by texts that a device takes no part in. */
+static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+  Peer *from = &t->peers[peer];
+  int lane = lane_of(t, p->site, p->part);
+  unsigned blocks = (unsigned)t->setup.blocks;
+  uint64_t sequence = sequence_of(t, p->request, p->block), *next = &from->next[lane];
+  if (from->seen[lane] == 0) pass_empty(t, peer, p, sequence, next);
+  bool between = t->setup.ahead && p->block == 0 && *next % blocks == 0 && from->seen[lane] == 0;
+  if (sequence != *next && !(between && sequence > *next))
+    return status_set(STATUS_BAD_VALUE, "sent codes of request %u, block %d where request %u, block %u was expected", p->request, p->block,
+                      (unsigned)(*next / blocks) + 1, (unsigned)(*next % blocks));
+  *taken = p->request <= t->request && sequence < from->taken[lane] + (uint64_t)t->ring;
+  if (!*taken) return STATUS_OK;
+  if (p->index != from->seen[lane])
+    return status_set(STATUS_BAD_VALUE, "sent packet %d of %d where packet %d was expected", p->index, p->count, from->seen[lane]);
+  if (sequence >= from->taken[lane]) {
+    TRY(take_data(t, peer, packet, bytes, now));
+  } else {
+    t->counts.dropped++; /* the deadline was over before it came */
+  }
+  if (++from->seen[lane] < p->count) return STATUS_OK;
+  from->seen[lane] = 0;
+  *next = sequence + 1;
+  return STATUS_OK;
+}
+
+/* Datagrams come when they come: what is behind the time, or too far ahead of it, is left out. */
+static Status take_in_any_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
+  int lane = lane_of(t, p->site, p->part);
+  uint64_t sequence = sequence_of(t, p->request, p->block), first = t->peers[peer].taken[lane];
+  if (sequence < first || p->request < t->request || sequence >= first + (uint64_t)t->ring) {
+    t->counts.dropped++;
+    return STATUS_OK;
+  }
+  if (p->request == t->request) return take_data(t, peer, packet, bytes, now);
+  Slot *slot = transport_open_slot(t, peer, sequence, lane);
+  if (slot->early + EARLY_PREFIX + bytes > t->slot_room) return STATUS_OK; /* an honest sender's have room */
+  wire_put_u32(slot->bytes + slot->early, (uint32_t)bytes);
+  memcpy(slot->bytes + slot->early + EARLY_PREFIX, packet, bytes);
+  slot->early += EARLY_PREFIX + bytes;
+  return STATUS_OK;
+}
+
+/* What had come for the request that begins now. */
+static void take_early(Transport *t) {
+  for (int i = 0; i < t->setup.nodes * t->places; i++) {
+    int peer = i / t->places;
+    if (peer == t->setup.self) continue;
+    Slot *slot = &t->peers[peer].slots[i % t->places];
+    size_t early = slot->used ? slot->early : 0;
+    if (!early || slot->sequence / (uint64_t)t->setup.blocks + 1 != t->request) continue;
+    memcpy(t->scratch, slot->bytes, early);
+    transport_clear_slot(t, slot, slot->sequence);
+    for (size_t at = 0; at < early && t->peers[peer].status == STATUS_OK;) {
+      size_t bytes = wire_get_u32(t->scratch + at);
+      Status status = take_data(t, peer, t->scratch + at + EARLY_PREFIX, bytes, t->peers[peer].heard);
+      if (status != STATUS_OK) transport_fail_peer(t, peer, status, status_message());
+      at += EARLY_PREFIX + bytes;
+    }
+  }
+}
+
+/* ---- what comes: questions and answers ---- */
+
+static Status check_bits(const Packet *p, size_t bytes, size_t head) {
+  if (p->count <= MAX_PACKETS && p->index == 0 && p->flags == 0 && bytes == PACKET_HEADER + head + packet_bits_bytes(p->count))
+    return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a question or an answer of %zu bytes about %d packets", bytes, p->count);
+}
+
+/* Whoever does not know how much there is waits for the answer first: what has left may well be on its way, and comes before it. */
+static void send_again(Transport *t, int peer, const Packet *p, const uint8_t *missing, double now) {
+  uint64_t sequence;
+  Message *m = message_of(t, (MessageKey){p->request, p->block, p->site, p->part}, &sequence);
+  uint64_t *wanted = m->resend + (size_t)peer * (size_t)t->words;
+  bool any = false, queued = false;
+  if (!m->used || m->sequence != sequence || !is_in(m->peers, peer)) return;
+  if (policy_is_in_flight(t->peers[peer].round_trip, m->left_at[peer], now)) return;
+  for (int i = 0; i < t->words; i++) queued |= wanted[i] != 0;
+  for (int i = 0; i < m->left[peer] && i < p->count; i++) {
+    if (!byte_bit(missing, i)) continue;
+    set(wanted, i);
+    any = true;
+  }
+  if (queued || !any) return;
+  Entry entry = {.kind = ENTRY_RESEND, .ready = now, .peers = (uint64_t)1 << peer, .message = (int)(m - t->messages)};
+  if (transport_enqueue(t, entry))
+    m->pending++;
+  else
+    memset(wanted, 0, (size_t)t->words * sizeof *wanted); /* it will ask again */
+}
+
+static Status take_query(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
+  Peer *from = &t->peers[peer];
+  TRY(check_bits(p, bytes, 0));
+  netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* the port's time; the answer may leave before it is over */
+  if (from->answers >= MAX_ANSWERS) return STATUS_OK;             /* it will ask again */
+  Entry entry = {.kind = ENTRY_STATUS, .ready = now, .peers = (uint64_t)1 << peer, .key = {p->request, p->block, p->site, p->part}};
+  if (!transport_enqueue(t, entry)) return STATUS_OK;
+  from->answers++;
+  if (t->reliability.mode == RELIABILITY_RETRANSMIT) send_again(t, peer, p, packet + PACKET_HEADER, now);
+  return STATUS_OK;
+}
+
+static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now) {
+  Peer *from = &t->peers[peer];
+  const uint8_t *head = packet + PACKET_HEADER;
+  Packet parsed;
+  TRY(check_bits(p, bytes, PACKET_STATUS_HEAD));
+  if (p->request != t->request) return STATUS_OK;
+  TRY(packet_parse(packet, bytes, peer, t->batch, t->rules, &parsed));
+  Slot *slot = transport_find_slot(t, peer, (MessageKey){p->request, p->block, p->site, p->part});
+  if (!slot) return STATUS_OK;
+  double took = now - slot->asked;
+  if (slot->unanswered == 1) {
+    from->jitter = policy_smooth(from->jitter, from->round_trip > 0 ? fabs(took - from->round_trip) : 0);
+    from->round_trip = policy_smooth(from->round_trip, took);
+  } else if (slot->unanswered > 1) { /* it may answer any of them: the link is at least as slow as since the last one */
+    from->round_trip = fmax(from->round_trip, took);
+  }
+  slot->unanswered = 0;
+  if (slot->decided) return STATUS_OK;
+  slot->sender = head[0] == 0 ? SENDER_NOT_YET : head[0] == 1 ? SENDER_SENT : SENDER_GONE;
+  slot->told = netem_receive(&t->netem, peer, now, bytes + t->setup.overhead); /* behind what came before it */
+  if (p->count) TRY(check_count(t, slot, p->count));
+  for (int i = 0; i < p->count; i++) {
+    if (byte_bit(head + PACKET_STATUS_HEAD, i)) set(slot->said, i);
+  }
+  t->changed = true;
+  return STATUS_OK;
+}
+
+static Status take_packet(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now, bool *taken) {
+  const TransportSetup *s = &t->setup;
+  Packet p;
+  if (bytes < PACKET_HEADER) return status_set(STATUS_BAD_VALUE, "sent a packet of %zu bytes", bytes);
+  packet_read(packet, &p);
+  if (p.request == 0 || p.block >= s->blocks || p.site >= s->sites || p.part >= s->parts)
+    return status_set(STATUS_BAD_VALUE, "sent a packet of request %u, block %d, site %d, part %d; the model has %d blocks of %d, %d parts",
+                      p.request, p.block, p.site, p.part, s->blocks, s->sites, s->parts);
+  bool control = p.type == PACKET_QUERY || p.type == PACKET_STATUS;
+  if (control && t->reliability.mode == RELIABILITY_STREAM)
+    return status_set(STATUS_BAD_VALUE, "sent a question or an answer where nothing is lost");
+  if (p.type == PACKET_QUERY) return take_query(t, peer, &p, packet, bytes, now);
+  if (p.type == PACKET_STATUS) return take_status(t, peer, &p, packet, bytes, now);
+  if (p.request == t->request && !is_in(t->senders, peer))
+    return status_set(STATUS_BAD_VALUE, "sent codes, though this device does not hear it in this request");
+  return s->ordered ? take_in_order(t, peer, &p, packet, bytes, now, taken) : take_in_any_order(t, peer, &p, packet, bytes, now);
+}
+
+bool transport_input(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now) {
+  Peer *from = &t->peers[peer];
+  bool taken = true;
+  if (from->status != STATUS_OK) return true;
+  transport_let_in(t, now);
+  Status status = take_packet(t, peer, packet, bytes, now, &taken);
+  if (status != STATUS_OK) transport_fail_peer(t, peer, status, status_message());
+  if (!taken) return false;
+  from->heard = now;
+  t->counts.packets_received++;
+  t->counts.bytes_received += bytes + t->setup.overhead;
+  return true;
+}
+
+/* ---- requests ---- */
+
+static bool sends(const Transport *t, int peer, int part) {
+  const PacketRules *rules = t->rules;
+  if (!is_in(t->senders, peer) || part >= rules->parts) return false;
+  return rules->message_rows || packet_rows(rules, peer, t->batch, 0, 0, part) > 0;
+}
+
+void transport_begin_request(Transport *t, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
+                             uint64_t receivers) {
+  t->request = request;
+  t->batch = batch;
+  t->rules = rules;
+  t->senders = senders;
+  t->receivers = receivers;
+  t->block_from = 0;
+  for (int d = 0; d < t->setup.nodes; d++) {
+    for (int lane = 0; lane < t->lanes && d != t->setup.self; lane++) {
+      uint64_t first = sequence_of(t, request + !sends(t, d, lane % t->setup.parts), 0);
+      if (t->peers[d].taken[lane] < first) t->peers[d].taken[lane] = first;
+      if (t->peers[d].next[lane] < first) t->peers[d].next[lane] = first;
+    }
+  }
+  take_early(t);
+}
+
+/* ---- the owner's side: messages that are waited for ---- */
+
+static void extend_span(Transport *t, uint64_t sequence, double last) {
+  if (sequence != t->span_sequence || t->span_from <= 0 || last <= t->span_to) return;
+  t->counts.span += last - t->span_to;
+  t->span_to = last;
+}
+
+void transport_caught_up(Transport *t, double at) {
+  t->caught_up = at;
+  t->changed |= t->doubts;
+  t->doubts = false;
+}
+
+/* What lies between two waits is how long this device computes a block, and others may. Waiting does not count, or losses would make
+ * everybody more and more patient. */
+Expected transport_expect(Transport *t, MessageKey key, uint64_t peers, double now) {
+  if (key.site == 0 && key.part == 0 && t->block_from > 0) t->block_time = policy_smooth(t->block_time, now - t->block_from);
+  return (Expected){.key = key, .peers = peers, .undecided = peers, .since = now};
+}
+
+/* Time has passed, but perhaps for this process alone: what came meanwhile is to be taken before anything is given up. A peer that sends
+ * faster than it can be taken puts that off for a second. */
+static bool has_caught_up(Transport *t, Slot *slot, double now) {
+  if (slot->doubted <= 0) slot->doubted = now;
+  if (t->caught_up >= slot->doubted || now > slot->doubted + flood_seconds) return true;
+  t->doubts = t->wants_driver = true;
+  return false;
+}
+
+static Decision decide(Transport *t, int peer, const Expected *e, Slot *slot, double now, double *again) {
+  const Peer *from = &t->peers[peer];
+  MessageState state = {.packets = slot->count,
+                        .arrived = slot->arrived,
+                        .sender = slot->sender,
+                        .waiting = e->since,
+                        .asking = slot->asking,
+                        .asked = slot->asked,
+                        .told = slot->told,
+                        .unanswered = slot->unanswered,
+                        .heard = slot->last,
+                        .gap = from->gap,
+                        .round_trip = from->round_trip,
+                        .jitter = from->jitter,
+                        .block_time = t->block_time};
+  bool asks;
+  for (int i = 0; i < t->words; i++) state.missing_sent += __builtin_popcountll(slot->said[i] & ~slot->there[i]);
+  Decision decision = policy_decide(&t->reliability, &state, now, &asks, again);
+  if (is_in(t->gone, peer)) return decision == DECISION_COMPLETE ? DECISION_COMPLETE : DECISION_LATE;
+  if (decision == DECISION_WAIT && asks)
+    slot->asking = transport_enqueue(t, (Entry){.kind = ENTRY_QUERY, .ready = now, .peers = (uint64_t)1 << peer, .key = e->key});
+  if (decision == DECISION_WAIT) slot->doubted = 0;
+  if (decision == DECISION_WAIT || decision == DECISION_COMPLETE || has_caught_up(t, slot, now)) return decision;
+  *again = now + look_seconds;
+  return DECISION_WAIT;
+}
+
+static void count_missing(Transport *t, int peer, const Expected *e, const Slot *slot, bool lost) {
+  int64_t all = packet_rows(t->rules, peer, t->batch, e->key.block, e->key.site, e->key.part), tokens = slot->count ? 0 : all;
+  uint64_t packets = slot->count ? (uint64_t)(slot->count - slot->arrived) : 1;
+  for (int i = 0; i < slot->count; i++) tokens += has(slot->there, i) ? 0 : interleave_count(all, slot->count, i);
+  *(lost ? &t->counts.lost : &t->counts.late) += packets;
+  *(lost ? &t->counts.lost_tokens : &t->counts.late_tokens) += (uint64_t)tokens;
+}
+
+static void list_packets(const Transport *t, int peer, const Expected *e, const Slot *slot) {
+  int64_t tokens = packet_rows(t->rules, peer, t->batch, e->key.block, e->key.site, e->key.part);
+  for (int i = 0; i < slot->count; i++) {
+    bool there = has(slot->there, i);
+    TransportPacket *packet = &t->peers[peer].arrival[i];
+    *packet = (TransportPacket){.header = control_packet(t->rules->raw ? PACKET_RAW : PACKET_CODES, e->key)};
+    packet->header.index = (uint16_t)i;
+    packet->header.count = (uint16_t)slot->count;
+    if (!there) continue;
+    packet->header.flags = slot->flags[i];
+    packet->payload = slot->bytes + packet_offset(t->rules, tokens, slot->count, i);
+    packet->bytes = slot->length[i];
+  }
+}
+
+/* What is lost, or late at the deadline that was asked for, is done without. Time that is over for a peer is a failure. */
+static Status finish_message(Transport *t, int peer, const Expected *e, Slot *slot, Decision decision, TransportArrival *arrival) {
+  bool masked = is_in(t->gone, peer) || decision == DECISION_LOST || decision == DECISION_LATE;
+  if (decision != DECISION_COMPLETE && !masked) TRY(transport_give_up(t, peer));
+  if (decision != DECISION_COMPLETE) count_missing(t, peer, e, slot, decision == DECISION_LOST);
+  slot->decided = true;
+  *arrival = (TransportArrival){.packets = t->setup.lengths_only ? NULL : t->peers[peer].arrival,
+                                .count = slot->count,
+                                .missing = slot->count - slot->arrived,
+                                .late = decision == DECISION_LATE || decision == DECISION_PEER_GONE};
+  extend_span(t, slot->sequence, slot->last);
+  if (!t->setup.lengths_only) list_packets(t, peer, e, slot);
+  return STATUS_OK;
+}
+
+Status transport_take(Transport *t, Expected *e, double now, TransportArrival *arrivals, double *again) {
+  *again = INFINITY;
+  transport_let_in(t, now);
+  for (uint64_t left = e->undecided; left; left &= left - 1) {
+    int d = __builtin_ctzll(left);
+    double next;
+    Slot *slot = transport_find_slot(t, d, e->key);
+    if (!slot) slot = transport_open_slot(t, d, sequence_of(t, e->key.request, e->key.block), lane_of(t, e->key.site, e->key.part));
+    Decision decision = decide(t, d, e, slot, now, &next);
+    if (decision == DECISION_WAIT) {
+      *again = fmin(*again, next);
+      continue;
+    }
+    TRY(finish_message(t, d, e, slot, decision, &arrivals[d]));
+    e->undecided &= ~((uint64_t)1 << d);
+  }
+  if (!e->undecided) t->block_from = now;
+  return e->undecided ? transport_check(t) : STATUS_OK;
+}
+
+void transport_done(Transport *t, MessageKey key, uint64_t peers) {
+  uint64_t sequence = sequence_of(t, key.request, key.block);
+  int lane = lane_of(t, key.site, key.part);
+  for (int d = 0; d < t->setup.nodes; d++) {
+    if (is_in(peers, d) && t->peers[d].taken[lane] == sequence) t->peers[d].taken[lane] = sequence + 1;
+  }
+}

@@ -46,13 +46,26 @@ void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]) {
   wire_put_u32(bytes + 20, header->bytes);
 }
 
+typedef struct Rule {
+  const char *name;
+  WireSide from;
+  uint32_t least, most;
+  uint8_t flags;
+} Rule;
+
+static const Rule rules[WIRE_KIND_END] = {
+#define WIRE_RULE(name, number, from, least, most, flags) [number] = {#name, WIRE_FROM_##from, least, most, flags},
+    WIRE_KINDS(WIRE_RULE)
+#undef WIRE_RULE
+};
+
 Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHeader *header) {
   if (wire_get_u32(bytes) != WIRE_MAGIC) return status_set(STATUS_BAD_VALUE, "not an ASTRA message (wrong magic number)");
   if (bytes[4] != WIRE_VERSION)
     return status_set(STATUS_BAD_VALUE, "message of protocol version %d, this program speaks version %d", bytes[4], WIRE_VERSION);
   if (bytes[5] == 0 || bytes[5] >= WIRE_KIND_END) return status_set(STATUS_BAD_VALUE, "message of unknown kind %d", bytes[5]);
-  if (bytes[9] & ~(bytes[5] == WIRE_ERROR ? WIRE_NOT_FINITE : WIRE_WANT_CODES))
-    return status_set(STATUS_BAD_VALUE, "message with unknown flags %d", bytes[9]);
+  const Rule *rule = &rules[bytes[5]];
+  if (bytes[9] & ~rule->flags) return status_set(STATUS_BAD_VALUE, "%s message with unknown flags %d", rule->name, bytes[9]);
   if (bytes[8] || bytes[10] || bytes[11]) return status_set(STATUS_BAD_VALUE, "message with reserved bytes set");
   *header = (WireHeader){.kind = bytes[5],
                          .sender = bytes[6],
@@ -63,20 +76,23 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHea
                          .bytes = wire_get_u32(bytes + 20)};
   if (header->bytes > most_payload)
     return status_set(STATUS_BAD_VALUE, "message announces %u bytes, at most %zu are possible here", header->bytes, most_payload);
+  if (header->bytes < rule->least || header->bytes > rule->most)
+    return status_set(STATUS_BAD_VALUE, "%s message of %u bytes; %u to %u are possible", rule->name, header->bytes, rule->least,
+                      rule->most);
   return STATUS_OK;
 }
 
-const char *wire_kind_name(uint8_t kind) {
-  switch (kind) {
-#define WIRE_NAME(name, number)                                                                                                            \
-  case number:                                                                                                                             \
-    return #name;
-    WIRE_KINDS(WIRE_NAME)
-#undef WIRE_NAME
-  default:
-    return "unknown";
-  }
+Status wire_check_sender(const WireHeader *header, WireSide from) {
+  static const char *const sides[] = {[WIRE_FROM_CALLER] = "a caller",
+                                      [WIRE_FROM_LEADER] = "a leader",
+                                      [WIRE_FROM_DEVICE] = "a device",
+                                      [WIRE_FROM_PEER] = "a device that meets others"};
+  const Rule *rule = &rules[header->kind];
+  if (rule->from == from) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a %s message, which is %s's to send", rule->name, sides[rule->from]);
 }
+
+const char *wire_kind_name(uint8_t kind) { return kind < WIRE_KIND_END && rules[kind].name ? rules[kind].name : "unknown"; }
 
 void wire_pack_statistics(const NodeStatistics *s, uint8_t bytes[WIRE_STATISTICS]) {
 #define WIRE_PUT(name) wire_put_double(bytes, s->name), bytes += 8;

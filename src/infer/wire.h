@@ -12,44 +12,50 @@
 #include <stdint.h>
 
 enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 4, WIRE_HEADER = 24 };
+enum { WIRE_HELLO_BYTES = 72, WIRE_WELCOME_BYTES = 64, WIRE_MEET_BYTES = 28, WIRE_PROBE_BYTES = 1 << 18 /* at most */ };
 enum { WIRE_STATISTICS = 168, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum {
   WIRE_WANT_CODES = 1, /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
   WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
 };
 
+/* Every kind of message: who may send it (WireSide), the least and the most bytes of its payload, and the flags that it may have. What else
+ * it must fulfil when it comes is its receiver's to say (leader_messages.c, device_session.c). */
 #define WIRE_KINDS(X)                                                                                                                      \
-  X(HELLO, 1)      /* first on a connection to a worker, in clear: who calls; or why it is not let in (cluster/hello.h) */                 \
-  X(REQUEST, 2)    /* leader to node: count pictures, float32 pixels */                                                                    \
-  X(PING, 3)       /* leader to device: it is still there; no payload */                                                                   \
-  X(RESULT, 4)     /* node to leader: statistics, class-token replicas, codes if wanted */                                                 \
-  X(ERROR, 5)      /* node to leader: text; count: 1 + the node that is to blame, 0: the sender */                                         \
-  X(BYE, 6)        /* leader to node: stop */                                                                                              \
-  X(PROGRESS, 7)   /* node to leader: has reached this block; no payload */                                                                \
-  X(PROMPT, 8)     /* leader to node: one sequence: how to go on, ids */                                                                   \
-  X(SCORE, 9)      /* leader to node: count sequences of ids, then their labels */                                                         \
-  X(LAST, 10)      /* leader to node: count sequences of ids */                                                                            \
-  X(TOKEN, 11)     /* node to leader: the count-th new token of a PROMPT: its id */                                                        \
-  X(STOP, 12)      /* leader to node: no more tokens of this PROMPT; no payload */                                                         \
-  X(WELCOME, 13)   /* device to leader, first: which model it has (cluster/hello.h) */                                                     \
-  X(BUSY, 14)      /* device to leader: another leader is served; count: place in the queue, 0: there is none; text */                     \
-  X(REFUSE, 15)    /* device to leader: why not; count: 1 + the node that is to blame, 0: nobody; text */                                  \
-  X(SETUP, 16)     /* leader to device: the cluster (control/setup_message.h); count: nodes */                                             \
-  X(READY, 17)     /* device to leader: count: the epoch of the SETUP */                                                                   \
-  X(MEET, 18)      /* device to device, first: who it is (control/peer_handshake.h); count: the epoch */                                   \
-  X(CANCEL, 19)    /* leader to device: give the epoch up, whatever is under way; no payload */                                            \
-  X(CANCELLED, 20) /* device to leader: it has; no payload */                                                                              \
-  X(GONE, 21)      /* leader to device: count: the node that nobody waits for any more; no payload */                                      \
-  X(PROBE, 22)     /* leader to device, before the first epoch: measure (control/probe_message.h) */                                       \
-  X(PROFILE, 23)   /* device to leader: what was measured, or bytes that were asked for */                                                 \
-  X(CLASSIFY, 24)  /* leader to node: count sequences of ids, to a model that classifies texts */
+  X(HELLO, 1, CALLER, 0, WIRE_HELLO_BYTES, 0) /* first on a connection to a worker, in clear: who calls; or that it is not let in */       \
+  X(REQUEST, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES)              /* count pictures */                                                  \
+  X(PING, 3, LEADER, 0, 0, 0)                                        /* it is still there */                                               \
+  X(RESULT, 4, DEVICE, WIRE_STATISTICS, UINT32_MAX, WIRE_WANT_CODES) /* statistics, class-token replicas, codes if wanted */               \
+  X(ERROR, 5, DEVICE, 0, WIRE_TEXT, WIRE_NOT_FINITE)                 /* text; count: 1 + the node that is to blame, 0: the sender */       \
+  X(BYE, 6, LEADER, 0, 0, 0)                                         /* stop */                                                            \
+  X(PROGRESS, 7, DEVICE, 0, 0, 0)                                    /* has reached this block */                                          \
+  X(PROMPT, 8, LEADER, 1, UINT32_MAX, 0)                             /* one sequence: how to go on, ids */                                 \
+  X(SCORE, 9, LEADER, 1, UINT32_MAX, 0)                              /* count sequences of ids, then their labels */                       \
+  X(LAST, 10, LEADER, 1, UINT32_MAX, WIRE_WANT_CODES)                /* count sequences of ids */                                          \
+  X(TOKEN, 11, DEVICE, WIRE_TOKEN_BYTES, WIRE_TOKEN_BYTES, 0)        /* the count-th new token of a PROMPT: its id */                      \
+  X(STOP, 12, LEADER, 0, 0, 0)                                       /* no more tokens of this PROMPT */                                   \
+  X(WELCOME, 13, DEVICE, WIRE_WELCOME_BYTES, WIRE_WELCOME_BYTES, 0)  /* first: which model it has */                                       \
+  X(BUSY, 14, DEVICE, 0, WIRE_TEXT, 0)                   /* another leader is served; count: place in the queue, 0: there is none; text */ \
+  X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is to blame, 0: nobody; text */              \
+  X(SETUP, 16, LEADER, 1, UINT32_MAX, 0)                 /* the cluster (cluster/setup_message.h); count: nodes */                         \
+  X(READY, 17, DEVICE, 0, 0, 0)                          /* count: the epoch of the SETUP */                                               \
+  X(MEET, 18, PEER, WIRE_MEET_BYTES, WIRE_MEET_BYTES, 0) /* first: who it is (cluster/peer_handshake.h); count: the epoch */               \
+  X(CANCEL, 19, LEADER, 0, 0, 0)                         /* give the epoch up, whatever is under way */                                    \
+  X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
+  X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that nobody waits for any more */                              \
+  X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/probe_message.h) */                   \
+  X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */                             \
+  X(CLASSIFY, 24, LEADER, 1, UINT32_MAX, WIRE_WANT_CODES) /* count sequences of ids, to a model that classifies texts */
 
 typedef enum WireKind {
-#define WIRE_ENUM(name, number) WIRE_##name = number,
+#define WIRE_ENUM(name, number, from, least, most, flags) WIRE_##name = number,
   WIRE_KINDS(WIRE_ENUM)
 #undef WIRE_ENUM
       WIRE_KIND_END
 } WireKind;
+
+/* Who sends: whoever calls a worker, a leader to its devices, a device to its leader, a device to another. */
+typedef enum WireSide { WIRE_FROM_CALLER = 1, WIRE_FROM_LEADER, WIRE_FROM_DEVICE, WIRE_FROM_PEER } WireSide;
 
 typedef struct WireHeader {
   uint8_t kind;
@@ -102,8 +108,9 @@ void wire_add_statistics(NodeStatistics *sum, const NodeStatistics *more);
 
 void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]);
 Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload,
-                  WireHeader *header);    /* BAD_VALUE on magic, version, kind, length */
-const char *wire_kind_name(uint8_t kind); /* "CODES" */
+                  WireHeader *header);                             /* BAD_VALUE on magic, version, kind, flags, length */
+const char *wire_kind_name(uint8_t kind);                          /* "RESULT" */
+Status wire_check_sender(const WireHeader *header, WireSide from); /* BAD_VALUE: a kind that others send */
 
 void wire_pack_statistics(const NodeStatistics *statistics, uint8_t bytes[WIRE_STATISTICS]);
 Status wire_parse_statistics(const uint8_t bytes[WIRE_STATISTICS], NodeStatistics *statistics); /* BAD_VALUE: times negative or no number */

@@ -56,7 +56,7 @@ static Status place_message(void *context, Connection *link, const WireHeader *h
   Session *s = context;
   (void)link;
   *payload = s->word;
-  if (is_word(header) && header->bytes == 0) return STATUS_OK;
+  if (is_word(header)) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
   if (header->kind == WIRE_PROBE && !s->node) return session_probe_place(&s->probe, s->place->weights->config, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
@@ -325,8 +325,11 @@ static Status serve(Session *s) {
 
 static Status run(Session *s) {
   size_t most = setup_message_most(s->place->weights->config);
-  ConnectionSink sink = {
-      .context = s, .most_payload = most > PROBE_MOST ? most : PROBE_MOST, .place = place_message, .deliver = deliver_message};
+  ConnectionSink sink = {.context = s,
+                         .from = WIRE_FROM_LEADER,
+                         .most_payload = most > PROBE_MOST ? most : PROBE_MOST,
+                         .place = place_message,
+                         .deliver = deliver_message};
   s->control = s->place->control;
   connection_receive(s->control, -1, &sink);
   s->control->idle_timeout = s->place->idle_timeout;

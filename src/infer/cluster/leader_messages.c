@@ -30,8 +30,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
 static Status place_token(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
   const LeaderRequest *slot = leader_messages_request(leader, header->request);
   bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
-  if (!due || header->count != leader->made_count + 1 || leader->made_count >= leader->setup.tokens_most ||
-      header->bytes != WIRE_TOKEN_BYTES)
+  if (!due || header->count != leader->made_count + 1 || leader->made_count >= leader->setup.tokens_most)
     return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which nobody waits for", header->count, header->request);
   *payload = leader->token;
   return STATUS_OK;
@@ -66,8 +65,7 @@ static Status place_of_node(Leader *leader, LeaderMember *member, const WireHead
   if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
   bool ready = header->kind == WIRE_READY && header->count == leader->epoch && member->state == MEMBER_HERE;
   bool progress = header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks;
-  if (!(ready || progress) || header->bytes)
-    return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
+  if (!ready && !progress) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
   *payload = leader->word;
   return STATUS_OK;
 }
@@ -96,7 +94,7 @@ static bool is_complaint(const WireHeader *header) {
  */
 static bool is_sound(const Leader *leader, const LeaderMember *member, const WireHeader *header) {
   bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->nodes;
-  return header->bytes <= WIRE_TEXT && count;
+  return count;
 }
 
 static void store_complaint(Leader *leader, int m, const WireHeader *header) {
@@ -135,8 +133,8 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
   LeaderMember *member = &leader->members[from->peer];
   bool greeted = member->state == MEMBER_GREETED;
   *payload = member->welcome;
-  if (header->kind == WIRE_WELCOME && header->bytes == WELCOME_BYTES && greeted) return STATUS_OK;
-  if (header->kind == WIRE_CANCELLED && header->bytes == 0 && member->asked) return STATUS_OK;
+  if (header->kind == WIRE_WELCOME && greeted) return STATUS_OK;
+  if (header->kind == WIRE_CANCELLED && member->asked) return STATUS_OK;
   if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, from->peer, header, payload);
   if (is_complaint(header) && is_sound(leader, member, header)) {
     *payload = (uint8_t *)leader->complaints[from->peer];
@@ -158,4 +156,4 @@ static Status deliver_message(void *context, Connection *from, const WireHeader 
   return apart ? take_refusal(leader, from->peer, header) : take_complaint(leader, from->peer, header);
 }
 
-const ConnectionSink leader_messages_sink = {.place = place_message, .deliver = deliver_message};
+const ConnectionSink leader_messages_sink = {.from = WIRE_FROM_DEVICE, .place = place_message, .deliver = deliver_message};

@@ -101,8 +101,7 @@ static Status move(Meeting *m, Caller *caller) {
 static Status read_words(const PeerHandshake *all, const Caller *caller, PeerIdentity *words, bool *stale) {
   WireHeader header;
   TRY(wire_parse(caller->theirs, PEER_HANDSHAKE_BYTES, &header));
-  if (header.kind != WIRE_MEET || header.bytes != PEER_HANDSHAKE_BYTES)
-    return status_set(STATUS_BAD_VALUE, "sent a %s message where devices meet", wire_kind_name(header.kind));
+  TRY(wire_check_sender(&header, WIRE_FROM_PEER));
   TRY(peer_handshake_parse(caller->theirs + WIRE_HEADER, words));
   *stale = words->epoch != all->own.epoch || memcmp(words->session, all->own.session, HELLO_SESSION) != 0;
   return STATUS_OK;

@@ -8,7 +8,7 @@
 #include "infer/cluster/hello.h"
 #include "infer/cluster/setup_message.h"
 
-enum { PEER_HANDSHAKE_BYTES = 28 };
+enum { PEER_HANDSHAKE_BYTES = WIRE_MEET_BYTES };
 
 /* What MEET says. */
 typedef struct PeerIdentity {

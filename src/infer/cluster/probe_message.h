@@ -8,7 +8,7 @@
 #include "infer/wire.h"
 
 enum { PROBE_COMPUTE = 1, PROBE_LINK = 2 };
-enum { PROBE_MOST = 1 << 18 /* bytes either way */, PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3, PROFILE_BYTES = 8 * PROFILE_NUMBERS };
+enum { PROBE_MOST = WIRE_PROBE_BYTES /* either way */, PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3, PROFILE_BYTES = 8 * PROFILE_NUMBERS };
 
 /* BAD_VALUE: a PROBE that asks for what there is not, or for more than `tokens_most` tokens or PROBE_MOST bytes. */
 Status probe_message_check(const WireHeader *header, int64_t tokens_most);

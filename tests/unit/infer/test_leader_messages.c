@@ -59,8 +59,11 @@ static void open_fixture(Fixture *f, uint8_t kind) {
 }
 
 static Status hand_over(Fixture *f, int node, WireHeader header, const uint8_t *payload) {
-  uint8_t *place = NULL;
+  uint8_t *place = NULL, bytes[WIRE_HEADER];
   f->connection.peer = node;
+  wire_pack(&header, bytes);
+  TRY(wire_parse(bytes, 1 << 20, &header));
+  TRY(wire_check_sender(&header, WIRE_FROM_DEVICE));
   TRY(leader_messages_sink.place(&f->leader, &f->connection, &header, &place));
   assert_non_null(place);
   if (payload) memcpy(place, payload, header.bytes);

@@ -160,7 +160,7 @@ static int lead(const Address *address, const char *key_path, int count, double 
   double began = clock_now(), slowest = 0;
   if (key_file_read(&key, key_path) != STATUS_OK) {
     fprintf(stderr, "make_callers: %s\n", status_message());
-    return 1;
+    exit(1);
   }
   open_files();
   for (double now = began; connected < count && now - began < seconds; now = clock_now()) {
@@ -181,7 +181,12 @@ static int lead(const Address *address, const char *key_path, int count, double 
     }
     poll(waiting, (nfds_t)count, 10);
   }
-  for (int i = 0; i < count; i++) calls += leaders[i].calls;
+  for (int i = 0; i < count; i++) {
+    calls += leaders[i].calls;
+    connection_free(leaders[i].connection);
+  }
+  free(leaders);
+  free(waiting);
   printf("connected %d of %d, slowest %.2f s, calls %d\n", connected, count, slowest, calls);
   return connected == count ? 0 : 1;
 }

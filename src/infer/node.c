@@ -100,16 +100,18 @@ Status node_encode(Node *node, const ModelInput *input, int64_t batch, ModelRows
 
 static RequestShare own_share(const Node *node) { return node_share_of(node->setup, node->self, &node->layout); }
 
-static NodeAnswer *answer_of(uint8_t kind) {
+static NodeAnswer *answer_of(const Node *node, uint8_t kind) {
   static const struct {
     uint8_t kind;
+    bool text;
     NodeAnswer *answer;
-  } rows[] = {
-      {WIRE_REQUEST, node_pictures_answer}, {WIRE_PROMPT, node_text_prompt},     {WIRE_SCORE, node_text_score},
-      {WIRE_LAST, node_text_last},          {WIRE_CLASSIFY, node_text_classify},
-  };
+  } rows[] = {{WIRE_CLASSIFY, false, node_pictures_answer},
+              {WIRE_CLASSIFY, true, node_text_classify},
+              {WIRE_PROMPT, true, node_text_prompt},
+              {WIRE_SCORE, true, node_text_score},
+              {WIRE_LAST, true, node_text_last}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].kind == kind) return rows[i].answer;
+    if (rows[i].kind == kind && rows[i].text == (node->setup->split != NULL)) return rows[i].answer;
   }
   return NULL;
 }
@@ -135,7 +137,7 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
   const NodeSetup *setup = node->setup;
   RequestShare share = own_share(node);
   size_t codes = request_code_bytes(setup, &request->request, &share);
-  TRY(answer_of(request->request.kind)(node, request, result + WIRE_STATISTICS));
+  TRY(answer_of(node, request->request.kind)(node, request, result + WIRE_STATISTICS));
   node_finish_statistics(node);
   wire_pack_statistics(&node->network.statistics, result);
   if (codes) memcpy(result + request_answer_bytes(setup, &request->request, &share) - codes, node->network.kept, codes);

@@ -17,7 +17,6 @@ typedef struct RequestForm {
   size_t fixed;        /* bytes before the samples */
   size_t token_bytes;  /* of a text: for each token */
   AnswerBytes *answer; /* behind the statistics, codes not counted */
-  const char *unit;
 } RequestForm;
 
 static size_t replicas(const NodeSetup *setup, const Request *request, const RequestShare *share) {
@@ -38,27 +37,28 @@ static size_t last_logits(const NodeSetup *setup, const Request *request, const 
   return share->last ? (size_t)(request->batch * weights_outputs(setup->weights)) * 4 : 0;
 }
 
-static const RequestForm forms[] = {{WIRE_REQUEST, false, true, 0, 0, replicas, "pictures"},
-                                    {WIRE_PROMPT, true, false, REQUEST_SAMPLING, 4, decoding, "sequences"},
-                                    {WIRE_SCORE, true, false, 0, 8, score, "sequences"},
-                                    {WIRE_LAST, true, false, 0, 4, last_logits, "sequences"},
-                                    {WIRE_CLASSIFY, true, true, 0, 4, last_logits, "sequences"}};
+static const RequestForm forms[] = {{WIRE_CLASSIFY, false, true, 0, 0, replicas},
+                                    {WIRE_PROMPT, true, false, REQUEST_SAMPLING, 4, decoding},
+                                    {WIRE_SCORE, true, false, 0, 8, score},
+                                    {WIRE_LAST, true, false, 0, 4, last_logits},
+                                    {WIRE_CLASSIFY, true, true, 0, 4, last_logits}};
 
 enum { FORMS = sizeof forms / sizeof *forms };
 
-static const RequestForm *form_of(uint8_t kind) {
+/* Of a kind as this model has it: texts are classified otherwise than pictures. */
+static const RequestForm *form_of(const NodeSetup *setup, uint8_t kind) {
   for (int i = 0; i < FORMS; i++) {
-    if (forms[i].kind == kind) return &forms[i];
+    if (forms[i].kind == kind && forms[i].text == (setup->split != NULL)) return &forms[i];
   }
   return NULL;
 }
 
-const char *request_unit(const Request *request) { return form_of(request->kind)->unit; }
+const char *request_unit(const NodeSetup *setup) { return setup->split ? "sequences" : "pictures"; }
 
 /* ---- sizes ---- */
 
 size_t request_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  const RequestForm *form = form_of(request->kind);
+  const RequestForm *form = form_of(setup, request->kind);
   if (!form->text) return patches_bytes(setup->weights->config, request->batch, share->tokens, request->levels);
   return form->fixed + (size_t)(request->batch * request->tokens) * form->token_bytes;
 }
@@ -71,7 +71,7 @@ size_t request_code_bytes(const NodeSetup *setup, const Request *request, const 
 }
 
 size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share) {
-  return WIRE_STATISTICS + form_of(request->kind)->answer(setup, request, share) + request_code_bytes(setup, request, share);
+  return WIRE_STATISTICS + form_of(setup, request->kind)->answer(setup, request, share) + request_code_bytes(setup, request, share);
 }
 
 static bool serves(const NodeSetup *setup, const RequestForm *form) {
@@ -81,7 +81,7 @@ static bool serves(const NodeSetup *setup, const RequestForm *form) {
 }
 
 bool request_serves(const NodeSetup *setup, uint8_t kind) {
-  const RequestForm *form = form_of(kind);
+  const RequestForm *form = form_of(setup, kind);
   return form != NULL && serves(setup, form);
 }
 
@@ -135,12 +135,13 @@ static Status read_patches(Request *request, const NodeSetup *setup, const Reque
 }
 
 Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
-  const RequestForm *form = form_of(header->kind);
+  const RequestForm *form = form_of(setup, header->kind);
   if (!form || !serves(setup, form)) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
   int64_t most = form->kind == WIRE_PROMPT ? 1 : setup->batch_most;
   *request = (Request){.kind = header->kind, .codes = header->flags & WIRE_WANT_CODES, .batch = header->count};
   if (header->count < 1 || header->count > most)
-    return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, form->unit, (long long)most);
+    return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, request_unit(setup),
+                      (long long)most);
   return form->text ? read_tokens(request, setup, form, header) : read_patches(request, setup, share, header);
 }
 

@@ -7,7 +7,7 @@
 #include "infer/wire.h"
 
 typedef struct Request {
-  uint8_t kind;   /* WIRE_REQUEST, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_CLASSIFY */
+  uint8_t kind;   /* WIRE_CLASSIFY, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST */
   bool codes;     /* the answer carries the nodes' codes */
   int64_t batch;  /* pictures or sequences */
   int64_t tokens; /* T of each */
@@ -39,7 +39,7 @@ size_t request_code_bytes(const NodeSetup *setup, const Request *request, const 
 bool request_serves(const NodeSetup *setup, uint8_t kind);
 
 /* "pictures", "sequences": what count counts. */
-const char *request_unit(const Request *request);
+const char *request_unit(const NodeSetup *setup);
 
 /* ---- the fixed part of a WIRE_PROMPT: how to go on */
 

@@ -15,7 +15,7 @@ enum { WIRE_MAGIC = 0x41525453, WIRE_VERSION = 4, WIRE_HEADER = 24 };
 enum { WIRE_HELLO_BYTES = 72, WIRE_WELCOME_BYTES = 64, WIRE_MEET_BYTES = 28, WIRE_PROBE_BYTES = 1 << 18 /* at most */ };
 enum { WIRE_STATISTICS = 168, WIRE_TEXT = 512, WIRE_TOKEN_BYTES = 4, WIRE_NODES = 64 /* most nodes of a cluster */ };
 enum {
-  WIRE_WANT_CODES = 1, /* flag of a REQUEST and of the RESULT that answers it: the sender's codes follow the replicas */
+  WIRE_WANT_CODES = 1, /* flag of a CLASSIFY and of the RESULT that answers it: the sender's codes follow the replicas */
   WIRE_NOT_FINITE = 2  /* flag of an ERROR: computing came to numbers that are not finite, as it would on any device */
 };
 
@@ -23,8 +23,8 @@ enum {
  * it must fulfil when it comes is its receiver's to say (leader_messages.c, device_session.c). */
 #define WIRE_KINDS(X)                                                                                                                      \
   X(HELLO, 1, CALLER, 0, WIRE_HELLO_BYTES, 0) /* first on a connection to a worker, in clear: who calls; or that it is not let in */       \
-  X(REQUEST, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES)              /* count pictures */                                                  \
-  X(PING, 3, LEADER, 0, 0, 0)                                        /* it is still there */                                               \
+  X(CLASSIFY, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES) /* count pictures, or sequences of ids to a model that classifies texts */        \
+  X(PING, 3, LEADER, 0, 0, 0)                            /* it is still there */                                                           \
   X(RESULT, 4, DEVICE, WIRE_STATISTICS, UINT32_MAX, WIRE_WANT_CODES) /* statistics, class-token replicas, codes if wanted */               \
   X(ERROR, 5, DEVICE, 0, WIRE_TEXT, WIRE_NOT_FINITE)                 /* text; count: 1 + the node that is to blame, 0: the sender */       \
   X(BYE, 6, LEADER, 0, 0, 0)                                         /* stop */                                                            \
@@ -44,8 +44,7 @@ enum {
   X(CANCELLED, 20, DEVICE, 0, 0, 0)                      /* it has */                                                                      \
   X(GONE, 21, LEADER, 0, 0, 0)                           /* count: the node that nobody waits for any more */                              \
   X(PROBE, 22, LEADER, 0, WIRE_PROBE_BYTES, 0)           /* before the first epoch: measure (cluster/probe_message.h) */                   \
-  X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */                             \
-  X(CLASSIFY, 24, LEADER, 1, UINT32_MAX, WIRE_WANT_CODES) /* count sequences of ids, to a model that classifies texts */
+  X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */
 
 typedef enum WireKind {
 #define WIRE_ENUM(name, number, from, least, most, flags) WIRE_##name = number,

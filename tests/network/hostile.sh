@@ -98,7 +98,7 @@ for one in a b; do
   # Four of its 22 calls are of another device of no session, which is hung up on.
   "$build/tests/infer/make_intruder" "$work/key" "$work/model" "${address[$one]}" 22 >"$work/intruder" 2>&1 || report "the intruder: $(cat "$work/intruder")"
   grep -q '^calls 18 answered [1-9].* refused [1-9]' "$work/intruder" || report "the intruder was not refused: $(cat "$work/intruder")"
-  for why in 'wrong magic number' 'announces 4294967295 bytes' 'a REQUEST message where none was due' 'a RESULT message, which is a device.s to send' 'measurement 2 of 4294967295'; do
+  for why in 'wrong magic number' 'announces 4294967295 bytes' 'a CLASSIFY message where none was due' 'a RESULT message, which is a device.s to send' 'measurement 2 of 4294967295'; do
     grep -q "warning: session pid .*$why" "$work/$one.log" || report "worker $one did not say: $why"
   done
 done

@@ -2,7 +2,7 @@
  * with a SETUP, which says who the members are and who holds which tokens, for which it makes a node (infer/node.h) with connections to the
  * others, and ends with CANCEL, with the next SETUP, or with the session.
  *
- *   leader              SETUP                     REQUEST...          [CANCEL            SETUP]  BYE
+ *   leader              SETUP                     CLASSIFY...         [CANCEL            SETUP]  BYE
  *   session   WELCOME         (meets peers) READY       RESULT...             CANCELLED
  *
  * The same for a process that a leader has forked (--nodes, the caller's own device) and for one that a worker's listener has: they differ

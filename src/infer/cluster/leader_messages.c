@@ -21,7 +21,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
   if (header->block > leader->nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
   if (header->count != slot->request.batch || header->bytes != expected)
     return status_set(STATUS_BAD_VALUE, "answered with %u bytes for %u %s; %zu for %lld were expected", header->bytes, header->count,
-                      request_unit(&slot->request), expected, (long long)slot->request.batch);
+                      request_unit(&leader->setup), expected, (long long)slot->request.batch);
   *payload = slot->results[node];
   return STATUS_OK;
 }

@@ -14,7 +14,7 @@ static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels
 
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
   if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no pictures");
-  Request request = {.kind = WIRE_REQUEST, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
+  Request request = {.kind = WIRE_CLASSIFY, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
   LeaderRequest *slot;
   TRY(leader_request_open(leader, &request, &slot));
   keep_pixels(leader, slot, pixels);

@@ -8,18 +8,19 @@
 
 typedef struct Kind {
   uint8_t kind;
+  bool text;
   void (*share)(Leader *leader, LeaderRequest *request);
   LeaderTake *take;
 } Kind;
 
-static const Kind *kind_of(uint8_t kind) {
-  static const Kind rows[] = {{WIRE_REQUEST, leader_picture_share, leader_picture_take},
-                              {WIRE_PROMPT, leader_text_share, leader_text_take_prompt},
-                              {WIRE_SCORE, leader_text_share, leader_text_take_score},
-                              {WIRE_LAST, leader_text_share, leader_text_take_last},
-                              {WIRE_CLASSIFY, leader_text_share, leader_text_take_last}};
+static const Kind *kind_of(const Leader *leader, uint8_t kind) {
+  static const Kind rows[] = {{WIRE_CLASSIFY, false, leader_picture_share, leader_picture_take},
+                              {WIRE_PROMPT, true, leader_text_share, leader_text_take_prompt},
+                              {WIRE_SCORE, true, leader_text_share, leader_text_take_score},
+                              {WIRE_LAST, true, leader_text_share, leader_text_take_last},
+                              {WIRE_CLASSIFY, true, leader_text_share, leader_text_take_last}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].kind == kind) return &rows[i];
+    if (rows[i].kind == kind && rows[i].text == (leader->given_split != NULL)) return &rows[i];
   }
   return NULL;
 }
@@ -35,8 +36,8 @@ bool leader_takes_more(const Leader *leader) {
 Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot) {
   if (leader_under_way(leader) >= LEADER_DEPTH) return status_set(STATUS_BAD_VALUE, "%d requests are under way already", LEADER_DEPTH);
   if (request->batch < 1 || request->batch > leader->options.batch_most)
-    return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch, request_unit(request),
-                      (long long)leader->options.batch_most);
+    return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch,
+                      request_unit(&leader->setup), (long long)leader->options.batch_most);
   heartbeat_hold(leader->heartbeat);
   Status status = leader_failure_rejoin(leader);
   heartbeat_release(leader->heartbeat);
@@ -51,7 +52,7 @@ static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
   slot->number = number;
   slot->sent = 0;
   memset(slot->arrived, 0, (size_t)leader->nodes * sizeof *slot->arrived);
-  kind_of(slot->request.kind)->share(leader, slot);
+  kind_of(leader, slot->request.kind)->share(leader, slot);
   for (int d = 0; d < leader->nodes; d++) {
     WireHeader header = {.kind = slot->request.kind,
                          .sender = WIRE_LEADER,
@@ -147,6 +148,6 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
                            .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns,
                            .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
-  TRY(kind_of(slot->request.kind)->take(leader, slot, answer));
+  TRY(kind_of(leader, slot->request.kind)->take(leader, slot, answer));
   return weights_unchanged(leader->setup.weights); /* of which the leader computes the head */
 }

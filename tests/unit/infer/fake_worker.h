@@ -108,7 +108,7 @@ static inline bool fake_worker_step(FakeSession *s) {
       !fake_worker_move(s->connection, s->payload, header.bytes, true))
     return false;
   if (header.kind == WIRE_SETUP) return fake_worker_set_up(s, header.bytes);
-  if (header.kind == WIRE_REQUEST) return fake_worker_answer(s, &header);
+  if (header.kind == WIRE_CLASSIFY) return fake_worker_answer(s, &header);
   if (header.kind != WIRE_CANCEL) return header.kind == WIRE_GONE || header.kind == WIRE_PING;
   if (s->worker->silent) return true;
   nanosleep(&(struct timespec){.tv_sec = s->worker->deaf}, NULL);

@@ -104,7 +104,7 @@ static void listen_to_it(Intruder *in) {
 
 static void noise(Intruder *in) { say_noise(in, NOISE); }
 static void too_long(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_SETUP, .bytes = UINT32_MAX}); }
-static void out_of_turn(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 4}); }
+static void out_of_turn(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_CLASSIFY, .request = 1, .count = 1, .bytes = 4}); }
 static void cut_short(Intruder *in) {
   say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = 2, .bytes = NOISE});
   say_noise(in, NOISE / 2);

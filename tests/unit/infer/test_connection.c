@@ -80,7 +80,7 @@ static void close_end(End *end) {
 /* A message of `bytes` payload bytes that differ from place to place. */
 static uint8_t *make_message(uint32_t bytes, uint8_t salt, uint32_t request) {
   uint8_t *message = malloc(WIRE_HEADER + bytes);
-  wire_pack(&(WireHeader){.kind = WIRE_REQUEST, .sender = 1, .request = request, .count = 1, .bytes = bytes}, message);
+  wire_pack(&(WireHeader){.kind = WIRE_CLASSIFY, .sender = 1, .request = request, .count = 1, .bytes = bytes}, message);
   for (uint32_t i = 0; i < bytes; i++) message[WIRE_HEADER + i] = (uint8_t)(i * 31 + (i >> 8) + salt);
   return message;
 }
@@ -190,9 +190,9 @@ static void hostile_headers_close_it(void **state) {
     End end;
     uint8_t *message = make_message(10, 3, 1);
     Connection *other = open_end(state, &end, 2);
-    if (fault == 0) message[0] ^= 1;                                                           /* magic */
-    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_REQUEST, .bytes = LONG + 1}, message); /* too long */
-    if (fault == 2) end.refuse = true;                                                         /* the owner */
+    if (fault == 0) message[0] ^= 1;                                                             /* magic */
+    if (fault == 1) wire_pack(&(WireHeader){.kind = WIRE_CLASSIFY, .bytes = LONG + 1}, message); /* too long */
+    if (fault == 2) end.refuse = true;                                                           /* the owner */
     put(other, message, WIRE_HEADER);
     assert_int_equal(step(end.connection, 1), STATUS_BAD_VALUE);
     assert_non_null(strstr(status_message(), "node 2: "));

@@ -46,7 +46,7 @@ static void compute_one(Fixture *f, uint32_t number, float replica[32]) {
   assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
   patches_pack(&f->base.sample.config, &layout, 1, pixels, NULL, payload);
   layout_release(&layout);
-  WireHeader request = {.kind = WIRE_REQUEST, .request = number, .count = 1, .bytes = sizeof payload};
+  WireHeader request = {.kind = WIRE_CLASSIFY, .request = number, .count = 1, .bytes = sizeof payload};
   assert_true(session_child_send(f->child.control, request, payload));
   int signs; /* of life */
   assert_true(session_child_answer(f->child.control, &f->header, answer, sizeof answer, &signs));
@@ -247,7 +247,7 @@ static void a_peer_that_leaves_before_its_datagrams_is_named(void **state) {
 
 static void a_leader_that_breaks_the_rules_is_left(void **state) {
   (void)state;
-  const WireHeader faults[] = {{.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 4},
+  const WireHeader faults[] = {{.kind = WIRE_CLASSIFY, .request = 1, .count = 1, .bytes = 4},
                                {.kind = WIRE_HELLO},
                                {.kind = WIRE_STOP, .request = 1},
                                {.kind = WIRE_CANCEL, .bytes = 1},

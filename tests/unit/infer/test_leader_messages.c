@@ -226,7 +226,7 @@ static void what_came_before_a_complaint_counts(void **state) {
 static void what_no_node_says(void **state) {
   (void)state;
   Fixture f;
-  const uint8_t kinds[] = {WIRE_REQUEST, WIRE_WELCOME, WIRE_BYE, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_STOP};
+  const uint8_t kinds[] = {WIRE_CLASSIFY, WIRE_WELCOME, WIRE_BYE, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST, WIRE_STOP};
   open_fixture(&f, WIRE_PROMPT);
   for (size_t i = 0; i < sizeof kinds; i++)
     assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = kinds[i], .sender = 1, .request = 1}, NULL), STATUS_BAD_VALUE);

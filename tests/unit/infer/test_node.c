@@ -33,7 +33,7 @@ static void send_request(const Fixture *f, uint32_t number, uint32_t count, uint
   float pixels[BATCH * PIXELS];
   TokenLayout layout = {0};
   sample_pixels(&f->base.sample.config, number, BATCH, pixels);
-  WireHeader header = {.kind = WIRE_REQUEST, .sender = WIRE_LEADER, .flags = flags, .request = number, .count = count, .bytes = bytes};
+  WireHeader header = {.kind = WIRE_CLASSIFY, .sender = WIRE_LEADER, .flags = flags, .request = number, .count = count, .bytes = bytes};
   wire_pack(&header, message);
   assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
   patches_pack(&f->base.sample.config, &layout, BATCH, pixels, NULL, message + WIRE_HEADER);

@@ -152,7 +152,7 @@ static void a_leader_that_breaks_the_protocol_is_left(void **state) {
                                {.kind = WIRE_PROMPT, .request = 1, .count = 1, .bytes = REQUEST_SAMPLING},
                                {.kind = WIRE_PROMPT, .request = 1, .count = 2, .bytes = REQUEST_SAMPLING + 8},
                                {.kind = WIRE_PROMPT, .request = 1, .count = 1, .bytes = 8},
-                               {.kind = WIRE_REQUEST, .request = 1, .count = 1, .bytes = 8},
+                               {.kind = WIRE_CLASSIFY, .request = 1, .count = 1, .bytes = 8},
                                {.kind = WIRE_TOKEN, .request = 1, .count = 1, .bytes = 4},
                                {.kind = WIRE_STOP, .request = 1, .bytes = 4}};
   signal(SIGPIPE, SIG_IGN);

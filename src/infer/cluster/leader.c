@@ -1,5 +1,5 @@
 /* Beginning and end of a cluster. Leaves out: who belongs to it (leader_members.c) and takes part (leader_epoch.c), requests
- * (leader_request.c), what nodes say (leader_messages.c), waiting (leader_wait.c), what a node does (node.c). */
+ * (leader_requests.c), what nodes say (leader_messages.c), waiting (leader_failure.c), what a node does (node.c). */
 #include "infer/cluster/leader_internal.h"
 #include "infer/node_share.h"
 #include <math.h>

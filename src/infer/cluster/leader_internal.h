@@ -99,7 +99,7 @@ Status leader_probe_run(Leader *leader, LeaderMeasure *measured);
 Status leader_probe_place(Leader *leader, int member, const WireHeader *header, uint8_t **payload);
 void leader_probe_deliver(Leader *leader, int member);
 
-/* ---- leader_wait.c: waiting, and who is to blame */
+/* ---- leader_failure.c: waiting, who is to blame, and what happens when a member fails */
 
 /* Until done(leader) says so. `arrived` [nodes]: whom nobody waits for. */
 typedef bool LeaderDone(const Leader *leader, const bool *arrived);
@@ -107,14 +107,6 @@ LeaderDone leader_wait_all; /* every node has set its flag */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived);
 double leader_wait_left(const Leader *leader);             /* seconds that the requests under way still have; INFINITY: any */
 Status leader_wait_explain(Leader *leader, Status status); /* names the cause of a failure of the connections */
-
-/* ---- leader_epoch.c: who takes part, and with which tokens */
-
-/* All members that are there (MEMBER_HERE or more) become nodes: shares the tokens out, makes memory, sends SETUP, waits for READY. */
-Status leader_epoch_open(Leader *leader);
-void leader_epoch_close(Leader *leader); /* frees what belongs to it */
-
-/* ---- leader_failure.c: what happens when a member fails */
 
 /* leader_wait that goes on after a failure where the cluster's options allow it: request->arrived may have begun anew meanwhile. */
 Status leader_failure_wait(Leader *leader, LeaderDone *done, LeaderRequest *request);
@@ -127,20 +119,16 @@ Status leader_failure_recover(Leader *leader, Status cause);
 Status leader_failure_rejoin(Leader *leader);
 bool leader_failure_rests(const Leader *leader); /* that is what the end of all requests is waited for */
 
-/* ---- leader_request.c: beginning and end of any request */
+/* ---- leader_epoch.c: who takes part, and with which tokens */
 
-/* Takes a free slot for a request of this shape. What belongs to its kind is then to be filled in: pixels, or the payload
- * (leader_request_payload). */
-Status leader_request_open(Leader *leader, const Request *request, LeaderRequest **slot);
-static inline uint8_t *leader_request_payload(LeaderRequest *slot) { return slot->message + WIRE_HEADER; }
-Status leader_request_send(Leader *leader, LeaderRequest *slot); /* to all nodes */
-Status leader_request_resend(Leader *leader);                    /* all that are under way, in a new epoch */
-LeaderRequest *leader_request_oldest(Leader *leader);
+/* All members that are there (MEMBER_HERE or more) become nodes: shares the tokens out, makes memory, sends SETUP, waits for READY. */
+Status leader_epoch_open(Leader *leader);
+void leader_epoch_close(Leader *leader); /* frees what belongs to it */
 
-/* ---- what belongs to each kind: the nodes' shares and messages, and what their answers mean */
-typedef Status LeaderTake(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer);
-void leader_picture_share(Leader *leader, LeaderRequest *request);
-void leader_text_share(Leader *leader, LeaderRequest *request);
-LeaderTake leader_picture_take, leader_text_take_prompt, leader_text_take_score, leader_text_take_last;
+/* ---- leader_requests.c: what each kind asks and answers, beginning and end of any */
+
+Status leader_requests_resend(Leader *leader); /* all that are under way, in a new epoch */
+LeaderRequest *leader_requests_oldest(Leader *leader);
+Status leader_requests_take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer); /* what all its nodes have answered */
 
 #endif

@@ -120,8 +120,8 @@ static void noise_for_a_set_up(Intruder *in) {
 static void a_set_up_of_nobody(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_SETUP, .count = UINT32_MAX, .bytes = 0}); }
 static void a_probe_beyond_measure(Intruder *in) { say_header(in, (WireHeader){.kind = WIRE_PROBE, .request = 2, .count = UINT32_MAX}); }
 static void an_answer_for_a_leader(Intruder *in) {
-  say_header(in, (WireHeader){.kind = WIRE_RESULT, .request = 1, .count = 16, .bytes = 64});
-  say_noise(in, 64);
+  say_header(in, (WireHeader){.kind = WIRE_RESULT, .request = 1, .count = 16, .bytes = WIRE_STATISTICS});
+  say_noise(in, WIRE_STATISTICS);
 }
 
 typedef struct Fault {

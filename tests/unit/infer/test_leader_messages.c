@@ -331,7 +331,7 @@ static Status take_scores(const RequestScore scores[NODES]) {
   LeaderAnswer answer = {.batch = 1};
   open_answers(&f, WIRE_SCORE, message);
   for (int d = 0; d < NODES; d++) request_pack_score(&scores[d], f.results[d] + WIRE_STATISTICS);
-  return leader_text_take_score(&f.leader, &f.leader.requests[1], &answer);
+  return leader_requests_take(&f.leader, &f.leader.requests[1], &answer);
 }
 
 static void sums_of_labels_must_be_possible(void **state) {
@@ -364,7 +364,7 @@ static Status take_decodings(const RequestDecoding decodings[NODES], int64_t mad
   open_answers(&f, WIRE_PROMPT, message);
   f.leader.made_count = made;
   for (int d = 0; d < NODES; d++) request_pack_decoding(&decodings[d], f.results[d] + WIRE_STATISTICS);
-  return leader_text_take_prompt(&f.leader, &f.leader.requests[1], &answer);
+  return leader_requests_take(&f.leader, &f.leader.requests[1], &answer);
 }
 
 static void tokens_made_are_tokens_that_came(void **state) {

@@ -5,8 +5,8 @@
 # an output without a summary is one failure. The limit is 120 s unless the source says "limit: SECONDS" near its top;
 # TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure. RUNNER, a
 # command, runs programs (of another processor, for example).
-# JOBS tests (one per processor) run at a time, those with the largest limits first. What measures time or needs the machine for itself
-# says "runs alone" near the top of its source, and runs after all others.
+# JOBS tests (one per processor) run at a time, those with the largest limits first. A source may say near its top that its test "runs alone",
+# after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places.
 shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
@@ -32,14 +32,14 @@ source_of() { # PROGRAM
   esac
 }
 
-read_source() { # PROGRAM: sets limit, alone
+read_source() { # PROGRAM: sets limit and place: together, alone or waiting
   local line source count=0
-  limit=120 alone=
+  limit=120 place=together
   source=$(source_of "$1")
   [ -f "$source" ] || return
   while read -r line && [ $((count += 1)) -le 15 ]; do
     if [[ $line =~ limit:\ *([0-9]+) ]]; then limit=${BASH_REMATCH[1]}; fi
-    if [[ $line == *"runs alone"* ]]; then alone=alone; fi
+    if [[ $line == *"runs alone"* ]]; then place=alone; elif [[ $line == *"mostly waits"* ]]; then place=waiting; fi
   done <"$source"
 }
 
@@ -135,7 +135,7 @@ run_one() { # NUMBER PROGRAM
 
 # ---- all of them
 
-declare -A program_of=() process_of=() # of the tests under way, by number
+declare -A program_of=() process_of=() place_of=() # of the tests under way, by number
 number=0 passed=0 failed=0 skipped=0
 
 finish() {
@@ -146,11 +146,11 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-start() { # PROGRAM LIMIT
+start() { # PROGRAM LIMIT PLACE
   number=$((number + 1)) limit=$(($2 * ${TIME_SCALE:-1}))
   mkdir "$work/$number"
   run_one "$number" "$1" &
-  program_of[$number]=$1 process_of[$number]=$!
+  program_of[$number]=$1 process_of[$number]=$! place_of[$number]=$3
 }
 
 # Prints what has ended.
@@ -167,15 +167,21 @@ collect() {
       failed=$((failed + 1))
     fi
     discard "$work/$n"
-    unset "process_of[$n]" "program_of[$n]"
+    unset "process_of[$n]" "program_of[$n]" "place_of[$n]"
   done
 }
 
-run_all() { # AT-A-TIME, then lines "LIMIT PROGRAM" on standard input
-  local program limit
-  while read -r limit program; do
-    while [ ${#process_of[@]} -ge "$1" ]; do wait -n; collect; done
-    start "$program" "$limit"
+has_room() { # AT-A-TIME
+  local place busy=0
+  for place in "${place_of[@]}"; do [ "$place" = waiting ] || busy=$((busy + 1)); done
+  [ $busy -lt "$1" ]
+}
+
+run_all() { # AT-A-TIME, then lines "PLACE LIMIT PROGRAM" on standard input
+  local program limit place
+  while read -r place limit program; do
+    until [ "$place" = waiting ] || has_room "$1"; do wait -n; collect; done
+    start "$program" "$limit" "$place"
   done
   while [ ${#process_of[@]} -gt 0 ]; do wait -n; collect; done
 }
@@ -187,9 +193,9 @@ fi
 : >"$work/together" >"$work/alone"
 for program in "$@"; do
   read_source "$program"
-  echo "$limit $program" >>"$work/${alone:-together}"
+  echo "$place $limit $program" >>"$work/$([ $place = alone ] && echo alone || echo together)"
 done
-run_all "$jobs" < <(sort -s -k 1,1nr "$work/together")
+run_all "$jobs" < <(sort -s -k 1,1r -k 2,2nr "$work/together") # first those that wait, then by limits
 run_all 1 <"$work/alone"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

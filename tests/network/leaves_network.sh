@@ -1,5 +1,5 @@
 #!/bin/bash
-# limit: 180
+# limit: 180; mostly waits
 # A worker whose link goes down in the middle of a request, in a network namespace of its own: nobody is told, its packets only cease. The
 # others finish without it within --timeout, over streams and datagrams, by rerun and by mask; when the link is up again it takes part again,
 # in the same run. A leader that vanishes likewise holds its worker for a minute at most. Skipped where namespaces are not allowed.

@@ -1,5 +1,4 @@
 #!/bin/bash
-# runs alone: binds ranks to cores
 # limit: 240
 # astra-train as a job of several ranks: the loss of one process, the same bits from the same ranks, divided optimizer states, 16 bits on the
 # wire, going on with another number of ranks, and what is left when a rank is lost.

@@ -82,7 +82,7 @@ void *tape_alloc(Tape *tape, size_t bytes) {
   if (tape->status != STATUS_OK) return NULL;
   void *block = arena_alloc(tape->run.arena, bytes);
   if (block == NULL)
-    tape_fail(tape, STATUS_NO_MEMORY, "the step needs more than the %zu MiB reserved for it; use a smaller batch or picture size",
+    tape_fail(tape, STATUS_NO_MEMORY, "the step needs more than the %zu MiB reserved for it; use a smaller batch or image size",
               arena_reserved(tape->run.arena) >> 20);
   return block;
 }

@@ -1,5 +1,5 @@
 /* astra-bench: measurements of our own. `step`: how long a training step (or a forward pass) takes, plain and with ASTRA in turns, and how
- * much of it is matrix products. Needs no data: pictures or tokens are drawn and weights are random. `latency` is bench_latency.c's. */
+ * much of it is matrix products. Needs no data: images or tokens are drawn and weights are random. `latency` is bench_latency.c's. */
 #include "autograd/kernels/matmul.h"
 #include "base/memory.h"
 #include "base/printable.h"
@@ -182,7 +182,7 @@ static Status bench_report_json(BenchReport *report) {
 
 static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--groups G] [options]";
 static const char STEP_ABOUT[] =
-    "Times real training steps on drawn pictures or tokens and random weights; with --groups the plain model's in turns.";
+    "Times real training steps on drawn images or tokens and random weights; with --groups the plain model's in turns.";
 
 enum { STEP_OPTIONS_MOST = 32, STEPS_MOST = 100000 };
 

@@ -232,7 +232,7 @@ static char *item_found(const DownloadItem *item, const char *data_dir) {
   char *found = NULL;
   if (strcmp(item->kind, "datasets") == 0) {
     Dataset *set = NULL;
-    if (dataset_open(&set, item->name, data_dir, DATASET_TEST) == STATUS_OK) { /* pictures; texts are looked for below */
+    if (dataset_open(&set, item->name, data_dir, DATASET_TEST) == STATUS_OK) { /* images; texts are looked for below */
       const char *from = strstr(dataset_describe(set), "from ");
       found = from ? strdup(from + strlen("from ")) : NULL;
       dataset_close(set);
@@ -297,7 +297,7 @@ typedef struct Show {
   int64_t broken;
 } Show;
 
-/* Reads every picture: counts the classes, names the broken ones. */
+/* Reads every image: counts the classes, names the broken ones. */
 static Status data_count_classes(Show *show, json_t *names) {
   Image image = {0};
   Progress progress;
@@ -325,9 +325,9 @@ static Status data_count_classes(Show *show, json_t *names) {
 static void data_print_classes(const Show *show) {
   char *const *labels = dataset_labels(show->set);
   for (int64_t i = 0; i < dataset_classes(show->set); i++) printf("%8lld  %s\n", (long long)show->per_class[i], printable(labels[i]));
-  if (show->broken > SHOW_BROKEN) printf("... and %lld more broken pictures\n", (long long)show->broken - SHOW_BROKEN);
+  if (show->broken > SHOW_BROKEN) printf("... and %lld more broken images\n", (long long)show->broken - SHOW_BROKEN);
   if (show->broken)
-    printf("%lld of %lld pictures cannot be read and are skipped in training\n", (long long)show->broken,
+    printf("%lld of %lld images cannot be read and are skipped in training\n", (long long)show->broken,
            (long long)dataset_count(show->set));
 }
 
@@ -348,7 +348,7 @@ static Status write_sheet(const Show *show) {
   TRY(loader_new(&loader, show->set, &options));
   Status status = loader_next(loader, &batch);
   if (status == STATUS_OK) status = loader_sheet(&batch, &options, show->sheet);
-  if (status == STATUS_OK && !show->json) printf("sheet of %d pictures: %s\n", batch.count, printable(show->sheet));
+  if (status == STATUS_OK && !show->json) printf("sheet of %d images: %s\n", batch.count, printable(show->sheet));
   loader_free(loader);
   return status;
 }
@@ -368,7 +368,7 @@ static Status show_json(const Show *show, json_t *broken) {
 
 static Status show_of_text(const Show *show) {
   json_t *facts;
-  if (show->sheet) return status_set(STATUS_BAD_USAGE, "--sheet shows pictures; %s is text", show->name);
+  if (show->sheet) return status_set(STATUS_BAD_USAGE, "--sheet shows images; %s is text", show->name);
   TRY(show_text(show->name, show->data_dir, (DatasetPart)show->part, show->json, &facts));
   if (show->json) return json_build_print(facts);
   json_decref(facts);
@@ -401,7 +401,7 @@ static Status run_show(int argc, char **argv) {
        .letter = 's',
        .target = &show.sheet,
        .value = "FILE",
-       .help = "write some pictures to this PNG"},
+       .help = "write some images to this PNG"},
       {.kind = OPTION_INT,
        .name = "count",
        .letter = 'n',
@@ -409,17 +409,17 @@ static Status run_show(int argc, char **argv) {
        .value = "N",
        .least = 1,
        .most = SHEET_MOST,
-       .help = "pictures on the sheet"},
-      {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .least = 0, .most = 4294967295.0, .help = "which pictures"},
+       .help = "images on the sheet"},
+      {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .least = 0, .most = 4294967295.0, .help = "which images"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &show.quiet, .help = "no progress"},
       {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object instead of text"},
       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},
       {.kind = OPTION_GROUP}};
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, show_usage,
-                 "Reads a whole data set and prints its classes with their counts and the pictures that cannot be read;\n"
+                 "Reads a whole data set and prints its classes with their counts and the images that cannot be read;\n"
                  "of a text, documents, lines, words and bytes. DATASET is cifar100, cifar10, cifar100-sample (bundled),\n"
-                 "folder:DIR, csv:FILE (pictures), text:PATH, text-lines:PATH (PATH,... files or folders; .gz), cola:DIR,\n"
+                 "folder:DIR, csv:FILE (images), text:PATH, text-lines:PATH (PATH,... files or folders; .gz), cola:DIR,\n"
                  "sst2:DIR, agnews:DIR, qqp:DIR, mrpc:DIR, tsv:FILE, or\n"
                  "csv:FILE:text=COLUMN[:pair=COLUMN][:label=COLUMN][:header=yes|no][:test=FILE].",
                  stdout);
@@ -442,7 +442,7 @@ static Status run_show(int argc, char **argv) {
 
 static const CliCommand commands[] = {{"get", "download, check and unpack data sets and pretrained weights", run_get},
                                       {"list", "what can be downloaded, and where it is stored", run_list},
-                                      {"show", "classes, counts and samples of a data set, its broken pictures; sizes of a text", run_show},
+                                      {"show", "classes, counts and samples of a data set, its broken images; sizes of a text", run_show},
                                       {"tokenizer", "train a tokenizer on text", data_tokenizer_run},
                                       {"encode", "the token ids of a text", data_encode_run},
                                       {"decode", "the text of token ids", data_decode_run},

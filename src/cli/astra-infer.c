@@ -1,4 +1,4 @@
-/* astra-infer: classifies pictures and texts and goes on from prompts on several processes of this machine, measures models over a data set
+/* astra-infer: classifies images and texts and goes on from prompts on several processes of this machine, measures models over a data set
  * through them, and proves that they compute what training emulated. */
 #include "autograd/kernels/matmul.h"
 #include "base/log.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- astra-infer PICTURE... ---- */
+/* ---- astra-infer IMAGE... ---- */
 
 static Status report_failures(const PictureResult *results, int count) {
   int failed = 0;
@@ -22,7 +22,7 @@ static Status report_failures(const PictureResult *results, int count) {
     failed++;
   }
   if (!failed) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%d of %d pictures could not be read", failed, count);
+  return status_set(STATUS_BAD_FILE, "%d of %d images could not be read", failed, count);
 }
 
 static int64_t count_read(const PictureResult *results, int count) {
@@ -31,14 +31,14 @@ static int64_t count_read(const PictureResult *results, int count) {
   return read;
 }
 
-/* Of the request that each picture was part of. */
+/* Of the request that each image was part of. */
 static json_t *times_json(const PictureResult *results, int count) {
   json_t *list = json_array();
   for (int i = 0; i < count; i++) json_build_append(&list, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
   return list;
 }
 
-static Status print_pictures(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
+static Status print_images(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
   if (s->json) {
     json_t *value =
         json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
@@ -57,15 +57,15 @@ static Status print_pictures(const InferSettings *s, const InferRun *run, const 
 
 static Status classify_files(const InferSettings *s, InferRun *run, const PictureFiles *files) {
   PictureResult *results = calloc((size_t)files->count, sizeof *results);
-  if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d pictures", files->count);
+  if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d images", files->count);
   double seconds;
   Status status = infer_run_load(s, run);
-  if (status == STATUS_OK) status = infer_run_require(run, INFER_KIND_PICTURES);
+  if (status == STATUS_OK) status = infer_run_require(run, INFER_KIND_IMAGES);
   if (status == STATUS_OK) status = infer_run_require_options(s, run);
   if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch});
   if (status == STATUS_OK)
     status = pictures_classify(run->leader, (const char *const *)files->paths, files->count, s->batch, (int)s->top, results, &seconds);
-  if (status == STATUS_OK) status = print_pictures(s, run, results, files->count, seconds);
+  if (status == STATUS_OK) status = print_images(s, run, results, files->count, seconds);
   if (status == STATUS_OK) status = report_failures(results, files->count);
   free(results);
   return status;
@@ -75,7 +75,7 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
   PictureFiles files;
   InferSettings fitted = *s;
   TRY(pictures_find(&files, arguments, count));
-  if (files.skipped) log_info("%d file%s skipped: no picture by the name", files.skipped, files.skipped == 1 ? "" : "s");
+  if (files.skipped) log_info("%d file%s skipped: no image by the name", files.skipped, files.skipped == 1 ? "" : "s");
   if (fitted.batch > files.count) fitted.batch = files.count;
   Status status = classify_files(&fitted, run, &files);
   pictures_release(&files);
@@ -84,16 +84,16 @@ static Status classify(const InferSettings *s, InferRun *run, const char *const 
 
 /* ---- astra-infer eval ---- */
 
-enum { PICTURES_OF_A_REQUEST = 64 };
+enum { IMAGES_OF_A_REQUEST = 64 };
 
-static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
+static Status evaluate_images(const InferSettings *s, InferRun *run) {
   Evaluation evaluation;
-  int64_t batch = s->batch > 0 ? s->batch : PICTURES_OF_A_REQUEST;
+  int64_t batch = s->batch > 0 ? s->batch : IMAGES_OF_A_REQUEST;
   TRY(s->validation_part > 0 ? dataset_open_held_out(&run->set, s->dataset, s->data_dir, true, s->validation_part)
                              : dataset_open(&run->set, s->dataset, s->data_dir, DATASET_TEST));
   if (s->validation_part > 0) log_info("%s", dataset_describe(run->set));
   TRY(infer_run_load(s, run));
-  TRY(infer_run_require(run, INFER_KIND_PICTURES));
+  TRY(infer_run_require(run, INFER_KIND_IMAGES));
   TRY(infer_run_require_options(s, run));
   run->divided.ahead = true;
   TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
@@ -116,7 +116,7 @@ static Status evaluate_pictures(const InferSettings *s, InferRun *run) {
 
 static Status evaluate(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
   if (infer_text_eval_knows(s->dataset)) return infer_text_eval(s, run, arguments, count);
-  return text_labels_knows(s->dataset) ? infer_classify_eval(s, run, arguments, count) : evaluate_pictures(s, run);
+  return text_labels_knows(s->dataset) ? infer_classify_eval(s, run, arguments, count) : evaluate_images(s, run);
 }
 
 /* ---- astra-infer selftest ---- */
@@ -167,7 +167,7 @@ static Status show_links(int argc, char **argv) {
 
 static const CliCommand commands[] = {
     {"generate", "a language model goes on from prompts (--prompt alone means this)", run_generate},
-    {"eval", "accuracy over a data set of pictures or texts, perplexity over a text", run_eval},
+    {"eval", "accuracy over a data set of images or texts, perplexity over a text", run_eval},
     {"selftest", "compare the processes with what training emulated", run_selftest},
     {"links", "list the options of what travels between nodes: strategies, datagrams, loss, slow links", show_links},
     {"worker", "be a device of clusters that others lead (--peers)", infer_worker_run},

@@ -86,7 +86,7 @@ static double raised(double best, double value) { return value > best ? value : 
 
 /* ---------------------------------------------------------------- products */
 
-/* A cube, and both products of the MLP of vit-base on 8 pictures. */
+/* A cube, and both products of the MLP of vit-base on 8 images. */
 static const int64_t sizes[][3] = {{1024, 1024, 1024}, {1576, 3072, 768}, {1576, 768, 3072}};
 
 typedef struct Factors {

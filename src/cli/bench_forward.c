@@ -1,5 +1,5 @@
 /* The command forward: inference of the plain model with random weights and random input, in this process. A vision transformer is given
- * pictures or, with --length, that many rows in place of their embedding; a language model token ids, whose keys and values a cache keeps,
+ * images or, with --length, that many rows in place of their embedding; a language model token ids, whose keys and values a cache keeps,
  * and from which it decodes. ASTRA's forward pass is step --forward's. */
 #include "autograd/kernels/matmul.h"
 #include "base/arena.h"
@@ -371,7 +371,7 @@ Status bench_forward_run(int argc, char **argv) {
       {OPTION_TEXT, "model", 'm', &c.model, "NAME",
        .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
       {OPTION_INT, "length", 0, &c.length, "N", .least = 0, .most = MAX_LENGTH,
-       .help = "tokens of a sample, of a picture with its class token; 0: the model's"},
+       .help = "tokens of a sample, of an image with its class token; 0: the model's"},
       {OPTION_INT, "batch", 'b', &c.batch, "N", .least = 1, .most = 65536, .help = "samples of a pass"},
       {OPTION_INT, "decode", 0, &c.decode, "N", .least = 0, .most = MAX_LENGTH, .help = "tokens decoded after each pass; 0: none"},
       {OPTION_CHOICE, "output", 0, &c.output, .choices = "answer|all",

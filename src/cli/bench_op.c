@@ -587,7 +587,7 @@ Status bench_op_run(int argc, char **argv) {
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "op", 0, &c.names, "NAMES", .help = "linear, attention, layer-norm, ...; several with commas between; all"},
-      {OPTION_INT, "rows", 0, &s->rows, "M", .least = 1, .most = MAX_SIZE, .help = "rows of the input (of 8 pictures of ViT-Base)"},
+      {OPTION_INT, "rows", 0, &s->rows, "M", .least = 1, .most = MAX_SIZE, .help = "rows of the input (of 8 images of ViT-Base)"},
       {OPTION_INT, "width", 0, &s->width, "D", .least = 2, .most = 65536, .help = "numbers of a row"},
       {OPTION_INT, "outputs", 0, &s->outputs, "N", .least = 1, .most = MAX_SIZE, .help = "outputs of a matrix"},
       {OPTION_INT, "tokens", 0, &s->tokens, "N", .least = 1, .most = MAX_SIZE, .help = "rows of a sample, which attend to each other"},

@@ -1,5 +1,5 @@
 /* The paper's table of quantisation: checkpoints (the original on one device, ASTRA on as many as it was trained for) with weights as they
- * are, computed in 32 bits, of 8 and of 4 bits; accuracy or perplexity through the real processes, and the time of one picture or window.
+ * are, computed in 32 bits, of 8 and of 4 bits; accuracy or perplexity through the real processes, and the time of one image or window.
  * All nodes are processes of this machine and share its cores: latency compares widths of numbers, not numbers of devices
  * (astra-bench latency does). */
 #include "autograd/kernels/matmul.h"

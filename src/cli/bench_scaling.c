@@ -204,8 +204,7 @@ static Status run_job(ScalingCommand *command) {
   TrainOptions *train = &command->shared.train;
   if (!command->strong) train->batch *= ranks_count();
   TRY(bench_session_samples(train, name));
-  if (train->drawn)
-    return ranks_common(status_set(STATUS_BAD_USAGE, "--model %s: a job is measured with models of pictures", train->model));
+  if (train->drawn) return ranks_common(status_set(STATUS_BAD_USAGE, "--model %s: a job is measured with models of images", train->model));
   TRY(ranks_agree(bench_session_open(&session, train, false)));
   Status status = measure_job(command, &session);
   session_close(&session);

@@ -156,7 +156,7 @@ static Status from_training_set(const char *what, const char *command) {
 Status example_train(const char *what) { return from_training_set(what, "astra-train"); }
 Status example_kmeans(const char *what) { return from_training_set(what, "astra-kmeans init"); }
 
-/* The first bundled model of pictures, in a fresh string; one with codebooks before a plain one. */
+/* The first bundled model of images, in a fresh string; one with codebooks before a plain one. */
 static char *find_model(bool *astra) {
   static const char *const names[] = {"vit-cifar-g8", "vit-cifar"};
   char *path;
@@ -175,14 +175,14 @@ static char *find_model(bool *astra) {
 
 /* A plain model runs on several nodes by other strategies only. */
 Status example_infer(const char *what, int64_t nodes) {
-  char text[1024] = "", *pictures = NULL;
+  char text[1024] = "", *images = NULL;
   bool astra = false;
   char *model = find_model(&astra);
-  if (model != NULL && data_paths_find("datasets", "pictures", NULL, &pictures) == STATUS_OK)
+  if (model != NULL && data_paths_find("datasets", "pictures", NULL, &images) == STATUS_OK)
     snprintf(text, sizeof text, "astra-infer --nodes %lld%s --checkpoint %s %s", (long long)nodes,
-             astra || nodes == 1 ? "" : " --strategy sp", model, pictures);
+             astra || nodes == 1 ? "" : " --strategy sp", model, images);
   free(model);
-  free(pictures);
+  free(images);
   return with_example(what, text);
 }
 

@@ -601,7 +601,7 @@ static Status build_tables(const PlannerSetup *setup, const Weights *weights, co
 
 static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
   KeyTables *tables = NULL;
-  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify pictures");
+  if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify images");
   Status status = build_tables(setup, weights, plan, &tables);
   for (int i = 0; i < plan->count && status == STATUS_OK; i++)
     if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);

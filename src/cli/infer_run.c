@@ -322,7 +322,7 @@ static Status start_text(const InferSettings *s, InferRun *run, const LeaderOpti
   return leader_start_text(&run->leader, &run->weights, &run->split, &all);
 }
 
-static Status start_pictures(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
+static Status start_images(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   TRY(choose_partition(s, run));
   LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
   all.batch_most = options->batch_most;
@@ -332,7 +332,7 @@ static Status start_pictures(const InferSettings *s, InferRun *run, const Leader
 }
 
 static Status start_nodes(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
-  return config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_pictures(s, run, options);
+  return config_is_decoder(run->weights.config) ? start_text(s, run, options) : start_images(s, run, options);
 }
 
 /* The others are let go, and the devices that are faster by themselves start anew. used: nodes as bits */
@@ -391,12 +391,12 @@ Status infer_run_load(const InferSettings *s, InferRun *run) {
 
 static InferKind kind_of(const InferRun *run) {
   const ModelConfig *config = run->weights.config;
-  return !config_is_decoder(config) ? INFER_KIND_PICTURES : config->classes > 0 ? INFER_KIND_TEXTS : INFER_KIND_LANGUAGE;
+  return !config_is_decoder(config) ? INFER_KIND_IMAGES : config->classes > 0 ? INFER_KIND_TEXTS : INFER_KIND_LANGUAGE;
 }
 
 static const struct {
   const char *name, *takes;
-} kinds[] = {[INFER_KIND_PICTURES] = {"a model that classifies pictures", "pictures, or to eval a data set of them"},
+} kinds[] = {[INFER_KIND_IMAGES] = {"a model that classifies images", "images, or to eval a data set of them"},
              [INFER_KIND_TEXTS] = {"a model that classifies texts",
                                    "--text TEXT, or to eval a data set of texts with classes (sst2:DIR, tsv:FILE...)"},
              [INFER_KIND_LANGUAGE] = {"a language model", "--prompt TEXT, or to eval --dataset text:PATH"}};

@@ -32,7 +32,7 @@ typedef struct InferSplit {
   double with; /* seconds that all of them were predicted to take */
   const Weights *weights;
   ClusterSetup *network; /* whose parts are chosen with the tokens where that is wanted */
-  Partition *partition;  /* of pictures; NULL for texts: */
+  Partition *partition;  /* of images; NULL for texts: */
   TokenSplit *split;
   bool choose_parts;
   bool all_rows; /* every token is scored, not the last or the class alone */
@@ -42,7 +42,7 @@ typedef struct InferSplit {
   MeasuredSplit result;
 } InferSplit;
 
-/* What the devices are, and which tokens they got; then a picture's predicted and measured time. Nothing where nothing was measured. */
+/* What the devices are, and which tokens they got; then an image's predicted and measured time. Nothing where nothing was measured. */
 void infer_split_report(FILE *out, const InferSplit *split, const Leader *leader);
 
 /* What is open. */

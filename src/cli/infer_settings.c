@@ -220,15 +220,15 @@ json_t *infer_tables_json(const KeyTables *tables) {
 /* ---- All options of astra-infer ---- */
 
 enum {
-  PICTURES = INFER_MAIN,
+  IMAGES = INFER_MAIN,
   TEXT = INFER_GENERATE,
   RUNS = INFER_MAIN | INFER_GENERATE | INFER_EVAL,
   ALL = RUNS | INFER_SELFTEST,
   KINDS_AT = 8, /* bits of the kinds of models that an option means something to; none: to all */
   OF_TEXTS = 1 << (KINDS_AT + INFER_KIND_TEXTS),
   OF_LANGUAGE = 1 << (KINDS_AT + INFER_KIND_LANGUAGE),
-  OF_PICTURES = 1 << (KINDS_AT + INFER_KIND_PICTURES),
-  OF_CLASSES = OF_TEXTS | OF_PICTURES
+  OF_IMAGES = 1 << (KINDS_AT + INFER_KIND_IMAGES),
+  OF_CLASSES = OF_TEXTS | OF_IMAGES
 };
 
 /* Taken by the commands `of`, and those of `generate` by the program itself. */
@@ -251,15 +251,15 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_CHOICE, "precision", 0, &s->precision, .choices = WEIGHTS_PRECISIONS,
         .help = "of products and activations; auto: bf16 where it is faster"}},
       {ALL, {OPTION_TEXT, "backend", 0, &s->backend, "NAME", .help = CLI_BACKEND_HELP}},
-      {PICTURES | TEXT,
+      {IMAGES | TEXT,
        {OPTION_TEXTS, "prompt", 'p', &s->prompts, "TEXT", .help = "what a language model goes on from; several: one after the other"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXT, "prompt-file", 0, &s->prompt_file, "FILE", .help = "the whole file is a prompt; - is standard input"}},
       {TEXT | OF_LANGUAGE, {OPTION_FLAG, "special", 0, &s->special, .help = "texts of special tokens in a prompt become those tokens"}},
-      {PICTURES | OF_TEXTS, {OPTION_TEXTS, "text", 0, &s->texts, "TEXT", .help = "a text to classify; several: give it again"}},
-      {PICTURES | OF_TEXTS,
+      {IMAGES | OF_TEXTS, {OPTION_TEXTS, "text", 0, &s->texts, "TEXT", .help = "a text to classify; several: give it again"}},
+      {IMAGES | OF_TEXTS,
        {OPTION_TEXTS, "text-pair", 0, &s->pairs, "TEXT", .help = "the second text of a pair (is it a paraphrase?), one for each --text"}},
-      {PICTURES | OF_TEXTS,
+      {IMAGES | OF_TEXTS,
        {OPTION_TEXT, "text-file", 0, &s->text_file, "FILE",
         .help = "a text to classify a line, or a pair with a tab between; - is standard input"}},
       {INFER_EVAL,
@@ -268,7 +268,7 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {INFER_EVAL, {OPTION_TEXT, "data-dir", 0, &s->data_dir, "DIR", .help = "where the data set lies"}},
       {INFER_EVAL,
        {OPTION_INT, "samples", 's', &s->samples, "N", .least = 0, .most = 1e12,
-        .help = "only the first N pictures or texts of the test part, or windows of text; 0: all"}},
+        .help = "only the first N images or texts of the test part, or windows of text; 0: all"}},
       {INFER_EVAL,
        {OPTION_INT, "validation-part", 0, &s->validation_part, "N", .least = 0, .most = INT32_MAX,
         .help = "the N training samples that astra-train --validation-part N holds out; 0: the test part"}},
@@ -304,9 +304,9 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_TEXT, "split", 0, &s->split, "LIST",
         .help = "tokens of each node: shares as in 3,1,1,1; auto: by measured speed, slow devices left out; all: none left out; default: "
                 "even"}},
-      {PICTURES | INFER_EVAL | OF_PICTURES,
+      {IMAGES | INFER_EVAL | OF_IMAGES,
        {OPTION_TEXT, "layout", 0, &s->layout, "LAYOUT",
-        .help = "which tokens of a picture: raster, strided, checkerboard, random:SEED or trained (default)"}},
+        .help = "which tokens of an image: raster, strided, checkerboard, random:SEED or trained (default)"}},
       {TEXT | OF_LANGUAGE | OF_TEXTS,
        {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
         .help = "most tokens of a text, new ones included (texts to classify are cut); 0: the model's context"}},
@@ -329,20 +329,20 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
       {RUNS,
        {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .least = 0, .most = 86400,
         .help = "for a request with its reruns; 0: any"}},
-      {PICTURES | OF_CLASSES,
-       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most pictures or texts of one request"}},
+      {IMAGES | OF_CLASSES,
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most images or texts of one request"}},
       {INFER_EVAL,
        {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 0, .most = 65536,
-        .help = "pictures, windows or texts of one request; 0: 64, at most 4,096 tokens of text"}},
+        .help = "images, windows or texts of one request; 0: 64, at most 4,096 tokens of text"}},
       {ALL, {OPTION_GROUP, .help = "Output:"}},
-      {PICTURES | OF_CLASSES,
-       {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each picture or text"}},
+      {IMAGES | OF_CLASSES,
+       {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each image or text"}},
       {TEXT | OF_LANGUAGE, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object instead of text"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
       {ALL, {OPTION_FLAG, "verbose", 'v', &s->verbose, .help = "print the kernels in use and the process numbers of the nodes to stderr"}},
   };
-  int wanted = command == INFER_MAIN ? PICTURES | TEXT : (int)command;
+  int wanted = command == INFER_MAIN ? IMAGES | TEXT : (int)command;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (!(rows[i].of & wanted)) continue;
     *options++ = rows[i].option;
@@ -395,14 +395,14 @@ void infer_settings_help(InferCommand command, FILE *stream) {
   static const struct {
     InferCommand command;
     const char *usage, *about;
-  } pages[] = {{INFER_MAIN, "astra-infer --checkpoint DIR [OPTION...] PICTURE...",
-                "Classifies pictures or texts, or goes on from prompts, on several processes, each of which holds a share of the tokens."},
+  } pages[] = {{INFER_MAIN, "astra-infer --checkpoint DIR [OPTION...] IMAGE...",
+                "Classifies images or texts, or goes on from prompts, on several processes, each of which holds a share of the tokens."},
                {INFER_GENERATE, "astra-infer [generate] --checkpoint DIR --prompt TEXT [OPTION...]",
                 "A language model goes on from a prompt: the nodes read it together, the one with its last token makes the new ones."},
                {INFER_EVAL, "astra-infer eval --checkpoint DIR --dataset NAME [OPTION...]",
-                "Accuracy over the test part of a data set of pictures or texts, or perplexity over a text, through the real processes."},
+                "Accuracy over the test part of a data set of images or texts, or perplexity over a text, through the real processes."},
                {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
-                "Repeats a checkpoint's sample pictures or texts on real processes and compares codes and logits with training's."}};
+                "Repeats a checkpoint's sample images or texts on real processes and compares codes and logits with training's."}};
   InferSettings settings;
   Option options[INFER_OPTIONS_MOST];
   set_defaults(&settings, command);
@@ -435,16 +435,16 @@ static Status check_drawing(const InferSettings *s, const Option *options) {
   return STATUS_OK;
 }
 
-/* Pictures, texts to classify or prompts: one of these. */
+/* Images, texts to classify or prompts: one of these. */
 static Status check_main(const InferSettings *s, const char *const *positional, int count) {
   bool prompt = s->prompts.count > 0 || s->prompt_file, text = s->texts.count > 0 || s->text_file;
-  if (count > 0 && (prompt || text)) return status_set(STATUS_BAD_USAGE, "%s: give pictures, texts or prompts, not several", positional[0]);
+  if (count > 0 && (prompt || text)) return status_set(STATUS_BAD_USAGE, "%s: give images, texts or prompts, not several", positional[0]);
   if (text && prompt) return status_set(STATUS_BAD_USAGE, "--text is classified, --prompt is gone on from: give one of them");
   if (s->pairs.count > 0 && s->pairs.count != s->texts.count)
     return status_set(STATUS_BAD_USAGE, "--text-pair: %d for %d --text; each --text needs one, or none does", s->pairs.count,
                       s->texts.count);
   if (!prompt && !text && count == 0)
-    return status_set(STATUS_BAD_USAGE, "no picture given (and no --text TEXT to classify, no --prompt TEXT for a language model)");
+    return status_set(STATUS_BAD_USAGE, "no image given (and no --text TEXT to classify, no --prompt TEXT for a language model)");
   return STATUS_OK;
 }
 
@@ -456,7 +456,7 @@ static Status check_inputs(const InferSettings *s, InferCommand command, const c
     return command == INFER_MAIN ? example_infer(what, s->nodes > 0 ? s->nodes : 4) : status_set(STATUS_BAD_USAGE, "%s", what);
   }
   if (command == INFER_EVAL && !s->dataset)
-    return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the pictures or the text to judge the model by");
+    return status_set(STATUS_BAD_USAGE, "--dataset NAME is missing: the images or the text to judge the model by");
   if (command == INFER_GENERATE && !prompt) return status_set(STATUS_BAD_USAGE, "--prompt TEXT is missing: what to go on from");
   return command == INFER_MAIN ? check_main(s, positional, count) : STATUS_OK;
 }

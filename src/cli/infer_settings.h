@@ -30,7 +30,7 @@ enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
 
 typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAILURE_AUTO } InferOnFailure;
 
-typedef enum InferKind { INFER_KIND_PICTURES, INFER_KIND_TEXTS /* to classify */, INFER_KIND_LANGUAGE, INFER_KINDS } InferKind;
+typedef enum InferKind { INFER_KIND_IMAGES, INFER_KIND_TEXTS /* to classify */, INFER_KIND_LANGUAGE, INFER_KINDS } InferKind;
 
 typedef struct InferSettings {
   const char *checkpoint, *split, *layout, *dataset, *data_dir, *file, *prompt_file, *text_file;
@@ -57,7 +57,7 @@ typedef struct InferSettings {
   } not_for[INFER_KINDS]; /* by InferKind */
 } InferSettings;
 
-/* The program without a command takes pictures, texts to classify or prompts, with the options of each. */
+/* The program without a command takes images, texts to classify or prompts, with the options of each. */
 typedef enum InferCommand { INFER_MAIN = 1, INFER_GENERATE = 2, INFER_EVAL = 4, INFER_SELFTEST = 8 } InferCommand;
 
 /* The command's options with their defaults, which are set in *settings. */

@@ -244,7 +244,7 @@ static Status open_rolling(Text *text, TextSource *source, int64_t context) {
 static Status eval_choose_context(const InferSettings *s, const ModelConfig *config, int64_t *context) {
   *context = s->window > 0 ? s->window : config->context;
   if (s->validation_part > 0)
-    return status_set(STATUS_BAD_USAGE, "--validation-part is for pictures and labelled texts; of a text there is --eval-part valid");
+    return status_set(STATUS_BAD_USAGE, "--validation-part is for images and labelled texts; of a text there is --eval-part valid");
   if (*context > config->context)
     return status_set(STATUS_BAD_USAGE, "--context %lld: the model takes at most %lld tokens", (long long)*context,
                       (long long)config->context);

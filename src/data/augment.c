@@ -84,7 +84,7 @@ static Status rotate(Image *image, Image *spare, double degrees) {
                         fixed(y - sine * x - cosine * y)});
 }
 
-/* ---------------------------------------------------------------- blending with another picture */
+/* ---------------------------------------------------------------- blending with another image */
 
 static uint8_t blend(int level, int other, int64_t factor) {
   return clamp((((int64_t)other << POINT) + factor * (level - other) + HALF) >> POINT);
@@ -230,7 +230,7 @@ enum { AUGMENT_LEVELS = 30, AUGMENT_OPERATIONS_MOST = 14 }; /* the largest M and
 enum { USUAL_OPERATIONS = 2, USUAL_LEVEL = 9 };
 
 /* Strength of level l: low + (high - low) l / 30, its sign drawn where `sign` says so, added to `about`. Of translations RandAugment's is a
- * part of the picture's side, TrivialAugment's a number of pixels whatever the picture's size. */
+ * part of the image's side, TrivialAugment's a number of pixels whatever the image's size. */
 typedef struct Range {
   double low, high;
 } Range;
@@ -363,7 +363,7 @@ static void fill_row(const PixelTable *table, const uint8_t *pixel, int step, in
 static int within(int value, int most) { return value < 0 ? 0 : value > most ? most : value; }
 
 void augment_planes(const PixelTable *table, const Image *in, int dx, int dy, bool flip, int side, float *out) {
-  int left = within(-dx, side), right = within(in->width - dx, side); /* columns of the window that lie on the picture */
+  int left = within(-dx, side), right = within(in->width - dx, side); /* columns of the window that lie on the image */
   int begin = flip ? side - right : left, end = flip ? side - left : right;
   int start = flip ? right - 1 + dx : left + dx, step = flip ? -3 : 3;
   for (int y = 0; y < side; y++, out += side) {

@@ -14,8 +14,8 @@
  *   SHEAR_X, SHEAR_Y                          out(x, y) = in(x + s y, y), or in(x, y + s x), from the top left corner
  *   TRANSLATE_X, TRANSLATE_Y                  pixels: out(x, y) = in(x + s, y), or in(x, y + s); rounded
  *   ROTATE                                    degrees counterclockwise about the centre
- *   BRIGHTNESS, COLOUR, CONTRAST, SHARPNESS   factor f: o + f (v - o), where o is black, the pixel's grey, the picture's mean grey, the
- *                                             smoothed picture; 1 changes nothing
+ *   BRIGHTNESS, COLOUR, CONTRAST, SHARPNESS   factor f: o + f (v - o), where o is black, the pixel's grey, the image's mean grey, the
+ *                                             smoothed image; 1 changes nothing
  *   POSTERIZE                                 bits that are kept of 8; rounded
  *   SOLARIZE                                  levels from this one up are inverted; rounded
  * Shears and rotations interpolate between the four nearest pixels; what lies outside is black. AUTOCONTRAST stretches each channel to
@@ -41,7 +41,7 @@ typedef enum ImageOperation {
 /* Changes `image`. `spare` (zeroed or used) is scratch memory of the caller's: buffers are exchanged with it. */
 Status image_operation_apply(ImageOperation operation, double strength, Image *image, Image *spare);
 
-/* Which random changes a training picture gets, by name: none; crop: a random crop and mirroring; trivial: these and one operation of
+/* Which random changes a training image gets, by name: none; crop: a random crop and mirroring; trivial: these and one operation of
  * TrivialAugment, wide (Mueller and Hutter, 2021: one of 14, at one of 31 strengths); randaugment:N,M: these and N operations of
  * RandAugment (Cubuk et al., 2020), each of strength M of 30. */
 
@@ -66,7 +66,7 @@ typedef struct CropBox {
  * 3/4 and 4/3; when ten draws do not fit, the largest centred box of an aspect in that range (as torchvision's RandomResizedCrop). */
 CropBox augment_crop(Rng *rng, int width, int height, double least);
 
-/* Where a side x side window starts on a picture padded by side / 8 on all sides: each coordinate in [-side/8, side/8]. */
+/* Where a side x side window starts on an image padded by side / 8 on all sides: each coordinate in [-side/8, side/8]. */
 void augment_shift(Rng *rng, int side, int *dx, int *dy);
 bool augment_flip(Rng *rng); /* true half of the time */
 
@@ -80,10 +80,10 @@ void augment_table(PixelTable *table, const double mean[3], const double std[3])
 /* out[c, y, x] = table of in's pixel (x + dx, y + dy), black outside of it; mirrored left to right with `flip`. */
 void augment_planes(const PixelTable *table, const Image *in, int dx, int dy, bool flip, int side, float *out /* [3, side, side] */);
 
-/* The same window as a picture: what augment_planes puts through its table. */
+/* The same window as an image: what augment_planes puts through its table. */
 Status augment_window(const Image *in, int dx, int dy, bool flip, int side, Image *out);
 
-/* Random erasing (Zhong et al., 2020): with this probability a box, whose area is uniform between 2% and 33% of the picture's and the
+/* Random erasing (Zhong et al., 2020): with this probability a box, whose area is uniform between 2% and 33% of the image's and the
  * logarithm of whose aspect is uniform between 0.3 and 1 / 0.3, becomes 0 in all planes (the mean colour, after normalisation); when ten
  * draws do not fit, nothing does. */
 void augment_erase(Rng *rng, double probability, int side, float *planes /* [3, side, side] */);

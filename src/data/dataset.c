@@ -41,9 +41,9 @@ static bool with_join(const char *folder, const char *name, bool (*ask)(const ch
   return answer;
 }
 
-static bool is_picture(const char *folder, const char *name) { return folder != NULL && image_has_extension(name); }
-static bool holds_pictures(const char *path) { return files_is_dir(path) && any_name(path, is_picture); }
-static bool is_class(const char *folder, const char *name) { return with_join(folder, name, holds_pictures); }
+static bool is_image(const char *folder, const char *name) { return folder != NULL && image_has_extension(name); }
+static bool holds_images(const char *path) { return files_is_dir(path) && any_name(path, is_image); }
+static bool is_class(const char *folder, const char *name) { return with_join(folder, name, holds_images); }
 static bool holds_classes(const char *path) { return files_is_dir(path) && any_name(path, is_class); }
 
 static bool ends_with(const char *name, const char *end) {
@@ -208,7 +208,7 @@ Status held_out_choose(const int32_t *labels, int64_t count, int64_t classes, in
 /* ---- A set without, or of, the records held out ---- */
 
 /* A training part divided in two: what is learnt from, and what is held out for validation. A view of the whole part, which it
- * owns; labels are asked for without decoding pictures. */
+ * owns; labels are asked for without decoding images. */
 
 typedef struct View {
   Dataset *whole;
@@ -271,7 +271,7 @@ static Status fill(Dataset *set, const char *name, const char *data_dir, bool he
   Status status = choose(set, held_out, count);
   if (status != STATUS_OK) return status_wrap(status, "%s", view->whole->description);
   set->mapped = (size_t)((double)view->whole->mapped * (double)set->count / (double)view->whole->count);
-  return dataset_set_description(set, held_out ? "%lld pictures held out from %s" : "%lld pictures, without those held out, of %s",
+  return dataset_set_description(set, held_out ? "%lld images held out from %s" : "%lld images, without those held out, of %s",
                                  (long long)set->count, view->whole->description);
 }
 
@@ -379,7 +379,7 @@ void dataset_mean_std(const Dataset *set, double mean[3], double std[3]) {
 
 Status dataset_read(Dataset *set, int64_t index, Image *image, int32_t *label) {
   if (index < 0 || index >= set->count) {
-    return status_set(STATUS_BAD_VALUE, "picture %lld of %s: 0 to %lld are there", (long long)index, set->description,
+    return status_set(STATUS_BAD_VALUE, "image %lld of %s: 0 to %lld are there", (long long)index, set->description,
                       (long long)set->count - 1);
   }
   return set->read(set, index, image, label);

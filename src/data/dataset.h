@@ -1,4 +1,4 @@
-/* Sets of labelled pictures behind one interface: CIFAR-10/100 binary, image folders, CSV manifests, drawn ones. Records are read by index,
+/* Sets of labelled images behind one interface: CIFAR-10/100 binary, image folders, CSV manifests, drawn ones. Records are read by index,
  * by any thread at once. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
@@ -31,10 +31,10 @@ typedef struct Dataset Dataset;
 /* name: "cifar100", "cifar10", "cifar100-sample" (bundled), "folder:DIR", "csv:FILE", "synthetic:...". data_dir: where to look for named
  * sets (NULL: the defaults, see data_paths.h); a named set is looked for as DATA_DIR/NAME/..., then DATA_DIR itself. NOT_FOUND says where
  * it looked and how to get it. folder: DIR/train/CLASS/... and DIR/test|val|validation/CLASS/...; with no such split DIR/CLASS/..., of
- * which every fifth picture of a class (sorted by name) is the test part. csv: rows path,label (header optional; paths relative to the
- * file), a third column "split" optional, else every fifth row is the test part. synthetic:WIDTHxHEIGHT:CLASSES[:PICTURES]: drawn pictures,
+ * which every fifth image of a class (sorted by name) is the test part. csv: rows path,label (header optional; paths relative to the
+ * file), a third column "split" optional, else every fifth row is the test part. synthetic:WIDTHxHEIGHT:CLASSES[:IMAGES]: drawn images,
  * for benchmarks, tests and demonstrations: stripes whose colour, direction and width tell the class, under noise; the same ones every
- * time. PICTURES (2,048) for training, a quarter of it for testing. Unreadable pictures are found when read (dataset_read), not here. */
+ * time. IMAGES (2,048) for training, a quarter of it for testing. Unreadable images are found when read (dataset_read), not here. */
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part);
 void dataset_close(Dataset *set);
 
@@ -43,7 +43,7 @@ void dataset_close(Dataset *set);
  * than the classes can spare. A count of 0, without held_out: the whole part. */
 Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count);
 
-bool dataset_knows(const char *name); /* a name of pictures, by its form */
+bool dataset_knows(const char *name); /* a name of images, by its form */
 
 /* BAD_VALUE about a name that no kind of data set has, with what may have been meant (dataset_hint). */
 Status dataset_unknown(const char *name, const char *data_dir);
@@ -52,11 +52,11 @@ int64_t dataset_count(const Dataset *set);
 int64_t dataset_classes(const Dataset *set);
 size_t dataset_mapped(const Dataset *set);                            /* bytes of mapped files: a data set that is read in place */
 char *const *dataset_labels(const Dataset *set);                      /* [classes] */
-bool dataset_fixed_size(const Dataset *set, int *width, int *height); /* true when all pictures have one size */
-const char *dataset_describe(const Dataset *set); /* "CIFAR-100 train, 50000 pictures of 32x32, 100 classes, from PATH" */
+bool dataset_fixed_size(const Dataset *set, int *width, int *height); /* true when all images have one size */
+const char *dataset_describe(const Dataset *set);                     /* "CIFAR-100 train, 50000 images of 32x32, 100 classes, from PATH" */
 void dataset_mean_std(const Dataset *set, double mean[3], double std[3]); /* CIFAR: the published ones; others: 0.5 each (as ViT) */
 
-/* One record; image is reused (its buffer is grown when needed). A broken picture is BAD_FILE: the caller names it, counts it and goes on.
+/* One record; image is reused (its buffer is grown when needed). A broken image is BAD_FILE: the caller names it, counts it and goes on.
  */
 Status dataset_read(Dataset *set, int64_t index, Image *image, int32_t *label);
 

@@ -68,7 +68,7 @@ static const CifarLayout *find_layout(const char *name) {
 
 bool dataset_cifar_knows(const char *name) { return find_layout(name) != NULL; }
 
-static size_t record_bytes(const CifarRecord *record) { return (size_t)record->labels + CIFAR_PICTURE; }
+static size_t record_bytes(const CifarRecord *record) { return (size_t)record->labels + CIFAR_IMAGE; }
 static int class_count(const CifarRecord *record) { return record->limits[record->labels - 1]; }
 
 Status dataset_cifar_check(const CifarRecord *record, const uint8_t *bytes, size_t size, const char *path) {
@@ -232,7 +232,7 @@ static Status open_part(Dataset *set, CifarFiles *files, const char *folder, Dat
     set->mapped += files->maps[i].size;
   }
   TRY(read_names(set, folder, layout));
-  return dataset_set_description(set, "%s %s, %lld pictures of %dx%d, %lld classes, from %s", layout->title, dataset_part_name(part),
+  return dataset_set_description(set, "%s %s, %lld images of %dx%d, %lld classes, from %s", layout->title, dataset_part_name(part),
                                  (long long)set->count, CIFAR_SIDE, CIFAR_SIDE, (long long)set->classes, folder);
 }
 

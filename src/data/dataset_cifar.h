@@ -3,7 +3,7 @@
 #define DATA_DATASET_CIFAR_H
 #include "data/image.h"
 
-enum { CIFAR_SIDE = 32, CIFAR_PLANE = CIFAR_SIDE * CIFAR_SIDE, CIFAR_PICTURE = 3 * CIFAR_PLANE };
+enum { CIFAR_SIDE = 32, CIFAR_PLANE = CIFAR_SIDE * CIFAR_SIDE, CIFAR_IMAGE = 3 * CIFAR_PLANE };
 
 /* A record: one byte for each label (the last one counts), then the R, G and B planes. */
 typedef struct CifarRecord {

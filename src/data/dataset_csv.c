@@ -193,7 +193,7 @@ void dataset_csv_release(Manifest *manifest) {
   *manifest = (Manifest){0};
 }
 
-static Status add_rows(PictureList *list, const Manifest *manifest, const char *folder, DatasetPart part) {
+static Status add_rows(ImageList *list, const Manifest *manifest, const char *folder, DatasetPart part) {
   for (int64_t i = 0; i < manifest->count; i++) {
     const ManifestRow *row = &manifest->rows[i];
     DatasetPart own = row->split == MANIFEST_NO_SPLIT ? dataset_files_part(i) : (DatasetPart)row->split;
@@ -215,7 +215,7 @@ static Status copy_classes(Dataset *set, const Manifest *manifest, const char *f
 static Status take(Dataset *set, const Manifest *manifest, const char *file, DatasetPart part) {
   const char *slash = strrchr(file, '/');
   char *folder = slash ? strndup(file, (size_t)(slash - file) + (slash == file)) : strdup(".");
-  PictureList list = {0};
+  ImageList list = {0};
   Status status = folder ? add_rows(&list, manifest, folder, part) : status_no_memory(file, "the manifest");
   free(folder);
   if (status == STATUS_OK && list.count == 0) {
@@ -238,6 +238,6 @@ Status dataset_csv_open(Dataset *set, const char *path, DatasetPart part) {
   dataset_csv_release(&manifest);
   free(text);
   if (status != STATUS_OK) return status;
-  return dataset_set_description(set, "manifest %s, %lld pictures, %lld classes, from %s", dataset_part_name(part), (long long)set->count,
+  return dataset_set_description(set, "manifest %s, %lld images, %lld classes, from %s", dataset_part_name(part), (long long)set->count,
                                  (long long)set->classes, path);
 }

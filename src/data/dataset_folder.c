@@ -1,9 +1,9 @@
 /* Lists of labelled image files, decoded when they are read, and image folders: a folder is a class, its name the label.
  *
  *   DIR/train/CLASS/...  and  DIR/test|val|validation|valid/CLASS/...     a split of its own
- *   DIR/train/CLASS/...  or   DIR/CLASS/...                               every fifth picture of a class is the test part
+ *   DIR/train/CLASS/...  or   DIR/CLASS/...                               every fifth image of a class is the test part
  *
- * Classes are the folders of the training part, sorted bytewise; pictures may lie deeper inside a class. Names that begin with a dot are
+ * Classes are the folders of the training part, sorted bytewise; images may lie deeper inside a class. Names that begin with a dot are
  * passed over. Invariant: the order is that of sorted names, so the same folder gives the same set on every machine. */
 #include "base/array.h"
 #include "base/files.h"
@@ -15,30 +15,30 @@
 
 /* ---- Lists of image files ---- */
 
-enum { DATASET_FILES_FOLD = 5 }; /* with no split given, picture 4, 9, 14... of a class or manifest is for testing */
+enum { DATASET_FILES_FOLD = 5 }; /* with no split given, image 4, 9, 14... of a class or manifest is for testing */
 
 DatasetPart dataset_files_part(int64_t index) {
   return index % DATASET_FILES_FOLD == DATASET_FILES_FOLD - 1 ? DATASET_TEST : DATASET_TRAIN;
 }
 
-Status dataset_files_add(PictureList *list, char *path, int32_t label) {
+Status dataset_files_add(ImageList *list, char *path, int32_t label) {
   Status status = path ? ARRAY_RESERVE(list->files, list->count, 1, list->room, "a list of images")
-                       : status_set(STATUS_NO_MEMORY, "no memory for the name of a picture");
+                       : status_set(STATUS_NO_MEMORY, "no memory for the name of an image");
   if (status == STATUS_OK)
-    list->files[list->count++] = (PictureFile){path, label};
+    list->files[list->count++] = (ImageFile){path, label};
   else
     free(path);
   return status;
 }
 
-void dataset_files_release(PictureList *list) {
+void dataset_files_release(ImageList *list) {
   for (int64_t i = 0; i < list->count; i++) free(list->files[i].path);
   free(list->files);
-  *list = (PictureList){0};
+  *list = (ImageList){0};
 }
 
 static Status read_file(Dataset *set, int64_t index, Image *image, int32_t *label) {
-  const PictureFile *file = &((const PictureList *)set->state)->files[index];
+  const ImageFile *file = &((const ImageList *)set->state)->files[index];
   Image fresh;
   TRY(image_load(&fresh, file->path));
   image_release(image);
@@ -47,18 +47,18 @@ static Status read_file(Dataset *set, int64_t index, Image *image, int32_t *labe
   return STATUS_OK;
 }
 
-static int32_t label_of(const Dataset *set, int64_t index) { return ((const PictureList *)set->state)->files[index].label; }
+static int32_t label_of(const Dataset *set, int64_t index) { return ((const ImageList *)set->state)->files[index].label; }
 
 static void close_list(Dataset *set) {
   dataset_files_release(set->state);
   free(set->state);
 }
 
-Status dataset_files_attach(Dataset *set, PictureList *list) {
-  PictureList *kept = malloc(sizeof *kept);
+Status dataset_files_attach(Dataset *set, ImageList *list) {
+  ImageList *kept = malloc(sizeof *kept);
   if (!kept) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
   *kept = *list;
-  *list = (PictureList){0};
+  *list = (ImageList){0};
   set->state = kept;
   set->count = kept->count;
   set->read = read_file;
@@ -75,9 +75,9 @@ static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
   return dataset_hint(name, NULL, hint);
 }
 
-static Status walk(PictureList *list, const char *directory, int32_t label, int depth);
+static Status walk(ImageList *list, const char *directory, int32_t label, int depth);
 
-static Status walk_entry(PictureList *list, const char *directory, const char *name, int32_t label, int depth) {
+static Status walk_entry(ImageList *list, const char *directory, const char *name, int32_t label, int depth) {
   if (name[0] == '.') return STATUS_OK;
   char *path = files_join(directory, name);
   if (!path) return status_no_memory(directory, "listing it");
@@ -91,8 +91,8 @@ static Status walk_entry(PictureList *list, const char *directory, const char *n
   return STATUS_OK;
 }
 
-/* Appends all pictures of a class. */
-static Status walk(PictureList *list, const char *directory, int32_t label, int depth) {
+/* Appends all images of a class. */
+static Status walk(ImageList *list, const char *directory, int32_t label, int depth) {
   char **names;
   size_t count;
   TRY(files_list(directory, &names, &count));
@@ -103,7 +103,7 @@ static Status walk(PictureList *list, const char *directory, int32_t label, int 
 }
 
 /* Keeps of list->files[first...] what belongs to `part` when there is no split. */
-static void keep_part(PictureList *list, int64_t first, DatasetPart part) {
+static void keep_part(ImageList *list, int64_t first, DatasetPart part) {
   int64_t kept = first;
   for (int64_t i = first; i < list->count; i++) {
     if (dataset_files_part(i - first) == part)
@@ -136,21 +136,21 @@ static Status read_classes(Dataset *set, const char *directory) {
   files_list_free(names, count);
   if (status == STATUS_OK && set->classes == 0) {
     char hint[DATASET_HINT];
-    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/picture.jpg or %s/train/CLASS/picture.jpg.%s", directory,
+    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/image.jpg or %s/train/CLASS/image.jpg.%s", directory,
                         directory, directory, hint_for(directory, hint));
   }
   return status;
 }
 
-/* One class of one part. In a test folder of its own a class may be absent; without pictures to train on it is a mistake. */
-static Status read_class(PictureList *list, const char *directory, const char *label, int32_t index, DatasetPart part, bool split) {
+/* One class of one part. In a test folder of its own a class may be absent; without images to train on it is a mistake. */
+static Status read_class(ImageList *list, const char *directory, const char *label, int32_t index, DatasetPart part, bool split) {
   char *path = files_join(directory, label);
   if (!path) return status_no_memory(directory, "listing it");
   int64_t first = list->count;
   bool optional = split && part == DATASET_TEST;
   Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);
   if (status == STATUS_OK && list->count == first && !optional) {
-    status = status_set(STATUS_BAD_FILE, "%s: a class without pictures (%s); add some or remove it", path, image_extensions());
+    status = status_set(STATUS_BAD_FILE, "%s: a class without images (%s); add some or remove it", path, image_extensions());
   }
   free(path);
   if (status == STATUS_OK && !split) keep_part(list, first, part);
@@ -173,7 +173,7 @@ static Status check_classes(const Dataset *set, const char *train, const char *t
 }
 
 static Status read_part(Dataset *set, const char *train, const char *test, const char *directory, DatasetPart part) {
-  PictureList list = {0};
+  ImageList list = {0};
   TRY(read_classes(set, train));
   if (test) TRY(check_classes(set, train, test));
   const char *from = test && part == DATASET_TEST ? test : train;
@@ -182,17 +182,17 @@ static Status read_part(Dataset *set, const char *train, const char *test, const
     status = read_class(&list, from, set->labels[i], (int32_t)i, part, test != NULL);
   }
   if (status == STATUS_OK && list.count == 0) {
-    status = status_set(STATUS_BAD_FILE, "%s: no pictures for the %s part; without a %s folder a class needs %d pictures to hold one out",
-                        from, dataset_part_name(part), "test", DATASET_FILES_FOLD);
+    status = status_set(STATUS_BAD_FILE, "%s: no images for the %s part; without a %s folder a class needs %d images to hold one out", from,
+                        dataset_part_name(part), "test", DATASET_FILES_FOLD);
   }
   if (status == STATUS_OK) status = dataset_files_attach(set, &list);
   dataset_files_release(&list);
   if (status != STATUS_OK) return status;
-  return dataset_set_description(set, "image folder %s, %lld pictures, %lld classes, from %s%s", dataset_part_name(part),
+  return dataset_set_description(set, "image folder %s, %lld images, %lld classes, from %s%s", dataset_part_name(part),
                                  (long long)set->count, (long long)set->classes, directory,
                                  test                   ? ""
-                                 : part == DATASET_TEST ? " (every fifth picture)"
-                                                        : " (but every fifth picture)");
+                                 : part == DATASET_TEST ? " (every fifth image)"
+                                                        : " (but every fifth image)");
 }
 
 /* DIR/name when that is a folder, in a fresh string. */

@@ -5,25 +5,25 @@
 #include "data/dataset.h"
 #include <stddef.h>
 
-typedef struct PictureFile {
+typedef struct ImageFile {
   char *path; /* owned */
   int32_t label;
-} PictureFile;
+} ImageFile;
 
-typedef struct PictureList {
-  PictureFile *files;
+typedef struct ImageList {
+  ImageFile *files;
   int64_t count;
   size_t room;
-} PictureList;
+} ImageList;
 
-DatasetPart dataset_files_part(int64_t index); /* the part of the index-th picture when there is no split */
+DatasetPart dataset_files_part(int64_t index); /* the part of the index-th image when there is no split */
 
 /* Appends a file; takes `path` over, also on failure. A NULL path is out of memory. */
-Status dataset_files_add(PictureList *list, char *path, int32_t label);
-void dataset_files_release(PictureList *list);
+Status dataset_files_add(ImageList *list, char *path, int32_t label);
+void dataset_files_release(ImageList *list);
 
 /* Makes the list the set's source: takes it over, sets count, read, label and close. */
-Status dataset_files_attach(Dataset *set, PictureList *list);
+Status dataset_files_attach(Dataset *set, ImageList *list);
 
 struct Dataset {
   int64_t count, classes;
@@ -35,7 +35,7 @@ struct Dataset {
   size_t mapped; /* bytes of mapped files, all of which are read sooner or later */
   void *state;   /* the source's own, released by `close` */
   Status (*read)(Dataset *set, int64_t index, Image *image, int32_t *label); /* index is within [0, count) */
-  int32_t (*label)(const Dataset *set, int64_t index);                       /* the label alone, without its picture */
+  int32_t (*label)(const Dataset *set, int64_t index);                       /* the label alone, without its image */
   void (*close)(Dataset *set);
 };
 

@@ -1,6 +1,6 @@
-/* Pictures that are drawn instead of read: "synthetic:WIDTHxHEIGHT:CLASSES[:PICTURES]". A picture is stripes in two colours under noise;
- * the class gives colours, direction and width, the picture's number the phase and the noise. Classes can be told apart by a model that
- * learns anything at all, so that benchmarks, tests and demonstrations need no data. Invariant: a picture is a function of its part,
+/* Images that are drawn instead of read: "synthetic:WIDTHxHEIGHT:CLASSES[:IMAGES]". An image is stripes in two colours under noise;
+ * the class gives colours, direction and width, the image's number the phase and the noise. Classes can be told apart by a model that
+ * learns anything at all, so that benchmarks, tests and demonstrations need no data. Invariant: an image is a function of its part,
  * number, size and class count alone. */
 #include "base/rng.h"
 #include "data/dataset_internal.h"
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_SIDE = 2, MOST_SIDE = 4096, MOST_CLASSES = 10000, MOST_PICTURES = 100000000, USUAL_PICTURES = 2048, TEST_SHARE = 4 };
+enum { LEAST_SIDE = 2, MOST_SIDE = 4096, MOST_CLASSES = 10000, MOST_IMAGES = 100000000, USUAL_IMAGES = 2048, TEST_SHARE = 4 };
 enum { NOISE_LEVELS = 64 }; /* a power of two: noise is six bits of a random number */
-static const uint64_t picture_seed = 0x73796e7468657469, class_seed = 0x636c617373657321;
+static const uint64_t image_seed = 0x73796e7468657469, class_seed = 0x636c617373657321;
 
 /* What a class looks like. */
 typedef struct Stripes {
-  double across, down;  /* turns over the whole picture */
+  double across, down;  /* turns over the whole image */
   double colours[2][3]; /* of crest and trough, 0-255 */
 } Stripes;
 
@@ -58,7 +58,7 @@ static Status draw(Dataset *set, int64_t index, Image *image, int32_t *label) {
   TRY(image_reshape(image, set->width, set->height));
   Stripes stripes = stripes_of(*label);
   Rng rng;
-  rng_init(&rng, picture_seed + (uint64_t)*part, (uint64_t)index);
+  rng_init(&rng, image_seed + (uint64_t)*part, (uint64_t)index);
   double phase = 2 * acos(-1) * rng_uniform(&rng);
   for (int y = 0; y < set->height; y++)
     draw_row(&stripes, set->width, phase + 2 * acos(-1) * stripes.down * y / set->height, &rng,
@@ -68,19 +68,19 @@ static Status draw(Dataset *set, int64_t index, Image *image, int32_t *label) {
 
 static void close_state(Dataset *set) { free(set->state); }
 
-static Status read_name(const char *name, int sides[2], long long *classes, long long *pictures) {
+static Status read_name(const char *name, int sides[2], long long *classes, long long *images) {
   int used = 0, length = (int)strlen(name);
-  *pictures = USUAL_PICTURES;
+  *images = USUAL_IMAGES;
   bool good = sscanf(name, "synthetic:%5dx%5d:%9lld%n", &sides[0], &sides[1], classes, &used) == 3;
-  if (good && used < length) good = sscanf(name + used, ":%9lld%n", pictures, &length) == 1 && name[used + length] == '\0';
+  if (good && used < length) good = sscanf(name + used, ":%9lld%n", images, &length) == 1 && name[used + length] == '\0';
   if (good && sides[0] >= LEAST_SIDE && sides[1] >= LEAST_SIDE && sides[0] <= MOST_SIDE && sides[1] <= MOST_SIDE && *classes >= 1 &&
-      *classes <= MOST_CLASSES && *pictures >= TEST_SHARE && *pictures <= MOST_PICTURES)
+      *classes <= MOST_CLASSES && *images >= TEST_SHARE && *images <= MOST_IMAGES)
     return STATUS_OK;
   return status_set(
       STATUS_BAD_VALUE,
-      "data set \"%s\": synthetic:WIDTHxHEIGHT:CLASSES or synthetic:WIDTHxHEIGHT:CLASSES:PICTURES is accepted, with sides of %d "
-      "to %d, 1 to %d classes and %d to %d pictures",
-      name, LEAST_SIDE, MOST_SIDE, MOST_CLASSES, TEST_SHARE, MOST_PICTURES);
+      "data set \"%s\": synthetic:WIDTHxHEIGHT:CLASSES or synthetic:WIDTHxHEIGHT:CLASSES:IMAGES is accepted, with sides of %d "
+      "to %d, 1 to %d classes and %d to %d images",
+      name, LEAST_SIDE, MOST_SIDE, MOST_CLASSES, TEST_SHARE, MOST_IMAGES);
 }
 
 static Status invent_labels(Dataset *set) {
@@ -95,8 +95,8 @@ static Status invent_labels(Dataset *set) {
 
 Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part) {
   int sides[2];
-  long long classes, pictures;
-  TRY(read_name(name, sides, &classes, &pictures));
+  long long classes, images;
+  TRY(read_name(name, sides, &classes, &images));
   DatasetPart *state = malloc(sizeof *state);
   if (!state) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
   *state = part;
@@ -108,8 +108,8 @@ Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part) 
   set->width = sides[0];
   set->height = sides[1];
   set->classes = classes;
-  set->count = part == DATASET_TRAIN ? pictures : pictures / TEST_SHARE;
+  set->count = part == DATASET_TRAIN ? images : images / TEST_SHARE;
   TRY(invent_labels(set));
-  return dataset_set_description(set, "synthetic %s, %lld pictures of %dx%d, %lld classes", dataset_part_name(part), (long long)set->count,
+  return dataset_set_description(set, "synthetic %s, %lld images of %dx%d, %lld classes", dataset_part_name(part), (long long)set->count,
                                  set->width, set->height, classes);
 }

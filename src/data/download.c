@@ -103,8 +103,8 @@ static const DownloadFile catalogue_agnews[] = {AG_NEWS("train.csv", "b1a00f826f
 #define WIKITEXT_TERMS "CC BY-SA 3.0; cite Merity et al., Pointer Sentinel Mixture Models, 2016"
 
 static const DownloadItem catalogue[] = {
-    ROW("cifar100", "datasets", "60,000 pictures of 32x32 in 100 classes (161 MiB)", CIFAR_TERMS, catalogue_cifar100),
-    ROW("cifar10", "datasets", "60,000 pictures of 32x32 in 10 classes (162 MiB)", CIFAR_TERMS, catalogue_cifar10),
+    ROW("cifar100", "datasets", "60,000 images of 32x32 in 100 classes (161 MiB)", CIFAR_TERMS, catalogue_cifar100),
+    ROW("cifar10", "datasets", "60,000 images of 32x32 in 10 classes (162 MiB)", CIFAR_TERMS, catalogue_cifar10),
     ROW("vit-base", "checkpoints", "ViT-Base/16, 224, ImageNet-21k, no classifier (330 MiB)", "Apache-2.0", catalogue_vit_base),
     ROW("vit-base-imagenet", "checkpoints", "ViT-Base/16, 224, fine-tuned on ImageNet-1k (330 MiB)", "Apache-2.0",
         catalogue_vit_base_imagenet),

@@ -27,12 +27,12 @@ bool image_has_extension(const char *name) {
 
 Status image_reshape(Image *image, int width, int height) {
   if (width < 1 || height < 1 || (int64_t)width * height > IMAGE_MAX_PIXELS) {
-    return status_set(STATUS_BAD_VALUE, "a picture of %d x %d pixels: 1 x 1 to %d pixels in all are accepted", width, height,
+    return status_set(STATUS_BAD_VALUE, "an image of %d x %d pixels: 1 x 1 to %d pixels in all are accepted", width, height,
                       IMAGE_MAX_PIXELS);
   }
   if (image->rgb && image->width == width && image->height == height) return STATUS_OK;
   uint8_t *rgb = realloc(image->rgb, (size_t)width * height * 3);
-  if (!rgb) return status_set(STATUS_NO_MEMORY, "no memory for a picture of %d x %d pixels", width, height);
+  if (!rgb) return status_set(STATUS_NO_MEMORY, "no memory for an image of %d x %d pixels", width, height);
   *image = (Image){width, height, rgb};
   return STATUS_OK;
 }
@@ -58,7 +58,7 @@ Status image_check_size(int64_t width, int64_t height, size_t file_bytes, const 
   if (width * height > IMAGE_FREE_PIXELS && width * height / IMAGE_MAX_PIXELS_PER_BYTE > (int64_t)file_bytes) {
     return status_set(STATUS_BAD_FILE,
                       "%s: %lld x %lld pixels in %zu bytes: out of proportion (beyond %d pixels a file may hold %d for each of its bytes); "
-                      "make the picture smaller",
+                      "make the image smaller",
                       origin, (long long)width, (long long)height, file_bytes, IMAGE_FREE_PIXELS, IMAGE_MAX_PIXELS_PER_BYTE);
   }
   return STATUS_OK;
@@ -69,7 +69,7 @@ Status image_check_size(int64_t width, int64_t height, size_t file_bytes, const 
 enum { UPRIGHT = 1, LAST_ORIENTATION = 8 };
 
 /* Row 0 of what is stored is, by orientation, the top (1), the top mirrored (2), the bottom (3, 4), the left (5, 8 from below) or the right
- * side (6, 7) of what was seen. Pixel (x, y) of the upright picture comes from: */
+ * side (6, 7) of what was seen. Pixel (x, y) of the upright image comes from: */
 static void stored_place(int orientation, int width, int height, int x, int y, int *from_x, int *from_y) {
   bool transposed = orientation >= 5;
   bool right_to_left = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;

@@ -1,4 +1,4 @@
-/* Pictures: 8-bit RGB, rows from the top. PNG in and out through libpng, JPEG, BMP, GIF, TGA, PPM and PGM through stb_image, WebP and TIFF
+/* Images: 8-bit RGB, rows from the top. PNG in and out through libpng, JPEG, BMP, GIF, TGA, PPM and PGM through stb_image, WebP and TIFF
  * through libwebp and libtiff where the build found them. */
 #ifndef DATA_IMAGE_H
 #define DATA_IMAGE_H
@@ -11,16 +11,16 @@ typedef struct Image {
   int width, height;
   uint8_t *rgb; /* [height, width, 3], owned */
 } Image;
-/* A file name's extension, in any case, is that of a picture, whether or not this build reads its format. */
+/* A file name's extension, in any case, is that of an image, whether or not this build reads its format. */
 bool image_has_extension(const char *name);
 const char *image_extensions(void); /* those, for messages: "jpg, jpeg, ..." */
 
 /* These three fill an image whatever it held before (nothing is freed): release a used one first. On failure it is left empty. */
 Status image_load(Image *image, const char *path); /* errors name the file */
-/* `origin` names the picture in messages. Grayscale is spread over R, G, B; alpha is dropped (not blended), as Pillow's convert("RGB")
+/* `origin` names the image in messages. Grayscale is spread over R, G, B; alpha is dropped (not blended), as Pillow's convert("RGB")
  * does; of 16 bits the upper 8 are kept (of TIFF, rounded); CMYK and YCCK JPEG with Adobe's marker become RGB; of a GIF or TIFF the first
- * frame or page is taken; the EXIF orientation is applied (JPEG, PNG, WebP, TIFF). A picture that ends early or, of PNG, has a wrong
- * checksum is an error. Besides the picture itself decoding takes at most about 4 bytes a pixel (a progressive JPEG 9) and the file.
+ * frame or page is taken; the EXIF orientation is applied (JPEG, PNG, WebP, TIFF). An image that ends early or, of PNG, has a wrong
+ * checksum is an error. Besides the image itself decoding takes at most about 4 bytes a pixel (a progressive JPEG 9) and the file.
  * Fuzzed. */
 Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin);
 Status image_new(Image *image, int width, int height); /* black */

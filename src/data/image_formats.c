@@ -26,7 +26,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t wanted) {
 
 static void read_failed(png_structp png, png_const_charp text) {
   const PngSource *source = png_get_error_ptr(png);
-  status_set(STATUS_BAD_FILE, "%s: broken picture (%s)", source->origin, text);
+  status_set(STATUS_BAD_FILE, "%s: broken image (%s)", source->origin, text);
   longjmp(png_jmpbuf(png), 1);
 }
 
@@ -84,7 +84,7 @@ Status image_png_decode(Image *image, const uint8_t *bytes, size_t size, const c
 }
 
 static void write_failed(png_structp png, png_const_charp text) {
-  status_set(STATUS_IO, "%s: cannot write the picture: %s", (const char *)png_get_error_ptr(png), text);
+  status_set(STATUS_IO, "%s: cannot write the image: %s", (const char *)png_get_error_ptr(png), text);
   longjmp(png_jmpbuf(png), 1);
 }
 
@@ -101,7 +101,7 @@ static Status write_png(png_structp png, png_infop info, const Image *image, FIL
 }
 
 Status image_save_png(const Image *image, const char *path) {
-  if (!image->rgb) return status_set(STATUS_BAD_VALUE, "%s: there is no picture to write", path);
+  if (!image->rgb) return status_set(STATUS_BAD_VALUE, "%s: there is no image to write", path);
   FileWriter writer;
   TRY(files_create(&writer, path));
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, (void *)path, write_failed, ignore_warning);
@@ -118,7 +118,7 @@ Status image_save_png(const Image *image, const char *path) {
 /* TIFF through libtiff 4.5 or later, in builds that found it (ASTRA_TIFF). Leaves out: all pages but the first, colour profiles. libtiff
  * converts to 8-bit RGB, rounding 16 bits.
  * Invariant: libtiff sees the bytes through the functions here alone, prints nothing, and allocates no single block beyond what the
- * picture's size justifies. TIFF has no checksums: damage inside the pixels can go unnoticed. */
+ * image's size justifies. TIFF has no checksums: damage inside the pixels can go unnoticed. */
 
 #ifdef ASTRA_TIFF
 #include <tiffio.h>
@@ -193,7 +193,7 @@ static TIFF *open_source(TiffSource *source, int64_t limit) {
 }
 
 static Status broken(const TiffSource *source, const char *origin) {
-  return status_set(STATUS_BAD_FILE, "%s: broken picture (%s)", origin, source->reason[0] ? source->reason : "libtiff cannot decode it");
+  return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, source->reason[0] ? source->reason : "libtiff cannot decode it");
 }
 
 /* libtiff would multiply colours by an alpha that is meant to be apart from them. Here alpha is dropped, so it is told that this has been
@@ -290,8 +290,8 @@ Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, const 
   WebPDecoderConfig config;
   if (!WebPInitDecoderConfig(&config)) return status_set(STATUS_UNSUPPORTED, "%s: the libwebp here is not that of this build", origin);
   VP8StatusCode code = WebPGetFeatures(bytes, size, &config.input);
-  if (code != VP8_STATUS_OK) return status_set(STATUS_BAD_FILE, "%s: broken picture (%s)", origin, reason(code));
-  if (config.input.has_animation) return status_set(STATUS_UNSUPPORTED, "%s: an animated WebP; only single pictures are read", origin);
+  if (code != VP8_STATUS_OK) return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, reason(code));
+  if (config.input.has_animation) return status_set(STATUS_UNSUPPORTED, "%s: an animated WebP; only single images are read", origin);
   TRY(image_check_size(config.input.width, config.input.height, size, origin));
   TRY(image_reshape(image, config.input.width, config.input.height));
   config.output.colorspace = MODE_RGB; /* alpha is dropped */
@@ -303,7 +303,7 @@ Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, const 
   WebPFreeDecBuffer(&config.output);
   if (code == VP8_STATUS_OK) return STATUS_OK;
   image_release(image);
-  return status_set(code == VP8_STATUS_OUT_OF_MEMORY ? STATUS_NO_MEMORY : STATUS_BAD_FILE, "%s: broken picture (%s)", origin, reason(code));
+  return status_set(code == VP8_STATUS_OUT_OF_MEMORY ? STATUS_NO_MEMORY : STATUS_BAD_FILE, "%s: broken image (%s)", origin, reason(code));
 }
 #else
 Status image_webp_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {

@@ -5,14 +5,14 @@
 #include "data/image.h"
 #include <stdbool.h>
 
-/* How large a picture may be. What a file of few bytes claims to hold is bounded, so that no small file takes seconds and gigabytes: beyond
+/* How large an image may be. What a file of few bytes claims to hold is bounded, so that no small file takes seconds and gigabytes: beyond
  * IMAGE_FREE_PIXELS at most IMAGE_MAX_PIXELS_PER_BYTE for each byte of the file (photographs have 2 to 20). */
 enum { IMAGE_MAX_PIXELS = 1 << 27, IMAGE_FREE_PIXELS = 1 << 24, IMAGE_MAX_PIXELS_PER_BYTE = 32 };
 
 /* The formats that image_decode reads in this build, for messages: "JPEG, PNG, ...". */
 const char *image_formats(void);
 
-/* Refuses a picture of more than IMAGE_MAX_PIXELS, or of more than IMAGE_FREE_PIXELS and IMAGE_MAX_PIXELS_PER_BYTE for each byte of its
+/* Refuses an image of more than IMAGE_MAX_PIXELS, or of more than IMAGE_FREE_PIXELS and IMAGE_MAX_PIXELS_PER_BYTE for each byte of its
  * file. Decoders ask before they allocate anything that depends on the size. */
 Status image_check_size(int64_t width, int64_t height, size_t file_bytes, const char *origin);
 

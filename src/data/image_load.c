@@ -14,11 +14,11 @@
 
 /* ---- What stb_image is not given ---- */
 
-/* What a picture's bytes must hold before stb_image may see them. Inside of src/data only. */
-/* A look at a picture's headers before stb_image decodes it. The version of Debian 12 (2.27) writes behind its table for a JPEG Huffman
+/* What an image's bytes must hold before stb_image may see them. Inside of src/data only. */
+/* A look at an image's headers before stb_image decodes it. The version of Debian 12 (2.27) writes behind its table for a JPEG Huffman
  * table of more than 256 codes, takes four JPEG channels without Adobe's marker for YCbCr, and mixes up the bytes of 16-bit PPM and PGM;
  * these are refused here. So are JPEGs of more scans than any encoder writes: each scan, of 20 bytes if it is empty, makes the decoder walk
- * over the whole picture. Leaves out: everything the decoder checks itself. Invariant: of every JPEG segment that the decoder can come to,
+ * over the whole image. Leaves out: everything the decoder checks itself. Invariant: of every JPEG segment that the decoder can come to,
  * the one here starts at the same byte: it skips fill bytes, garbage between segments and the coded data of a scan as the decoder does. */
 
 enum {
@@ -98,7 +98,7 @@ static Status check_jpeg(const uint8_t *bytes, size_t size, const char *origin) 
   bool coded = false;
   for (int marker; (marker = next_marker(&walk, coded)) >= 0 && marker != END_OF_IMAGE; walk.at += (size_t)length_at(&walk, walk.at)) {
     if (marker == HUFFMAN_TABLES && !huffman_fits(&walk)) {
-      return status_set(STATUS_BAD_FILE, "%s: broken picture (a Huffman table of more than %d codes)", origin, MOST_CODES);
+      return status_set(STATUS_BAD_FILE, "%s: broken image (a Huffman table of more than %d codes)", origin, MOST_CODES);
     }
     note_segment(&walk, marker);
     coded = coded || marker == START_OF_SCAN;
@@ -129,7 +129,7 @@ static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin) {
   Walk walk = {.bytes = bytes, .size = size, .at = 2};
   int width = next_number(&walk), height = next_number(&walk), most = next_number(&walk);
   if (width < 0 || height < 0 || most < 0)
-    return status_set(STATUS_BAD_FILE, "%s: broken picture (a number in its header is too long)", origin);
+    return status_set(STATUS_BAD_FILE, "%s: broken image (a number in its header is too long)", origin);
   if (most <= 255) return STATUS_OK;
   return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, most);
 }
@@ -143,10 +143,10 @@ static Status image_guard_check(const uint8_t *bytes, size_t size, const char *o
 
 /* ---- Orientation ---- */
 
-/* How a picture was held: the EXIF orientation, which cameras store instead of turning the pixels. libexif reads the EXIF block, in builds
- * that found it (ASTRA_EXIF; others show pictures as stored); where the block lies in a JPEG, PNG or WebP is found here. Leaves out: TIFF,
+/* How an image was held: the EXIF orientation, which cameras store instead of turning the pixels. libexif reads the EXIF block, in builds
+ * that found it (ASTRA_EXIF; others show images as stored); where the block lies in a JPEG, PNG or WebP is found here. Leaves out: TIFF,
  * whose orientation is a tag of its own (image_formats.c). Invariant: an EXIF block that is broken, too large or of no sense never fails a
- * picture; it is shown as it is stored. */
+ * image; it is shown as it is stored. */
 
 #ifdef ASTRA_EXIF
 #include <libexif/exif-data.h>
@@ -277,7 +277,7 @@ static const size_t most_file_bytes = (size_t)1 << 30;
 
 const char *image_formats(void) { return "JPEG, PNG, BMP, GIF, TGA, PPM, PGM" WEBP_FORMAT TIFF_FORMAT; }
 
-/* A picture's bytes as stb_image reads them. The decoders take the end of the bytes for zeros and carry on; `ran_out` tells. Reads of
+/* An image's bytes as stb_image reads them. The decoders take the end of the bytes for zeros and carry on; `ran_out` tells. Reads of
  * READ_AHEAD bytes are stb_image's own buffering, which may get less. */
 enum { READ_AHEAD = sizeof((stbi__context *)0)->buffer_start };
 
@@ -315,7 +315,7 @@ static const char *failure(void) {
 }
 
 /* Pixels of 1 (gray), 2 (gray, alpha), 3 or 4 (RGB, alpha) channels to RGB; takes `pixels` over. stb_image's own conversion reads
- * behind 16-bit pictures. */
+ * behind 16-bit images. */
 static uint8_t *to_rgb(uint8_t *pixels, int channels, size_t count) {
   if (channels == 3 || !pixels) return pixels;
   uint8_t *rgb = malloc(count * 3);
@@ -336,13 +336,13 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, c
   int width = 0, height = 0, channels = 0;
   TRY(image_guard_check(bytes, size, origin));
   if (!stbi_info_from_memory(bytes, (int)size, &width, &height, &channels)) {
-    return status_set(STATUS_BAD_FILE, "%s: not a picture that can be read (%s); this build reads %s", origin, failure(), image_formats());
+    return status_set(STATUS_BAD_FILE, "%s: not an image that can be read (%s); this build reads %s", origin, failure(), image_formats());
   }
   TRY(image_check_size(width, height, size, origin));
   uint8_t *pixels = stbi_load_from_callbacks(&callbacks, &source, &width, &height, &channels, 0);
   if (!pixels || source.ran_out) {
     free(pixels);
-    return status_set(STATUS_BAD_FILE, "%s: broken picture (%s)", origin, source.ran_out ? "it ends too early" : failure());
+    return status_set(STATUS_BAD_FILE, "%s: broken image (%s)", origin, source.ran_out ? "it ends too early" : failure());
   }
   uint8_t *rgb = to_rgb(pixels, channels, (size_t)width * height);
   if (!rgb) return status_set(STATUS_NO_MEMORY, "%s: no memory for %d x %d pixels", origin, width, height);
@@ -352,9 +352,9 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, c
 
 Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
   *image = (Image){0};
-  if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of a picture", origin);
+  if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of an image", origin);
   if (size > most_file_bytes)
-    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; pictures up to %zu are accepted", origin, size, most_file_bytes);
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; images up to %zu are accepted", origin, size, most_file_bytes);
   if (image_tiff_is(bytes, size)) return image_tiff_decode(image, bytes, size, origin);
   if (image_png_is(bytes, size))
     TRY(image_png_decode(image, bytes, size, origin));

@@ -36,7 +36,7 @@ typedef struct LoaderPlan {
   Share share;          /* of each batch */
 } LoaderPlan;
 
-/* Broken pictures met so far, shared by the workers. */
+/* Broken images met so far, shared by the workers. */
 typedef struct LoaderFaults {
   pthread_mutex_t mutex;
   uint8_t *known; /* [count] 1: was warned about */
@@ -53,14 +53,14 @@ typedef struct LoaderHand {
 } LoaderHand;
 
 /* Keep the loader's streams apart from each other and from those of other users of the same seed. */
-static const uint64_t order_key = 0x6f72646572206f66, picture_key = 0x7069637475726573;
+static const uint64_t order_key = 0x6f72646572206f66, image_key = 0x7069637475726573;
 
-enum { LEAST_BROKEN = 4 }; /* fewer broken pictures in a batch are never an error */
+enum { LEAST_BROKEN = 4 }; /* fewer broken images in a batch are never an error */
 
 static Status loader_fill_open(LoaderHand *hand, const LoaderPlan *plan) {
   *hand = (LoaderHand){.order_epoch = -1};
   hand->order = malloc((size_t)plan->count * sizeof *hand->order);
-  if (!hand->order) return status_set(STATUS_NO_MEMORY, "no memory for the order of %lld pictures", (long long)plan->count);
+  if (!hand->order) return status_set(STATUS_NO_MEMORY, "no memory for the order of %lld images", (long long)plan->count);
   for (int64_t i = 0; i < plan->count; i++) hand->order[i] = (int32_t)i;
   if (plan->options.augment.kind > AUGMENT_CROP) { /* now, so that no step allocates */
     TRY(image_new(&hand->window, plan->options.image, plan->options.image));
@@ -97,7 +97,7 @@ static void note_broken(LoaderFaults *faults, int64_t index) {
   faults->known[index] = 1;
   faults->skipped += fresh;
   pthread_mutex_unlock(&faults->mutex);
-  if (fresh) log_warning("%s; skipped, another picture takes its place", status_message());
+  if (fresh) log_warning("%s; skipped, another image takes its place", status_message());
 }
 
 /* Reads record `index`, or the next one that can be read. */
@@ -109,7 +109,7 @@ static Status read_record(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
     if (!broken(status)) return status;
     note_broken(faults, record);
   }
-  return status_set(STATUS_BAD_FILE, "%s: not one picture can be read", dataset_describe(plan->set));
+  return status_set(STATUS_BAD_FILE, "%s: not one image can be read", dataset_describe(plan->set));
 }
 
 static bool fits(const Image *image, int side) { return image->width == side && image->height == side; }
@@ -134,7 +134,7 @@ static Status fill_augmented(LoaderHand *hand, const LoaderPlan *plan, uint64_t 
   const LoaderOptions *options = &plan->options;
   const Image *image = &hand->source, *fitted;
   Rng rng;
-  rng_init(&rng, options->seed ^ picture_key, stream);
+  rng_init(&rng, options->seed ^ image_key, stream);
   CropBox box = {0, 0, image->width, image->height};
   int dx = 0, dy = 0;
   bool crop = options->augment.kind != AUGMENT_NONE, flip = false;
@@ -155,7 +155,7 @@ static Status fill_augmented(LoaderHand *hand, const LoaderPlan *plan, uint64_t 
   return STATUS_OK;
 }
 
-/* Batch number `serial` = epoch * steps + step into batch, whose pixels and labels have room for options.batch pictures. */
+/* Batch number `serial` = epoch * steps + step into batch, whose pixels and labels have room for options.batch images. */
 static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults *faults, int64_t serial, Batch *batch) {
   const LoaderOptions *options = &plan->options;
   int64_t begin = serial % plan->steps * options->batch, left = plan->count - begin;
@@ -175,7 +175,7 @@ static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
     TRY(read_record(hand, plan, faults, hand->order[begin + i], &batch->labels[i], &replaced));
     replaced_count += replaced;
     if (replaced_count >= LEAST_BROKEN && 2 * replaced_count > batch->count) {
-      return status_set(STATUS_BAD_FILE, "%s: more than half of a batch of %d pictures cannot be read; check the data set",
+      return status_set(STATUS_BAD_FILE, "%s: more than half of a batch of %d images cannot be read; check the data set",
                         dataset_describe(plan->set), batch->count);
     }
     uint64_t stream = (uint64_t)(batch->epoch * plan->count + begin + i);
@@ -208,7 +208,7 @@ static void draw_tile(const float *pixels /* [3, image, image] */, const LoaderO
 
 Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char *path) {
   int count = batch->count < SHEET_MOST ? batch->count : SHEET_MOST, side = options->image;
-  if (count < 1 || side < 1) return status_set(STATUS_BAD_VALUE, "%s: there is no picture to draw", path);
+  if (count < 1 || side < 1) return status_set(STATUS_BAD_VALUE, "%s: there is no image to draw", path);
   int zoom = side < SHEET_TILE ? SHEET_TILE / side : 1, tile = side * zoom + SHEET_GAP;
   int columns = count < SHEET_COLUMNS ? count : SHEET_COLUMNS, rows = (count + SHEET_COLUMNS - 1) / SHEET_COLUMNS;
   Image sheet;
@@ -359,7 +359,7 @@ static Status check_options(const LoaderOptions *options, int64_t count) {
   TRY(check_range("batch", options->batch, 1, MOST_BATCH));
   TRY(check_range("loader threads", options->workers, 1, MOST_WORKERS));
   TRY(check_range("batches ahead", options->ahead, 0, MOST_AHEAD));
-  TRY(check_range("pictures in the data set", count, 1, INT32_MAX));
+  TRY(check_range("images in the data set", count, 1, INT32_MAX));
   if (!(options->crop_least >= 0 && options->crop_least <= 1)) {
     return status_set(STATUS_BAD_VALUE, "least crop area %g: 0 to 1 are accepted", options->crop_least);
   }
@@ -371,7 +371,7 @@ static Status check_options(const LoaderOptions *options, int64_t count) {
                       options->std[c]);
   }
   if (options->drop_last && options->batch > count) {
-    return status_set(STATUS_BAD_VALUE, "batch %d: the data set has only %lld pictures; take a smaller batch", options->batch,
+    return status_set(STATUS_BAD_VALUE, "batch %d: the data set has only %lld images; take a smaller batch", options->batch,
                       (long long)count);
   }
   return STATUS_OK;
@@ -391,7 +391,7 @@ static Status make_slots(Loader *loader) {
     complete = batch->labels && posix_memalign((void **)&batch->pixels, 64, pixels * sizeof *batch->pixels) == 0;
   }
   if (complete) return STATUS_OK;
-  return status_set(STATUS_NO_MEMORY, "no memory for %d batches of %d pictures of %d x %d; take a smaller batch", loader->slot_count,
+  return status_set(STATUS_NO_MEMORY, "no memory for %d batches of %d images of %d x %d; take a smaller batch", loader->slot_count,
                     options->batch, options->image, options->image);
 }
 

@@ -1,5 +1,5 @@
 /* Batches ahead of the step: worker threads decode, augment, resize and normalise while the model computes. What a batch holds is a
- * function of (seed, epoch, position) alone, whatever the number of workers, so that a resumed run sees the same pictures. */
+ * function of (seed, epoch, position) alone, whatever the number of workers, so that a resumed run sees the same images. */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 #include "base/share.h"
@@ -27,7 +27,7 @@ typedef struct Batch {
   float *pixels;   /* [count, 3, image, image], owned by the loader until the next loader_next */
   int32_t *labels; /* [count] */
   int count;
-  int first, whole;    /* with a share: where it begins in the batch, of so many pictures; else 0 and count */
+  int first, whole;    /* with a share: where it begins in the batch, of so many images; else 0 and count */
   int64_t epoch, step; /* step within the epoch, from 0 */
   bool last;           /* of the epoch */
 } Batch;
@@ -40,21 +40,21 @@ void loader_free(Loader *loader);                                               
 int64_t loader_steps(const Loader *loader); /* batches per epoch */
 Status loader_seek(Loader *loader, int64_t epoch,
                    int64_t step); /* the next batch is this one; step == loader_steps: the next epoch's first */
-/* From the next loader_seek on, of every batch this share of its pictures alone is read and handed out, as they are in the whole batch. */
+/* From the next loader_seek on, of every batch this share of its images alone is read and handed out, as they are in the whole batch. */
 void loader_share(Loader *loader, Share share);
-/* Waits for the next batch (epoch after epoch, without end). A broken picture is replaced by the next readable record, warned about once
+/* Waits for the next batch (epoch after epoch, without end). A broken image is replaced by the next readable record, warned about once
  * by name and counted; more than half of a batch (and at least four) broken is an error. */
 Status loader_next(Loader *loader, Batch *batch);
-int64_t loader_skipped(const Loader *loader); /* different broken pictures met so far */
+int64_t loader_skipped(const Loader *loader); /* different broken images met so far */
 size_t loader_bytes(const Loader *loader);    /* of the prepared batches: the one in use and those ahead of it */
 double loader_waited(const Loader *loader);   /* seconds that loader_next spent waiting */
 
-/* For single pictures (inference): resize to image x image, the whole picture, as Hugging Face's ViT does (no crop), and normalise:
+/* For single images (inference): resize to image x image, the whole image, as Hugging Face's ViT does (no crop), and normalise:
  * out [3, image, image]. */
 Status loader_prepare(const Image *image, const LoaderOptions *options, float *out);
 void loader_levels(const LoaderOptions *options, float values[3][256]); /* every number that can stand there, of each channel */
 
-/* A PNG sheet of a batch (undoing the normalisation), at most 64 pictures, 8 to a row, small ones magnified by whole factors. */
+/* A PNG sheet of a batch (undoing the normalisation), at most 64 images, 8 to a row, small ones magnified by whole factors. */
 Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char *path);
 
 #endif

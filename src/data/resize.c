@@ -105,9 +105,9 @@ static void vertical_row(const int32_t *weights, int count, const uint8_t *in /*
 }
 
 static Status check(const Image *in, double x, double y, double w, double h, const Image *out) {
-  if (!in->rgb || !out->rgb) return status_set(STATUS_BAD_VALUE, "resize: a picture without pixels");
+  if (!in->rgb || !out->rgb) return status_set(STATUS_BAD_VALUE, "resize: an image without pixels");
   if (w > 0 && h > 0 && x >= 0 && y >= 0 && x + w <= in->width && y + h <= in->height) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "resize: the box %g,%g of %g x %g does not lie within the picture of %d x %d", x, y, w, h, in->width,
+  return status_set(STATUS_BAD_VALUE, "resize: the box %g,%g of %g x %g does not lie within the image of %d x %d", x, y, w, h, in->width,
                     in->height);
 }
 

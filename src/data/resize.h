@@ -1,4 +1,4 @@
-/* Antialiased resize of 8-bit pictures as Pillow does it: separable, support scaled by the reduction, fixed-point weights, rounding after
+/* Antialiased resize of 8-bit images as Pillow does it: separable, support scaled by the reduction, fixed-point weights, rounding after
  * each pass. Equal to tests/golden/resize to within one level. */
 #ifndef DATA_RESIZE_H
 #define DATA_RESIZE_H

@@ -320,7 +320,7 @@ static Status check_image(const ModelConfig *config) {
   TRY(check_divides("patch_size", config->patch, "image_size", config->image));
   TRY(check_range("the number of patches, (image_size / patch_size)^2,", config_tokens(config), 1, 1 << 20));
   if (config->channels != 3)
-    return status_set(STATUS_BAD_VALUE, "num_channels is %lld; pictures are read as RGB, so it must be 3", (long long)config->channels);
+    return status_set(STATUS_BAD_VALUE, "num_channels is %lld; images are read as RGB, so it must be 3", (long long)config->channels);
   for (int i = 0; i < 3; i++) {
     TRY(check_real("image_mean", config->image_mean[i], -1e3, 1e3));
     TRY(check_real("image_std", config->image_std[i], 1e-6, 1e3));

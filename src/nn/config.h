@@ -1,4 +1,4 @@
-/* What a checkpoint's config.json says of the model: Hugging Face's fields and, under "astra", ours. Vision transformers classify pictures;
+/* What a checkpoint's config.json says of the model: Hugging Face's fields and, under "astra", ours. Vision transformers classify images;
  * GPT-2 and Llama (the decoders) say which token comes next or, as ...ForSequenceClassification, classify a text. */
 #ifndef NN_CONFIG_H
 #define NN_CONFIG_H
@@ -67,7 +67,7 @@ void config_defaults(ModelConfig *config, ModelKind kind);
  * classes where neither id2label nor num_labels is given; fields that are not known are ignored, but those that would change what is
  * computed in a way that is not supported are UNSUPPORTED. `architectures` says whether a decoder predicts tokens or classifies. Of
  * preprocessor_config.json, which only a ViT has, image_mean, image_std and resample are used (do_normalize false: mean 0, std 1); the size
- * of pictures is config.json's image_size. Of generation_config.json, which decoders may have, eos_token_id is used: its ids are added.
+ * of images is config.json's image_size. Of generation_config.json, which decoders may have, eos_token_id is used: its ids are added.
  * In place of a directory config_load takes a GGUF file (config_files.h). */
 Status config_load(ModelConfig *config, const char *directory);       /* config.json and, where present, the other one of its kind */
 Status config_save(const ModelConfig *config, const char *directory); /* config.json, after a ViT's other one */

@@ -38,7 +38,7 @@ Status config_vision_read_preprocessor(const Fields *fields, ModelConfig *config
   TRY(fields_flag(fields, "do_rescale", &rescale));
   TRY(fields_number(fields, "rescale_factor", &factor));
   if (!rescale || factor < 0.99 / 255.0 || factor > 1.01 / 255.0)
-    return status_set(STATUS_UNSUPPORTED, "%s: only pictures rescaled by 1/255 are supported (do_rescale true, rescale_factor 0.00392...)",
+    return status_set(STATUS_UNSUPPORTED, "%s: only images rescaled by 1/255 are supported (do_rescale true, rescale_factor 0.00392...)",
                       fields->origin);
   for (int i = 0; i < 3 && !normalise; i++) {
     config->image_mean[i] = 0;

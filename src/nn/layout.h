@@ -95,7 +95,7 @@ Status layout_build(TokenLayout *layout, int64_t tokens, int devices, const int6
 Status layout_build_plain(TokenLayout *layout, int64_t tokens, ClassToken class_token);
 
 /* The plain model on a choice of content tokens (PatchDropout): one class token and the `count` different tokens of `chosen`, no remote
- * rows; layout->tokens is `count`. `tokens`: T of the whole picture. Memory and failures as for layout_build. */
+ * rows; layout->tokens is `count`. `tokens`: T of the whole image. Memory and failures as for layout_build. */
 Status layout_build_chosen(TokenLayout *layout, int64_t tokens, const int32_t *chosen, int64_t count);
 
 void layout_release(TokenLayout *layout);

@@ -1,4 +1,4 @@
-/* How long a step takes: real training steps (or forward passes) on drawn pictures or random tokens and with random weights, timed one by
+/* How long a step takes: real training steps (or forward passes) on drawn images or random tokens and with random weights, timed one by
  * one, so that two models can be measured in turns. Leaves out: printing, and how fast the machine could be (src/cli). */
 #ifndef TRAIN_BENCH_STEP_H
 #define TRAIN_BENCH_STEP_H
@@ -36,7 +36,7 @@ typedef struct BenchSample {
   double seconds, processor_seconds; /* by the clock; of all threads together, which a busy machine disturbs less */
   double product_seconds, flops;     /* of matrix products */
   double faults;                     /* pages that were touched for the first time */
-  int64_t units;                     /* pictures, tokens */
+  int64_t units;                     /* images, tokens */
 } BenchSample;
 
 typedef struct BenchStep {
@@ -50,7 +50,7 @@ typedef struct BenchStep {
   BenchProfile profile; /* of the kept steps, where it is profiled */
 } BenchStep;
 
-/* Random tokens for train->model; or pictures of the size that it takes, so that no time goes into resizing them, and whose `name`, kept by
+/* Random tokens for train->model; or images of the size that it takes, so that no time goes into resizing them, and whose `name`, kept by
  * the caller, is the data set's. Weights are random. */
 enum { BENCH_NAME = 96 };
 Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]);
@@ -74,7 +74,7 @@ typedef struct BenchSummary {
   double processor, faults;              /* of a step, on average: seconds of all threads together, page faults */
   double product_share;                  /* of the time, inside matrix products */
   double flops, flops_per_second;        /* of the products: a step's, and while inside them */
-  double units_per_second;               /* pictures, tokens: at the median */
+  double units_per_second;               /* images, tokens: at the median */
   double activations, weights, training; /* bytes: arena, weights, gradients and moments */
 } BenchSummary;
 void bench_step_summary(BenchStep *bench, BenchSummary *summary); /* sorts the samples by time */

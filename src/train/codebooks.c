@@ -1,5 +1,5 @@
 /* K-means over streamed embeddings: see codebooks.h. A watcher on the plain model's forward pass keeps random rows of every
- * picture or window of text, so that one pass over some of them fills the samples of all blocks at once. */
+ * image or window of text, so that one pass over some of them fills the samples of all blocks at once. */
 #include "train/codebooks.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/matmul.h"

@@ -8,7 +8,7 @@
 /* How often each code comes: counted on data, or taken from the averages that training keeps; for entropy coding (vq/rans.h).
  */
 
-/* The codes of the first `samples` pictures, windows or texts of a part (0: all), on the model's number of emulated devices, as the runner
+/* The codes of the first `samples` images, windows or texts of a part (0: all), on the model's number of emulated devices, as the runner
  * places tokens: into the usage of each site of the emulation, which is cleared first. */
 Status code_counts_run(Session *session, TaskPart part, int64_t samples);
 
@@ -46,7 +46,7 @@ typedef struct CodebooksPlan {
 Status codebooks_plan(Session *session, CodebooksPlan *plan);
 
 /* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. samples:
- * pictures, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. moments: those of each report are computed, which
+ * images, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. moments: those of each report are computed, which
  * takes seconds for each site of width 768. */
 Status codebooks_judge(Session *session, int64_t samples, bool moments, CodebookReport *reports);
 

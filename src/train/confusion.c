@@ -63,9 +63,9 @@ static Status save_csv(const Confusion *confusion, char *const *names, const cha
   return files_commit(&writer);
 }
 
-/* ---------------------------------------------------------------- picture */
+/* ---------------------------------------------------------------- image */
 
-enum { NAMED_MOST = 40, NAME_MOST = 18, NAMED_CELL = 30, PICTURE = 720, EDGE = 14, TITLE = 34 };
+enum { NAMED_MOST = 40, NAME_MOST = 18, NAMED_CELL = 30, IMAGE = 720, EDGE = 14, TITLE = 34 };
 static const PlotColour INK = {40, 40, 40}, PAPER = {255, 255, 255};
 
 typedef struct Sheet {
@@ -127,7 +127,7 @@ static void draw(Sheet *sheet) {
                    (PlotText){0.95, 1.2, INK, false});
 }
 
-static Status save_picture(const Confusion *confusion, char *const *names, const char *path) {
+static Status save_image(const Confusion *confusion, char *const *names, const char *path) {
   Sheet sheet = {.confusion = confusion, .names = names, .named = confusion->classes <= NAMED_MOST};
   char text[NAME_MOST + 1];
   double widest = 0;
@@ -135,7 +135,7 @@ static Status save_picture(const Confusion *confusion, char *const *names, const
     short_name(names[i], text);
     widest = fmax(widest, plot_canvas_text_width(text, 0.9));
   }
-  sheet.cell = sheet.named ? NAMED_CELL : (int)(PICTURE / confusion->classes > 1 ? PICTURE / confusion->classes : 1);
+  sheet.cell = sheet.named ? NAMED_CELL : (int)(IMAGE / confusion->classes > 1 ? IMAGE / confusion->classes : 1);
   sheet.left = EDGE + (int)widest + 8;
   sheet.top = TITLE + EDGE + (int)widest + 8;
   int side = (int)confusion->classes * sheet.cell;
@@ -152,7 +152,7 @@ Status confusion_save(const Confusion *confusion, char *const *names, const char
   if (confusion->classes == 0) return STATUS_OK;
   char *csv = files_join(directory, "confusion.csv"), *png = files_join(directory, "confusion.png");
   Status status = csv != NULL && png != NULL ? save_csv(confusion, names, csv) : status_set(STATUS_NO_MEMORY, "no memory");
-  if (status == STATUS_OK) status = save_picture(confusion, names, png);
+  if (status == STATUS_OK) status = save_image(confusion, names, png);
   free(csv);
   free(png);
   return status;

@@ -1,10 +1,10 @@
-/* Which class is taken for which: counts of an evaluation, as CSV and as a picture. */
+/* Which class is taken for which: counts of an evaluation, as CSV and as an image. */
 #ifndef TRAIN_CONFUSION_H
 #define TRAIN_CONFUSION_H
 #include "base/status.h"
 #include <stdint.h>
 
-enum { CONFUSION_CLASSES = 1000 }; /* of more there is none: a picture could not show them */
+enum { CONFUSION_CLASSES = 1000 }; /* of more there is none: an image could not show them */
 
 typedef struct Confusion {
   int64_t classes;  /* C; 0: nothing is counted */

@@ -487,7 +487,7 @@ static void print_length(const Session *session) {
 }
 
 static void print_flops(const Session *session, const char *name, double flops) {
-  printf("  %-*s %10.3f GFLOP a %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->one);
+  printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->one);
 }
 
 static void print_node(const PlanNode *node, int devices) {

@@ -101,7 +101,7 @@ double plot_axis_place(const PlotAxis *axis, double value) {
 
 /* ---- Panels ---- */
 
-/* Draws one panel of a picture. Private to plot.c. */
+/* Draws one panel of an image. Private to plot.c. */
 /* A panel from top to bottom: title, legend (as many lines as it needs, so that it never covers data), the frame with grid and curves,
  * tick labels, the x label; the y label stands upright at the left. Leaves out the choice of ticks and the pixels. */
 

@@ -48,7 +48,7 @@ typedef struct PlotPanel {
   bool from_zero; /* the y axis begins at 0, as it does with bars; not with log_y */
 } PlotPanel;
 
-/* Panels side by side (at most 3 to a row) in one picture of panel_width x panel_height each. Atomic write. */
+/* Panels side by side (at most 3 to a row) in one image of panel_width x panel_height each. Atomic write. */
 Status plot_save(const char *path, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height);
 
 #endif

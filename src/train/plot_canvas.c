@@ -136,7 +136,7 @@ Status plot_canvas_init(PlotCanvas *canvas, int width, int height) {
   *canvas = (PlotCanvas){.width = width, .height = height, .rgb = malloc(3 * pixels), .mask = calloc(pixels, 1)};
   if (!canvas->rgb || !canvas->mask) {
     plot_canvas_release(canvas);
-    return status_set(STATUS_NO_MEMORY, "out of memory for a picture of %d x %d pixels", width, height);
+    return status_set(STATUS_NO_MEMORY, "out of memory for an image of %d x %d pixels", width, height);
   }
   memset(canvas->rgb, 255, 3 * pixels);
   plot_canvas_clip(canvas, NULL);
@@ -269,7 +269,7 @@ static void on_png_error(png_structp png, png_const_charp message) {
 
 static void on_png_warning(png_structp png, png_const_charp message) {
   (void)png;
-  (void)message; /* nothing in an 8-bit RGB picture is worth one */
+  (void)message; /* nothing in an 8-bit RGB image is worth one */
 }
 
 static Status write_png(const PlotCanvas *canvas, const char *path, FILE *stream) {

@@ -1,5 +1,5 @@
-/* A picture to draw charts on: rectangles, anti-aliased strokes and text. Coordinates are pixels, y downwards; the centre of the first
- * pixel is (0.5, 0.5). Everything outside the picture or the clip is cut off. */
+/* An image to draw charts on: rectangles, anti-aliased strokes and text. Coordinates are pixels, y downwards; the centre of the first
+ * pixel is (0.5, 0.5). Everything outside the image or the clip is cut off. */
 #ifndef TRAIN_PLOT_CANVAS_H
 #define TRAIN_PLOT_CANVAS_H
 #include "base/status.h"
@@ -27,7 +27,7 @@ typedef struct PlotCanvas {
 Status plot_canvas_init(PlotCanvas *canvas, int width, int height); /* white */
 void plot_canvas_release(PlotCanvas *canvas);
 Status plot_canvas_save(const PlotCanvas *canvas, const char *path); /* as PNG; atomic */
-void plot_canvas_clip(PlotCanvas *canvas, const PlotBox *box);       /* NULL: the whole picture */
+void plot_canvas_clip(PlotCanvas *canvas, const PlotBox *box);       /* NULL: the whole image */
 
 void plot_canvas_rectangle(PlotCanvas *canvas, PlotBox box, PlotColour colour);
 /* A stroke with round ends, `pen` pixels wide, into the mask. */

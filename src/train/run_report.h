@@ -23,7 +23,7 @@ Status best_open(Best *best, const Session *session);
 /* Adds an evaluation at session->step; *better: it is the best one (the first of equals). */
 Status best_add(Best *best, const Session *session, double value, bool *better);
 
-/* Copies the checkpoint that lies in OUT (all but states, measures and pictures) to OUT/best. */
+/* Copies the checkpoint that lies in OUT (all but states, measures and images) to OUT/best. */
 Status best_keep(const Session *session);
 
 /* Whether options.early_stopping evaluations have passed without a better one. */

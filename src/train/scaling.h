@@ -22,7 +22,7 @@ typedef struct ScalingStep {
   double *ready;                             /* [buckets] t_k */
   int64_t *numbers;                          /* [buckets] n_k */
   int64_t statistics;                        /* numbers of the codebooks' sums */
-  int64_t units;                             /* pictures or tokens of a step */
+  int64_t units;                             /* images or tokens of a step */
 } ScalingStep;
 
 typedef struct ScalingLink {

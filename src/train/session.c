@@ -52,7 +52,7 @@ static bool permutes(const TrainOptions *options) { return options->layout == NU
 /* An option's value -> *map, which "trained" leaves as the model's configuration has it. */
 static Status read_layout(const char *option, const char *value, const ModelConfig *config, TokenMap *map) {
   if (config_is_decoder(config))
-    return status_set(STATUS_BAD_USAGE, "--%s %s: a layout is for tokens of pictures; devices hold contiguous spans of a text", option,
+    return status_set(STATUS_BAD_USAGE, "--%s %s: a layout is for tokens of images; devices hold contiguous spans of a text", option,
                       value);
   if (config->astra.groups == 0)
     return status_set(STATUS_BAD_USAGE, "--%s %s: a plain model (--groups 0) has all tokens on one device", option, value);
@@ -74,10 +74,10 @@ static Status map_options_layout(Session *session, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Fills session->map: of pictures as --layout says, of a decoder contiguous spans in order. BAD_USAGE names the option. */
+/* Fills session->map: of images as --layout says, of a decoder contiguous spans in order. BAD_USAGE names the option. */
 static Status map_options_set(Session *session) {
   const TrainOptions *options = &session->options;
-  const bool pictures = !config_is_decoder(session->config);
+  const bool images = !config_is_decoder(session->config);
   if (options->groups > 0 && options->patch_drop > 0)
     return status_set(STATUS_BAD_USAGE, "--patch-drop is for training a plain model (--groups 0)");
   session->map = (DeviceMapOptions){.devices_least = (int)options->devices[0],
@@ -85,9 +85,9 @@ static Status map_options_set(Session *session) {
                                     .counts = (MapCounts)options->map,
                                     .fixed = session->fixed_counts,
                                     .concentration = options->concentration,
-                                    .permute = pictures && permutes(options),
+                                    .permute = images && permutes(options),
                                     .map = session->fixed_map,
-                                    .side = pictures ? session->config->image / session->config->patch : 0};
+                                    .side = images ? session->config->image / session->config->patch : 0};
   if (options->map != COUNTS_FIXED)
     return options->counts == NULL ? STATUS_OK : status_set(STATUS_BAD_USAGE, "--counts is for --map fixed");
   if (options->counts == NULL) return status_set(STATUS_BAD_USAGE, "--map fixed needs --counts, e.g. --counts 16,16,16,16");
@@ -160,14 +160,14 @@ static Status adopt_from_gguf(const char *path, ModelConfig *config) {
 /* A directory's configuration, where there is one and it is for such a model. */
 static Status adopt_from(const char *folder, ModelConfig *config) {
   ModelConfig theirs;
-  char *own = files_join(folder, "config.json"), *pictures = files_join(folder, "preprocessor_config.json");
-  Status status = own != NULL && pictures != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+  char *own = files_join(folder, "config.json"), *images = files_join(folder, "preprocessor_config.json");
+  Status status = own != NULL && images != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
   if (status == STATUS_OK && files_exists(own) && (status = config_load(&theirs, folder)) == STATUS_OK) {
-    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(pictures));
+    if (theirs.kind == config->kind && theirs.width == config->width) adopt(config, &theirs, files_exists(images));
     config_release(&theirs);
   }
   free(own);
-  free(pictures);
+  free(images);
   return status;
 }
 
@@ -377,9 +377,8 @@ static Status choose_task(Session *session) {
   session->task = options->drawn ? &task_language : task_find(options->dataset);
   if (session->task->decoder != decoder) {
     char hint[DATASET_HINT];
-    return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s.%s", options->model,
-                      decoder ? "texts" : "pictures", options->dataset, decoder ? "pictures" : "texts",
-                      dataset_hint(options->dataset, options->data_dir, hint));
+    return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s.%s", options->model, decoder ? "texts" : "images",
+                      options->dataset, decoder ? "images" : "texts", dataset_hint(options->dataset, options->data_dir, hint));
   }
   if (options->map == SESSION_MAP_AUTO) options->map = decoder ? COUNTS_DIRICHLET : COUNTS_EVEN;
   return STATUS_OK;

@@ -18,7 +18,7 @@
 enum { SESSION_DEVICES = 256, SESSION_CHOSEN = 320, SESSION_ALL_BLOCKS = 65536 };
 enum {
   SESSION_AUTO = -1,     /* of numbers for which 0 has a meaning */
-  SESSION_MAP_AUTO = 3,  /* among MapCounts: even for pictures, Dirichlet for texts */
+  SESSION_MAP_AUTO = 3,  /* among MapCounts: even for images, Dirichlet for texts */
   SESSION_SITE_AUTO = 2, /* among Site: the model's */
   SESSION_PART_AUTO = 4  /* among TextPart: valid, or of an eval_dataset whole */
 };
@@ -32,7 +32,7 @@ typedef enum TrainPrecision { PRECISION_FP32, PRECISION_BF16, PRECISION_AUTO } T
 
 typedef struct TrainOptions {
   /* what */
-  const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of pictures alone */
+  const char *model, *dataset, *data_dir, *init, *out, *codebooks; /* dataset NULL: cifar100, of images alone */
   int64_t image_size;                                              /* 0: the model's */
   int64_t blocks;                                                  /* of a model from scratch; 0: the model's */
   int64_t validation_part; /* samples of the training part that are held out, and evaluated in place of the test part; 0: none */
@@ -124,7 +124,7 @@ struct Session {
 
 /* Opens data and model and loads or initialises the weights (options.init: "random", "mimetic", a directory or file; NULL: pretrained
  * weights of the model's name are looked for, and their absence is an error that says where and what to do). A config.json beside the
- * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of pictures, ids of special
+ * weights decides what their shapes do not show: heads, activation, norm epsilon, normalisation of images, ids of special
  * tokens. But for SESSION_TRAIN there
  * are no gradients and no optimizer. */
 Status session_open(Session *session, const TrainOptions *options, SessionUse use);

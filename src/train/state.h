@@ -15,7 +15,7 @@
  */
 int64_t frozen_digest(const ParamSet *params);
 
-/* selftest.safetensors: a few pictures, windows or texts of the test part with the codes and logits of the emulated devices, for the runner
+/* selftest.safetensors: a few images, windows or texts of the test part with the codes and logits of the emulated devices, for the runner
  * to check itself against. */
 
 enum { SELFTEST_SAMPLES = 4 }; /* at most */

@@ -6,7 +6,7 @@
 
 const Task *task_find(const char *dataset) {
   if (text_source_knows(dataset)) return &task_language;
-  return text_labels_knows(dataset) ? &task_texts : &task_pictures;
+  return text_labels_knows(dataset) ? &task_texts : &task_images;
 }
 
 static Tensor *pixels_of(Tape *tape, const TaskBatch *batch, const ModelConfig *config) {

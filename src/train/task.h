@@ -1,6 +1,6 @@
-/* What a run teaches its model: to classify pictures, to say the next token, to classify texts. A Task is a table of functions, one file
+/* What a run teaches its model: to classify images, to say the next token, to classify texts. A Task is a table of functions, one file
  * each (task_images.c, task_language.c, task_texts.c); trainer, validation, K-means start, plan and self-test go through it and know no
- * other difference between pictures and texts. */
+ * other difference between images and texts. */
 #ifndef TRAIN_TASK_H
 #define TRAIN_TASK_H
 #include "nn/model.h"
@@ -11,12 +11,12 @@ typedef enum TaskPart { TASK_TRAIN, TASK_TEST, TASK_PARTS } TaskPart;
 
 /* A micro-batch. The arrays are the task's own until the next batch of the same part. */
 typedef struct TaskBatch {
-  int count;              /* B: pictures, windows of text, texts; of a rank's share, which has 0 of a batch of fewer samples than ranks */
+  int count;              /* B: images, windows of text, texts; of a rank's share, which has 0 of a batch of fewer samples than ranks */
   int first, whole;       /* where the share begins in the whole batch, of so many samples; 0 and count for a process by itself */
   int64_t tokens;         /* T of this batch, at most session->tokens */
-  int64_t units;          /* what speed is told in: pictures, tokens, texts */
+  int64_t units;          /* what speed is told in: images, tokens, texts */
   float *pixels;          /* [B, 3, H, W]; NULL for texts */
-  const int32_t *ids;     /* [B, T]; NULL for pictures */
+  const int32_t *ids;     /* [B, T]; NULL for images */
   const int32_t *lengths; /* [B] tokens that are not padding; NULL: all T */
   int32_t *labels;        /* classes [B], or next tokens [B, T], -1: not counted */
 } TaskBatch;
@@ -24,14 +24,14 @@ typedef struct TaskBatch {
 /* What a batch came to; sums, so that those of several batches are added up. */
 typedef struct TaskScore {
   double loss;                            /* nats, over all items */
-  int64_t samples, items, correct, bytes; /* items: pictures, texts or predicted tokens; bytes: of text behind the predicted tokens */
+  int64_t samples, items, correct, bytes; /* items: images, texts or predicted tokens; bytes: of text behind the predicted tokens */
   int64_t answers[2][2];                  /* of two classes: [label][answer] */
 } TaskScore;
 
 enum { TASK_MEASURES = 3, TASK_TEXT = 96 };
 
 typedef struct Task {
-  const char *unit, *sample, *one; /* "images", "pictures", "picture": of speed, of what is evaluated */
+  const char *unit, *sample, *one; /* "images", "images", "image": of speed, of what is evaluated */
   const char *test;                /* what columns call the part that is not learnt from: "test" */
   const char *const *measures;     /* NULL-terminated, at most TASK_MEASURES: "accuracy" */
   bool lower_is_better;            /* of the first measure */
@@ -69,7 +69,7 @@ typedef struct Task {
   void (*finish)(const Session *session);                              /* warnings at the end of a run; NULL: none */
 } Task;
 
-extern const Task task_pictures, task_language, task_texts;
+extern const Task task_images, task_language, task_texts;
 
 /* By the data set's name. */
 const Task *task_find(const char *dataset);
@@ -81,7 +81,7 @@ void task_add(TaskScore *sum, const TaskScore *part);
 double task_mean_loss(const TaskScore *score); /* 0 without items */
 double task_accuracy(const TaskScore *score);
 
-/* Mean cross-entropy of logits [B, classes], smoothed while the tape records; fills the score. Shared by pictures and texts. */
+/* Mean cross-entropy of logits [B, classes], smoothed while the tape records; fills the score. Shared by images and texts. */
 Tensor *task_class_loss(Session *session, const TaskBatch *batch, Tensor *logits, CrossEntropy *target, TaskScore *score);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pictures and their classes: see task.h. */
+/* Images and their classes: see task.h. */
 #include "train/task_images.h"
 #include "autograd/kernels/kernels.h"
 #include "base/log.h"
@@ -15,7 +15,7 @@
 typedef struct Blend {
   const real *from;
   real *to, share;
-  int64_t count, size; /* pictures, numbers in one */
+  int64_t count, size; /* images, numbers in one */
 } Blend;
 
 static void blend_body(void *context, int64_t begin, int64_t end, int thread) {
@@ -29,7 +29,7 @@ static void blend_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-/* The box [left, right) x [top, bottom) of each channel comes from the other picture. */
+/* The box [left, right) x [top, bottom) of each channel comes from the other image. */
 typedef struct Paste {
   const real *from;
   real *to;
@@ -55,7 +55,7 @@ static void paste_body(void *context, int64_t begin, int64_t end, int thread) {
 
 static int64_t within(int64_t value, int64_t most) { return value < 0 ? 0 : value > most ? most : value; }
 
-/* A box of (1 - share) of the picture about a uniform centre, cut off at the borders; returns the share that is left of the own picture. */
+/* A box of (1 - share) of the image about a uniform centre, cut off at the borders; returns the share that is left of the own image. */
 static double draw_box(Rng *rng, double share, Paste *paste) {
   double side = sqrt(1 - share);
   int64_t w = (int64_t)(side * (double)paste->width), h = (int64_t)(side * (double)paste->height);
@@ -100,33 +100,33 @@ Tensor *mixup_apply(Session *session, Tape *tape, const TaskBatch *batch, const 
 
 /* ---- The task ---- */
 
-typedef struct Pictures {
+typedef struct Images {
   Dataset *set[TASK_PARTS];
   LoaderOptions loading[TASK_PARTS];
   Loader *loader[TASK_PARTS];
-} Pictures;
+} Images;
 
-static Pictures *own(const Session *session) { return session->data; }
+static Images *own(const Session *session) { return session->data; }
 
 /* ---------------------------------------------------------------- opening */
 
 static Status refuse_text_options(const TrainOptions *options) {
   const char *wrong = options->tokenizer ? "tokenizer" : options->context ? "context" : task_language_option(options);
   if (wrong == NULL) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds pictures", wrong, options->dataset);
+  return status_set(STATUS_BAD_USAGE, "--%s is for texts; --dataset %s holds images", wrong, options->dataset);
 }
 
 static Status open_sets(Session *session) {
   const TrainOptions *options = &session->options;
-  Pictures *pictures = session->data = calloc(1, sizeof *pictures);
-  if (pictures == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  Images *images = session->data = calloc(1, sizeof *images);
+  if (images == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(refuse_text_options(options));
   const char *name = options->dataset, *directory = options->data_dir;
   int64_t held_out = options->validation_part;
-  TRY(dataset_open_held_out(&pictures->set[TASK_TRAIN], name, directory, false, held_out));
-  TRY(held_out > 0 ? dataset_open_held_out(&pictures->set[TASK_TEST], name, directory, true, held_out)
-                   : dataset_open(&pictures->set[TASK_TEST], name, directory, DATASET_TEST));
-  session->classes = dataset_classes(pictures->set[TASK_TRAIN]);
+  TRY(dataset_open_held_out(&images->set[TASK_TRAIN], name, directory, false, held_out));
+  TRY(held_out > 0 ? dataset_open_held_out(&images->set[TASK_TEST], name, directory, true, held_out)
+                   : dataset_open(&images->set[TASK_TEST], name, directory, DATASET_TEST));
+  session->classes = dataset_classes(images->set[TASK_TRAIN]);
   return STATUS_OK;
 }
 
@@ -147,7 +147,7 @@ static Status configure(Session *session, ModelConfig *config) {
 static Status start(Session *session) {
   const TrainOptions *options = &session->options;
   const ModelConfig *config = session->config;
-  Pictures *pictures = own(session);
+  Images *images = own(session);
   LoaderOptions loading = {.image = (int)config->image,
                            .filter = (ResizeFilter)config->resample,
                            .batch = (int)options->batch,
@@ -155,8 +155,8 @@ static Status start(Session *session) {
                            .seed = (uint64_t)options->seed};
   memcpy(loading.mean, config->image_mean, sizeof loading.mean);
   memcpy(loading.std, config->image_std, sizeof loading.std);
-  pictures->loading[TASK_TEST] = pictures->loading[TASK_TRAIN] = loading;
-  LoaderOptions *learning = &pictures->loading[TASK_TRAIN];
+  images->loading[TASK_TEST] = images->loading[TASK_TRAIN] = loading;
+  LoaderOptions *learning = &images->loading[TASK_TRAIN];
   learning->shuffle = true;
   if (session->use == SESSION_TRAIN || session->use == SESSION_PLAN) { /* whose first batch is shown */
     Status status = augment_policy_parse(&learning->augment, options->augment);
@@ -164,18 +164,18 @@ static Status start(Session *session) {
     learning->erase = options->erase;
   }
   learning->crop_least = options->crop_least;
-  learning->drop_last = dataset_count(pictures->set[TASK_TRAIN]) >= options->batch;
-  for (int part = 0; part < TASK_PARTS; part++) TRY(loader_new(&pictures->loader[part], pictures->set[part], &pictures->loading[part]));
+  learning->drop_last = dataset_count(images->set[TASK_TRAIN]) >= options->batch;
+  for (int part = 0; part < TASK_PARTS; part++) TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));
   return STATUS_OK;
 }
 
 static void close_sets(Session *session) {
-  Pictures *pictures = own(session);
-  for (int part = 0; pictures != NULL && part < TASK_PARTS; part++) {
-    loader_free(pictures->loader[part]);
-    dataset_close(pictures->set[part]);
+  Images *images = own(session);
+  for (int part = 0; images != NULL && part < TASK_PARTS; part++) {
+    loader_free(images->loader[part]);
+    dataset_close(images->set[part]);
   }
-  free(pictures);
+  free(images);
 }
 
 /* ---------------------------------------------------------------- batches */
@@ -190,31 +190,31 @@ static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step)
 }
 
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
-  Batch pictures;
-  TRY(loader_next(own(session)->loader[part], &pictures));
-  *batch = (TaskBatch){.count = pictures.count,
-                       .first = pictures.first,
-                       .whole = pictures.whole,
+  Batch images;
+  TRY(loader_next(own(session)->loader[part], &images));
+  *batch = (TaskBatch){.count = images.count,
+                       .first = images.first,
+                       .whole = images.whole,
                        .tokens = session->tokens,
-                       .units = pictures.count,
-                       .pixels = pictures.pixels,
-                       .labels = pictures.labels};
+                       .units = images.count,
+                       .pixels = images.pixels,
+                       .labels = images.labels};
   return STATUS_OK;
 }
 
 static size_t bytes(const Session *session) {
-  const Pictures *pictures = own(session);
+  const Images *images = own(session);
   size_t sum = 0;
-  for (int part = 0; part < TASK_PARTS; part++) sum += loader_bytes(pictures->loader[part]) + dataset_mapped(pictures->set[part]);
+  for (int part = 0; part < TASK_PARTS; part++) sum += loader_bytes(images->loader[part]) + dataset_mapped(images->set[part]);
   return sum;
 }
 
 /* Each was named when it was met. */
 static void count_broken(const Session *session) {
-  const Pictures *pictures = own(session);
-  long long train = (long long)loader_skipped(pictures->loader[TASK_TRAIN]), test = (long long)loader_skipped(pictures->loader[TASK_TEST]);
+  const Images *images = own(session);
+  long long train = (long long)loader_skipped(images->loader[TASK_TRAIN]), test = (long long)loader_skipped(images->loader[TASK_TEST]);
   if (train + test > 0)
-    log_warning("%lld broken pictures of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
+    log_warning("%lld broken images of the training part and %lld of the %s part were skipped", train, test, session_test_name(session));
 }
 
 /* ---------------------------------------------------------------- the model */
@@ -245,37 +245,37 @@ static void tell(const TaskScore *score, char text[TASK_TEXT]) { snprintf(text, 
 
 static Status draw(Session *session, bool json, char **shown) {
   Batch batch;
-  Pictures *pictures = own(session);
+  Images *images = own(session);
   (void)json;
   *shown = files_join(session->options.out, "first_batch.png");
   if (*shown == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
   TRY(files_make_dirs(session->options.out));
-  TRY(loader_seek(pictures->loader[TASK_TRAIN], 0, 0));
-  TRY(loader_next(pictures->loader[TASK_TRAIN], &batch));
-  return loader_sheet(&batch, &pictures->loading[TASK_TRAIN], *shown);
+  TRY(loader_seek(images->loader[TASK_TRAIN], 0, 0));
+  TRY(loader_next(images->loader[TASK_TRAIN], &batch));
+  return loader_sheet(&batch, &images->loading[TASK_TRAIN], *shown);
 }
 
-const Task task_pictures = {.unit = "images",
-                            .sample = "pictures",
-                            .one = "picture",
-                            .test = "test",
-                            .measures = measures,
-                            .batch = 64,
-                            .epochs = 32,
-                            .least_steps = 400,
-                            .open = open_sets,
-                            .configure = configure,
-                            .start = start,
-                            .close = close_sets,
-                            .describe = describe,
-                            .count = count,
-                            .steps = steps,
-                            .seek = seek,
-                            .next = next,
-                            .loss = loss,
-                            .answer = answer,
-                            .measure = measure,
-                            .tell = tell,
-                            .show = draw,
-                            .bytes = bytes,
-                            .finish = count_broken};
+const Task task_images = {.unit = "images",
+                          .sample = "images",
+                          .one = "image",
+                          .test = "test",
+                          .measures = measures,
+                          .batch = 64,
+                          .epochs = 32,
+                          .least_steps = 400,
+                          .open = open_sets,
+                          .configure = configure,
+                          .start = start,
+                          .close = close_sets,
+                          .describe = describe,
+                          .count = count,
+                          .steps = steps,
+                          .seek = seek,
+                          .next = next,
+                          .loss = loss,
+                          .answer = answer,
+                          .measure = measure,
+                          .tell = tell,
+                          .show = draw,
+                          .bytes = bytes,
+                          .finish = count_broken};

@@ -97,7 +97,7 @@ Status task_tokenizer_context(const Session *session, ModelConfig *config, int64
                     (long long)config->context);
 }
 
-Status task_tokenizer_refuse_pictures(const TrainOptions *options) {
+Status task_tokenizer_refuse_images(const TrainOptions *options) {
   const struct {
     bool given;
     const char *name;
@@ -108,7 +108,7 @@ Status task_tokenizer_refuse_pictures(const TrainOptions *options) {
               {options->class_token == CLASS_SINGLE, "class-token"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (list[i].given)
-      return status_set(STATUS_BAD_USAGE, "--%s is for pictures; --model %s learns from texts", list[i].name, options->model);
+      return status_set(STATUS_BAD_USAGE, "--%s is for images; --model %s learns from texts", list[i].name, options->model);
   return STATUS_OK;
 }
 
@@ -140,16 +140,15 @@ static Status check_eval_dataset(const TrainOptions *options) {
 static Status open_tokenizer(Session *session) {
   Language *language = session->data = calloc(1, sizeof *language);
   if (language == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  TRY(task_tokenizer_refuse_pictures(&session->options));
+  TRY(task_tokenizer_refuse_images(&session->options));
   TRY(check_eval_dataset(&session->options));
   return session->options.drawn ? STATUS_OK : task_tokenizer_open(session, &language->tokenizer);
 }
 
 static Status configure(Session *session, ModelConfig *config) {
   if (session->options.validation_part > 0)
-    return status_set(STATUS_BAD_USAGE,
-                      "--validation-part is for pictures and labelled texts: a text has a validation part already, or name "
-                      "one with --eval-dataset");
+    return status_set(STATUS_BAD_USAGE, "--validation-part is for images and labelled texts: a text has a validation part already, or name "
+                                        "one with --eval-dataset");
   if (config->classes > 0)
     return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
   if (own(session)->tokenizer != NULL) TRY(task_tokenizer_configure(session, own(session)->tokenizer, config));

@@ -19,8 +19,8 @@ Status task_tokenizer_configure(const Session *session, const Tokenizer *tokeniz
  * be within the model's (BAD_USAGE). */
 Status task_tokenizer_context(const Session *session, ModelConfig *config, int64_t *context);
 
-/* BAD_USAGE where an option is given that only pictures have. */
-Status task_tokenizer_refuse_pictures(const TrainOptions *options);
+/* BAD_USAGE where an option is given that only images have. */
+Status task_tokenizer_refuse_images(const TrainOptions *options);
 
 const TokenCacheFacts *task_language_facts(const Session *session); /* of the test part, whole; not with PERPLEXITY_LM_EVAL */
 const TextWindows *task_language_windows(const Session *session);   /* likewise, with any convention */

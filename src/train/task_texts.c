@@ -27,7 +27,7 @@ static Status open_sets(Session *session) {
   const TrainOptions *options = &session->options;
   Texts *texts = session->data = calloc(1, sizeof *texts);
   if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
-  TRY(task_tokenizer_refuse_pictures(options));
+  TRY(task_tokenizer_refuse_images(options));
   const char *wrong = task_language_option(options);
   if (wrong != NULL)
     return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, options->dataset);

@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- one step */
 
-static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole pictures, as the model will see them */
+static const double DROP_UNTIL = 0.8; /* of the run: the rest is trained on whole images, as the model will see them */
 
 /* PatchDropout (Liu et al., 2022): a random part of each batch's patches is left out, at a saving in proportion. */
 static Status drop_patches(Session *session) {

@@ -19,7 +19,7 @@ Status trainer_run(Session *session, TrainResult *result);
 /* One micro-batch: map, forward, loss, backward, codebook updates; gradients are added up. */
 typedef struct StepResult {
   double loss, task, commitment; /* means over the batch */
-  int64_t correct, items, units; /* of items: pictures, texts or predicted tokens; units: what speed is told in */
+  int64_t correct, items, units; /* of items: images, texts or predicted tokens; units: what speed is told in */
 } StepResult;                    /* of a job of several ranks: over all of them */
 Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *result);
 

@@ -26,7 +26,7 @@ typedef struct Validation {
   TaskScore score; /* what the task's measures follow from */
 } Validation;
 
-/* The first `samples` pictures, windows or texts (0: all). devices 0: the plain model. The averaged weights are used where the optimizer
+/* The first `samples` images, windows or texts (0: all). devices 0: the plain model. The averaged weights are used where the optimizer
  * keeps them. STATUS_INTERRUPTED when interrupt_ask was called. */
 Status validate_run(Session *session, int devices, int64_t samples, Validation *result);
 

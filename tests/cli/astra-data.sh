@@ -39,7 +39,7 @@ expect "the same, quietly" 0 get -q vit-tiny; silent err
 mkdir -p "$work/set"
 { printf '\001\007'; head -c 3072 /dev/zero; printf '\002\011'; head -c 3072 /dev/zero | tr '\0' '\377'; } >"$work/set/test.bin"
 expect "show" 0 show cifar100 --data-dir "$work/set" --part test --sheet "$work/sheet.png"
-out "2 pictures of 32x32"; out "^       1  LABEL_7$"; out "^       0  LABEL_8$"; out "^sheet of 2 pictures"
+out "2 images of 32x32"; out "^       1  LABEL_7$"; out "^       0  LABEL_8$"; out "^sheet of 2 images"
 expect "show as JSON" 0 show cifar100 --data-dir "$work/set" --part test --json
 tail -n 1 "$work/out" | grep -q '^{"schema":1,"dataset":"cifar100","part":"test".*"pictures":2.*"broken":0.*}$' || report "no JSON at the end"
 [ "$(head -c 4 "$work/sheet.png" | tail -c 3)" = PNG ] || report "the sheet is no PNG"
@@ -52,7 +52,7 @@ mkdir -p "$work/pictures/"{train,test}/{black,bad}
 for part in train test; do cp "$work/sheet.png" "$work/pictures/$part/black/a.png"; done
 cp "$work/sheet.png" "$work/pictures/train/bad/c.png"
 echo "no picture" >"$work/pictures/test/bad/b.png"
-expect "broken picture" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 pictures cannot be read"
+expect "broken picture" 0 show "folder:$work/pictures" --part test; out "^broken: .*bad/b.png"; out "1 of 2 images cannot be read"
 # Text: a corpus with a part cut off, labelled rows, and what is wrong with them.
 seq -f "line number %g" 1 100 >"$work/numbers.txt"
 expect "corpus" 0 show "text:$work/numbers.txt"; out "^train text, 1 file, from .* (without its last 5%)$"; out "^begins with \"line number 1 line"; out "^1 document, 95 lines, 285 words"

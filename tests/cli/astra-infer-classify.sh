@@ -116,7 +116,7 @@ expect "pictures for a classifier" 2 -c model x.png; err "classifies texts: give
 expect "perplexity of a classifier" 2 eval -c model -d text:table.tsv; err "classifies texts"
 expect "classes for a language model" 2 eval -c "$stories" -d tsv:table.tsv; err "is a language model"
 expect "an option of prompts" 2 -c model --text A --max-new-tokens 3; err "--max-new-tokens is for a language model; model is a model that classifies texts"
-expect "an option of classes" 2 -c "$stories" -p A --top 3; err "--top is for a model that classifies pictures or a model that classifies texts"
+expect "an option of classes" 2 -c "$stories" -p A --top 3; err "--top is for a model that classifies images or a model that classifies texts"
 expect "a pair too few" 2 -c pairs --text A --text B --text-pair C; err "--text-pair: 1 for 2 --text"
 expect "text and prompt" 2 -c model --text A -p B; err "give one of them"
 expect "text and picture" 2 -c model --text A x.png; err "not several"

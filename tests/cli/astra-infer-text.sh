@@ -57,7 +57,7 @@ for type in float16 bfloat16; do
 done
 expect "a cache of what is not known" 2 -c llama -p "$long" --cache-type int8; err "auto, float32, float16 or bfloat16\|auto|float32|float16|bfloat16"
 expect "the same with floats" 0 -c llama -n 4 -p "$long" -m 12 --json
-expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for a model that classifies pictures; llama is a language model"
+expect "layout of a text" 2 -c llama -n 4 -p "$long" --layout raster; err "--layout is for a model that classifies images; llama is a language model"
 expect "as trained, without --nodes" 0 -c llama -p "$long" -m 12 --json
 [ "$(field '.prompts[0].ids')" = "$ids" ] || report "$name: other ids"
 expect "two prompts" 0 -c llama -n 4 -p "A" -p "$long" -m 12 --json
@@ -159,7 +159,7 @@ tail -1 "$work/out" | grep -q '"windows":5,"context":32,"stride":32,"tokens":160
 expect "no such text" 1 eval -c llama -d text:nowhere; err "nowhere"
 expect "window beyond the model" 2 eval -c llama -d text:texts/a.txt --context 64; err "--context 64: the model takes at most 48 tokens"
 expect "stride beyond the window" 2 eval -c llama -d text:texts/a.txt --stride 64; err "--stride 64"
-expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies pictures"
+expect "text for a model of pictures" 2 eval -c pictures -d text:texts/a.txt; err "classifies images"
 expect "pictures for a language model" 2 eval -c llama -d synthetic:16x16:7; err "give it --prompt TEXT, or to eval --dataset text:PATH"
 expect "labelled texts" 2 eval -c llama -d sst2:nowhere; err "is a language model: give it"
 
@@ -198,8 +198,8 @@ done
 expect "memory of tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json; out '"tables_shared":153600,'
 expect "memory without tables" 0 -c gpt2 -n 3 -p "a b c d e f" -m 3 --json --table-memory 0; out '"tables_shared":0,'
 expect "memory of tables at site kv" 0 -c llama -n 3 -p "a b c d e f" -m 3; err "^  tables of keys and values, likewise  *0 bytes$"
-expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for a model that classifies pictures or"; silent out
-expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies pictures or"
+expect "options of pictures" 2 -c llama -p A --top 2; err "--top is for a model that classifies images or"; silent out
+expect "options of pictures" 2 -c llama -p A --batch 3; err "--batch is for a model that classifies images or"
 printf '%s' iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII= | base64 -d >"$work/red.png"
 expect "options of texts" 2 -c pictures --temperature 2 red.png; err "--temperature is for a language model"; silent out
 expect "options of texts" 2 eval -c pictures -d synthetic:16x16:7 --stride 4; err "--stride is for a language model"
@@ -209,7 +209,7 @@ expect "picture and prompt" 2 -c llama -p A x.png; err "not several"
 expect "empty stop string" 2 -c llama -p A --stop ""; err "--stop"
 expect "temperature" 2 -c llama -p A --temperature -1; err "--temperature"
 expect "top p" 2 -c llama -p A --top-p 0; err "--top-p"
-expect "prompt for a model of pictures" 2 -c pictures -p A; err "classifies pictures"; silent out
+expect "prompt for a model of pictures" 2 -c pictures -p A; err "classifies images"; silent out
 expect "pictures for a language model" 2 -c llama x.png; err "is a language model"; silent out
 expect "plain on four" 1 -c "$stories" -n 4 -p A; err "--nodes 1"; silent out
 expect "no tokenizer" 1 -c plain -p A; err "a language model needs its tokenizer beside it"; err "plain"; silent out

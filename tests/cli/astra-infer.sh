@@ -41,7 +41,7 @@ expect "nothing" 2; err "--checkpoint"; silent out
 expect "nodes of nothing" 2 --nodes 3; err "For example: astra-infer --nodes 3 .*--checkpoint .*/checkpoints/vit-cifar.* .*/datasets/pictures$"
 # shellcheck disable=SC2046
 expect "the example" 0 $(sed -n "s/.*For example: astra-infer //p" "$work/err"); out "apple"
-expect "no picture" 2 -c model; err "no picture"; silent out
+expect "no picture" 2 -c model; err "no image"; silent out
 expect "unknown option" 2 -c model --nods 4 red.png; err "--nods"
 expect "too many nodes" 2 -c model --nodes 65 red.png; err "--nodes"; err "from 0 to 64"
 expect "the limit in the help" 0 --help; out "at most 64"
@@ -122,18 +122,18 @@ expect "no such coding" 2 -c model --entropy some red.png; err "--entropy"
 
 expect "missing and broken pictures" 1 -c model -n 2 red.png missing.png broken.png red.png
 [ "$(grep -c '^red.png$' "$work/out")" = 2 ] || report "$name: the good ones did not run"
-err "missing.png"; err "broken.png"; err "2 of 4 pictures"
+err "missing.png"; err "broken.png"; err "2 of 4 images"
 expect "only broken" 1 -c model -n 2 broken.png; err "broken.png"
 
 mkdir -p "$work/folder/deeper" "$work/empty"
 cp "$work/red.png" "$work/folder/b.PNG"; cp "$work/red.png" "$work/folder/a.png"; cp "$work/red.png" "$work/folder/.hidden.png"
 cp "$work/red.png" "$work/folder/deeper/c.png"; echo words >"$work/folder/readme.txt"; echo words >"$work/folder/notes"
-expect "a directory" 0 -c model -n 2 folder red.png --top 1; err "2 files skipped: no picture by the name"
+expect "a directory" 0 -c model -n 2 folder red.png --top 1; err "2 files skipped: no image by the name"
 [ "$(grep 'png$\|PNG$' "$work/out" | xargs)" = "folder/a.png folder/b.PNG red.png" ] || report "$name: not its pictures, sorted"
 expect "a directory, quiet" 0 -c model -n 2 folder -q; silent err
 expect "a directory without pictures" 1 -c model -n 2 empty; err "empty: a directory without pictures (jpg, .*tiff)"
 cp "$work/folder/readme.txt" "$work/words.png"
-expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not a picture that can be read.*this build reads JPEG, PNG, BMP"
+expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"
 
 expect "json" 0 -c model -n 4 --json red.png red.png --top 3
 holds '[.pictures[].top | length] == [3, 3] and .pictures[0].file == "red.png"'

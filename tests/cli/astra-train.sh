@@ -26,7 +26,7 @@ tiny=(--model tiny --init random "${data[@]}" --codebook-size 16)
 
 expect "help" 0 --help; silent err; out "^usage: astra-train"
 for group in "What to train" "ASTRA" "Training" "Looking and keeping"; do out "^$group"; done
-out "passes over the data; 0: 32 of pictures, 1 of text, 3 of labelled texts"; out "0: 64 pictures, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
+out "passes over the data; 0: 32 of images, 1 of text, 3 of labelled texts"; out "0: 64 images, 8 windows, 16 labelled texts"; out "auto: a tenth of the run, at most 100 (default auto)"
 for option in model dataset groups init resume dry-run json devices codebook-size; do out "--$option"; done
 [ "$(wc -l <"$work/out")" -le 100 ] || report "--help is $(wc -l <"$work/out") lines long"
 [ "$(awk 'length > 132' "$work/out" | wc -l)" = 0 ] || report "--help has lines of more than 132 characters"
@@ -61,7 +61,7 @@ expect "fixed map without counts" 2 "${tiny[@]}" --groups 4 --map fixed; err "--
 expect "unknown layout" 2 "${tiny[@]}" --groups 4 --layout diagonal; err "--layout diagonal: accepted are raster, strided, checkerboard or random:SEED"
 expect "unknown evaluation layout" 2 "${tiny[@]}" --groups 4 --eval-layout permuted; err "--eval-layout permuted: accepted are raster"
 expect "layout of a plain model" 2 "${tiny[@]}" --groups 0 --eval-layout raster; err "--eval-layout raster: a plain model"
-expect "layout of a text" 2 --model gpt2-mini --init random --dataset text:nowhere --groups 4 --layout raster; err "--layout raster: a layout is for tokens of pictures"
+expect "layout of a text" 2 --model gpt2-mini --init random --dataset text:nowhere --groups 4 --layout raster; err "--layout raster: a layout is for tokens of images"
 expect "counts without a fixed map" 2 "${tiny[@]}" --groups 4 --counts 4,4,4,4; err "--map fixed"
 expect "fixed map of a range" 2 "${tiny[@]}" --groups 4 --map fixed --counts 8,8 --devices 1-2; err "--devices"
 for counts in 4,4,4 4,4,4,4,4 0,4,4,8 -4,8,8,4 a,b,c,d 4,4,4,4x 99999999999999999999,1,1,1; do
@@ -92,7 +92,7 @@ expect "weights that are not there" 1 --model tiny "${data[@]}" --init none; err
 # ---- looking ahead
 
 expect "dry run" 0 "${tiny[@]}" --groups 8 --dry-run --out dry
-for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test at each checkpoint, in turns with these " "^  together " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP a picture" \
+for line in "^parameters .*0.0[0-9] M$" "^  weights " "^  gradients " "^  optimizer moments " "^  activations" "^  self-test at each checkpoint, in turns with these " "^  together " "^memory of K-means" "^  peak of the run  *[1-9]" "GFLOP per image" \
   "^time (an estimate: " "^  a training step  *[0-9.]*s$" "^  the run " \
   "^  bits per token  *64$" "^  compression against 32-bit numbers (the paper's)  *48.0$"; do out "$line"; done
 is_png dry/first_batch.png
@@ -106,7 +106,7 @@ is_png dry2/first_batch.png
 little=(--model tiny --init random --groups 0 --threads 1 --dataset synthetic:32x32:4:60 -q)
 expect "little data" 0 "${little[@]}" --dry-run --out dry
 out "^a run of 406 steps, 7 to an epoch: batch 8, learning rate 0.001 after a warm-up of 40 steps, evaluation every 3 epochs$"
-out "chosen for the data: batch 8 for 60 pictures, 58 epochs to have enough steps, learning rate 0.001 (from scratch), warm-up of 40 of 406 steps, evaluation every 3 epochs$"
+out "chosen for the data: batch 8 for 60 images, 58 epochs to have enough steps, learning rate 0.001 (from scratch), warm-up of 40 of 406 steps, evaluation every 3 epochs$"
 expect "much data" 0 "${little[@]}" --dataset synthetic:32x32:4:60000 --dry-run --out dry
 out "^a run of 29984 steps, 937 to an epoch: batch 64, learning rate 0.001 after a warm-up of 100 steps, evaluation every 2 epochs$"
 given=(--batch 16 --epochs 5 -l 1e-4 --warmup 3 --eval-every 1)
@@ -121,9 +121,9 @@ for line in --batch 8 --epochs 58 --eval-every 1 --learning-rate 0.001; do grep 
 # ---- a run and what it leaves
 
 expect "a run" 0 "${tiny[@]}" --groups 8 --max-steps 4 --log-every 2 --out run --json
-err "2000 pictures of 32x32, 100 classes"; err "2 blocks of width 48, 16 tokens"; err "weights from random"; err "8 groups of 16 codewords"
+err "2000 images of 32x32, 100 classes"; err "2 blocks of width 48, 16 tokens"; err "weights from random"; err "8 groups of 16 codewords"
 err "step 2/4 .*loss [0-9.]* .*task [0-9.]* .*commitment .*perplexity .*dead .*accuracy .* images/s .*left "
-err "evaluation at step 4: accuracy .*% on 4 devices, .*% plain (20 pictures)"; err "checkpoint in run"
+err "evaluation at step 4: accuracy .*% on 4 devices, .*% plain (20 images)"; err "checkpoint in run"
 last '^\{"schema":1,"checkpoint":"run","steps":4,"loss":[0-9.]+,"accuracy_plain":[0-9.]+,"accuracy":[0-9.]+,"seconds":[0-9.e-]+,"eval_samples":20\}$'
 for file in config.json preprocessor_config.json model.safetensors selftest.safetensors training/state.safetensors training/options.txt; do
   there "run/$file"
@@ -138,11 +138,11 @@ no_leftovers run
 
 accuracies=$(tail -n 1 out | grep -o '"accuracy_plain":[0-9.]*,"accuracy":[0-9.]*')
 expect "evaluation alone" 0 --model run "${data[@]}" --codebook-size 16 --groups 8 --eval-only --out nowhere
-out "^accuracy .*% on 4 emulated devices, .*% plain (20 pictures)$"
+out "^accuracy .*% on 4 emulated devices, .*% plain (20 images)$"
 [ ! -e nowhere ] || report "evaluation made a checkpoint"
 expect "evaluation with all that the checkpoint says" 0 --model run "${data[@]}" --eval-only --json; last "$accuracies"
 last '"checkpoint":"run"'
-expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; out "^accuracy .*% (20 pictures)$"
+expect "evaluation, plain" 0 --model run "${data[@]}" --groups 0 --eval-only; out "^accuracy .*% (20 images)$"
 expect "evaluation with another K" 1 --model run "${data[@]}" --codebook-size 32 --groups 8 --eval-only; err "codebook"
 expect "evaluation without codebooks" 2 --model tiny --init random "${data[@]}" --codebook-size 16 --groups 8 --eval-only; err "--codebooks"
 
@@ -242,7 +242,7 @@ is_png better/confusion.png
 
 synthetic=(--dataset synthetic:32x32:12:96 --validation-part 32)
 expect "samples are held out" 0 --model tiny --init random "${synthetic[@]}" --groups 0 --threads 1 --epochs 2 --batch 8 -l 1e-3 --warmup 0 --keep-best --ema-decay 0.9 --out heldout
-err "64 pictures, without those held out, of synthetic train"; err "(32 pictures held out)"
+err "64 images, without those held out, of synthetic train"; err "(32 images held out)"
 head -n 1 heldout/metrics.csv | grep -q "valid_accuracy,valid_accuracy_plain,valid_loss" || report "the columns are $(head -n 1 heldout/metrics.csv)"
 expect "looked at again" 0 --model heldout "${synthetic[@]}" --groups 0 --threads 1 --eval-only --json
 [ "$(tail -n 1 out | jq '.eval_part == "valid" and .eval_samples == 32')" = true ] || report "not the validation part"
@@ -334,8 +334,8 @@ expect "no text" 1 "${story[@]}" --dataset text:nowhere; err "nowhere"
 expect "a text that is too short" 1 "${story[@]}" --eval-dataset text:table.tsv --context 512; err "--context 512"; err "shorten the context"
 expect "longer than the model takes" 2 "${story[@]}" --context 513; err "--context 513"; err "at most 512 tokens"
 expect "pictures for a language model" 2 "${story[@]}" --dataset cifar100-sample; err "learns from texts"
-expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from pictures"
-expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for pictures"
+expect "texts for a vision transformer" 2 --model tiny --init random --dataset text:text; err "learns from images"
+expect "a picture's option" 2 "${story[@]}" --image-size 32; err "--image-size is for images"
 expect "a text's option" 2 "${tiny[@]}" --context 32; err "--context is for texts"
 expect "perplexity of a training" 2 "${story[@]}" --perplexity word; err "--perplexity is for --eval-only"
 for unit in word gpt2-paper; do

@@ -11,7 +11,7 @@ static void read_as(const CifarRecord *record, int classes, const uint8_t *data,
     return;
   }
   Image image = {0};
-  size_t step = (size_t)record->labels + CIFAR_PICTURE;
+  size_t step = (size_t)record->labels + CIFAR_IMAGE;
   if (size == 0 || size % step != 0) abort();
   for (size_t at = 0; at < size; at += step) {
     int32_t label;

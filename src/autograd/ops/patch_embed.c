@@ -7,7 +7,7 @@ typedef struct PatchEmbed {
   const int32_t *row_token;
   Numbers patches;                                  /* [B, S, C P P]; in bf16 where the product runs in it */
   real *stage;                                      /* [threads, C P P], of forward in bf16 */
-  int64_t batch, rows, width, patch, across, depth; /* across: patches in a picture's row; depth: C P P */
+  int64_t batch, rows, width, patch, across, depth; /* across: patches in an image's row; depth: C P P */
 } PatchEmbed;
 
 static void cut_patch(const PatchEmbed *job, int64_t sample, int32_t token, real *to) {
@@ -97,8 +97,8 @@ Tensor *op_patch_embed(Tape *tape, Tensor *pixels, Tensor *weight, Tensor *bias,
                        const int32_t *row_token, int64_t rows) {
   OP_REQUIRE(pixels, weight, bias, position, class_token, row_token);
   OP_CHECK(pixels->dims == 4 && patch > 0 && pixels->shape[2] % patch == 0 && pixels->shape[3] % patch == 0,
-           "patch_embed: pictures of %lldx%lld cannot be cut into patches of %lld", (long long)pixels->shape[3],
-           (long long)pixels->shape[2], (long long)patch);
+           "patch_embed: images of %lldx%lld cannot be cut into patches of %lld", (long long)pixels->shape[3], (long long)pixels->shape[2],
+           (long long)patch);
   int64_t width = weight->shape[0], depth = pixels->shape[1] * patch * patch, across = pixels->shape[3] / patch;
   int64_t tokens = pixels->shape[2] / patch * across, batch = pixels->shape[0];
   OP_CHECK(tensor_count(weight) == width * depth && tensor_count(position) == (tokens + 1) * width && tensor_count(bias) == width &&

@@ -45,10 +45,10 @@ static void test_cifar100_records(void **state) {
   assert_float_equal(mean[0], 0.5071, 1e-9);
   assert_float_equal(deviation[2], 0.2762, 1e-9);
   assert_string_equal(dataset_labels(set)[99], "LABEL_99"); /* no names beside the file */
-  assert_non_null(strstr(dataset_describe(set), "CIFAR-100 train, 3 pictures of 32x32, 100 classes, from "));
+  assert_non_null(strstr(dataset_describe(set), "CIFAR-100 train, 3 images of 32x32, 100 classes, from "));
   Image image = {0};
   int32_t label;
-  assert_fails(dataset_read(set, 3, &image, &label), STATUS_BAD_VALUE, "picture 3");
+  assert_fails(dataset_read(set, 3, &image, &label), STATUS_BAD_VALUE, "image 3");
   assert_fails(dataset_read(set, -1, &image, &label), STATUS_BAD_VALUE, "0 to 2");
   dataset_close(set);
 }

@@ -142,7 +142,7 @@ static void test_parts(void **state) {
   write_text("p.csv", "a.png,x,train\nb.png,y,train\n");
   assert_ok(open_csv(&set, "p.csv", DATASET_TRAIN));
   assert_int_equal(dataset_count(set), 2);
-  assert_non_null(strstr(dataset_describe(set), "manifest train, 2 pictures, 2 classes"));
+  assert_non_null(strstr(dataset_describe(set), "manifest train, 2 images, 2 classes"));
   dataset_close(set);
   assert_fails(open_csv(&set, "p.csv", DATASET_TEST), STATUS_BAD_FILE, "no rows for the test part");
   assert_fails(open_csv(&set, "none.csv", DATASET_TEST), STATUS_NOT_FOUND, "none.csv");

@@ -91,10 +91,10 @@ static void test_refused(void **state) {
   assert_fails(open_folder(&set, "e/file.png", DATASET_TRAIN), STATUS_NOT_FOUND, "no such folder");
   testing_picture("h/full/a.png", 2, 2, 0, 0, 0);
   testing_write("h/hollow/a.txt", "x", 1);
-  assert_fails(open_folder(&set, "h", DATASET_TRAIN), STATUS_BAD_FILE, "h/hollow: a class without pictures");
-  assert_fails(open_folder(&set, "h", DATASET_TEST), STATUS_BAD_FILE, "h/hollow: a class without pictures");
+  assert_fails(open_folder(&set, "h", DATASET_TRAIN), STATUS_BAD_FILE, "h/hollow: a class without images");
+  assert_fails(open_folder(&set, "h", DATASET_TEST), STATUS_BAD_FILE, "h/hollow: a class without images");
   testing_picture("i/few/a.png", 2, 2, 0, 0, 0);
-  assert_fails(open_folder(&set, "i", DATASET_TEST), STATUS_BAD_FILE, "no pictures for the test part");
+  assert_fails(open_folder(&set, "i", DATASET_TEST), STATUS_BAD_FILE, "no images for the test part");
   testing_picture("j/train/cat/a.png", 2, 2, 0, 0, 0);
   testing_picture("j/test/dog/a.png", 2, 2, 0, 0, 0);
   assert_fails(open_folder(&set, "j", DATASET_TEST), STATUS_BAD_FILE, "class \"dog\"");

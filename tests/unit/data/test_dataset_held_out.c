@@ -94,7 +94,7 @@ static void parts_of_pictures_add_up(void **state) {
     assert_int_equal(read_all(side[held], sums[held], labels[held]), held ? 12 : 48);
     assert_int_equal(dataset_classes(side[held]), 4);
     assert_string_equal(dataset_labels(side[held])[3], "stripes_3");
-    assert_non_null(strstr(dataset_describe(side[held]), held ? "12 pictures held out from synthetic train" : "48 pictures, without"));
+    assert_non_null(strstr(dataset_describe(side[held]), held ? "12 images held out from synthetic train" : "48 images, without"));
   }
   int64_t at[2] = {0};
   int of_class[4] = {0};

@@ -20,7 +20,7 @@ static void test_what_a_name_gives(void **state) {
   assert_int_equal(dataset_count(test), 10);
   assert_int_equal(dataset_classes(train), 3);
   assert_string_equal(dataset_labels(train)[2], "stripes_2");
-  assert_string_equal(dataset_describe(test), "synthetic test, 10 pictures of 20x12, 3 classes");
+  assert_string_equal(dataset_describe(test), "synthetic test, 10 images of 20x12, 3 classes");
   dataset_close(train);
   dataset_close(test);
   train = open_part("synthetic:8x8:2", DATASET_TRAIN);

@@ -143,11 +143,11 @@ static void test_refused(void **state) {
   assert_fails(image_load(&image, "tests/fuzz/seeds"), STATUS_BAD_FILE, "seeds");
   assert_fails(image_load(&image, SEEDS "bomb.png"), STATUS_BAD_FILE, "bomb.png: 60000 x 60000 pixels");
   assert_fails(image_load(&image, SEEDS "lie.png"), STATUS_BAD_FILE, "lie.png: 16000 x 16000");
-  assert_fails(image_load(&image, SEEDS "empty_data.png"), STATUS_BAD_FILE, "empty_data.png: broken picture (");
-  assert_fails(image_load(&image, SEEDS "long_data.png"), STATUS_BAD_FILE, "long_data.png: broken picture (");
+  assert_fails(image_load(&image, SEEDS "empty_data.png"), STATUS_BAD_FILE, "empty_data.png: broken image (");
+  assert_fails(image_load(&image, SEEDS "long_data.png"), STATUS_BAD_FILE, "long_data.png: broken image (");
   assert_fails(image_load(&image, SEEDS "cmyk_bare.jpg"), STATUS_BAD_FILE, "Adobe");
   assert_fails(image_decode(&image, (const uint8_t *)"", 0, "nothing.jpg"), STATUS_BAD_FILE, "nothing.jpg: empty");
-  assert_fails(image_decode(&image, (const uint8_t *)"not a picture at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not a picture");
+  assert_fails(image_decode(&image, (const uint8_t *)"not a picture at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not an image");
   assert_fails(image_decode(&image, (const uint8_t *)"P5\n1 1\n65535\n\1\2", 15, "deep.pgm"), STATUS_BAD_FILE,
                "deep.pgm: levels up to 65535");
   assert_fails(image_decode(&image, (const uint8_t *)"P5 1 99999999999 255\n1", 22, "long.pgm"), STATUS_BAD_FILE, "long.pgm");
@@ -160,7 +160,7 @@ static void test_oversized_huffman_table(void **state) {
   uint8_t bytes[64] = {0xff, 0xd8, 0xff, 0xc4, 0x00, 0x13, 0x00};
   Image image;
   memset(bytes + 7, 255, 16);
-  assert_fails(image_decode(&image, bytes, sizeof bytes, "huffman.jpg"), STATUS_BAD_FILE, "huffman.jpg: broken picture (a Huffman table");
+  assert_fails(image_decode(&image, bytes, sizeof bytes, "huffman.jpg"), STATUS_BAD_FILE, "huffman.jpg: broken image (a Huffman table");
 }
 
 /* Every shorter version of a file is an error, whatever the format. */

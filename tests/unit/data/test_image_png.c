@@ -203,7 +203,7 @@ static void test_missing_end(void **state) {
     Image image;
     uint8_t *part = malloc(length); /* on its own, for the address sanitizer */
     memcpy(part, bytes.data, length);
-    assert_fails(image_decode(&image, part, length, "short.png"), STATUS_BAD_FILE, "short.png: broken picture (");
+    assert_fails(image_decode(&image, part, length, "short.png"), STATUS_BAD_FILE, "short.png: broken image (");
     free(part);
   }
 }

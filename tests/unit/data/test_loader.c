@@ -218,7 +218,7 @@ static void test_drop_last(void **state) {
   }
   loader_free(loader);
   options.batch = COUNT + 1;
-  assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "only 37 pictures");
+  assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "only 37 images");
   assert_null(loader);
   dataset_close(set);
 }

@@ -23,7 +23,7 @@ static void little_data_gets_enough_steps(void **state) {
     assert_int_equal(session.options.warmup, 40);
     assert_int_equal(session.options.eval_every, 4);
     assert_true(session.options.optimizer.rate == 1e-4);
-    assert_non_null(strstr(session.chosen, "batch 8 for 44 pictures, 80 epochs"));
+    assert_non_null(strstr(session.chosen, "batch 8 for 44 images, 80 epochs"));
     session_close(&session);
   }
 }

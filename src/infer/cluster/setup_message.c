@@ -47,7 +47,7 @@ static void pack_head(const ClusterSetup *s, uint8_t **at) {
 
 static void pack_links(const ClusterSetup *s, uint8_t **at) {
   const LinkOptions *l = &s->links;
-  const double numbers[6] = {l->bits_per_second, l->burst_bytes, l->latency, l->jitter, l->loss, l->loss_burst};
+  const double numbers[6] = {l->bits_per_second, 0, l->latency, l->jitter, l->loss, l->loss_burst};
   byte_cursor_put_u8(at, (uint8_t)l->topology);
   byte_cursor_put_u8(at, (uint8_t)l->loss_model);
   byte_cursor_put_u8(at, (uint8_t)s->reliability.least_packets);
@@ -193,7 +193,8 @@ static Status parse_links(const uint8_t **at, const ModelConfig *config, Cluster
   static const struct {
     const char *what;
     double most;
-  } ranges[6] = {{"bandwidth", 1e15}, {"burst", 1e9}, {"latency", 3600}, {"jitter", 3600}, {"loss", 0.999}, {"burst of losses", 1e6}};
+  } ranges[6] = {{"bandwidth", 1e15}, {"reserved number", 0}, {"latency", 3600},
+                 {"jitter", 3600},    {"loss", 0.999},        {"burst of losses", 1e6}};
   LinkOptions *l = &s->links;
   double numbers[6];
   uint8_t topology = byte_cursor_get_u8(at), loss_model = byte_cursor_get_u8(at);
@@ -213,7 +214,7 @@ static Status parse_links(const uint8_t **at, const ModelConfig *config, Cluster
   TRY(need("tokens of a picture", (double)s->tokens, tokens, tokens));
   l->topology = (LinkTopology)topology;
   l->loss_model = (LossModel)loss_model;
-  l->bits_per_second = numbers[0], l->burst_bytes = numbers[1], l->latency = numbers[2], l->jitter = numbers[3];
+  l->bits_per_second = numbers[0], l->latency = numbers[2], l->jitter = numbers[3];
   l->loss = numbers[4], l->loss_burst = numbers[5];
   return STATUS_OK;
 }

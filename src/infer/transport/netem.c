@@ -163,12 +163,11 @@ static double rate_at(const LinkModel *link, double at) {
   return link->options->trace.count ? link_trace_rate(&link->options->trace, at) : link->rate;
 }
 
-/* A bucket that is full after a pause lets as much pass as if the link had begun to send that much earlier. */
 double link_model_leave(LinkModel *link, double ready, size_t bytes) {
   const LinkOptions *o = link->options;
   double bits = 8 * (double)(bytes + o->overhead), rate = rate_at(link, ready);
   if (!o->trace.count && rate <= 0) return ready;
-  double credit = rate > 0 ? 8 * o->burst_bytes / rate : 0, from = fmax(link->busy, ready - credit);
+  double from = fmax(link->busy, ready);
   link->busy = o->trace.count ? link_trace_advance(&o->trace, from, bits) : from + bits / rate;
   return fmax(ready, link->busy);
 }

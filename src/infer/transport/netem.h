@@ -53,7 +53,6 @@ typedef enum LossModel {
 
 typedef struct LinkOptions {
   double bits_per_second; /* 0: unlimited */
-  double burst_bytes;     /* that leave at once after a pause (a token bucket's size); 0: none */
   double latency, jitter; /* seconds; arrival is latency + jitter u after departure, u even in [-1, 1] */
   double loss;            /* share of packets, [0, 1) */
   LossModel loss_model;

@@ -38,17 +38,6 @@ static void a_limit_only_narrows(void **state) {
   near(link_model_arrive(&link, 2.002), 2.702);
 }
 
-static void a_bucket_lets_a_burst_pass(void **state) {
-  (void)state;
-  const LinkOptions options = {.bits_per_second = 8000, .burst_bytes = 300};
-  LinkModel link = open_link(&options);
-  near(link_model_leave(&link, 10, 200), 10);
-  near(link_model_leave(&link, 10, 200), 10.1); /* 100 of the bucket, 100 at 1,000 bytes a second */
-  near(link_model_leave(&link, 10, 100), 10.2);
-  near(link_model_leave(&link, 20, 300), 20); /* it is full again, but not fuller */
-  near(link_model_leave(&link, 20, 1), 20.001);
-}
-
 static void a_trace_is_integrated(void **state) {
   (void)state;
   LinkTracePoint points[] = {{0, 1000}, {1, 0}, {2, 4000}, {3, 2000}};
@@ -126,10 +115,12 @@ static void single_tokens_are_not_the_links_to_lose(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(packets_leave_at_the_rate),  cmocka_unit_test(a_limit_only_narrows),
-      cmocka_unit_test(a_bucket_lets_a_burst_pass), cmocka_unit_test(a_trace_is_integrated),
-      cmocka_unit_test(nothing_overtakes),          cmocka_unit_test(losses_are_as_many_as_asked_for),
-      cmocka_unit_test(seed_and_pair_decide),       cmocka_unit_test(single_tokens_are_not_the_links_to_lose)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(packets_leave_at_the_rate),
+                                     cmocka_unit_test(a_limit_only_narrows),
+                                     cmocka_unit_test(a_trace_is_integrated),
+                                     cmocka_unit_test(nothing_overtakes),
+                                     cmocka_unit_test(losses_are_as_many_as_asked_for),
+                                     cmocka_unit_test(seed_and_pair_decide),
+                                     cmocka_unit_test(single_tokens_are_not_the_links_to_lose)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

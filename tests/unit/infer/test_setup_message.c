@@ -41,7 +41,6 @@ static void set_up(Fixture *f, bool text) {
                             .tokens_most = text ? 48 : 0,
                             .mtu = 1500,
                             .links = {.bits_per_second = 2e7,
-                                      .burst_bytes = 3000,
                                       .latency = 0.002,
                                       .jitter = 0.001,
                                       .loss = 0.05,

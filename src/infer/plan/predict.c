@@ -42,17 +42,7 @@ static bool looks_up(const PlanCase *plan, int device, int block) {
   return block < plan->table_blocks && predict_uses_tables(plan, device);
 }
 
-/* ---- phases */
-
-/* Phases of a block on one device, seconds; `remote` and `rest` are of all parts together. */
-typedef struct Phases {
-  double before; /* site kv: keys and values, which are what is sent */
-  double own;    /* q, and at site x keys and values */
-  double remote; /* keys and values of the others */
-  double rest;   /* attention, output, MLP */
-  double assign; /* this block's codes */
-  double fixed;
-} Phases;
+/* ---- times */
 
 static double linear_seconds(const PlanCase *plan, int device, double flops, double rows) {
   return flops * device_profile_rate(plan->profiles[device].linear, plan->tokens, rows);
@@ -62,7 +52,7 @@ static bool is_last(const PlanCase *plan, int block) { return block == (int)plan
 
 /* The rest is computed in as many pieces as there are parts, which decides how fast its products are. Of the last block what is wanted goes
  * on alone, in one piece; a device of which nothing is wanted does what the others' codes need, and no more (pipeline.c). */
-static Phases phases_of(const PlanCase *plan, int device, int block) {
+static BlockCost cost_of_block(const PlanCase *plan, int device, int block) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
   const DeviceShare share = share_of(plan, device, is_last(plan, block));
@@ -74,86 +64,61 @@ static Phases phases_of(const PlanCase *plan, int device, int block) {
   double q = 2 * asking * width * width, kv = asking > 0 ? 4 * rows * width * kv_width(config) : 0, pieces = share.last ? 1 : plan->parts;
   DeviceCost rest = {.linear = fmax(cost.linear - cost.remote - q - kv, 0), .attention = cost.attention, .other_bytes = cost.other_bytes};
   double height = fmax(asking / pieces, 1);
-  Phases phases = {.fixed = profile->fixed};
-  phases.before = site_kv ? linear_seconds(plan, device, 4 * rows * width * kv_width(config), rows / plan->parts) : 0;
-  phases.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (site_kv ? 0 : linear_seconds(plan, device, kv, rows));
-  phases.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
-  phases.rest = device_profile_seconds(profile, &rest, plan->tokens, height);
-  phases.assign = cost.assign * device_profile_rate(profile->assign, plan->tokens, rows / plan->parts);
-  return phases;
+  BlockCost times;
+  times.before = site_kv ? linear_seconds(plan, device, 4 * rows * width * kv_width(config), rows / plan->parts) : 0;
+  times.own = linear_seconds(plan, device, q, fmax(asking, 1)) + (site_kv ? 0 : linear_seconds(plan, device, kv, rows)) + profile->fixed;
+  times.remote = linear_seconds(plan, device, cost.remote, fmax(others / plan->parts, 1)) + cost.table_bytes * profile->table;
+  times.rest = device_profile_seconds(profile, &rest, plan->tokens, height);
+  times.before += cost.assign * device_profile_rate(profile->assign, plan->tokens, rows / plan->parts);
+  return times;
 }
 
 double predict_block_seconds(const PlanCase *plan, int device) {
   PlanCase whole = *plan;
   whole.parts = 1, whole.all_rows = true;
-  Phases p = phases_of(&whole, device, 0);
-  return p.before + p.own + p.remote + p.rest + p.assign + p.fixed;
+  BlockCost cost = cost_of_block(&whole, device, 0);
+  return cost.before + cost.own + cost.remote + cost.rest;
 }
 
 /* ---- codes, or rows as they are (sp) */
 
 static int64_t part_tokens(int64_t tokens, int parts, int part) { return tokens / parts + (part < tokens % parts); }
 
-/* Devices that see this one's tokens (to), or whose tokens it sees. */
-static uint64_t partners(const PlanCase *plan, int device, bool to) {
-  uint64_t others = schedule_others(device, plan->devices), before = (1ull << device) - 1;
-  if (!config_is_decoder(plan->config)) return others;
-  return to ? others & ~before : others & before;
-}
-
 static int sites_of(const PlanCase *plan) {
   return plan->strategy == STRATEGY_SP ? config_whole_sites(plan->config) : config_sites(plan->config);
 }
 
-static Status send_part(const PlanCase *plan, Timeline *timeline, int device, int block, int part) {
-  uint64_t to = partners(plan, device, true);
-  int sites = sites_of(plan);
-  int64_t tokens = part_tokens(plan->counts[device], plan->parts, part);
-  double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites;
-  if (to == 0 || tokens == 0) return STATUS_OK;
-  for (int site = 0; site < sites; site++) {
-    MessageSize size = strategy_facts(plan->strategy)->sends_codes
-                           ? schedule_codes(tokens, bits, SCHEDULE_PACKET_MOST, interleave_least(plan->least_packets, plan->parts))
-                           : schedule_stream(bits / 8 * (double)tokens);
-    TRY(schedule_send(timeline, block, site, part, size, to));
-  }
-  return STATUS_OK;
-}
-
-static Status wait_part(const PlanCase *plan, Timeline *timeline, int device, int block, int part) {
-  int sites = sites_of(plan);
-  uint64_t from = 0;
-  for (int d = 0; d < plan->devices; d++)
-    if (part_tokens(plan->counts[d], plan->parts, part) > 0) from |= 1ull << d;
-  from &= partners(plan, device, false);
-  for (int site = 0; from != 0 && site < sites; site++) TRY(schedule_wait(timeline, block, site, part, from));
-  return STATUS_OK;
-}
-
-static Status begin_part(const PlanCase *plan, Timeline *timeline, int device, int block, int part) {
-  Phases phases = phases_of(plan, device, block);
-  TRY(schedule_compute(timeline, (phases.before + phases.assign) / plan->parts));
-  return send_part(plan, timeline, device, block, part);
-}
-
-static Status exchange_block(const PlanCase *plan, Timeline *timeline, int device, int block) {
-  Phases phases = phases_of(plan, device, block);
-  TRY(schedule_compute(timeline, phases.own + phases.fixed));
-  for (int part = 0; part < plan->parts; part++) {
-    TRY(wait_part(plan, timeline, device, block, part));
-    TRY(schedule_compute(timeline, phases.remote / plan->parts));
-  }
-  for (int part = 0; part < plan->parts; part++) {
-    TRY(schedule_compute(timeline, phases.rest / plan->parts));
-    if (block + 1 < (int)plan->config->blocks) TRY(begin_part(plan, timeline, device, block + 1, part));
-  }
-  return STATUS_OK;
+/* Of one part and site. */
+static MessageSize part_size(const PlanCase *plan, int device, int64_t tokens) {
+  double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites_of(plan);
+  if (tokens == 0) return (MessageSize){0};
+  if (!strategy_facts(plan->strategy)->sends_codes) return schedule_stream(bits / 8 * (double)tokens);
+  return schedule_codes(tokens, bits, SCHEDULE_PACKET_MOST, interleave_least(plan->least_packets, plan->parts));
 }
 
 static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int device) {
-  for (int part = 0; part < plan->parts; part++) TRY(begin_part(plan, timeline, device, 0, part));
-  for (int block = 0; block < (int)plan->config->blocks; block++) TRY(exchange_block(plan, timeline, device, block));
-  return STATUS_OK;
+  bool causal = config_is_decoder(plan->config);
+  BlockCost cost[256];
+  MessageSize sent[MAX_PARTS];
+  uint64_t senders[MAX_PARTS] = {0};
+  if (plan->config->blocks > 256) return status_set(STATUS_UNSUPPORTED, "a plan is for 256 blocks at most");
+  for (int block = 0; block < (int)plan->config->blocks; block++) cost[block] = cost_of_block(plan, device, block);
+  for (int part = 0; part < plan->parts; part++) {
+    int64_t tokens = part_tokens(plan->counts[device], plan->parts, part);
+    sent[part] = part_size(plan, device, tokens);
+    if (tokens > 0 && sent[part].packets == 0)
+      return status_set(STATUS_BAD_VALUE, "part %d: no message can hold the codes of %lld tokens", part, (long long)tokens);
+    for (int d = 0; d < plan->devices; d++)
+      if (part_tokens(plan->counts[d], plan->parts, part) > 0) senders[part] |= 1ull << d;
+    senders[part] &= schedule_partners(device, plan->devices, causal, false);
+  }
+  return schedule_exchange(timeline, &(ExchangeSchedule){.blocks = (int)plan->config->blocks,
+                                                         .sites = sites_of(plan),
+                                                         .parts = plan->parts,
+                                                         .cost = cost,
+                                                         .sent = sent,
+                                                         .senders = senders,
+                                                         .receivers = schedule_partners(device, plan->devices, causal, true)});
 }
 
 /* ---- heads and columns divided (tp, bp-*), and a device alone */

@@ -16,7 +16,7 @@ typedef struct Measurement {
   TokenLayout layout;
   ExchangeRecorder exchange; /* tokens divided */
   ReduceRecorder reduce;     /* heads and columns divided */
-  bool alone;               /* nobody to exchange with */
+  bool alone;                /* nobody to exchange with */
   bool by_heads;
   Arena *arena;
   Tape *tape;

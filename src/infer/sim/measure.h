@@ -1,5 +1,5 @@
-/* The latency of a request in virtual time: each device's computation measured alone on a core of this machine, one after the other, and the
- * network computed (simulate.h). */
+/* The latency of a request in virtual time: each device's computation measured alone on a core of this machine, one after the other, and
+ * the network computed (simulate.h). */
 #ifndef INFER_MEASURE_H
 #define INFER_MEASURE_H
 #include "infer/sim/packet_work.h"

@@ -15,10 +15,7 @@ static Status note_compute(ExchangeRecorder *recorder) {
 }
 
 static uint64_t partners(const ExchangeRecorder *recorder, bool to) {
-  const NetworkSetup *setup = &recorder->setup;
-  uint64_t others = schedule_others(setup->self, setup->nodes), before = ((uint64_t)1 << setup->self) - 1;
-  if (!setup->causal) return others;
-  return to ? others & ~before : others & before;
+  return schedule_partners(recorder->setup.self, recorder->setup.nodes, recorder->setup.causal, to);
 }
 
 /* ---- what leaves */

@@ -46,6 +46,12 @@ MessageSize schedule_stream(double bytes) {
 
 uint64_t schedule_others(int device, int devices) { return (devices < 64 ? (1ull << devices) - 1 : ~0ull) & ~(1ull << device); }
 
+uint64_t schedule_partners(int device, int devices, bool causal, bool to) {
+  uint64_t others = schedule_others(device, devices), before = (1ull << device) - 1;
+  if (!causal) return others;
+  return to ? others & ~before : others & before;
+}
+
 Status schedule_send(Timeline *timeline, int block, int site, int part, MessageSize size, uint64_t peers) {
   if (size.packets == 0)
     return status_set(STATUS_BAD_VALUE, "block %d, part %d: no group of packets can hold what is to be sent", block, part);
@@ -88,4 +94,30 @@ Status schedule_sum(Timeline *timeline, int block, int which, int device, int de
     TRY(schedule_compute(timeline, add_seconds));
   }
   return schedule_gather(timeline, block, which, device, devices, row_bytes);
+}
+
+/* A part's codes leave as soon as they can be computed. */
+static Status begin_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
+  TRY(schedule_compute(timeline, s->cost[block].before / s->parts));
+  for (int site = 0; s->receivers && s->sent[part].packets && site < s->sites; site++)
+    TRY(schedule_send(timeline, block, site, part, s->sent[part], s->receivers));
+  return STATUS_OK;
+}
+
+static Status finish_part(Timeline *timeline, const ExchangeSchedule *s, int block, int part) {
+  for (int site = 0; s->senders[part] && site < s->sites; site++) TRY(schedule_wait(timeline, block, site, part, s->senders[part]));
+  return schedule_compute(timeline, s->cost[block].remote / s->parts);
+}
+
+Status schedule_exchange(Timeline *timeline, const ExchangeSchedule *s) {
+  for (int part = 0; part < s->parts; part++) TRY(begin_part(timeline, s, 0, part));
+  for (int block = 0; block < s->blocks; block++) {
+    TRY(schedule_compute(timeline, s->cost[block].own));
+    for (int part = 0; part < s->parts; part++) TRY(finish_part(timeline, s, block, part));
+    for (int part = 0; part < s->parts; part++) {
+      TRY(schedule_compute(timeline, s->cost[block].rest / s->parts));
+      if (block + 1 < s->blocks) TRY(begin_part(timeline, s, block + 1, part));
+    }
+  }
+  return STATUS_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef INFER_SCHEDULE_H
 #define INFER_SCHEDULE_H
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -61,6 +62,9 @@ MessageSize schedule_stream(double bytes);
 
 uint64_t schedule_others(int device, int devices); /* bits of all but this one */
 
+/* Devices (bits) to whom this one's tokens go, or whose tokens it sees: all others, or where attention is causal those on one side. */
+uint64_t schedule_partners(int device, int devices, bool causal, bool to);
+
 /* BAD_VALUE: no packet can hold it. */
 Status schedule_send(Timeline *timeline, int block, int site, int part, MessageSize size, uint64_t peers);
 Status schedule_wait(Timeline *timeline, int block, int site, int part, uint64_t peers);
@@ -72,5 +76,24 @@ Status schedule_gather(Timeline *timeline, int block, int which, int device, int
 /* A sum over all devices of rows that are divided among them for it: row_bytes [devices] of what each sums up. add_seconds: of this
  * device's additions. */
 Status schedule_sum(Timeline *timeline, int block, int which, int device, int devices, const double *row_bytes, double add_seconds);
+
+/* ---- the steps of a device whose tokens are divided (ASTRA, sp), in the order in which nn/pipeline.c takes them */
+
+/* Seconds of a block, all parts together. */
+typedef struct BlockCost {
+  double before; /* what leaves: the nearest codewords, at site kv also keys and values */
+  double own;    /* of own tokens: queries, at site x also keys and values */
+  double remote; /* keys and values of the others' tokens */
+  double rest;   /* attention, output, MLP */
+} BlockCost;
+
+typedef struct ExchangeSchedule {
+  int blocks, sites, parts;
+  const BlockCost *cost;   /* [blocks] */
+  const MessageSize *sent; /* [parts] at each site; packets 0: nothing */
+  const uint64_t *senders; /* [parts] devices (bits) whose part is needed */
+  uint64_t receivers;
+} ExchangeSchedule;
+Status schedule_exchange(Timeline *timeline, const ExchangeSchedule *schedule);
 
 #endif

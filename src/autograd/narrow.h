@@ -33,10 +33,27 @@ static inline float narrow_to_float(NarrowKind kind, uint16_t bits) {
   return kind == NARROW_F16 ? narrow_half_to_float(bits) : narrow_bfloat_to_float(bits);
 }
 
-/* To nearest, ties to even; what is no number stays none. */
-static inline uint16_t narrow_bfloat(float number) {
+static inline uint32_t narrow_bits_of_float(float number) {
   uint32_t bits;
   memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+/* To nearest, ties to even; beyond 65,520 infinite; a NaN stays one. Below 2^-14 the float adder does the rounding: 0.5 has its last bit
+ * where a half's subnormals have theirs. */
+static inline uint16_t narrow_half(float number) {
+  const uint32_t bits = narrow_bits_of_float(number), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const uint32_t payload = magnitude >> 13 & 0x3ffu;
+  const uint32_t nan = 0x7c00u | payload | (payload ? 0u : 0x200u);
+  const uint32_t subnormal = narrow_bits_of_float(narrow_float_of_bits(magnitude) + 0.5f) - narrow_bits_of_float(0.5f);
+  const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  const uint32_t finite = magnitude < (113u << 23) ? subnormal : magnitude >= (143u << 23) ? 0x7c00u : normal;
+  return (uint16_t)(sign | (magnitude > 0x7f800000u ? nan : finite));
+}
+
+/* To nearest, ties to even; what is no number stays none. */
+static inline uint16_t narrow_bfloat(float number) {
+  const uint32_t bits = narrow_bits_of_float(number);
   const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40u;
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }

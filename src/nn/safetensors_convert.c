@@ -14,25 +14,8 @@ enum { CHUNK = 512 };
 
 /* ---- one number */
 
-static inline uint32_t to_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-/* Below 2^-14 the float adder does the rounding: 0.5 has its last bit where a half's subnormals have theirs. */
-static inline uint16_t float_to_half(float value) {
-  uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  uint32_t payload = magnitude >> 13 & 0x3ffu;
-  uint32_t nan = 0x7c00u | payload | (payload ? 0u : 0x200u);
-  uint32_t subnormal = to_bits(narrow_float_of_bits(magnitude) + 0.5f) - to_bits(0.5f);
-  uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-  uint32_t finite = magnitude < (113u << 23) ? subnormal : magnitude >= (143u << 23) ? 0x7c00u : normal;
-  return (uint16_t)(sign | (magnitude > 0x7f800000u ? nan : finite));
-}
-
 static inline uint16_t float_to_bfloat(float value) {
-  uint32_t bits = to_bits(value);
+  uint32_t bits = narrow_bits_of_float(value);
   bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   uint32_t payload = bits >> 16;
   if (nan) return (uint16_t)(payload & 0x7fu ? payload : payload | 0x40u);
@@ -40,7 +23,7 @@ static inline uint16_t float_to_bfloat(float value) {
 }
 
 float safetensors_half_to_float(uint16_t half) { return narrow_half_to_float(half); }
-uint16_t safetensors_float_to_half(float value) { return float_to_half(value); }
+uint16_t safetensors_float_to_half(float value) { return narrow_half(value); }
 uint16_t safetensors_float_to_bfloat(float value) { return float_to_bfloat(value); }
 
 /* The float next to `value` whose last bit is odd, unless value is a float: rounding this on is rounding `value` once. */
@@ -48,7 +31,7 @@ static inline float round_to_odd(double value) {
   float nearest = (float)value;
   double back = (double)nearest;
   if (back == value || isnan(value)) return nearest;
-  uint32_t bits = to_bits(nearest);
+  uint32_t bits = narrow_bits_of_float(nearest);
   if (fabs(back) > fabs(value)) bits--; /* towards zero */
   return narrow_float_of_bits(bits | 1u);
 }
@@ -93,7 +76,7 @@ static int64_t first_overflow(const double *wide, int64_t count, double limit) {
 
 static int64_t store_f16(uint8_t *out, const double *wide, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
-    uint16_t bits = float_to_half(round_to_odd(wide[i]));
+    uint16_t bits = narrow_half(round_to_odd(wide[i]));
     memcpy(out + 2 * i, &bits, sizeof bits);
   }
   return first_overflow(wide, count, 65520.0);

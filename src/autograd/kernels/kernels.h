@@ -134,6 +134,8 @@ typedef struct Kernels {
   void (*widen)(NarrowKind kind, int64_t n, const uint16_t *x, real *y);
   /* y[i] = x[i] as bf16, rounded to nearest, ties to even; no number stays none */
   void (*narrow)(int64_t n, const real *x, uint16_t *y);
+  /* likewise as halves; whether all of them are finite (beyond 65,520 none is) */
+  bool (*narrow_half)(int64_t n, const real *x, uint16_t *y);
   /* y[r] += sum_i w[r, i] x[i] over w [rows, n], `stride` numbers from row to row: a matrix times a vector */
   void (*narrow_dots)(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y);
   /* y[i] += sum_r x[r] w[r, i]: the transposed matrix times a vector */

@@ -45,20 +45,25 @@ static inline Vector v_load_half(const uint16_t *p, int64_t left) { return _mm25
 static inline Vector v_load_bfloat(const uint16_t *p, int64_t left) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_narrow(p, left)), 16));
 }
+static inline void store_narrow(uint16_t *p, __m128i numbers, int64_t left) {
+  uint16_t lane[VECTOR_WIDTH];
+  if (left == VECTOR_WIDTH) {
+    _mm_storeu_si128((__m128i *)(void *)p, numbers);
+    return;
+  }
+  _mm_storeu_si128((__m128i *)(void *)lane, numbers);
+  memcpy(p, lane, (size_t)left * sizeof *p);
+}
+static inline void v_store_half(uint16_t *p, Vector v, int64_t left) {
+  store_narrow(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), left);
+}
 static inline void v_store_bfloat(uint16_t *p, Vector v, int64_t left) {
   const __m256i bits = _mm256_castps_si256(v), upper = _mm256_srli_epi32(bits, 16);
   const __m256i up = _mm256_add_epi32(_mm256_and_si256(upper, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
   const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
   const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
   const __m256i wide = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
-  const __m128i narrow = _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
-  if (left == VECTOR_WIDTH) {
-    _mm_storeu_si128((__m128i *)(void *)p, narrow);
-  } else {
-    uint16_t lane[VECTOR_WIDTH];
-    _mm_storeu_si128((__m128i *)(void *)lane, narrow);
-    memcpy(p, lane, (size_t)left * sizeof *p);
-  }
+  store_narrow(p, _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1)), left);
 }
 static inline Vector v_load_bytes(const uint8_t *p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));

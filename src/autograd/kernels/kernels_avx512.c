@@ -50,6 +50,13 @@ static inline void v_store_bfloat(uint16_t *p, Vector v, int64_t left) {
   else
     _mm256_mask_storeu_epi16(p, first_lanes(left), narrow);
 }
+static inline void v_store_half(uint16_t *p, Vector v, int64_t left) {
+  const __m256i half = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  if (left == VECTOR_WIDTH)
+    _mm256_storeu_si256((__m256i *)(void *)p, half);
+  else
+    _mm256_mask_storeu_epi16(p, first_lanes(left), half);
+}
 static inline Vector v_load_bytes(const uint8_t *p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }

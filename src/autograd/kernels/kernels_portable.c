@@ -297,6 +297,15 @@ static void narrow(int64_t n, const real *x, uint16_t *y) {
   for (int64_t i = 0; i < n; i++) y[i] = narrow_bfloat((float)x[i]);
 }
 
+static bool narrow_halves(int64_t n, const real *x, uint16_t *y) {
+  unsigned bad = 0;
+  for (int64_t i = 0; i < n; i++) {
+    y[i] = narrow_half((float)x[i]);
+    bad |= (y[i] & 0x7c00u) == 0x7c00u;
+  }
+  return !bad;
+}
+
 static void narrow_dots(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride, const real *x, real *y) {
   for (int64_t r = 0; r < rows; r++) {
     double sum = 0;
@@ -455,6 +464,7 @@ const Kernels *kernels_portable(void) {
       .nearer = nearer,
       .widen = widen,
       .narrow = narrow,
+      .narrow_half = narrow_halves,
       .narrow_dots = narrow_dots,
       .narrow_sums = narrow_sums,
       .adamw = adamw,

@@ -5,6 +5,7 @@
  *   v_load(p, left), v_store(p, v, left)   the first `left` <= WIDTH lanes; loading zeroes the others
  *   v_load_half(p, left), v_load_bfloat    the same from 16-bit numbers
  *   v_store_bfloat(p, v, left)             v as bf16, rounded to nearest even
+ *   v_store_half(p, v, left)               v as halves, likewise
  *   v_load_bytes(p), v_store_bytes(p, v)   whole numbers from 0 to 255, all lanes
  *   v_fill(v, left, fill)                  replaces the lanes from `left` on
  *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
@@ -349,6 +350,7 @@ static const Kernels vector_table = {
     .nearer = vector_nearer,
     .widen = vector_widen,
     .narrow = vector_narrow,
+    .narrow_half = vector_narrow_half,
     .narrow_dots = vector_narrow_dots,
     .narrow_sums = vector_narrow_sums,
     .adamw = vector_adamw,

@@ -26,6 +26,18 @@ static void vector_widen(NarrowKind kind, int64_t n, const uint16_t *x, float *y
 
 static void vector_narrow(int64_t n, const float *x, uint16_t *y) { EACH_VECTOR(n, v_store_bfloat(y + i, v_load(x + i, left), left);); }
 
+/* What rounds to no finite half: a number too large shows in the largest of |x|, infinities and NaNs in the sum of x - x. */
+static bool vector_narrow_half(int64_t n, const float *x, uint16_t *y) {
+  Vector largest = v_set(0), differences = v_set(0);
+  EACH_VECTOR(n, {
+    const Vector number = v_load(x + i, left);
+    largest = v_max(v_max(number, -number), largest);
+    differences += number - number;
+    v_store_half(y + i, number, left);
+  });
+  return v_most(largest) < 65520 && v_sum(differences) == 0;
+}
+
 static inline __attribute__((always_inline)) void dots_kind(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride,
                                                             const float *x, float *y) {
   int64_t r = 0;

@@ -71,6 +71,48 @@ static void numbers_are_narrowed_to_the_nearest(void **state) {
     }
 }
 
+/* All halves, the middles between neighbours (the even one gets them) and what lies beside a middle. */
+static void halves_are_the_nearest(void **state) {
+  (void)state;
+  enum { FINITE = 0x7c00 };
+  static real wide[2 * FINITE * 4];
+  static uint16_t want[2 * FINITE * 4], got[2 * FINITE * 4];
+  int count = 0;
+  for (int bits = 0; bits < FINITE - 1; bits++)
+    for (int sign = 0; sign < 2; sign++) {
+      const uint16_t lower = (uint16_t)(sign << 15 | bits), upper = (uint16_t)(lower + 1);
+      const float below = narrow_half_to_float(lower), middle = (below + narrow_half_to_float(upper)) / 2;
+      wide[count] = (real)below, want[count++] = lower;
+      wide[count] = (real)middle, want[count++] = bits & 1 ? upper : lower;
+      wide[count] = (real)nextafterf(middle, 0), want[count++] = lower;
+      wide[count] = (real)nextafterf(middle, sign ? -INFINITY : INFINITY), want[count++] = upper;
+    }
+  for (int t = 0; t < 3; t++)
+    for (int first = 0; first < 3 && kernels_named(table_names[t]); first++) { /* tails of several lengths */
+      memset(got, 0xff, sizeof got);
+      assert_true(kernels_named(table_names[t])->narrow_half(count - first, wide + first, got + first));
+      assert_memory_equal(got + first, want + first, (size_t)(count - first) * sizeof *want);
+    }
+}
+
+/* Wherever it stands among many: one number that no finite half is near to. */
+static void what_no_half_holds_is_told(void **state) {
+  (void)state;
+  enum { COUNT = 37 };
+  static const real bad[] = {(real)65520, (real)-65520, (real)1e30, (real)INFINITY, (real)-INFINITY, (real)NAN};
+  real x[COUNT];
+  uint16_t y[COUNT];
+  for (int t = 0; t < 3; t++)
+    for (size_t b = 0; b < sizeof bad / sizeof *bad && kernels_named(table_names[t]); b++)
+      for (int at = 0; at < COUNT; at++) {
+        for (int i = 0; i < COUNT; i++) x[i] = (real)65519;
+        assert_true(kernels_named(table_names[t])->narrow_half(COUNT, x, y));
+        x[at] = bad[b];
+        assert_false(kernels_named(table_names[t])->narrow_half(COUNT, x, y));
+        assert_int_equal(y[at] & 0x7c00, 0x7c00);
+      }
+}
+
 /* Finite numbers of moderate size. */
 static uint16_t *random_narrow(NarrowKind kind, int64_t count) {
   uint16_t *bits = malloc((size_t)count * sizeof *bits);
@@ -209,6 +251,7 @@ static void products_inside_of_bodies(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_number_is_widened_exactly), cmocka_unit_test(numbers_are_narrowed_to_the_nearest),
+      cmocka_unit_test(halves_are_the_nearest),          cmocka_unit_test(what_no_half_holds_is_told),
       cmocka_unit_test(vectors_of_any_length),           cmocka_unit_test(products),
       cmocka_unit_test(products_inside_of_bodies),
   };

@@ -8,7 +8,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,13 +270,16 @@ Status address_call(const Address *address, int *fd) {
 }
 
 Status address_called(const Address *address, int fd, bool *done) {
-  struct pollfd waiting = {.fd = fd, .events = POLLOUT};
+  struct sockaddr_storage peer;
+  socklen_t bytes = sizeof(int), peer_bytes = sizeof peer;
   int fault = 0;
-  socklen_t bytes = sizeof fault;
-  *done = poll(&waiting, 1, 0) > 0;
-  if (!*done) return STATUS_OK;
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &bytes) == 0) errno = fault;
-  return errno == 0 ? STATUS_OK : cannot_call(address);
+  *done = true;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &bytes) != 0) fault = errno;
+  if (fault == 0 && getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0) return STATUS_OK;
+  *done = fault != 0;
+  if (!*done) return STATUS_OK; /* on its way: it has no other end yet */
+  errno = fault;
+  return cannot_call(address);
 }
 
 /* Into the form of a number, or of a path from the root. */

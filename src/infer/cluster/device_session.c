@@ -6,7 +6,7 @@
 #include "base/threads.h"
 #include "infer/cluster/patience.h"
 #include "infer/cluster/peer_handshake.h"
-#include "infer/cluster/session_probe.h"
+#include "infer/cluster/probe_message.h"
 #include "infer/node.h"
 #include <math.h>
 #include <sched.h>
@@ -26,7 +26,7 @@ typedef struct Session {
   bool threads_run;
   uint8_t *setup_bytes; /* [setup_message_most] */
   size_t setup_size;
-  SessionProbe probe;
+  ProbeAnswer probe;
   Patience patience; /* with the leader, while the session waits for it */
   bool waits;
   /* The epoch: */
@@ -58,7 +58,7 @@ static Status place_message(void *context, Connection *link, const WireHeader *h
   *payload = s->word;
   if (is_word(header)) return STATUS_OK;
   if (header->kind == WIRE_SETUP) return place_setup(s, header, payload);
-  if (header->kind == WIRE_PROBE && !s->node) return session_probe_place(&s->probe, s->place->weights->config, header, payload);
+  if (header->kind == WIRE_PROBE && !s->node) return probe_message_place(&s->probe, s->place->weights->config, header, payload);
   if (s->node && !s->stop) return node_place(s->node, header, payload);
   return status_set(STATUS_BAD_VALUE, "sent a %s message where none was due", wire_kind_name(header->kind));
 }
@@ -74,7 +74,7 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
   Session *s = context;
   (void)link, (void)payload;
   if (header->kind == WIRE_PROBE) {
-    session_probe_deliver(&s->probe, header);
+    probe_message_deliver(&s->probe, header);
     return STATUS_OK;
   }
   if (header->kind == WIRE_SETUP) s->setup_size = header->bytes;
@@ -302,7 +302,7 @@ static Status cancel_epoch(Session *s) {
 static Status be_measured(Session *s) {
   TRY(start_threads(s));
   TRY(flush(s)); /* the answer before this one */
-  TRY(session_probe_answer(&s->probe, s->place->weights->config, s->control));
+  TRY(probe_message_answer(&s->probe, s->place->weights->config, s->control));
   TRY(flush(s));
   s->probe.arrived = false;
   return STATUS_OK;
@@ -359,7 +359,7 @@ int session_run(const SessionPlace *place) {
   stop_epoch(s);
   connection_free(s->control);
   if (place->passed >= 0) close(place->passed);
-  session_probe_release(&s->probe);
+  probe_message_release(&s->probe);
   free(s->setup_bytes);
   free(s);
   return failed ? 1 : 0;

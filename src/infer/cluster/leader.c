@@ -8,21 +8,23 @@
 
 static const size_t arena_bytes = (size_t)1 << 32;
 
-int leader_nodes(const Leader *leader) { return leader->member_count; }
-int leader_nodes_here(const Leader *leader) { return leader->nodes; }
-pid_t leader_pid(const Leader *leader, int node) { return leader->members[node].forked ? leader->processes.pid[node] : 0; }
-const Address *leader_address(const Leader *leader, int node) {
-  return leader->members[node].forked ? NULL : &leader->members[node].address;
+int leader_nodes(const Leader *leader) { return leader->membership.count; }
+int leader_nodes_here(const Leader *leader) { return leader->epoch.nodes; }
+pid_t leader_pid(const Leader *leader, int node) {
+  return leader->membership.members[node].forked ? leader->membership.processes.pid[node] : 0;
 }
-const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
-int leader_reruns(const Leader *leader) { return leader->reruns; }
-double leader_fastest(const Leader *leader) { return leader->fastest; }
-double leader_fastest_request(const Leader *leader) { return leader->fastest_request; }
-int leader_masked(const Leader *leader) { return leader->masked; }
+const Address *leader_address(const Leader *leader, int node) {
+  return leader->membership.members[node].forked ? NULL : &leader->membership.members[node].address;
+}
+const NodeStatistics *leader_totals(const Leader *leader) { return leader->sums.totals; }
+int leader_reruns(const Leader *leader) { return leader->sums.reruns; }
+double leader_fastest(const Leader *leader) { return leader->sums.fastest; }
+double leader_fastest_request(const Leader *leader) { return leader->sums.fastest_request; }
+int leader_masked(const Leader *leader) { return leader->sums.masked; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
-const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
+const int64_t *leader_tokens(const Leader *leader) { return leader->sums.tokens; }
 int64_t leader_tokens_most(const Leader *leader) { return leader->setup.tokens_most; }
 
 /* ---- what is possible ---- */
@@ -48,7 +50,7 @@ static Status check_setup(const NodeSetup *setup) {
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
   const NodeSetup *setup = &leader->setup;
   const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
-  size_t members = (size_t)leader->member_count, pixels = (size_t)(setup->batch_most * weights_pixels(setup->weights));
+  size_t members = (size_t)leader->membership.count, pixels = (size_t)(setup->batch_most * weights_pixels(setup->weights));
   bool memory = (request->message = malloc(members * (WIRE_HEADER + PATCHES_HEAD) + request_most_bytes(setup, &all))) &&
                 (request->offset = calloc(members, sizeof(size_t))) && (request->size = calloc(members, sizeof(size_t))) &&
                 (request->results = calloc(members, sizeof(uint8_t *))) && (request->arrived = calloc(members, sizeof(bool))) &&
@@ -66,10 +68,10 @@ static Status allocate_answer(Leader *leader) {
   bool memory = (leader->arena = arena_new(arena_bytes)) && (leader->tape = tape_new(leader->arena)) &&
                 (leader->logits = malloc(batch * (size_t)width * sizeof(real)));
   if (setup->split)
-    memory = memory && (leader->made = malloc((size_t)tokens * sizeof *leader->made)) &&
-             (leader->decoding = calloc((size_t)leader->member_count, sizeof *leader->decoding));
+    memory = memory && (leader->queue.made = malloc((size_t)tokens * sizeof *leader->queue.made)) &&
+             (leader->decoding = calloc((size_t)leader->membership.count, sizeof *leader->decoding));
   else
-    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->member_count * config->width) * sizeof(real)));
+    memory = memory && (leader->replicas = malloc(batch * (size_t)(leader->membership.count * config->width) * sizeof(real)));
   if (setup->keep_codes) {
     size_t codes = batch * (size_t)((tokens + 1) * setup->weights->books[0].groups) * sizeof(int32_t);
     memory = memory && (leader->codes = malloc((size_t)setup->weights->book_count * codes)) && (leader->node_codes = malloc(codes));
@@ -80,16 +82,18 @@ static Status allocate_answer(Leader *leader) {
 }
 
 static Status allocate_members(Leader *leader) {
-  size_t members = (size_t)leader->member_count;
-  bool memory = (leader->members = calloc(members, sizeof *leader->members)) && (leader->member_of = calloc(members, sizeof(int))) &&
-                (leader->connections = calloc(members, sizeof(Connection *))) && (leader->layout = calloc(members, sizeof(TokenLayout))) &&
-                (leader->setups = calloc(members, sizeof(uint8_t *))) && (leader->progress = calloc(members, sizeof(uint64_t))) &&
-                (leader->complaints = calloc(members, sizeof *leader->complaints)) &&
-                (leader->totals = calloc(members, sizeof(NodeStatistics))) && (leader->last = calloc(members, sizeof(NodeStatistics))) &&
-                (leader->tokens = calloc(members, sizeof(int64_t))) && (leader->gone = calloc(members, sizeof *leader->gone));
-  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->member_count);
-  for (int m = 0; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
+  size_t members = (size_t)leader->membership.count;
+  bool memory =
+      (leader->membership.members = calloc(members, sizeof *leader->membership.members)) &&
+      (leader->epoch.member_of = calloc(members, sizeof(int))) && (leader->epoch.connections = calloc(members, sizeof(Connection *))) &&
+      (leader->epoch.layout = calloc(members, sizeof(TokenLayout))) && (leader->epoch.setups = calloc(members, sizeof(uint8_t *))) &&
+      (leader->epoch.progress = calloc(members, sizeof(uint64_t))) &&
+      (leader->epoch.complaints = calloc(members, sizeof *leader->epoch.complaints)) &&
+      (leader->sums.totals = calloc(members, sizeof(NodeStatistics))) && (leader->sums.last = calloc(members, sizeof(NodeStatistics))) &&
+      (leader->sums.tokens = calloc(members, sizeof(int64_t))) && (leader->gone = calloc(members, sizeof *leader->gone));
+  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->membership.count);
+  for (int m = 0; m < leader->membership.count; m++) {
+    LeaderMember *member = &leader->membership.members[m];
     *member = (LeaderMember){.forked = m < leader->cluster.local, .node = -1};
     if (!member->forked) member->address = leader->cluster.peers[m - leader->cluster.local];
     connection_init(&member->connection);
@@ -99,7 +103,7 @@ static Status allocate_members(Leader *leader) {
 
 static Status allocate(Leader *leader) {
   TRY(allocate_members(leader));
-  for (int i = 0; i < LEADER_DEPTH; i++) TRY(allocate_request(leader, &leader->requests[i]));
+  for (int i = 0; i < LEADER_DEPTH; i++) TRY(allocate_request(leader, &leader->queue.requests[i]));
   return allocate_answer(leader);
 }
 
@@ -117,15 +121,16 @@ static Status meet(Leader *leader) {
   TRY(check_coding(leader));
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
-  if (RAND_bytes(leader->session, sizeof leader->session) != 1) return status_set(STATUS_IO, "the system gives no random numbers");
+  if (RAND_bytes(leader->membership.session, sizeof leader->membership.session) != 1)
+    return status_set(STATUS_IO, "the system gives no random numbers");
   return leader_members_open(leader);
 }
 
 static Status divide(Leader *leader) {
-  LeaderMeasure *measured = calloc((size_t)leader->member_count, sizeof *measured);
-  if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->member_count);
+  LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
+  if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
   Status status = leader_probe_run(leader, measured);
-  if (status == STATUS_OK) status = leader->options.divide(leader->options.divide_context, measured, leader->member_count);
+  if (status == STATUS_OK) status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count);
   free(measured);
   return status;
 }
@@ -148,8 +153,8 @@ static void choose_strategy(NodeSetup *setup, const LeaderOptions *options) {
 
 static Status check_count(const Leader *leader) {
   int devices = leader->cluster.local + leader->cluster.peer_count;
-  if (devices == leader->member_count) return STATUS_OK;
-  return status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->member_count, devices);
+  if (devices == leader->membership.count) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "the tokens are divided among %d nodes, and there are %d", leader->membership.count, devices);
 }
 
 static Status make(Leader **out, Leader wanted) {
@@ -159,9 +164,9 @@ static Status make(Leader **out, Leader wanted) {
   Leader *leader = calloc(1, sizeof *leader);
   if (!leader) return status_set(STATUS_NO_MEMORY, "no memory for a leader");
   *leader = wanted;
-  leader->complainer = leader->accused = -1;
-  leader->member_count = node_setup_count(&wanted.setup);
-  leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->member_count};
+  leader->epoch.complainer = leader->epoch.fault = -1;
+  leader->membership.count = node_setup_count(&wanted.setup);
+  leader->cluster = wanted.options.cluster ? *wanted.options.cluster : (ClusterOptions){.local = leader->membership.count};
   Status status = check_count(leader);
   if (status == STATUS_OK) status = allocate(leader);
   if (status == STATUS_OK)
@@ -245,17 +250,17 @@ static void release_request(LeaderRequest *request) {
 }
 
 static void release_members(Leader *leader) {
-  for (int d = 0; leader->layout && d < leader->member_count; d++) layout_release(&leader->layout[d]);
-  free(leader->members);
-  free(leader->member_of);
-  free(leader->connections);
-  free(leader->layout);
-  free(leader->setups);
-  free(leader->progress);
-  free(leader->complaints);
-  free(leader->totals);
-  free(leader->last);
-  free(leader->tokens);
+  for (int d = 0; leader->epoch.layout && d < leader->membership.count; d++) layout_release(&leader->epoch.layout[d]);
+  free(leader->membership.members);
+  free(leader->epoch.member_of);
+  free(leader->epoch.connections);
+  free(leader->epoch.layout);
+  free(leader->epoch.setups);
+  free(leader->epoch.progress);
+  free(leader->epoch.complaints);
+  free(leader->sums.totals);
+  free(leader->sums.last);
+  free(leader->sums.tokens);
   free(leader->gone);
 }
 
@@ -265,13 +270,13 @@ void leader_stop(Leader *leader) {
   leader->heartbeat = NULL;
   leader_members_close(leader);
   leader_epoch_close(leader);
-  for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->requests[i]);
+  for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->queue.requests[i]);
   release_members(leader);
   partition_release(&leader->partition);
   tape_free(leader->tape);
   arena_free(leader->arena);
   free(leader->decoding);
-  free(leader->made);
+  free(leader->queue.made);
   free(leader->replicas);
   free(leader->logits);
   free(leader->codes);

@@ -38,11 +38,11 @@ static const char *without_number(const char *complaint) {
 }
 
 static Status explain_complaint(const Leader *leader) {
-  int from = leader->complainer, about = leader->accused;
+  int from = leader->epoch.complainer, about = leader->epoch.fault;
   char name[LEADER_NAME];
-  const char *complaint = leader->complaints[from];
-  Status status = leader->not_finite ? STATUS_NUMERIC : STATUS_PEER;
-  if (about < 0 || leader->not_finite) return status_set(status, "%s: %s", leader_name(leader, from, name), complaint);
+  const char *complaint = leader->epoch.complaints[from];
+  Status status = leader->epoch.not_finite ? STATUS_NUMERIC : STATUS_PEER;
+  if (about < 0 || leader->epoch.not_finite) return status_set(status, "%s: %s", leader_name(leader, from, name), complaint);
   leader_name(leader, about, name);
   const char *rest = without_number(complaint);
   if (rest) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, rest, from);
@@ -51,9 +51,9 @@ static Status explain_complaint(const Leader *leader) {
 
 /* A worker whose connection has failed; which has said how. */
 static int broken_worker(const Leader *leader) {
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     const LeaderMember *member = leader_member(leader, d);
-    if (!member->forked && member->state >= MEMBER_HERE && !connection_is_open(&member->connection)) return leader->member_of[d];
+    if (!member->forked && member->state >= MEMBER_HERE && !connection_is_open(&member->connection)) return leader->epoch.member_of[d];
   }
   return -1;
 }
@@ -67,17 +67,20 @@ Status leader_wait_explain(Leader *leader, Status status) {
   /* What ends this process may have ended others as well; that is no failure of theirs. */
   if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
   snprintf(said, sizeof said, "%s", status_message());
-  int dead = leader->processes.count ? processes_find_dead(&leader->processes, may_show ? explain_seconds : 0, text, sizeof text) : -1;
+  int dead = leader->membership.processes.count
+                 ? processes_find_dead(&leader->membership.processes, may_show ? explain_seconds : 0, text, sizeof text)
+                 : -1;
   if (dead >= 0) return status_set(STATUS_PEER, "node %d (pid %d) %s", dead, (int)leader_pid(leader, dead), text);
   status_set(status, "%s", said);
-  if (broken >= 0 && leader->complainer < 0) return status_wrap(status, "%s", leader_name(leader, broken, name));
+  if (broken >= 0 && leader->epoch.complainer < 0) return status_wrap(status, "%s", leader_name(leader, broken, name));
   if (broken >= 0) return status_set(STATUS_PEER, "%s is gone", leader_name(leader, broken, name));
-  return leader->complainer < 0 ? status : explain_complaint(leader);
+  return leader->epoch.complainer < 0 ? status : explain_complaint(leader);
 }
 
 static uint64_t bytes_moved(const Leader *leader) {
   uint64_t bytes = 0;
-  for (int d = 0; d < leader->nodes; d++) bytes += leader->connections[d]->sent.bytes + leader->connections[d]->received.bytes;
+  for (int d = 0; d < leader->epoch.nodes; d++)
+    bytes += leader->epoch.connections[d]->sent.bytes + leader->epoch.connections[d]->received.bytes;
   return bytes;
 }
 
@@ -85,24 +88,24 @@ static uint64_t bytes_moved(const Leader *leader) {
 static int latest(const Leader *leader, const bool *arrived) {
   int late = 0;
   bool found = false;
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     bool there = arrived ? arrived[d] : leader_member(leader, d)->state == MEMBER_READY;
-    if (there || (found && leader->progress[d] >= leader->progress[late])) continue;
+    if (there || (found && leader->epoch.progress[d] >= leader->epoch.progress[late])) continue;
     late = d;
     found = true;
   }
-  return leader->member_of[late];
+  return leader->epoch.member_of[late];
 }
 
 static Status report_silence(Leader *leader, const bool *arrived, double most) {
   char name[LEADER_NAME];
-  leader->accused = latest(leader, arrived);
-  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", leader_name(leader, leader->accused, name),
-                    most);
+  leader->epoch.fault = latest(leader, arrived);
+  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
+                    leader_name(leader, leader->epoch.fault, name), most);
 }
 
 bool leader_wait_all(const Leader *leader, const bool *arrived) {
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     if (!arrived[d]) return false;
   }
   return true;
@@ -118,17 +121,17 @@ static double slice(Leader *leader, const Patience *patience) {
 /* When the input of a request has left. */
 static void note_sent(Leader *leader) {
   for (int i = 0; i < LEADER_DEPTH; i++) {
-    LeaderRequest *request = &leader->requests[i];
+    LeaderRequest *request = &leader->queue.requests[i];
     bool left = request->number && request->sent <= 0;
-    for (int d = 0; left && d < leader->nodes; d++) left = connection_queued(leader->connections[d]) == 0;
+    for (int d = 0; left && d < leader->epoch.nodes; d++) left = connection_queued(leader->epoch.connections[d]) == 0;
     if (left) request->sent = clock_now();
   }
 }
 
 double leader_wait_left(const Leader *leader) {
   double most = leader->cluster.request_timeout, left = INFINITY;
-  for (uint32_t i = leader->collected + 1; most > 0 && i <= leader->submitted; i++)
-    left = fmin(left, leader->requests[i & 1].began + most - clock_now());
+  for (uint32_t i = leader->queue.collected + 1; most > 0 && i <= leader->queue.submitted; i++)
+    left = fmin(left, leader->queue.requests[i & 1].began + most - clock_now());
   return left;
 }
 
@@ -143,12 +146,14 @@ static Status check_time(Leader *leader, const bool *arrived) {
  * are given a moment to say it first. */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived) {
   Patience patience;
-  double most = leader->setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
+  double most = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
   patience_start(&patience, most + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
     /* A complaint counts once there is nothing else: what came before it, in the same step perhaps, is taken first. */
-    Status status = leader->complainer >= 0 ? STATUS_PEER : connections_step(leader->connections, leader->nodes, slice(leader, &patience));
+    Status status = leader->epoch.complainer >= 0
+                        ? STATUS_PEER
+                        : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &patience));
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
     note_sent(leader);
     TRY(check_time(leader, arrived));
@@ -166,16 +171,17 @@ static void leave_behind(Leader *leader, int m, const char *why) {
 }
 
 static void drop_broken(Leader *leader) {
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderMember *member = leader_member(leader, d);
-    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection)) leave_behind(leader, leader->member_of[d], "it is gone");
+    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection))
+      leave_behind(leader, leader->epoch.member_of[d], "it is gone");
   }
 }
 
 static void drop_dead(Leader *leader) {
   char text[128];
   int dead;
-  while (leader->processes.count > 0 && (dead = processes_find_dead(&leader->processes, 0, text, sizeof text)) >= 0)
+  while (leader->membership.processes.count > 0 && (dead = processes_find_dead(&leader->membership.processes, 0, text, sizeof text)) >= 0)
     leave_behind(leader, dead, text);
 }
 
@@ -183,7 +189,7 @@ static void drop_dead(Leader *leader) {
 
 static void send_cancel(Leader *leader) {
   wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->word);
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderMember *member = leader_member(leader, d);
     member->asked = connection_is_open(&member->connection) && connection_send(&member->connection, leader->word, WIRE_HEADER) == STATUS_OK;
   }
@@ -191,8 +197,8 @@ static void send_cancel(Leader *leader) {
 
 /* In the middle of a block nobody listens, and others who wait for codes say as little. */
 static double patience_with(const Leader *leader, int m) {
-  bool accused = leader->accused == m && leader->complainer != m;
-  bool silent = accused && clock_now() - leader->members[m].heard > leader->options.timeout / 2;
+  bool accused = leader->epoch.fault == m && leader->epoch.complainer != m;
+  bool silent = accused && clock_now() - leader->membership.members[m].heard > leader->options.timeout / 2;
   return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
 }
 
@@ -202,11 +208,11 @@ static void await_cancelled(Leader *leader) {
   for (bool waiting = true; waiting;) {
     double waited = clock_now() - start;
     waiting = false;
-    for (int d = 0; d < leader->nodes; d++) {
+    for (int d = 0; d < leader->epoch.nodes; d++) {
       const LeaderMember *member = leader_member(leader, d);
-      waiting |= member->asked && connection_is_open(&member->connection) && waited < patience_with(leader, leader->member_of[d]);
+      waiting |= member->asked && connection_is_open(&member->connection) && waited < patience_with(leader, leader->epoch.member_of[d]);
     }
-    if (waiting) connections_step(leader->connections, leader->nodes, slice_seconds);
+    if (waiting) connections_step(leader->epoch.connections, leader->epoch.nodes, slice_seconds);
     leader_members_ping(leader);
     waiting = waiting && leader_wait_left(leader) > 0 && !interrupted(leader);
   }
@@ -218,16 +224,16 @@ static void give_up_epoch(Leader *leader) {
   drop_broken(leader);
   drop_dead(leader);
   bool waited = leader_wait_left(leader) > 0 && !interrupted(leader);
-  for (int d = 0; d < leader->nodes && waited; d++) {
-    if (leader_member(leader, d)->asked) leave_behind(leader, leader->member_of[d], "it does not answer");
+  for (int d = 0; d < leader->epoch.nodes && waited; d++) {
+    if (leader_member(leader, d)->asked) leave_behind(leader, leader->epoch.member_of[d], "it does not answer");
   }
 }
 
 /* Of those that are still there. */
 static void lay_blame(Leader *leader) {
-  int m = leader->accused >= 0 ? leader->accused : leader->complainer;
-  if (m < 0 || leader->members[m].state < MEMBER_HERE || ++leader->members[m].blamed < BLAME_MOST) return;
-  leave_behind(leader, m, leader->accused >= 0 ? "others cannot work with it" : "it fails again and again");
+  int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
+  if (m < 0 || leader->membership.members[m].state < MEMBER_HERE || ++leader->membership.members[m].blamed < BLAME_MOST) return;
+  leave_behind(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again");
   leader_members_put_off(leader, m);
 }
 
@@ -237,10 +243,10 @@ static void lay_blame(Leader *leader) {
 static Status begin_again(Leader *leader) {
   Status status = STATUS_OK;
   char why[1024] = "";
-  for (int tries = 0; tries < TRIES_MOST + BLAME_MOST * leader->member_count; tries++) {
+  for (int tries = 0; tries < TRIES_MOST + BLAME_MOST * leader->membership.count; tries++) {
     status = leader_epoch_open(leader);
     if (status == STATUS_OK) status = leader_requests_resend(leader);
-    if (status == STATUS_OK || leader->nodes == 0 || interrupted(leader) || leader_wait_left(leader) <= 0) return status;
+    if (status == STATUS_OK || leader->epoch.nodes == 0 || interrupted(leader) || leader_wait_left(leader) <= 0) return status;
     snprintf(why, sizeof why, "%s", status_message());
     give_up_epoch(leader);
     lay_blame(leader);
@@ -250,8 +256,8 @@ static Status begin_again(Leader *leader) {
 
 static int most_reruns(const Leader *leader) {
   int most = 0;
-  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
-    int reruns = leader->requests[i & 1].reruns;
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+    int reruns = leader->queue.requests[i & 1].reruns;
     most = reruns > most ? reruns : most;
   }
   return most;
@@ -259,12 +265,12 @@ static int most_reruns(const Leader *leader) {
 
 /* Tokens that were handed on already cannot be taken back, and others may come of another partition. */
 static bool text_has_begun(Leader *leader) {
-  return leader_under_way(leader) > 0 && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT && leader->taken > 0;
+  return leader_under_way(leader) > 0 && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT && leader->queue.taken > 0;
 }
 
 static bool can_recover(Leader *leader, Status cause) {
   bool of_devices =
-      leader->nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
+      leader->epoch.nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
   return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
 }
 
@@ -278,8 +284,8 @@ Status leader_failure_recover(Leader *leader, Status cause) {
   give_up_epoch(leader);
   lay_blame(leader);
   Status status = begin_again(leader);
-  if (status != STATUS_OK && leader->nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
-  if (status == STATUS_OK) log_info("%d of %d devices go on", leader->nodes, leader->member_count);
+  if (status != STATUS_OK && leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
+  if (status == STATUS_OK) log_info("%d of %d devices go on", leader->epoch.nodes, leader->membership.count);
   return status;
 }
 
@@ -287,18 +293,19 @@ Status leader_failure_recover(Leader *leader, Status cause) {
 
 static bool has_answered(const Leader *leader, int node) {
   bool all = true;
-  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) all = all && leader->requests[i & 1].arrived[node];
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++)
+    all = all && leader->queue.requests[i & 1].arrived[node];
   return all;
 }
 
 /* Whoever is gone and has answered all that it was asked is missed by nobody; true where that is all that has failed. */
 static bool drop_answered(Leader *leader) {
-  bool all = leader->complainer < 0 && !leader->setting_up, any = false;
-  for (int d = 0; d < leader->nodes; d++) {
+  bool all = leader->epoch.complainer < 0 && !leader->epoch.setting_up, any = false;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderMember *member = leader_member(leader, d);
     if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
     bool answered = has_answered(leader, d);
-    if (answered) leave_behind(leader, leader->member_of[d], "it is gone");
+    if (answered) leave_behind(leader, leader->epoch.member_of[d], "it is gone");
     all = all && answered;
     any = true;
   }
@@ -307,7 +314,7 @@ static bool drop_answered(Leader *leader) {
 
 static bool others_answer(const Leader *leader, const LeaderRequest *request, int node) {
   bool any = false;
-  for (int d = 0; d < leader->nodes; d++) any |= d != node && !(request->missing >> leader->member_of[d] & 1);
+  for (int d = 0; d < leader->epoch.nodes; d++) any |= d != node && !(request->missing >> leader->epoch.member_of[d] & 1);
   return any;
 }
 
@@ -320,10 +327,10 @@ static bool can_mask(const Leader *leader, const LeaderRequest *request, int nod
 
 static void tell_gone(Leader *leader, int node) {
   const LeaderMember *gone = leader_member(leader, node);
-  uint8_t *message = leader->gone[leader->member_of[node]];
+  uint8_t *message = leader->gone[leader->epoch.member_of[node]];
   wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)node}, message);
-  for (int d = 0; d < leader->nodes; d++) {
-    Connection *connection = leader->connections[d];
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    Connection *connection = leader->epoch.connections[d];
     if (leader_member(leader, d) != gone && connection_is_open(connection)) connection_send(connection, message, WIRE_HEADER);
   }
 }
@@ -331,18 +338,18 @@ static void tell_gone(Leader *leader, int node) {
 /* Those whose connection is broken are missing from all that is under way; false where that cannot be, or where there are none. */
 static bool mask_broken(Leader *leader) {
   bool any = false;
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     LeaderMember *member = leader_member(leader, d);
     if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
-    for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
-      LeaderRequest *request = &leader->requests[i & 1];
+    for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+      LeaderRequest *request = &leader->queue.requests[i & 1];
       if (request->arrived[d]) continue;
       if (!can_mask(leader, request, d)) return false;
       request->arrived[d] = true;
-      request->missing |= (uint64_t)1 << leader->member_of[d];
+      request->missing |= (uint64_t)1 << leader->epoch.member_of[d];
     }
     tell_gone(leader, d);
-    leave_behind(leader, leader->member_of[d], "its tokens are masked");
+    leave_behind(leader, leader->epoch.member_of[d], "its tokens are masked");
     any = true;
   }
   return any;
@@ -350,13 +357,14 @@ static bool mask_broken(Leader *leader) {
 
 /* One that is silent, or whom others accuse, is as good as gone. */
 static Status try_mask(Leader *leader, Status cause) {
-  int accused = leader->accused;
-  if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->setting_up) return cause;
+  int accused = leader->epoch.fault;
+  if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
   drop_dead(leader);
-  if (accused >= 0 && leader->members[accused].state >= MEMBER_HERE) connection_close(&leader->members[accused].connection);
-  bool by_others = leader->complainer >= 0 && leader->complainer != accused; /* whoever complains has given up */
+  if (accused >= 0 && leader->membership.members[accused].state >= MEMBER_HERE)
+    connection_close(&leader->membership.members[accused].connection);
+  bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != accused; /* whoever complains has given up */
   if (by_others || !mask_broken(leader)) return cause;
-  leader->complainer = leader->accused = -1;
+  leader->epoch.complainer = leader->epoch.fault = -1;
   return STATUS_OK;
 }
 
@@ -383,9 +391,9 @@ static Status wait_and_recover(Leader *leader, LeaderDone *done, LeaderRequest *
 
 /* Some of this epoch's nodes are gone, for the leader or for each other. */
 static bool any_lost(const Leader *leader) {
-  if (leader->parted) return true;
-  for (int d = 0; d < leader->nodes; d++) {
-    if (leader_member(leader, d)->state != MEMBER_READY || !connection_is_open(leader->connections[d])) return true;
+  if (leader->epoch.parted) return true;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    if (leader_member(leader, d)->state != MEMBER_READY || !connection_is_open(leader->epoch.connections[d])) return true;
   }
   return false;
 }
@@ -400,6 +408,6 @@ Status leader_failure_rejoin(Leader *leader) {
   int back = leader_members_waiting(leader);
   give_up_epoch(leader);
   TRY(begin_again(leader));
-  if (back > 0) log_info("%d of %d devices from here on", leader->nodes, leader->member_count);
+  if (back > 0) log_info("%d of %d devices from here on", leader->epoch.nodes, leader->membership.count);
   return STATUS_OK;
 }

@@ -30,6 +30,53 @@ typedef struct LeaderRequest {
   double began, sent; /* clock_now of its submission; when its input had left, 0: not yet */
 } LeaderRequest;
 
+/* All devices of the cluster, whether they take part or not. */
+typedef struct LeaderMembership {
+  LeaderMember *members; /* [count] */
+  int count;
+  Processes processes;
+  uint8_t session[HELLO_SESSION];
+  double began;     /* clock_now: to call its members */
+  double next_ping; /* clock_now */
+  uint8_t ping[WIRE_HEADER];
+} LeaderMembership;
+
+/* Those that take part at present, and how far they have come. */
+typedef struct LeaderEpoch {
+  uint16_t number;
+  int nodes;
+  int *member_of;           /* [nodes] */
+  Connection **connections; /* [nodes] */
+  TokenLayout *layout;      /* [nodes] of a picture */
+  uint8_t **setups;         /* [nodes] SETUP messages */
+  uint32_t base;            /* requests that were collected when it began */
+  bool setting_up;
+  bool parted;           /* devices have given each other up for the rest of it */
+  uint64_t *progress;    /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
+                          * answer */
+  int complainer, fault; /* members: who has told of a failure, and whom it is about; -1: none */
+  bool not_finite;       /* what the complainer came to: of no use to try again with others */
+  char (*complaints)[WIRE_TEXT + 1]; /* [members] */
+} LeaderEpoch;
+
+/* The requests under way. */
+typedef struct LeaderQueue {
+  LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
+  uint32_t submitted, collected;
+  /* New tokens of the prompt under way: made by the nodes [made], of which `taken` were passed on. */
+  int32_t *made;
+  int64_t made_count, taken;
+  uint8_t token[WIRE_TOKEN_BYTES], stop[WIRE_HEADER];
+} LeaderQueue;
+
+/* What the answers were like. */
+typedef struct LeaderSums {
+  NodeStatistics *totals, *last;   /* [members] of all answers, of the last one */
+  int64_t *tokens;                 /* [members] of the last answer */
+  int reruns, masked;              /* of all answers */
+  double fastest, fastest_request; /* seconds a sample; 0: none was answered */
+} LeaderSums;
+
 struct Leader {
   LeaderOptions options;
   ClusterOptions cluster;
@@ -39,48 +86,25 @@ struct Leader {
   Partition partition; /* of the epoch */
   TokenSplit split;
   Fingerprints fingerprints;
-  uint8_t session[HELLO_SESSION];
   PatchLevels levels;
-  Processes processes;
-  Heartbeat *heartbeat; /* held while the leader is at work for its caller; NULL: there is no worker */
-  double next_ping;     /* clock_now */
-  uint8_t ping[WIRE_HEADER];
-  LeaderMember *members; /* [member_count] */
-  int member_count, nodes;
-  int *member_of;                       /* [nodes] */
-  Connection **connections;             /* [nodes] */
-  TokenLayout *layout;                  /* [nodes] of a picture */
-  uint8_t **setups;                     /* [nodes] SETUP messages */
-  LeaderRequest requests[LEADER_DEPTH]; /* the n-th one submitted is in slot n & 1 */
-  uint32_t submitted, collected, base;  /* base: how many were collected when the epoch began */
-  double began;                         /* clock_now: to call its members */
-  uint16_t epoch;
-  bool setting_up;
-  bool parted;             /* devices have given each other up for the rest of the epoch */
-  uint64_t *progress;      /* [nodes] how far each has come: request (blocks + 3) + step: 1 the first block... blocks + 1 the head, then the
-                            * answer */
-  int complainer, accused; /* members; -1: none */
-  bool not_finite;         /* what the complainer came to: of no use to try again with others */
-  char (*complaints)[WIRE_TEXT + 1]; /* [member_count] */
-  NodeStatistics *totals, *last;     /* [member_count] of all answers, of the last one */
-  int64_t *tokens;                   /* [member_count] of the last answer */
-  int reruns, masked;                /* of all answers */
-  double fastest, fastest_request;   /* seconds a sample; 0: none was answered */
-  struct LeaderProbe *probe;         /* while devices are measured (leader_probe.c) */
+  LeaderMembership membership;
+  LeaderEpoch epoch;
+  LeaderQueue queue;
+  LeaderSums sums;
+  Heartbeat *heartbeat;      /* held while the leader is at work for its caller; NULL: there is no worker */
+  struct LeaderProbe *probe; /* while devices are measured (leader_probe.c) */
   real *replicas, *logits;
   int32_t *codes, *node_codes;
-  RequestDecoding *decoding; /* [member_count] */
-  /* New tokens of the prompt under way: made by the nodes [made], of which `taken` were handed on. */
-  int32_t *made;
-  int64_t made_count, taken;
-  uint8_t token[WIRE_TOKEN_BYTES];
+  RequestDecoding *decoding; /* [members] */
   Arena *arena;
   Tape *tape;
-  uint8_t word[WIRE_HEADER], stop[WIRE_HEADER]; /* CANCEL or BYE; STOP */
-  uint8_t (*gone)[WIRE_HEADER];                 /* [member_count] */
+  uint8_t word[WIRE_HEADER];    /* CANCEL or BYE */
+  uint8_t (*gone)[WIRE_HEADER]; /* [members] */
 };
 
-static inline LeaderMember *leader_member(const Leader *leader, int node) { return &leader->members[leader->member_of[node]]; }
+static inline LeaderMember *leader_member(const Leader *leader, int node) {
+  return &leader->membership.members[leader->epoch.member_of[node]];
+}
 
 /* "node 2 (pid 123)", "node 2 (worker 10.0.0.2:7433)": of a member. Returns text. */
 enum { LEADER_NAME = ADDRESS_TEXT + 40 };
@@ -94,7 +118,7 @@ LeaderRequest *leader_messages_request(Leader *leader, uint32_t number); /* unde
 
 /* ---- leader_probe.c: what devices and the ways to them can do */
 
-/* Of all that are there, before the first epoch: measured [member_count]. One that fails is left behind or fails it all, as ever. */
+/* Of all that are there, before the first epoch: measured [members]. One that fails is left behind or fails it all, as ever. */
 Status leader_probe_run(Leader *leader, LeaderMeasure *measured);
 Status leader_probe_place(Leader *leader, int member, const WireHeader *header, uint8_t **payload);
 void leader_probe_deliver(Leader *leader, int member);

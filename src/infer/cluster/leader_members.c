@@ -19,10 +19,10 @@ static const double stop_seconds = 2;                          /* for nodes to l
 static const double slice_seconds = 0.02;
 
 const char *leader_name(const Leader *leader, int m, char text[LEADER_NAME]) {
-  const LeaderMember *member = &leader->members[m];
+  const LeaderMember *member = &leader->membership.members[m];
   char address[ADDRESS_TEXT];
   if (member->forked)
-    snprintf(text, LEADER_NAME, "node %d (pid %d)", m, (int)leader->processes.pid[m]);
+    snprintf(text, LEADER_NAME, "node %d (pid %d)", m, (int)leader->membership.processes.pid[m]);
   else
     snprintf(text, LEADER_NAME, "node %d (worker %s)", m, address_text(&member->address, address));
   return text;
@@ -43,7 +43,7 @@ static ConnectionSink sink_of(Leader *leader) {
 }
 
 Status leader_members_take_welcome(Leader *leader, int m) {
-  LeaderMember *member = &leader->members[m];
+  LeaderMember *member = &leader->membership.members[m];
   char address[ADDRESS_TEXT], name[ADDRESS_TEXT + 8] = "a process of this machine";
   Welcome welcome;
   if (!member->forked) snprintf(name, sizeof name, "worker %s", address_text(&member->address, address));
@@ -63,24 +63,24 @@ static void put_off(LeaderMember *member, double least, double most) {
 }
 
 void leader_members_drop(Leader *leader, int m) {
-  LeaderMember *member = &leader->members[m];
+  LeaderMember *member = &leader->membership.members[m];
   connection_close(&member->connection);
   member->node = -1;
   member->asked = false;
-  if (member->forked) processes_end(&leader->processes, m);
+  if (member->forked) processes_end(&leader->membership.processes, m);
   become(member, MEMBER_LOST);
   put_off(member, again_seconds, again_most);
 }
 
-void leader_members_put_off(Leader *leader, int m) { put_off(&leader->members[m], useless_seconds, useless_most); }
+void leader_members_put_off(Leader *leader, int m) { put_off(&leader->membership.members[m], useless_seconds, useless_most); }
 
 /* ---- workers: from a call to WELCOME, a step at a time */
 
 /* A worker serves one connection at a time: the second one would wait for the first for ever. */
 static Status check_only_one(const Leader *leader, const LeaderMember *member) {
   char text[ADDRESS_TEXT];
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    const LeaderMember *other = &leader->members[m];
+  for (int m = leader->cluster.local; m < leader->membership.count; m++) {
+    const LeaderMember *other = &leader->membership.members[m];
     if (other == member || !address_equal(&other->reached, &member->reached)) continue;
     return status_set(STATUS_BAD_VALUE, "node %d is the same worker, at %s: name each one once", m, address_text(&member->reached, text));
   }
@@ -95,7 +95,8 @@ static Status call(Leader *leader, LeaderMember *member) {
   become(member, MEMBER_CALLED);
   member->answered = false;
   do {
-    status = connection_dial(&member->connection, &member->numbers[member->turn], HELLO_LEADER, leader->session, leader->cluster.key);
+    status =
+        connection_dial(&member->connection, &member->numbers[member->turn], HELLO_LEADER, leader->membership.session, leader->cluster.key);
     if (status != STATUS_OK) member->turn = (member->turn + 1) % member->number_count;
   } while (status != STATUS_OK && member->turn > 0);
   return status;
@@ -124,7 +125,7 @@ static Status note_answered(Leader *leader, LeaderMember *member) {
 }
 
 static Status step_handshake(Leader *leader, int m) {
-  LeaderMember *member = &leader->members[m];
+  LeaderMember *member = &leader->membership.members[m];
   Connection *connection = &member->connection;
   bool done;
   if (!connection_is_open(connection)) return clock_now() < member->next ? STATUS_OK : call(leader, member);
@@ -142,13 +143,13 @@ static Status step_handshake(Leader *leader, int m) {
 }
 
 static Status step_call(Leader *leader, int m) {
-  Connection *connection = &leader->members[m].connection;
-  return leader->members[m].state == MEMBER_GREETED ? connections_step(&connection, 1, 0) : step_handshake(leader, m);
+  Connection *connection = &leader->membership.members[m].connection;
+  return leader->membership.members[m].state == MEMBER_GREETED ? connections_step(&connection, 1, 0) : step_handshake(leader, m);
 }
 
 bool leader_members_calling(const Leader *leader) {
-  for (int m = 0; m < leader->member_count; m++) {
-    const LeaderMember *member = &leader->members[m];
+  for (int m = 0; m < leader->membership.count; m++) {
+    const LeaderMember *member = &leader->membership.members[m];
     if (member->state == MEMBER_CALLED || member->state == MEMBER_GREETED || member->yields) return true;
   }
   return false;
@@ -156,25 +157,26 @@ bool leader_members_calling(const Leader *leader) {
 
 int leader_members_waiting(const Leader *leader) {
   int count = 0;
-  for (int m = 0; m < leader->member_count; m++) count += leader->members[m].state == MEMBER_HERE;
+  for (int m = 0; m < leader->membership.count; m++) count += leader->membership.members[m].state == MEMBER_HERE;
   return count;
 }
 
 void leader_members_ping(Leader *leader) {
   double now = clock_now();
-  if (now < leader->next_ping) return;
-  leader->next_ping = now + LEADER_PING_SECONDS;
-  wire_pack(&(WireHeader){.kind = WIRE_PING, .sender = WIRE_LEADER}, leader->ping);
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    if (leader->members[m].state >= MEMBER_HERE) connection_ping(&leader->members[m].connection, leader->ping);
+  if (now < leader->membership.next_ping) return;
+  leader->membership.next_ping = now + LEADER_PING_SECONDS;
+  wire_pack(&(WireHeader){.kind = WIRE_PING, .sender = WIRE_LEADER}, leader->membership.ping);
+  for (int m = leader->cluster.local; m < leader->membership.count; m++) {
+    if (leader->membership.members[m].state >= MEMBER_HERE)
+      connection_ping(&leader->membership.members[m].connection, leader->membership.ping);
   }
 }
 
 /* A worker that is still lost is no news. */
 void leader_members_poll(Leader *leader) {
   double now = clock_now();
-  for (int m = 0; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
+  for (int m = 0; m < leader->membership.count; m++) {
+    LeaderMember *member = &leader->membership.members[m];
     Status status = STATUS_OK;
     if (member->state == MEMBER_LOST && !member->forked && !member->refused && now >= member->next) status = call(leader, member);
     if (member->state == MEMBER_CALLED || member->state == MEMBER_GREETED) status = status == STATUS_OK ? step_call(leader, m) : status;
@@ -196,7 +198,7 @@ static int child(void *context, int number, int control, int passed) {
                         .threads = leader->options.threads,
                         .number = number,
                         .siblings = leader->cluster.local};
-  memcpy(place.session, leader->session, HELLO_SESSION);
+  memcpy(place.session, leader->membership.session, HELLO_SESSION);
   if (connection_plain(&place.control, control) != STATUS_OK) return 1;
   return session_run(&place);
 }
@@ -204,13 +206,13 @@ static int child(void *context, int number, int control, int passed) {
 static Status fork_local(Leader *leader) {
   ConnectionSink sink = sink_of(leader);
   if (leader->cluster.local == 0) return STATUS_OK;
-  TRY(processes_start(&leader->processes, leader->cluster.local, child, leader));
+  TRY(processes_start(&leader->membership.processes, leader->cluster.local, child, leader));
   for (int m = 0; m < leader->cluster.local; m++) {
-    int control = leader->processes.control[m];
-    leader->processes.control[m] = -1;
-    TRY(connection_open(&leader->members[m].connection, control));
-    connection_receive(&leader->members[m].connection, m, &sink);
-    become(&leader->members[m], MEMBER_GREETED);
+    int control = leader->membership.processes.control[m];
+    leader->membership.processes.control[m] = -1;
+    TRY(connection_open(&leader->membership.members[m].connection, control));
+    connection_receive(&leader->membership.members[m].connection, m, &sink);
+    become(&leader->membership.members[m], MEMBER_GREETED);
   }
   return STATUS_OK;
 }
@@ -218,7 +220,7 @@ static Status fork_local(Leader *leader) {
 /* A worker that cannot be reached, or falls silent, may come back, where the cluster goes on without those that fail. One that says no, or
  * that others are served by for too long, is another matter. */
 static Status miss(Leader *leader, int m, Status status) {
-  const LeaderMember *member = &leader->members[m];
+  const LeaderMember *member = &leader->membership.members[m];
   bool out_of_reach = status == STATUS_NOT_FOUND || status == STATUS_TIMEOUT || status == STATUS_PEER || status == STATUS_IO;
   if (leader->cluster.on_failure == ON_FAILURE_ABORT || member->forked || member->place > 0 || !out_of_reach) return status;
   log_warning("%s; going on without it", status_message());
@@ -227,8 +229,8 @@ static Status miss(Leader *leader, int m, Status status) {
 }
 
 static Status call_workers(Leader *leader) {
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    Status status = call(leader, &leader->members[m]);
+  for (int m = leader->cluster.local; m < leader->membership.count; m++) {
+    Status status = call(leader, &leader->membership.members[m]);
     if (status != STATUS_OK) TRY(miss(leader, m, status));
   }
   return STATUS_OK;
@@ -237,9 +239,9 @@ static Status call_workers(Leader *leader) {
 /* In the order of addresses, which is the same for all leaders. */
 static bool waits_for_an_earlier_one(const Leader *leader, int m) {
   char own[ADDRESS_TEXT], other[ADDRESS_TEXT];
-  address_text(&leader->members[m].reached, own);
-  for (int b = leader->cluster.local; b < leader->member_count; b++) {
-    const LeaderMember *busy = &leader->members[b];
+  address_text(&leader->membership.members[m].reached, own);
+  for (int b = leader->cluster.local; b < leader->membership.count; b++) {
+    const LeaderMember *busy = &leader->membership.members[b];
     bool waits = b != m && busy->state == MEMBER_GREETED && busy->place > 0;
     if (waits && strcmp(address_text(&busy->reached, other), own) < 0) return true;
   }
@@ -249,8 +251,8 @@ static bool waits_for_an_earlier_one(const Leader *leader, int m) {
 /* Of two leaders that want the same workers each could have one and wait for the other. So whoever waits for one gives back those behind
  * it, and calls them again when it has got it. */
 static Status keep_order(Leader *leader) {
-  for (int m = leader->cluster.local; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
+  for (int m = leader->cluster.local; m < leader->membership.count; m++) {
+    LeaderMember *member = &leader->membership.members[m];
     bool waits = waits_for_an_earlier_one(leader, m);
     if (waits && member->state == MEMBER_HERE) {
       leader_members_drop(leader, m);
@@ -266,7 +268,7 @@ static Status keep_order(Leader *leader) {
 
 /* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
 static Status check_patience(Leader *leader, int m) {
-  const LeaderMember *member = &leader->members[m];
+  const LeaderMember *member = &leader->membership.members[m];
   double waited = clock_now() - member->since, most = member->place ? leader->cluster.wait : fmax(leader->options.timeout, call_seconds);
   char name[LEADER_NAME];
   if (member->state != MEMBER_GREETED || waited <= most) return STATUS_OK;
@@ -280,11 +282,12 @@ static Status check_patience(Leader *leader, int m) {
 /* A worker that has taken the call and hung up, or fallen silent, before it said WELCOME or put this leader into its queue has too many
  * callers, perhaps: it is called again, as long as a place in its queue would be waited for. */
 static bool try_again(Leader *leader, int m, Status status) {
-  LeaderMember *member = &leader->members[m];
+  LeaderMember *member = &leader->membership.members[m];
   char name[LEADER_NAME];
   double now = clock_now();
   bool hung_up = status == STATUS_PEER || status == STATUS_IO || status == STATUS_TIMEOUT;
-  if (!member->answered || !hung_up || member->refused || member->place > 0 || now - leader->began > leader->cluster.wait) return false;
+  if (!member->answered || !hung_up || member->refused || member->place > 0 || now - leader->membership.began > leader->cluster.wait)
+    return false;
   if (member->tries++ == 0) log_info("%s hung up before it said who it is; calling it again", leader_name(leader, m, name));
   connection_close(&member->connection);
   become(member, MEMBER_CALLED);
@@ -294,7 +297,7 @@ static bool try_again(Leader *leader, int m, Status status) {
 }
 
 static Status step_member(Leader *leader, int m) {
-  LeaderMember *member = &leader->members[m];
+  LeaderMember *member = &leader->membership.members[m];
   char name[LEADER_NAME];
   if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   Status status = step_call(leader, m);
@@ -311,20 +314,20 @@ static Status step_member(Leader *leader, int m) {
 static void pause_a_moment(Leader *leader) {
   Connection *waiting[WIRE_NODES];
   int count = 0;
-  for (int m = 0; m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
+  for (int m = 0; m < leader->membership.count; m++) {
+    LeaderMember *member = &leader->membership.members[m];
     if (member->state == MEMBER_CALLED || member->state == MEMBER_GREETED) waiting[count++] = &member->connection;
   }
   connections_wait(waiting, count, -1, slice_seconds);
 }
 
 Status leader_members_open(Leader *leader) {
-  leader->began = clock_now();
+  leader->membership.began = clock_now();
   TRY(fork_local(leader));
   TRY(call_workers(leader));
   while (leader_members_calling(leader)) {
-    for (int m = 0; m < leader->member_count; m++) {
-      MemberState state = leader->members[m].state;
+    for (int m = 0; m < leader->membership.count; m++) {
+      MemberState state = leader->membership.members[m].state;
       if (state == MEMBER_CALLED || state == MEMBER_GREETED) TRY(step_member(leader, m));
     }
     TRY(keep_order(leader));
@@ -343,13 +346,13 @@ void leader_members_close(Leader *leader) {
   char said[1024];
   snprintf(said, sizeof said, "%s", status_message());
   wire_pack(&(WireHeader){.kind = WIRE_BYE, .sender = WIRE_LEADER}, leader->word);
-  for (int m = 0; leader->members && m < leader->member_count; m++) {
-    LeaderMember *member = &leader->members[m];
+  for (int m = 0; leader->membership.members && m < leader->membership.count; m++) {
+    LeaderMember *member = &leader->membership.members[m];
     Connection *connection = &member->connection;
     bool told = idle && connection_is_open(connection) && connection_send(connection, leader->word, WIRE_HEADER) == STATUS_OK;
     if (told) connections_step(&connection, 1, 0);
     connection_close(connection);
   }
-  processes_stop(&leader->processes, idle ? stop_seconds : 0);
+  processes_stop(&leader->membership.processes, idle ? stop_seconds : 0);
   status_set(STATUS_OK, "%s", said); /* the failure that has led here is the one to tell, not that of saying goodbye */
 }

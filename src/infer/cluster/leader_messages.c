@@ -7,7 +7,7 @@
 
 LeaderRequest *leader_messages_request(Leader *leader, uint32_t number) {
   for (int i = 0; number && i < LEADER_DEPTH; i++) {
-    if (leader->requests[i].number == number) return &leader->requests[i];
+    if (leader->queue.requests[i].number == number) return &leader->queue.requests[i];
   }
   return NULL;
 }
@@ -18,7 +18,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
   LeaderRequest *slot = leader_messages_request(leader, header->request);
   if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which nobody waits for", header->request);
   size_t expected = request_answer_bytes(&leader->setup, &slot->request, &slot->shares[node]);
-  if (header->block > leader->nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
+  if (header->block > leader->epoch.nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
   if (header->count != slot->request.batch || header->bytes != expected)
     return status_set(STATUS_BAD_VALUE, "answered with %u bytes for %u %s; %zu for %lld were expected", header->bytes, header->count,
                       request_unit(&leader->setup), expected, (long long)slot->request.batch);
@@ -30,28 +30,28 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
 static Status place_token(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
   const LeaderRequest *slot = leader_messages_request(leader, header->request);
   bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
-  if (!due || header->count != leader->made_count + 1 || leader->made_count >= leader->setup.tokens_most)
+  if (!due || header->count != leader->queue.made_count + 1 || leader->queue.made_count >= leader->setup.tokens_most)
     return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which nobody waits for", header->count, header->request);
-  *payload = leader->token;
+  *payload = leader->queue.token;
   return STATUS_OK;
 }
 
 static Status take_token(Leader *leader, const uint8_t *payload) {
-  TRY(request_parse_ids(payload, 1, 0, leader->setup.weights->config->vocabulary, &leader->made[leader->made_count]));
-  leader->made_count++;
+  TRY(request_parse_ids(payload, 1, 0, leader->setup.weights->config->vocabulary, &leader->queue.made[leader->queue.made_count]));
+  leader->queue.made_count++;
   return STATUS_OK;
 }
 
 static void note_progress(Leader *leader, int node, uint32_t request, uint64_t step) {
-  leader->progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
+  leader->epoch.progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
 }
 
 /* Both are there, and one was silent for longer than the other would wait: they would go on without each other for ever. */
 static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
   const LeaderMember *member = leader_member(leader, node);
   if (member->state != MEMBER_READY || !connection_is_open(&member->connection)) return;
-  request->given_up |= (uint64_t)1 << leader->member_of[node];
-  leader->parted = true;
+  request->given_up |= (uint64_t)1 << leader->epoch.member_of[node];
+  leader->epoch.parted = true;
 }
 
 /* ---- what a node of the epoch says */
@@ -60,10 +60,10 @@ static Status place_of_node(Leader *leader, LeaderMember *member, const WireHead
   int node = member->node;
   if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
   bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
-  if (answers && leader->setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
+  if (answers && leader->epoch.setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
   if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
   if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
-  bool ready = header->kind == WIRE_READY && header->count == leader->epoch && member->state == MEMBER_HERE;
+  bool ready = header->kind == WIRE_READY && header->count == leader->epoch.number && member->state == MEMBER_HERE;
   bool progress = header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks;
   if (!ready && !progress) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
   *payload = leader->word;
@@ -93,12 +93,12 @@ static bool is_complaint(const WireHeader *header) {
 /* The length of a complaint; whom it is about, of those that may be. Busy is whoever has not said WELCOME: its count is a place in a queue.
  */
 static bool is_sound(const Leader *leader, const LeaderMember *member, const WireHeader *header) {
-  bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->nodes;
+  bool count = header->kind == WIRE_BUSY ? member->state == MEMBER_GREETED : header->count <= (uint32_t)leader->epoch.nodes;
   return count;
 }
 
 static void store_complaint(Leader *leader, int m, const WireHeader *header) {
-  char *complaint = leader->complaints[m];
+  char *complaint = leader->epoch.complaints[m];
   complaint[header->bytes] = 0;
   printable_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
 }
@@ -106,38 +106,38 @@ static void store_complaint(Leader *leader, int m, const WireHeader *header) {
 /* The connection stays open: a node whose control stream ends leaves, and then looks like the one that died. */
 static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
   store_complaint(leader, m, header);
-  leader->members[m].failed = true;
+  leader->membership.members[m].failed = true;
   bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, where others miss its codes and complain of that */
-  if (leader->complainer >= 0 && (leader->not_finite || !not_finite)) return STATUS_OK;
-  leader->not_finite = not_finite;
-  leader->complainer = m;
-  leader->accused = header->count > 0 ? leader->member_of[header->count - 1] : -1;
+  if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
+  leader->epoch.not_finite = not_finite;
+  leader->epoch.complainer = m;
+  leader->epoch.fault = header->count > 0 ? leader->epoch.member_of[header->count - 1] : -1;
   return STATUS_OK;
 }
 
 /* A worker that takes no part yet is no concern of the others. A no is BAD_VALUE: it is there, and calling again is of little use. */
 static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
   char name[LEADER_NAME];
-  LeaderMember *member = &leader->members[m];
+  LeaderMember *member = &leader->membership.members[m];
   store_complaint(leader, m, header);
   uint32_t place = header->kind == WIRE_BUSY ? header->count : 0;
-  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch == 0; /* later on nobody waits for it */
-  if (waits_from_here_on) log_info("%s %s", leader_name(leader, m, name), leader->complaints[m]);
+  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch.number == 0; /* later on nobody waits for it */
+  if (waits_from_here_on) log_info("%s %s", leader_name(leader, m, name), leader->epoch.complaints[m]);
   member->place = place;
   member->refused = header->kind == WIRE_REFUSE;
-  return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->complaints[m]);
+  return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->epoch.complaints[m]);
 }
 
 static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
   Leader *leader = context;
-  LeaderMember *member = &leader->members[from->peer];
+  LeaderMember *member = &leader->membership.members[from->peer];
   bool greeted = member->state == MEMBER_GREETED;
   *payload = member->welcome;
   if (header->kind == WIRE_WELCOME && greeted) return STATUS_OK;
   if (header->kind == WIRE_CANCELLED && member->asked) return STATUS_OK;
   if (header->kind == WIRE_PROFILE && leader->probe) return leader_probe_place(leader, from->peer, header, payload);
   if (is_complaint(header) && is_sound(leader, member, header)) {
-    *payload = (uint8_t *)leader->complaints[from->peer];
+    *payload = (uint8_t *)leader->epoch.complaints[from->peer];
     return STATUS_OK;
   }
   return place_of_node(leader, member, header, payload);
@@ -145,7 +145,7 @@ static Status place_message(void *context, Connection *from, const WireHeader *h
 
 static Status deliver_message(void *context, Connection *from, const WireHeader *header, uint8_t *payload) {
   Leader *leader = context;
-  LeaderMember *member = &leader->members[from->peer];
+  LeaderMember *member = &leader->membership.members[from->peer];
   member->heard = clock_now();
   if (header->kind == WIRE_WELCOME) return leader_members_take_welcome(leader, from->peer);
   if (header->kind == WIRE_CANCELLED) member->asked = false;

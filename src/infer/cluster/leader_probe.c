@@ -34,13 +34,13 @@ void leader_probe_deliver(Leader *leader, int m) { leader->probe->due[m].kind = 
 
 /* ---- asking, and waiting */
 
-static bool is_here(const Leader *leader, int m) { return leader->members[m].state == MEMBER_HERE; }
+static bool is_here(const Leader *leader, int m) { return leader->membership.members[m].state == MEMBER_HERE; }
 
 /* One that fails is left behind where that is allowed. */
 static Status lose(Leader *leader, int m, Status status) {
   char name[LEADER_NAME];
   leader->probe->due[m].kind = 0;
-  if (leader->members[m].forked)
+  if (leader->membership.members[m].forked)
     status = leader_wait_explain(leader, status);
   else
     status = status_wrap(status, "%s", leader_name(leader, m, name));
@@ -53,7 +53,7 @@ static Status lose(Leader *leader, int m, Status status) {
 static Status step(Leader *leader, int m, double until) {
   if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
   leader_members_ping(leader);
-  Status status = connections_step(&(Connection *){&leader->members[m].connection}, 1, slice_seconds);
+  Status status = connections_step(&(Connection *){&leader->membership.members[m].connection}, 1, slice_seconds);
   if (status != STATUS_OK || clock_now() < until) return status;
   return status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", leader->options.timeout);
 }
@@ -71,8 +71,8 @@ static Status ask(Leader *leader, int m, WireHeader probe, uint8_t *message) {
   probe.sender = WIRE_LEADER;
   leader->probe->due[m] = probe;
   wire_pack(&probe, message);
-  Status status = connection_send(&leader->members[m].connection, message, WIRE_HEADER + (size_t)probe.bytes);
-  if (status == STATUS_OK) status = connections_step(&(Connection *){&leader->members[m].connection}, 1, 0);
+  Status status = connection_send(&leader->membership.members[m].connection, message, WIRE_HEADER + (size_t)probe.bytes);
+  if (status == STATUS_OK) status = connections_step(&(Connection *){&leader->membership.members[m].connection}, 1, 0);
   return status == STATUS_OK ? STATUS_OK : lose(leader, m, status);
 }
 
@@ -82,9 +82,9 @@ static Status measure_computing(Leader *leader, LeaderMeasure *measured) {
   LeaderProbe *probe = leader->probe;
   double until = clock_now() + leader->options.timeout;
   const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)config_tokens(leader->setup.weights->config)};
-  for (int m = 0; m < leader->member_count; m++)
+  for (int m = 0; m < leader->membership.count; m++)
     if (is_here(leader, m)) TRY(ask(leader, m, wanted, probe->asked[m]));
-  for (int m = 0; m < leader->member_count; m++) {
+  for (int m = 0; m < leader->membership.count; m++) {
     TRY(wait_for(leader, m, until));
     Status status = is_here(leader, m) ? probe_message_parse(probe->profiles[m], &measured[m].profile) : STATUS_OK;
     if (status != STATUS_OK) TRY(lose(leader, m, status));
@@ -135,14 +135,14 @@ static Status measure_link(Leader *leader, int m, LeaderMeasure *measure) {
 static Status measure_all(Leader *leader, LeaderMeasure *measured) {
   int here = 0;
   TRY(measure_computing(leader, measured));
-  for (int m = 0; m < leader->member_count; m++)
-    if (!leader->members[m].forked && is_here(leader, m)) TRY(measure_link(leader, m, &measured[m]));
-  for (int m = 0; m < leader->member_count; m++) here += measured[m].here = is_here(leader, m);
+  for (int m = 0; m < leader->membership.count; m++)
+    if (!leader->membership.members[m].forked && is_here(leader, m)) TRY(measure_link(leader, m, &measured[m]));
+  for (int m = 0; m < leader->membership.count; m++) here += measured[m].here = is_here(leader, m);
   return here > 0 ? STATUS_OK : status_set(STATUS_PEER, "no device is left to measure");
 }
 
 Status leader_probe_run(Leader *leader, LeaderMeasure *measured) {
-  size_t members = (size_t)leader->member_count;
+  size_t members = (size_t)leader->membership.count;
   LeaderProbe probe = {.message = calloc(1, WIRE_HEADER + PROBE_MOST),
                        .payload = malloc(PROBE_MOST),
                        .asked = calloc(members, sizeof *probe.asked),
@@ -153,7 +153,7 @@ Status leader_probe_run(Leader *leader, LeaderMeasure *measured) {
   Status status = memory ? measure_all(leader, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
   leader->probe = NULL;
   /* What is under way reads and writes memory that goes now. */
-  for (int m = 0; status != STATUS_OK && m < leader->member_count; m++) connection_close(&leader->members[m].connection);
+  for (int m = 0; status != STATUS_OK && m < leader->membership.count; m++) connection_close(&leader->membership.members[m].connection);
   free(probe.message);
   free(probe.payload);
   free(probe.asked);

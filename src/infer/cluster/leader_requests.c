@@ -9,7 +9,7 @@
 #include <string.h>
 
 static bool is_missing(const Leader *leader, const LeaderRequest *request, int node) {
-  return request->missing >> leader->member_of[node] & 1;
+  return request->missing >> leader->epoch.member_of[node] & 1;
 }
 
 /* ---- codes of all nodes, into the order of the tokens */
@@ -52,10 +52,10 @@ static Status gather_codes(Leader *leader, const LeaderRequest *request, const i
       .batch = request->request.batch, .tokens = request->request.tokens, .groups = leader->setup.weights->books[0].groups, .order = order};
   int64_t numbers = leader->setup.weights->book_count * node.batch * node.tokens * node.groups;
   for (int64_t i = 0; i < numbers; i++) leader->codes[i] = -1;
-  for (int d = 0; d < leader->nodes; node.first += request->counts[d++]) {
+  for (int d = 0; d < leader->epoch.nodes; node.first += request->counts[d++]) {
     node.sent = request->shares[d].sent_rows;
     node.count = request->counts[d];
-    bool missing = request->missing >> leader->member_of[d] & 1;
+    bool missing = request->missing >> leader->epoch.member_of[d] & 1;
     if (node.sent > 0 && !missing) TRY(unpack_node(leader, request, d, &node));
   }
   return STATUS_OK;
@@ -75,15 +75,15 @@ static void share_pictures(Leader *leader, LeaderRequest *slot) {
   const ModelConfig *config = leader->setup.weights->config;
   size_t at = 0;
   node_share_counts(&leader->setup, leader->partition.tokens, slot->counts);
-  for (int d = 0; d < leader->nodes; d++) {
-    slot->shares[d] = node_share_of(&leader->setup, d, &leader->layout[d]);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    slot->shares[d] = node_share_of(&leader->setup, d, &leader->epoch.layout[d]);
     slot->offset[d] = at;
     slot->size[d] = WIRE_HEADER + request_bytes(&leader->setup, &slot->request, &slot->shares[d]);
     if (d > 0 && node_share_everything(&leader->setup)) {
       slot->offset[d] = 0; /* one message is for all */
       continue;
     }
-    patches_pack(config, &leader->layout[d], slot->request.batch, slot->pixels, slot->request.levels ? slot->levels : NULL,
+    patches_pack(config, &leader->epoch.layout[d], slot->request.batch, slot->pixels, slot->request.levels ? slot->levels : NULL,
                  slot->message + at + WIRE_HEADER);
     at += slot->size[d];
   }
@@ -92,14 +92,14 @@ static void share_pictures(Leader *leader, LeaderRequest *slot) {
 /* Of those that have answered. */
 static int64_t class_rows(const Leader *leader, const LeaderRequest *request) {
   int64_t rows = 0;
-  for (int d = 0; d < leader->nodes; d++) rows += is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
+  for (int d = 0; d < leader->epoch.nodes; d++) rows += is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
   return rows;
 }
 
 /* All replicas [B, rows, D], in the order of the nodes, as the training emulation has them. */
 static void gather_replicas(Leader *leader, const LeaderRequest *request, int64_t all) {
   int64_t width = leader->setup.weights->config->width, first = 0;
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     int64_t rows = is_missing(leader, request, d) ? 0 : request->shares[d].class_rows;
     const uint8_t *from = request->results[d] + WIRE_STATISTICS;
     for (int64_t b = 0; b < request->request.batch; b++)
@@ -132,7 +132,7 @@ static Status take_pictures(Leader *leader, const LeaderRequest *request, Leader
 /* Each node's part: the same computation as the node's own (node_text.c). One message is for all. */
 static void share_text(Leader *leader, LeaderRequest *slot) {
   int answers = node_share_counts(&leader->setup, slot->request.tokens, slot->counts);
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     bool last = d == answers;
     slot->shares[d] = (RequestShare){.sent_rows = last ? 0 : slot->counts[d], .last = last};
     slot->offset[d] = 0;
@@ -142,9 +142,9 @@ static void share_text(Leader *leader, LeaderRequest *slot) {
 
 /* The node with the last token has made the tokens that it sent; the others have made none. */
 static Status take_decoding(const Leader *leader, const LeaderRequest *request, int node) {
-  RequestDecoding *decoding = &leader->decoding[leader->member_of[node]];
+  RequestDecoding *decoding = &leader->decoding[leader->epoch.member_of[node]];
   TRY(request_parse_decoding(request->results[node] + WIRE_STATISTICS, decoding));
-  uint64_t made = request->shares[node].last ? (uint64_t)leader->made_count : 0;
+  uint64_t made = request->shares[node].last ? (uint64_t)leader->queue.made_count : 0;
   if (decoding->tokens == made) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "says that it made %llu tokens; %llu came", (unsigned long long)decoding->tokens,
                     (unsigned long long)made);
@@ -152,12 +152,12 @@ static Status take_decoding(const Leader *leader, const LeaderRequest *request, 
 
 static Status name_node(const Leader *leader, int node, Status status) {
   char name[LEADER_NAME];
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", leader_name(leader, leader->member_of[node], name));
+  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", leader_name(leader, leader->epoch.member_of[node], name));
 }
 
 static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  memset(leader->decoding, 0, (size_t)leader->member_count * sizeof *leader->decoding);
-  for (int d = 0; d < leader->nodes; d++) {
+  memset(leader->decoding, 0, (size_t)leader->membership.count * sizeof *leader->decoding);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     if (!is_missing(leader, request, d)) TRY(name_node(leader, d, take_decoding(leader, request, d)));
   }
   answer->decoding = leader->decoding;
@@ -173,7 +173,7 @@ static Status take_score(const LeaderRequest *request, int node, RequestScore *s
 }
 
 static Status take_scores(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     RequestScore score;
     if (is_missing(leader, request, d)) continue;
     TRY(name_node(leader, d, take_score(request, d, &score)));
@@ -189,7 +189,7 @@ static Status take_scores(Leader *leader, const LeaderRequest *request, LeaderAn
 
 static Status take_last(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   size_t numbers = (size_t)(request->request.batch * weights_outputs(leader->setup.weights));
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     if (request->shares[d].last) wire_parse_reals(request->results[d] + WIRE_STATISTICS, numbers, leader->logits);
   }
   answer->logits = leader->logits;
@@ -223,7 +223,7 @@ static const Kind *kind_of(const Leader *leader, uint8_t kind) {
 
 /* ---- beginning */
 
-int leader_under_way(const Leader *leader) { return (int)(leader->submitted - leader->collected); }
+int leader_under_way(const Leader *leader) { return (int)(leader->queue.submitted - leader->queue.collected); }
 
 bool leader_takes_more(const Leader *leader) {
   return leader_under_way(leader) == 0 || (leader_under_way(leader) < LEADER_DEPTH && !leader_failure_rests(leader));
@@ -238,7 +238,7 @@ static Status open_request(Leader *leader, const Request *request, LeaderRequest
   Status status = leader_failure_rejoin(leader);
   heartbeat_release(leader->heartbeat);
   TRY(status);
-  *slot = &leader->requests[(leader->submitted + 1) & 1];
+  *slot = &leader->queue.requests[(leader->queue.submitted + 1) & 1];
   (*slot)->request = *request;
   return STATUS_OK;
 }
@@ -249,9 +249,9 @@ static uint8_t *payload_of(LeaderRequest *slot) { return slot->message + WIRE_HE
 static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
   slot->number = number;
   slot->sent = 0;
-  memset(slot->arrived, 0, (size_t)leader->nodes * sizeof *slot->arrived);
+  memset(slot->arrived, 0, (size_t)leader->epoch.nodes * sizeof *slot->arrived);
   kind_of(leader, slot->request.kind)->share(leader, slot);
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     WireHeader header = {.kind = slot->request.kind,
                          .sender = WIRE_LEADER,
                          .flags = slot->request.codes ? WIRE_WANT_CODES : 0,
@@ -259,31 +259,31 @@ static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
                          .count = (uint32_t)slot->request.batch,
                          .bytes = (uint32_t)(slot->size[d] - WIRE_HEADER)};
     wire_pack(&header, slot->message + slot->offset[d]);
-    TRY(connection_send(leader->connections[d], slot->message + slot->offset[d], slot->size[d]));
+    TRY(connection_send(leader->epoch.connections[d], slot->message + slot->offset[d], slot->size[d]));
   }
-  return connections_step(leader->connections, leader->nodes, 0);
+  return connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
 }
 
 static Status send_request(Leader *leader, LeaderRequest *slot) {
   slot->missing = slot->given_up = 0;
   slot->reruns = 0;
   slot->began = clock_now();
-  leader->submitted++;
+  leader->queue.submitted++;
   heartbeat_hold(leader->heartbeat);
-  Status status = send(leader, slot, leader->submitted - leader->base);
+  Status status = send(leader, slot, leader->queue.submitted - leader->epoch.base);
   if (status != STATUS_OK) status = leader_failure_recover(leader, leader_wait_explain(leader, status));
   heartbeat_release(leader->heartbeat);
   return status;
 }
 
 Status leader_requests_resend(Leader *leader) {
-  for (uint32_t i = leader->collected + 1; i <= leader->submitted; i++) {
-    LeaderRequest *slot = &leader->requests[i & 1];
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+    LeaderRequest *slot = &leader->queue.requests[i & 1];
     slot->request.codes = leader->setup.keep_codes;
     slot->missing = slot->given_up = 0;
     slot->reruns++;
-    if (slot->request.kind == WIRE_PROMPT) leader->made_count = 0;
-    Status status = send(leader, slot, i - leader->base);
+    if (slot->request.kind == WIRE_PROMPT) leader->queue.made_count = 0;
+    Status status = send(leader, slot, i - leader->epoch.base);
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
   }
   return STATUS_OK;
@@ -330,7 +330,7 @@ Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, con
     return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
                       strategy->name);
   TRY(open_text(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
-  leader->made_count = leader->taken = 0;
+  leader->queue.made_count = leader->queue.taken = 0;
   request_pack_sampling(sampling, payload_of(slot));
   request_pack_ids(ids, count, payload_of(slot) + REQUEST_SAMPLING);
   return send_request(leader, slot);
@@ -367,15 +367,15 @@ static bool prompt_under_way(Leader *leader) {
 }
 
 static bool token_or_end(const Leader *leader, const bool *arrived) {
-  return leader->taken < leader->made_count || leader_wait_all(leader, arrived);
+  return leader->queue.taken < leader->queue.made_count || leader_wait_all(leader, arrived);
 }
 
 Status leader_text_next(Leader *leader, int32_t *id, bool *more) {
   *more = false;
   if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
   TRY(leader_failure_wait(leader, token_or_end, leader_requests_oldest(leader)));
-  *more = leader->taken < leader->made_count;
-  if (*more) *id = leader->made[leader->taken++];
+  *more = leader->queue.taken < leader->queue.made_count;
+  if (*more) *id = leader->queue.made[leader->queue.taken++];
   return STATUS_OK;
 }
 
@@ -384,11 +384,11 @@ Status leader_text_stop(Leader *leader) {
   const LeaderRequest *slot = leader_requests_oldest(leader);
   Status status = STATUS_OK;
   heartbeat_hold(leader->heartbeat);
-  wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->stop);
-  for (int d = 0; d < leader->nodes && status == STATUS_OK; d++) {
-    if (slot->shares[d].last && !slot->arrived[d]) status = connection_send(leader->connections[d], leader->stop, WIRE_HEADER);
+  wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->queue.stop);
+  for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) {
+    if (slot->shares[d].last && !slot->arrived[d]) status = connection_send(leader->epoch.connections[d], leader->queue.stop, WIRE_HEADER);
   }
-  if (status == STATUS_OK) status = connections_step(leader->connections, leader->nodes, 0);
+  if (status == STATUS_OK) status = connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
   if (status != STATUS_OK) status = leader_failure_recover(leader, leader_wait_explain(leader, status));
   heartbeat_release(leader->heartbeat);
   return status;
@@ -396,37 +396,37 @@ Status leader_text_stop(Leader *leader) {
 
 /* ---- end */
 
-LeaderRequest *leader_requests_oldest(Leader *leader) { return &leader->requests[(leader->collected + 1) & 1]; }
+LeaderRequest *leader_requests_oldest(Leader *leader) { return &leader->queue.requests[(leader->queue.collected + 1) & 1]; }
 
 /* From when the last node began, all of which end together, to the end; a sample's share of it. */
 static void note_time(Leader *leader, const LeaderRequest *slot) {
   double least = 0;
-  for (int d = 0; d < leader->nodes; d++) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
     double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
-    if (!(slot->missing >> leader->member_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
+    if (!(slot->missing >> leader->epoch.member_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
   }
   double request = (clock_now() - slot->began) / (double)slot->request.batch;
-  if (leader->fastest <= 0 || least < leader->fastest) leader->fastest = least;
-  if (leader->fastest_request <= 0 || request < leader->fastest_request) leader->fastest_request = request;
+  if (leader->sums.fastest <= 0 || least < leader->sums.fastest) leader->sums.fastest = least;
+  if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
 }
 
 /* What nodes have said, by members. Whoever has taken part is in good standing again. */
 static void sum_up(Leader *leader, const LeaderRequest *slot) {
-  memset(leader->tokens, 0, (size_t)leader->member_count * sizeof *leader->tokens);
-  memset(leader->last, 0, (size_t)leader->member_count * sizeof *leader->last);
-  for (int d = 0; d < leader->nodes; d++) {
-    int m = leader->member_of[d];
+  memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
+  memset(leader->sums.last, 0, (size_t)leader->membership.count * sizeof *leader->sums.last);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    int m = leader->epoch.member_of[d];
     if (slot->missing >> m & 1) continue;
-    leader->tokens[m] = slot->counts[d];
-    leader->last[m] = slot->nodes[d];
-    leader->members[m].pause = leader->members[m].blamed = 0;
-    wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
+    leader->sums.tokens[m] = slot->counts[d];
+    leader->sums.last[m] = slot->nodes[d];
+    leader->membership.members[m].pause = leader->membership.members[m].blamed = 0;
+    wire_add_statistics(&leader->sums.totals[m], &slot->nodes[d]);
   }
 }
 
 static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
   char name[LEADER_NAME];
-  for (int m = 0; m < leader->member_count; m++) {
+  for (int m = 0; m < leader->membership.count; m++) {
     if (slot->given_up >> m & 1)
       log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
                   leader_name(leader, m, name));
@@ -441,17 +441,17 @@ Status leader_collect(Leader *leader, LeaderAnswer *answer) {
   if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
   LeaderRequest *slot = leader_requests_oldest(leader);
   TRY(leader_failure_wait(leader, leader_wait_all, slot));
-  leader->collected++;
+  leader->queue.collected++;
   slot->number = 0;
   sum_up(leader, slot);
   warn_of_given_up(leader, slot);
   note_time(leader, slot);
-  leader->reruns += slot->reruns;
-  leader->masked += (slot->missing | slot->given_up) != 0;
+  leader->sums.reruns += slot->reruns;
+  leader->sums.masked += (slot->missing | slot->given_up) != 0;
   *answer = (LeaderAnswer){.batch = slot->request.batch,
                            .tokens = slot->request.tokens,
-                           .counts = leader->tokens,
-                           .nodes = leader->last,
+                           .counts = leader->sums.tokens,
+                           .nodes = leader->sums.last,
                            .missing = slot->missing | slot->given_up,
                            .reruns = slot->reruns,
                            .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};

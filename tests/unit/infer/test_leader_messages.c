@@ -31,29 +31,29 @@ static void open_fixture(Fixture *f, uint8_t kind) {
   *f = (Fixture){.config = {.vocabulary = VOCABULARY, .context = TOKENS, .blocks = 2, .width = 4}, .split = {NODES, {1, 1, 1}}};
   f->weights.config = &f->config;
   f->leader = (Leader){.setup = {.weights = &f->weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS},
-                       .nodes = NODES,
-                       .submitted = 1,
-                       .members = f->members,
-                       .member_of = f->member_of,
-                       .member_count = NODES,
-                       .epoch = 4,
-                       .progress = f->progress,
-                       .complainer = -1,
-                       .accused = -1,
-                       .complaints = f->complaints,
-                       .made = f->made};
+                       .epoch.nodes = NODES,
+                       .queue.submitted = 1,
+                       .membership.members = f->members,
+                       .epoch.member_of = f->member_of,
+                       .membership.count = NODES,
+                       .epoch.number = 4,
+                       .epoch.progress = f->progress,
+                       .epoch.complainer = -1,
+                       .epoch.fault = -1,
+                       .epoch.complaints = f->complaints,
+                       .queue.made = f->made};
   for (int d = 0; d < NODES; d++) {
     f->result_of[d] = f->results[d];
     f->member_of[d] = d;
     f->members[d] = (LeaderMember){.state = MEMBER_READY, .forked = true, .node = d};
     f->shares[d] = (RequestShare){.sent_rows = d < 2 ? 2 : 0, .last = d == 2};
   }
-  f->leader.requests[1] = (LeaderRequest){.number = 1,
-                                          .results = f->result_of,
-                                          .arrived = f->arrived,
-                                          .nodes = f->nodes,
-                                          .shares = f->shares,
-                                          .request = {.kind = kind, .batch = 1, .tokens = 5}};
+  f->leader.queue.requests[1] = (LeaderRequest){.number = 1,
+                                                .results = f->result_of,
+                                                .arrived = f->arrived,
+                                                .nodes = f->nodes,
+                                                .shares = f->shares,
+                                                .request = {.kind = kind, .batch = 1, .tokens = 5}};
   connection_init(&f->connection);
   for (int m = 0; m < NODES; m++) connection_init(&f->members[m].connection);
 }
@@ -82,7 +82,7 @@ static void tokens_of_the_last_node_in_order(void **state) {
   Fixture f;
   open_fixture(&f, WIRE_PROMPT);
   for (uint32_t i = 1; i <= TOKENS; i++) assert_int_equal(hand_token(&f, 2, 1, i, i, 4), STATUS_OK);
-  assert_int_equal(f.leader.made_count, TOKENS);
+  assert_int_equal(f.leader.queue.made_count, TOKENS);
   for (int i = 0; i < TOKENS; i++) assert_int_equal(f.made[i], i + 1);
   assert_int_equal(hand_token(&f, 2, 1, TOKENS + 1, 1, 4), STATUS_BAD_VALUE); /* more than fit */
 }
@@ -99,7 +99,7 @@ static void tokens_that_nobody_waits_for(void **state) {
     open_fixture(&f, WIRE_PROMPT);
     if (hand_token(&f, faults[i].node, faults[i].request, faults[i].number, faults[i].id, faults[i].bytes) != STATUS_BAD_VALUE)
       fail_msg("fault %d was accepted", (int)i);
-    assert_int_equal(f.leader.made_count, 0);
+    assert_int_equal(f.leader.queue.made_count, 0);
   }
   open_fixture(&f, WIRE_SCORE); /* no prompt */
   assert_int_equal(hand_token(&f, 2, 1, 1, 1, 4), STATUS_BAD_VALUE);
@@ -137,9 +137,9 @@ static void results_have_the_length_of_their_request(void **state) {
     assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
     wrong = header, wrong.block = NODES + 1; /* a node that it has given up */
     assert_int_equal(hand_over(&f, rows[i].node, wrong, payload), STATUS_BAD_VALUE);
-    f.leader.setting_up = true; /* the request is of the epoch before */
+    f.leader.epoch.setting_up = true; /* the request is of the epoch before */
     assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_BAD_VALUE);
-    f.leader.setting_up = false;
+    f.leader.epoch.setting_up = false;
     assert_false(f.arrived[rows[i].node]);
     assert_int_equal(hand_over(&f, rows[i].node, header, payload), STATUS_OK);
     assert_true(f.arrived[rows[i].node]);
@@ -155,8 +155,8 @@ static void a_complaint_shows_no_control_characters(void **state) {
   WireHeader header = {.kind = WIRE_ERROR, .sender = 1, .count = 3, .bytes = sizeof text - 1};
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_OK);
   assert_string_equal(f.complaints[1], "bad [2Jthing     !");
-  assert_int_equal(f.leader.complainer, 1);
-  assert_int_equal(f.leader.accused, 2);
+  assert_int_equal(f.leader.epoch.complainer, 1);
+  assert_int_equal(f.leader.epoch.fault, 2);
   header.count = NODES + 1;
   assert_int_equal(hand_over(&f, 1, header, (const uint8_t *)text), STATUS_BAD_VALUE);
 }
@@ -168,8 +168,8 @@ static void a_complaint_is_told_in_the_users_numbers(void **state) {
   Fixture f;
   const char text[] = "node 1 did not answer within 5 s";
   open_fixture(&f, WIRE_PROMPT);
-  f.leader.processes.pid = pids;
-  f.leader.nodes = 2;
+  f.leader.membership.processes.pid = pids;
+  f.leader.epoch.nodes = 2;
   f.member_of[1] = 2;
   f.members[1] = (LeaderMember){.state = MEMBER_LOST, .forked = true, .node = -1};
   f.members[2].node = 1;
@@ -206,8 +206,8 @@ static void what_came_before_a_complaint_counts(void **state) {
   assert_int_equal(connection_pair(pair), STATUS_OK);
   assert_int_equal(connection_open(connections[2], pair[0]), STATUS_OK);
   connection_receive(connections[2], 2, &sink);
-  f.leader.connections = connections;
-  f.leader.processes.pid = pids;
+  f.leader.epoch.connections = connections;
+  f.leader.membership.processes.pid = pids;
   f.leader.options.timeout = 10;
   size_t size = write_message(bytes, (WireHeader){.kind = WIRE_TOKEN, .sender = 2, .request = 1, .count = 1, .bytes = 4}, id);
   size += write_message(bytes + size, (WireHeader){.kind = WIRE_ERROR, .sender = 2, .request = 1, .bytes = sizeof text - 1}, text);
@@ -288,7 +288,7 @@ static void a_worker_that_is_busy_or_refuses(void **state) {
   assert_false(f.members[1].refused);
   assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_REFUSE, .bytes = sizeof text - 1}, text), STATUS_BAD_VALUE);
   assert_true(f.members[1].refused);
-  assert_int_equal(f.leader.complainer, -1);
+  assert_int_equal(f.leader.epoch.complainer, -1);
 }
 
 /* Its count is a place in a queue, and names no node. */
@@ -303,7 +303,7 @@ static void a_device_that_takes_part_is_not_busy(void **state) {
       f.members[1].node = node;
       for (uint32_t place = 0; place <= 1000000; place += 1000000)
         assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_BUSY, .sender = 1, .count = place}, NULL), STATUS_BAD_VALUE);
-      assert_true(f.leader.complainer == -1 && f.leader.accused == -1 && !f.members[1].failed && f.members[1].place == 0);
+      assert_true(f.leader.epoch.complainer == -1 && f.leader.epoch.fault == -1 && !f.members[1].failed && f.members[1].place == 0);
     }
   }
 }
@@ -319,9 +319,9 @@ static void open_answers(Fixture *f, uint8_t kind, uint8_t message[256]) {
   memset(message, 0, 256);
   request_pack_ids((const int32_t[]){1, 2, 3, 4, 5}, 5, message + WIRE_HEADER);
   request_pack_ids((const int32_t[]){-1, 2, 3, -1, 5}, 5, message + WIRE_HEADER + 20);
-  f->leader.requests[1].message = message;
-  f->leader.requests[1].counts = counts;
-  f->leader.processes.pid = pids;
+  f->leader.queue.requests[1].message = message;
+  f->leader.queue.requests[1].counts = counts;
+  f->leader.membership.processes.pid = pids;
   f->leader.decoding = decoding;
 }
 
@@ -331,7 +331,7 @@ static Status take_scores(const RequestScore scores[NODES]) {
   LeaderAnswer answer = {.batch = 1};
   open_answers(&f, WIRE_SCORE, message);
   for (int d = 0; d < NODES; d++) request_pack_score(&scores[d], f.results[d] + WIRE_STATISTICS);
-  return leader_requests_take(&f.leader, &f.leader.requests[1], &answer);
+  return leader_requests_take(&f.leader, &f.leader.queue.requests[1], &answer);
 }
 
 static void sums_of_labels_must_be_possible(void **state) {
@@ -362,9 +362,9 @@ static Status take_decodings(const RequestDecoding decodings[NODES], int64_t mad
   uint8_t message[256];
   LeaderAnswer answer = {.batch = 1};
   open_answers(&f, WIRE_PROMPT, message);
-  f.leader.made_count = made;
+  f.leader.queue.made_count = made;
   for (int d = 0; d < NODES; d++) request_pack_decoding(&decodings[d], f.results[d] + WIRE_STATISTICS);
-  return leader_requests_take(&f.leader, &f.leader.requests[1], &answer);
+  return leader_requests_take(&f.leader, &f.leader.queue.requests[1], &answer);
 }
 
 static void tokens_made_are_tokens_that_came(void **state) {

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -232,8 +234,8 @@ void address_prepare(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-void address_limit_silence(int fd) {
-  const unsigned milliseconds = 30000;
+void address_limit_silence(int fd, bool limited) {
+  const unsigned milliseconds = limited ? 20000 : 0;
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds); /* a UNIX socket needs none */
 }
 
@@ -247,6 +249,11 @@ static int connect_to(const struct sockaddr *to, socklen_t bytes) {
   close(fd);
   errno = fault;
   return -1;
+}
+
+bool address_has_unanswered(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 static Status cannot_call(const Address *address) {

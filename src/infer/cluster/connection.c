@@ -177,6 +177,8 @@ Status connection_send(Connection *c, const uint8_t *message, size_t size) {
   if (!connection_is_open(c)) return fail(c, status_set(STATUS_PEER, "the connection is closed"));
   if (c->queued == CONNECTION_QUEUE)
     return fail(c, status_set(STATUS_PEER, "does not take messages any more (%d are waiting)", CONNECTION_QUEUE));
+  if (c->limited) address_limit_silence(c->fd, false);
+  c->limited = false;
   int place = (c->first + c->queued++) % CONNECTION_QUEUE;
   c->queue[place].bytes = message;
   c->queue[place].size = size;
@@ -206,12 +208,12 @@ static Status write_some(Connection *c) {
 }
 
 void connection_ping(Connection *c, const uint8_t message[WIRE_HEADER]) {
-  if (!connection_is_open(c) || c->queued > 0) return;
+  if (!connection_is_open(c) || c->queued > 0 || address_has_unanswered(c->fd)) return;
+  if (!c->limited) address_limit_silence(c->fd, true);
+  c->limited = true;
   c->queue[c->first].bytes = message;
   c->queue[c->first].size = WIRE_HEADER;
   ssize_t n = connection_write(c, message, WIRE_HEADER);
-  c->sent.bytes += n > 0 ? (uint64_t)n : 0;
-  c->sent.messages += n == WIRE_HEADER;
   c->queued = n < WIRE_HEADER;
   c->written = n > 0 && n < WIRE_HEADER ? (size_t)n : 0;
 }

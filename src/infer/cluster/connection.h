@@ -61,6 +61,7 @@ struct Connection {
     size_t size;
   } queue[CONNECTION_QUEUE]; /* a ring of messages that are not out yet */
   int first, queued;
+  bool limited;   /* nothing but a sign of life was sent last, whose answer is not waited for for long (address_limit_silence) */
   size_t written; /* of the first one */
   uint8_t head[WIRE_HEADER];
   WireHeader header;
@@ -127,8 +128,8 @@ void connection_receive(Connection *connection, int peer, const ConnectionSink *
 Status connection_send(Connection *connection, const uint8_t *message, size_t size);
 int connection_queued(const Connection *connection); /* messages not wholly handed to the system */
 
-/* Sends a header alone (of the caller's, unchanged while it is open) if nothing else is on its way. Failures are left for connections_step
- * to find. */
+/* Sends a header alone (of the caller's, unchanged while it is open) if nothing else is on its way. It does not count as sent: whoever
+ * looks at the counts wants to know whether work gets on. Failures are left for connections_step to find. */
 void connection_ping(Connection *connection, const uint8_t message[WIRE_HEADER]);
 
 /* Waits until one of them can go on, with its beginning or its messages, or `also` (a descriptor to be read; -1: none); no longer than

@@ -364,7 +364,7 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   handshake->listener = l;
   memcpy(handshake->session, hello->session, HELLO_SESSION);
   address_caller(fd, handshake->caller);
-  address_limit_silence(fd);
+  address_limit_silence(fd, true);
   Status status = connection_tls(&handshake->connection, fd, CONNECTION_ANSWERS, l->options->key);
   if (status == STATUS_OK) status = loop_watch(l->loop, &handshake->watch, fd, POLLIN, handshake_ready, handshake);
   if (status == STATUS_OK) {

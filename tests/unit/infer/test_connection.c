@@ -185,6 +185,22 @@ static void cut_off_in_a_message(void **state) {
   free(message);
 }
 
+/* Whoever waits for the other end to get on must not be kept waiting by his own signs of life. */
+static void a_sign_of_life_counts_as_nothing(void **state) {
+  End end;
+  uint8_t ping[WIRE_HEADER], got[WIRE_HEADER];
+  Connection *other = open_end(state, &end, 2);
+  wire_pack(&(WireHeader){.kind = WIRE_PING}, ping);
+  connection_ping(end.connection, ping);
+  assert_true(end.connection->sent.bytes == 0 && end.connection->sent.messages == 0);
+  assert_int_equal(connection_queued(end.connection), 0);
+  connections_wait(&other, 1, -1, 10);
+  assert_int_equal(connection_read(other, got, sizeof got), sizeof got);
+  assert_memory_equal(got, ping, sizeof got);
+  connection_free(other);
+  close_end(&end);
+}
+
 static void hostile_headers_close_it(void **state) {
   for (int fault = 0; fault < 3; fault++) {
     End end;
@@ -224,6 +240,7 @@ int main(void) {
                                      BOTH(messages_before_a_hang_up_still_count),
                                      BOTH(cut_off_in_a_message),
                                      BOTH(hostile_headers_close_it),
+                                     BOTH(a_sign_of_life_counts_as_nothing),
                                      BOTH(the_queue_has_an_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

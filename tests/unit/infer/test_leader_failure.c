@@ -236,10 +236,10 @@ static void epochs_begin_anew_after_the_last_number(void **state) {
   LeaderAnswer answer;
   open_fixture(&f, 1, (const FakeWorker[]){{0}});
   assert_int_equal(begin(&f, ON_FAILURE_RERUN, 10, 0), STATUS_OK);
-  f.leader->epoch = UINT16_MAX;
-  f.leader->parted = true; /* a reason for another one */
+  f.leader->epoch.number = UINT16_MAX;
+  f.leader->epoch.parted = true; /* a reason for another one */
   expect(&f, &answer, 1);
-  assert_int_equal(f.leader->epoch, 1);
+  assert_int_equal(f.leader->epoch.number, 1);
   close_fixture(&f);
 }
 

@@ -123,9 +123,9 @@ void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP
 
 /* ---- parsing */
 
-/* What is no number is in no range. */
+/* What is no number is in no range, and -0 would be packed as another number where a field is fixed. */
 static Status need(const char *what, double value, double least, double most) {
-  if (value >= least && value <= most) return STATUS_OK;
+  if (value >= least && value <= most && !signbit(value)) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent a set-up with %s %g; %g to %g are possible here", what, value, least, most);
 }
 static Status refuse(const char *why) { return status_set(STATUS_BAD_VALUE, "sent a set-up %s", why); }

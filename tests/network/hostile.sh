@@ -7,7 +7,7 @@
 
 make_checkpoint "$work/model" vit-cifar 8 256 3
 make_cifar "$work/data"
-set_up=(eval --checkpoint "$work/model" --nodes 3 --dataset cifar100 --data-dir "$work/data" --samples 60 --batch 1)
+set_up=(eval --checkpoint "$work/model" --nodes 3 --dataset cifar100 --data-dir "$work/data" --samples 200 --batch 1)
 "$program" "${set_up[@]}" >"$work/alone" 2>"$work/err" || report "nodes that are left alone"
 
 # What was printed, but for the time it took, is what nodes say that are left alone: as_alone NAME
@@ -80,7 +80,7 @@ intrude() { # PID: while it runs
   done >>"$work/intruder" 2>&1
 }
 for transport in tcp udp; do
-  "$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 60 \
+  "$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 200 \
     --batch 1 --transport $transport --latency 2ms >"$work/out" 2>"$work/err" &
   run=$!
   intrude $run &
@@ -102,7 +102,7 @@ for one in a b; do
     grep -q "warning: session pid .*$why" "$work/$one.log" || report "worker $one did not say: $why"
   done
 done
-"$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 60 --batch 1 \
+"$program" eval -c "$work/model" --peers "${address[a]},${address[b]}" --key-file "$work/key" -d cifar100 --data-dir "$work/data" --samples 200 --batch 1 \
   >"$work/out" 2>"$work/err" || report "after the intruder: exit code $?"
 as_alone "after the intruder"
 for one in a b; do stop_worker $one; done

@@ -390,7 +390,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
   refuse(&options, STATUS_BAD_USAGE, "learns from texts");
   options = tiny_text_options(MODEL_GPT2);
   options.image_size = 32;
-  refuse(&options, STATUS_BAD_USAGE, "--image-size is for pictures");
+  refuse(&options, STATUS_BAD_USAGE, "--image-size is for images");
   options = tiny_text_options(MODEL_GPT2);
   options.eval_dataset = "cola:x";
   refuse(&options, STATUS_BAD_USAGE, "--eval-dataset cola:x");

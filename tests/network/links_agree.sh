@@ -59,14 +59,15 @@ own_time() {
 
 # agree NAME CHECKPOINT RATE PICTURES WAYS...: one measurement, which passes, fails, or finds the machine unfit.
 agree() {
-  local name=$1 model=$2 rate=$3 count=$4 pictures=() busy all own before others round
+  local name=$1 model=$2 rate=$3 count=$4 pictures=() busy all own before others round space
   local plan=("$program" plan -c "$model" --nodes 2 --even --strategies astra --bandwidth "$rate" --measure --json)
   local request=("$program" -c "$model" --threads 1 --transport udp --reliability retransmit --mtu 1500 --batch 1 --json)
   shift 4
   least=() most=()
   while [ ${#pictures[@]} -lt "$count" ]; do pictures+=("$work/1.ppm"); done
-  tc -n "$space_a" qdisc change dev veth0 root tbf rate "$rate" burst 3000 latency 1s
-  tc -n "$space_b" qdisc change dev veth0 root tbf rate "$rate" burst 3000 latency 1s
+  for space in "$space_a" "$space_b"; do # the smallest bucket that a packet fits into: what it holds passes at once after each pause
+    tc -n "$space" qdisc change dev veth0 root tbf rate "$rate" burst 1600 latency 1s
+  done
   run "${plan[@]}"
   parts=$(field parts)
   own_time

@@ -138,7 +138,7 @@ Status plan_node_make(const ModelConfig *config, int64_t tokens, PlanNode *node)
 /* What a run takes beside what it asks for by size: pages of libraries that are touched late, metrics and charts; and, for each thread, its
  * stack and what BLAS packs of both operands; oneDNN beside these its code, which is large, and what it generates. Measured:
  * docs/results/memory.md. */
-enum { PROGRAM_LATER = 4 << 20, PROGRAM_OF_THREAD = 5 << 19, PROGRAM_OF_ONEDNN = 10 << 20 };
+enum { PROGRAM_LATER = 6 << 20, PROGRAM_OF_THREAD = 5 << 19, PROGRAM_OF_ONEDNN = 10 << 20 };
 
 static Status plan_forward(Session *session, const TaskBatch *batch) {
   TaskScore score = {0};

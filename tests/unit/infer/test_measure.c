@@ -1,10 +1,10 @@
 /* A device that is measured alone: its timeline has the exchange of a real node, event for event; tables of keys and values give the same
  * numbers as products; what a plan says of it holds; and what cannot be measured is refused. */
 #include "infer/plan/predict.h"
-#include "infer/sim/schedule.h"
-#include "infer/sim/simulate.h"
 #include "infer/sim/measure.h"
 #include "infer/sim/recorder.h"
+#include "infer/sim/schedule.h"
+#include "infer/sim/simulate.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
@@ -278,11 +278,11 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
                              .retained = 1,
                              .all_rows = all_rows};
       MeasuredCase wanted = {.weights = &sample.weights,
-                            .device = case_of(&sample, strategies[i], 1),
-                            .repeats = 1,
-                            .links = &links,
-                            .reliability = &reliability,
-                            .scale = 1e-6};
+                             .device = case_of(&sample, strategies[i], 1),
+                             .repeats = 1,
+                             .links = &links,
+                             .reliability = &reliability,
+                             .scale = 1e-6};
       SimResult predicted, measured;
       wanted.device.retained = 1;
       wanted.device.rows = all_rows ? MODEL_ROWS_ALL : MODEL_ROWS_CLASS;
@@ -303,11 +303,11 @@ static void work_of_packets_counts(void **state) {
   SimResult result;
   open_sample(&sample, 4);
   const MeasuredCase wanted = {.weights = &sample.weights,
-                              .device = case_of(&sample, STRATEGY_ASTRA, 1),
-                              .repeats = 1,
-                              .links = &links,
-                              .reliability = &(Reliability){.mode = RELIABILITY_DEADLINE, .timeout = 1e6},
-                              .work = &work};
+                               .device = case_of(&sample, STRATEGY_ASTRA, 1),
+                               .repeats = 1,
+                               .links = &links,
+                               .reliability = &(Reliability){.mode = RELIABILITY_DEADLINE, .timeout = 1e6},
+                               .work = &work};
   if (measure_latency(&wanted, &result) != STATUS_OK) fail_msg("%s", status_message());
   /* each block: two packets to each of the others, as many from each of them */
   double expected = BLOCKS * 2.0 * (NODES - 1) * 11;

@@ -1,7 +1,7 @@
 /* Blocks in parts: with one part the bits of whole blocks, with several the same within rounding, and the same codes; pictures and texts,
  * both sites, lost tokens, parts without rows. */
-#include "nn/pipeline.h"
 #include "nn/model_internal.h"
+#include "nn/pipeline.h"
 #include "unit/nn/loop_exchange.h"
 #include "unit/nn/small_decoder.h"
 #include <stdio.h>

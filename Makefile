@@ -314,7 +314,7 @@ check-includes:
 
 # ---- Use -------------------------------------------------------------------------------------------------------------------------
 
-## demo: build, fine-tune small models on bundled pictures and texts, run them on four processes
+## demo: build, fine-tune small models on bundled images and texts, run them on four processes
 .PHONY: demo
 demo: all
 	@BUILD=$(BUILD) tools/demo.sh

@@ -74,10 +74,10 @@ static uint16_t half_of(float x) {
 }
 
 static float largest(int64_t n, const float *x) {
-  float most = 0;
+  float max = 0;
   for (int64_t i = 0; i < n; i++)
-    if (fabsf(x[i]) > fabsf(most)) most = x[i];
-  return most;
+    if (fabsf(x[i]) > fabsf(max)) max = x[i];
+  return max;
 }
 
 static void round_8(int64_t n, const float *x, float scale, int8_t *q) {
@@ -106,12 +106,12 @@ static float refine(const float x[LOWBIT_BLOCK], float inverse, float *explained
 
 static float best_scale_4(const float x[LOWBIT_BLOCK]) {
   enum { STEPS = 13 };
-  const float most = largest(LOWBIT_BLOCK, x);
+  const float max = largest(LOWBIT_BLOCK, x);
   float best = 0, best_explained = 0;
-  for (int step = 0; most != 0 && step < 2 * STEPS + 1; step++) {
+  for (int step = 0; max != 0 && step < 2 * STEPS + 1; step++) {
     const float levels = step <= STEPS ? -6.7f - 0.2f * (float)step : 5.9f + 0.2f * (float)(step - STEPS);
     float explained;
-    const float scale = refine(x, levels / most, &explained);
+    const float scale = refine(x, levels / max, &explained);
     if (explained > best_explained) best = scale, best_explained = explained;
   }
   return best;

@@ -16,7 +16,7 @@
 
 enum { PAD = 16, CACHE_LINE = 64 };
 static const size_t HUGE_PAGE = (size_t)2 << 20;
-static const int64_t MOST_NUMBERS = (int64_t)1 << 48; /* of one parameter and of a set: byte counts stay far from overflow */
+static const int64_t MAX_NUMBERS = (int64_t)1 << 48; /* of one parameter and of a set: byte counts stay far from overflow */
 
 static int64_t padded(int64_t count) { return (count + PAD - 1) / PAD * PAD; }
 
@@ -33,7 +33,7 @@ static bool shape_is_sane(int dims, const int64_t *shape) {
   if (dims < 1 || dims > TENSOR_DIMS) return false;
   int64_t count = 1;
   for (int i = 0; i < dims; i++) {
-    if (shape[i] < 1 || shape[i] > MOST_NUMBERS / count) return false;
+    if (shape[i] < 1 || shape[i] > MAX_NUMBERS / count) return false;
     count *= shape[i];
   }
   return true;
@@ -110,7 +110,7 @@ static int64_t count_block(const ParamSet *set, bool frozen) {
   int64_t total = 0;
   for (size_t i = 0; i < set->count; i++) {
     if (set->list[i].frozen == frozen) total += param_padded(&set->list[i]);
-    if (total > MOST_NUMBERS) return -1;
+    if (total > MAX_NUMBERS) return -1;
   }
   return total;
 }

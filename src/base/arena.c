@@ -32,15 +32,15 @@ struct Arena {
   size_t mapped;
 };
 
-static const size_t huge_page = (size_t)2 << 20, least_bytes = (size_t)1 << 20, page = 4096;
+static const size_t huge_page = (size_t)2 << 20, min_bytes = (size_t)1 << 20, page = 4096;
 
 static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 Arena *arena_new(size_t bytes) {
-  const size_t most = SIZE_MAX / 4;
-  size_t reserved = round_up(bytes < least_bytes ? least_bytes : bytes > most ? most : bytes, page);
+  const size_t max = SIZE_MAX / 4;
+  size_t reserved = round_up(bytes < min_bytes ? min_bytes : bytes > max ? max : bytes, page);
   void *mapping = MAP_FAILED;
-  for (; reserved >= least_bytes; reserved = round_up(reserved / 2, page)) {
+  for (; reserved >= min_bytes; reserved = round_up(reserved / 2, page)) {
     mapping = mmap(NULL, reserved + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapping != MAP_FAILED) break;
   }

@@ -17,7 +17,7 @@ typedef struct Use {
 } Use;
 
 static bool at_end(const Option *option) { return option->kind == OPTION_GROUP && !option->help; }
-static bool is_bounded(const Option *option) { return option->least != 0 || option->most != 0; }
+static bool is_bounded(const Option *option) { return option->min != 0 || option->max != 0; }
 
 static Status refuse(const char *shown, const char *value, const char *accepted) {
   return status_set(STATUS_BAD_USAGE, "%s: '%s' is not accepted; %s", shown, value, accepted);
@@ -27,7 +27,7 @@ static Status refuse_number(const Use *use, const char *value, const char *form)
   char accepted[160];
   const Option *option = use->option;
   if (is_bounded(option))
-    snprintf(accepted, sizeof accepted, "give %s from %.15g to %.15g", form, option->least, option->most);
+    snprintf(accepted, sizeof accepted, "give %s from %.15g to %.15g", form, option->min, option->max);
   else
     snprintf(accepted, sizeof accepted, "give %s", form);
   return refuse(use->shown, value, accepted);
@@ -42,7 +42,7 @@ static bool read_int(const Option *option, const char *text, int64_t *number, ch
   long long parsed = strtoll(text, end, 10);
   *number = parsed;
   if (errno) return false;
-  return !is_bounded(option) || ((double)parsed >= option->least && (double)parsed <= option->most);
+  return !is_bounded(option) || ((double)parsed >= option->min && (double)parsed <= option->max);
 }
 
 static Status parse_int(const Use *use, const char *value) {
@@ -63,7 +63,7 @@ static Status parse_real(const Use *use, const char *value) {
     end++;
   }
   if (!well_formed || *end || !isfinite(number)) return refuse_number(use, value, "a number");
-  if (is_bounded(option) && !(number >= option->least && number <= option->most)) return refuse_number(use, value, "a number");
+  if (is_bounded(option) && !(number >= option->min && number <= option->max)) return refuse_number(use, value, "a number");
   *(double *)option->target = number;
   return STATUS_OK;
 }
@@ -76,7 +76,7 @@ static Status parse_text(const Use *use, const char *value) {
 
 static Status parse_texts(const Use *use, const char *value) {
   OptionTexts *texts = use->option->target;
-  if (texts->count == OPTION_TEXTS_MOST) return status_set(STATUS_BAD_USAGE, "%s: at most %d are possible", use->shown, OPTION_TEXTS_MOST);
+  if (texts->count == OPTION_TEXTS_MAX) return status_set(STATUS_BAD_USAGE, "%s: at most %d are possible", use->shown, OPTION_TEXTS_MAX);
   texts->list[texts->count++] = value;
   return STATUS_OK;
 }
@@ -89,7 +89,7 @@ typedef struct Unit {
 /* Units of RATE, TIME and SIZE, the smallest first. */
 static const struct Units {
   Unit unit[5]; /* ends with a NULL name */
-  double least, most;
+  double min, max;
   const char *accepted;
 } kinds_of_units[] = {
     [OPTION_RATE] = {{{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}},
@@ -107,7 +107,7 @@ Status options_unit(OptionKind kind, const char *shown, const char *text, double
   bool begins = (text[0] >= '0' && text[0] <= '9') || text[0] == '.';
   for (const Unit *unit = units->unit; begins && end != text && unit->name; unit++) {
     double all = number * unit->size;
-    if (strcasecmp(end, unit->name) != 0 || !isfinite(all) || all < units->least || all > units->most) continue;
+    if (strcasecmp(end, unit->name) != 0 || !isfinite(all) || all < units->min || all > units->max) continue;
     *value = all;
     return STATUS_OK;
   }
@@ -186,21 +186,21 @@ const Option *options_find(const Option *options, const char *name) {
   return NULL;
 }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Edits (insert, delete, replace, swap neighbours) between two names of fewer than 64 letters. */
 static size_t edits(const char *a, size_t a_length, const char *b, size_t b_length) {
-  enum { MOST = 64 };
-  size_t row[MOST + 1][MOST + 1];
-  if (a_length > MOST || b_length > MOST) return MOST;
+  enum { MAX = 64 };
+  size_t row[MAX + 1][MAX + 1];
+  if (a_length > MAX || b_length > MAX) return MAX;
   for (size_t i = 0; i <= a_length; i++) {
     for (size_t j = 0; j <= b_length; j++) {
       if (i == 0 || j == 0) {
         row[i][j] = i + j;
         continue;
       }
-      size_t cost = least(least(row[i - 1][j], row[i][j - 1]) + 1, row[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) cost = least(cost, row[i - 2][j - 2] + 1);
+      size_t cost = min(min(row[i - 1][j], row[i][j - 1]) + 1, row[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) cost = min(cost, row[i - 2][j - 2] + 1);
       row[i][j] = cost;
     }
   }
@@ -209,7 +209,7 @@ static size_t edits(const char *a, size_t a_length, const char *b, size_t b_leng
 
 static Status refuse_unknown(const Option *options, const char *name, size_t length) {
   const char *nearest = NULL;
-  size_t fewest = least(3, length / 3 + 1) + 1;
+  size_t fewest = min(3, length / 3 + 1) + 1;
   for (const Option *option = options; !at_end(option); option++) {
     if (option->kind == OPTION_GROUP || option->kind == OPTION_REMOVED) continue;
     size_t width = strlen(option->name), distance = edits(name, length, option->name, width);
@@ -218,7 +218,7 @@ static Status refuse_unknown(const Option *options, const char *name, size_t len
     fewest = distance;
     nearest = option->name;
   }
-  int shown = (int)least(length, 80);
+  int shown = (int)min(length, 80);
   if (nearest) return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; did you mean --%s? (--help lists all)", shown, name, nearest);
   return status_set(STATUS_BAD_USAGE, "unknown option --%.*s; --help lists all", shown, name);
 }
@@ -288,7 +288,7 @@ static Status parse_long(Option *options, const char *argument, Rest *rest) {
   }
   if (!use.option) return refuse_unknown(options, name, length);
   if (use.option->kind == OPTION_REMOVED) return status_set(STATUS_BAD_USAGE, "--%s was removed: %s", use.option->name, use.option->help);
-  snprintf(shown, sizeof shown, "--%.*s", (int)least(length, 80), name);
+  snprintf(shown, sizeof shown, "--%.*s", (int)min(length, 80), name);
   if ((use.option->kind == OPTION_FLAG || use.negated) && value)
     return status_set(STATUS_BAD_USAGE, "%s takes no value; '%s' was given", shown, value);
   if (use.option->kind != OPTION_FLAG && !use.negated && !value) TRY(take_value(&use, rest, &value));
@@ -340,7 +340,7 @@ static void show_flag(const Option *option, char *text, size_t room) {
 }
 
 /* A default that could not be given says that the program chooses. */
-static bool is_auto(const Option *option, double value) { return (option->least != 0 || option->most != 0) && value < option->least; }
+static bool is_auto(const Option *option, double value) { return (option->min != 0 || option->max != 0) && value < option->min; }
 
 static void show_int(const Option *option, char *text, size_t room) {
   int64_t value = *(const int64_t *)option->target;

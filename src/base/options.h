@@ -24,9 +24,9 @@ typedef enum OptionKind {
   OPTION_REMOVED /* an option that no longer exists: using it is an error that says so, with `help` as the reason; not listed */
 } OptionKind;
 
-enum { OPTION_TEXTS_MOST = 64 };
+enum { OPTION_TEXTS_MAX = 64 };
 typedef struct OptionTexts {
-  const char *list[OPTION_TEXTS_MOST];
+  const char *list[OPTION_TEXTS_MAX];
   int count;
 } OptionTexts;
 
@@ -37,7 +37,7 @@ typedef struct Option {
   void *target; /* holds the default; see OptionKind. A number below `least` is shown as "auto", a negative rate, time or size not at all */
   const char *value;   /* name of the value in --help: "N", "DIR"; NULL for a flag or a choice */
   const char *choices; /* OPTION_CHOICE only */
-  double least, most;  /* numbers only; least == most == 0 means any (finite) value */
+  double min, max;     /* numbers only; least == most == 0 means any (finite) value */
   const char *help;    /* one line; the default is added by options_help */
   bool given;          /* out: was on the command line */
   /* OPTION_TEXT only, of options that were flags once: what --name without a value and --no-name set. NULL: neither is accepted. */

@@ -68,14 +68,14 @@ const char *printable(const char *text) {
 
 static const char ELLIPSIS[] = "...", STRANGE[] = "\xef\xbf\xbd";
 
-char *printable_excerpt(const char *text, size_t bytes, size_t most) {
-  size_t room = bytes < most ? bytes : most, at = 0, size;
+char *printable_excerpt(const char *text, size_t bytes, size_t max) {
+  size_t room = bytes < max ? bytes : max, at = 0, size;
   char *shown = malloc(room * (sizeof STRANGE - 1) + sizeof ELLIPSIS), *out = shown;
   if (shown == NULL) return NULL;
   for (; at < bytes; at += size) {
     size_t whole = utf8_size(text + at, bytes - at);
     size = whole ? whole : 1;
-    if (at + size > most) break;
+    if (at + size > max) break;
     bool control = whole && !printable_size(text + at, size);
     size_t length = control ? 1 : whole ? size : sizeof STRANGE - 1;
     memcpy(out, control ? " " : whole ? text + at : STRANGE, length);

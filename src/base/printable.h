@@ -20,7 +20,7 @@ const char *printable(const char *text);
 /* At most `most` of the bytes of text [bytes], whole characters of UTF-8 alone, with "..." behind them where something is left out. Control
  * characters and the others that base/printable.h does not show are spaces, and each byte that belongs to no character
  * is U+FFFD. A fresh string (caller frees); NULL when out of memory. */
-char *printable_excerpt(const char *text, size_t bytes, size_t most);
+char *printable_excerpt(const char *text, size_t bytes, size_t max);
 
 /* In place, of text [bytes]: what would be a space there, and each byte that belongs to no character, becomes spaces. False: there was
  * nothing of the kind. */

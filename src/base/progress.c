@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR_WIDTH = 24, BAR_LEAST = 6, COLUMNS_MOST = 80, COLUMNS_LEAST = 24 };
+enum { BAR_WIDTH = 24, BAR_MIN = 6, COLUMNS_MAX = 80, COLUMNS_MIN = 24 };
 static const double redraw_seconds = 0.1, line_seconds = 10;
 
 const char *progress_duration(double seconds, char buffer[16]) {
@@ -31,10 +31,10 @@ const char *progress_duration(double seconds, char buffer[16]) {
 static int terminal_columns(void) {
   struct winsize size;
   const char *given = getenv("COLUMNS");
-  int columns = COLUMNS_MOST, told = given != NULL ? atoi(given) : 0;
+  int columns = COLUMNS_MAX, told = given != NULL ? atoi(given) : 0;
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_col < columns) columns = size.ws_col;
   if (told > 0 && told < columns) columns = told;
-  return columns > COLUMNS_LEAST ? columns : COLUMNS_LEAST;
+  return columns > COLUMNS_MIN ? columns : COLUMNS_MIN;
 }
 
 static double part_done(const Progress *progress, int64_t done) {
@@ -64,7 +64,7 @@ static void tell_time(const Progress *progress, int64_t done, double now, bool l
 }
 
 static int put_bar(const Progress *progress, int64_t done, int width, char *line) {
-  if (progress->total <= 0 || width < BAR_LEAST) return 0;
+  if (progress->total <= 0 || width < BAR_MIN) return 0;
   int full = (int)(part_done(progress, done) * width);
   line[0] = '[';
   memset(line + 1, '#', (size_t)full);
@@ -73,7 +73,7 @@ static int put_bar(const Progress *progress, int64_t done, int width, char *line
   return width + 3;
 }
 
-static int at_most(size_t length, int most) { return length < (size_t)most ? (int)length : most; }
+static int at_most(size_t length, int max) { return length < (size_t)max ? (int)length : max; }
 
 /* Of a note of `noted` characters with the blanks before it what fits: its parts, which two blanks divide, whole or not at all. */
 static int whole_parts(const char *note, int noted, int room) {
@@ -91,7 +91,7 @@ void progress_render(const Progress *progress, int64_t done, const char *note, d
   tell_time(progress, done, now, last, left);
   int title = at_most(strlen(progress->title), columns / 2), noted = note != NULL ? (int)strlen(note) + 2 : 0;
   int bare = title + 1 + (int)strlen(left);
-  if (bare + (int)strlen(count) + noted + BAR_LEAST + 3 > columns) tell_count(progress, done, false, count);
+  if (bare + (int)strlen(count) + noted + BAR_MIN + 3 > columns) tell_count(progress, done, false, count);
   noted = whole_parts(note, noted, columns - bare - (int)strlen(count));
   int room = columns - bare - (int)strlen(count) - noted - 3;
   put_bar(progress, done, room < BAR_WIDTH ? room : BAR_WIDTH, bar);
@@ -108,7 +108,7 @@ static void print_line(const Progress *progress, int64_t done, const char *note,
 }
 
 static void draw(const Progress *progress, int64_t done, const char *note, double now, bool last) {
-  char line[COLUMNS_MOST + 1];
+  char line[COLUMNS_MAX + 1];
   Progress shown = *progress;
   if (!progress->terminal) {
     print_line(progress, done, note, now, last);

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST_THREADS = 256, PAUSES_PER_LOOK = 16 };
+enum { MAX_THREADS = 256, PAUSES_PER_LOOK = 16 };
 static const double spin_seconds = 50e-6;
 
 typedef struct Job {
@@ -22,7 +22,7 @@ typedef struct Job {
 
 static struct Pool {
   int count; /* threads with the caller; 0 before the first start counts as 1 */
-  pthread_t workers[MOST_THREADS];
+  pthread_t workers[MAX_THREADS];
   bool spins, stopping;
   Job job;
   atomic_uint generation; /* moves on with every job */
@@ -169,12 +169,12 @@ Status threads_start(int count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   cpu_set_t allowed;
   int cores = allowed_cores(&allowed);
-  if (count < 0 || count > MOST_THREADS) {
-    return status_set(STATUS_BAD_VALUE, "%d threads: 1 to %d are accepted, or 0 for one per core", count, MOST_THREADS);
+  if (count < 0 || count > MAX_THREADS) {
+    return status_set(STATUS_BAD_VALUE, "%d threads: 1 to %d are accepted, or 0 for one per core", count, MAX_THREADS);
   }
   threads_stop();
   pthread_once(&once, watch_forks);
-  if (count == 0) count = cores < MOST_THREADS ? cores : MOST_THREADS;
+  if (count == 0) count = cores < MAX_THREADS ? cores : MAX_THREADS;
   pool.spins = count <= cores;
   pool.stopping = false;
   atomic_store(&pool.generation, 0);

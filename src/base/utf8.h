@@ -9,8 +9,8 @@ static inline size_t utf8_size(const char *text, size_t size) {
   if (first < 0x80) return 1;
   size_t length = first >= 0xc2 && first <= 0xdf ? 2 : (first & 0xf0) == 0xe0 ? 3 : first >= 0xf0 && first <= 0xf4 ? 4 : 0;
   if (length == 0 || length > size) return 0;
-  unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80, most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (byte[1] < least || byte[1] > most) return 0;
+  unsigned char min = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80, max = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (byte[1] < min || byte[1] > max) return 0;
   for (size_t i = 2; i < length; i++) {
     if ((byte[i] & 0xc0) != 0x80) return 0;
   }

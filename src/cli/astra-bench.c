@@ -33,7 +33,7 @@ static const char *const SIDE_NAMES[BENCH_SIDES] = {"plain", "astra"};
 
 typedef enum Figure {
   MEDIAN,
-  LEAST,
+  MIN,
   SPREAD,
   PROCESSOR,
   SPEED, /* in the task's unit: label and key begin with it */
@@ -56,7 +56,7 @@ static const struct {
   const char *text, *json;
 } FIGURES[FIGURES_SHOWN] = {
     [MEDIAN] = {"milliseconds, median", "milliseconds"},
-    [LEAST] = {"milliseconds, least", "milliseconds_least"},
+    [MIN] = {"milliseconds, least", "milliseconds_least"},
     [SPREAD] = {"  middle half of steps, +-%", "spread_percent"},
     [PROCESSOR] = {"milliseconds of all threads", "processor_milliseconds"},
     [SPEED] = {"%s a second", "%s_per_second"},
@@ -89,7 +89,7 @@ static void figures_of(BenchReport *report, int side, double figure[FIGURES_COUN
   BenchSummary summary;
   bench_step_summary(&report->bench[side], &summary);
   figure[MEDIAN] = 1e3 * summary.median;
-  figure[LEAST] = 1e3 * summary.least;
+  figure[MIN] = 1e3 * summary.min;
   figure[SPREAD] = 100 * summary.spread;
   figure[PROCESSOR] = 1e3 * summary.processor;
   figure[FAULTS] = summary.faults;
@@ -134,7 +134,7 @@ static Status bench_report_text(BenchReport *report) {
          (double)param_count_numbers(model_params(session->model)) / 1e6, bench_peak_numbers_name(numbers_of(session)));
   if (report->sides > 1)
     printf("astra:   %d groups of %d codewords, %d-%d devices, noise %g\n", astra->astra.groups, astra->astra.codebook_size,
-           astra->astra.devices_least, astra->astra.devices, astra->astra.noise);
+           astra->astra.devices_min, astra->astra.devices, astra->astra.noise);
   printf("%-32s %12s %12s %9s\n", report->forward ? "forward pass" : "training step", SIDE_NAMES[BENCH_PLAIN],
          report->sides > 1 ? SIDE_NAMES[BENCH_ASTRA] : "", report->sides > 1 ? "ratio" : "");
   for (int i = 0; i < FIGURES_SHOWN; i++) {
@@ -184,7 +184,7 @@ static const char STEP_USAGE[] = "astra-bench step --model NAME [--batch N] [--g
 static const char STEP_ABOUT[] =
     "Times real training steps on drawn images or tokens and random weights; with --groups the plain model's in turns.";
 
-enum { STEP_OPTIONS_MOST = 32, STEPS_MOST = 100000 };
+enum { STEP_OPTIONS_MAX = 32, STEPS_MAX = 100000 };
 
 typedef struct StepCommand {
   TrainCommand shared;
@@ -192,26 +192,26 @@ typedef struct StepCommand {
   bool forward, profile;
 } StepCommand;
 
-static void set_defaults(StepCommand *command, Option table[TRAIN_OPTIONS_MOST]) {
+static void set_defaults(StepCommand *command, Option table[TRAIN_OPTIONS_MAX]) {
   *command = (StepCommand){.steps = 5, .warm_up = 1};
   train_options_table(&command->shared, table);
   command->shared.train.batch = 8;
 }
 
-static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]) {
+static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MAX]) {
   static const char *const what[] = {"model", "image-size", "context", "batch", NULL};
   static const char *const astra[] = {"groups",      "codebook-size", "devices",          "map",         "site", "counts", "concentration",
                                       "class-token", "noise",         "noise-covariance", "vq-gradient", NULL};
   static const char *const run[] = {"precision", "backend", "seed", "threads", "json", NULL};
   const Option length = {
-      OPTION_INT, "length", 0, &command->shared.train.context, "N", .least = 0, .most = 1 << 20, .help = "the same as --context"};
+      OPTION_INT, "length", 0, &command->shared.train.context, "N", .min = 0, .max = 1 << 20, .help = "the same as --context"};
   const Option own[] = {
-      {OPTION_INT, "steps", 0, &command->steps, "N", .least = 1, .most = STEPS_MOST, .help = "measured steps of each kind"},
-      {OPTION_INT, "warm-up", 0, &command->warm_up, "N", .least = 0, .most = STEPS_MOST, .help = "steps before them"},
+      {OPTION_INT, "steps", 0, &command->steps, "N", .min = 1, .max = STEPS_MAX, .help = "measured steps of each kind"},
+      {OPTION_INT, "warm-up", 0, &command->warm_up, "N", .min = 0, .max = STEPS_MAX, .help = "steps before them"},
       {OPTION_FLAG, "forward", 0, &command->forward, .help = "forward passes only, with nothing recorded"},
       {OPTION_FLAG, "profile", 0, &command->profile, .help = "time of each kind of operation"},
   };
-  Option table[TRAIN_OPTIONS_MOST];
+  Option table[TRAIN_OPTIONS_MAX];
   set_defaults(command, table);
   Option *to = options;
   *to++ = (Option){OPTION_GROUP, .help = "What to run"};
@@ -226,7 +226,7 @@ static void step_options(StepCommand *command, Option options[STEP_OPTIONS_MOST]
 }
 
 static Status parse(StepCommand *command, int argc, char **argv) {
-  Option options[STEP_OPTIONS_MOST];
+  Option options[STEP_OPTIONS_MAX];
   step_options(command, options);
   TRY(cli_parse(options, argc, argv));
   return train_options_need_model(&command->shared.train, NULL);
@@ -260,7 +260,7 @@ static Status measure(StepCommand *command, BenchReport *report) {
 
 static Status run_step(int argc, char **argv) {
   StepCommand command;
-  Option options[STEP_OPTIONS_MOST];
+  Option options[STEP_OPTIONS_MAX];
   step_options(&command, options);
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, STEP_USAGE, STEP_ABOUT, stdout);

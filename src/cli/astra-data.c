@@ -143,7 +143,7 @@ static Status show_text(const char *name, const char *data_dir, DatasetPart part
 
 /* ---- The commands ---- */
 
-enum { SHEET_MOST = 64, SHEET_SIDE = 96, SHOW_BROKEN = 10 };
+enum { SHEET_MAX = 64, SHEET_SIDE = 96, SHOW_BROKEN = 10 };
 
 static const char get_usage[] = "astra-data get NAME... [--dir DIR]";
 static const char list_usage[] = "astra-data list [--data-dir DIR]";
@@ -390,7 +390,7 @@ static Status show_set(Show *show) {
 }
 
 static Status run_show(int argc, char **argv) {
-  Show show = {.count = SHEET_MOST, .seed = 42, .part = DATASET_TRAIN};
+  Show show = {.count = SHEET_MAX, .seed = 42, .part = DATASET_TRAIN};
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
@@ -407,10 +407,10 @@ static Status run_show(int argc, char **argv) {
        .letter = 'n',
        .target = &show.count,
        .value = "N",
-       .least = 1,
-       .most = SHEET_MOST,
+       .min = 1,
+       .max = SHEET_MAX,
        .help = "images on the sheet"},
-      {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .least = 0, .most = 4294967295.0, .help = "which images"},
+      {.kind = OPTION_INT, .name = "seed", .target = &show.seed, .value = "N", .min = 0, .max = 4294967295.0, .help = "which images"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &show.quiet, .help = "no progress"},
       {.kind = OPTION_FLAG, .name = "json", .target = &show.json, .help = "one JSON object instead of text"},
       {.kind = OPTION_FLAG, .name = "help", .letter = 'h', .target = &help, .help = "this text"},

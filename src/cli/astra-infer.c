@@ -14,7 +14,7 @@
 
 /* ---- astra-infer IMAGE... ---- */
 
-static Status report_failures(const PictureResult *results, int count) {
+static Status report_failures(const ImageResult *results, int count) {
   int failed = 0;
   for (int i = 0; i < count; i++) {
     if (results[i].read) continue;
@@ -25,28 +25,28 @@ static Status report_failures(const PictureResult *results, int count) {
   return status_set(STATUS_BAD_FILE, "%d of %d images could not be read", failed, count);
 }
 
-static int64_t count_read(const PictureResult *results, int count) {
+static int64_t count_read(const ImageResult *results, int count) {
   int64_t read = 0;
   for (int i = 0; i < count; i++) read += results[i].read;
   return read;
 }
 
 /* Of the request that each image was part of. */
-static json_t *times_json(const PictureResult *results, int count) {
+static json_t *times_json(const ImageResult *results, int count) {
   json_t *list = json_array();
   for (int i = 0; i < count; i++) json_build_append(&list, json_build_number(results[i].read ? 1e3 * results[i].seconds : NAN));
   return list;
 }
 
-static Status print_images(const InferSettings *s, const InferRun *run, const PictureResult *results, int count, double seconds) {
+static Status print_images(const InferSettings *s, const InferRun *run, const ImageResult *results, int count, double seconds) {
   if (s->json) {
     json_t *value =
-        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_pictures_json(&run->weights, results, count), "nodes",
+        json_pack("{s:o, s:o, s:f, s:o}", "pictures", report_images_json(&run->weights, results, count), "nodes",
                   report_nodes_json(run->leader), "milliseconds", 1e3 * seconds, "picture_milliseconds", times_json(results, count));
     report_traffic_json(value, run->leader, count_read(results, count), false);
     return infer_run_print_json(value, run);
   }
-  report_pictures(stdout, &run->weights, results, count);
+  report_images(stdout, &run->weights, results, count);
   if (s->quiet || count_read(results, count) == 0) return STATUS_OK; /* of what nobody computed there is nothing to tell */
   putchar('\n');
   report_nodes(stdout, run->leader);
@@ -55,16 +55,16 @@ static Status print_images(const InferSettings *s, const InferRun *run, const Pi
   return STATUS_OK;
 }
 
-static Status classify_files(const InferSettings *s, InferRun *run, const PictureFiles *files) {
-  PictureResult *results = calloc((size_t)files->count, sizeof *results);
+static Status classify_files(const InferSettings *s, InferRun *run, const ImageFiles *files) {
+  ImageResult *results = calloc((size_t)files->count, sizeof *results);
   if (!results) return status_set(STATUS_NO_MEMORY, "no memory for %d images", files->count);
   double seconds;
   Status status = infer_run_load(s, run);
   if (status == STATUS_OK) status = infer_run_require(run, INFER_KIND_IMAGES);
   if (status == STATUS_OK) status = infer_run_require_options(s, run);
-  if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_most = s->batch});
+  if (status == STATUS_OK) status = infer_run_start(s, run, &(LeaderOptions){.batch_max = s->batch});
   if (status == STATUS_OK)
-    status = pictures_classify(run->leader, (const char *const *)files->paths, files->count, s->batch, (int)s->top, results, &seconds);
+    status = images_classify(run->leader, (const char *const *)files->paths, files->count, s->batch, (int)s->top, results, &seconds);
   if (status == STATUS_OK) status = print_images(s, run, results, files->count, seconds);
   if (status == STATUS_OK) status = report_failures(results, files->count);
   free(results);
@@ -72,13 +72,13 @@ static Status classify_files(const InferSettings *s, InferRun *run, const Pictur
 }
 
 static Status classify(const InferSettings *s, InferRun *run, const char *const *arguments, int count) {
-  PictureFiles files;
+  ImageFiles files;
   InferSettings fitted = *s;
-  TRY(pictures_find(&files, arguments, count));
+  TRY(images_find(&files, arguments, count));
   if (files.skipped) log_info("%d file%s skipped: no image by the name", files.skipped, files.skipped == 1 ? "" : "s");
   if (fitted.batch > files.count) fitted.batch = files.count;
   Status status = classify_files(&fitted, run, &files);
-  pictures_release(&files);
+  images_release(&files);
   return status;
 }
 
@@ -96,7 +96,7 @@ static Status evaluate_images(const InferSettings *s, InferRun *run) {
   TRY(infer_run_require(run, INFER_KIND_IMAGES));
   TRY(infer_run_require_options(s, run));
   run->divided.ahead = true;
-  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch}));
+  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch}));
   TRY(evaluate_run(run->leader, run->set, s->samples, batch, s->quiet, &evaluation));
   if (s->json) {
     json_t *value = report_evaluation_json(run->leader, &evaluation);
@@ -148,7 +148,7 @@ static Status run_main(int argc, char **argv) { return infer_run_command(INFER_M
 
 static Status run_or_help(InferCommand command, int argc, char **argv, InferBody *body) {
   InferSettings settings;
-  Option options[INFER_OPTIONS_MOST];
+  Option options[INFER_OPTIONS_MAX];
   infer_settings_table(&settings, command, options);
   if (!cli_help_wanted(options, argc, argv)) return infer_run_command(command, argc, argv, body);
   infer_settings_help(command, stdout);
@@ -182,7 +182,7 @@ static void help(FILE *stream) {
 }
 
 /* For where the options' values stand; what they are set to is infer_settings_parse's. */
-static void table(Option options[CLI_OPTIONS_MOST]) {
+static void table(Option options[CLI_OPTIONS_MAX]) {
   static InferSettings settings;
   infer_settings_table(&settings, INFER_MAIN, options);
 }

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_COUNT = 8, FOR_ALL = 15, MOST_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_SAMPLES = 256 };
+enum { FOR_INIT = 1, FOR_EVAL = 2, FOR_SHOW = 4, FOR_COUNT = 8, FOR_ALL = 15, MAX_OPTIONS = 40, USUAL_GROUPS = 32, USUAL_SAMPLES = 256 };
 
 typedef struct Kmeans {
   TrainCommand shared;
-  Option table[TRAIN_OPTIONS_MOST];
-  Option options[MOST_OPTIONS]; /* the command's own part of it */
-  bool covariance;              /* of eval */
+  Option table[TRAIN_OPTIONS_MAX];
+  Option options[MAX_OPTIONS]; /* the command's own part of it */
+  bool covariance;             /* of eval */
 } Kmeans;
 
 typedef struct Part {
@@ -126,20 +126,20 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
       "was. Start again with the same command; fewer --kmeans-samples or --kmeans-iterations take less time\n");
-  Status status = codebooks_fit_judged(session, reports);
+  Status status = codebooks_fit_evaluated(session, reports);
   cli_last_words(NULL);
   if (status != STATUS_OK) out_directory_leave(train->out, NULL);
   TRY(status);
   TRY(checkpoint_save_codebooks(session->config, train->out, session->emulation.codewords, (SafeDtype)train->dtype));
-  return codebook_report_judged(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);
+  return codebook_report_evaluated(session->config, train->out, reports, kmeans->covariance, kmeans->shared.json);
 }
 
-static Status judge_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
+static Status check_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   TRY(codebooks_read(session, train->codebooks));
   if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TEST), session->origin);
-  TRY(codebooks_judge(session, train->eval_samples, kmeans->covariance, reports));
-  return codebook_report_judged(session->config, train->codebooks, reports, kmeans->covariance, kmeans->shared.json);
+  TRY(codebooks_evaluate(session, train->eval_samples, kmeans->covariance, reports));
+  return codebook_report_evaluated(session->config, train->codebooks, reports, kmeans->covariance, kmeans->shared.json);
 }
 
 static Status with_session(const Kmeans *kmeans, Status (*work)(const Kmeans *, Session *, CodebookReport *)) {
@@ -211,7 +211,7 @@ static Status run_eval(int argc, char **argv) {
   take_codebooks(train, &config);
   config_release(&config);
   TRY(find_model(train));
-  return with_session(&kmeans, judge_codebooks);
+  return with_session(&kmeans, check_codebooks);
 }
 
 static Status run_show(int argc, char **argv) {
@@ -266,7 +266,7 @@ static Status run_frequencies(int argc, char **argv) {
   if (weights == NULL) return status_set(STATUS_NOT_FOUND, "--checkpoint %s holds no model.safetensors", train->codebooks);
   TRY(config_load(&config, train->codebooks));
   take_codebooks(train, &config);
-  train->devices[0] = config.astra.devices_least, train->devices[1] = config.astra.devices;
+  train->devices[0] = config.astra.devices_min, train->devices[1] = config.astra.devices;
   train->class_token = (int)config.astra.class_token;
   config_release(&config);
   if (train->groups == 0)

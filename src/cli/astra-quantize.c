@@ -22,7 +22,7 @@ typedef struct Quantize {
 static const char usage[] = "astra-quantize --checkpoint DIR --out DIR [OPTION...]",
                   about[] = "Writes a checkpoint with matrices of 8 or 4 bits, which astra-infer runs as it is.";
 
-static void make_table(Quantize *q, Option options[CLI_OPTIONS_MOST]) {
+static void make_table(Quantize *q, Option options[CLI_OPTIONS_MAX]) {
   const Option rows[] = {
       {OPTION_GROUP, .help = "Options:"},
       {OPTION_TEXT, "checkpoint", 'c', &q->checkpoint, "DIR", .help = "directory of the model, or the name of an installed one (required)"},
@@ -30,7 +30,7 @@ static void make_table(Quantize *q, Option options[CLI_OPTIONS_MOST]) {
        .help = "8 bits with a scale for each output, or 4 bits with a scale for each 32 inputs"},
       {OPTION_TEXT, "out", 'o', &q->out, "DIR", .help = "where to write it (required)"},
       {OPTION_FLAG, "overwrite", 0, &q->overwrite, .help = "replace a checkpoint that is there"},
-      {OPTION_INT, "threads", 't', &q->threads, "N", .least = 0, .most = 256, .help = "0: one for each core"},
+      {OPTION_INT, "threads", 't', &q->threads, "N", .min = 0, .max = 256, .help = "0: one for each core"},
       {OPTION_FLAG, "json", 'j', &q->json, .help = "one JSON object instead of text"},
       {OPTION_FLAG, "quiet", 'q', &q->quiet, .help = "print nothing"},
       {.kind = OPTION_GROUP}};
@@ -177,7 +177,7 @@ static bool same_place(const char *a, const char *b) {
 
 static Status run(int argc, char **argv) {
   Quantize q;
-  Option options[CLI_OPTIONS_MOST];
+  Option options[CLI_OPTIONS_MAX];
   char *directory = NULL;
   make_table(&q, options);
   if (cli_help_wanted(options, argc, argv)) return options_help(options, usage, about, stdout), STATUS_OK;
@@ -203,12 +203,12 @@ static Status run(int argc, char **argv) {
 
 static void help(FILE *stream) {
   Quantize q;
-  Option options[CLI_OPTIONS_MOST];
+  Option options[CLI_OPTIONS_MAX];
   make_table(&q, options);
   options_help(options, usage, about, stream);
 }
 
-static void own_table(Option options[CLI_OPTIONS_MOST]) {
+static void own_table(Option options[CLI_OPTIONS_MAX]) {
   static Quantize q;
   make_table(&q, options);
 }

@@ -136,7 +136,7 @@ static const char ABOUT[] =
 
 static void help(FILE *stream) {
   TrainCommand command;
-  Option table[TRAIN_OPTIONS_MOST];
+  Option table[TRAIN_OPTIONS_MAX];
   train_options_table(&command, table);
   options_help(table, USAGE, ABOUT, stream);
 }
@@ -155,7 +155,7 @@ static void catch_signals(void) {
 
 /* "4", or "2-8" */
 static const char *devices_text(const AstraConfig *astra, char text[32]) {
-  int at = astra->devices_least < astra->devices ? snprintf(text, 32, "%d-", astra->devices_least) : 0;
+  int at = astra->devices_min < astra->devices ? snprintf(text, 32, "%d-", astra->devices_min) : 0;
   snprintf(text + at, 32 - (size_t)at, "%d", astra->devices);
   return text;
 }
@@ -316,7 +316,7 @@ static Status check_use(const TrainCommand *command) {
 }
 
 static Status parse(TrainCommand *command, int argc, char **argv) {
-  Option table[TRAIN_OPTIONS_MOST];
+  Option table[TRAIN_OPTIONS_MAX];
   train_options_table(command, table);
   TRY(cli_parse(table, argc, argv));
   if (command->resume != NULL) TRY(train_options_resume(command, table, argc, argv));
@@ -383,7 +383,7 @@ static Status run(int argc, char **argv) {
 }
 
 /* For where the options' values stand. */
-static void table(Option options[CLI_OPTIONS_MOST]) {
+static void table(Option options[CLI_OPTIONS_MAX]) {
   static TrainCommand command;
   train_options_table(&command, options);
 }

@@ -26,12 +26,12 @@ enum { DEFAULT_SEED = 42 };
 Status bench_run_parse(BenchRun *run, const Option *own, const BenchUsage *usage, int argc, char **argv, bool *helped) {
   *run = (BenchRun){.seed = DEFAULT_SEED};
   const Option shared[] = {
-      {OPTION_INT, "seed", 's', &run->seed, "N", .least = 0, .most = INT32_MAX, .help = "of random weights and inputs"},
-      {OPTION_INT, "threads", 't', &run->threads, "N", .least = 0, .most = 256, .help = "compute threads; 0: one per core"},
+      {OPTION_INT, "seed", 's', &run->seed, "N", .min = 0, .max = INT32_MAX, .help = "of random weights and inputs"},
+      {OPTION_INT, "threads", 't', &run->threads, "N", .min = 0, .max = 256, .help = "compute threads; 0: one per core"},
       {OPTION_TEXT, "backend", 0, &run->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_FLAG, "json", 'j', &run->json, .help = "one JSON object on stdout, and nothing else there"},
       {.kind = OPTION_GROUP}};
-  Option options[CLI_OPTIONS_MOST];
+  Option options[CLI_OPTIONS_MAX];
   size_t count = 0;
   while (own[count].kind != OPTION_GROUP || own[count].help != NULL) count++;
   memcpy(options, own, count * sizeof *own);
@@ -61,14 +61,14 @@ BenchTiming bench_timing_of(double *seconds, int64_t count) {
   qsort(seconds, (size_t)count, sizeof *seconds, ascending);
   for (int64_t i = 0; i < count; i++) timing.mean += seconds[i] / (double)count;
   timing.median = (seconds[(count - 1) / 2] + seconds[count / 2]) / 2;
-  timing.least = seconds[0];
+  timing.min = seconds[0];
   timing.spread = timing.median > 0 ? (seconds[3 * (count - 1) / 4] - seconds[(count - 1) / 4]) / 2 / timing.median : 0;
   return timing;
 }
 
 void bench_timing_json(const BenchTiming *timing, json_t *object) {
   json_object_set_new(object, "milliseconds", json_real(1e3 * timing->median));
-  json_object_set_new(object, "milliseconds_least", json_real(1e3 * timing->least));
+  json_object_set_new(object, "milliseconds_least", json_real(1e3 * timing->min));
   json_object_set_new(object, "spread_percent", json_real(100 * timing->spread));
 }
 
@@ -163,14 +163,14 @@ static bool has_products(PeakNumbers numbers) {
 }
 
 static size_t scratch_bytes(void) {
-  size_t most = 0;
+  size_t max = 0;
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
     LowbitMatrix weight;
     MatmulLowbit product = lowbit_product(&(Call){&(Factors){.numbers = PEAK_INT8}, sizes[s][0], sizes[s][1], sizes[s][2]}, &weight);
     size_t bytes = matmul_lowbit_scratch(&product);
-    most = bytes > most ? bytes : most;
+    max = bytes > max ? bytes : max;
   }
-  return most;
+  return max;
 }
 
 Status bench_peak_measure(BenchPeak *peak) {

@@ -31,14 +31,14 @@ Status bench_run_start(const BenchRun *run);
 /* Times of repetitions of the same work, summed up. */
 
 typedef struct BenchTiming {
-  double median, least, mean; /* seconds */
-  double spread;              /* half the range of the middle half, as a part of the median */
+  double median, min, mean; /* seconds */
+  double spread;            /* half the range of the middle half, as a part of the median */
 } BenchTiming;
 
 /* seconds [count >= 1] are sorted. */
 BenchTiming bench_timing_of(double *seconds, int64_t count);
 
-/* As milliseconds, milliseconds_least and spread_percent. */
+/* As milliseconds, milliseconds_min and spread_percent. */
 void bench_timing_json(const BenchTiming *timing, json_t *object);
 
 /* What this machine does at best, measured in the same run as whatever is compared with it: the rate of matrix products of the sizes that a

@@ -141,7 +141,7 @@ static Status open_cache(Forward *f) {
   /* Keys and values as astra-infer keeps them beside such weights. */
   KvCacheSetup setup = {.blocks = config->blocks,
                         .width = config->kv_heads * (config->width / config->heads),
-                        .most = f->tokens + f->command->decode,
+                        .max = f->tokens + f->command->decode,
                         .kind = f->command->weights == WEIGHTS_FP32 ? NARROW_NONE : NARROW_F16};
   return kv_cache_init(&f->cache, &setup);
 }
@@ -313,7 +313,7 @@ static Status print_text(Forward *f) {
          bench_peak_numbers_name(f->numbers));
   printf("%-32s %12s %12s\n", "forward pass", phase_name(f, PHASE_FORWARD), decodes ? "decode" : "");
   print_row("milliseconds, median", 1e3 * a.timing.median, 1e3 * b.timing.median, decodes);
-  print_row("milliseconds, least", 1e3 * a.timing.least, 1e3 * b.timing.least, decodes);
+  print_row("milliseconds, least", 1e3 * a.timing.min, 1e3 * b.timing.min, decodes);
   print_row("  middle half of runs, +-%", 100 * a.timing.spread, 100 * b.timing.spread, decodes);
   print_row("tokens a second", a.tokens_per_second, b.tokens_per_second, decodes);
   print_row("time inside matrix products, %", a.product_percent, b.product_percent, decodes);
@@ -370,18 +370,18 @@ Status bench_forward_run(int argc, char **argv) {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "model", 'm', &c.model, "NAME",
        .help = "vit-base, vit-cifar, gpt2, llama-mini..., or a checkpoint's directory or GGUF file"},
-      {OPTION_INT, "length", 0, &c.length, "N", .least = 0, .most = MAX_LENGTH,
+      {OPTION_INT, "length", 0, &c.length, "N", .min = 0, .max = MAX_LENGTH,
        .help = "tokens of a sample, of an image with its class token; 0: the model's"},
-      {OPTION_INT, "batch", 'b', &c.batch, "N", .least = 1, .most = 65536, .help = "samples of a pass"},
-      {OPTION_INT, "decode", 0, &c.decode, "N", .least = 0, .most = MAX_LENGTH, .help = "tokens decoded after each pass; 0: none"},
+      {OPTION_INT, "batch", 'b', &c.batch, "N", .min = 1, .max = 65536, .help = "samples of a pass"},
+      {OPTION_INT, "decode", 0, &c.decode, "N", .min = 0, .max = MAX_LENGTH, .help = "tokens decoded after each pass; 0: none"},
       {OPTION_CHOICE, "output", 0, &c.output, .choices = "answer|all",
        .help = "one answer for each sample, or every row of the last block with its logits"},
       {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
        .help = "of products and activations; auto: bf16 where it is measured to be faster"},
       {OPTION_CHOICE, "weights", 0, &c.weights, .choices = "fp32|int8|int4", .help = "numbers that matrices are kept in"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c.repeats, "N", .least = 1, .most = MAX_REPEATS, .help = "measured passes"},
-      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .least = 0, .most = MAX_REPEATS, .help = "passes before them"},
+      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured passes"},
+      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "passes before them"},
       {OPTION_FLAG, "profile", 0, &c.profile, .help = "time of each kind of operation"},
       {.kind = OPTION_GROUP}};
   bool helped;

@@ -148,7 +148,7 @@ static double vectors(const KmeansCommand *c) { return (double)c->samples * (dou
 static void print_row(const char *name, const KmeansBench *bench, const BenchTiming *timing) {
   const KmeansCommand *c = bench->command;
   double rate = flops(c) / timing->median;
-  printf("  %-24s %12.2f %12.2f %8.1f %14.2f %10.1f %8.1f\n", name, 1e3 * timing->median, 1e3 * timing->least, 100 * timing->spread,
+  printf("  %-24s %12.2f %12.2f %8.1f %14.2f %10.1f %8.1f\n", name, 1e3 * timing->median, 1e3 * timing->min, 100 * timing->spread,
          vectors(c) / timing->median / 1e6, rate / 1e9, 100 * rate / bench_peak_products(&bench->peak, PEAK_F32));
 }
 
@@ -193,11 +193,11 @@ Status bench_kmeans_run(int argc, char **argv) {
   KmeansCommand c = {.samples = 50000, .width = 768, .entries = 1024, .groups = 1, .iterations = 5};
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
-      {OPTION_INT, "samples", 0, &c.samples, "N", .least = 2, .most = 1e9, .help = "vectors to cluster"},
-      {OPTION_INT, "width", 0, &c.width, "D", .least = 1, .most = 65536, .help = "numbers of a vector"},
-      {OPTION_INT, "entries", 'k', &c.entries, "K", .least = CODEBOOK_LEAST, .most = CODEBOOK_MOST, .help = "centres of each group"},
-      {OPTION_INT, "groups", 'g', &c.groups, "G", .least = 1, .most = 65536, .help = "groups that a vector is cut into"},
-      {OPTION_INT, "iterations", 0, &c.iterations, "N", .least = 1, .most = MAX_ITERATIONS, .help = "measured iterations"},
+      {OPTION_INT, "samples", 0, &c.samples, "N", .min = 2, .max = 1e9, .help = "vectors to cluster"},
+      {OPTION_INT, "width", 0, &c.width, "D", .min = 1, .max = 65536, .help = "numbers of a vector"},
+      {OPTION_INT, "entries", 'k', &c.entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "centres of each group"},
+      {OPTION_INT, "groups", 'g', &c.groups, "G", .min = 1, .max = 65536, .help = "groups that a vector is cut into"},
+      {OPTION_INT, "iterations", 0, &c.iterations, "N", .min = 1, .max = MAX_ITERATIONS, .help = "measured iterations"},
       {OPTION_TEXT, "data", 0, &c.data, "FILE", .help = "samples from a file of float32 in place of random ones"},
       {OPTION_GROUP, .help = "Measuring"},
       {.kind = OPTION_GROUP}};

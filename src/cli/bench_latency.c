@@ -18,7 +18,7 @@ static const char ABOUT[] = "The paper's latency figures from this runner: compu
 
 static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
-enum { LATENCY_OPTIONS_MOST = 28 + NETWORK_OPTIONS_COUNT, PROBE_GROUPS = 16 };
+enum { LATENCY_OPTIONS_MAX = 28 + NETWORK_OPTIONS_COUNT, PROBE_GROUPS = 16 };
 
 typedef struct LatencyCommand {
   const char *out;
@@ -29,7 +29,7 @@ typedef struct LatencyCommand {
   NetworkOptions network;
 } LatencyCommand;
 
-static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MOST]) {
+static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MAX]) {
 #define FIGURE_CHOICE(name) #name "|"
   *c = (LatencyCommand){.calibrate = 99.9 * 1e-3,
                         .table_memory = TABLE_MEMORY_DEFAULT,
@@ -48,18 +48,18 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
       {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "what one device takes in the calibrated form: the paper's GPU"},
       {OPTION_FLAG, "quick", 0, &c->quick, .help = "fewer devices, tokens and codebooks, each measured once"},
       {OPTION_GROUP, .help = "Model"},
-      {OPTION_INT, "width", 0, &c->width, "N", .least = 32, .most = 8192, .help = "of a token; the MLP is four times as wide"},
-      {OPTION_INT, "blocks", 0, &c->blocks, "N", .least = 1, .most = 128, .help = "of the encoder"},
-      {OPTION_INT, "heads", 0, &c->heads, "N", .least = 1, .most = 128, .help = "of attention"},
-      {OPTION_INT, "codebook-size", 0, &c->entries, "K", .least = 2, .most = 65536, .help = "codewords of a group"},
-      {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 64, .most = 65536, .help = "of the input, where they do not vary"},
-      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .least = 2, .most = WIRE_NODES, .help = "devices, where they do not vary"},
-      {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 128, .help = "blocks that bp-ag and bp-sp compute together"},
-      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = MAX_PARTS,
+      {OPTION_INT, "width", 0, &c->width, "N", .min = 32, .max = 8192, .help = "of a token; the MLP is four times as wide"},
+      {OPTION_INT, "blocks", 0, &c->blocks, "N", .min = 1, .max = 128, .help = "of the encoder"},
+      {OPTION_INT, "heads", 0, &c->heads, "N", .min = 1, .max = 128, .help = "of attention"},
+      {OPTION_INT, "codebook-size", 0, &c->entries, "K", .min = 2, .max = 65536, .help = "codewords of a group"},
+      {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 64, .max = 65536, .help = "of the input, where they do not vary"},
+      {OPTION_INT, "nodes", 'n', &c->nodes, "N", .min = 2, .max = WIRE_NODES, .help = "devices, where they do not vary"},
+      {OPTION_INT, "retained", 0, &c->retained, "N", .min = 1, .max = 128, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .min = 0, .max = MAX_PARTS,
        .help = "of a block's codes; 0: what plans choose of 1, 2, 4, 8"},
       {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c->repeats, "N", .least = 1, .most = 32, .help = "runs of a device, of which medians are taken"},
+      {OPTION_INT, "repeats", 0, &c->repeats, "N", .min = 1, .max = 32, .help = "runs of a device, of which medians are taken"},
       {OPTION_FLAG, "measure-all", 0, &c->measure_all, .help = "also devices that are alike, each by itself"},
   };
   const Option output[] = {{OPTION_GROUP, .help = "Output"},
@@ -73,7 +73,7 @@ static void latency_options(LatencyCommand *c, Option options[LATENCY_OPTIONS_MO
 }
 
 static Status parse(LatencyCommand *command, int argc, char **argv) {
-  Option options[LATENCY_OPTIONS_MOST];
+  Option options[LATENCY_OPTIONS_MAX];
   const char **positional = calloc((size_t)argc, sizeof *positional);
   int count = 0;
   if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
@@ -129,11 +129,10 @@ static json_t *single_json(const LatencySingle *single) {
 
 static Status print_json(const LatencyPlan *plan, json_t *rows, double seconds) {
   const LatencyBench *bench = plan->bench;
-  json_t *object =
-      json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
-                network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats", bench->repeats,
-                "least_share_of_a_core", bench->quality.least_share, "spread", bench->quality.spread, "seconds", seconds, "single",
-                single_json(&bench->single), "packet_work", work_json(&bench->work), "rows", rows);
+  json_t *object = json_pack("{s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:o, s:o, s:O}", "scale", plan->calibrated, "link_model",
+                             network_options_topology(bench->links.topology), "devices_measured", bench->measured, "repeats",
+                             bench->repeats, "least_share_of_a_core", bench->quality.min_share, "spread", bench->quality.spread, "seconds",
+                             seconds, "single", single_json(&bench->single), "packet_work", work_json(&bench->work), "rows", rows);
   return json_build_print(object);
 }
 
@@ -154,12 +153,12 @@ static void print_quality(const LatencyPlan *plan, double seconds) {
   print_single(plan);
   printf("%d devices measured one after another%s, in %.0f s\n", bench->measured, bench->measure_all ? "" : ", those that are alike once",
          seconds);
-  printf("processor time: a run had %.0f%% of a core at least", 100 * bench->quality.least_share);
+  printf("processor time: a run had %.0f%% of a core at least", 100 * bench->quality.min_share);
   if (bench->repeats > 1)
     printf(", runs of a device differed by %.1f%% at most", 100 * bench->quality.spread);
   else
     printf(", each device was measured once");
-  printf("%s\n", bench->quality.least_share < 0.97 ? "; others were on this core, and took its caches" : "");
+  printf("%s\n", bench->quality.min_share < 0.97 ? "; others were on this core, and took its caches" : "");
   printf("packets of 1,200 bytes take %.1f us to seal and send, %.1f us to receive and open, a megabyte of a stream %.0f and %.0f us:"
          " as they are here, whatever computation is scaled by\n",
          1e6 * (work->out.packet + 1200 * work->out.byte), 1e6 * (work->in.packet + 1200 * work->in.byte), 1e12 * work->stream_out.byte,
@@ -208,11 +207,11 @@ static bool is_the_papers(const LatencyCommand *c, const LatencyBench *bench, do
 
 static Status open_bench(const LatencyCommand *command, LatencyBench *bench, Reliability *reliability) {
   *bench = (LatencyBench){.repeats = command->quick ? 1 : (int)command->repeats,
-                          .least_packets = (int)command->network.datagrams,
+                          .min_packets = (int)command->network.datagrams,
                           .measure_all = command->measure_all,
                           .reliability = reliability,
                           .retained = (int)(command->retained < command->blocks ? command->retained : command->blocks),
-                          .quality = {.least_share = 1},
+                          .quality = {.min_share = 1},
                           .progress = show_progress};
   bench->arena = arena_new(ARENA_BYTES);
   if (!bench->arena) return status_set(STATUS_NO_MEMORY, "no memory to measure devices");
@@ -248,7 +247,7 @@ static Status run_latency(const LatencyCommand *command, LatencyBench *bench) {
 
 Status bench_latency_run(int argc, char **argv) {
   LatencyCommand command;
-  Option options[LATENCY_OPTIONS_MOST];
+  Option options[LATENCY_OPTIONS_MAX];
   LatencyBench bench = {.repeats = 0};
   latency_options(&command, options);
   if (cli_help_wanted(options, argc, argv)) {

@@ -8,7 +8,7 @@
 #include "infer/sim/schedule.h"
 #include "infer/sim/simulate.h"
 #include "infer/weights.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void describe(ModelConfig *config, const LatencySize *size) {
   config->patch = 16, config->image = 512; /* of no matter: rows are given, nothing is embedded */
   config->channels = 3;
   config->astra = (AstraConfig){
-      .groups = 1, .codebook_size = (int)size->entries, .devices = 4, .devices_least = 1, .site = SITE_X, .class_token = CLASS_DISTRIBUTED};
+      .groups = 1, .codebook_size = (int)size->entries, .devices = 4, .devices_min = 1, .site = SITE_X, .class_token = CLASS_DISTRIBUTED};
 }
 
 Status bench_latency_model_open(LatencyModel *model, const LatencySize *size) {
@@ -45,7 +45,7 @@ Status bench_latency_model_open(LatencyModel *model, const LatencySize *size) {
 static void release_books(LatencyModel *model) {
   for (int64_t b = 0; model->books && b < model->config.blocks; b++) codebook_release(&model->books[b]);
   free(model->books);
-  key_tables_free(model->tables);
+  kv_tables_free(model->tables);
   model->books = NULL;
   model->tables = NULL;
   model->groups = model->entries = 0;
@@ -77,12 +77,12 @@ static Status build_tables(LatencyModel *model, size_t memory) {
   const real **codewords = calloc((size_t)model->config.blocks, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
   for (int64_t b = 0; b < model->config.blocks; b++) codewords[b] = model->books[b].codewords;
-  const KeyTablesSetup setup = {.codewords = codewords,
-                                .groups = model->books[0].groups,
-                                .entries = model->books[0].entries,
-                                .memory = memory,
-                                .measure = model->books[0].groups > 1};
-  Status status = key_tables_build(&model->tables, model->weights.model, &setup);
+  const KvTablesSetup setup = {.codewords = codewords,
+                               .groups = model->books[0].groups,
+                               .entries = model->books[0].entries,
+                               .memory = memory,
+                               .measure = model->books[0].groups > 1};
+  Status status = kv_tables_build(&model->tables, model->weights.model, &setup);
   free(codewords);
   return status;
 }
@@ -151,12 +151,12 @@ static Status measure_device(LatencyBench *bench, const LatencyCase *wanted, con
                              .books = bench->model.books,
                              .tables = bench->model.tables,
                              .parts = wanted->parts,
-                             .least_packets = bench->least_packets,
+                             .min_packets = bench->min_packets,
                              .retained = bench->retained,
                              .arena = bench->arena,
                              .warm = wanted->tokens <= bench->warm_tokens};
   TRY(measure_timeline(timeline, &bench->model.weights, &device, bench_latency_cases_repeats(bench, wanted->tokens), quality));
-  bench->quality.least_share = fmin(bench->quality.least_share, quality->least_share);
+  bench->quality.min_share = fmin(bench->quality.min_share, quality->min_share);
   bench->quality.spread = fmax(bench->quality.spread, quality->spread);
   bench->measured++;
   if (wanted->strategy == STRATEGY_SINGLE && wanted->tokens > bench->warm_tokens) bench->warm_tokens = wanted->tokens;
@@ -199,12 +199,12 @@ static Status measure_devices(LatencyBench *bench, LatencyMeasured *measured, Ti
     TRY(bench_latency_model_codes(&bench->model, wanted->groups, wanted->entries, bench->table_bytes));
   for (int d = 0; d < wanted->devices; d++) {
     int like = alike(bench, wanted, counts, d);
-    MeasureQuality quality = {.least_share = 1};
+    MeasureQuality quality = {.min_share = 1};
     if (like < 0)
       TRY(measure_device(bench, wanted, counts, d, &devices[d], &quality));
     else
       TRY(stand_in(wanted, &devices[like], like, d, &devices[d]));
-    measured->share = fmin(measured->share, quality.least_share);
+    measured->share = fmin(measured->share, quality.min_share);
   }
   return STATUS_OK;
 }
@@ -274,7 +274,7 @@ Status bench_latency_cases_single_again(LatencyBench *bench, int64_t tokens) {
   TRY(measure_device(bench, &wanted, &tokens, 0, &again, &quality));
   bench->single.last = timeline_seconds(&again);
   bench->single.spread = fmax(bench->single.spread, quality.spread);
-  found->share = fmin(found->share, quality.least_share);
+  found->share = fmin(found->share, quality.min_share);
   bench->single.share = found->share;
   found->device[0].list[0].seconds = (bench->single.first + bench->single.last) / 2;
   timeline_release(&again);
@@ -304,11 +304,11 @@ Status bench_latency_cases_parts(const LatencyBench *bench, const LatencyCase *o
                    .profiles = profiles,
                    .links = &links,
                    .reliability = bench->reliability,
-                   .least_packets = bench->least_packets,
+                   .min_packets = bench->min_packets,
                    .retained = bench->retained,
                    .work = &bench->work,
                    .scale = scale};
-  plan.table_blocks = (int)key_tables_room(&config, of->groups, of->entries, bench->table_bytes);
+  plan.table_blocks = (int)kv_tables_room(&config, of->groups, of->entries, bench->table_bytes);
   for (plan.parts = 1; plan.parts <= PARTS_TRIED && plan.parts <= counts[of->devices - 1]; plan.parts *= 2) {
     SimResult result;
     TRY(predict_latency(&plan, &result));

@@ -341,7 +341,7 @@ Status bench_latency_figures_run(const LatencyPlan *plan, LatencyFigure figure, 
 
 /* Figures as files: a CSV with every simulated case, and a chart of it. */
 
-enum { NAME_ROOM = 48, SERIES_MOST = 48, SLOWEST_DRAWN = 100 /* Mbit/s */, PANEL_WIDTH = 640, PANEL_HEIGHT = 460 };
+enum { NAME_ROOM = 48, SERIES_MAX = 48, SLOWEST_DRAWN = 100 /* Mbit/s */, PANEL_WIDTH = 640, PANEL_HEIGHT = 460 };
 
 typedef struct Look {
   const char *title, *x_label, *y_label;
@@ -427,8 +427,8 @@ static Status save_csv(const LatencyPlan *plan, LatencyFigure figure, const Late
 /* ---- chart */
 
 typedef struct Lines {
-  char name[SERIES_MOST][NAME_ROOM];
-  PlotSeries series[SERIES_MOST];
+  char name[SERIES_MAX][NAME_ROOM];
+  PlotSeries series[SERIES_MAX];
   double *numbers; /* x and y of all series */
   size_t used, count;
 } Lines;
@@ -477,7 +477,7 @@ static void add_line(Lines *lines, const LatencyRows *rows, int first, LatencyFi
     x[count] = looks[figure].x(row);
     values[count++] = y(row);
   }
-  if (count == 0 || lines->count == SERIES_MOST) return;
+  if (count == 0 || lines->count == SERIES_MAX) return;
   how.name = name_of(figure, of, suffix, lines->name[lines->count]);
   if (how.style == PLOT_MARK) how.name = marks_before(lines) ? NULL : "paper"; /* all look alike */
   how.x = x, how.y = values, how.count = count;
@@ -506,7 +506,7 @@ static void add_panel(Lines *lines, const LatencyRows *rows, LatencyFigure figur
 
 static Status save_chart(const LatencyPlan *plan, LatencyFigure figure, const LatencyRows *rows, const char *path) {
   const Look *look = &looks[figure];
-  Lines lines = {.numbers = malloc(sizeof(double) * 2 * SERIES_MOST * (size_t)(rows->count + 1))};
+  Lines lines = {.numbers = malloc(sizeof(double) * 2 * SERIES_MAX * (size_t)(rows->count + 1))};
   char title[192], measured[80], calibrated[80], rate[32] = "";
   if (!lines.numbers) return status_set(STATUS_NO_MEMORY, "%s: no memory for the chart", path);
   add_panel(&lines, rows, figure, true);
@@ -550,16 +550,16 @@ static void print_trace(const LatencyRows *rows, bool calibrated) {
   for (int i = 0; i < rows->count; i++) {
     const LatencyRow *row = &rows->list[i];
     char name[NAME_ROOM];
-    double sum = 0, least = INFINITY, most = 0;
+    double sum = 0, min = INFINITY, max = 0;
     int count = 0;
     if (row->calibrated != calibrated || !first_of_its_kind(figure, rows, i)) continue;
     for (int j = i; j < rows->count; j++) {
       const LatencyRow *other = &rows->list[j];
       if (!together(figure, other, row)) continue;
       sum += other->value, count++;
-      least = fmin(least, other->value), most = fmax(most, other->value);
+      min = fmin(min, other->value), max = fmax(max, other->value);
     }
-    printf("  %-8s %9.1f requests in ten seconds, from %.1f to %.1f\n", name_of(figure, row, "", name), sum / count, least, most);
+    printf("  %-8s %9.1f requests in ten seconds, from %.1f to %.1f\n", name_of(figure, row, "", name), sum / count, min, max);
   }
 }
 

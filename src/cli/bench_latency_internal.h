@@ -8,7 +8,7 @@
 #include "infer/sim/simulate.h"
 #include "infer/transport/netem.h"
 #include "infer/weights.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include "nn/strategy.h"
 
 /* The encoder that latency figures are about (12 blocks, width 768 as in the paper), with weights and codewords drawn at random: values do
@@ -19,7 +19,7 @@ typedef struct LatencyModel {
   Weights weights; /* without codebooks */
   Codebook *books; /* [blocks] of the groups asked for last */
   int groups, entries;
-  KeyTables *tables; /* of those, where they fit; NULL */
+  KvTables *tables; /* of those, where they fit; NULL */
 } LatencyModel;
 
 typedef struct LatencySize {
@@ -46,7 +46,7 @@ typedef struct LatencySingle {
 
 typedef struct LatencyBench {
   LatencyModel model;
-  int repeats, least_packets;
+  int repeats, min_packets;
   Arena *arena;          /* of all measurements; owned */
   PacketWork work;       /* counted as computation */
   DeviceProfile profile; /* by which parts are chosen */

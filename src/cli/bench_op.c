@@ -469,7 +469,7 @@ static double limit_share(const OpRun *run, const OpFigures *figures) {
 }
 
 static void print_row(const OpRun *run, const char *name, const char *phase, const OpFigures *f) {
-  printf("  %-18s %-9s %10.4f %10.4f %6.1f %10.1f %10.1f %8.1f\n", name, phase, 1e3 * f->timing.median, 1e3 * f->timing.least,
+  printf("  %-18s %-9s %10.4f %10.4f %6.1f %10.1f %10.1f %8.1f\n", name, phase, 1e3 * f->timing.median, 1e3 * f->timing.min,
          100 * f->timing.spread, f->work.flops / f->timing.median / 1e9, f->work.bytes / f->timing.median / 1e9, 100 * limit_share(run, f));
 }
 
@@ -587,20 +587,20 @@ Status bench_op_run(int argc, char **argv) {
   const Option own[] = {
       {OPTION_GROUP, .help = "What to run"},
       {OPTION_TEXT, "op", 0, &c.names, "NAMES", .help = "linear, attention, layer-norm, ...; several with commas between; all"},
-      {OPTION_INT, "rows", 0, &s->rows, "M", .least = 1, .most = MAX_SIZE, .help = "rows of the input (of 8 images of ViT-Base)"},
-      {OPTION_INT, "width", 0, &s->width, "D", .least = 2, .most = 65536, .help = "numbers of a row"},
-      {OPTION_INT, "outputs", 0, &s->outputs, "N", .least = 1, .most = MAX_SIZE, .help = "outputs of a matrix"},
-      {OPTION_INT, "tokens", 0, &s->tokens, "N", .least = 1, .most = MAX_SIZE, .help = "rows of a sample, which attend to each other"},
-      {OPTION_INT, "heads", 0, &s->heads, "N", .least = 1, .most = 4096, .help = "of attention"},
+      {OPTION_INT, "rows", 0, &s->rows, "M", .min = 1, .max = MAX_SIZE, .help = "rows of the input (of 8 images of ViT-Base)"},
+      {OPTION_INT, "width", 0, &s->width, "D", .min = 2, .max = 65536, .help = "numbers of a row"},
+      {OPTION_INT, "outputs", 0, &s->outputs, "N", .min = 1, .max = MAX_SIZE, .help = "outputs of a matrix"},
+      {OPTION_INT, "tokens", 0, &s->tokens, "N", .min = 1, .max = MAX_SIZE, .help = "rows of a sample, which attend to each other"},
+      {OPTION_INT, "heads", 0, &s->heads, "N", .min = 1, .max = 4096, .help = "of attention"},
       {OPTION_FLAG, "causal", 0, &s->causal, .help = "attention to earlier tokens alone"},
-      {OPTION_INT, "entries", 'k', &s->entries, "K", .least = CODEBOOK_LEAST, .most = CODEBOOK_MOST, .help = "codewords of a group"},
-      {OPTION_INT, "groups", 'g', &s->groups, "G", .least = 1, .most = 65536, .help = "groups of a codebook"},
-      {OPTION_INT, "vocabulary", 0, &s->vocabulary, "V", .least = 2, .most = MAX_SIZE, .help = "rows of the token table"},
+      {OPTION_INT, "entries", 'k', &s->entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "codewords of a group"},
+      {OPTION_INT, "groups", 'g', &s->groups, "G", .min = 1, .max = 65536, .help = "groups of a codebook"},
+      {OPTION_INT, "vocabulary", 0, &s->vocabulary, "V", .min = 2, .max = MAX_SIZE, .help = "rows of the token table"},
       {OPTION_CHOICE, "precision", 0, &c.precision, .choices = "fp32|bf16|auto",
        .help = "of operations as a model of this precision runs them"},
       {OPTION_GROUP, .help = "Measuring"},
-      {OPTION_INT, "repeats", 0, &c.repeats, "N", .least = 1, .most = MAX_REPEATS, .help = "measured calls of each"},
-      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .least = 0, .most = MAX_REPEATS, .help = "calls before them"},
+      {OPTION_INT, "repeats", 0, &c.repeats, "N", .min = 1, .max = MAX_REPEATS, .help = "measured calls of each"},
+      {OPTION_INT, "warm-up", 0, &c.warm_up, "N", .min = 0, .max = MAX_REPEATS, .help = "calls before them"},
       {.kind = OPTION_GROUP}};
   bool helped;
   TRY(bench_run_parse(&c.run, own, &USAGE, argc, argv, &helped));

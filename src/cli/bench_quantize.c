@@ -50,7 +50,7 @@ typedef struct Running {
 
 static LeaderOptions leader_options(const Running *r, int64_t batch) {
   const int threads = r->bench->threads > 0 ? (int)r->bench->threads : r->cell->nodes == 1 ? 0 : 1;
-  return (LeaderOptions){.batch_most = batch, .timeout = 60, .threads = threads};
+  return (LeaderOptions){.batch_max = batch, .timeout = 60, .threads = threads};
 }
 
 /* Time of one request after another; the first is left out. */
@@ -118,7 +118,7 @@ static Status run_windows(Running *r, const Vocabulary *vocabulary, const TextWi
   const int64_t context = windows->context, batch = context < TEXT_BATCH_TOKENS ? TEXT_BATCH_TOKENS / context : 1;
   TextEvaluation evaluation;
   LeaderOptions options = leader_options(r, batch);
-  options.tokens_most = context;
+  options.tokens_max = context;
   TRY(token_split_init(&r->split, r->cell->nodes, NULL));
   TRY(leader_start_text(&r->leader, &r->weights, &r->split, &options));
   const int64_t samples = r->bench->samples > 0 ? r->bench->samples : DEFAULT_WINDOWS;
@@ -194,7 +194,7 @@ static void print_row(const char *checkpoint, int width, const Cell *cell, const
     printf("  %10.4f %+8.2f%%", cell->quality, 100 * (cell->quality / full->quality - 1));
   else
     printf("  %9.2f%% %+8.2f ", 100 * cell->quality, 100 * (cell->quality - full->quality));
-  printf(" %12.2f %10.2f %8.2f\n", 1e3 * cell->latency.median, 1e3 * cell->latency.least, full->latency.median / cell->latency.median);
+  printf(" %12.2f %10.2f %8.2f\n", 1e3 * cell->latency.median, 1e3 * cell->latency.min, full->latency.median / cell->latency.median);
   fflush(stdout);
 }
 
@@ -245,11 +245,11 @@ Status bench_quantize_run(int argc, char **argv) {
        .help = "directory of a model, or the name of an installed one; several: the original, and ASTRA (required)"},
       {OPTION_TEXT, "dataset", 'd', &bench.dataset, "NAME", .help = "images or a text, as of astra-infer eval (required)"},
       {OPTION_TEXT, "data-dir", 0, &bench.data_dir, "DIR", .help = "where the data set is"},
-      {OPTION_INT, "samples", 's', &bench.samples, "N", .least = 0, .most = 1e12, .help = "images or windows to judge by; 0: 1,000 or 32"},
-      {OPTION_INT, "nodes", 'n', &bench.nodes, "N", .least = 0, .most = WIRE_NODES, .help = "of ASTRA; 0: as many as it was trained for"},
+      {OPTION_INT, "samples", 's', &bench.samples, "N", .min = 0, .max = 1e12, .help = "images or windows to judge by; 0: 1,000 or 32"},
+      {OPTION_INT, "nodes", 'n', &bench.nodes, "N", .min = 0, .max = WIRE_NODES, .help = "of ASTRA; 0: as many as it was trained for"},
       {OPTION_GROUP, .help = "Measuring:"},
-      {OPTION_INT, "repeats", 0, &bench.repeats, "N", .least = 1, .most = 100000, .help = "timed requests of one image or window"},
-      {OPTION_INT, "threads", 't', &bench.threads, "N", .least = 0, .most = 256,
+      {OPTION_INT, "repeats", 0, &bench.repeats, "N", .min = 1, .max = 100000, .help = "timed requests of one image or window"},
+      {OPTION_INT, "threads", 't', &bench.threads, "N", .min = 0, .max = 256,
        .help = "of each node; 0: one, or all cores for a single node"},
       {OPTION_FLAG, "json", 'j', &bench.json, .help = "one JSON object instead of text"},
       {.kind = OPTION_GROUP}};

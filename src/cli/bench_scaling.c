@@ -18,14 +18,14 @@
 static const char USAGE[] = "astra-bench scaling --model NAME [--batch N] [--ranks LIST] [--link RATE,LATENCY] [options]";
 static const char ABOUT[] = "Predicts training on several machines from a measured step of one. Under mpirun measures the job as well.";
 
-enum { OPTIONS_MOST = 32, ROWS_MOST = 32, RANKS_MOST = 4096, STEPS_MOST = 1000 };
+enum { OPTIONS_MAX = 32, ROWS_MAX = 32, RANKS_MAX = 4096, STEPS_MAX = 1000 };
 
 typedef struct ScalingCommand {
   TrainCommand shared;
   const char *ranks, *link;
   int64_t steps;
   bool strong;
-  int list[ROWS_MOST], count; /* of --ranks */
+  int list[ROWS_MAX], count; /* of --ranks */
   ScalingLink network;
 } ScalingCommand;
 
@@ -36,7 +36,7 @@ typedef struct Row {
   double units, efficiency; /* a second, of all ranks; against one rank that had as much of this work */
 } Row;
 
-static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MOST]) {
+static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MAX]) {
   static const char *const what[] = {"model", "image-size", "context", "batch", "wire", "shard-optimizer", NULL};
   static const char *const astra[] = {"groups", "codebook-size", "devices", "site", "noise", "noise-covariance", "vq-gradient", NULL};
   static const char *const run[] = {"precision", "backend", "seed", "threads", "json", NULL};
@@ -44,9 +44,9 @@ static void scaling_options(ScalingCommand *command, Option options[OPTIONS_MOST
       {OPTION_TEXT, "ranks", 0, &command->ranks, "LIST", .help = "numbers of ranks to predict: 1,2,4,8,16,32,64"},
       {OPTION_TEXT, "link", 0, &command->link, "RATE,TIME", .help = "of each rank, in each direction, and one way: 1gbit,0.1ms"},
       {OPTION_FLAG, "strong", 0, &command->strong, .help = "--batch is of all ranks together, in place of each"},
-      {OPTION_INT, "steps", 0, &command->steps, "N", .least = 1, .most = STEPS_MOST, .help = "measured steps, of which the fastest counts"},
+      {OPTION_INT, "steps", 0, &command->steps, "N", .min = 1, .max = STEPS_MAX, .help = "measured steps, of which the fastest counts"},
   };
-  Option table[TRAIN_OPTIONS_MOST], *to = options;
+  Option table[TRAIN_OPTIONS_MAX], *to = options;
   *command = (ScalingCommand){.ranks = "1,2,4,8,16,32,64", .link = "1gbit,0.1ms", .steps = 5};
   train_options_table(&command->shared, table);
   command->shared.train.batch = 8;
@@ -77,7 +77,7 @@ static Status parse_link(ScalingCommand *command) {
 static Status parse(ScalingCommand *command, Option *options, int argc, char **argv) {
   TRY(cli_parse(options, argc, argv));
   TRY(train_options_need_model(&command->shared.train, NULL));
-  TRY(link_values_list("ranks", command->ranks, 1, RANKS_MOST, command->list, ROWS_MOST, &command->count));
+  TRY(link_values_list("ranks", command->ranks, 1, RANKS_MAX, command->list, ROWS_MAX, &command->count));
   command->shared.train.dead_below = 0; /* random codewords are dead by chance: reviving them is not what a step is about */
   return parse_link(command);
 }
@@ -150,7 +150,7 @@ static Status print_json(const ScalingCommand *command, const Row *rows) {
 }
 
 static Status predict(ScalingCommand *command) {
-  Row rows[ROWS_MOST] = {0};
+  Row rows[ROWS_MAX] = {0};
   command->network.addition = scaling_addition();
   TRY(predict_all(command, rows));
   return command->shared.json ? print_json(command, rows) : print_rows(command, rows);
@@ -222,7 +222,7 @@ static Status run(ScalingCommand *command, Option *options, int argc, char **arg
 
 Status bench_scaling_run(int argc, char **argv) {
   ScalingCommand command;
-  Option options[OPTIONS_MOST];
+  Option options[OPTIONS_MAX];
   scaling_options(&command, options);
   if (cli_help_wanted(options, argc, argv)) {
     options_help(options, USAGE, ABOUT, stdout);

@@ -99,7 +99,7 @@ static Status cli_flush(Status status) {
 
 /* 'h', 'V' or 0. Without a table no option takes a value. */
 static char cli_asked(const CliProgram *program, int argc, char **argv) {
-  Option table[CLI_OPTIONS_MOST] = {{.kind = OPTION_GROUP}};
+  Option table[CLI_OPTIONS_MAX] = {{.kind = OPTION_GROUP}};
   if (program->table) program->table(table);
   return options_asked(table, argc, argv);
 }

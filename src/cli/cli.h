@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD_USAGE = 2 };
-enum { CLI_OPTIONS_MOST = 100 };
+enum { CLI_OPTIONS_MAX = 100 };
 
 /* Prints "PROGRAM: error: MESSAGE" (the status message of this thread) through log_error unless status is OK; for a wrong command line
  * the line "Try 'PROGRAM COMMAND --help'" follows. The exit code. */
@@ -40,7 +40,7 @@ typedef struct CliProgram {
   const CliCommand *commands;
   Status (*otherwise)(int argc, char **argv);
   void (*help)(FILE *stream);
-  void (*table)(Option options[CLI_OPTIONS_MOST]); /* those that `otherwise` takes; NULL: all that looks like an option is one */
+  void (*table)(Option options[CLI_OPTIONS_MAX]); /* those that `otherwise` takes; NULL: all that looks like an option is one */
 } CliProgram;
 
 int cli_run(int argc, char **argv, const CliProgram *program);

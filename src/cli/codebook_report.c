@@ -43,7 +43,7 @@ static double norm_of(const Word *word) {
 }
 
 Status codebook_facts(const real *codewords, int64_t groups, int64_t entries, int64_t width, CodebookFacts *facts) {
-  *facts = (CodebookFacts){.norm_least = INFINITY};
+  *facts = (CodebookFacts){.norm_min = INFINITY};
   Word *words = calloc((size_t)entries, sizeof *words);
   if (words == NULL) return status_set(STATUS_NO_MEMORY, "no memory to sort %lld codewords", (long long)entries);
   for (int64_t g = 0; g < groups; g++) {
@@ -51,8 +51,8 @@ Status codebook_facts(const real *codewords, int64_t groups, int64_t entries, in
       words[i] = (Word){codewords + (g * entries + i) * width, width};
       double norm = norm_of(&words[i]);
       facts->norm_mean += norm / (double)(groups * entries);
-      if (norm < facts->norm_least) facts->norm_least = norm;
-      if (norm > facts->norm_most) facts->norm_most = norm;
+      if (norm < facts->norm_min) facts->norm_min = norm;
+      if (norm > facts->norm_max) facts->norm_max = norm;
     }
     facts->duplicates += duplicates_of(words, entries);
   }
@@ -115,7 +115,7 @@ static void add_moments(json_t *object, const ResidualMoments *moments) {
   json_object_set_new(object, "wasserstein_noisy", json_real(moments->noisy));
 }
 
-static json_t *judged_json(const CodebookReport *report, const char *place, bool moments) {
+static json_t *evaluated_json(const CodebookReport *report, const char *place, bool moments) {
   json_t *object = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "block", place, "distortion", report->usage.distortion, "variance",
                              report->variance, "relative_distortion", relative(report), "perplexity", report->usage.perplexity,
                              "entropy_bits", report->usage.entropy_bits, "used", report->usage.used, "dead", report->usage.dead);
@@ -127,26 +127,26 @@ static void print_moments(const CodebookReport *report, const char *place) {
   printf("%-6s %24.4g %24.4g %24.4g\n", place, report->moments.dependence, report->moments.quantised, report->moments.noisy);
 }
 
-static void print_judged(const CodebookReport *report, const char *place) {
+static void print_evaluated(const CodebookReport *report, const char *place) {
   printf("%-6s %12.4f %12.4f %12.1f %9.1f%% %7.1f%%\n", place, report->usage.distortion, relative(report), report->usage.perplexity,
          100 * report->usage.used, 100 * report->usage.dead);
 }
 
-Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json) {
+Status codebook_report_evaluated(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json) {
   int64_t count = sites_of(config);
   CodebookReport mean = mean_of(reports, count);
   char place[PLACE];
   if (json) {
     json_t *object = shape_json(config, directory), *list = json_array();
-    for (int64_t i = 0; i < count; i++) json_array_append_new(list, judged_json(&reports[i], place_of(config, i, place), moments));
+    for (int64_t i = 0; i < count; i++) json_array_append_new(list, evaluated_json(&reports[i], place_of(config, i, place), moments));
     json_object_set_new(object, "sites", list);
-    json_object_set_new(object, "mean", judged_json(&mean, "all", moments));
+    json_object_set_new(object, "mean", evaluated_json(&mean, "all", moments));
     return json_build_print(object);
   }
   print_shape(config, directory);
   printf("%-6s %12s %12s %12s %10s %8s\n", "block", "distortion", "/ variance", "perplexity", "used", "dead");
-  for (int64_t i = 0; i < count; i++) print_judged(&reports[i], place_of(config, i, place));
-  print_judged(&mean, "mean");
+  for (int64_t i = 0; i < count; i++) print_evaluated(&reports[i], place_of(config, i, place));
+  print_evaluated(&mean, "mean");
   if (!moments) return STATUS_OK;
   printf("\n%-6s %24s %24s %24s\n", "block", "|Cov(X^,R)| / |Cov(R)|", "W2^2 of X and X^", "W2^2 of X and X^ + noise");
   for (int64_t i = 0; i < count; i++) print_moments(&reports[i], place_of(config, i, place));
@@ -157,8 +157,8 @@ Status codebook_report_judged(const ModelConfig *config, const char *directory, 
 /* ---------------------------------------------------------------- by themselves */
 
 static json_t *facts_json(const CodebookFacts *facts, const char *place) {
-  return json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_least", facts->norm_least, "norm_mean", facts->norm_mean, "norm_most",
-                   facts->norm_most, "duplicates", (json_int_t)facts->duplicates);
+  return json_pack("{s:s, s:f, s:f, s:f, s:I}", "block", place, "norm_least", facts->norm_min, "norm_mean", facts->norm_mean, "norm_most",
+                   facts->norm_max, "duplicates", (json_int_t)facts->duplicates);
 }
 
 Status codebook_report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json) {
@@ -178,7 +178,7 @@ Status codebook_report_shown(const ModelConfig *config, const char *directory, c
     if (json)
       json_array_append_new(list, facts_json(&facts, place));
     else
-      printf("%-6s %12.4f %12.4f %12.4f %12lld\n", place, facts.norm_least, facts.norm_mean, facts.norm_most, (long long)facts.duplicates);
+      printf("%-6s %12.4f %12.4f %12.4f %12lld\n", place, facts.norm_min, facts.norm_mean, facts.norm_max, (long long)facts.duplicates);
   }
   if (status == STATUS_OK && json) {
     json_t *object = shape_json(config, directory);

@@ -12,15 +12,15 @@
 /* What can be said of a codebook without data: the lengths of its codewords, and how many say the same. */
 
 typedef struct CodebookFacts {
-  double norm_least, norm_mean, norm_most; /* |e| over all groups' codewords */
-  int64_t duplicates;                      /* codewords equal to another one of their group that was counted before */
+  double norm_min, norm_mean, norm_max; /* |e| over all groups' codewords */
+  int64_t duplicates;                   /* codewords equal to another one of their group that was counted before */
 } CodebookFacts;
 
 Status codebook_facts(const real *codewords /* [G, K, width] */, int64_t groups, int64_t entries, int64_t width, CodebookFacts *facts);
 
 /* reports [blocks * sites]; directory: where the codebooks lie. A table, or one JSON object on one line; moments: with those of each
  * report. */
-Status codebook_report_judged(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json);
+Status codebook_report_evaluated(const ModelConfig *config, const char *directory, const CodebookReport *reports, bool moments, bool json);
 
 /* codewords [blocks * sites][G, K, W/G]. */
 Status codebook_report_shown(const ModelConfig *config, const char *directory, const real *codewords, bool json);

@@ -96,8 +96,8 @@ Status data_tokenizer_run(int argc, char **argv) {
        .letter = 'v',
        .target = &request.pieces,
        .value = "N",
-       .least = BPE_TRAIN_LEAST,
-       .most = BPE_TRAIN_MOST,
+       .min = BPE_TRAIN_MIN,
+       .max = BPE_TRAIN_MAX,
        .help = "pieces of the vocabulary: 256 bytes, merges, <|endoftext|>"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no remarks"},
       {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},
@@ -117,7 +117,7 @@ Status data_tokenizer_run(int argc, char **argv) {
 
 /* ---- astra-data encode and decode ---- */
 
-enum { INPUT_MOST = 1 << 30, INPUT_STEP = 1 << 16 };
+enum { INPUT_MAX = 1 << 30, INPUT_STEP = 1 << 16 };
 
 typedef struct Encoding {
   const char *command, *tokenizer, *file;
@@ -139,7 +139,7 @@ static Status read_stream(FILE *stream, const char *name, char **data, size_t *s
       *data = more;
     }
     *size += fread(*data + *size, 1, INPUT_STEP, stream);
-    if (*size > INPUT_MOST) return status_set(STATUS_BAD_VALUE, "%s is larger than 1 GiB; encode it in parts", name);
+    if (*size > INPUT_MAX) return status_set(STATUS_BAD_VALUE, "%s is larger than 1 GiB; encode it in parts", name);
   } while (!feof(stream) && !ferror(stream));
   (*data)[*size] = '\0';
   return ferror(stream) ? status_set(STATUS_IO, "%s cannot be read: %s", name, strerror(errno)) : STATUS_OK;

@@ -25,31 +25,31 @@ typedef struct Verify {
 
 /* ---- one file */
 
-static Status say(Verify *verify, const char *path, const char *verdict, size_t tensors, json_t *messages) {
-  json_t *row = json_pack("{s:s, s:s, s:I, s:o}", "file", path, "verdict", verdict, "tensors", (json_int_t)tensors, "damage", messages);
+static Status say(Verify *verify, const char *path, const char *decision, size_t tensors, json_t *messages) {
+  json_t *row = json_pack("{s:s, s:s, s:I, s:o}", "file", path, "verdict", decision, "tensors", (json_int_t)tensors, "damage", messages);
   verify->count++;
   verify->damaged += json_array_size(messages) > 0;
   if (!row || json_array_append_new(verify->files, row) != 0) return status_no_memory(NULL, "verifying a checkpoint");
   if (verify->json) return STATUS_OK;
-  printf("%s: %s (%zu tensors)\n", path, verdict, tensors);
+  printf("%s: %s (%zu tensors)\n", path, decision, tensors);
   for (size_t i = 0; i < json_array_size(messages); i++) printf("  %s\n", json_string_value(json_array_get(messages, i)));
   return STATUS_OK;
 }
 
 /* Takes `messages` over. */
 static Status verify_open(Verify *verify, const SafeFile *file, json_t *messages) {
-  const char *verdict = "ok";
+  const char *decision = "ok";
   for (size_t i = 0; i < file->count; i++)
     if (safetensors_verify(&file->list[i]) != STATUS_OK) json_build_append(&messages, json_string(status_message()));
   if (!messages) return status_no_memory(NULL, "verifying a checkpoint");
   if (json_array_size(messages) > 0)
-    verdict = "damaged";
+    decision = "damaged";
   else if (!file->sealed && verify->write) {
     TRY(safetensors_seal(file));
-    verdict = "digests written";
+    decision = "digests written";
   } else if (!file->sealed)
-    verdict = "no digests, so nothing to compare; --write adds them";
-  return say(verify, file->path, verdict, file->count, messages);
+    decision = "no digests, so nothing to compare; --write adds them";
+  return say(verify, file->path, decision, file->count, messages);
 }
 
 /* Takes `messages` over; of a file that could not be opened. */

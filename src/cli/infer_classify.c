@@ -24,18 +24,18 @@ typedef struct Job {
   Texts texts;
   TextSample *samples; /* [texts.count] of --text and --text-file; they point into argv and `file` */
   size_t room;
-  char *file;          /* whole */
-  ClassTop *results;   /* [texts.count] */
-  LabelledText *set;   /* of an evaluation */
-  int32_t *labels;     /* [texts.count] likewise */
-  int64_t most_tokens; /* of a text; what is longer is cut */
+  char *file;         /* whole */
+  ClassTop *results;  /* [texts.count] */
+  LabelledText *set;  /* of an evaluation */
+  int32_t *labels;    /* [texts.count] likewise */
+  int64_t max_tokens; /* of a text; what is longer is cut */
 } Job;
 
 /* ---- beginning ---- */
 
 static Status choose_context(Job *job, const char *option, int64_t wanted) {
   int64_t context = job->run->weights.config->context;
-  job->most_tokens = wanted > 0 ? wanted : context;
+  job->max_tokens = wanted > 0 ? wanted : context;
   if (wanted <= context) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--%s %lld: the model takes at most %lld tokens", option, (long long)wanted, (long long)context);
 }
@@ -51,7 +51,7 @@ static Status open_model(Job *job) {
 static void warn_of_cut(const Job *job) {
   if (job->texts.cut > 0)
     log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)job->texts.cut,
-                (long long)job->texts.count, (long long)job->most_tokens);
+                (long long)job->texts.count, (long long)job->max_tokens);
 }
 
 static int64_t choose_batch(const Job *job, int64_t wanted) {
@@ -63,7 +63,7 @@ static int64_t choose_batch(const Job *job, int64_t wanted) {
 
 static Status start(Job *job, int64_t batch) {
   warn_of_cut(job);
-  return infer_run_start(job->settings, job->run, &(LeaderOptions){.batch_most = batch, .tokens_most = job->texts.longest});
+  return infer_run_start(job->settings, job->run, &(LeaderOptions){.batch_max = batch, .tokens_max = job->texts.longest});
 }
 
 static void release(Job *job) {
@@ -82,7 +82,7 @@ static Status add_sample(Job *job, const char *where, const char *text, const ch
   if (!*text && (!pair || !*pair)) return status_set(STATUS_BAD_USAGE, "%s: an empty text", where);
   TRY(ARRAY_RESERVE(job->samples, job->texts.count, 1, job->room, "texts to classify"));
   job->samples[job->texts.count] = (TextSample){text, pair};
-  Status status = texts_add(&job->texts, &job->encoder, text, pair, job->most_tokens);
+  Status status = texts_add(&job->texts, &job->encoder, text, pair, job->max_tokens);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", where);
 }
 
@@ -179,7 +179,7 @@ Status infer_classify_texts(const InferSettings *s, InferRun *run, const char *c
 
 /* ---- eval ---- */
 
-/* The order of the classes is the data set's: a model that was trained on another one would be judged by the wrong names. */
+/* The order of the classes is the data set's: a model that was trained on another one would be evaluated by the wrong names. */
 static Status check_classes(const Job *job) {
   const ModelConfig *config = job->run->weights.config;
   char *const *names = text_labels_names(job->set);
@@ -203,7 +203,7 @@ static Status open_set(Job *job) {
   if (!(job->labels = malloc((size_t)count * sizeof *job->labels))) return status_no_memory(NULL, "texts to classify");
   for (int64_t i = 0; i < count; i++) {
     const char *text = text_labels_text(job->set, i, &job->labels[i]);
-    Status status = texts_add(&job->texts, &job->encoder, text, text_labels_pair(job->set, i), job->most_tokens);
+    Status status = texts_add(&job->texts, &job->encoder, text, text_labels_pair(job->set, i), job->max_tokens);
     if (status != STATUS_OK) return status_wrap(status, "text %lld of %s", (long long)i + 1, s->dataset);
   }
   return STATUS_OK;

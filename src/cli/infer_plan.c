@@ -129,7 +129,7 @@ typedef struct PlanPeers {
 static Status measure(const PlanPeersOptions *options, const InferCluster *cluster, const Weights *weights, LeaderMeasure *measured) {
   int nodes = cluster->options.local + cluster->options.peer_count;
   const ClusterSetup plain = {.strategy = STRATEGY_SINGLE, .reliability.mode = RELIABILITY_STREAM, .parts = 1}; /* it has no codes */
-  const LeaderOptions leader = {.batch_most = 1,
+  const LeaderOptions leader = {.batch_max = 1,
                                 .network = weights->books ? NULL : &plain,
                                 .timeout = options->timeout,
                                 .threads = options->threads,
@@ -304,7 +304,7 @@ static void plan_report_text(const PlanReport *report) {
   }
   printf("\nthe input's way to the devices is %s what is predicted; embedding and head are left out\n",
          report->setup->with_input ? "part of" : "not part of");
-  printf("%s\n", planner_verdict(report->plan, text));
+  printf("%s\n", planner_decision(report->plan, text));
 }
 
 /* ---- JSON */
@@ -356,18 +356,18 @@ static Status plan_report_json(const PlanReport *report) {
                              "loss", setup->links->loss, "gflops", "linear", rates_json(p->linear), "attention", rates_json(p->attention),
                              "assign", rates_json(p->assign), "single_ms", 1e3 * report->plan->single, "with_input", setup->with_input,
                              "best", row_json(report->plan->best), "trained", trained_json(report->plan), "rows", rows, "peers",
-                             peers_json(report->peers), "verdict", planner_verdict(report->plan, text));
+                             peers_json(report->peers), "verdict", planner_decision(report->plan, text));
   return json_build_print(object);
 }
 
 /* ---- chart */
 
-enum { SERIES_MOST = STRATEGY_COUNT + PLANNER_GROUPS_MOST, SERIES_NAME = 24, CHART_WIDTH = 760, CHART_HEIGHT = 480 };
+enum { SERIES_MAX = STRATEGY_COUNT + PLANNER_GROUPS_MAX, SERIES_NAME = 24, CHART_WIDTH = 760, CHART_HEIGHT = 480 };
 
 typedef struct Chart {
-  char name[SERIES_MOST][SERIES_NAME];
-  double x[SERIES_MOST][WIRE_NODES + 1], y[SERIES_MOST][WIRE_NODES + 1];
-  PlotSeries series[SERIES_MOST];
+  char name[SERIES_MAX][SERIES_NAME];
+  double x[SERIES_MAX][WIRE_NODES + 1], y[SERIES_MAX][WIRE_NODES + 1];
+  PlotSeries series[SERIES_MAX];
   size_t count;
 } Chart;
 
@@ -418,7 +418,7 @@ static Status plan_report_chart(const PlanReport *report, const char *path) {
 static const char USAGE[] = "astra-infer plan --checkpoint DIR|--model NAME [OPTION...]";
 static const char ABOUT[] = "Predicts the latency of every way of dividing a model over devices, and says which one is fastest.";
 
-enum { PLAN_OPTIONS_MOST = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
+enum { PLAN_OPTIONS_MAX = 30 + NETWORK_OPTIONS_COUNT, CLASSES = 1000, PEERS_TIMEOUT = 60, MEASURE_REPEATS = 3 };
 
 typedef struct PlanCommand {
   const char *checkpoint, *model, *nodes, *speeds, *links, *groups, *strategies, *chart;
@@ -432,7 +432,7 @@ typedef struct PlanCommand {
   NetworkOptions network;
 } PlanCommand;
 
-static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
+static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MAX]) {
   *c = (PlanCommand){
       .strategies = "all", .table_memory = TABLE_MEMORY_DEFAULT, .calibrate = -1, .threads = 1, .retained = 1, .local = true, .wait = 30};
   const Option own[] = {
@@ -440,11 +440,11 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_TEXT, "checkpoint", 'c', &c->checkpoint, "DIR",
        .help = "directory or GGUF file of the model, or the name of an installed one"},
       {OPTION_TEXT, "model", 0, &c->model, "NAME", .help = "a preset instead: vit-base, gpt2..."},
-      {OPTION_INT, "tokens", 0, &c->tokens, "N", .least = 0, .most = 1 << 20, .help = "of the input; 0: what the model takes"},
+      {OPTION_INT, "tokens", 0, &c->tokens, "N", .min = 0, .max = 1 << 20, .help = "of the input; 0: what the model takes"},
       {OPTION_TEXT, "strategies", 0, &c->strategies, "LIST", .help = "astra,single,tp,sp,bp-ag,bp-sp, or all"},
       {OPTION_TEXT, "groups", 0, &c->groups, "LIST", .help = "of codes; without it the model's, or 1,16,32 of those that divide its width"},
-      {OPTION_INT, "retained", 0, &c->retained, "N", .least = 1, .most = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
-      {OPTION_INT, "parts", 0, &c->parts, "N", .least = 0, .most = MAX_PARTS, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
+      {OPTION_INT, "retained", 0, &c->retained, "N", .min = 1, .max = 1024, .help = "blocks that bp-ag and bp-sp compute together"},
+      {OPTION_INT, "parts", 0, &c->parts, "N", .min = 0, .max = MAX_PARTS, .help = "of a block's codes; 0: the best of 1, 2, 4, 8"},
       {OPTION_SIZE, "table-memory", 0, &c->table_memory, "SIZE", .help = "of a device for keys and values of codewords"},
       {OPTION_GROUP, .help = "Devices"},
       {OPTION_TEXT, "nodes", 'n', &c->nodes, "LIST", .help = "how many to try; without it 2,4,8, or all of --speeds, --links, --peers"},
@@ -453,9 +453,9 @@ static void plan_options(PlanCommand *c, Option options[PLAN_OPTIONS_MOST]) {
       {OPTION_TEXT, "peers", 0, &c->peers, "LIST", .help = "HOST:PORT,... of workers: measure them and the links to them"},
       {OPTION_FLAG, "local", 0, &c->local, .help = "--no-local: this device takes no part with --peers"},
       {OPTION_TEXT, "key-file", 0, &c->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"},
-      {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .least = 0, .most = 86400, .help = "how long to wait for a busy worker"},
+      {OPTION_REAL, "wait", 0, &c->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"},
       {OPTION_FLAG, "even", 0, &c->even, .help = "every device gets as many tokens"},
-      {OPTION_INT, "threads", 't', &c->threads, "N", .least = 0, .most = 256, .help = "of each device; 0: all cores"},
+      {OPTION_INT, "threads", 't', &c->threads, "N", .min = 0, .max = 256, .help = "of each device; 0: all cores"},
       {OPTION_FLAG, "measure", 0, &c->measure, .help = "also in virtual time: every device's computing measured, the network computed"},
       {OPTION_FLAG, "with-input", 0, &c->with_input, .help = "latencies count the input's way to the devices"},
       {OPTION_TIME, "calibrate", 0, &c->calibrate, "TIME", .help = "scale computing so that one device takes this, as in 99.9ms"},
@@ -485,7 +485,7 @@ static Status check_peers(const PlanCommand *c) {
 }
 
 static Status parse(PlanCommand *command, int argc, char **argv) {
-  Option options[PLAN_OPTIONS_MOST];
+  Option options[PLAN_OPTIONS_MAX];
   const char **positional = calloc((size_t)argc, sizeof *positional);
   int count = 0;
   if (!positional) return status_set(STATUS_NO_MEMORY, "no memory for the arguments");
@@ -533,8 +533,7 @@ static Status read_strategies(const char *text, uint32_t *bits) {
 
 static Status read_groups(const PlanCommand *command, PlannerSetup *setup) {
   static const int usual[] = {1, 16, 32};
-  if (command->groups)
-    return link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MOST, &setup->group_count);
+  if (command->groups) return link_values_list("groups", command->groups, 1, 65536, setup->groups, PLANNER_GROUPS_MAX, &setup->group_count);
   if (setup->config->astra.groups > 0) setup->groups[setup->group_count++] = setup->config->astra.groups;
   for (size_t i = 0; setup->config->astra.groups == 0 && i < sizeof usual / sizeof *usual; i++)
     if (config_site_width(setup->config) % usual[i] == 0) setup->groups[setup->group_count++] = usual[i];
@@ -559,7 +558,7 @@ static Status calibrate(const PlanCommand *command, PlannerSetup *setup, double 
 
 /* ---- in virtual time */
 
-static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KeyTables *tables, PlanRow *row) {
+static Status measure_row(const PlannerSetup *setup, const Weights *weights, const KvTables *tables, PlanRow *row) {
   const MeasuredCase wanted = {.weights = weights,
                                .device = {.strategy = row->strategy,
                                           .devices = row->devices,
@@ -567,7 +566,7 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
                                           .counts = row->counts,
                                           .tables = row->tables ? tables : NULL,
                                           .parts = row->parts,
-                                          .least_packets = setup->least_packets,
+                                          .min_packets = setup->min_packets,
                                           .retained = setup->retained,
                                           .rows = MODEL_ROWS_CLASS},
                                .repeats = MEASURE_REPEATS,
@@ -583,29 +582,29 @@ static Status measure_row(const PlannerSetup *setup, const Weights *weights, con
 }
 
 /* Where the plan counts on them. */
-static Status build_tables(const PlannerSetup *setup, const Weights *weights, const Plan *plan, KeyTables **tables) {
+static Status build_tables(const PlannerSetup *setup, const Weights *weights, const Plan *plan, KvTables **tables) {
   bool wanted = false;
   for (int i = 0; i < plan->count; i++) wanted = wanted || plan->rows[i].tables;
   if (!wanted || !weights->books) return STATUS_OK;
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
   for (int b = 0; b < weights->book_count; b++) codewords[b] = weights->books[b].codewords;
-  const KeyTablesSetup all = {.codewords = codewords,
-                              .groups = weights->books[0].groups,
-                              .entries = weights->books[0].entries,
-                              .memory = (size_t)setup->table_bytes};
-  Status status = key_tables_build(tables, weights->model, &all);
+  const KvTablesSetup all = {.codewords = codewords,
+                             .groups = weights->books[0].groups,
+                             .entries = weights->books[0].entries,
+                             .memory = (size_t)setup->table_bytes};
+  Status status = kv_tables_build(tables, weights->model, &all);
   free(codewords);
   return status;
 }
 
 static Status measure_rows(const PlannerSetup *setup, const Weights *weights, Plan *plan) {
-  KeyTables *tables = NULL;
+  KvTables *tables = NULL;
   if (config_is_decoder(weights->config)) return status_set(STATUS_BAD_USAGE, "--measure is for models that classify images");
   Status status = build_tables(setup, weights, plan, &tables);
   for (int i = 0; i < plan->count && status == STATUS_OK; i++)
     if (!plan->rows[i].other_groups) status = measure_row(setup, weights, tables, &plan->rows[i]);
-  key_tables_free(tables);
+  kv_tables_free(tables);
   return status;
 }
 
@@ -683,7 +682,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
                         .links = &links,
                         .reliability = &reliability,
                         .parts = (int)command->parts,
-                        .least_packets = (int)command->network.datagrams,
+                        .min_packets = (int)command->network.datagrams,
                         .retained = (int)(command->retained < config->blocks ? command->retained : config->blocks),
                         .even = command->even,
                         .untrained = command->model != NULL,
@@ -716,7 +715,7 @@ static Status run_plan(const PlanCommand *command, const ModelConfig *config) {
 
 Status infer_plan_run(int argc, char **argv) {
   PlanCommand command;
-  Option options[PLAN_OPTIONS_MOST];
+  Option options[PLAN_OPTIONS_MAX];
   ModelConfig config;
   plan_options(&command, options);
   if (cli_help_wanted(options, argc, argv)) {

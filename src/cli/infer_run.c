@@ -32,9 +32,9 @@ static OnFailure choose_policy(const InferSettings *s) {
 
 static Status add_peer(InferCluster *cluster, const char *at, size_t length) {
   char text[ADDRESS_TEXT];
-  int most = WIRE_NODES - cluster->options.local;
-  if (cluster->options.peer_count == most)
-    return status_set(STATUS_BAD_USAGE, "--peers: more than %d devices; a cluster has at most %d", most, WIRE_NODES);
+  int max = WIRE_NODES - cluster->options.local;
+  if (cluster->options.peer_count == max)
+    return status_set(STATUS_BAD_USAGE, "--peers: more than %d devices; a cluster has at most %d", max, WIRE_NODES);
   if (length >= sizeof text) return status_set(STATUS_BAD_USAGE, "--peers: an address of %zu letters", length);
   memcpy(text, at, length);
   text[length] = 0;
@@ -110,9 +110,9 @@ static PlanCase plan_of(const InferSplit *s) {
                     .tokens = s->partition ? s->partition->tokens : config_tokens(config),
                     .reliability = s->network->transport == TRANSPORT_UDP ? &s->network->reliability : NULL,
                     .parts = s->choose_parts ? 0 : s->network->parts,
-                    .least_packets = s->network->reliability.least_packets,
+                    .min_packets = s->network->reliability.min_packets,
                     .retained = s->network->retained,
-                    .table_blocks = (int)key_tables_blocks(s->weights->keys),
+                    .table_blocks = (int)kv_tables_blocks(s->weights->keys),
                     .all_rows = s->all_rows,
                     .input_bytes = s->partition && !s->ahead ? (double)(config->channels * config->patch * config->patch) : 0};
 }
@@ -288,7 +288,7 @@ static Status choose_partition(const InferSettings *s, InferRun *run) {
 
 LeaderOptions infer_run_options(const InferSettings *s, const InferRun *run, int nodes) {
   int threads = s->threads > 0 ? (int)s->threads : nodes == 1 ? 0 : 1;
-  return (LeaderOptions){.batch_most = s->batch, .timeout = s->timeout, .threads = threads, .network = &run->network, .stop = &stop};
+  return (LeaderOptions){.batch_max = s->batch, .timeout = s->timeout, .threads = threads, .network = &run->network, .stop = &stop};
 }
 
 /* A device of its own computes on all its cores; nodes of one machine share them. */
@@ -315,8 +315,8 @@ static void choose_split(const InferSettings *s, InferRun *run, LeaderOptions *o
 static Status start_text(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   TRY(token_split_init(&run->split, choose_nodes(s, run), infer_split_wanted(s->split) ? NULL : s->split));
   LeaderOptions all = infer_run_options(s, run, run->split.nodes);
-  all.batch_most = options->batch_most;
-  all.tokens_most = options->tokens_most;
+  all.batch_max = options->batch_max;
+  all.tokens_max = options->tokens_max;
   choose_cluster(s, run, &all, run->split.nodes);
   choose_split(s, run, &all);
   return leader_start_text(&run->leader, &run->weights, &run->split, &all);
@@ -325,7 +325,7 @@ static Status start_text(const InferSettings *s, InferRun *run, const LeaderOpti
 static Status start_images(const InferSettings *s, InferRun *run, const LeaderOptions *options) {
   TRY(choose_partition(s, run));
   LeaderOptions all = infer_run_options(s, run, run->partition.nodes);
-  all.batch_most = options->batch_most;
+  all.batch_max = options->batch_max;
   choose_cluster(s, run, &all, run->partition.nodes);
   choose_split(s, run, &all);
   return leader_start(&run->leader, &run->weights, &run->partition, &all);
@@ -506,9 +506,9 @@ static Status encode(const InferPrompts *prompts, InferPrompt *prompt) {
   TRY(check_text(prompt));
   Status status = vocabulary_prompt(prompts->vocabulary, prompt->text, prompt->bytes, prompts->special, &prompt->ids);
   if (status != STATUS_OK) return status_wrap(status, "%s", prompt->name);
-  if ((int64_t)prompt->ids.count <= prompts->most) return STATUS_OK;
+  if ((int64_t)prompt->ids.count <= prompts->max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "%s has %zu tokens, but the context has room for %lld", prompt->name, prompt->ids.count,
-                    (long long)prompts->most);
+                    (long long)prompts->max);
 }
 
 Status infer_prompts_complete(const InferPrompts *prompts, InferPrompt *prompt) {
@@ -540,8 +540,8 @@ static Status add_file(InferPrompts *prompts, const char *path) {
   return encode(prompts, prompt);
 }
 
-Status infer_prompts_open(InferPrompts *prompts, const InferSettings *s, const Vocabulary *vocabulary, int64_t most) {
-  *prompts = (InferPrompts){.vocabulary = vocabulary, .most = most, .special = s->special};
+Status infer_prompts_open(InferPrompts *prompts, const InferSettings *s, const Vocabulary *vocabulary, int64_t max) {
+  *prompts = (InferPrompts){.vocabulary = vocabulary, .max = max, .special = s->special};
   for (int i = 0; i < s->prompts.count; i++) TRY(add_text(prompts, s->prompts.list[i], s->prompts.count == 1));
   return s->prompt_file ? add_file(prompts, s->prompt_file) : STATUS_OK;
 }

@@ -75,7 +75,7 @@ Status infer_run_require(const InferRun *run, InferKind kind);
 /* BAD_USAGE for an option that means nothing to the model's kind. */
 Status infer_run_require_options(const InferSettings *settings, const InferRun *run);
 
-/* The nodes, for a model of the kind that it is; `options` has what differs from the settings: batch_most, tokens_most, codes. The first
+/* The nodes, for a model of the kind that it is; `options` has what differs from the settings: batch_max, tokens_max, codes. The first
  * signal ends the run with all its nodes; a second one has its usual effect. */
 Status infer_run_start(const InferSettings *settings, InferRun *run, const LeaderOptions *options);
 LeaderOptions infer_run_options(const InferSettings *settings, const InferRun *run, int nodes);
@@ -123,14 +123,14 @@ typedef struct InferPrompt {
 
 typedef struct InferPrompts {
   const Vocabulary *vocabulary;
-  int64_t most; /* tokens that there is room for */
+  int64_t max;  /* tokens that there is room for */
   bool special; /* texts of special tokens become those */
-  InferPrompt list[OPTION_TEXTS_MOST + 1];
+  InferPrompt list[OPTION_TEXTS_MAX + 1];
   int count;
 } InferPrompts;
 
 /* In the order --prompt..., --prompt-file. A prompt of more than `most` tokens is BAD_VALUE, as is one that is no text; both are named. */
-Status infer_prompts_open(InferPrompts *prompts, const InferSettings *settings, const Vocabulary *vocabulary, int64_t most);
+Status infer_prompts_open(InferPrompts *prompts, const InferSettings *settings, const Vocabulary *vocabulary, int64_t max);
 void infer_prompts_release(InferPrompts *prompts); /* accepts a zeroed one, and what a failed open left */
 
 /* Reads standard input if that is what this one is; INTERRUPTED when a signal comes first. */

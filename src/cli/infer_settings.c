@@ -32,15 +32,15 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "auto|deadline|retransmit", .removed = "fec",
        .help = "of datagrams: go on without what was lost, or ask for it; auto: deadline"},
       {OPTION_TEXT, "deadline", 0, &o->deadline, "TIME", .help = "longest wait for codes, e.g. 30ms; auto: as long as the sender lives"},
-      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 255, .help = "packets of a block and receiver, at least"},
-      {OPTION_INT, "parts", 0, &o->parts, "N", .least = 0, .most = MAX_PARTS,
+      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = 255, .help = "packets of a block and receiver, at least"},
+      {OPTION_INT, "parts", 0, &o->parts, "N", .min = 0, .max = MAX_PARTS,
        .help = "parts of a block whose codes leave by themselves; 0: what --split auto predicts to be best, else 1"},
       {OPTION_CHOICE, "entropy", 0, &o->entropy, .choices = "off|auto|on",
        .help = "code by the checkpoint's frequencies; auto: where they save a twentieth"},
       {OPTION_SIZE, "table-memory", 0, &o->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &o->cache_type, .choices = WEIGHTS_TYPES,
        .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
-      {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .least = 0, .most = 9000, .help = "longest datagram with all headers; 0: the route's"},
+      {OPTION_INT, "mtu", 0, &o->mtu, "BYTES", .min = 0, .max = 9000, .help = "longest datagram with all headers; 0: the route's"},
       {OPTION_GROUP, .help = "Links, as if they were so (seeded):"},
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "e.g. 20mbit, each way"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "e.g. 2ms, one way"},
@@ -51,7 +51,7 @@ static int infer_link_options_rows(InferLinkOptions *o, Option rows[INFER_LINK_R
       {OPTION_TEXT, "trace", 0, &o->trace, "FILE", .help = "lines SECONDS MBIT, or markov:20-100mbit[:SECONDS]"},
       {OPTION_CHOICE, "link-model", 0, &o->link_model, .choices = "mesh|switch|shared-air",
        .help = "a link for each pair, or for each node"},
-      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .least = 0, .most = 9e15, .help = "of losses, jitter and traces"},
+      {OPTION_INT, "link-seed", 0, &o->link_seed, "N", .min = 0, .max = 9e15, .help = "of losses, jitter and traces"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
       {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"}};
   *o = (InferLinkOptions){.bandwidth = -1,
@@ -93,7 +93,7 @@ static Status read_reliability(const InferLinkOptions *o, TransportKind transpor
   bool datagrams = transport == TRANSPORT_UDP;
   if (!datagrams && o->reliability) return status_set(STATUS_BAD_USAGE, "--reliability is for --transport udp: a stream loses nothing");
   *r = (Reliability){.mode = datagrams ? (ReliabilityMode)(o->reliability ? o->reliability : RELIABILITY_DEADLINE) : RELIABILITY_STREAM,
-                     .least_packets = datagrams ? (int)o->datagrams : 1,
+                     .min_packets = datagrams ? (int)o->datagrams : 1,
                      .timeout = timeout};
   if (!o->deadline || strcmp(o->deadline, "auto") == 0) return STATUS_OK;
   if (r->mode == RELIABILITY_RETRANSMIT)
@@ -182,16 +182,16 @@ void infer_strategy_json(json_t *value, const Leader *leader) {
 
 enum { ROWS = 256 /* that times are told of */ };
 
-static double milliseconds(const KeyTables *tables, bool product) { return 1e3 * key_tables_seconds(tables, product, ROWS); }
+static double milliseconds(const KvTables *tables, bool product) { return 1e3 * kv_tables_seconds(tables, product, ROWS); }
 
 static void tell(const Weights *weights) {
-  const KeyTables *tables = weights->keys;
+  const KvTables *tables = weights->keys;
   const int groups = weights->config->astra.groups;
-  if (key_tables_seconds(tables, true, ROWS) <= 0) {
+  if (kv_tables_seconds(tables, true, ROWS) <= 0) {
     log_info("keys and values of other nodes' tokens by products: a table of %d groups has no room in --table-memory", groups);
     return;
   }
-  if (key_tables_blocks(tables) == 0) {
+  if (kv_tables_blocks(tables) == 0) {
     log_info(
         "keys and values of other nodes' tokens by products: tables of %d groups would save too little (%d tokens in a block: %.2f ms, by "
         "products %.2f ms)",
@@ -201,8 +201,8 @@ static void tell(const Weights *weights) {
   log_info(
       "keys and values of other nodes' tokens from tables of %d groups: %d tokens in a block %.2f ms, by products %.2f ms; %.1f MB for "
       "%lld of %lld blocks",
-      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)key_tables_bytes(tables) / 1e6,
-      (long long)key_tables_blocks(tables), (long long)weights->config->blocks);
+      groups, ROWS, milliseconds(tables, false), milliseconds(tables, true), (double)kv_tables_bytes(tables) / 1e6,
+      (long long)kv_tables_blocks(tables), (long long)weights->config->blocks);
 }
 
 Status infer_tables_make(double bytes, bool verbose, Weights *weights) {
@@ -211,9 +211,9 @@ Status infer_tables_make(double bytes, bool verbose, Weights *weights) {
   return STATUS_OK;
 }
 
-json_t *infer_tables_json(const KeyTables *tables) {
-  return json_pack("{s:s, s:I, s:I, s:f, s:f}", "chosen", key_tables_blocks(tables) > 0 ? "tables" : "product", "blocks",
-                   (json_int_t)key_tables_blocks(tables), "bytes", (json_int_t)key_tables_bytes(tables), "tables_ms",
+json_t *infer_tables_json(const KvTables *tables) {
+  return json_pack("{s:s, s:I, s:I, s:f, s:f}", "chosen", kv_tables_blocks(tables) > 0 ? "tables" : "product", "blocks",
+                   (json_int_t)kv_tables_blocks(tables), "bytes", (json_int_t)kv_tables_bytes(tables), "tables_ms",
                    milliseconds(tables, false), "product_ms", milliseconds(tables, true));
 }
 
@@ -237,7 +237,7 @@ typedef struct Row {
   Option option;
 } Row;
 
-/* The options of a command; of [MOST_OPTIONS] may be NULL. */
+/* The options of a command; of [MAX_OPTIONS] may be NULL. */
 static void select_options(InferSettings *s, InferCommand command, Option *options, int *of) {
   const Row rows[] = {
       {ALL, {OPTION_GROUP, .help = "What to run:"}},
@@ -267,38 +267,38 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "cifar100, folder:DIR...; text:PATH, text-lines:PATH; sst2:DIR, cola:DIR, tsv:FILE... (required)"}},
       {INFER_EVAL, {OPTION_TEXT, "data-dir", 0, &s->data_dir, "DIR", .help = "where the data set lies"}},
       {INFER_EVAL,
-       {OPTION_INT, "samples", 's', &s->samples, "N", .least = 0, .most = 1e12,
+       {OPTION_INT, "samples", 's', &s->samples, "N", .min = 0, .max = 1e12,
         .help = "only the first N images or texts of the test part, or windows of text; 0: all"}},
       {INFER_EVAL,
-       {OPTION_INT, "validation-part", 0, &s->validation_part, "N", .least = 0, .most = INT32_MAX,
+       {OPTION_INT, "validation-part", 0, &s->validation_part, "N", .min = 0, .max = INT32_MAX,
         .help = "the N training samples that astra-train --validation-part N holds out; 0: the test part"}},
       {INFER_EVAL | OF_LANGUAGE,
        {OPTION_CHOICE, "eval-part", 0, &s->part, .choices = "train|valid|test|whole|auto",
         .help = "of a text; auto: named files whole, else valid"}},
       {INFER_EVAL | OF_LANGUAGE | OF_TEXTS,
-       {OPTION_INT, "context", 0, &s->window, "N", .least = 0, .most = 1 << 20,
+       {OPTION_INT, "context", 0, &s->window, "N", .min = 0, .max = 1 << 20,
         .help = "tokens of a window of text, or at most of a text to classify; 0: the model's"}},
       {INFER_EVAL | OF_LANGUAGE,
-       {OPTION_INT, "stride", 0, &s->stride, "N", .least = 0, .most = 1 << 20, .help = "tokens from window to window; 0: the context"}},
+       {OPTION_INT, "stride", 0, &s->stride, "N", .min = 0, .max = 1 << 20, .help = "tokens from window to window; 0: the context"}},
       {INFER_EVAL | OF_LANGUAGE,
        {OPTION_CHOICE, "perplexity", 0, &s->perplexity, .choices = PERPLEXITY_CHOICES, .help = "of a text: divided by what"}},
       {INFER_SELFTEST,
        {OPTION_TEXT, "file", 'f', &s->file, "FILE", .help = "samples to compare with, instead of DIR/selftest.safetensors"}},
       {TEXT, {OPTION_GROUP, .help = "New tokens of a language model:"}},
-      {TEXT | OF_LANGUAGE, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .least = 0, .most = 1e9, .help = "at most so many"}},
+      {TEXT | OF_LANGUAGE, {OPTION_INT, "max-new-tokens", 'm', &s->new_tokens, "N", .min = 0, .max = 1e9, .help = "at most so many"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "temperature", 0, &s->temperature, "T", .least = 0, .most = 100, .help = "0: always the likeliest token"}},
+       {OPTION_REAL, "temperature", 0, &s->temperature, "T", .min = 0, .max = 100, .help = "0: always the likeliest token"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_INT, "top-k", 0, &s->top_k, "K", .least = 0, .most = 1e9, .help = "draw from the K likeliest; 0: from all"}},
+       {OPTION_INT, "top-k", 0, &s->top_k, "K", .min = 0, .max = 1e9, .help = "draw from the K likeliest; 0: from all"}},
       {TEXT | OF_LANGUAGE,
-       {OPTION_REAL, "top-p", 0, &s->top_p, "P", .least = 1e-6, .most = 1,
+       {OPTION_REAL, "top-p", 0, &s->top_p, "P", .min = 1e-6, .max = 1,
         .help = "draw from the likeliest that make up P of the probability"}},
-      {TEXT | OF_LANGUAGE, {OPTION_INT, "seed", 0, &s->seed, "N", .least = 0, .most = 9e15, .help = "of the drawing"}},
+      {TEXT | OF_LANGUAGE, {OPTION_INT, "seed", 0, &s->seed, "N", .min = 0, .max = 9e15, .help = "of the drawing"}},
       {TEXT | OF_LANGUAGE,
        {OPTION_TEXTS, "stop", 0, &s->stops, "TEXT", .help = "end before this text (\\n, \\t, \\\\ as in C); may be given several times"}},
       {ALL, {OPTION_GROUP, .help = "Nodes:"}},
       {RUNS,
-       {OPTION_INT, "nodes", 'n', &s->nodes, "N", .least = 0, .most = WIRE_NODES,
+       {OPTION_INT, "nodes", 'n', &s->nodes, "N", .min = 0, .max = WIRE_NODES,
         .help = "processes, at most 64; 0: as many as the model was trained for"}},
       {RUNS,
        {OPTION_TEXT, "split", 0, &s->split, "LIST",
@@ -308,13 +308,13 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
        {OPTION_TEXT, "layout", 0, &s->layout, "LAYOUT",
         .help = "which tokens of an image: raster, strided, checkerboard, random:SEED or trained (default)"}},
       {TEXT | OF_LANGUAGE | OF_TEXTS,
-       {OPTION_INT, "max-context", 0, &s->context, "N", .least = 0, .most = 1e9,
+       {OPTION_INT, "max-context", 0, &s->context, "N", .min = 0, .max = 1e9,
         .help = "most tokens of a text, new ones included (texts to classify are cut); 0: the model's context"}},
       {ALL,
-       {OPTION_INT, "threads", 't', &s->threads, "N", .least = 0, .most = 256,
+       {OPTION_INT, "threads", 't', &s->threads, "N", .min = 0, .max = 256,
         .help = "of each node; 0: one, or all cores for a single node and for this device with --peers"}},
       {ALL,
-       {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .least = 0.1, .most = 86400,
+       {OPTION_REAL, "timeout", 0, &s->timeout, "SECONDS", .min = 0.1, .max = 86400,
         .help = "silence of a node after which the run fails"}},
       {RUNS, {OPTION_GROUP, .help = "Other devices:"}},
       {RUNS,
@@ -322,21 +322,21 @@ static void select_options(InferSettings *s, InferCommand command, Option *optio
         .help = "HOST:PORT,... where `astra-infer worker` runs; this process is a device too (64 in all)"}},
       {RUNS, {OPTION_FLAG, "local", 0, &s->local, .help = "--no-local: the peers alone compute"}},
       {RUNS, {OPTION_TEXT, "key-file", 0, &s->key_file, "FILE", .help = "the key that they have (astra-infer keygen)"}},
-      {RUNS, {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .least = 0, .most = 86400, .help = "how long to wait for a busy worker"}},
+      {RUNS, {OPTION_REAL, "wait", 0, &s->wait, "SECONDS", .min = 0, .max = 86400, .help = "how long to wait for a busy worker"}},
       {RUNS,
        {OPTION_CHOICE, "on-failure", 0, &s->on_failure, .choices = "abort|rerun|mask|auto",
         .help = "of a device; auto: rerun with --peers, else abort"}},
       {RUNS,
-       {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .least = 0, .most = 86400,
+       {OPTION_REAL, "request-timeout", 0, &s->request_timeout, "SECONDS", .min = 0, .max = 86400,
         .help = "for a request with its reruns; 0: any"}},
       {IMAGES | OF_CLASSES,
-       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 1, .most = 65536, .help = "most images or texts of one request"}},
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .min = 1, .max = 65536, .help = "most images or texts of one request"}},
       {INFER_EVAL,
-       {OPTION_INT, "batch", 'b', &s->batch, "N", .least = 0, .most = 65536,
+       {OPTION_INT, "batch", 'b', &s->batch, "N", .min = 0, .max = 65536,
         .help = "images, windows or texts of one request; 0: 64, at most 4,096 tokens of text"}},
       {ALL, {OPTION_GROUP, .help = "Output:"}},
       {IMAGES | OF_CLASSES,
-       {OPTION_INT, "top", 0, &s->top, "N", .least = 1, .most = RANKING_MOST, .help = "classes to print for each image or text"}},
+       {OPTION_INT, "top", 0, &s->top, "N", .min = 1, .max = RANKING_MAX, .help = "classes to print for each image or text"}},
       {TEXT | OF_LANGUAGE, {OPTION_FLAG, "echo", 0, &s->echo, .help = "print the prompt in front of what follows it"}},
       {ALL, {OPTION_FLAG, "json", 'j', &s->json, .help = "one JSON object instead of text"}},
       {ALL, {OPTION_FLAG, "quiet", 'q', &s->quiet, .help = "no progress, no table of nodes"}},
@@ -371,7 +371,7 @@ static int strategy_rows(InferSettings *s, Option rows[STRATEGY_ROWS]) {
       {OPTION_GROUP, .help = "How nodes divide the model:"},
       {OPTION_CHOICE, "strategy", 0, &s->strategy, .choices = "astra|single|tp|sp|bp-ag|bp-sp",
        .help = "tokens and codes (astra), or what that is compared with"},
-      {OPTION_INT, "retained", 0, &s->retained, "N", .least = 1, .most = 255, .help = "blocks that bp-ag and bp-sp compute whole"}};
+      {OPTION_INT, "retained", 0, &s->retained, "N", .min = 1, .max = 255, .help = "blocks that bp-ag and bp-sp compute whole"}};
   memcpy(rows, table, sizeof table);
   return STRATEGY_ROWS;
 }
@@ -385,7 +385,7 @@ static void add_links(InferSettings *s, InferCommand command, Option *options, i
   options[count] = (Option){.kind = OPTION_GROUP};
 }
 
-void infer_settings_table(InferSettings *s, InferCommand command, Option options[INFER_OPTIONS_MOST]) {
+void infer_settings_table(InferSettings *s, InferCommand command, Option options[INFER_OPTIONS_MAX]) {
   set_defaults(s, command);
   select_options(s, command, options, NULL);
   add_links(s, command, options, NULL);
@@ -404,7 +404,7 @@ void infer_settings_help(InferCommand command, FILE *stream) {
                {INFER_SELFTEST, "astra-infer selftest --checkpoint DIR [OPTION...]",
                 "Repeats a checkpoint's sample images or texts on real processes and compares codes and logits with training's."}};
   InferSettings settings;
-  Option options[INFER_OPTIONS_MOST];
+  Option options[INFER_OPTIONS_MAX];
   set_defaults(&settings, command);
   select_options(&settings, command, options, NULL);
   for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
@@ -484,8 +484,8 @@ static void note_kinds(InferSettings *s, const Option *options, const int *of) {
 }
 
 Status infer_settings_parse(InferSettings *s, InferCommand command, int argc, char **argv, const char **positional, int *count) {
-  Option options[INFER_OPTIONS_MOST];
-  int of[INFER_OPTIONS_MOST];
+  Option options[INFER_OPTIONS_MAX];
+  int of[INFER_OPTIONS_MAX];
   set_defaults(s, command);
   select_options(s, command, options, of);
   add_links(s, command, options, of);

@@ -26,7 +26,7 @@ typedef struct InferLinkOptions {
  * and shaped of *setup; timeout: that of the cluster. Release links.trace of *setup. usual: the transport where none was given. */
 Status infer_link_options_read(const InferLinkOptions *options, TransportKind usual, double timeout, ClusterSetup *setup);
 
-enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MOST = 96 };
+enum { INFER_PART_AUTO = 4, INFER_OPTIONS_MAX = 96 };
 
 typedef enum InferOnFailure { INFER_ABORT, INFER_RERUN, INFER_MASK, INFER_ON_FAILURE_AUTO } InferOnFailure;
 
@@ -61,7 +61,7 @@ typedef struct InferSettings {
 typedef enum InferCommand { INFER_MAIN = 1, INFER_GENERATE = 2, INFER_EVAL = 4, INFER_SELFTEST = 8 } InferCommand;
 
 /* The command's options with their defaults, which are set in *settings. */
-void infer_settings_table(InferSettings *settings, InferCommand command, Option options[INFER_OPTIONS_MOST]);
+void infer_settings_table(InferSettings *settings, InferCommand command, Option options[INFER_OPTIONS_MAX]);
 void infer_settings_help(InferCommand command, FILE *stream); /* usage and options, but for those of links */
 void infer_settings_help_links(FILE *stream);
 
@@ -78,13 +78,13 @@ Status infer_strategy_read(const InferSettings *settings, ClusterSetup *setup);
 void infer_strategy_notice(const Leader *leader);
 void infer_strategy_json(json_t *value, const Leader *leader); /* its name, and that warning */
 
-/* --table-memory: tables of keys and values of codewords (nn/key_tables.h), and what was chosen. */
+/* --table-memory: tables of keys and values of codewords (nn/kv_tables.h), and what was chosen. */
 
 /* bytes: 0: none. Before the nodes are; `verbose`: says on stderr what was chosen. */
 Status infer_tables_make(double bytes, bool verbose, Weights *weights);
 
 /* {"chosen": "tables", "blocks": 12, "bytes": 75497472, "tables_ms": 0.1, "product_ms": 6.4}: times of 256 tokens in a block; chosen is
- * "product" where tables do not pay (key_tables.h), or no block's has room. */
-json_t *infer_tables_json(const KeyTables *tables);
+ * "product" where tables do not pay (kv_tables.h), or no block's has room. */
+json_t *infer_tables_json(const KvTables *tables);
 
 #endif

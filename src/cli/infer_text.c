@@ -21,7 +21,7 @@
 
 /* The stop strings of a command line, where \n, \t and \\ stand for a line end, a tab and a backslash. */
 typedef struct InferStops {
-  char *list[OPTION_TEXTS_MOST]; /* owned */
+  char *list[OPTION_TEXTS_MAX]; /* owned */
   int count;
 } InferStops;
 
@@ -101,7 +101,7 @@ static void end_line(Job *job) {
 static bool divides_tokens(const Leader *leader) { return strategy_facts(leader_setup(leader)->strategy)->divides_tokens; }
 
 static void explain_end(const Leader *leader, const Generation *g) {
-  if (g->end == GENERATE_CONTEXT) log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_most(leader));
+  if (g->end == GENERATE_CONTEXT) log_info("the context of %lld tokens is full: the text ends here", (long long)leader_tokens_max(leader));
   if (g->nodes < leader_nodes_here(leader) && g->prompt_tokens < leader_nodes_here(leader) && divides_tokens(leader))
     log_info("%lld token%s for %d nodes: only the first %d took part", (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s",
              leader_nodes_here(leader), g->nodes);
@@ -138,7 +138,7 @@ static Status go_on(Job *job, int index) {
   const InferSettings *s = job->settings;
   InferPrompt *prompt = &job->prompts.list[index];
   Generation generation = {.nodes = 0};
-  GenerateOptions options = {.sampling = {.most = s->new_tokens,
+  GenerateOptions options = {.sampling = {.max = s->new_tokens,
                                           .temperature = s->temperature,
                                           .top_k = s->top_k,
                                           .top_p = s->top_p,
@@ -157,9 +157,9 @@ static Status go_on(Job *job, int index) {
   return status;
 }
 
-static Status choose_context(const InferSettings *s, const ModelConfig *config, int64_t *most) {
-  *most = s->context > 0 ? s->context : config->context;
-  if (*most <= config->context) return STATUS_OK;
+static Status choose_context(const InferSettings *s, const ModelConfig *config, int64_t *max) {
+  *max = s->context > 0 ? s->context : config->context;
+  if (*max <= config->context) return STATUS_OK;
   return status_set(STATUS_BAD_USAGE, "--max-context %lld: the model takes at most %lld tokens", (long long)s->context,
                     (long long)config->context);
 }
@@ -167,15 +167,15 @@ static Status choose_context(const InferSettings *s, const ModelConfig *config, 
 static Status run_job(Job *job) {
   const InferSettings *s = job->settings;
   InferRun *run = job->run;
-  int64_t most;
+  int64_t max;
   TRY(infer_stops_open(&job->stops, &s->stops));
   TRY(infer_run_load(s, run));
   TRY(infer_run_require(run, INFER_KIND_LANGUAGE));
   TRY(infer_run_require_options(s, run));
-  TRY(choose_context(s, run->weights.config, &most));
+  TRY(choose_context(s, run->weights.config, &max));
   TRY(vocabulary_open(&job->vocabulary, run->directory, run->weights.config));
-  TRY(infer_prompts_open(&job->prompts, s, &job->vocabulary, most));
-  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = 1, .tokens_most = most}));
+  TRY(infer_prompts_open(&job->prompts, s, &job->vocabulary, max));
+  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = 1, .tokens_max = max}));
   if (!(job->results = json_array())) return status_set(STATUS_NO_MEMORY, "no memory for results");
   for (int i = 0; i < job->prompts.count; i++) TRY(go_on(job, i));
   return print_all(job);
@@ -342,7 +342,7 @@ static Status evaluate(const InferSettings *s, InferRun *run, Text *text) {
   TRY(open_windows(s, run->weights.config, text));
   int64_t batch = choose_batch(s, &text->windows);
   run->divided.all_rows = true;
-  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_most = batch, .tokens_most = text->windows.context}));
+  TRY(infer_run_start(s, run, &(LeaderOptions){.batch_max = batch, .tokens_max = text->windows.context}));
   TRY(evaluate_text_run(run->leader, &text->vocabulary, &text->windows, s->samples, batch, s->quiet, &evaluation));
   return print(s, run, text, &evaluation);
 }

@@ -69,7 +69,7 @@ static const char usage[] = "astra-infer worker --checkpoint DIR [OPTION...]",
                   about[] = "Makes this machine a device of clusters: loads the model once, and computes for the leaders that call "
                             "(astra-infer --peers), one at a time.";
 
-static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
+static void make_table(Worker *w, Option table[CLI_OPTIONS_MAX]) {
   const Option rows[] = {
       {OPTION_GROUP, .help = "What to run:"},
       {OPTION_TEXT, "checkpoint", 'c', &w->checkpoint, "DIR",
@@ -79,7 +79,7 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
       {OPTION_CHOICE, "precision", 0, &w->precision, .choices = WEIGHTS_PRECISIONS,
        .help = "of products and activations, as the leader has it; auto: bf16 where it is measured to be faster"},
       {OPTION_TEXT, "backend", 0, &w->backend, "NAME", .help = CLI_BACKEND_HELP},
-      {OPTION_INT, "threads", 't', &w->threads, "N", .least = 0, .most = 256, .help = "that compute; 0: one for each core"},
+      {OPTION_INT, "threads", 't', &w->threads, "N", .min = 0, .max = 256, .help = "that compute; 0: one for each core"},
       {OPTION_SIZE, "table-memory", 0, &w->table_memory, "SIZE", .help = "for keys and values of all codewords, e.g. 2G; 0: none are kept"},
       {OPTION_CHOICE, "cache-type", 0, &w->cache_type, .choices = WEIGHTS_TYPES,
        .help = "numbers of cached keys and values, and of codebooks where exact; auto: the checkpoint's"},
@@ -88,8 +88,8 @@ static void make_table(Worker *w, Option table[CLI_OPTIONS_MOST]) {
        .help = "HOST:PORT, [IPV6]:PORT, PORT (of this machine), unix:PATH, or local: for this user alone"},
       {OPTION_TEXT, "key-file", 0, &w->key_file, "FILE", .help = "the cluster's key (astra-infer keygen); UNIX sockets need none"},
       {OPTION_CHOICE, "busy", 0, &w->busy, .choices = "queue|refuse", .help = "what becomes of a leader while another one is served"},
-      {OPTION_INT, "queue", 0, &w->queue, "N", .least = 1, .most = LISTENER_MAX_QUEUE, .help = "leaders that may wait"},
-      {OPTION_REAL, "idle-timeout", 0, &w->idle_timeout, "SECONDS", .least = 5, .most = 86400,
+      {OPTION_INT, "queue", 0, &w->queue, "N", .min = 1, .max = LISTENER_MAX_QUEUE, .help = "leaders that may wait"},
+      {OPTION_REAL, "idle-timeout", 0, &w->idle_timeout, "SECONDS", .min = 5, .max = 86400,
        .help = "leave a leader that gives no sign of life for this long"},
       {OPTION_FLAG, "once", 0, &w->once, .help = "ends after the first leader"},
       {OPTION_GROUP, .help = "Output:"},
@@ -140,7 +140,7 @@ static Status run(const Worker *w) {
 
 Status infer_worker_run(int argc, char **argv) {
   Worker worker = {.listen = "local", .table_memory = TABLE_MEMORY_DEFAULT, .queue = 8, .idle_timeout = 30};
-  Option table[CLI_OPTIONS_MOST];
+  Option table[CLI_OPTIONS_MAX];
   int count;
   make_table(&worker, table);
   if (cli_help_wanted(table, argc, argv)) {

@@ -34,18 +34,18 @@ Status link_values_numbers(const char *option, const char *text, double *list, i
   return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d positive numbers, as in 1,2,0.5", option, text, room);
 }
 
-Status link_values_list(const char *option, const char *text, int least, int most, int *list, int room, int *count) {
+Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count) {
   const char *at = text;
   for (*count = 0; *count < room; at++) {
     char *end;
     long number = strtol(at, &end, 10);
-    if (end == at || number < least || number > most || (*end && *end != ',')) break;
+    if (end == at || number < min || number > max || (*end && *end != ',')) break;
     list[(*count)++] = (int)number;
     at = end;
     if (*at == '\0') return STATUS_OK;
   }
   return status_set(STATUS_BAD_USAGE, "--%s \"%s\": accepted is a list of at most %d numbers from %d to %d, with commas between", option,
-                    text, room, least, most);
+                    text, room, min, max);
 }
 
 /* ---- The options of a network ---- */
@@ -65,15 +65,15 @@ int network_options_rows(NetworkOptions *o, Option rows[NETWORK_OPTIONS_COUNT]) 
       {OPTION_RATE, "bandwidth", 0, &o->bandwidth, "RATE", .help = "of a link: 20mbit, 1gbit, 500kbit"},
       {OPTION_TIME, "latency", 0, &o->latency, "TIME", .help = "of a link: 2ms, 50us"},
       {OPTION_TIME, "jitter", 0, &o->jitter, "TIME", .help = "latency varies by so much up and down"},
-      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .least = 0, .most = 0.9, .help = "of packets: 5% or 0.05"},
+      {OPTION_REAL, "loss", 0, &o->loss, "SHARE", .min = 0, .max = 0.9, .help = "of packets: 5% or 0.05"},
       {OPTION_CHOICE, "loss-model", 0, &o->loss_model, .choices = "bernoulli|gilbert-elliott", .help = "alone, or in bursts"},
-      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .least = 1, .most = 1000, .help = "packets of a burst, on average"},
+      {OPTION_REAL, "loss-burst", 0, &o->loss_burst, "N", .min = 1, .max = 1000, .help = "packets of a burst, on average"},
       {OPTION_CHOICE, "reliability", 0, &o->reliability, .choices = "deadline|retransmit", .removed = "fec",
        .help = "what becomes of lost packets"},
       {OPTION_REMOVED, "fec", .help = "--datagrams spreads a block over more packets, at no cost in accuracy"},
-      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .least = 1, .most = 64, .help = "least of a block and receiver"},
+      {OPTION_INT, "datagrams", 0, &o->datagrams, "N", .min = 1, .max = 64, .help = "least of a block and receiver"},
       {OPTION_REMOVED, "multicast", .help = "each receiver is sent its own packets"},
-      {OPTION_INT, "link-seed", 0, &o->seed, "N", .least = 0, .most = 4294967295.0, .help = "of loss and jitter"},
+      {OPTION_INT, "link-seed", 0, &o->seed, "N", .min = 0, .max = 4294967295.0, .help = "of loss and jitter"},
   };
   for (int i = 0; i < NETWORK_OPTIONS_COUNT; i++) rows[i] = table[i];
   return NETWORK_OPTIONS_COUNT;
@@ -89,5 +89,5 @@ void network_options_read(const NetworkOptions *o, LinkOptions *links, Reliabili
                          .loss_burst = o->loss_burst,
                          .seed = (uint64_t)o->seed};
   *reliability =
-      (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .least_packets = (int)o->datagrams, .timeout = 60};
+      (Reliability){.mode = (ReliabilityMode)(RELIABILITY_DEADLINE + o->reliability), .min_packets = (int)o->datagrams, .timeout = 60};
 }

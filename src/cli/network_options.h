@@ -15,7 +15,7 @@ json_t *link_json(const LinkEnd *end);
 /* Lists of numbers. */
 
 /* "1,16,32": whole numbers in [least, most], at most `room` of them. */
-Status link_values_list(const char *option, const char *text, int least, int most, int *list, int room, int *count);
+Status link_values_list(const char *option, const char *text, int min, int max, int *list, int room, int *count);
 
 /* "1,1,0.5": positive numbers; likewise. */
 Status link_values_numbers(const char *option, const char *text, double *list, int room, int *count);

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_FILE_MOST = 1 << 16 };
+enum { OPTIONS_FILE_MAX = 1 << 16 };
 
-void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]) {
+void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]) {
   *command = (TrainCommand){.memory = -1};
   session_defaults(&command->train);
   TrainOptions *t = &command->train;
@@ -22,22 +22,21 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_TEXT, "dataset", 'd', &t->dataset, "NAME",
        .help = "cifar100 (of images), folder:DIR, csv:FILE, text:PATH, sst2:DIR, agnews:DIR, qqp:DIR, tsv:FILE..."},
       {OPTION_TEXT, "eval-dataset", 0, &t->eval_dataset, "NAME", .help = "text to evaluate on (default: the data set's validation part)"},
-      {OPTION_INT, "validation-part", 0, &t->validation_part, "N", .least = 0, .most = INT32_MAX,
+      {OPTION_INT, "validation-part", 0, &t->validation_part, "N", .min = 0, .max = INT32_MAX,
        .help = "hold N training samples out and evaluate on these; 0: on the test part"},
       {OPTION_TEXT, "tokenizer", 0, &t->tokenizer, "DIR", .help = "of texts (default: what lies beside the model)"},
-      {OPTION_INT, "context", 0, &t->context, "N", .least = 0, .most = 1 << 20, .help = "tokens of a window of text; 0: the model's"},
+      {OPTION_INT, "context", 0, &t->context, "N", .min = 0, .max = 1 << 20, .help = "tokens of a window of text; 0: the model's"},
       {OPTION_TEXT, "data-dir", 0, &t->data_dir, "DIR", .help = "where data sets lie"},
       {OPTION_TEXT, "init", 'i', &t->init, "FROM", .help = "weights: a directory, a .safetensors or GGUF file, random or mimetic"},
-      {OPTION_INT, "blocks", 0, &t->blocks, "N", .least = 0, .most = 1024, .help = "of a model from scratch; 0: the model's"},
-      {OPTION_INT, "image-size", 0, &t->image_size, "N", .least = 0, .most = 4096, .help = "image size; 0: the model's"},
+      {OPTION_INT, "blocks", 0, &t->blocks, "N", .min = 0, .max = 1024, .help = "of a model from scratch; 0: the model's"},
+      {OPTION_INT, "image-size", 0, &t->image_size, "N", .min = 0, .max = 4096, .help = "image size; 0: the model's"},
       {OPTION_TEXT, "out", 'o', &t->out, "DIR", .help = "where the checkpoint goes (default: runs/MODEL-DATASET-gG)"},
       {OPTION_FLAG, "overwrite", 0, &command->overwrite, .help = "replace what an earlier run left in --out"},
       {OPTION_TEXT, "resume", 0, &command->resume, "DIR", .help = "go on with an interrupted run, bit for bit"},
       {OPTION_GROUP, .help = "ASTRA"},
-      {OPTION_INT, "groups", 'g', &t->groups, "G", .least = 0, .most = 65536, .help = "groups of a codebook; 0 trains the plain model"},
-      {OPTION_INT, "codebook-size", 'k', &t->entries, "K", .least = CODEBOOK_LEAST, .most = CODEBOOK_MOST,
-       .help = "codewords of each group"},
-      {OPTION_RANGE, "devices", 'n', t->devices, "N", .least = 1, .most = SESSION_DEVICES,
+      {OPTION_INT, "groups", 'g', &t->groups, "G", .min = 0, .max = 65536, .help = "groups of a codebook; 0 trains the plain model"},
+      {OPTION_INT, "codebook-size", 'k', &t->entries, "K", .min = CODEBOOK_MIN, .max = CODEBOOK_MAX, .help = "codewords of each group"},
+      {OPTION_RANGE, "devices", 'n', t->devices, "N", .min = 1, .max = SESSION_DEVICES,
        .help = "devices, 4 or 2-8 (drawn for each batch); astra-infer runs at most 64"},
       {OPTION_CHOICE, "map", 0, &t->map, .choices = "even|fixed|dirichlet|auto",
        .help = "tokens per device; auto: even for images, dirichlet for texts"},
@@ -47,92 +46,89 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
        .help = "which tokens: raster, strided, checkerboard, random:SEED, permuted (new for each batch; default)"},
       {OPTION_TEXT, "eval-layout", 0, &t->eval_layout, "LAYOUT",
        .help = "in evaluation and for the runner (default: checkerboard, or a fixed --layout)"},
-      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .least = 0.01, .most = 1e6, .help = "of --map dirichlet"},
+      {OPTION_REAL, "concentration", 0, &t->concentration, "A", .min = 0.01, .max = 1e6, .help = "of --map dirichlet"},
       {OPTION_CHOICE, "class-token", 0, &t->class_token, .choices = "distributed|single",
        .help = "one class token a device, or one in all"},
-      {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .least = 0, .most = 1e6, .help = "weight of the commitment loss"},
-      {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .least = 0, .most = 100, .help = "of the noise added to quantised tokens"},
+      {OPTION_REAL, "commitment", 0, &t->commitment_weight, "BETA", .min = 0, .max = 1e6, .help = "weight of the commitment loss"},
+      {OPTION_REAL, "noise", 0, &t->noise, "LAMBDA", .min = 0, .max = 100, .help = "of the noise added to quantised tokens"},
       {OPTION_CHOICE, "noise-covariance", 0, &t->covariance, .choices = "full|diagonal", .help = "of that noise"},
       {OPTION_CHOICE, "vq-gradient", 0, &t->gradient, .choices = "ste|rotation|none", .help = "through the quantisation"},
-      {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .least = 0, .most = 1, .help = "of the codebooks' moving averages"},
-      {OPTION_REAL, "dead-below", 0, &t->dead_below, "SHARE", .least = 0, .most = 1,
-       .help = "of the mean use: rarer codewords are revived"},
+      {OPTION_REAL, "codebook-decay", 0, &t->codebook_decay, "GAMMA", .min = 0, .max = 1, .help = "of the codebooks' moving averages"},
+      {OPTION_REAL, "dead-below", 0, &t->dead_below, "SHARE", .min = 0, .max = 1, .help = "of the mean use: rarer codewords are revived"},
       {OPTION_TEXT, "token-loss", 0, &t->token_loss, "P[,span:S]",
        .help = "share of remote tokens that are lost, in runs of S on the mean (default none)"},
       {OPTION_TEXT, "codebooks", 0, &t->codebooks, "DIR", .help = "start from these instead of K-means"},
-      {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .least = 0, .most = 1e9, .help = "embeddings for K-means; 0: 16 K"},
-      {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .least = 1, .most = 1e6,
-       .help = "maximum number of Lloyd iterations"},
-      {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .least = 0, .most = 1,
+      {OPTION_INT, "kmeans-samples", 0, &t->kmeans_samples, "N", .min = 0, .max = 1e9, .help = "embeddings for K-means; 0: 16 K"},
+      {OPTION_INT, "kmeans-iterations", 0, &t->kmeans_iterations, "N", .min = 1, .max = 1e6, .help = "maximum number of Lloyd iterations"},
+      {OPTION_REAL, "kmeans-tolerance", 0, &t->kmeans_tolerance, "SHARE", .min = 0, .max = 1,
        .help = "converged when an iteration gains no more than this"},
-      {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .least = 1, .most = 1000, .help = "the best of so many"},
+      {OPTION_INT, "kmeans-restarts", 0, &t->kmeans_restarts, "N", .min = 1, .max = 1000, .help = "the best of so many"},
       {OPTION_CHOICE, "kmeans-start", 0, &t->kmeans_start, .choices = "greedy|plus-plus|random",
        .help = "first centres; greedy: k-means++, best of 2 + ln K candidates each"},
-      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .least = 0, .most = 1e9, .help = "samples an iteration; 0: all"},
+      {OPTION_INT, "kmeans-minibatch", 0, &t->kmeans_minibatch, "N", .min = 0, .max = 1e9, .help = "samples an iteration; 0: all"},
       {OPTION_GROUP, .help = "Training"},
-      {OPTION_INT, "epochs", 'e', &t->epochs, "N", .least = 0, .most = 1e6,
+      {OPTION_INT, "epochs", 'e', &t->epochs, "N", .min = 0, .max = 1e6,
        .help = "passes over the data; 0: 32 of images, 1 of text, 3 of labelled texts, more of few"},
-      {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .least = 0, .most = 1e12, .help = "stop after so many steps; 0: epochs decide"},
-      {OPTION_INT, "batch", 'b', &t->batch, "N", .least = 0, .most = 65536,
+      {OPTION_INT, "max-steps", 0, &t->max_steps, "N", .min = 0, .max = 1e12, .help = "stop after so many steps; 0: epochs decide"},
+      {OPTION_INT, "batch", 'b', &t->batch, "N", .min = 0, .max = 65536,
        .help = "samples in a batch; 0: 64 images, 8 windows, 16 labelled texts, less of few"},
-      {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .least = 1, .most = 65536, .help = "batches in a step"},
+      {OPTION_INT, "accumulate", 0, &t->accumulate, "N", .min = 1, .max = 65536, .help = "batches in a step"},
       {OPTION_CHOICE, "precision", 0, &t->precision, .choices = "fp32|bf16|auto",
        .help = "of products and activations; auto: bf16 where it is faster"},
       {OPTION_TEXT, "backend", 0, &command->backend, "NAME", .help = CLI_BACKEND_HELP},
       {OPTION_TEXT, "recompute", 0, &command->recompute, "[N]", .bare = "all", .off = "0",
        .help = "compute blocks twice, all or the first N, in place of keeping their values: less memory"},
       {OPTION_SIZE, "memory", 0, &command->memory, "SIZE", .help = "recompute as few blocks as bring the run under it, e.g. 4G"},
-      {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .least = 0, .most = 100,
+      {OPTION_REAL, "learning-rate", 'l', &o->rate, "RATE", .min = 0, .max = 100,
        .help = "highest learning rate; auto: 1e-4 pretrained, 3e-4 adapters, up to 1e-3 from scratch"},
-      {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .least = 0, .most = 1e12,
+      {OPTION_INT, "warmup", 0, &t->warmup, "STEPS", .min = 0, .max = 1e12,
        .help = "linear warm-up, then cosine; auto: a tenth of the run, at most 100"},
-      {OPTION_REAL, "rate-floor", 0, &t->rate_floor, "PART", .least = 0, .most = 1, .help = "where the cosine ends"},
-      {OPTION_REAL, "weight-decay", 0, &o->decay, "W", .least = 0, .most = 10, .help = "decoupled (AdamW); 0 is Adam"},
-      {OPTION_REAL, "beta1", 0, &o->beta1, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
-      {OPTION_REAL, "beta2", 0, &o->beta2, "B", .least = 0, .most = 0.999999, .help = "of Adam"},
-      {OPTION_REAL, "epsilon", 0, &o->eps, "E", .least = 1e-30, .most = 1, .help = "of Adam"},
+      {OPTION_REAL, "rate-floor", 0, &t->rate_floor, "PART", .min = 0, .max = 1, .help = "where the cosine ends"},
+      {OPTION_REAL, "weight-decay", 0, &o->decay, "W", .min = 0, .max = 10, .help = "decoupled (AdamW); 0 is Adam"},
+      {OPTION_REAL, "beta1", 0, &o->beta1, "B", .min = 0, .max = 0.999999, .help = "of Adam"},
+      {OPTION_REAL, "beta2", 0, &o->beta2, "B", .min = 0, .max = 0.999999, .help = "of Adam"},
+      {OPTION_REAL, "epsilon", 0, &o->eps, "E", .min = 1e-30, .max = 1, .help = "of Adam"},
       {OPTION_CHOICE, "optimizer-bits", 0, &o->moments, .choices = "32|16|8",
        .help = "of each of Adam's two moments of a weight; fewer: less memory"},
-      {OPTION_REAL, "clip", 0, &o->clip, "NORM", .least = 0, .most = 1e9, .help = "largest gradient norm; 0: none"},
-      {OPTION_REAL, "label-smoothing", 0, &t->smoothing, "S", .least = 0, .most = 0.99, .help = "of the targets"},
-      {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .least = 0, .most = 100, .help = "blend images; 0: off"},
-      {OPTION_REAL, "cutmix", 0, &t->cutmix, "ALPHA", .least = 0, .most = 100,
+      {OPTION_REAL, "clip", 0, &o->clip, "NORM", .min = 0, .max = 1e9, .help = "largest gradient norm; 0: none"},
+      {OPTION_REAL, "label-smoothing", 0, &t->smoothing, "S", .min = 0, .max = 0.99, .help = "of the targets"},
+      {OPTION_REAL, "mixup", 0, &t->mixup, "ALPHA", .min = 0, .max = 100, .help = "blend images; 0: off"},
+      {OPTION_REAL, "cutmix", 0, &t->cutmix, "ALPHA", .min = 0, .max = 100,
        .help = "paste boxes between images; with --mixup one of both a batch; 0: off"},
-      {OPTION_REAL, "drop-path", 0, &t->drop_path, "RATE", .least = 0, .most = 0.95,
+      {OPTION_REAL, "drop-path", 0, &t->drop_path, "RATE", .min = 0, .max = 0.95,
        .help = "stochastic depth: leave out branches, at this rate in the last block"},
-      {OPTION_REAL, "ema-decay", 0, &o->average, "D", .least = 0, .most = 0.999999, .help = "average the weights; 0: off"},
+      {OPTION_REAL, "ema-decay", 0, &o->average, "D", .min = 0, .max = 0.999999, .help = "average the weights; 0: off"},
       {OPTION_TEXT, "augment", 0, &t->augment, "HOW", .bare = "crop", .off = "none",
        .help = "of images: none, crop, trivial (TrivialAugment), randaugment[:N,M]"},
-      {OPTION_REAL, "random-erasing", 0, &t->erase, "P", .least = 0, .most = 1, .help = "probability that a box of an image is erased"},
-      {OPTION_REAL, "crop-least", 0, &t->crop_least, "AREA", .least = 0, .most = 1, .help = "random resized crops; 0: pad and crop"},
-      {OPTION_REAL, "patch-drop", 0, &t->patch_drop, "PART", .least = 0, .most = 0.95,
+      {OPTION_REAL, "random-erasing", 0, &t->erase, "P", .min = 0, .max = 1, .help = "probability that a box of an image is erased"},
+      {OPTION_REAL, "crop-least", 0, &t->crop_min, "AREA", .min = 0, .max = 1, .help = "random resized crops; 0: pad and crop"},
+      {OPTION_REAL, "patch-drop", 0, &t->patch_drop, "PART", .min = 0, .max = 0.95,
        .help = "of the patches, in the first 80% of the steps (plain model)"},
-      {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .least = 0, .most = 1024, .help = "train low-rank adapters alone; 0: all weights"},
-      {OPTION_REAL, "lora-alpha", 0, &t->lora_alpha, "ALPHA", .least = 0, .most = 1e6,
-       .help = "of adapters: times ALPHA / RANK; 0: 2 RANK"},
+      {OPTION_INT, "lora", 0, &t->lora_rank, "RANK", .min = 0, .max = 1024, .help = "train low-rank adapters alone; 0: all weights"},
+      {OPTION_REAL, "lora-alpha", 0, &t->lora_alpha, "ALPHA", .min = 0, .max = 1e6, .help = "of adapters: times ALPHA / RANK; 0: 2 RANK"},
       {OPTION_TEXT, "lora-targets", 0, &t->lora_targets, "LIST", .help = "all, attention, mlp, or of query,key,value,output,gate,up,down"},
       {OPTION_GROUP, .help = "Several machines (mpirun -n N astra-train ...)"},
       {OPTION_CHOICE, "wire", 0, &t->wire, .choices = "fp32|bf16", .help = "gradients between ranks; bf16 for slow links"},
       {OPTION_FLAG, "shard-optimizer", 0, &t->shard_optimizer, .help = "each rank keeps a part of the optimizer's states (ZeRO-1)"},
       {OPTION_GROUP, .help = "Looking and keeping"},
-      {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .least = 0, .most = 1e9, .help = "test samples an evaluation; 0: all"},
-      {OPTION_REAL, "eval-token-loss", 0, &t->eval_token_loss, "P", .least = 0, .most = 0.95,
+      {OPTION_INT, "eval-samples", 0, &t->eval_samples, "N", .min = 0, .max = 1e9, .help = "test samples an evaluation; 0: all"},
+      {OPTION_REAL, "eval-token-loss", 0, &t->eval_token_loss, "P", .min = 0, .max = 0.95,
        .help = "share of remote tokens lost in evaluations"},
-      {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .least = 0, .most = 1e6,
+      {OPTION_INT, "eval-every", 0, &t->eval_every, "EPOCHS", .min = 0, .max = 1e6,
        .help = "between evaluations; 0: 1, or more for about 20 evaluations in all"},
-      {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .least = 1, .most = 1e9, .help = "between lines"},
-      {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .least = 1, .most = 1e9, .help = "between checkpoints"},
+      {OPTION_INT, "log-every", 0, &t->log_every, "STEPS", .min = 1, .max = 1e9, .help = "between lines"},
+      {OPTION_INT, "checkpoint-every", 0, &t->checkpoint_every, "STEPS", .min = 1, .max = 1e9, .help = "between checkpoints"},
       {OPTION_FLAG, "keep-best", 0, &t->keep_best, .help = "keep the checkpoint of the best evaluation, too: in OUT/best"},
-      {OPTION_INT, "early-stopping", 0, &t->early_stopping, "N", .least = 0, .most = 1e6,
+      {OPTION_INT, "early-stopping", 0, &t->early_stopping, "N", .min = 0, .max = 1e6,
        .help = "end after N evaluations in a row without a better one; 0: never"},
       {OPTION_CHOICE, "dtype", 0, &t->dtype, .choices = "f32|f16|bf16", .help = "of the exported weights"},
-      {OPTION_INT, "seed", 's', &t->seed, "N", .least = 0, .most = 9e15, .help = "same seed and threads, same result"},
-      {OPTION_INT, "threads", 't', &t->threads, "N", .least = 0, .most = 1024, .help = "compute threads; 0: one a core"},
-      {OPTION_INT, "workers", 0, &t->workers, "N", .least = 1, .most = 64, .help = "threads that prepare images"},
+      {OPTION_INT, "seed", 's', &t->seed, "N", .min = 0, .max = 9e15, .help = "same seed and threads, same result"},
+      {OPTION_INT, "threads", 't', &t->threads, "N", .min = 0, .max = 1024, .help = "compute threads; 0: one a core"},
+      {OPTION_INT, "workers", 0, &t->workers, "N", .min = 1, .max = 64, .help = "threads that prepare images"},
       {OPTION_FLAG, "dry-run", 0, &command->dry_run, .help = "print parameters, memory, FLOPs and bits; show the first batch"},
       {OPTION_FLAG, "eval-only", 0, &command->eval_only, .help = "evaluate the weights and stop"},
       {OPTION_CHOICE, "perplexity", 0, &t->perplexity, .choices = PERPLEXITY_CHOICES, .help = "with --eval-only on text: per what"},
-      {OPTION_INT, "stride", 0, &t->stride, "N", .least = 0, .most = 1 << 20,
+      {OPTION_INT, "stride", 0, &t->stride, "N", .min = 0, .max = 1 << 20,
        .help = "with --eval-only on text: tokens from window to window; 0: the context"},
       {OPTION_CHOICE, "eval-part", 0, &t->test_part, .choices = "train|valid|test|whole|auto",
        .help = "with --eval-only on text: which part"},
@@ -140,7 +136,7 @@ void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]
       {OPTION_FLAG, "quiet", 'q', &t->quiet, .help = "warnings and errors only"},
       {OPTION_FLAG, "json", 0, &command->json, .help = "one JSON object on stdout, and nothing else there"},
       {OPTION_GROUP, .help = NULL}};
-  _Static_assert(sizeof list / sizeof *list <= TRAIN_OPTIONS_MOST, "the table has room for all options");
+  _Static_assert(sizeof list / sizeof *list <= TRAIN_OPTIONS_MAX, "the table has room for all options");
   memcpy(table, list, sizeof list);
 }
 
@@ -215,7 +211,7 @@ static void inherit(TrainCommand *command, const Option *table, const AstraConfi
   if (!given(table, "noise")) train->noise = astra->noise;
   if (!given(table, "site")) train->site = (int)astra->site;
   if (given(table, "devices")) return;
-  train->devices[0] = astra->devices_least;
+  train->devices[0] = astra->devices_min;
   train->devices[1] = astra->devices;
 }
 
@@ -322,12 +318,12 @@ static Status read_arguments(const char *path, char **arguments, int *count) {
   size_t size;
   free(text);
   text = NULL;
-  TRY(files_read(path, OPTIONS_FILE_MOST, &text, &size));
+  TRY(files_read(path, OPTIONS_FILE_MAX, &text, &size));
   TRY(check_digest(text, &size, path));
   return train_options_split(text, size, path, arguments, count);
 }
 
-Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST], int argc, char **argv) {
+Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv) {
   TRY(check_harmless(table));
   const char *directory = command->resume;
   bool memory = given(table, "memory"), recompute = given(table, "recompute");

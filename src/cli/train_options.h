@@ -11,10 +11,10 @@ typedef struct TrainCommand {
   bool dry_run, json, eval_only, overwrite, verbose;
 } TrainCommand;
 
-enum { TRAIN_OPTIONS_MOST = 100, TRAIN_OPTIONS_REMEMBERED = 256 };
+enum { TRAIN_OPTIONS_MAX = 100, TRAIN_OPTIONS_REMEMBERED = 256 };
 
 /* Sets the defaults and fills `table`, whose targets lie in `command`. */
-void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST]);
+void train_options_table(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX]);
 
 /* When --model is the directory of an ASTRA checkpoint: what the command line leaves open is taken from it, codebooks included. */
 Status train_options_inherit(TrainCommand *command, const Option *table);
@@ -41,6 +41,6 @@ Status train_options_split(char *text, size_t size, const char *path, char *argu
 
 /* Sets `command` from the remembered options of command->resume, then from argv again, where only options that leave the numbers alone may
  * stand. */
-Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MOST], int argc, char **argv);
+Status train_options_resume(TrainCommand *command, Option table[TRAIN_OPTIONS_MAX], int argc, char **argv);
 
 #endif

@@ -225,7 +225,7 @@ Status image_operation_apply(ImageOperation operation, double strength, Image *i
 
 /* ---- Policies ---- */
 
-enum { AUGMENT_LEVELS = 30, AUGMENT_OPERATIONS_MOST = 14 }; /* the largest M and N */
+enum { AUGMENT_LEVELS = 30, AUGMENT_OPERATIONS_MAX = 14 }; /* the largest M and N */
 
 enum { USUAL_OPERATIONS = 2, USUAL_LEVEL = 9 };
 
@@ -259,7 +259,7 @@ static Status refuse(const char *text) {
   return status_set(STATUS_BAD_VALUE,
                     "\"%s\": none, crop, trivial, randaugment or randaugment:N,M is accepted, with N from 1 to %d operations of strength M "
                     "from 0 to %d",
-                    text, AUGMENT_OPERATIONS_MOST, AUGMENT_LEVELS);
+                    text, AUGMENT_OPERATIONS_MAX, AUGMENT_LEVELS);
 }
 
 Status augment_policy_parse(AugmentPolicy *policy, const char *text) {
@@ -276,7 +276,7 @@ Status augment_policy_parse(AugmentPolicy *policy, const char *text) {
   if (text[length] == '\0') return STATUS_OK;
   bool digits = text[length + 1] >= '0' && text[length + 1] <= '9';
   if (!digits || sscanf(text + length, ":%4d,%4d%n", &policy->operations, &policy->level, &used) != 2 ||
-      text[length + (size_t)used] != '\0' || policy->operations < 1 || policy->operations > AUGMENT_OPERATIONS_MOST || policy->level < 0 ||
+      text[length + (size_t)used] != '\0' || policy->operations < 1 || policy->operations > AUGMENT_OPERATIONS_MAX || policy->level < 0 ||
       policy->level > AUGMENT_LEVELS)
     return refuse(text);
   return STATUS_OK;
@@ -307,21 +307,21 @@ Status augment_policy_apply(const AugmentPolicy *policy, Rng *rng, Image *image,
 /* ---- Crops, planes, erasing ---- */
 
 enum { CROP_TRIES = 10, ERASE_TRIES = 10, PAD_SHARE = 8 };
-static const double least_aspect = 3.0 / 4.0, most_aspect = 4.0 / 3.0;
-static const double erase_least = 0.02, erase_most = 0.33, erase_aspect = 0.3; /* areas; the least of width to height */
+static const double min_aspect = 3.0 / 4.0, max_aspect = 4.0 / 3.0;
+static const double erase_min = 0.02, erase_max = 0.33, erase_aspect = 0.3; /* areas; the least of width to height */
 
 static CropBox centre_crop(int width, int height) {
   double aspect = (double)width / height;
   int w = width, h = height;
-  if (aspect < least_aspect) h = (int)lround(w / least_aspect);
-  if (aspect > most_aspect) w = (int)lround(h * most_aspect);
+  if (aspect < min_aspect) h = (int)lround(w / min_aspect);
+  if (aspect > max_aspect) w = (int)lround(h * max_aspect);
   return (CropBox){(width - w) / 2, (height - h) / 2, w, h};
 }
 
-CropBox augment_crop(Rng *rng, int width, int height, double least) {
+CropBox augment_crop(Rng *rng, int width, int height, double min) {
   for (int i = 0; i < CROP_TRIES; i++) {
-    double area = (double)width * height * (least + (1.0 - least) * rng_uniform(rng));
-    double aspect = exp(log(least_aspect) + (log(most_aspect) - log(least_aspect)) * rng_uniform(rng));
+    double area = (double)width * height * (min + (1.0 - min) * rng_uniform(rng));
+    double aspect = exp(log(min_aspect) + (log(max_aspect) - log(min_aspect)) * rng_uniform(rng));
     int w = (int)lround(sqrt(area * aspect)), h = (int)lround(sqrt(area / aspect));
     if (w < 1 || h < 1 || w > width || h > height) continue;
     int x = (int)rng_below(rng, (uint64_t)(width - w) + 1), y = (int)rng_below(rng, (uint64_t)(height - h) + 1);
@@ -360,7 +360,7 @@ static void fill_row(const PixelTable *table, const uint8_t *pixel, int step, in
   }
 }
 
-static int within(int value, int most) { return value < 0 ? 0 : value > most ? most : value; }
+static int within(int value, int max) { return value < 0 ? 0 : value > max ? max : value; }
 
 void augment_planes(const PixelTable *table, const Image *in, int dx, int dy, bool flip, int side, float *out) {
   int left = within(-dx, side), right = within(in->width - dx, side); /* columns of the window that lie on the image */
@@ -396,7 +396,7 @@ Status augment_window(const Image *in, int dx, int dy, bool flip, int side, Imag
 void augment_erase(Rng *rng, double probability, int side, float *planes) {
   if (!(rng_uniform(rng) < probability)) return;
   for (int i = 0; i < ERASE_TRIES; i++) {
-    double area = (double)side * side * (erase_least + (erase_most - erase_least) * rng_uniform(rng));
+    double area = (double)side * side * (erase_min + (erase_max - erase_min) * rng_uniform(rng));
     double aspect = exp(log(erase_aspect) * (1 - 2 * rng_uniform(rng)));
     int w = (int)lround(sqrt(area * aspect)), h = (int)lround(sqrt(area / aspect));
     if (w < 1 || h < 1 || w > side || h > side) continue;

@@ -64,7 +64,7 @@ typedef struct CropBox {
 
 /* A random box within width x height: its area is uniform in [least, 1] of the whole, the logarithm of its aspect uniform between
  * 3/4 and 4/3; when ten draws do not fit, the largest centred box of an aspect in that range (as torchvision's RandomResizedCrop). */
-CropBox augment_crop(Rng *rng, int width, int height, double least);
+CropBox augment_crop(Rng *rng, int width, int height, double min);
 
 /* Where a side x side window starts on an image padded by side / 8 on all sides: each coordinate in [-side/8, side/8]. */
 void augment_shift(Rng *rng, int side, int *dx, int *dy);

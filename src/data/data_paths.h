@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 /* The places themselves, whether they exist or not: [0] is `extra` when that was given. */
-enum { DATA_PATHS_MOST = 8 };
+enum { DATA_PATHS_MAX = 8 };
 typedef struct DataRoots {
-  char *paths[DATA_PATHS_MOST];
+  char *paths[DATA_PATHS_MAX];
   int count;
 } DataRoots;
 

@@ -18,7 +18,7 @@
 
 /* ---- What may have been meant by a name ---- */
 
-/* A place is judged by the names in it; nothing is opened.
+/* A place is evaluated by the names in it; nothing is opened.
  * Invariant: what is suggested is a name that data sets of that kind accept, and not the one that was given. */
 
 typedef bool Judge(const char *folder, const char *name);
@@ -172,14 +172,14 @@ static Status share_out(Share *share, int64_t classes, int64_t count, int64_t wa
     left -= share[c].quota;
   }
   for (; left > 0; left--) {
-    Share *most = NULL;
+    Share *max = NULL;
     for (int64_t c = 0; c < classes; c++) {
       bool spare = share[c].quota + 1 < share[c].records;
-      if (spare && (!most || share[c].rest > most->rest)) most = &share[c];
+      if (spare && (!max || share[c].rest > max->rest)) max = &share[c];
     }
-    if (!most) return refuse(wanted, count);
-    most->quota++;
-    most->rest -= count;
+    if (!max) return refuse(wanted, count);
+    max->quota++;
+    max->rest -= count;
   }
   return STATUS_OK;
 }

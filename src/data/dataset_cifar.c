@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FILES = 5 };
-static const size_t most_label_bytes = 1 << 16;
+enum { MAX_FILES = 5 };
+static const size_t max_label_bytes = 1 << 16;
 
 typedef struct CifarLayout {
   const char *name, *title;
-  const char *archive;              /* the folder inside the official archive */
-  const char *get;                  /* what to do when it is not there */
-  bool bare;                        /* also looked for in DATA_DIR itself */
-  const char *files[2][MOST_FILES]; /* by DatasetPart */
+  const char *archive;             /* the folder inside the official archive */
+  const char *get;                 /* what to do when it is not there */
+  bool bare;                       /* also looked for in DATA_DIR itself */
+  const char *files[2][MAX_FILES]; /* by DatasetPart */
   const char *label_names;
   CifarRecord record;
   double mean[3], std[3];
@@ -54,8 +54,8 @@ static const CifarLayout layouts[] = {
 
 typedef struct CifarFiles {
   const CifarLayout *layout;
-  FileMap maps[MOST_FILES];
-  int64_t counts[MOST_FILES]; /* records of each */
+  FileMap maps[MAX_FILES];
+  int64_t counts[MAX_FILES]; /* records of each */
   int files;
 } CifarFiles;
 
@@ -216,7 +216,7 @@ static Status read_names(Dataset *set, const char *folder, const CifarLayout *la
   if (status == STATUS_OK && !files_exists(path)) {
     status = invent_names(set->labels, (int)set->classes);
   } else if (status == STATUS_OK) {
-    status = files_read(path, most_label_bytes, &text, &size);
+    status = files_read(path, max_label_bytes, &text, &size);
     if (status == STATUS_OK) status = split_names(text, set->labels, (int)set->classes, path);
   }
   free(text);
@@ -226,7 +226,7 @@ static Status read_names(Dataset *set, const char *folder, const CifarLayout *la
 
 static Status open_part(Dataset *set, CifarFiles *files, const char *folder, DatasetPart part) {
   const CifarLayout *layout = files->layout;
-  for (int i = 0; i < MOST_FILES && layout->files[part][i]; i++) {
+  for (int i = 0; i < MAX_FILES && layout->files[part][i]; i++) {
     TRY(open_file(files, folder, layout->files[part][i]));
     set->count += files->counts[i];
     set->mapped += files->maps[i].size;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { COLUMNS = 3, MOST_CELL = 1 << 20, SLICE = 1 << 16 };
-static const size_t most_manifest_bytes = (size_t)1 << 28;
+enum { COLUMNS = 3, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
+static const size_t max_manifest_bytes = (size_t)1 << 28;
 
 typedef struct ManifestReader {
   Manifest *manifest;
@@ -108,9 +108,9 @@ static Status feed_line(ManifestReader *reader, struct csv_parser *parser, const
     slice = length - at < SLICE ? length - at : SLICE;
     reader->unended += slice;
     if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) return syntax(reader, parser);
-    if (reader->unended > MOST_CELL + SLICE)
+    if (reader->unended > MAX_CELL + SLICE)
       return status_set(STATUS_BAD_FILE, "%s, line %ld: a field of more than %d bytes; is a quote not closed?", reader->file, reader->line,
-                        (int)MOST_CELL);
+                        (int)MAX_CELL);
   }
   return STATUS_OK;
 }
@@ -231,7 +231,7 @@ static Status take(Dataset *set, const Manifest *manifest, const char *file, Dat
 Status dataset_csv_open(Dataset *set, const char *path, DatasetPart part) {
   char *text = NULL;
   size_t size = 0;
-  TRY(files_read(path, most_manifest_bytes, &text, &size));
+  TRY(files_read(path, max_manifest_bytes, &text, &size));
   Manifest manifest;
   Status status = dataset_csv_parse(&manifest, text, size, path);
   if (status == STATUS_OK) status = take(set, &manifest, path, part);

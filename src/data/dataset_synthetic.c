@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_SIDE = 2, MOST_SIDE = 4096, MOST_CLASSES = 10000, MOST_IMAGES = 100000000, USUAL_IMAGES = 2048, TEST_SHARE = 4 };
+enum { MIN_SIDE = 2, MAX_SIDE = 4096, MAX_CLASSES = 10000, MAX_IMAGES = 100000000, USUAL_IMAGES = 2048, TEST_SHARE = 4 };
 enum { NOISE_LEVELS = 64 }; /* a power of two: noise is six bits of a random number */
 static const uint64_t image_seed = 0x73796e7468657469, class_seed = 0x636c617373657321;
 
@@ -73,14 +73,14 @@ static Status read_name(const char *name, int sides[2], long long *classes, long
   *images = USUAL_IMAGES;
   bool good = sscanf(name, "synthetic:%5dx%5d:%9lld%n", &sides[0], &sides[1], classes, &used) == 3;
   if (good && used < length) good = sscanf(name + used, ":%9lld%n", images, &length) == 1 && name[used + length] == '\0';
-  if (good && sides[0] >= LEAST_SIDE && sides[1] >= LEAST_SIDE && sides[0] <= MOST_SIDE && sides[1] <= MOST_SIDE && *classes >= 1 &&
-      *classes <= MOST_CLASSES && *images >= TEST_SHARE && *images <= MOST_IMAGES)
+  if (good && sides[0] >= MIN_SIDE && sides[1] >= MIN_SIDE && sides[0] <= MAX_SIDE && sides[1] <= MAX_SIDE && *classes >= 1 &&
+      *classes <= MAX_CLASSES && *images >= TEST_SHARE && *images <= MAX_IMAGES)
     return STATUS_OK;
   return status_set(
       STATUS_BAD_VALUE,
       "data set \"%s\": synthetic:WIDTHxHEIGHT:CLASSES or synthetic:WIDTHxHEIGHT:CLASSES:IMAGES is accepted, with sides of %d "
       "to %d, 1 to %d classes and %d to %d images",
-      name, LEAST_SIDE, MOST_SIDE, MOST_CLASSES, TEST_SHARE, MOST_IMAGES);
+      name, MIN_SIDE, MAX_SIDE, MAX_CLASSES, TEST_SHARE, MAX_IMAGES);
 }
 
 static Status invent_labels(Dataset *set) {

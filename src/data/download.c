@@ -27,7 +27,7 @@
   { .url = "https://huggingface.co/" repository "/resolve/main/" file, .name = file }
 /* config.json is small: the limit keeps an error page or a lying server from filling the disk. */
 #define HUB_TEXT(repository, file)                                                                                                         \
-  { .url = "https://huggingface.co/" repository "/resolve/main/" file, .name = file, .most = 1 << 20 }
+  { .url = "https://huggingface.co/" repository "/resolve/main/" file, .name = file, .max = 1 << 20 }
 #define HUB_GPT2(repository)                                                                                                               \
   {                                                                                                                                        \
     HUB_TEXT(repository, "config.json"), HUB_WORDS(repository, "vocab.json"), HUB_WORDS(repository, "merges.txt"),                         \
@@ -35,7 +35,7 @@
   }
 /* A tokenizer's files have a few megabytes at most. */
 #define HUB_WORDS(repository, file)                                                                                                        \
-  { .url = "https://huggingface.co/" repository "/resolve/main/" file, .name = file, .most = 1 << 26 }
+  { .url = "https://huggingface.co/" repository "/resolve/main/" file, .name = file, .max = 1 << 26 }
 #define HUB_VIT(repository)                                                                                                                \
   { HUB_TEXT(repository, "config.json"), HUB_TEXT(repository, "preprocessor_config.json"), HUB(repository, "model.safetensors") }
 
@@ -134,7 +134,7 @@ const DownloadItem *download_find(const char *name) {
   return NULL;
 }
 
-static const int64_t download_most = (int64_t)64 << 30;
+static const int64_t download_max = (int64_t)64 << 30;
 
 /* Where the file lives while and after it is fetched. */
 typedef struct Place {
@@ -219,7 +219,7 @@ static Status download_to_part(Place *place, const DownloadFile *file, bool quie
                        .path = place->part,
                        .tag_path = place->tag,
                        .fd = place->fd,
-                       .most = file->most ? file->most : download_most,
+                       .max = file->max ? file->max : download_max,
                        .quiet = quiet};
   Status status = download_transfer(&transfer, limits);
   struct stat part;

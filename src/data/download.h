@@ -14,7 +14,7 @@ typedef struct DownloadFile {
   const char *digest; /* lower-case hex; NULL with UNCHECKED: then the server's own X-Linked-ETag / ETag SHA-256 is used when it is one */
   bool unpack;        /* an archive: unpacked into DIR and then removed */
   const char *leaves; /* with unpack: what is in DIR afterwards ("cifar-100-binary"), by which a finished one is known; or NULL */
-  int64_t most;       /* largest size accepted, in bytes; 0: 64 GiB */
+  int64_t max;        /* largest size accepted, in bytes; 0: 64 GiB */
 } DownloadFile;
 
 typedef struct DownloadItem {

@@ -34,7 +34,7 @@ typedef struct Transfer {
   const char *path;        /* of the file, for messages */
   const char *tag_path;    /* where the validator of a partial file is kept between runs ("NAME.part.etag") */
   int fd;                  /* opened for reading and writing; bytes already in it are resumed from, if the server can show they still fit */
-  int64_t most;            /* bytes; more is an error */
+  int64_t max;             /* bytes; more is an error */
   bool quiet;
   char sha256[DOWNLOAD_DIGEST_TEXT]; /* out: what the server says the file's SHA-256 is, or "" */
 } Transfer;

@@ -84,7 +84,7 @@ bool download_digest_from_tag(const char *tag, char text[DOWNLOAD_DIGEST_TEXT]) 
 enum {
   TRANSFER_HEADER = 256,         /* longest header value that is looked at */
   TRANSFER_ERROR_BODY = 1 << 20, /* bytes of an error page that are read past */
-  TRANSFER_MOST_REDIRECTS = 10,
+  TRANSFER_MAX_REDIRECTS = 10,
   TRANSFER_HEADWAY = 1 << 20 /* a try that got this much further does not count against the tries */
 };
 
@@ -190,8 +190,8 @@ static Status transfer_begin(Attempt *attempt) {
 
 static Status transfer_store(Attempt *attempt, const char *bytes, size_t size) {
   const Transfer *transfer = attempt->transfer;
-  if ((int64_t)size > transfer->most - attempt->at)
-    return status_set(STATUS_BAD_FILE, "%s: larger than the %lld bytes accepted for %s", transfer->url, (long long)transfer->most,
+  if ((int64_t)size > transfer->max - attempt->at)
+    return status_set(STATUS_BAD_FILE, "%s: larger than the %lld bytes accepted for %s", transfer->url, (long long)transfer->max,
                       transfer->title);
   while (size > 0) {
     ssize_t written = pwrite(transfer->fd, bytes, size, attempt->at);
@@ -243,13 +243,13 @@ static void transfer_set_options(Attempt *attempt, const TransferLimits *limits)
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https,http,file");
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "https,http"); /* never from a protected line to an open one */
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)TRANSFER_MOST_REDIRECTS);
+  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)TRANSFER_MAX_REDIRECTS);
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "astra-data");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, limits->connect_seconds);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, limits->slow_bytes);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, limits->slow_seconds);
-  curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)transfer->most);
+  curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)transfer->max);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, attempt->error);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, transfer_on_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, attempt);
@@ -346,7 +346,7 @@ static Status transfer_prepare(Attempt *attempt) {
   char *text = NULL;
   size_t size = 0;
   bool remote = strncasecmp(transfer->url, "file:", 5) != 0;
-  if (remote && file.st_size > 0 && file.st_size <= transfer->most && files_exists(transfer->tag_path) &&
+  if (remote && file.st_size > 0 && file.st_size <= transfer->max && files_exists(transfer->tag_path) &&
       files_read(transfer->tag_path, TRANSFER_HEADER - 1, &text, &size) == STATUS_OK && strlen(text) == size) {
     memcpy(attempt->stored, text, size + 1);
     for (size_t i = 0; i < size; i++) {

@@ -25,9 +25,9 @@ enum {
   UNPACK_DEPTH = 32,       /* most directories in one name */
   UNPACK_ENTRY_COST = 1024 /* bytes an entry or directory counts for, so that millions of empty ones are seen too */
 };
-static const int64_t unpack_free = 16 << 20;          /* any archive may grow to this much ... */
-static const int64_t unpack_ratio = 200;              /* ... or to this many times its size ... */
-static const int64_t unpack_most = (int64_t)64 << 30; /* ... but to no more than this */
+static const int64_t unpack_free = 16 << 20;         /* any archive may grow to this much ... */
+static const int64_t unpack_ratio = 200;             /* ... or to this many times its size ... */
+static const int64_t unpack_max = (int64_t)64 << 30; /* ... but to no more than this */
 static const char unpack_folder[] = ".unpacking";
 
 typedef struct Unpack {
@@ -191,8 +191,8 @@ static Status unpack_entries(Unpack *unpack, struct archive *archive) {
 static Status unpack_open(Unpack *unpack, struct archive *archive) {
   struct stat file;
   if (stat(unpack->archive, &file) != 0) return status_set(STATUS_NOT_FOUND, "%s: cannot be opened: %s", unpack->archive, strerror(errno));
-  int64_t scaled = file.st_size < unpack_most / unpack_ratio ? file.st_size * unpack_ratio : unpack_most;
-  unpack->limit = scaled + unpack_free < unpack_most ? scaled + unpack_free : unpack_most;
+  int64_t scaled = file.st_size < unpack_max / unpack_ratio ? file.st_size * unpack_ratio : unpack_max;
+  unpack->limit = scaled + unpack_free < unpack_max ? scaled + unpack_free : unpack_max;
   int worst = archive_read_support_format_tar(archive) | archive_read_support_format_zip(archive) |
               archive_read_support_filter_gzip(archive) | archive_read_support_filter_bzip2(archive) |
               archive_read_support_filter_xz(archive) | archive_read_support_filter_zstd(archive);

@@ -35,11 +35,11 @@ enum {
   LAST_FRAME = 0xcf,
   ADOBE_SEGMENT = 0xee,
   CODE_LENGTHS = 16,
-  MOST_CODES = 256,
+  MAX_CODES = 256,
   PROGRESSIVE_FRAME = 0xc2,
   MAX_SCANS = 4,              /* one for each component */
   MAX_PROGRESSIVE_SCANS = 64, /* encoders write about ten */
-  MOST_DIGITS = 8             /* of a number in a PPM or PGM header */
+  MAX_DIGITS = 8              /* of a number in a PPM or PGM header */
 };
 
 typedef struct Walk {
@@ -73,7 +73,7 @@ static bool huffman_fits(const Walk *walk) {
   for (size_t at = walk->at + 2; left > 0 && at < walk->size;) {
     int codes = 0;
     for (int i = 0; i < CODE_LENGTHS; i++) codes += byte_at(walk, at + 1 + (size_t)i);
-    if (codes > MOST_CODES) return false;
+    if (codes > MAX_CODES) return false;
     at += 1 + CODE_LENGTHS + (size_t)codes;
     left -= 1 + CODE_LENGTHS + codes;
   }
@@ -98,13 +98,13 @@ static Status check_jpeg(const uint8_t *bytes, size_t size, const char *origin) 
   bool coded = false;
   for (int marker; (marker = next_marker(&walk, coded)) >= 0 && marker != END_OF_IMAGE; walk.at += (size_t)length_at(&walk, walk.at)) {
     if (marker == HUFFMAN_TABLES && !huffman_fits(&walk)) {
-      return status_set(STATUS_BAD_FILE, "%s: broken image (a Huffman table of more than %d codes)", origin, MOST_CODES);
+      return status_set(STATUS_BAD_FILE, "%s: broken image (a Huffman table of more than %d codes)", origin, MAX_CODES);
     }
     note_segment(&walk, marker);
     coded = coded || marker == START_OF_SCAN;
   }
-  int most = walk.progressive ? MAX_PROGRESSIVE_SCANS : MAX_SCANS;
-  if (walk.scans > most) return status_set(STATUS_BAD_FILE, "%s: a JPEG of %d scans; up to %d are accepted", origin, walk.scans, most);
+  int max = walk.progressive ? MAX_PROGRESSIVE_SCANS : MAX_SCANS;
+  if (walk.scans > max) return status_set(STATUS_BAD_FILE, "%s: a JPEG of %d scans; up to %d are accepted", origin, walk.scans, max);
   if (walk.four && !walk.adobe) {
     return status_set(STATUS_BAD_FILE, "%s: a CMYK JPEG without Adobe's marker, so its colours are not known; save it as RGB", origin);
   }
@@ -119,7 +119,7 @@ static int next_number(Walk *walk) {
   }
   int value = 0, digits = 0;
   for (; walk->at < walk->size && isdigit(walk->bytes[walk->at]); walk->at++) {
-    if (++digits > MOST_DIGITS) return -1;
+    if (++digits > MAX_DIGITS) return -1;
     value = value * 10 + walk->bytes[walk->at] - '0';
   }
   return value;
@@ -127,11 +127,11 @@ static int next_number(Walk *walk) {
 
 static Status check_pnm(const uint8_t *bytes, size_t size, const char *origin) {
   Walk walk = {.bytes = bytes, .size = size, .at = 2};
-  int width = next_number(&walk), height = next_number(&walk), most = next_number(&walk);
-  if (width < 0 || height < 0 || most < 0)
+  int width = next_number(&walk), height = next_number(&walk), max = next_number(&walk);
+  if (width < 0 || height < 0 || max < 0)
     return status_set(STATUS_BAD_FILE, "%s: broken image (a number in its header is too long)", origin);
-  if (most <= 255) return STATUS_OK;
-  return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, most);
+  if (max <= 255) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "%s: levels up to %d; PPM and PGM with levels up to 255 are accepted", origin, max);
 }
 
 /* Looks at JPEG, PPM and PGM; anything else is OK here. Errors name `origin`. */
@@ -262,7 +262,7 @@ int image_orientation_find(const uint8_t *bytes, size_t size) {
 #include <stb/stb_image.h>
 #pragma GCC diagnostic pop
 
-static const size_t most_file_bytes = (size_t)1 << 30;
+static const size_t max_file_bytes = (size_t)1 << 30;
 
 #ifdef ASTRA_WEBP
 #define WEBP_FORMAT ", WebP"
@@ -353,8 +353,8 @@ static Status decode_with_stb(Image *image, const uint8_t *bytes, size_t size, c
 Status image_decode(Image *image, const uint8_t *bytes, size_t size, const char *origin) {
   *image = (Image){0};
   if (size == 0) return status_set(STATUS_BAD_FILE, "%s: empty file instead of an image", origin);
-  if (size > most_file_bytes)
-    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; images up to %zu are accepted", origin, size, most_file_bytes);
+  if (size > max_file_bytes)
+    return status_set(STATUS_BAD_FILE, "%s: %zu bytes; images up to %zu are accepted", origin, size, max_file_bytes);
   if (image_tiff_is(bytes, size)) return image_tiff_decode(image, bytes, size, origin);
   if (image_png_is(bytes, size))
     TRY(image_png_decode(image, bytes, size, origin));
@@ -371,7 +371,7 @@ Status image_load(Image *image, const char *path) {
   *image = (Image){0};
   char *bytes = NULL;
   size_t size = 0;
-  TRY(files_read(path, most_file_bytes, &bytes, &size));
+  TRY(files_read(path, max_file_bytes, &bytes, &size));
   Status status = image_decode(image, (const uint8_t *)bytes, size, path);
   free(bytes);
   return status;

@@ -55,7 +55,7 @@ typedef struct LoaderHand {
 /* Keep the loader's streams apart from each other and from those of other users of the same seed. */
 static const uint64_t order_key = 0x6f72646572206f66, image_key = 0x7069637475726573;
 
-enum { LEAST_BROKEN = 4 }; /* fewer broken images in a batch are never an error */
+enum { MIN_BROKEN = 4 }; /* fewer broken images in a batch are never an error */
 
 static Status loader_fill_open(LoaderHand *hand, const LoaderPlan *plan) {
   *hand = (LoaderHand){.order_epoch = -1};
@@ -138,8 +138,8 @@ static Status fill_augmented(LoaderHand *hand, const LoaderPlan *plan, uint64_t 
   CropBox box = {0, 0, image->width, image->height};
   int dx = 0, dy = 0;
   bool crop = options->augment.kind != AUGMENT_NONE, flip = false;
-  if (crop && options->crop_least > 0)
-    box = augment_crop(&rng, image->width, image->height, options->crop_least);
+  if (crop && options->crop_min > 0)
+    box = augment_crop(&rng, image->width, image->height, options->crop_min);
   else if (crop)
     augment_shift(&rng, options->image, &dx, &dy);
   if (crop) flip = augment_flip(&rng);
@@ -174,7 +174,7 @@ static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
     bool replaced = false;
     TRY(read_record(hand, plan, faults, hand->order[begin + i], &batch->labels[i], &replaced));
     replaced_count += replaced;
-    if (replaced_count >= LEAST_BROKEN && 2 * replaced_count > batch->count) {
+    if (replaced_count >= MIN_BROKEN && 2 * replaced_count > batch->count) {
       return status_set(STATUS_BAD_FILE, "%s: more than half of a batch of %d images cannot be read; check the data set",
                         dataset_describe(plan->set), batch->count);
     }
@@ -187,7 +187,7 @@ static Status loader_fill(LoaderHand *hand, const LoaderPlan *plan, LoaderFaults
 
 /* ---- A sheet of a batch ---- */
 
-enum { SHEET_MOST = 64, SHEET_COLUMNS = 8, SHEET_GAP = 2, SHEET_TILE = 96 };
+enum { SHEET_MAX = 64, SHEET_COLUMNS = 8, SHEET_GAP = 2, SHEET_TILE = 96 };
 
 static uint8_t to_level(float value, double mean, double std) {
   double level = (value * std + mean) * 255.0;
@@ -207,7 +207,7 @@ static void draw_tile(const float *pixels /* [3, image, image] */, const LoaderO
 }
 
 Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char *path) {
-  int count = batch->count < SHEET_MOST ? batch->count : SHEET_MOST, side = options->image;
+  int count = batch->count < SHEET_MAX ? batch->count : SHEET_MAX, side = options->image;
   if (count < 1 || side < 1) return status_set(STATUS_BAD_VALUE, "%s: there is no image to draw", path);
   int zoom = side < SHEET_TILE ? SHEET_TILE / side : 1, tile = side * zoom + SHEET_GAP;
   int columns = count < SHEET_COLUMNS ? count : SHEET_COLUMNS, rows = (count + SHEET_COLUMNS - 1) / SHEET_COLUMNS;
@@ -224,7 +224,7 @@ Status loader_sheet(const Batch *batch, const LoaderOptions *options, const char
 
 /* ---- Workers ---- */
 
-enum { MOST_WORKERS = 64, MOST_AHEAD = 1024, MOST_BATCH = 1 << 20, MOST_IMAGE = 1 << 13, DEFAULT_AHEAD = 3, MESSAGE_BYTES = 1024 };
+enum { MAX_WORKERS = 64, MAX_AHEAD = 1024, MAX_BATCH = 1 << 20, MAX_IMAGE = 1 << 13, DEFAULT_AHEAD = 3, MESSAGE_BYTES = 1024 };
 
 typedef enum SlotState { SLOT_FREE, SLOT_BUSY, SLOT_READY, SLOT_HELD } SlotState;
 
@@ -349,19 +349,19 @@ int64_t loader_skipped(const Loader *loader) {
   return skipped;
 }
 
-static Status check_range(const char *what, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%s %lld: %lld to %lld are accepted", what, (long long)value, (long long)least, (long long)most);
+static Status check_range(const char *what, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s %lld: %lld to %lld are accepted", what, (long long)value, (long long)min, (long long)max);
 }
 
 static Status check_options(const LoaderOptions *options, int64_t count) {
-  TRY(check_range("image size", options->image, 1, MOST_IMAGE));
-  TRY(check_range("batch", options->batch, 1, MOST_BATCH));
-  TRY(check_range("loader threads", options->workers, 1, MOST_WORKERS));
-  TRY(check_range("batches ahead", options->ahead, 0, MOST_AHEAD));
+  TRY(check_range("image size", options->image, 1, MAX_IMAGE));
+  TRY(check_range("batch", options->batch, 1, MAX_BATCH));
+  TRY(check_range("loader threads", options->workers, 1, MAX_WORKERS));
+  TRY(check_range("batches ahead", options->ahead, 0, MAX_AHEAD));
   TRY(check_range("images in the data set", count, 1, INT32_MAX));
-  if (!(options->crop_least >= 0 && options->crop_least <= 1)) {
-    return status_set(STATUS_BAD_VALUE, "least crop area %g: 0 to 1 are accepted", options->crop_least);
+  if (!(options->crop_min >= 0 && options->crop_min <= 1)) {
+    return status_set(STATUS_BAD_VALUE, "least crop area %g: 0 to 1 are accepted", options->crop_min);
   }
   if (!(options->erase >= 0 && options->erase <= 1))
     return status_set(STATUS_BAD_VALUE, "probability of erasing %g: 0 to 1 are accepted", options->erase);

@@ -12,7 +12,7 @@ typedef struct LoaderOptions {
   ResizeFilter filter;
   double mean[3], std[3]; /* of pixels scaled to [0, 1] */
   AugmentPolicy augment;  /* but for none a random crop and horizontal flip with probability 1/2, then the policy's operations */
-  double crop_least;      /* least area of a random resized crop, e.g. 0.08; 0: resize to image x image unless it has that size, pad by
+  double crop_min;        /* least area of a random resized crop, e.g. 0.08; 0: resize to image x image unless it has that size, pad by
                            * image / 8 with black and crop (as usual for CIFAR) */
   double erase;           /* probability of random erasing (augment_erase), whatever the policy */
   bool shuffle;           /* a new order each epoch */

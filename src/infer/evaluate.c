@@ -10,7 +10,7 @@
 typedef struct Sheet {
   Leader *leader;
   Loader *loader;
-  int64_t batch, samples, submitted; /* pictures */
+  int64_t batch, samples, submitted; /* images */
   int32_t *labels[LEADER_DEPTH];     /* [batch] */
   int place;                         /* in the ring, of the next to submit */
 } Sheet;

@@ -79,11 +79,11 @@ static Status take_tokens(Run *run, double start) {
   return run->status;
 }
 
-static GenerateEnd find_end(const Run *run, int64_t most) {
+static GenerateEnd find_end(const Run *run, int64_t max) {
   const TokenList *ids = &run->generation->ids;
   if (run->stream.stopped) return GENERATE_STOP;
   if (ids->count && is_end(run->vocabulary, ids->ids[ids->count - 1])) return GENERATE_END;
-  return (int64_t)ids->count >= most ? GENERATE_LENGTH : GENERATE_CONTEXT;
+  return (int64_t)ids->count >= max ? GENERATE_LENGTH : GENERATE_CONTEXT;
 }
 
 /* ---- what it took ---- */
@@ -112,7 +112,7 @@ static void sum_up(Generation *g, const Weights *weights, const LeaderAnswer *an
   full.tokens = full.local = g->prompt_tokens + ((int64_t)decoding->tokens > 0 ? (int64_t)decoding->tokens - 1 : 0);
   g->memory = (GenerateMemory){.weights = parameter_bytes(weights),
                                .codebooks = (int64_t)weights->codeword_bytes,
-                               .tables = (int64_t)key_tables_bytes(weights->keys),
+                               .tables = (int64_t)kv_tables_bytes(weights->keys),
                                .cache_rows = (int64_t)decoding->row_bytes,
                                .cache_codes = (int64_t)decoding->code_bytes,
                                .cache_full = kv_cache_predict(&full),
@@ -126,12 +126,12 @@ static Status run_prompt(Run *run, const TokenList *prompt) {
   sampling.vocabulary = run->vocabulary->count;
   sampling.ends = run->vocabulary->ends;
   memcpy(sampling.end, run->vocabulary->end, sizeof sampling.end);
-  if (sampling.most > leader_tokens_most(leader)) sampling.most = leader_tokens_most(leader);
+  if (sampling.max > leader_tokens_max(leader)) sampling.max = leader_tokens_max(leader);
   double start = clock_now();
   TRY(leader_text_prompt(leader, prompt->ids, (int64_t)prompt->count, &sampling));
   TRY(take_tokens(run, start));
   TRY(leader_collect(leader, &answer));
-  run->generation->end = find_end(run, run->options->sampling.most);
+  run->generation->end = find_end(run, run->options->sampling.max);
   sum_up(run->generation, leader_weights(leader), &answer, leader_nodes(leader));
   return STATUS_OK;
 }
@@ -146,9 +146,9 @@ static bool only_begins(const Vocabulary *vocabulary, const TokenList *prompt) {
 Status generate_run(Leader *leader, const Vocabulary *vocabulary, const GenerateOptions *options, const TokenList *prompt,
                     Generation *generation) {
   *generation = (Generation){.prompt_tokens = (int64_t)prompt->count};
-  if ((int64_t)prompt->count > leader_tokens_most(leader))
+  if ((int64_t)prompt->count > leader_tokens_max(leader))
     return status_set(STATUS_BAD_VALUE, "the prompt has %zu tokens, but the context has room for %lld", prompt->count,
-                      (long long)leader_tokens_most(leader));
+                      (long long)leader_tokens_max(leader));
   Run run = {
       .leader = leader, .vocabulary = vocabulary, .options = options, .generation = generation, .first = only_begins(vocabulary, prompt)};
   text_stream_init(&run.stream, options->stops, options->stop_count, collect_text, &run);

@@ -10,13 +10,13 @@ static int parts_of(const NetworkSetup *setup) { return setup->parts > 1 ? setup
 static int64_t shared_of(const TokenLayout *layout, int node) {
   return node < layout->devices ? layout->device_shared[node + 1] - layout->device_shared[node] : 0;
 }
-static int64_t most_of(const NetworkSetup *setup, int node) {
-  return setup->batch_most * (setup->tokens_most ? setup->tokens_most : shared_of(setup->layout, node));
+static int64_t max_of(const NetworkSetup *setup, int node) {
+  return setup->batch_max * (setup->tokens_max ? setup->tokens_max : shared_of(setup->layout, node));
 }
-static int64_t most_of_any(const NetworkSetup *setup) {
-  int64_t most = 0;
-  for (int d = 0; d < setup->nodes; d++) most = most_of(setup, d) > most ? most_of(setup, d) : most;
-  return most;
+static int64_t max_of_any(const NetworkSetup *setup) {
+  int64_t max = 0;
+  for (int d = 0; d < setup->nodes; d++) max = max_of(setup, d) > max ? max_of(setup, d) : max;
+  return max;
 }
 static bool has(uint64_t peers, int peer) { return peers >> peer & 1; }
 
@@ -32,21 +32,21 @@ double network_token_bits(const NetworkSetup *setup) {
 }
 
 /* Packets of a group end in whole bytes each. */
-static size_t payload_most(const NetworkSetup *setup, int64_t tokens) {
+static size_t payload_max(const NetworkSetup *setup, int64_t tokens) {
   if (setup->whole_rows) return (size_t)tokens * (size_t)setup->width * 4;
   return pack_dense_bytes(tokens, setup->books[0].groups, setup->books[0].entries) + (size_t)(tokens < MAX_PACKETS ? tokens : MAX_PACKETS);
 }
 
 void network_transport(const NetworkSetup *setup, TransportSetup *transport) {
-  int64_t most = most_of_any(setup);
+  int64_t max = max_of_any(setup);
   transport->self = setup->self;
   transport->nodes = setup->nodes;
   transport->blocks = setup->blocks;
   transport->sites = setup->sites;
   transport->parts = parts_of(setup);
-  transport->max_message_bytes = payload_most(setup, most);
-  transport->max_packets = (int)(most < MAX_PACKETS ? most : MAX_PACKETS);
-  transport->ahead = setup->tokens_most > 0;
+  transport->max_message_bytes = payload_max(setup, max);
+  transport->max_packets = (int)(max < MAX_PACKETS ? max : MAX_PACKETS);
+  transport->ahead = setup->tokens_max > 0;
 }
 
 /* ---- the exchange ---- */
@@ -55,8 +55,8 @@ static MessageKey key_of(const Network *net, int block, int site, int part) {
   return (MessageKey){.request = net->request.number, .block = (uint8_t)block, .site = (uint8_t)site, .part = (uint8_t)part};
 }
 
-static Status blame(Network *net, Status status) {
-  if (status != STATUS_OK && net->setup.transport) net->accused = transport_thread_fault(net->setup.transport);
+static Status note_fault(Network *net, Status status) {
+  if (status != STATUS_OK && net->setup.transport) net->fault = transport_thread_fault(net->setup.transport);
   return status;
 }
 
@@ -94,11 +94,11 @@ static Status begin_part(Network *net, const TokenLayout *layout, int block, int
   if (!net->receivers) return STATUS_OK;
   MessageKey key = key_of(net, block, site, part);
   double start = clock_now();
-  TRY(blame(net, transport_thread_reserve(net->setup.transport, key, look_around, net)));
+  TRY(note_fault(net, transport_thread_reserve(net->setup.transport, key, look_around, net)));
   double reserved = clock_now();
   TRY(network_encode_part(net, layout, block, site, part, first, h, &packets, &count));
   double encoded = clock_now();
-  if (count) TRY(blame(net, transport_thread_submit(net->setup.transport, key, packets, count, net->receivers)));
+  if (count) TRY(note_fault(net, transport_thread_submit(net->setup.transport, key, packets, count, net->receivers)));
   net->statistics.wait += reserved - start;
   net->statistics.quantise += encoded - reserved;
   net->statistics.send += clock_now() - encoded;
@@ -109,7 +109,7 @@ static Status finish_part(Network *net, Tape *tape, const TokenLayout *layout, i
   MessageKey key = key_of(net, block, site, part);
   uint64_t senders = network_part_senders(net, part);
   double start = clock_now();
-  TRY(blame(net, transport_thread_take(net->setup.transport, key, senders, net->arrivals, look_around, net)));
+  TRY(note_fault(net, transport_thread_take(net->setup.transport, key, senders, net->arrivals, look_around, net)));
   double arrived = clock_now();
   TRY(network_decode_part(net, tape, layout, block, site, part, net->arrivals, rows));
   transport_thread_done(net->setup.transport, key, senders);
@@ -136,7 +136,7 @@ static Status network_finish(Exchange *self, Tape *tape, const TokenLayout *layo
   Network *net = (Network *)self;
   ExchangeRows rows;
   TRY(in_parts(net));
-  const KeyTables *keys = net->setup.keys;
+  const KvTables *keys = net->setup.keys;
   net->setup.keys = NULL; /* rows alone are asked for */
   Status status = finish_part(net, tape, layout, block, site, 0, &rows);
   net->setup.keys = keys;
@@ -215,9 +215,9 @@ static void make_rules(Network *net) {
 static Status check_request(const Network *net, const NetworkRequest *request) {
   if (request->number != net->request.number + 1)
     return status_set(STATUS_BAD_VALUE, "request %u after request %u", request->number, net->request.number);
-  if (request->batch < 1 || request->batch > net->setup.batch_most)
+  if (request->batch < 1 || request->batch > net->setup.batch_max)
     return status_set(STATUS_BAD_VALUE, "a request of %lld samples; 1 to %lld are possible", (long long)request->batch,
-                      (long long)net->setup.batch_most);
+                      (long long)net->setup.batch_max);
   if (request->keep && !net->kept) return status_set(STATUS_BAD_VALUE, "codes were asked for, but no room was made for them");
   return STATUS_OK;
 }
@@ -230,8 +230,8 @@ Status network_begin_request(Network *net, const NetworkRequest *request) {
   meet_peers(net);
   make_rules(net);
   if (!net->setup.transport) return STATUS_OK;
-  return blame(net, transport_thread_begin_request(net->setup.transport, request->number, request->batch, &net->rules[request->number & 1],
-                                                   net->senders, net->receivers));
+  return note_fault(net, transport_thread_begin_request(net->setup.transport, request->number, request->batch,
+                                                        &net->rules[request->number & 1], net->senders, net->receivers));
 }
 
 void network_count(NodeStatistics *s, TransportThread *transport, TransportCounts *before) {
@@ -257,7 +257,7 @@ void network_finish_statistics(Network *net) {
 /* ---- memory ---- */
 
 static size_t kept_bytes(const NetworkSetup *setup, size_t token_bytes) {
-  return setup->keep_codes ? (size_t)(setup->blocks * setup->sites) * (size_t)most_of(setup, setup->self) * token_bytes : 0;
+  return setup->keep_codes ? (size_t)(setup->blocks * setup->sites) * (size_t)max_of(setup, setup->self) * token_bytes : 0;
 }
 static size_t group_count(const Network *net) { return (size_t)(net->ring * net->setup.sites * parts_of(&net->setup)); }
 
@@ -266,8 +266,8 @@ size_t network_bytes(const Network *net) {
   if (!net->groups) return 0;
   size_t bytes = group_count(net) * (net->group_bytes + (size_t)net->max_packets * sizeof(TransportPacket));
   if (setup->whole_rows) return bytes + transport_thread_bytes(setup->transport);
-  size_t most = (size_t)most_of_any(setup), own = (size_t)most_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
-  bytes += 2 * most * groups * sizeof(int32_t) + most * net->token_bytes + kept_bytes(setup, net->token_bytes);
+  size_t max = (size_t)max_of_any(setup), own = (size_t)max_of(setup, setup->self), groups = (size_t)setup->books[0].groups;
+  bytes += 2 * max * groups * sizeof(int32_t) + max * net->token_bytes + kept_bytes(setup, net->token_bytes);
   bytes += own * (size_t)setup->books[0].width * sizeof(real) + codebook_assign_scratch(&setup->books[0], (int64_t)own);
   return bytes + transport_thread_bytes(setup->transport);
 }
@@ -295,10 +295,10 @@ static Status allocate_losers(Network *net) {
 static bool allocate_codes(Network *net) {
   const NetworkSetup *setup = &net->setup;
   const Codebook *book = &setup->books[0];
-  size_t own = (size_t)most_of(setup, setup->self), most = (size_t)most_of_any(setup);
+  size_t own = (size_t)max_of(setup, setup->self), max = (size_t)max_of_any(setup);
   return (net->gathered = malloc(own * (size_t)book->width * sizeof(real))) &&
-         (net->codes = malloc(most * (size_t)book->groups * sizeof(int32_t))) &&
-         (net->ordered = malloc(most * (size_t)book->groups * sizeof(int32_t))) && (net->aligned = malloc(most * net->token_bytes)) &&
+         (net->codes = malloc(max * (size_t)book->groups * sizeof(int32_t))) &&
+         (net->ordered = malloc(max * (size_t)book->groups * sizeof(int32_t))) && (net->aligned = malloc(max * net->token_bytes)) &&
          (net->scratch = malloc(codebook_assign_scratch(book, (int64_t)own))) &&
          (!setup->keep_codes || (net->kept = malloc(kept_bytes(setup, net->token_bytes))));
 }
@@ -309,7 +309,7 @@ static Status allocate(Network *net) {
   bool memory = (net->part_rows = calloc(2 * nodes * (size_t)parts_of(setup), sizeof *net->part_rows)) &&
                 (net->arrivals = calloc(nodes, sizeof *net->arrivals)) && (setup->whole_rows || allocate_codes(net));
   if (!memory)
-    return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_most);
+    return status_set(STATUS_NO_MEMORY, "no memory for codes of %lld samples; use a smaller --batch", (long long)setup->batch_max);
   TRY(allocate_losers(net));
   return allocate_groups(net);
 }
@@ -317,18 +317,18 @@ static Status allocate(Network *net) {
 /* Room for twice the packets that are needed now, should routes turn out to be narrower. */
 static Status choose_packets(Network *net) {
   const NetworkSetup *setup = &net->setup;
-  int64_t own = most_of(setup, setup->self);
-  size_t most = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
-  int packets = own ? interleave_packets(own, network_token_bits(setup), most, setup->least_packets) : 1;
+  int64_t own = max_of(setup, setup->self);
+  size_t max = setup->transport ? transport_thread_max_packet(setup->transport) : setup->max_packet;
+  int packets = own ? interleave_packets(own, network_token_bits(setup), max, setup->min_packets) : 1;
   if (!packets)
     return status_set(STATUS_BAD_VALUE, "a batch of %lld makes more than %d packets of %zu bytes; use a smaller --batch",
-                      (long long)setup->batch_most, MAX_PACKETS, most);
+                      (long long)setup->batch_max, MAX_PACKETS, max);
   net->max_packets = 2 * packets + 8 < MAX_PACKETS ? 2 * packets + 8 : MAX_PACKETS;
   return STATUS_OK;
 }
 
 Status network_init(Network *net, const NetworkSetup *setup) {
-  *net = (Network){.exchange = {.begin = network_begin, .finish = network_finish}, .setup = *setup, .accused = -1, .parts = 1};
+  *net = (Network){.exchange = {.begin = network_begin, .finish = network_finish}, .setup = *setup, .fault = -1, .parts = 1};
   if (setup->blocks > 255 || setup->sites > PACKET_SITES || parts_of(setup) > MAX_PARTS)
     return status_set(STATUS_UNSUPPORTED, "%d blocks of %d sites in %d parts: packets number at most 255, %d and %d", setup->blocks,
                       setup->sites, parts_of(setup), PACKET_SITES, MAX_PARTS);
@@ -338,8 +338,8 @@ Status network_init(Network *net, const NetworkSetup *setup) {
   net->exchange.whole_rows = setup->whole_rows;
   if (!setup->whole_rows) net->token_bytes = pack_bytes_per_token(setup->books[0].groups, setup->books[0].entries);
   net->ring = setup->transport ? transport_thread_ring(setup->transport) : 2;
-  net->group_bytes = payload_most(setup, most_of(setup, setup->self));
-  if (key_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
+  net->group_bytes = payload_max(setup, max_of(setup, setup->self));
+  if (kv_tables_has(setup->keys, 0)) net->exchange.finish_rows = network_finish_rows;
   Status status = choose_packets(net);
   if (status == STATUS_OK) status = allocate(net);
   if (status != STATUS_OK) network_release(net);
@@ -361,5 +361,5 @@ void network_release(Network *net) {
   free(net->scratch);
   free(net->kept);
   free(net->losers);
-  *net = (Network){.accused = -1};
+  *net = (Network){.fault = -1};
 }

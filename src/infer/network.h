@@ -13,26 +13,26 @@
 #include "infer/transport/transport_thread.h"
 #include "infer/wire.h"
 #include "nn/exchange.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include "vq/codebook.h"
 #include "vq/rans.h"
 
 typedef struct NetworkSetup {
   int self, nodes;
-  const TokenLayout *layout; /* of this node; outlives the network; with tokens_most it may be another one for each request */
+  const TokenLayout *layout; /* of this node; outlives the network; with tokens_max it may be another one for each request */
   const Codebook *books;     /* [blocks * sites], likewise; not looked at with whole_rows */
   int blocks, sites;
   int parts;                  /* that a block is cut into; 0 as 1 */
-  int64_t batch_most;         /* samples of the largest request */
-  int least_packets;          /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
+  int64_t batch_max;          /* samples of the largest request */
+  int min_packets;            /* of a block and receiver, where there are tokens enough; 0 as 1; above 1, of each part 2 */
   bool whole_rows;            /* numbers travel as float32, no codes: sequence parallelism (config_whole_sites). One part, no loss */
   int64_t width;              /* of a token at a site of these */
   bool keep_codes;            /* room to keep all packed codes of a request (NetworkRequest.keep) */
   bool causal;                /* codes go to the nodes behind this one alone */
-  int64_t tokens_most;        /* of the longest sequence; 0: every request has the layout's tokens */
+  int64_t tokens_max;         /* of the longest sequence; 0: every request has the layout's tokens */
   TransportThread *transport; /* outlives the network's use, not the network; NULL: only encode and decode are called */
   size_t max_packet;          /* without a transport: payload of a packet */
-  const KeyTables *keys;      /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
+  const KvTables *keys;       /* of these codebooks: rows come as keys and values where a block is in them; NULL: none */
   const RansTable *coding;    /* [blocks * sites * G] of these codebooks, the same on all nodes: packets are entropy-coded where that makes
                                * them shorter; NULL: none is */
   const LinkOptions *lose;    /* with lose_tokens: single tokens are masked as they come, by this law; NULL: none */
@@ -79,13 +79,13 @@ typedef struct Network {
   size_t group_bytes;
   TransportArrival *arrivals; /* [nodes] */
   real *gathered;             /* [tokens of this node, W] */
-  int32_t *codes, *ordered;   /* [most tokens of any node, G]: in the order of tokens, and of packets */
-  uint8_t *aligned;           /* [most tokens of any node][token_bytes] */
+  int32_t *codes, *ordered;   /* [max tokens of any node, G]: in the order of tokens, and of packets */
+  uint8_t *aligned;           /* [max tokens of any node][token_bytes] */
   void *scratch;              /* of codebook_assign */
   uint8_t *kept;              /* [blocks * sites][batch, own tokens][token_bytes] */
   LinkModel *losers;          /* [nodes] of tokens that come; NULL: none is lost */
   LinkOptions loss;           /* theirs */
-  int accused;                /* the peer that a failure is about; -1: none */
+  int fault;                  /* the peer that a failure is about; -1: none */
   TransportCounts before;     /* at the end of the last request */
   NodeStatistics statistics;  /* of the request under way; compute and elapsed are the owner's to fill in */
 } Network;

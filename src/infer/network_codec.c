@@ -46,9 +46,9 @@ static void keep(Network *net, const TokenLayout *layout, const PartPlace *at, i
 }
 
 static int packets_for(const Network *net, int64_t tokens) {
-  size_t most = net->setup.transport ? transport_thread_max_packet(net->setup.transport) : net->setup.max_packet;
-  int least = interleave_least(net->setup.least_packets, net->parts);
-  int packets = interleave_packets(tokens, network_token_bits(&net->setup), most, least > 1 ? least : 1);
+  size_t max = net->setup.transport ? transport_thread_max_packet(net->setup.transport) : net->setup.max_packet;
+  int min = interleave_min(net->setup.min_packets, net->parts);
+  int packets = interleave_packets(tokens, network_token_bits(&net->setup), max, min > 1 ? min : 1);
   if (packets == 0 || packets > net->max_packets) packets = net->max_packets; /* larger ones: the backend must cut them */
   return packets < tokens ? packets : (int)tokens;
 }
@@ -194,7 +194,7 @@ static Status unpack(Network *net, const PeerRows *peer, const TransportArrival 
       memset(codes, 0, (size_t)(count * book->groups) * sizeof *codes);
       for (int64_t i = 0; i < count; i++) mask(net, peer, interleave_token(arrival->count, f, i));
     } else if (unpack_packet(net, packet, block, site, count, codes) != STATUS_OK) {
-      net->accused = peer->node;
+      net->fault = peer->node;
       return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
     }
     codes += count * book->groups;
@@ -227,7 +227,7 @@ static void look_up(const Network *net, const PeerRows *peer, int block, int sit
       continue;
     }
     int64_t width = tensor_width(rows->k);
-    key_tables_sum(net->setup.keys, block, codes, peer->rows, rows->k->value + row * width, width, rows->v->value + row * width, width);
+    kv_tables_sum(net->setup.keys, block, codes, peer->rows, rows->k->value + row * width, width, rows->v->value + row * width, width);
   }
 }
 
@@ -242,7 +242,7 @@ static Status take_row(const uint8_t *bytes, int64_t width, real *row) {
 /* Rows in full: nothing can take the place of one that did not come. */
 static Status take_rows(Network *net, const PeerRows *peer, const TransportArrival *arrival, int block, Tensor *x) {
   int64_t width = tensor_width(x);
-  net->accused = peer->node;
+  net->fault = peer->node;
   if (arrival->count == 0 || arrival->missing > 0)
     return status_set(STATUS_PEER, "node %d: block %d: is gone, and nothing can take the place of its rows", peer->node, block);
   for (int f = 0; f < arrival->count; f++) {
@@ -254,7 +254,7 @@ static Status take_rows(Network *net, const PeerRows *peer, const TransportArriv
         return status_wrap(STATUS_BAD_VALUE, "node %d: block %d", peer->node, block);
     }
   }
-  net->accused = -1;
+  net->fault = -1;
   return STATUS_OK;
 }
 
@@ -283,9 +283,9 @@ static int64_t remote_begin(const TokenLayout *layout, int node) {
 
 /* Rows [B, R, W], or keys and values where the block has tables of them. */
 static bool make_tensors(const Network *net, Tape *tape, int block, int site, int64_t remote, ExchangeRows *rows) {
-  const KeyTables *keys = net->setup.keys;
-  bool whole = net->setup.whole_rows, ready = !whole && keys && key_tables_has(keys, block);
-  int64_t width = whole ? net->setup.width : ready ? key_tables_width(keys) : book_at(net, block, site)->width;
+  const KvTables *keys = net->setup.keys;
+  bool whole = net->setup.whole_rows, ready = !whole && keys && kv_tables_has(keys, block);
+  int64_t width = whole ? net->setup.width : ready ? kv_tables_width(keys) : book_at(net, block, site)->width;
   const int64_t shape[3] = {net->request.batch, remote, width};
   if (!ready) return (rows->x = tape_tensor(tape, 3, shape)) != NULL;
   rows->k = tape_tensor(tape, 3, shape);

@@ -18,7 +18,7 @@ static const size_t arena_bytes = (size_t)1 << 36; /* of address space; pages co
 static Status check_request(const Node *node, const WireHeader *header, Request *request) {
   if (header->request != node->announced + 1)
     return status_set(STATUS_BAD_VALUE, "sent request %u after request %u", header->request, node->announced);
-  TRY(request_read(request, node->setup, &node->most, header));
+  TRY(request_read(request, node->setup, &node->max, header));
   if (request->codes && !(node->networked && node->setup->keep_codes))
     return status_set(STATUS_BAD_VALUE, "asked for codes, which was not agreed");
   return STATUS_OK;
@@ -105,7 +105,7 @@ static NodeAnswer *answer_of(const Node *node, uint8_t kind) {
     uint8_t kind;
     bool text;
     NodeAnswer *answer;
-  } rows[] = {{WIRE_CLASSIFY, false, node_pictures_answer},
+  } rows[] = {{WIRE_CLASSIFY, false, node_images_answer},
               {WIRE_CLASSIFY, true, node_text_classify},
               {WIRE_PROMPT, true, node_text_prompt},
               {WIRE_SCORE, true, node_text_score},
@@ -145,15 +145,13 @@ static Status compute(Node *node, const NodeRequest *request, uint8_t *result) {
 }
 
 bool node_has_request(const Node *node) { return node->requests[(node->answered + 1) & 1].arrived; }
-int node_accused(const Node *node) {
-  return node->networked ? node->network.accused : node->divided ? node->division.collective.accused : -1;
-}
+int node_fault(const Node *node) { return node->networked ? node->network.fault : node->divided ? node->division.collective.fault : -1; }
 uint32_t node_answered(const Node *node) { return node->answered; }
 void node_gone(Node *node, int other) {
   if (node->networked) network_gone(&node->network, other);
 }
 void node_cancel(Node *node) { node->cancelled = true; }
-size_t node_most_payload(const Node *node) { return request_most_bytes(node->setup, &node->most); }
+size_t node_max_payload(const Node *node) { return request_max_bytes(node->setup, &node->max); }
 
 Status node_answer(Node *node) {
   NodeRequest *slot = &node->requests[(node->answered + 1) & 1];
@@ -203,12 +201,12 @@ static NetworkSetup network_setup(const Node *node) {
                         .sites = whole ? config_whole_sites(config) : config_sites(config),
                         .whole_rows = whole,
                         .width = config_whole_width(config),
-                        .batch_most = setup->batch_most,
+                        .batch_max = setup->batch_max,
                         .keep_codes = setup->keep_codes,
                         .causal = setup->split != NULL,
-                        .tokens_most = setup->tokens_most,
+                        .tokens_max = setup->tokens_max,
                         .parts = setup->network ? setup->network->parts : 1,
-                        .least_packets = setup->network ? setup->network->reliability.least_packets : 1,
+                        .min_packets = setup->network ? setup->network->reliability.min_packets : 1,
                         .lose = setup->network && setup->network->links.lose_tokens ? &setup->network->links : NULL,
                         .keys = sends_codes(setup) ? setup->weights->keys : NULL,
                         .coding = choose_coding(setup),
@@ -256,7 +254,7 @@ Status node_start_transport(Node *node, Connection **peers, TransportSetup *tran
                                        .check = look_while_opening,
                                        .check_context = &(Opening){node, &backend}};
   Status status = transport_thread_start(&node->transport, &thread);
-  if (status != STATUS_OK) node->network.accused = backend.fault;
+  if (status != STATUS_OK) node->network.fault = backend.fault;
   return status;
 }
 
@@ -277,14 +275,14 @@ static Status start_network(Node *node, Connection **peers) {
 
 static Status allocate(Node *node) {
   const NodeSetup *setup = node->setup;
-  node->most = own_share(node);
-  if (setup->split) node->most = (RequestShare){.sent_rows = setup->tokens_most, .last = true};
-  size_t payload = request_most_bytes(setup, &node->most), result = WIRE_HEADER + request_most_answer_bytes(setup, &node->most);
+  node->max = own_share(node);
+  if (setup->split) node->max = (RequestShare){.sent_rows = setup->tokens_max, .last = true};
+  size_t payload = request_max_bytes(setup, &node->max), result = WIRE_HEADER + request_max_answer_bytes(setup, &node->max);
   bool memory =
       (node->arena = arena_new(arena_bytes)) && (node->block_arena = arena_new(arena_bytes)) && (node->tape = tape_new(node->arena));
   node->message_bytes = 2 * (payload + result);
   for (int i = 0; i < 2; i++) memory = memory && (node->requests[i].payload = malloc(payload)) && (node->results[i] = malloc(result));
-  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_most);
+  if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for requests of %lld; use a smaller --batch", (long long)setup->batch_max);
   tape_record(node->tape, false);
   tape_use_bf16(node->tape, setup->weights->bf16);
   tape_segment_use(node->tape, node->block_arena);
@@ -311,7 +309,7 @@ static Status start(Node *node, Connection **peers) {
   return STATUS_OK;
 }
 
-Status node_new(Node **out, const NodeSetup *setup, int self, Connection *control, Connection **peers, int *accused) {
+Status node_new(Node **out, const NodeSetup *setup, int self, Connection *control, Connection **peers, int *fault) {
   Node *node = calloc(1, sizeof *node);
   *out = node;
   Status status = node ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for a node");
@@ -321,15 +319,15 @@ Status node_new(Node **out, const NodeSetup *setup, int self, Connection *contro
                    .nodes = node_setup_count(setup),
                    .control = control,
                    .pulse = {.begin = report_pulse},
-                   .network = {.accused = -1},
-                   .division = {.collective = {.accused = -1}}};
+                   .network = {.fault = -1},
+                   .division = {.collective = {.fault = -1}}};
   if (node) status = start(node, peers);
   for (int d = 0; d < node_setup_count(setup); d++) {
     connection_free(peers[d]);
     peers[d] = NULL;
   }
   if (status == STATUS_OK) return STATUS_OK;
-  *accused = node ? node->network.accused : -1;
+  *fault = node ? node->network.fault : -1;
   node_free(node);
   *out = NULL;
   return status;

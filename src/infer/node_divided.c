@@ -23,11 +23,11 @@ static Status look_around(void *context) {
 
 Status node_divided_start(Node *node, Connection **peers) {
   NodeDivision *division = &node->division;
-  int count = find_steps(node, node->setup->batch_most, MODEL_ROWS_ALL, NULL);
+  int count = find_steps(node, node->setup->batch_max, MODEL_ROWS_ALL, NULL);
   if (!(division->steps = calloc((size_t)count + 1, sizeof *division->steps)))
     return status_set(STATUS_NO_MEMORY, "no memory for %d sums", count);
-  find_steps(node, node->setup->batch_most, MODEL_ROWS_ALL, division->steps);
-  CollectiveSetup setup = {.self = node->self, .nodes = node->nodes, .steps = count, .most = division->steps};
+  find_steps(node, node->setup->batch_max, MODEL_ROWS_ALL, division->steps);
+  CollectiveSetup setup = {.self = node->self, .nodes = node->nodes, .steps = count, .max = division->steps};
   TransportSetup transport = {.mask = false};
   TRY(collective_check(&setup));
   collective_transport(&setup, &transport);

@@ -34,7 +34,7 @@ typedef struct NodeDivision {
 struct Node {
   const NodeSetup *setup;
   int self, nodes;
-  RequestShare most;  /* of the largest request */
+  RequestShare max;   /* of the largest request */
   TokenLayout layout; /* of a text: of the request at work, empty when it has fewer tokens than there are nodes before this one */
   Network network;
   NodeDivision division;
@@ -58,7 +58,7 @@ struct Node {
 
 /* An answer to a request: writes what stands behind the statistics at `out`, of the length request.c says, codes not counted. */
 typedef Status NodeAnswer(Node *node, const NodeRequest *request, uint8_t *out);
-NodeAnswer node_pictures_answer, node_text_prompt, node_text_score, node_text_last, node_text_classify;
+NodeAnswer node_images_answer, node_text_prompt, node_text_score, node_text_last, node_text_classify;
 
 /* Memory and layout for texts: of the longest, so that no request asks for more. */
 Status node_text_start(Node *node);

@@ -15,7 +15,7 @@ bool node_share_everything(const NodeSetup *setup); /* each node has all tokens:
 /* Whether the strategy can do what is wanted of this model with so many nodes; BAD_VALUE or UNSUPPORTED says what is possible. */
 Status node_share_check(const NodeSetup *setup);
 
-/* counts [nodes] of a picture or text of `tokens` tokens. Returns the node that answers for the end of a text. */
+/* counts [nodes] of an image or text of `tokens` tokens. Returns the node that answers for the end of a text. */
 int node_share_counts(const NodeSetup *setup, int64_t tokens, int64_t *counts);
 
 /* A node's rows; none where it takes no part. */

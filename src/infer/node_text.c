@@ -15,7 +15,7 @@ static Status start_cache(Node *node) {
   const Weights *weights = node->setup->weights;
   const ModelConfig *config = weights->config;
   KvCacheSetup setup = {
-      .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .most = node->setup->tokens_most};
+      .blocks = config->blocks, .width = config->kv_heads * (config->width / config->heads), .max = node->setup->tokens_max};
   setup.kind = weights->cache_kind;
   KvCodewords *codewords = malloc((size_t)(weights->book_count + 1) * sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for %d codebooks", weights->book_count);
@@ -40,7 +40,7 @@ Status node_text_layout(Node *node, const Request *request) {
 
 /* The layout of the longest text: shorter ones fit into its memory. The cache comes with the first prompt that ends on this node. */
 Status node_text_start(Node *node) {
-  TRY(node_share_layout(node->setup, node->setup->tokens_most, node->self, &node->layout));
+  TRY(node_share_layout(node->setup, node->setup->tokens_max, node->self, &node->layout));
   if (!request_serves(node->setup, WIRE_PROMPT)) return STATUS_OK; /* nobody decodes */
   return sampler_init(&node->text.sampler, vocabulary(node));
 }
@@ -52,10 +52,10 @@ void node_text_release(Node *node) {
 
 /* ---- what all requests begin with ---- */
 
-static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t least, int32_t **ids) {
+static Status read_ids(Node *node, const uint8_t *bytes, int64_t count, int64_t min, int32_t **ids) {
   *ids = tape_alloc(node->tape, (size_t)count * sizeof **ids);
   if (!*ids) return tape_status(node->tape);
-  return request_parse_ids(bytes, count, least, vocabulary(node), *ids);
+  return request_parse_ids(bytes, count, min, vocabulary(node), *ids);
 }
 
 static Status encode(Node *node, const Request *request, const int32_t *ids, KvCache *cache, ModelRows rows, Tensor **encoded) {
@@ -118,9 +118,9 @@ static void sum_losses(const int32_t *labels, const real *losses, int64_t rows, 
 
 /* Rows that go through the head between two signs of life: enough for large products, and with a vocabulary of 128k still seconds. */
 static int64_t rows_at_once(const Node *node) {
-  enum { LEAST = 64, MOST = 256, LOGITS = 1 << 24 };
+  enum { MIN = 64, MAX = 256, LOGITS = 1 << 24 };
   int64_t rows = LOGITS / vocabulary(node);
-  return rows < LEAST ? LEAST : rows > MOST ? MOST : rows;
+  return rows < MIN ? MIN : rows > MAX ? MAX : rows;
 }
 
 /* slice [rows, D], of which some may count. */
@@ -201,7 +201,7 @@ static Status go_on(Node *node, uint32_t request, const Tensor *logits, RequestD
     TRY(sampler_pick(&text->sampler, logits->value, &text->token));
     TRY(send_token(node, request, (uint32_t)++decoding->tokens));
     decoding->seconds = clock_now() - start;
-    bool enough = (int64_t)decoding->tokens >= text->sampler.sampling.most || sampler_ends(&text->sampler, text->token);
+    bool enough = (int64_t)decoding->tokens >= text->sampler.sampling.max || sampler_ends(&text->sampler, text->token);
     if (enough || kv_cache_room(&text->cache) == 0 || is_stopped(node, request)) return STATUS_OK;
     tape_clear(node->tape);
     logits = model_decode_step(node->setup->weights->model, node->tape, &text->cache, &text->token);
@@ -213,7 +213,7 @@ static Status decode(Node *node, const NodeRequest *request, Tensor *last, Reque
   node_report_progress(node, (int)node->setup->weights->config->blocks);
   Tensor *logits = model_logits(node->setup->weights->model, node->tape, last);
   if (!logits) return tape_status(node->tape);
-  if (node->text.sampler.sampling.most > 0) TRY(go_on(node, request->number, logits, decoding));
+  if (node->text.sampler.sampling.max > 0) TRY(go_on(node, request->number, logits, decoding));
   decoding->row_bytes = (uint64_t)kv_cache_row_bytes(&node->text.cache);
   decoding->code_bytes = (uint64_t)kv_cache_code_bytes(&node->text.cache);
   return STATUS_OK;
@@ -235,8 +235,8 @@ static Status prefill(Node *node, const NodeRequest *request, Tensor **last) {
 /* What the node has asked for beside the cache's rows and codes. Of the tape: the most of this request. */
 static size_t buffer_bytes(const Node *node) {
   const KvCacheSetup *cache = &node->text.cache.setup;
-  size_t most = (size_t)cache->most, unpacked = (size_t)(cache->sites * cache->groups) * most * sizeof(int32_t),
-         marks = (size_t)cache->blocks * most + most * sizeof(int32_t); /* which are lost; positions */
+  size_t max = (size_t)cache->max, unpacked = (size_t)(cache->sites * cache->groups) * max * sizeof(int32_t),
+         marks = (size_t)cache->blocks * max + max * sizeof(int32_t); /* which are lost; positions */
   return arena_watched(node->arena) + arena_watched(node->block_arena) + sampler_bytes(&node->text.sampler) + unpacked + marks +
          network_bytes(&node->network) + node->message_bytes;
 }

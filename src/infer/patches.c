@@ -1,4 +1,4 @@
-/* See patches.h. A line of a patch is what lies together in a picture; one walk over lines serves both ways. */
+/* See patches.h. A line of a patch is what lies together in an image; one walk over lines serves both ways. */
 #include "infer/patches.h"
 #include "data/loader.h"
 #include "infer/wire.h"
@@ -47,7 +47,7 @@ size_t patches_bytes(const ModelConfig *config, int64_t batch, int64_t tokens, b
   return PATCHES_HEAD + (size_t)(batch * tokens * depth_of(config)) * (as_levels ? 1 : 4);
 }
 
-/* Called with the first number of each line in the picture, its channel, and its place among all lines. */
+/* Called with the first number of each line in the image, its channel, and its place among all lines. */
 typedef void TakeLine(void *context, int64_t pixel, int channel, int64_t line);
 
 static void walk(const ModelConfig *config, const TokenLayout *layout, int64_t batch, TakeLine *take, void *context) {
@@ -114,7 +114,7 @@ Status patches_parse(const uint8_t *bytes, const ModelConfig *config, const Toke
                      real *pixels) {
   const uint8_t head[PATCHES_HEAD] = {as_levels ? PATCHES_LEVELS : PATCHES_FLOATS};
   Parsing parsing = {.bytes = bytes + PATCHES_HEAD, .pixels = pixels, .patch = (size_t)config->patch};
-  if (memcmp(bytes, head, PATCHES_HEAD) != 0) return status_set(STATUS_BAD_VALUE, "sent pictures in a form that its length does not fit");
+  if (memcmp(bytes, head, PATCHES_HEAD) != 0) return status_set(STATUS_BAD_VALUE, "sent images in a form that its length does not fit");
   if (as_levels) patches_levels(&parsing.levels, config);
   walk(config, layout, batch, as_levels ? parse_levels : parse_floats, &parsing);
   return STATUS_OK;

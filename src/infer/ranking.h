@@ -4,7 +4,7 @@
 #include "autograd/real.h"
 #include <stdint.h>
 
-enum { RANKING_MOST = 100 };
+enum { RANKING_MAX = 100 };
 
 /* The `count` largest of logits [classes], best first (ties to the lowest index), with their softmax probabilities (may be NULL).
  * count <= classes. */
@@ -13,8 +13,8 @@ void ranking_top(const real *logits, int64_t classes, int count, int32_t *index,
 /* What a sample was found to be. */
 typedef struct ClassTop {
   int count; /* classes below, best first */
-  int32_t index[RANKING_MOST];
-  double probability[RANKING_MOST];
+  int32_t index[RANKING_MAX];
+  double probability[RANKING_MAX];
   double seconds; /* of the request that it was part of */
 } ClassTop;
 

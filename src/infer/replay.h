@@ -9,10 +9,10 @@
 /* Called for each site with x [B, T, W], the content tokens' activations in their order. */
 typedef void ReplaySee(void *context, int block, int site, const real *x);
 
-/* Pictures and how they are divided, or texts and how these are. */
+/* Images and how they are divided, or texts and how these are. */
 typedef struct ReplayInput {
   int64_t batch, tokens;      /* B, T */
-  const Partition *partition; /* of pictures; else NULL */
+  const Partition *partition; /* of images; else NULL */
   const float *pixels;        /* [B, C, H, W] */
   const TokenSplit *split;    /* of texts; else NULL */
   const int32_t *ids;         /* [B, T] */

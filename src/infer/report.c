@@ -21,7 +21,7 @@ static NodeStatistics sum_of_nodes(const Leader *leader) {
 
 static bool sends_codes(const Leader *leader) { return strategy_facts(node_share_strategy(leader_setup(leader)))->sends_codes; }
 
-/* Of one sample's tokens: a node of pictures sends to all others, one of a text to those behind it. */
+/* Of one sample's tokens: a node of images sends to all others, one of a text to those behind it. */
 static double token_copies(const Leader *leader) {
   int nodes = leader_nodes(leader), taking_part = 0;
   const Partition *partition = leader_partition(leader);
@@ -51,7 +51,7 @@ double report_token_bits(const Leader *leader, int64_t samples, bool coded) {
 }
 
 static double share(int64_t part, int64_t whole) { return whole > 0 ? (double)part / (double)whole : 0; }
-static double bytes_a_picture(const Leader *leader, int64_t samples) {
+static double bytes_a_image(const Leader *leader, int64_t samples) {
   return samples > 0 ? (double)sum_of_nodes(leader).bytes_sent / (double)samples : 0;
 }
 static double rate(const Evaluation *evaluation) { return evaluation->seconds > 0 ? (double)evaluation->samples / evaluation->seconds : 0; }
@@ -62,7 +62,7 @@ static void report_classes(FILE *out, const Weights *weights, int count, const i
   for (int k = 0; k < count; k++) fprintf(out, "  %6.2f%%  %s\n", 100 * probability[k], printable(weights->config->labels[index[k]]));
 }
 
-void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count) {
+void report_images(FILE *out, const Weights *weights, const ImageResult *results, int count) {
   for (int i = 0; i < count; i++) {
     if (!results[i].read) continue;
     fprintf(out, "%s\n", printable(results[i].path));
@@ -156,14 +156,14 @@ static void report_bits(FILE *out, const Leader *leader, int64_t samples) {
 }
 
 void report_evaluation(FILE *out, const Leader *leader, const Evaluation *e) {
-  fprintf(out, "%lld pictures on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
+  fprintf(out, "%lld images on %d node%s in %.1f s, %.1f images/s\n", (long long)e->samples, leader_nodes(leader),
           leader_nodes(leader) == 1 ? "" : "s", e->seconds, rate(e));
   fprintf(out, "top-1 %.2f%%   top-5 %.2f%%\n", 100 * share(e->correct1, e->samples), 100 * share(e->correct5, e->samples));
   if (leader_nodes(leader) > 1 && sends_codes(leader))
-    fprintf(out, "sent %.1f bytes a picture by all nodes together; %g bytes a token, block and receiver\n",
-            bytes_a_picture(leader, e->samples), report_token_bytes(leader, e->samples));
+    fprintf(out, "sent %.1f bytes an image by all nodes together; %g bytes a token, block and receiver\n",
+            bytes_a_image(leader, e->samples), report_token_bytes(leader, e->samples));
   report_bits(out, leader, e->samples);
-  if (e->skipped) fprintf(out, "%lld broken pictures were replaced by others\n", (long long)e->skipped);
+  if (e->skipped) fprintf(out, "%lld broken images were replaced by others\n", (long long)e->skipped);
 }
 
 static double tokens_a_second(const TextEvaluation *e) { return e->seconds > 0 ? (double)e->score.counted / e->seconds : 0; }
@@ -197,7 +197,7 @@ void report_label_evaluation(FILE *out, const Leader *leader, const Texts *texts
 }
 
 void report_selftest(FILE *out, const SelftestReport *r) {
-  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->pictures, r->nodes, r->nodes == 1 ? "" : "s");
+  fprintf(out, "%-44s %lld on %d node%s\n", "samples", (long long)r->images, r->nodes, r->nodes == 1 ? "" : "s");
   if (r->codes) {
     fprintf(out, "%-44s %lld\n", "codes compared", (long long)r->codes);
     fprintf(out, "%-44s %lld (%.4f%%, at most %g%%)\n", "  ties within rounding that fell the other way", (long long)r->ties,
@@ -206,7 +206,7 @@ void report_selftest(FILE *out, const SelftestReport *r) {
     fprintf(out, "%-44s %lld\n", "  wrong", (long long)r->wrong);
   }
   fprintf(out, "%-44s %.2e (%.3f of what is allowed)\n", "worst logit where no code differs", r->worst_absolute, r->worst_same);
-  if (r->same_pictures < r->pictures)
+  if (r->same_images < r->images)
     fprintf(out, "%-44s %.3f of what is allowed\n", "worst logit elsewhere, for the codes sent", r->worst_replayed);
   if (r->losses) fprintf(out, "%-44s %.3f of what is allowed\n", "mean loss of the labels", r->worst_loss);
   fprintf(out, "%s%s\n", r->passed ? "passed" : "FAILED: ", printable(r->reason));
@@ -290,13 +290,13 @@ json_t *report_texts_json(const Weights *weights, const TextSample *samples, con
   return list;
 }
 
-json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count) {
+json_t *report_images_json(const Weights *weights, const ImageResult *results, int count) {
   json_t *list = json_array();
   for (int i = 0; i < count; i++) {
     json_t *top = json_classes(weights, results[i].read ? results[i].count : 0, results[i].index, results[i].probability);
-    json_t *picture = json_pack("{s:s, s:o}", "file", results[i].path, "top", top);
-    if (picture && !results[i].read) json_object_set_new(picture, "error", json_string(results[i].message));
-    json_array_append_new(list, picture);
+    json_t *image = json_pack("{s:s, s:o}", "file", results[i].path, "top", top);
+    if (image && !results[i].read) json_object_set_new(image, "error", json_string(results[i].message));
+    json_array_append_new(list, image);
   }
   return list;
 }
@@ -323,7 +323,7 @@ json_t *report_nodes_json(const Leader *leader) {
 json_t *report_evaluation_json(const Leader *leader, const Evaluation *e) {
   return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "samples", (json_int_t)e->samples, "top1",
                    share(e->correct1, e->samples), "top5", share(e->correct5, e->samples), "seconds", e->seconds, "images_per_second",
-                   rate(e), "bytes_per_picture", bytes_a_picture(leader, e->samples), "bytes_per_token_block_receiver",
+                   rate(e), "bytes_per_picture", bytes_a_image(leader, e->samples), "bytes_per_token_block_receiver",
                    report_token_bytes(leader, e->samples), "coded_bits_per_token_block_receiver",
                    report_token_bits(leader, e->samples, true), "packed_bits_per_token_block_receiver",
                    report_token_bits(leader, e->samples, false), "skipped", (json_int_t)e->skipped, "nodes", report_nodes_json(leader));
@@ -351,7 +351,7 @@ json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, c
 
 json_t *report_selftest_json(const SelftestReport *r) {
   return json_pack("{s:b, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s}", "passed", (int)r->passed, "nodes", r->nodes, "pictures",
-                   (json_int_t)r->pictures, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
+                   (json_int_t)r->images, "codes", (json_int_t)r->codes, "ties", (json_int_t)r->ties, "followed", (json_int_t)r->followed,
                    "wrong", (json_int_t)r->wrong, "worst_logit_difference", json_build_number(r->worst_absolute), "worst_logit_of_allowed",
                    json_build_number(r->worst_same), "worst_replayed_of_allowed", json_build_number(r->worst_replayed), "loss_of_allowed",
                    json_build_number(r->worst_loss), "reason", r->reason);

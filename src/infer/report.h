@@ -1,17 +1,17 @@
-/* What astra-infer prints: predictions, what each node did, accuracy, the verdict of a self-test; as text or as JSON. */
+/* What astra-infer prints: predictions, what each node did, accuracy, the decision of a self-test; as text or as JSON. */
 #ifndef INFER_REPORT_H
 #define INFER_REPORT_H
 #include "infer/evaluate.h"
 #include "infer/evaluate_labels.h"
 #include "infer/evaluate_text.h"
 #include "infer/generate.h"
-#include "infer/pictures.h"
+#include "infer/images.h"
 #include "infer/ranking.h"
 #include "infer/selftest.h"
 #include <jansson.h>
 #include <stdio.h>
 
-void report_pictures(FILE *out, const Weights *weights, const PictureResult *results, int count);
+void report_images(FILE *out, const Weights *weights, const ImageResult *results, int count);
 
 /* A text to classify, or a pair of texts; pair may be NULL. */
 typedef struct TextSample {
@@ -27,7 +27,7 @@ void report_selftest(FILE *out, const SelftestReport *report);
 void report_generation(FILE *out, const Leader *leader, const Generation *generation); /* times and memory */
 
 /* The same as fresh JSON values; NULL when out of memory. */
-json_t *report_pictures_json(const Weights *weights, const PictureResult *results, int count);
+json_t *report_images_json(const Weights *weights, const ImageResult *results, int count);
 json_t *report_texts_json(const Weights *weights, const TextSample *samples, const Texts *texts, const ClassTop *results);
 json_t *report_label_evaluation_json(const Leader *leader, const Texts *texts, const LabelEvaluation *evaluation);
 json_t *report_nodes_json(const Leader *leader);
@@ -36,7 +36,7 @@ json_t *report_text_evaluation_json(const Leader *leader, const TextEvaluation *
 json_t *report_selftest_json(const SelftestReport *report);
 json_t *report_generation_json(const Leader *leader, const char *prompt, size_t bytes, const Generation *generation);
 
-/* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` pictures, or texts of one
+/* Payload bytes of one token's codes per block, site and receiver, as counted on the sockets over `samples` images, or texts of one
  * length, headers taken off; 0 with one node, or where no codes are sent. */
 double report_token_bytes(const Leader *leader, int64_t samples);
 

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Payload bytes (headers left out) a content token, summed over all nodes, receivers and blocks; all answers so far were of pictures, or
+/* Payload bytes (headers left out) a content token, summed over all nodes, receivers and blocks; all answers so far were of images, or
  * of losses of texts of one length (all_rows: every row of the last block was wanted). */
 double report_traffic_measured(const Leader *leader, int64_t samples);
 double report_traffic_formula(const Leader *leader, bool all_rows);

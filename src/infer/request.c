@@ -4,7 +4,7 @@
 #include "vq/pack.h"
 #include <math.h>
 
-static const double least_loss = 1e-6; /* of a token: what rounding may take off 0 */
+static const double min_loss = 1e-6; /* of a token: what rounding may take off 0 */
 
 /* ---- the table ---- */
 
@@ -45,7 +45,7 @@ static const RequestForm forms[] = {{WIRE_CLASSIFY, false, true, 0, 0, replicas}
 
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Of a kind as this model has it: texts are classified otherwise than pictures. */
+/* Of a kind as this model has it: texts are classified otherwise than images. */
 static const RequestForm *form_of(const NodeSetup *setup, uint8_t kind) {
   for (int i = 0; i < FORMS; i++) {
     if (forms[i].kind == kind && forms[i].text == (setup->split != NULL)) return &forms[i];
@@ -88,28 +88,28 @@ bool request_serves(const NodeSetup *setup, uint8_t kind) {
 static Request largest(const NodeSetup *setup, const RequestForm *form) {
   return (Request){.kind = form->kind,
                    .codes = setup->keep_codes,
-                   .batch = form->kind == WIRE_PROMPT ? 1 : setup->batch_most,
-                   .tokens = setup->tokens_most};
+                   .batch = form->kind == WIRE_PROMPT ? 1 : setup->batch_max,
+                   .tokens = setup->tokens_max};
 }
 
-size_t request_most_bytes(const NodeSetup *setup, const RequestShare *share) {
-  size_t most = 0;
+size_t request_max_bytes(const NodeSetup *setup, const RequestShare *share) {
+  size_t max = 0;
   for (int i = 0; i < FORMS; i++) {
     Request request = largest(setup, &forms[i]);
     size_t bytes = serves(setup, &forms[i]) ? request_bytes(setup, &request, share) : 0;
-    if (bytes > most) most = bytes;
+    if (bytes > max) max = bytes;
   }
-  return most;
+  return max;
 }
 
-size_t request_most_answer_bytes(const NodeSetup *setup, const RequestShare *share) {
-  size_t most = 0;
+size_t request_max_answer_bytes(const NodeSetup *setup, const RequestShare *share) {
+  size_t max = 0;
   for (int i = 0; i < FORMS; i++) {
     Request request = largest(setup, &forms[i]);
     size_t bytes = serves(setup, &forms[i]) ? request_answer_bytes(setup, &request, share) : 0;
-    if (bytes > most) most = bytes;
+    if (bytes > max) max = bytes;
   }
-  return most;
+  return max;
 }
 
 /* ---- a header from the wire ---- */
@@ -120,9 +120,9 @@ static Status read_tokens(Request *request, const NodeSetup *setup, const Reques
   if (bytes < each || bytes % each)
     return status_set(STATUS_BAD_VALUE, "sent %u bytes for %u sequences of ids", header->bytes, header->count);
   request->tokens = bytes / each;
-  if (request->tokens <= setup->tokens_most) return STATUS_OK;
+  if (request->tokens <= setup->tokens_max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "sent a sequence of %lld tokens; at most %lld were agreed", (long long)request->tokens,
-                    (long long)setup->tokens_most);
+                    (long long)setup->tokens_max);
 }
 
 /* Either of two lengths: which form they have follows from it. */
@@ -131,17 +131,17 @@ static Status read_patches(Request *request, const NodeSetup *setup, const Reque
     request->levels = levels;
     if (header->bytes == request_bytes(setup, request, share)) return STATUS_OK;
   }
-  return status_set(STATUS_BAD_VALUE, "sent %u bytes of patches for %u pictures", header->bytes, header->count);
+  return status_set(STATUS_BAD_VALUE, "sent %u bytes of patches for %u images", header->bytes, header->count);
 }
 
 Status request_read(Request *request, const NodeSetup *setup, const RequestShare *share, const WireHeader *header) {
   const RequestForm *form = form_of(setup, header->kind);
   if (!form || !serves(setup, form)) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
-  int64_t most = form->kind == WIRE_PROMPT ? 1 : setup->batch_most;
+  int64_t max = form->kind == WIRE_PROMPT ? 1 : setup->batch_max;
   *request = (Request){.kind = header->kind, .codes = header->flags & WIRE_WANT_CODES, .batch = header->count};
-  if (header->count < 1 || header->count > most)
+  if (header->count < 1 || header->count > max)
     return status_set(STATUS_BAD_VALUE, "sent a request of %u %s; 1 to %lld were agreed", header->count, request_unit(setup),
-                      (long long)most);
+                      (long long)max);
   return form->text ? read_tokens(request, setup, form, header) : read_patches(request, setup, share, header);
 }
 
@@ -157,7 +157,7 @@ static double get_float(const uint8_t *bytes) {
 }
 
 void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
-  wire_put_u32(bytes, (uint32_t)s->most);
+  wire_put_u32(bytes, (uint32_t)s->max);
   wire_put_u32(bytes + 4, (uint32_t)s->vocabulary);
   wire_put_u32(bytes + 8, (uint32_t)s->top_k);
   wire_put_u32(bytes + 12, (uint32_t)s->ends | (uint32_t)s->stream << 16);
@@ -169,14 +169,14 @@ void request_pack_sampling(const Sampling *s, uint8_t bytes[REQUEST_SAMPLING]) {
 
 Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeSetup *setup, Sampling *s) {
   uint32_t ends = wire_get_u32(bytes + 12) & UINT16_MAX;
-  *s = (Sampling){.most = wire_get_u32(bytes),
+  *s = (Sampling){.max = wire_get_u32(bytes),
                   .vocabulary = wire_get_u32(bytes + 4),
                   .top_k = wire_get_u32(bytes + 8),
                   .seed = wire_get_u64(bytes + 16),
                   .stream = (uint16_t)(wire_get_u32(bytes + 12) >> 16),
                   .temperature = get_float(bytes + 24),
                   .top_p = get_float(bytes + 28)};
-  bool sound = s->most <= setup->tokens_most && s->vocabulary >= 1 && s->vocabulary <= setup->weights->config->vocabulary &&
+  bool sound = s->max <= setup->tokens_max && s->vocabulary >= 1 && s->vocabulary <= setup->weights->config->vocabulary &&
                isfinite(s->temperature) && s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && ends <= CONFIG_ENDS;
   if (!sound) return status_set(STATUS_BAD_VALUE, "sent a prompt with settings out of range");
   s->ends = (int)ends;
@@ -188,10 +188,10 @@ void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes) {
   for (int64_t i = 0; i < count; i++) wire_put_u32(bytes + 4 * i, (uint32_t)ids[i]);
 }
 
-Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int64_t vocabulary, int32_t *ids) {
+Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t min, int64_t vocabulary, int32_t *ids) {
   for (int64_t i = 0; i < count; i++) {
     ids[i] = (int32_t)wire_get_u32(bytes + 4 * i);
-    if (ids[i] < least || ids[i] >= vocabulary)
+    if (ids[i] < min || ids[i] >= vocabulary)
       return status_set(STATUS_BAD_VALUE, "sent id %d; the model's vocabulary has %lld tokens", (int)ids[i], (long long)vocabulary);
   }
   return STATUS_OK;
@@ -214,8 +214,8 @@ Status request_parse_decoding(const uint8_t bytes[REQUEST_DECODING], RequestDeco
   *d = (RequestDecoding){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16), wire_get_u64(bytes + 24),
                          wire_get_u64(bytes + 32)};
   if (!isfinite(d->seconds) || d->seconds < 0) return status_set(STATUS_BAD_VALUE, "answered with a time that is no time");
-  const uint64_t most = (uint64_t)1 << 60;
-  if (d->row_bytes <= most && d->code_bytes <= most && d->buffer_bytes <= most) return STATUS_OK;
+  const uint64_t max = (uint64_t)1 << 60;
+  if (d->row_bytes <= max && d->code_bytes <= max && d->buffer_bytes <= max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "answered with more bytes of memory than there can be");
 }
 
@@ -228,7 +228,7 @@ void request_pack_score(const RequestScore *s, uint8_t bytes[REQUEST_SCORE]) {
 Status request_parse_score(const uint8_t bytes[REQUEST_SCORE], RequestScore *s) {
   *s = (RequestScore){wire_get_double(bytes), wire_get_u64(bytes + 8), wire_get_u64(bytes + 16)};
   if (!isfinite(s->loss)) return status_set(STATUS_NUMERIC, "the loss is not a finite number");
-  if (s->correct <= s->counted && s->loss >= -least_loss * (double)s->counted) return STATUS_OK;
+  if (s->correct <= s->counted && s->loss >= -min_loss * (double)s->counted) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "answered with %llu right of %llu tokens and a loss of %g", (unsigned long long)s->correct,
                     (unsigned long long)s->counted, s->loss);
 }

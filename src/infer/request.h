@@ -9,9 +9,9 @@
 typedef struct Request {
   uint8_t kind;   /* WIRE_CLASSIFY, WIRE_PROMPT, WIRE_SCORE, WIRE_LAST */
   bool codes;     /* the answer carries the nodes' codes */
-  int64_t batch;  /* pictures or sequences */
+  int64_t batch;  /* images or sequences */
   int64_t tokens; /* T of each */
-  bool levels;    /* of pictures: 8 bits a number instead of 32 (patches.h) */
+  bool levels;    /* of images: 8 bits a number instead of 32 (patches.h) */
 } Request;
 
 /* What concerns one node: the sizes of its part of the answer. */
@@ -19,7 +19,7 @@ typedef struct RequestShare {
   int64_t class_rows; /* class-token replicas */
   int64_t sent_rows;  /* tokens whose codes it sends, of one sample */
   bool last;          /* it has the last token of a text */
-  int64_t tokens;     /* content tokens of a picture whose patches it is sent */
+  int64_t tokens;     /* content tokens of an image whose patches it is sent */
 } RequestShare;
 
 /* Of a header from the wire to a node: kind, count and length must go together and fit the setup and the node's share. BAD_VALUE says what
@@ -30,15 +30,15 @@ size_t request_bytes(const NodeSetup *setup, const Request *request, const Reque
 size_t request_answer_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share);
 
 /* The most that any request of this setup needs. */
-size_t request_most_bytes(const NodeSetup *setup, const RequestShare *most);
-size_t request_most_answer_bytes(const NodeSetup *setup, const RequestShare *most);
+size_t request_max_bytes(const NodeSetup *setup, const RequestShare *max);
+size_t request_max_answer_bytes(const NodeSetup *setup, const RequestShare *max);
 
 size_t request_code_bytes(const NodeSetup *setup, const Request *request, const RequestShare *share); /* of all sites, 0 unless wanted */
 
-/* Whether the setup's model answers requests of this kind: pictures, texts to classify and texts to continue are for a model each. */
+/* Whether the setup's model answers requests of this kind: images, texts to classify and texts to continue are for a model each. */
 bool request_serves(const NodeSetup *setup, uint8_t kind);
 
-/* "pictures", "sequences": what count counts. */
+/* "images", "sequences": what count counts. */
 const char *request_unit(const NodeSetup *setup);
 
 /* ---- the fixed part of a WIRE_PROMPT: how to go on */
@@ -49,7 +49,7 @@ Status request_parse_sampling(const uint8_t bytes[REQUEST_SAMPLING], const NodeS
 
 /* Ids as int32. Of hostile bytes one outside of [least, vocabulary) is BAD_VALUE. */
 void request_pack_ids(const int32_t *ids, int64_t count, uint8_t *bytes);
-Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t least, int64_t vocabulary, int32_t *ids);
+Status request_parse_ids(const uint8_t *bytes, int64_t count, int64_t min, int64_t vocabulary, int32_t *ids);
 
 /* How many labels count (are not -1) in the payload of a WIRE_SCORE. */
 uint64_t request_labels(const Request *request, const uint8_t *payload);

@@ -84,13 +84,13 @@ static int32_t draw(Sampler *s, int64_t first, int64_t count, double sum) {
 
 /* First the k likeliest, then of these as many as make up the share p. */
 static int32_t draw_from_best(Sampler *s, double sum) {
-  int64_t all = s->sampling.vocabulary, most = s->sampling.top_k > 0 && s->sampling.top_k < all ? s->sampling.top_k : all, heap = all;
-  double whole = most < all ? 0 : sum, held = 0;
+  int64_t all = s->sampling.vocabulary, max = s->sampling.top_k > 0 && s->sampling.top_k < all ? s->sampling.top_k : all, heap = all;
+  double whole = max < all ? 0 : sum, held = 0;
   for (int64_t i = all / 2; i-- > 0;) sink(s, i, all);
-  for (int64_t i = 0; i < most && most < all; i++) whole += s->weight[take(s, &heap)];
-  if (most < all && s->sampling.top_p >= 1) return draw(s, heap, most, whole);
+  for (int64_t i = 0; i < max && max < all; i++) whole += s->weight[take(s, &heap)];
+  if (max < all && s->sampling.top_p >= 1) return draw(s, heap, max, whole);
   int64_t taken = 0, sorted = all - heap;
-  while (taken < most && held < s->sampling.top_p * whole) {
+  while (taken < max && held < s->sampling.top_p * whole) {
     int32_t id = taken < sorted ? s->order[all - 1 - taken] : take(s, &heap);
     held += s->weight[id];
     taken++;

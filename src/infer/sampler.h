@@ -9,7 +9,7 @@
 #include "nn/config.h"
 
 typedef struct Sampling {
-  int64_t most;       /* new tokens */
+  int64_t max;        /* new tokens */
   int64_t vocabulary; /* only ids below are drawn: those that the tokenizer has */
   double temperature; /* 0: the likeliest */
   int64_t top_k;      /* 0: all */

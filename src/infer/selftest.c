@@ -1,5 +1,5 @@
 /* Runs the samples through the nodes and compares. Reading them is selftest_samples.c's, the emulation with the sent codes replay.c's.
- * "Picture" is said of texts, too. */
+ * "Image" is said of texts, too. */
 #include "infer/selftest.h"
 #include "infer/cluster/leader_text.h"
 #include "infer/replay.h"
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double tie_relative = 1e-4;                        /* of the larger distance */
-static const double tie_rounding = 1e-6;                        /* of |x|^2: what float products lose however small the distance is */
-static const double logit_tolerance = 1e-4;                     /* absolute, and again relative */
-static const double most_ties = 1e-3, most_rounded_ties = 5e-3; /* of all codes */
+static const double tie_relative = 1e-4;                      /* of the larger distance */
+static const double tie_rounding = 1e-6;                      /* of |x|^2: what float products lose however small the distance is */
+static const double logit_tolerance = 1e-4;                   /* absolute, and again relative */
+static const double max_ties = 1e-3, max_rounded_ties = 5e-3; /* of all codes */
 /* With weights of 8 or 4 bits a difference in a sum's last bit may move an activation by one step of 8 bits, 1/254 of its row's largest; in
  * bf16 by 1/256 of itself. */
 static const double rounded_tolerance = 2e-2; /* in place of tie_relative and logit_tolerance */
@@ -23,13 +23,13 @@ typedef struct Comparison {
   const Weights *weights;
   const SelftestSamples *samples;
   SelftestReport *report;
-  const Partition *partition; /* of pictures, or */
+  const Partition *partition; /* of images, or */
   const TokenSplit *split;    /* of texts */
   bool rounded;               /* bf16, or weights of 8 or 4 bits: the file's codes and logits are those of others */
-  int64_t first, batch;       /* the chunk of pictures */
+  int64_t first, batch;       /* the chunk of images */
   int64_t sent;               /* tokens whose codes were sent: all, or of a text those before the last node's */
   const int32_t *actual;      /* [sets][batch, T, G] */
-  bool *differs;              /* [batch] some code of the picture differs */
+  bool *differs;              /* [batch] some code of the image differs */
   bool *tied;                 /* [batch] an earlier block has had a difference */
   int32_t *nearest;           /* [batch * T, G] */
   void *scratch;
@@ -64,9 +64,9 @@ static bool equally_near(const Comparison *c, const Codebook *book, const real *
   return fabs(from_a - from_b) <= allowed;
 }
 
-/* One picture's codes of one site. Against the emulation with the sent codes every one must be the nearest; against the file, the first
+/* One image's codes of one site. Against the emulation with the sent codes every one must be the nearest; against the file, the first
  * block that differs must differ by ties alone. */
-static void judge_picture(Comparison *c, int set, int64_t b, const real *x) {
+static void check_image(Comparison *c, int set, int64_t b, const real *x) {
   const Codebook *book = &c->weights->books[set];
   int64_t tokens = c->samples->tokens, groups = book->groups, place = b * tokens * groups;
   const int32_t *actual = actual_set(c, set) + place, *expected = expected_set(c, set) + place, *nearest = c->nearest + place;
@@ -90,11 +90,11 @@ static void judge_picture(Comparison *c, int set, int64_t b, const real *x) {
   c->tied[b] |= any;
 }
 
-static void judge_site(void *context, int block, int site, const real *x) {
+static void check_site(void *context, int block, int site, const real *x) {
   Comparison *c = context;
   int set = block * config_sites(c->weights->config) + site;
   codebook_assign(&c->weights->books[set], x, c->batch * c->samples->tokens, c->nearest, NULL, c->scratch);
-  for (int64_t b = 0; b < c->batch; b++) judge_picture(c, set, b, x);
+  for (int64_t b = 0; b < c->batch; b++) check_image(c, set, b, x);
 }
 
 /* In units of what is allowed; no number is as bad as can be. */
@@ -133,7 +133,7 @@ static void compare_logits(Comparison *c, const real *logits, const real *replay
     } else {
       double off = deviation(row, c->samples->logits + (c->first + b) * classes, classes, logit_tolerance, &report->worst_absolute);
       report->worst_same = fmax(report->worst_same, off);
-      report->same_pictures++;
+      report->same_images++;
     }
   }
 }
@@ -145,9 +145,9 @@ static Status compare_chunk(Comparison *c, const LeaderAnswer *answer, real *rep
   ReplayInput input = {.batch = c->batch, .tokens = samples->tokens, .partition = c->partition, .split = c->split};
   if (samples->ids) input.ids = samples->ids + c->first * samples->tokens;
   if (samples->pixel_values) input.pixels = samples->pixel_values + c->first * samples->pixels;
-  if (find_differences(c)) TRY(replay_run(c->weights, &input, c->actual, judge_site, c, replayed));
+  if (find_differences(c)) TRY(replay_run(c->weights, &input, c->actual, check_site, c, replayed));
   compare_logits(c, answer->logits, replayed);
-  c->report->pictures += c->batch;
+  c->report->images += c->batch;
   c->report->codes += c->actual ? c->batch * samples->sets * c->sent * samples->groups : 0;
   return STATUS_OK;
 }
@@ -195,7 +195,7 @@ static Status add_loss(Leader *leader, const SelftestSamples *samples, int64_t f
 /* The mean of -ln p over the labels that count, where every code is the file's: a tie would move it. */
 static Status compare_loss(Leader *leader, const SelftestSamples *samples, SelftestReport *report) {
   RequestScore sum = {.loss = 0};
-  if (!samples->labels || report->same_pictures < report->pictures) return STATUS_OK;
+  if (!samples->labels || report->same_images < report->images) return STATUS_OK;
   for (int64_t first = 0; first < samples->count; first += CHUNK) TRY(add_loss(leader, samples, first, &sum));
   double mean = sum.counted ? sum.loss / (double)sum.counted : 0, off = fabs(mean - samples->loss);
   report->worst_loss = isfinite(off) ? off / (logit_tolerance + logit_tolerance * fabs(samples->loss)) : INFINITY;
@@ -234,7 +234,7 @@ static Status compare(Leader *leader, Comparison *c) {
 
 /* ---- on nodes ---- */
 
-static Status run_pictures(Comparison *c, LeaderOptions *options, Leader **leader, Partition *partition) {
+static Status run_images(Comparison *c, LeaderOptions *options, Leader **leader, Partition *partition) {
   const SelftestSamples *samples = c->samples;
   TRY(samples->device_of ? partition_map(partition, samples->tokens, samples->device_of) : partition_even(partition, samples->tokens, 1));
   c->partition = partition;
@@ -254,7 +254,7 @@ static Status run_texts(Comparison *c, LeaderOptions *options, Leader **leader, 
   c->sent = samples->tokens - counts[split->nodes - 1];
   c->report->nodes = split->nodes;
   options->codes = split->nodes > 1;
-  options->tokens_most = samples->tokens;
+  options->tokens_max = samples->tokens;
   TRY(leader_start_text(leader, c->weights, split, options));
   return compare(*leader, c);
 }
@@ -264,7 +264,7 @@ static Status run_samples(const Weights *weights, const SelftestSamples *samples
   LeaderOptions options = *given;
   Comparison c = {.weights = weights, .samples = samples, .report = report};
   c.rounded = weights->bf16 || lowbit_weights_of(weights->model) != LOWBIT_NONE;
-  report->ties_allowed = c.rounded ? most_rounded_ties : most_ties;
+  report->ties_allowed = c.rounded ? max_rounded_ties : max_ties;
   if (c.rounded && !weights->books)
     return status_set(STATUS_UNSUPPORTED,
                       "%s: the logits of a plain model are those of its own weights in fp32, not of bf16 or of weights of 8 or 4 bits",
@@ -272,8 +272,8 @@ static Status run_samples(const Weights *weights, const SelftestSamples *samples
   Partition partition = {0};
   TokenSplit split = {0};
   Leader *leader = NULL;
-  options.batch_most = chunk_at(samples, 0);
-  Status status = samples->ids ? run_texts(&c, &options, &leader, &split) : run_pictures(&c, &options, &leader, &partition);
+  options.batch_max = chunk_at(samples, 0);
+  Status status = samples->ids ? run_texts(&c, &options, &leader, &split) : run_images(&c, &options, &leader, &partition);
   if (status != STATUS_OK && !leader) status = status_wrap(status, "%s", path);
   leader_stop(leader);
   partition_release(&partition);

@@ -1,4 +1,4 @@
-/* Proof that the processes compute what the training emulation computed: a checkpoint carries sample pictures or texts with the codes and
+/* Proof that the processes compute what the training emulation computed: a checkpoint carries sample images or texts with the codes and
  * logits of its emulated devices, and the runner repeats them over real sockets.
  *
  * selftest.safetensors (docs/FORMATS.md): pixel_values F32 [B, C, H, W] and logits F32 [B, classes], or ids I32 [B, T] and the logits of
@@ -7,11 +7,11 @@
  * codes.astra.layers.L.<site> I32 [B, T, G]. Other tensors are ignored. Of a text the codes of the last device's tokens are not
  * compared: nobody is sent them.
  *
- * A code that differs is a tie when both codewords are equally near within rounding. Ties move what later blocks of the picture see, so
+ * A code that differs is a tie when both codewords are equally near within rounding. Ties move what later blocks of the image see, so
  * there other codes may follow. Whether each code is the nearest one for what its node saw is checked by an emulation with the
- * codes that were sent, which also gives the logits to compare for such pictures.
+ * codes that were sent, which also gives the logits to compare for such images.
  *
- * With weights of 8 or 4 bits (weights_quantise, or a checkpoint of such) the file's codes and logits belong to other weights: all pictures
+ * With weights of 8 or 4 bits (weights_quantise, or a checkpoint of such) the file's codes and logits belong to other weights: all images
  * are then compared with that emulation, which uses the same rounded products, and nothing with the file. */
 #ifndef INFER_SELFTEST_H
 #define INFER_SELFTEST_H
@@ -21,14 +21,14 @@
 
 typedef struct SelftestReport {
   int nodes;
-  int64_t pictures, codes;
+  int64_t images, codes;
   int64_t ties;          /* codes that differ but are equally near */
   double ties_allowed;   /* as a share of the codes */
-  int64_t followed;      /* codes that differ in later blocks of a picture with a tie */
+  int64_t followed;      /* codes that differ in later blocks of an image with a tie */
   int64_t wrong;         /* any other difference */
-  int64_t same_pictures; /* pictures where no code differs */
+  int64_t same_images;   /* images where no code differs */
   double worst_same;     /* largest deviation of their logits from the file's, in units of what is allowed: above 1 fails */
-  double worst_replayed; /* likewise for the other pictures, from the emulation with the codes that were sent */
+  double worst_replayed; /* likewise for the other images, from the emulation with the codes that were sent */
   int64_t losses;        /* labels whose mean loss was compared: of texts where no code differs, if the file has labels */
   double worst_loss;     /* how far it is from the file's, likewise */
   double worst_absolute; /* largest |difference| behind worst_same */
@@ -36,7 +36,7 @@ typedef struct SelftestReport {
   char reason[160]; /* why not */
 } SelftestReport;
 
-/* Starts a cluster with the file's map, compares, ends it. path: NULL means DIRECTORY/selftest.safetensors. options: batch_most and codes
+/* Starts a cluster with the file's map, compares, ends it. path: NULL means DIRECTORY/selftest.safetensors. options: batch_max and codes
  * are set here. OK with report->passed false when the results differ. */
 Status selftest_run(const Weights *weights, const char *directory, const char *path, const LeaderOptions *options, SelftestReport *report);
 

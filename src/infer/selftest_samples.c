@@ -32,7 +32,7 @@ static Status read_integers(const SafeFile *file, const char *name, int dims, co
   return status == STATUS_OK ? status : status_wrap(status, "%s", file->path);
 }
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 static Status read_pixels(const SafeFile *file, const ModelConfig *config, SelftestSamples *samples) {
   const SafeTensor *pixels = safetensors_find(file, "pixel_values");
@@ -43,13 +43,13 @@ static Status read_pixels(const SafeFile *file, const ModelConfig *config, Selft
   samples->pixels = shape[1] * shape[2] * shape[3];
   Status status = read_reals(file, "pixel_values", 4, shape, &values);
   if (status == STATUS_OK && !(samples->pixel_values = malloc((size_t)pixels->count * sizeof(float))))
-    status = status_set(STATUS_NO_MEMORY, "no memory for the sample pictures");
+    status = status_set(STATUS_NO_MEMORY, "no memory for the sample images");
   for (int64_t i = 0; status == STATUS_OK && i < pixels->count; i++) samples->pixel_values[i] = (float)values[i];
   free(values);
   return status;
 }
 
-static Status read_pictures(const SafeFile *file, const ModelConfig *config, SelftestSamples *samples) {
+static Status read_images(const SafeFile *file, const ModelConfig *config, SelftestSamples *samples) {
   samples->tokens = config_tokens(config);
   samples->classes = config->classes;
   TRY(read_pixels(file, config, samples));
@@ -59,9 +59,9 @@ static Status read_pictures(const SafeFile *file, const ModelConfig *config, Sel
 
 /* ---- texts ---- */
 
-static Status check_ids(const SafeFile *file, const char *name, const int32_t *ids, int64_t count, int64_t least, int64_t vocabulary) {
+static Status check_ids(const SafeFile *file, const char *name, const int32_t *ids, int64_t count, int64_t min, int64_t vocabulary) {
   for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < least || ids[i] >= vocabulary)
+    if (ids[i] < min || ids[i] >= vocabulary)
       return status_set(STATUS_BAD_FILE, "%s: %s holds id %d, the vocabulary has %lld tokens", file->path, name, (int)ids[i],
                         (long long)vocabulary);
   }
@@ -180,7 +180,7 @@ Status selftest_samples_read(SelftestSamples *samples, const Weights *weights, c
   SafeFile file;
   *samples = (SelftestSamples){.count = 0};
   TRY(safetensors_open(&file, path));
-  Status status = (config_is_decoder(weights->config) ? read_texts : read_pictures)(&file, weights->config, samples);
+  Status status = (config_is_decoder(weights->config) ? read_texts : read_images)(&file, weights->config, samples);
   if (status == STATUS_OK && weights->books) status = read_codes(&file, weights, samples);
   if (status == STATUS_OK && samples->ids) leave_padding_out(samples);
   safetensors_close(&file);

@@ -6,12 +6,12 @@
 
 typedef struct SelftestSamples {
   int64_t count, tokens, classes; /* B, T, numbers of an answer: classes or, where tokens are predicted, V */
-  int64_t pixels;                 /* of a picture */
-  int64_t length;                 /* of a text in the file without its padding, which is left out here: T; 0 for pictures */
+  int64_t pixels;                 /* of an image */
+  int64_t length;                 /* of a text in the file without its padding, which is left out here: T; 0 for images */
   int sets;                       /* of codes: blocks * sites; 0 for one node */
   int64_t groups;
   float *pixel_values; /* [count, pixels]; NULL for texts */
-  int32_t *ids;        /* [count, tokens]; NULL for pictures */
+  int32_t *ids;        /* [count, tokens]; NULL for images */
   int32_t *labels;     /* [count, tokens], -1: does not count; NULL: there is no loss */
   double loss;         /* mean over the labels that count */
   real *logits;        /* [count, classes] */

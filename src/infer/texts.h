@@ -22,7 +22,7 @@ int64_t texts_length(const Texts *texts, int64_t index);
 /* Called for each text, shorter ones first: logits [classes], valid during the call; seconds: of the request that it was part of. */
 typedef Status TextsTake(void *context, int64_t index, const real *logits, double seconds);
 
-/* At most `batch` texts to a request; the next request is sent while the last one is computed. The leader's tokens_most must be at least
+/* At most `batch` texts to a request; the next request is sent while the last one is computed. The leader's tokens_max must be at least
  * the longest text. quiet: no progress. *seconds: wall time of all. */
 Status texts_classify(Leader *leader, const Texts *texts, int64_t batch, bool quiet, TextsTake *take, void *context, double *seconds);
 

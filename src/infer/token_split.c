@@ -4,7 +4,7 @@
 #include "nn/layout.h"
 #include <math.h>
 
-static const double least_weight = 1e-9;
+static const double min_weight = 1e-9;
 
 static Status check_nodes(int nodes) {
   if (nodes >= 1 && nodes <= WIRE_NODES) return STATUS_OK;
@@ -13,13 +13,13 @@ static Status check_nodes(int nodes) {
 
 /* Relative to the largest, so that counts are finite for any length. */
 static Status read_list(TokenSplit *split, const char *list) {
-  double most = 0;
+  double max = 0;
   TRY(partition_split_weights(list, split->nodes, split->weights));
-  for (int d = 0; d < split->nodes; d++) most = fmax(most, split->weights[d]);
+  for (int d = 0; d < split->nodes; d++) max = fmax(max, split->weights[d]);
   for (int d = 0; d < split->nodes; d++) {
-    split->weights[d] /= most;
-    if (split->weights[d] < least_weight)
-      return status_set(STATUS_BAD_USAGE, "--split %s: the weight of node %d is less than %g of the largest", list, d, least_weight);
+    split->weights[d] /= max;
+    if (split->weights[d] < min_weight)
+      return status_set(STATUS_BAD_USAGE, "--split %s: the weight of node %d is less than %g of the largest", list, d, min_weight);
   }
   return STATUS_OK;
 }

@@ -1,10 +1,10 @@
 /* See vocabulary.h. */
 #include "infer/vocabulary.h"
 
-enum { PADDING_MOST = 256 }; /* by which a token table may be longer, to fill a multiple of a power of two */
+enum { PADDING_MAX = 256 }; /* by which a token table may be longer, to fill a multiple of a power of two */
 
 static Status check_size(const Vocabulary *v, const char *directory, const ModelConfig *config) {
-  if (v->count <= config->vocabulary && config->vocabulary - v->count < PADDING_MOST) return STATUS_OK;
+  if (v->count <= config->vocabulary && config->vocabulary - v->count < PADDING_MAX) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE,
                     "%s: the tokenizer has %lld tokens, the model a vocabulary of %lld: they do not belong together; put the model's own "
                     "tokenizer files there",

@@ -165,20 +165,20 @@ Status weights_make_tables(Weights *weights, size_t memory) {
   real *made = NULL;
   const real **codewords = calloc((size_t)weights->book_count, sizeof *codewords);
   if (!codewords) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
-  const KeyTablesSetup setup = {.codewords = codewords,
-                                .groups = weights->config->astra.groups,
-                                .entries = weights->config->astra.codebook_size,
-                                .memory = memory,
-                                .measure = true};
+  const KvTablesSetup setup = {.codewords = codewords,
+                               .groups = weights->config->astra.groups,
+                               .entries = weights->config->astra.codebook_size,
+                               .memory = memory,
+                               .measure = true};
   Status status = real_codewords(weights, codewords, &made);
-  if (status == STATUS_OK) status = key_tables_build(&weights->keys, weights->model, &setup);
+  if (status == STATUS_OK) status = kv_tables_build(&weights->keys, weights->model, &setup);
   free(made);
   free(codewords);
   return status == STATUS_UNSUPPORTED ? STATUS_OK : status;
 }
 
 void weights_release(Weights *weights) {
-  key_tables_free(weights->keys);
+  kv_tables_free(weights->keys);
   for (int i = 0; weights->books && i < weights->book_count; i++) codebook_release(&weights->books[i]);
   free(weights->books);
   free(weights->frequencies);

@@ -4,7 +4,7 @@
 #define INFER_WEIGHTS_H
 #include "data/loader.h"
 #include "nn/checkpoint.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include "nn/lowbit_weights.h"
 #include "vq/codebook.h"
 #include "vq/rans.h"
@@ -23,7 +23,7 @@ typedef struct Weights {
   double coded_share;    /* bits of a code by these frequencies for each bit of a packed one; 1 without them */
   NarrowKind cache_kind; /* of keys and values that decoding caches; NARROW_NONE: reals */
   bool bf16;             /* weights_use_precision: tapes of these weights use bf16 */
-  KeyTables *keys;       /* NULL: weights_make_tables was not called, or this model has none */
+  KvTables *keys;        /* NULL: weights_make_tables was not called, or this model has none */
 } Weights;
 
 /* In which numbers keys and values are cached; codebooks likewise, where that changes none of their numbers. Auto: 16 bits where the
@@ -61,14 +61,14 @@ Status weights_pack(Weights *weights);
 Status weights_unchanged(const Weights *weights);
 void weights_guard(const Weights *weights);
 
-/* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and key_tables_pay. A model without
+/* Tables of keys and values of the codewords in at most `memory` bytes, where both ways were timed and kv_tables_pay. A model without
  * codebooks, at site kv, or with adapters has none, which is no failure. Those that are there stay. Before any fork, whose children share
  * their pages, and before threads. */
 Status weights_make_tables(Weights *weights, size_t memory);
 
-/* How pictures become pixels for this model: resize to its image size, its normalisation, no augmentation. */
+/* How images become pixels for this model: resize to its image size, its normalisation, no augmentation. */
 void weights_loader_options(const Weights *weights, LoaderOptions *options);
-int64_t weights_pixels(const Weights *weights); /* numbers of one picture: C H W */
+int64_t weights_pixels(const Weights *weights); /* numbers of one image: C H W */
 
 int64_t weights_outputs(const Weights *weights); /* numbers of an answer: classes or, where tokens are predicted, V */
 

@@ -49,17 +49,17 @@ void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]) {
 typedef struct Rule {
   const char *name;
   WireSide from;
-  uint32_t least, most;
+  uint32_t min, max;
   uint8_t flags;
 } Rule;
 
 static const Rule rules[WIRE_KIND_END] = {
-#define WIRE_RULE(name, number, from, least, most, flags) [number] = {#name, WIRE_FROM_##from, least, most, flags},
+#define WIRE_RULE(name, number, from, min, max, flags) [number] = {#name, WIRE_FROM_##from, min, max, flags},
     WIRE_KINDS(WIRE_RULE)
 #undef WIRE_RULE
 };
 
-Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHeader *header) {
+Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t max_payload, WireHeader *header) {
   if (wire_get_u32(bytes) != WIRE_MAGIC) return status_set(STATUS_BAD_VALUE, "not an ASTRA message (wrong magic number)");
   if (bytes[4] != WIRE_VERSION)
     return status_set(STATUS_BAD_VALUE, "message of protocol version %d, this program speaks version %d", bytes[4], WIRE_VERSION);
@@ -74,11 +74,10 @@ Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload, WireHea
                          .request = wire_get_u32(bytes + 12),
                          .count = wire_get_u32(bytes + 16),
                          .bytes = wire_get_u32(bytes + 20)};
-  if (header->bytes > most_payload)
-    return status_set(STATUS_BAD_VALUE, "message announces %u bytes, at most %zu are possible here", header->bytes, most_payload);
-  if (header->bytes < rule->least || header->bytes > rule->most)
-    return status_set(STATUS_BAD_VALUE, "%s message of %u bytes; %u to %u are possible", rule->name, header->bytes, rule->least,
-                      rule->most);
+  if (header->bytes > max_payload)
+    return status_set(STATUS_BAD_VALUE, "message announces %u bytes, at most %zu are possible here", header->bytes, max_payload);
+  if (header->bytes < rule->min || header->bytes > rule->max)
+    return status_set(STATUS_BAD_VALUE, "%s message of %u bytes; %u to %u are possible", rule->name, header->bytes, rule->min, rule->max);
   return STATUS_OK;
 }
 

@@ -23,10 +23,10 @@ enum {
  * it must fulfil when it comes is its receiver's to say (leader_messages.c, device_session.c). */
 #define WIRE_KINDS(X)                                                                                                                      \
   X(HELLO, 1, CALLER, 0, WIRE_HELLO_BYTES, 0) /* first on a connection to a worker, in clear: who calls; or that it is not let in */       \
-  X(CLASSIFY, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES) /* count pictures, or sequences of ids to a model that classifies texts */        \
+  X(CLASSIFY, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES) /* count images, or sequences of ids to a model that classifies texts */          \
   X(PING, 3, LEADER, 0, 0, 0)                            /* it is still there */                                                           \
   X(RESULT, 4, DEVICE, WIRE_STATISTICS, UINT32_MAX, WIRE_WANT_CODES) /* statistics, class-token replicas, codes if wanted */               \
-  X(ERROR, 5, DEVICE, 0, WIRE_TEXT, WIRE_NOT_FINITE)                 /* text; count: 1 + the node that is to blame, 0: the sender */       \
+  X(ERROR, 5, DEVICE, 0, WIRE_TEXT, WIRE_NOT_FINITE)                 /* text; count: 1 + the node that is at fault, 0: the sender */       \
   X(BYE, 6, LEADER, 0, 0, 0)                                         /* stop */                                                            \
   X(PROGRESS, 7, DEVICE, 0, 0, 0)                                    /* has reached this block */                                          \
   X(PROMPT, 8, LEADER, 1, UINT32_MAX, 0)                             /* one sequence: how to go on, ids */                                 \
@@ -36,7 +36,7 @@ enum {
   X(STOP, 12, LEADER, 0, 0, 0)                                       /* no more tokens of this PROMPT */                                   \
   X(WELCOME, 13, DEVICE, WIRE_WELCOME_BYTES, WIRE_WELCOME_BYTES, 0)  /* first: which model it has */                                       \
   X(BUSY, 14, DEVICE, 0, WIRE_TEXT, 0)                   /* another leader is served; count: place in the queue, 0: there is none; text */ \
-  X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is to blame, 0: nobody; text */              \
+  X(REFUSE, 15, DEVICE, 0, WIRE_TEXT, 0)                 /* why not; count: 1 + the node that is at fault, 0: nobody; text */              \
   X(SETUP, 16, LEADER, 1, UINT32_MAX, 0)                 /* the cluster (cluster/setup_message.h); count: nodes */                         \
   X(READY, 17, DEVICE, 0, 0, 0)                          /* count: the epoch of the SETUP */                                               \
   X(MEET, 18, PEER, WIRE_MEET_BYTES, WIRE_MEET_BYTES, 0) /* first: who it is (cluster/peer_handshake.h); count: the epoch */               \
@@ -47,7 +47,7 @@ enum {
   X(PROFILE, 23, DEVICE, 0, WIRE_PROBE_BYTES, 0)         /* what was measured, or bytes that were asked for */
 
 typedef enum WireKind {
-#define WIRE_ENUM(name, number, from, least, most, flags) WIRE_##name = number,
+#define WIRE_ENUM(name, number, from, min, max, flags) WIRE_##name = number,
   WIRE_KINDS(WIRE_ENUM)
 #undef WIRE_ENUM
       WIRE_KIND_END
@@ -106,7 +106,7 @@ typedef struct NodeStatistics {
 void wire_add_statistics(NodeStatistics *sum, const NodeStatistics *more);
 
 void wire_pack(const WireHeader *header, uint8_t bytes[WIRE_HEADER]);
-Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t most_payload,
+Status wire_parse(const uint8_t bytes[WIRE_HEADER], size_t max_payload,
                   WireHeader *header);                             /* BAD_VALUE on magic, version, kind, flags, length */
 const char *wire_kind_name(uint8_t kind);                          /* "RESULT" */
 Status wire_check_sender(const WireHeader *header, WireSide from); /* BAD_VALUE: a kind that others send */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TARGETS = 7, MOST_RANK = 1024 };
+enum { TARGETS = 7, MAX_RANK = 1024 };
 
 static const char *const target_names[TARGETS] = {"query", "key", "value", "output", "gate", "up", "down"};
 
@@ -79,9 +79,9 @@ static void remove_all(Model *model) {
 
 static Status check(const Model *model, int rank, double alpha) {
   const ParamSet *set = &model->params;
-  if (rank < 1 || rank > MOST_RANK || rank > model->config.width)
+  if (rank < 1 || rank > MAX_RANK || rank > model->config.width)
     return status_set(STATUS_BAD_VALUE, "adapters of rank %d: 1 to %d are accepted, and no more than the model's width %lld", rank,
-                      (int)MOST_RANK, (long long)model->config.width);
+                      (int)MAX_RANK, (long long)model->config.width);
   if (!(alpha > 0 && isfinite(alpha))) return status_set(STATUS_BAD_VALUE, "alpha %g of adapters: a positive number is accepted", alpha);
   if (model->adapters_first > 0 || set->values || set->frozen_values)
     return status_set(STATUS_BAD_VALUE, "adapters are added once, before the parameters have memory");

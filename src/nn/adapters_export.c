@@ -99,10 +99,10 @@ static Status add_head(Export *export, Model *model, const real *values, size_t 
 }
 
 static Status gather(Export *export, Model *model, const real *values) {
-  size_t most = model->adapters_first + 1;
-  *export = (Export){.list = calloc(most, sizeof *export->list),
-                     .items = calloc(2 * most, sizeof *export->items),
-                     .heads = calloc(most, sizeof *export->heads)};
+  size_t max = model->adapters_first + 1;
+  *export = (Export){.list = calloc(max, sizeof *export->list),
+                     .items = calloc(2 * max, sizeof *export->items),
+                     .heads = calloc(max, sizeof *export->heads)};
   if (export->list == NULL || export->items == NULL || export->heads == NULL) return status_no_memory(NULL, "exporting adapters");
   for (size_t i = 0; i < model->adapters_first; i++) {
     TRY(add_weight(export, model, values, i));

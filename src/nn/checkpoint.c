@@ -395,7 +395,7 @@ static bool is_other_head(const Param *param, const SafeTensor *tensor) {
 }
 
 /* One part that is absent or of another class count makes the whole head new: halves of two heads do not belong together. */
-static Status judge_head(const CheckpointFiles *files, const ParamSet *set, CheckpointReport *report) {
+static Status check_head(const CheckpointFiles *files, const ParamSet *set, CheckpointReport *report) {
   for (size_t i = 0; i < set->count; i++) {
     const Param *param = &set->list[i];
     if (!param->optional) continue;
@@ -439,7 +439,7 @@ static Status load_one(const CheckpointFiles *files, Param *param, CheckpointRep
 static Status load_all(const CheckpointFiles *files, Model *model, Rng *rng, CheckpointReport *report) {
   ParamSet *set = model_params(model);
   size_t used = 0;
-  TRY(judge_head(files, set, report));
+  TRY(check_head(files, set, report));
   for (size_t i = 0; i < set->count; i++) {
     Param *param = &set->list[i];
     if (adapters_is_one(model, i)) continue;

@@ -55,7 +55,7 @@ Status checkpoint_load_codebooks(const ModelConfig *config, const char *director
 Status checkpoint_save(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype);
 #define CHECKPOINT_SHARD ((int64_t)5000000000)
 Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
-                               int64_t most_bytes); /* of a shard */
+                               int64_t max_bytes); /* of a shard */
 
 /* The adapters alone, in the layout of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors (F32) with
  * "base_model.model.MODULE.lora_A.weight" [r, in] and ".lora_B.weight" [out, r]; a head of classes that learns beside them whole. `base` is

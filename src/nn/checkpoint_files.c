@@ -28,7 +28,7 @@ static Status add(ShardIndex *index, const char *name, const char *path) {
   if (!name || !*name || *name == '.' || strchr(name, '/'))
     return status_set(STATUS_BAD_FILE, "%s: the shard name '%.60s' is not a file of the same directory", path, name ? name : "");
   if (known(index, name)) return STATUS_OK;
-  if (index->count >= SHARD_INDEX_MOST) return status_set(STATUS_BAD_FILE, "%s: names more than %d shards", path, (int)SHARD_INDEX_MOST);
+  if (index->count >= SHARD_INDEX_MAX) return status_set(STATUS_BAD_FILE, "%s: names more than %d shards", path, (int)SHARD_INDEX_MAX);
   index->names[index->count] = strdup(name);
   if (!index->names[index->count]) return status_set(STATUS_NO_MEMORY, "no memory to read %s", path);
   index->count++;
@@ -38,7 +38,7 @@ static Status add(ShardIndex *index, const char *name, const char *path) {
 static Status add_all(ShardIndex *index, json_t *map, const char *path) {
   if (!json_is_object(map) || json_object_size(map) == 0)
     return status_set(STATUS_BAD_FILE, "%s: has no weight_map from tensors to files", path);
-  index->names = calloc(SHARD_INDEX_MOST, sizeof *index->names);
+  index->names = calloc(SHARD_INDEX_MAX, sizeof *index->names);
   if (!index->names) return status_set(STATUS_NO_MEMORY, "no memory to read %s", path);
   const char *tensor;
   json_t *shard;
@@ -65,7 +65,7 @@ void shard_index_release(ShardIndex *index) {
 
 /* ---- Files ---- */
 
-static const size_t MOST_INDEX_BYTES = (size_t)16 << 20; /* the largest published ones have 9 million */
+static const size_t MAX_INDEX_BYTES = (size_t)16 << 20; /* the largest published ones have 9 million */
 static const char codebook_prefix[] = "astra.layers.";
 
 static Status add_file(CheckpointFiles *files, const char *path) {
@@ -92,7 +92,7 @@ static Status add_shard(CheckpointFiles *files, const char *name, const char *in
 static Status open_index(CheckpointFiles *files, const char *index_path) {
   char *text = NULL;
   size_t size = 0;
-  TRY(files_read(index_path, MOST_INDEX_BYTES, &text, &size));
+  TRY(files_read(index_path, MAX_INDEX_BYTES, &text, &size));
   ShardIndex index;
   Status status = shard_index_parse(&index, text, size, index_path);
   for (size_t i = 0; status == STATUS_OK && i < index.count; i++) status = add_shard(files, index.names[i], index_path);

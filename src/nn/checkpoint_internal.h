@@ -8,7 +8,7 @@
  * tensor that is larger) and model.safetensors.index.json. Shards get their names when all are written, and an old index is gone before the
  * first of them does: who stops in between leaves shards that nobody takes for a checkpoint, not a mixture. What the directory held before,
  * in either form, is removed at the end. */
-Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t most);
+Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t max);
 
 enum { LOWBIT_SCALE_NAME = PARAM_NAME + 8 };
 

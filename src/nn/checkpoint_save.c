@@ -37,16 +37,16 @@ static int64_t total_bytes(const SafeItem *items, size_t count) {
 }
 
 /* How many of the items go into the next shard: at least one. */
-static size_t shard_length(const SafeItem *items, size_t count, int64_t most) {
+static size_t shard_length(const SafeItem *items, size_t count, int64_t max) {
   int64_t bytes = item_bytes(&items[0]);
   size_t length = 1;
-  while (length < count && bytes + item_bytes(&items[length]) <= most) bytes += item_bytes(&items[length++]);
+  while (length < count && bytes + item_bytes(&items[length]) <= max) bytes += item_bytes(&items[length++]);
   return length;
 }
 
-static size_t count_shards(const SafeItem *items, size_t count, int64_t most) {
+static size_t count_shards(const SafeItem *items, size_t count, int64_t max) {
   size_t shards = 0;
-  for (size_t at = 0; at < count; at += shard_length(items + at, count - at, most)) shards++;
+  for (size_t at = 0; at < count; at += shard_length(items + at, count - at, max)) shards++;
   return shards;
 }
 
@@ -96,10 +96,10 @@ static Status remove_old_shards(const char *directory, size_t shards) {
 
 /* ---- shards: first NAME.part, so that no shard of the old checkpoint is replaced before all of the new one are on the disk */
 
-static Status save_parts(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
+static Status save_parts(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
   for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
     char name[NAME], part[NAME + 8];
-    length = shard_length(items + at, count - at, most);
+    length = shard_length(items + at, count - at, max);
     shard_name(name, shard, shards);
     snprintf(part, sizeof part, "%s.part", name);
     TRY(save_file(directory, part, items + at, length));
@@ -127,29 +127,29 @@ static void remove_parts(const char *directory, size_t shards) {
   }
 }
 
-static json_t *weight_map(const SafeItem *items, size_t count, int64_t most, size_t shards) {
+static json_t *weight_map(const SafeItem *items, size_t count, int64_t max, size_t shards) {
   json_t *map = json_object();
   for (size_t at = 0, shard = 0, length; at < count; at += length, shard++) {
     char name[NAME];
-    length = shard_length(items + at, count - at, most);
+    length = shard_length(items + at, count - at, max);
     shard_name(name, shard, shards);
     for (size_t i = at; i < at + length; i++) json_build_put(&map, items[i].name, json_string(name));
   }
   return map;
 }
 
-static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t most, size_t shards) {
+static Status save_index(const char *directory, const SafeItem *items, size_t count, int64_t max, size_t shards) {
   json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total_bytes(items, count), "weight_map",
-                           weight_map(items, count, most, shards));
+                           weight_map(items, count, max, shards));
   return json_build_save(root, directory, CHECKPOINT_INDEX);
 }
 
-static Status save_shards(const char *directory, const SafeItem *items, size_t count, int64_t most) {
-  size_t shards = count_shards(items, count, most);
-  if (shards > SHARD_INDEX_MOST)
+static Status save_shards(const char *directory, const SafeItem *items, size_t count, int64_t max) {
+  size_t shards = count_shards(items, count, max);
+  if (shards > SHARD_INDEX_MAX)
     return status_set(STATUS_BAD_VALUE, "%s: %zu shards, where at most %d are accepted; choose larger ones", directory, shards,
-                      (int)SHARD_INDEX_MOST);
-  Status status = save_parts(directory, items, count, most, shards);
+                      (int)SHARD_INDEX_MAX);
+  Status status = save_parts(directory, items, count, max, shards);
   if (status == STATUS_OK) status = remove_file(directory, CHECKPOINT_INDEX); /* half renamed, it would name shards of two checkpoints */
   for (size_t shard = 0; shard < shards && status == STATUS_OK; shard++) {
     char name[NAME];
@@ -158,13 +158,13 @@ static Status save_shards(const char *directory, const SafeItem *items, size_t c
   }
   if (status != STATUS_OK) remove_parts(directory, shards);
   TRY(status);
-  TRY(save_index(directory, items, count, most, shards));
+  TRY(save_index(directory, items, count, max, shards));
   TRY(remove_file(directory, CHECKPOINT_WHOLE)); /* a reader would take it first */
   return remove_old_shards(directory, shards);
 }
 
-Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t most) {
-  if (total_bytes(items, count) > most) return save_shards(directory, items, count, most);
+Status checkpoint_shards_save(const char *directory, const SafeItem *items, size_t count, int64_t max) {
+  if (total_bytes(items, count) > max) return save_shards(directory, items, count, max);
   TRY(save_file(directory, CHECKPOINT_WHOLE, items, count));
   TRY(remove_file(directory, CHECKPOINT_INDEX));
   return remove_old_shards(directory, 0);
@@ -465,7 +465,7 @@ static void release_items(Items *items) {
 }
 
 Status checkpoint_save_sharded(Model *model, const char *directory, const real *codebooks, const real *values, SafeDtype dtype,
-                               int64_t most_bytes) {
+                               int64_t max_bytes) {
   const ModelConfig *config = model_config(model);
   if (!safe_dtype_is_float(dtype)) return status_set(STATUS_BAD_VALUE, "a checkpoint's numbers are F32, F16 or BF16");
   Items items;
@@ -473,7 +473,7 @@ Status checkpoint_save_sharded(Model *model, const char *directory, const real *
   if (status == STATUS_OK) status = add_params(&items, model, values, dtype);
   if (status == STATUS_OK) status = add_codebooks(&items, config, codebooks, dtype);
   if (status == STATUS_OK) status = files_make_dirs(directory);
-  if (status == STATUS_OK) status = checkpoint_shards_save(directory, items.list, items.count, most_bytes);
+  if (status == STATUS_OK) status = checkpoint_shards_save(directory, items.list, items.count, max_bytes);
   if (status == STATUS_OK) status = config_save(config, directory);
   release_items(&items);
   return status;

@@ -214,7 +214,7 @@ const char *config_preset_names(void) {
 static const AstraConfig paper_settings = {.groups = 0,
                                            .codebook_size = 1024,
                                            .devices = 4,
-                                           .devices_least = 4,
+                                           .devices_min = 4,
                                            .site = SITE_X,
                                            .class_token = CLASS_DISTRIBUTED,
                                            .commitment_weight = 0.0005,
@@ -295,18 +295,18 @@ Status config_preset(ModelConfig *config, const char *name, int64_t classes) {
 
 /* ---- Configurations ---- */
 
-static const int64_t MOST_CONTEXT = 1 << 20, MOST_ROPE = 1 << 28;
+static const int64_t MAX_CONTEXT = 1 << 20, MAX_ROPE = 1 << 28;
 
 /* ---- ranges */
 
-static Status check_range(const char *field, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "%s is %lld; accepted is %lld to %lld", field, (long long)value, (long long)least, (long long)most);
+static Status check_range(const char *field, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "%s is %lld; accepted is %lld to %lld", field, (long long)value, (long long)min, (long long)max);
 }
 
-static Status check_real(const char *field, double value, double least, double most) {
-  if (value >= least && value <= most) return STATUS_OK; /* a NaN fails both */
-  return status_set(STATUS_BAD_VALUE, "%s is %g; accepted is %g to %g", field, value, least, most);
+static Status check_real(const char *field, double value, double min, double max) {
+  if (value >= min && value <= max) return STATUS_OK; /* a NaN fails both */
+  return status_set(STATUS_BAD_VALUE, "%s is %g; accepted is %g to %g", field, value, min, max);
 }
 
 static Status check_divides(const char *divisor_field, int64_t divisor, const char *field, int64_t value) {
@@ -336,7 +336,7 @@ static Status check_rope(const ModelConfig *config) {
     return status_set(STATUS_BAD_VALUE, "a head of %lld numbers (hidden_size / num_attention_heads) is odd; rotary positions turn pairs",
                       (long long)(config->width / config->heads));
   TRY(check_range("max_position_embeddings x hidden_size / num_attention_heads, the size of the table of rotary positions,",
-                  config->context * (config->width / config->heads), 1, MOST_ROPE));
+                  config->context * (config->width / config->heads), 1, MAX_ROPE));
   TRY(check_real("rope_theta", rope->theta, 1, 1e12));
   if (!rope->llama3) return STATUS_OK;
   TRY(check_real("rope_scaling.factor", rope->factor, 1, 1e6));
@@ -345,7 +345,7 @@ static Status check_rope(const ModelConfig *config) {
   if (!(rope->high_factor > rope->low_factor))
     return status_set(STATUS_BAD_VALUE, "rope_scaling.high_freq_factor %g must be larger than low_freq_factor %g", rope->high_factor,
                       rope->low_factor);
-  return check_range("rope_scaling.original_max_position_embeddings", rope->original, 1, MOST_CONTEXT);
+  return check_range("rope_scaling.original_max_position_embeddings", rope->original, 1, MAX_CONTEXT);
 }
 
 static Status check_ids(const ModelConfig *config) {
@@ -359,7 +359,7 @@ static Status check_ids(const ModelConfig *config) {
 static Status check_text(const ModelConfig *config) {
   static const char *const dropouts[CONFIG_DROPOUTS] = {"embd_pdrop", "resid_pdrop", "attn_pdrop"};
   TRY(check_range("vocab_size", config->vocabulary, 1, 1 << 24));
-  TRY(check_range(config->kind == MODEL_GPT2 ? "n_positions" : "max_position_embeddings", config->context, 1, MOST_CONTEXT));
+  TRY(check_range(config->kind == MODEL_GPT2 ? "n_positions" : "max_position_embeddings", config->context, 1, MAX_CONTEXT));
   for (int i = 0; i < CONFIG_DROPOUTS; i++) TRY(check_real(dropouts[i], config->dropout[i], 0, 1));
   if (config->kind == MODEL_LLAMA) TRY(check_rope(config));
   return check_ids(config);
@@ -379,7 +379,7 @@ static Status check_astra(const ModelConfig *config) {
   TRY(check_range("astra.groups", astra->groups, 0, width));
   TRY(check_range("astra.codebook_size", astra->codebook_size, 2, 65536));
   TRY(check_range("astra.devices", astra->devices, 1, 1024));
-  TRY(check_range("astra.devices (least)", astra->devices_least, 1, astra->devices));
+  TRY(check_range("astra.devices (least)", astra->devices_min, 1, astra->devices));
   TRY(check_real("astra.commitment_weight", astra->commitment_weight, 0, 1e6));
   TRY(check_real("astra.noise", astra->noise, 0, 1e6));
   TRY(check_class_token(config));

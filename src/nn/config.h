@@ -16,7 +16,7 @@ typedef struct AstraConfig {
   int groups;        /* 0: a plain model */
   int codebook_size; /* K */
   int devices;       /* that it was trained for; the upper end of a range */
-  int devices_least; /* the lower end */
+  int devices_min;   /* the lower end */
   Site site;
   ClassToken class_token;
   double commitment_weight; /* beta */

@@ -12,7 +12,7 @@
 
 /* ---- config.json ---- */
 
-static const size_t MOST_BYTES =
+static const size_t MAX_BYTES =
     (size_t)8 << 20; /* of a JSON file: a hundred thousand class names fit; its tree takes up to 45 times that */
 
 const Choice config_activations[] = {
@@ -30,19 +30,19 @@ static Status read_devices(const Fields *fields, AstraConfig *astra) {
   if (!value) return STATUS_OK;
   if (json_is_object(value)) {
     Fields range = {value, fields->origin, "astra.devices."};
-    TRY(fields_int(&range, "least", &astra->devices_least));
+    TRY(fields_int(&range, "least", &astra->devices_min));
     return fields_int(&range, "most", &astra->devices);
   }
   if (json_is_string(value)) {
     int end = 0;
     const char *text = json_string_value(value);
-    if (sscanf(text, "%5d-%5d%n", &astra->devices_least, &astra->devices, &end) == 2 && text[end] == '\0') return STATUS_OK;
-    if (sscanf(text, "%5d%n", &astra->devices, &end) == 1 && text[end] == '\0') return astra->devices_least = astra->devices, STATUS_OK;
+    if (sscanf(text, "%5d-%5d%n", &astra->devices_min, &astra->devices, &end) == 2 && text[end] == '\0') return STATUS_OK;
+    if (sscanf(text, "%5d%n", &astra->devices, &end) == 1 && text[end] == '\0') return astra->devices_min = astra->devices, STATUS_OK;
     return fields_bad(fields, "devices", devices_accepted);
   }
   if (!json_is_integer(value)) return fields_bad(fields, "devices", devices_accepted);
   TRY(fields_int(fields, "devices", &astra->devices));
-  astra->devices_least = astra->devices;
+  astra->devices_min = astra->devices;
   return STATUS_OK;
 }
 
@@ -105,14 +105,14 @@ static Status parse_object(const char *json, size_t size, const char *origin, js
 }
 
 /* A value out of range is the file's fault here. */
-static Status blame_file(Status status, const char *origin) {
+static Status wrap_with_file(Status status, const char *origin) {
   return status == STATUS_BAD_VALUE ? status_wrap(STATUS_BAD_FILE, "%s", origin) : status;
 }
 
 /* config_check, its messages turned into ones about a file. */
 static Status config_checked(const ModelConfig *config, const char *origin) {
   Status status = config_check(config);
-  return status == STATUS_UNSUPPORTED ? status_wrap(status, "%s", origin) : blame_file(status, origin);
+  return status == STATUS_UNSUPPORTED ? status_wrap(status, "%s", origin) : wrap_with_file(status, origin);
 }
 
 static Status read_config(const Fields *fields, ModelConfig *config, ModelKind kind) {
@@ -128,7 +128,7 @@ Status config_parse(ModelConfig *config, const char *json, size_t size, const ch
   Fields fields = {root, origin, ""};
   ModelKind kind = MODEL_VIT;
   Status status = read_kind(&fields, &kind);
-  if (status == STATUS_OK) status = blame_file(read_config(&fields, config, kind), origin);
+  if (status == STATUS_OK) status = wrap_with_file(read_config(&fields, config, kind), origin);
   if (status == STATUS_OK) status = config_checked(config, origin);
   if (status != STATUS_OK) config_release(config);
   json_decref(root);
@@ -169,7 +169,7 @@ static Status parse_file(ModelConfig *config, const char *directory, const char 
   if (!optional && !files_exists(path)) {
     status = status_set(STATUS_NOT_FOUND, "%s: there is no config.json; give the directory of a model", directory);
   } else if (files_exists(path)) {
-    status = files_read(path, MOST_BYTES, &text, &size);
+    status = files_read(path, MAX_BYTES, &text, &size);
     if (status == STATUS_OK) status = parser(config, text, size, path);
   }
   free(text);
@@ -191,8 +191,8 @@ Status config_load(ModelConfig *config, const char *directory) {
 }
 
 static json_t *devices_json(const AstraConfig *astra) {
-  if (astra->devices_least == astra->devices) return json_integer(astra->devices);
-  return json_pack("{s:i, s:i}", "least", astra->devices_least, "most", astra->devices);
+  if (astra->devices_min == astra->devices) return json_integer(astra->devices);
+  return json_pack("{s:i, s:i}", "least", astra->devices_min, "most", astra->devices);
 }
 
 static json_t *astra_json(const ModelConfig *config) {

@@ -19,7 +19,7 @@ typedef struct ExchangeRows {
   int64_t runs;
   const ExchangeRun *run; /* [runs], one for each peer, the same for every sample and for both sites of a part */
   Tensor *x;              /* [B, R, W], still to be projected (site kv: the keys or values themselves); NULL with k and v */
-  Tensor *k, *v;          /* [B, R, kv width], ready (key_tables.h); NULL with x */
+  Tensor *k, *v;          /* [B, R, kv width], ready (kv_tables.h); NULL with x */
   const uint8_t *lost;    /* [B, R], 1: masked; NULL: none */
 } ExchangeRows;
 
@@ -43,7 +43,7 @@ struct Exchange {
   Status (*begin)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor *h);
   /* The quantised remote tokens, [B, layout->remote, W], in shared order; *lost gets NULL or a [B, remote] mask. */
   Status (*finish)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, int site, Tensor **remote, const uint8_t **lost);
-  /* As finish at site x, for keys and values that are ready (key_tables.h): one run of [B, layout->remote], x or k and v. NULL: rows alone.
+  /* As finish at site x, for keys and values that are ready (kv_tables.h): one run of [B, layout->remote], x or k and v. NULL: rows alone.
    */
   Status (*finish_rows)(Exchange *self, Tape *tape, const TokenLayout *layout, int block, ExchangeRows *rows);
   /* A tensor that it leads from block to block (the commitment so far), for blocks that are computed twice; NULL: none. */

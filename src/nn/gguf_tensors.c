@@ -31,12 +31,12 @@ static void scale_of_q4(const uint8_t *b, int j, int *scale, int *minimum) {
 }
 
 static void widen_q4(const uint8_t *block, float *value) {
-  const float d = half_at(block), least = half_at(block + 2);
+  const float d = half_at(block), min = half_at(block + 2);
   const uint8_t *scales = block + 4, *numbers = block + 16;
   for (int j = 0; j < GGUF_BLOCK / 32; j++) {
     int scale, minimum;
     scale_of_q4(scales, j, &scale, &minimum);
-    const float step = d * (float)scale, offset = least * (float)minimum;
+    const float step = d * (float)scale, offset = min * (float)minimum;
     const uint8_t *pairs = numbers + 32 * (j / 2);
     for (int i = 0; i < 32; i++) value[32 * j + i] = step * (float)(pairs[i] >> 4 * (j % 2) & 15) - offset;
   }

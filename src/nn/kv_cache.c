@@ -11,16 +11,15 @@ static size_t number_bytes(const KvCacheSetup *setup) { return setup->kind == NA
 
 static bool allocate(KvCache *cache) {
   const KvCacheSetup *setup = &cache->setup;
-  size_t most = (size_t)setup->most, blocks = (size_t)setup->blocks, sites = (size_t)setup->sites,
-         rows = blocks * most * (size_t)setup->width;
+  size_t max = (size_t)setup->max, blocks = (size_t)setup->blocks, sites = (size_t)setup->sites, rows = blocks * max * (size_t)setup->width;
   cache->keys = malloc(rows * number_bytes(setup));
   cache->values = malloc(rows * number_bytes(setup));
   if (sites == 0) return cache->keys && cache->values;
-  cache->codes = malloc(blocks * sites * most * setup->token_bytes);
-  cache->lost = malloc(blocks * most);
+  cache->codes = malloc(blocks * sites * max * setup->token_bytes);
+  cache->lost = malloc(blocks * max);
   cache->any_lost = calloc(blocks, sizeof *cache->any_lost);
-  cache->unpacked = malloc(sites * most * (size_t)setup->groups * sizeof *cache->unpacked);
-  cache->positions = malloc(most * sizeof *cache->positions);
+  cache->unpacked = malloc(sites * max * (size_t)setup->groups * sizeof *cache->unpacked);
+  cache->positions = malloc(max * sizeof *cache->positions);
   cache->codewords = malloc(blocks * sites * sizeof *cache->codewords);
   return cache->keys && cache->values && cache->codes && cache->lost && cache->any_lost && cache->unpacked && cache->positions &&
          cache->codewords;
@@ -31,9 +30,9 @@ Status kv_cache_init(KvCache *cache, const KvCacheSetup *setup) {
   if (!allocate(cache)) {
     kv_cache_release(cache);
     return status_set(STATUS_NO_MEMORY, "no memory for the keys and values of %lld tokens; use a smaller --max-context",
-                      (long long)setup->most);
+                      (long long)setup->max);
   }
-  for (int64_t i = 0; cache->positions && i < setup->most; i++) cache->positions[i] = (int32_t)i;
+  for (int64_t i = 0; cache->positions && i < setup->max; i++) cache->positions[i] = (int32_t)i;
   for (int64_t i = 0; i < setup->blocks * setup->sites; i++) cache->codewords[i] = setup->codewords[i];
   return STATUS_OK;
 }
@@ -51,8 +50,8 @@ void kv_cache_release(KvCache *cache) {
 }
 
 Status kv_cache_start(KvCache *cache, int64_t remote) {
-  if (remote < 0 || remote > cache->setup.most || (remote > 0 && cache->setup.sites == 0))
-    return status_set(STATUS_BAD_VALUE, "a cache for %lld tokens%s does not take %lld as codes", (long long)cache->setup.most,
+  if (remote < 0 || remote > cache->setup.max || (remote > 0 && cache->setup.sites == 0))
+    return status_set(STATUS_BAD_VALUE, "a cache for %lld tokens%s does not take %lld as codes", (long long)cache->setup.max,
                       cache->setup.sites ? "" : " in full", (long long)remote);
   cache->remote = remote;
   cache->rows = 0;
@@ -61,7 +60,7 @@ Status kv_cache_start(KvCache *cache, int64_t remote) {
 }
 
 static uint8_t *codes_of(const KvCache *cache, int block, int site) {
-  return cache->codes + (size_t)(block * cache->setup.sites + site) * (size_t)cache->setup.most * cache->setup.token_bytes;
+  return cache->codes + (size_t)(block * cache->setup.sites + site) * (size_t)cache->setup.max * cache->setup.token_bytes;
 }
 
 uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position) {
@@ -69,7 +68,7 @@ uint8_t *kv_cache_codes(KvCache *cache, int block, int site, int64_t position) {
 }
 
 static size_t block_start(const KvCache *cache, int block) {
-  return (size_t)(block * cache->setup.most * cache->setup.width) * number_bytes(&cache->setup);
+  return (size_t)(block * cache->setup.max * cache->setup.width) * number_bytes(&cache->setup);
 }
 
 /* Keys or values on their way into a cache of 16-bit numbers. */
@@ -105,12 +104,12 @@ static Status keep(const KvCache *cache, void *to, const real *numbers, int64_t 
 Status kv_cache_store(KvCache *cache, int block, int64_t count, const real *k, const real *v, const uint8_t *lost) {
   if (count > kv_cache_room(cache))
     return status_set(STATUS_BAD_VALUE, "%lld tokens behind %lld: the cache has room for %lld in all", (long long)count,
-                      (long long)(cache->remote + cache->rows), (long long)cache->setup.most);
+                      (long long)(cache->remote + cache->rows), (long long)cache->setup.max);
   size_t at = block_start(cache, block) + (size_t)(cache->rows * cache->setup.width) * number_bytes(&cache->setup);
   TRY(keep(cache, (uint8_t *)cache->keys + at, k, count * cache->setup.width));
   TRY(keep(cache, (uint8_t *)cache->values + at, v, count * cache->setup.width));
   if (!lost) return STATUS_OK;
-  memcpy(cache->lost + block * cache->setup.most, lost, (size_t)cache->remote);
+  memcpy(cache->lost + block * cache->setup.max, lost, (size_t)cache->remote);
   cache->any_lost[block] = true;
   return STATUS_OK;
 }
@@ -120,17 +119,17 @@ void kv_cache_advance(KvCache *cache, int64_t count) { cache->rows += count; }
 const void *kv_cache_keys(const KvCache *cache, int block) { return (const uint8_t *)cache->keys + block_start(cache, block); }
 const void *kv_cache_values(const KvCache *cache, int block) { return (const uint8_t *)cache->values + block_start(cache, block); }
 const uint8_t *kv_cache_lost(const KvCache *cache, int block) {
-  return cache->any_lost && cache->any_lost[block] ? cache->lost + block * cache->setup.most : NULL;
+  return cache->any_lost && cache->any_lost[block] ? cache->lost + block * cache->setup.max : NULL;
 }
 
 Status kv_cache_unpack(KvCache *cache, int block, int site, const int32_t **codes) {
   const KvCacheSetup *setup = &cache->setup;
-  int32_t *out = cache->unpacked + site * setup->most * setup->groups;
+  int32_t *out = cache->unpacked + site * setup->max * setup->groups;
   *codes = out;
   return setup->unpack(codes_of(cache, block, site), cache->remote, setup->groups, setup->entries, out);
 }
 
-int64_t kv_cache_room(const KvCache *cache) { return cache->setup.most - cache->remote - cache->rows; }
+int64_t kv_cache_room(const KvCache *cache) { return cache->setup.max - cache->remote - cache->rows; }
 
 static KvShape shape_of(const KvCache *cache) {
   const KvCacheSetup *setup = &cache->setup;

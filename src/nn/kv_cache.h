@@ -27,7 +27,7 @@ typedef struct KvCodewords {
 
 typedef struct KvCacheSetup {
   int64_t blocks, width;        /* width: kv heads x head width */
-  int64_t most;                 /* tokens of the longest sequence */
+  int64_t max;                  /* tokens of the longest sequence */
   NarrowKind kind;              /* of the numbers that keys and values are kept in; NARROW_NONE: reals */
   int sites;                    /* codebook sets of a block: 1 (x) or 2 (k, v); 0 without codes, as are the following */
   int64_t groups, entries;      /* G, K */
@@ -39,12 +39,12 @@ typedef struct KvCacheSetup {
 typedef struct KvCache {
   KvCacheSetup setup;
   int64_t remote, rows;   /* of the sequence it holds now */
-  void *keys, *values;    /* [blocks][most, width] of setup.kind */
-  uint8_t *codes;         /* [blocks * sites][most, token_bytes] */
-  uint8_t *lost;          /* [blocks][most], 1: this token's codes never arrived */
+  void *keys, *values;    /* [blocks][max, width] of setup.kind */
+  uint8_t *codes;         /* [blocks * sites][max, token_bytes] */
+  uint8_t *lost;          /* [blocks][max], 1: this token's codes never arrived */
   bool *any_lost;         /* [blocks] */
-  int32_t *unpacked;      /* [sites][most, G]: of the block at work */
-  int32_t *positions;     /* [most]: 0, 1, 2... */
+  int32_t *unpacked;      /* [sites][max, G]: of the block at work */
+  int32_t *positions;     /* [max]: 0, 1, 2... */
   KvCodewords *codewords; /* [blocks * sites] */
 } KvCache;
 

@@ -123,10 +123,10 @@ static void disperse(int64_t height, int64_t width, int32_t *order) {
 }
 
 static Status check(int64_t height, int64_t width, int devices, const int64_t *counts) {
-  const int64_t most = INT64_C(1) << 15; /* of a side */
-  if (height < 1 || width < 1 || height > most || width > most)
+  const int64_t max = INT64_C(1) << 15; /* of a side */
+  if (height < 1 || width < 1 || height > max || width > max)
     return status_set(STATUS_BAD_VALUE, "a grid of %lld x %lld tokens: sides of 1 to %lld are accepted", (long long)height,
-                      (long long)width, (long long)most);
+                      (long long)width, (long long)max);
   if (devices < 1 || devices > TOKEN_MAP_DEVICES)
     return status_set(STATUS_BAD_VALUE, "%d devices: 1 to %d are accepted", devices, TOKEN_MAP_DEVICES);
   int64_t left = height * width;
@@ -165,7 +165,7 @@ Status token_map_order(const TokenMap *map, int64_t height, int64_t width, int d
 
 /* ---- Layouts ---- */
 
-static const int64_t MOST_TOKENS = INT64_C(1) << 30; /* rows, at most two for a token, are counted in 32 bits */
+static const int64_t MAX_TOKENS = INT64_C(1) << 30; /* rows, at most two for a token, are counted in 32 bits */
 
 /* All arrays in one block, for as many devices as tokens, so that a new N never allocates:
  *   span [T] | class_of_span [T] | last_of_span [T] | device_shared [T + 1] |
@@ -199,9 +199,9 @@ static void make_empty(TokenLayout *layout) {
 }
 
 static Status check_counts(int64_t tokens, int devices, const int64_t *counts, int self) {
-  if (tokens < 1 || tokens > MOST_TOKENS)
+  if (tokens < 1 || tokens > MAX_TOKENS)
     return status_set(STATUS_BAD_VALUE, "a layout of %lld tokens: between 1 and %lld are accepted", (long long)tokens,
-                      (long long)MOST_TOKENS);
+                      (long long)MAX_TOKENS);
   if (devices < 1 || devices > tokens)
     return status_set(STATUS_BAD_VALUE,
                       "%d devices for %lld tokens: every device needs at least one token, so 1 to %lld devices are accepted", devices,

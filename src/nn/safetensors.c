@@ -78,8 +78,8 @@ static size_t character_bytes(const uint8_t *at, size_t left) {
   uint8_t first = at[0];
   size_t count = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
   if (count < 2 || count > left) return count == 1 ? 1 : 0;
-  uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80, most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (at[1] < least || at[1] > most) return 0;
+  uint8_t min = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80, max = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (at[1] < min || at[1] > max) return 0;
   for (size_t i = 2; i < count; i++)
     if ((at[i] & 0xc0) != 0x80) return 0;
   return count;
@@ -242,7 +242,7 @@ static bool json_scan_skip(JsonScan *scan) {
 /* ---- Files ---- */
 
 /* The format's own library accepts 100 MB; the largest published checkpoints have a few. */
-static const uint64_t MOST_HEADER = (uint64_t)32 << 20;
+static const uint64_t MAX_HEADER = (uint64_t)32 << 20;
 enum { LENGTH_BYTES = 8, KEY = 16, DTYPE = 24, PIECE = 1 << 17 };
 static const char METADATA[] = "__metadata__";
 
@@ -564,9 +564,9 @@ static Status parse(SafeFile *file, const uint8_t *data, size_t size, const char
   if (length > size - LENGTH_BYTES)
     return status_set(STATUS_BAD_FILE, "%s: claims a header of %llu bytes in a file of %zu; is it a safetensors file, and complete?",
                       origin, (unsigned long long)length, size);
-  if (length > MOST_HEADER)
+  if (length > MAX_HEADER)
     return status_set(STATUS_BAD_FILE, "%s: has a header of %llu bytes; at most %llu are accepted", origin, (unsigned long long)length,
-                      (unsigned long long)MOST_HEADER);
+                      (unsigned long long)MAX_HEADER);
   if (length == 0 || data[LENGTH_BYTES] != '{') return status_set(STATUS_BAD_FILE, "%s: has no safetensors header", origin);
   DataPart part = {data + LENGTH_BYTES + length, size - LENGTH_BYTES - length, origin};
   return parse_header(file, data + LENGTH_BYTES, length, &part);

@@ -121,9 +121,9 @@ static void load_u16(int64_t *wide, const uint8_t *in, int64_t count) {
   for (int64_t i = 0; i < count; i++) wide[i] = load_16(in, i);
 }
 
-static int64_t first_outside(const int64_t *wide, int64_t count, int64_t least, int64_t most) {
+static int64_t first_outside(const int64_t *wide, int64_t count, int64_t min, int64_t max) {
   for (int64_t i = 0; i < count; i++)
-    if (wide[i] < least || wide[i] > most) return i;
+    if (wide[i] < min || wide[i] > max) return i;
   return -1;
 }
 

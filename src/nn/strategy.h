@@ -45,7 +45,7 @@ typedef struct DeviceShare {
 typedef struct DeviceCost {
   double linear, attention, assign; /* floating-point operations: products with weights, with keys and values, with codewords */
   double remote;                    /* of linear: keys and values of other devices' tokens */
-  double table_bytes;               /* read from tables of keys and values (key_tables.h) */
+  double table_bytes;               /* read from tables of keys and values (kv_tables.h) */
   double other_bytes;               /* read and written by what is bound by memory: norms, activations, residuals, look-ups */
   double sent_bits;                 /* payload to one receiver (tp, bp-*: the mean over receivers) */
 } DeviceCost;

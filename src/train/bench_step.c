@@ -68,9 +68,9 @@ Status bench_session_open(Session *session, const TrainOptions *options, bool fo
   return status;
 }
 
-Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t most) {
-  *bench = (BenchStep){.session = session, .plain = plain, .forward = forward, .most = most};
-  bench->samples = calloc((size_t)most, sizeof *bench->samples);
+Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t max) {
+  *bench = (BenchStep){.session = session, .plain = plain, .forward = forward, .max = max};
+  bench->samples = calloc((size_t)max, sizeof *bench->samples);
   return bench->samples ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for samples");
 }
 
@@ -158,7 +158,7 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   sample.product_seconds = products.seconds;
   sample.flops = products.flops;
   sample.units = batch.units;
-  if (keep && bench->count < bench->most) bench->samples[bench->count++] = sample;
+  if (keep && bench->count < bench->max) bench->samples[bench->count++] = sample;
   if (!keep) bench_profile_clear(&bench->profile);
   return STATUS_OK;
 }
@@ -185,7 +185,7 @@ void bench_step_summary(BenchStep *bench, BenchSummary *summary) {
   *summary = (BenchSummary){.activations = (double)bench->activations, .weights = block, .training = bench->forward ? 0 : 3 * block};
   if (count == 0) return;
   summary->median = (bench->samples[(count - 1) / 2].seconds + bench->samples[count / 2].seconds) / 2;
-  summary->least = bench->samples[0].seconds;
+  summary->min = bench->samples[0].seconds;
   summary->mean = sum.seconds / (double)count;
   summary->spread = (bench->samples[3 * (count - 1) / 4].seconds - bench->samples[(count - 1) / 4].seconds) / 2 / summary->median;
   summary->product_share = sum.product_seconds / sum.seconds;

@@ -45,7 +45,7 @@ typedef struct BenchStep {
   size_t activations; /* bytes: most of the arena that a step took */
   bool forward;       /* the forward pass alone, with nothing recorded */
   BenchSample *samples;
-  int64_t count, most;
+  int64_t count, max;
   bool profiled;
   BenchProfile profile; /* of the kept steps, where it is profiled */
 } BenchStep;
@@ -61,7 +61,7 @@ Status bench_session_samples(TrainOptions *train, char name[BENCH_NAME]);
 Status bench_session_open(Session *session, const TrainOptions *options, bool forward);
 
 /* Room for `most` samples of steps of that session, which outlives the bench. The bench must not be moved while it is in use. */
-Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t most);
+Status bench_step_open(BenchStep *bench, Session *session, bool plain, bool forward, int64_t max);
 void bench_step_profile(BenchStep *bench); /* from now on */
 void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
 
@@ -69,7 +69,7 @@ void bench_step_close(BenchStep *bench);   /* fine on a zeroed one */
 Status bench_step_run(BenchStep *bench, bool keep);
 
 typedef struct BenchSummary {
-  double median, least, mean;            /* seconds a step */
+  double median, min, mean;              /* seconds a step */
   double spread;                         /* half the range of the middle half of the steps, as a part of the median */
   double processor, faults;              /* of a step, on average: seconds of all threads together, page faults */
   double product_share;                  /* of the time, inside matrix products */

@@ -78,7 +78,7 @@ Status code_counts_fit(const Session *session, uint16_t *frequencies) {
   int64_t entries = session->config->astra.codebook_size;
   if (!code_frequencies_possible(entries))
     return status_set(STATUS_UNSUPPORTED, "codebooks of %lld codewords have no frequencies: at most %d are accepted", (long long)entries,
-                      CODE_FREQUENCIES_MOST);
+                      CODE_FREQUENCIES_MAX);
   return fit(session, false, frequencies);
 }
 
@@ -258,7 +258,7 @@ static double variance_of(const real *rows, int64_t count, int64_t width, double
   return variance > 0 ? variance : 0;
 }
 
-static Status judge_site(Session *session, const Watcher *watcher, int index, bool moments, CodebookReport *report) {
+static Status check_site(Session *session, const Watcher *watcher, int index, bool moments, CodebookReport *report) {
   EmulateSite *site = &session->emulation.site[index];
   const real *rows = watcher->samples + index * watcher->limit * watcher->width;
   int32_t *codes = tape_alloc(session->tape, (size_t)(watcher->limit * site->book.groups) * sizeof *codes);
@@ -339,7 +339,7 @@ static Status check_memory(Session *session) {
 
 static int64_t rows_per_batch(const Session *session) { return session->options.batch * session->tokens; }
 
-Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
+Status codebooks_fit_evaluated(Session *session, CodebookReport *reports) {
   Watcher watcher;
   TRY(check_memory(session));
   Status status = watcher_open(session, sample_count(session), &watcher);
@@ -351,7 +351,7 @@ Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   int sites = session->emulation.blocks * session->emulation.sites;
   for (int index = ranks_self(); status == STATUS_OK && index < sites; index += ranks_count()) { /* the ranks of a job share them out */
     status = fit_site(session, &watcher, index);
-    if (status == STATUS_OK && reports != NULL) status = judge_site(session, &watcher, index, false, &reports[index]);
+    if (status == STATUS_OK && reports != NULL) status = check_site(session, &watcher, index, false, &reports[index]);
   }
   watcher_close(&watcher);
   status = ranks_agree(status);
@@ -362,21 +362,21 @@ Status codebooks_fit_judged(Session *session, CodebookReport *reports) {
   return status == STATUS_OK ? emulate_start_ema(&session->emulation, rows_per_batch(session)) : status;
 }
 
-Status codebooks_fit(Session *session) { return codebooks_fit_judged(session, NULL); }
+Status codebooks_fit(Session *session) { return codebooks_fit_evaluated(session, NULL); }
 
 Status codebooks_read(Session *session, const char *path) {
   TRY(checkpoint_load_codebooks(session->config, path, session->emulation.codewords));
   return emulate_start_ema(&session->emulation, rows_per_batch(session));
 }
 
-Status codebooks_judge(Session *session, int64_t samples, bool moments, CodebookReport *reports) {
+Status codebooks_evaluate(Session *session, int64_t samples, bool moments, CodebookReport *reports) {
   int64_t available = session->task->count(session, TASK_TEST);
   if (samples <= 0 || samples > available) samples = available;
   Watcher watcher;
   Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);
   if (status == STATUS_OK) status = watch_all(session, TASK_TEST, &watcher);
   for (int index = 0; status == STATUS_OK && index < session->emulation.blocks * session->emulation.sites; index++)
-    status = judge_site(session, &watcher, index, moments, &reports[index]);
+    status = check_site(session, &watcher, index, moments, &reports[index]);
   watcher_close(&watcher);
   return status;
 }

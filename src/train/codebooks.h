@@ -32,9 +32,9 @@ typedef struct CodebookReport {
 } CodebookReport;
 
 /* Fills the emulation's codebooks and starts their moving averages. Samples per site: options.kmeans_samples, or 16 K.
- * codebooks_fit_judged also says how they do on those samples: reports [blocks * sites], or NULL. */
+ * codebooks_fit_evaluated also says how they do on those samples: reports [blocks * sites], or NULL. */
 Status codebooks_fit(Session *session);
-Status codebooks_fit_judged(Session *session, CodebookReport *reports);
+Status codebooks_fit_evaluated(Session *session, CodebookReport *reports);
 
 /* What codebooks_fit takes: bytes of the samples of all sites, of K-means of one site, of the plain model's pass over a batch; and its work
  * in FLOPs, of K-means at most. The session's step, layouts and batches are as they were. */
@@ -48,6 +48,6 @@ Status codebooks_plan(Session *session, CodebooksPlan *plan);
 /* How the codebooks do on the plain model's embeddings of the test part: one report for each site, [blocks * sites]. samples:
  * images, windows or texts, 0 for all; up to 64 tokens of each are kept in memory. moments: those of each report are computed, which
  * takes seconds for each site of width 768. */
-Status codebooks_judge(Session *session, int64_t samples, bool moments, CodebookReport *reports);
+Status codebooks_evaluate(Session *session, int64_t samples, bool moments, CodebookReport *reports);
 
 #endif

@@ -65,7 +65,7 @@ static Status save_csv(const Confusion *confusion, char *const *names, const cha
 
 /* ---------------------------------------------------------------- image */
 
-enum { NAMED_MOST = 40, NAME_MOST = 18, NAMED_CELL = 30, IMAGE = 720, EDGE = 14, TITLE = 34 };
+enum { NAMED_MAX = 40, NAME_MAX = 18, NAMED_CELL = 30, IMAGE = 720, EDGE = 14, TITLE = 34 };
 static const PlotColour INK = {40, 40, 40}, PAPER = {255, 255, 255};
 
 typedef struct Sheet {
@@ -81,9 +81,9 @@ static PlotColour shade(double share) {
   return (PlotColour){(uint8_t)lround(255 - 224 * share), (uint8_t)lround(255 - 176 * share), (uint8_t)lround(255 - 99 * share)};
 }
 
-static void short_name(const char *name, char text[NAME_MOST + 1]) {
-  snprintf(text, NAME_MOST + 1, "%s", name);
-  if (strlen(name) > NAME_MOST) strcpy(text + NAME_MOST - 2, "..");
+static void short_name(const char *name, char text[NAME_MAX + 1]) {
+  snprintf(text, NAME_MAX + 1, "%s", name);
+  if (strlen(name) > NAME_MAX) strcpy(text + NAME_MAX - 2, "..");
 }
 
 static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all) {
@@ -100,7 +100,7 @@ static void draw_cell(Sheet *sheet, int64_t label, int64_t answer, uint32_t all)
 }
 
 static void draw_names(Sheet *sheet) {
-  char text[NAME_MOST + 1];
+  char text[NAME_MAX + 1];
   for (int64_t i = 0; sheet->named && i < sheet->confusion->classes; i++) {
     int at = (int)i * sheet->cell + sheet->cell / 2 + 4;
     short_name(sheet->names[i], text);
@@ -128,8 +128,8 @@ static void draw(Sheet *sheet) {
 }
 
 static Status save_image(const Confusion *confusion, char *const *names, const char *path) {
-  Sheet sheet = {.confusion = confusion, .names = names, .named = confusion->classes <= NAMED_MOST};
-  char text[NAME_MOST + 1];
+  Sheet sheet = {.confusion = confusion, .names = names, .named = confusion->classes <= NAMED_MAX};
+  char text[NAME_MAX + 1];
   double widest = 0;
   for (int64_t i = 0; sheet.named && i < confusion->classes; i++) {
     short_name(names[i], text);
@@ -140,8 +140,8 @@ static Status save_image(const Confusion *confusion, char *const *names, const c
   sheet.top = TITLE + EDGE + (int)widest + 8;
   int side = (int)confusion->classes * sheet.cell;
   double title = plot_canvas_text_width("rows: label, columns: answer; darker: a larger share of the label", 0.95);
-  int width = sheet.left + side + EDGE, least = (int)title + 2 * EDGE;
-  TRY(plot_canvas_init(&sheet.canvas, width > least ? width : least, sheet.top + side + EDGE));
+  int width = sheet.left + side + EDGE, min = (int)title + 2 * EDGE;
+  TRY(plot_canvas_init(&sheet.canvas, width > min ? width : min, sheet.top + side + EDGE));
   draw(&sheet);
   Status status = plot_canvas_save(&sheet.canvas, path);
   plot_canvas_release(&sheet.canvas);

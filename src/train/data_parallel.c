@@ -355,9 +355,9 @@ static size_t moment_size(const Optimizer *optimizer) {
 /* Of moments in 8 bits; those of chunks that are not its own are zero in a rank. */
 static void add_scales(const Optimizer *optimizer, float *scales) {
   double part[1024];
-  int64_t most = sizeof part / sizeof *part;
-  for (int64_t at = 0; scales != NULL && at < optimizer->scales; at += most) {
-    int64_t count = optimizer->scales - at < most ? optimizer->scales - at : most;
+  int64_t max = sizeof part / sizeof *part;
+  for (int64_t at = 0; scales != NULL && at < optimizer->scales; at += max) {
+    int64_t count = optimizer->scales - at < max ? optimizer->scales - at : max;
     for (int64_t i = 0; i < count; i++) part[i] = (double)scales[at + i];
     ranks_sum(part, (int)count);
     for (int64_t i = 0; i < count; i++) scales[at + i] = (float)part[i];

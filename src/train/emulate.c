@@ -25,15 +25,15 @@
  * fixed order (N, counts, permutation), so a map follows from the generator's state alone. */
 
 static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
-  if (options->devices_least < 1 || options->devices_least > options->devices_most)
-    return status_set(STATUS_BAD_VALUE, "devices %d-%d: a range from at least 1 upwards is accepted", options->devices_least,
-                      options->devices_most);
-  if (options->devices_most > DEVICE_MAP_MOST || options->devices_most > tokens)
+  if (options->devices_min < 1 || options->devices_min > options->devices_max)
+    return status_set(STATUS_BAD_VALUE, "devices %d-%d: a range from at least 1 upwards is accepted", options->devices_min,
+                      options->devices_max);
+  if (options->devices_max > DEVICE_MAP_MAX || options->devices_max > tokens)
     return status_set(STATUS_BAD_VALUE, "%d devices: at most %lld are accepted here, as every device needs one of the %lld tokens",
-                      options->devices_most, (long long)(tokens < DEVICE_MAP_MOST ? tokens : DEVICE_MAP_MOST), (long long)tokens);
-  if (options->counts == COUNTS_FIXED && (options->devices_least != options->devices_most || !options->fixed))
-    return status_set(STATUS_BAD_VALUE, "fixed token counts need one number of devices, not %d-%d", options->devices_least,
-                      options->devices_most);
+                      options->devices_max, (long long)(tokens < DEVICE_MAP_MAX ? tokens : DEVICE_MAP_MAX), (long long)tokens);
+  if (options->counts == COUNTS_FIXED && (options->devices_min != options->devices_max || !options->fixed))
+    return status_set(STATUS_BAD_VALUE, "fixed token counts need one number of devices, not %d-%d", options->devices_min,
+                      options->devices_max);
   if (options->counts == COUNTS_DIRICHLET && !(options->concentration > 0 && isfinite(options->concentration)))
     return status_set(STATUS_BAD_VALUE, "concentration %g of the random token counts: a positive number is accepted",
                       options->concentration);
@@ -42,9 +42,9 @@ static Status check_options(const DeviceMapOptions *options, int64_t tokens) {
 
 /* Proportions from a Dirichlet distribution: gamma variates of which only the ratios count. */
 static Status dirichlet_counts(int64_t tokens, int devices, double concentration, Rng *rng, int64_t *counts) {
-  double weights[DEVICE_MAP_MOST];
-  const double least = 1e-290; /* a small concentration underflows to 0; large enough that T / least is finite */
-  for (int d = 0; d < devices; d++) weights[d] = fmax(rng_gamma(rng, concentration), least);
+  double weights[DEVICE_MAP_MAX];
+  const double min = 1e-290; /* a small concentration underflows to 0; large enough that T / least is finite */
+  for (int d = 0; d < devices; d++) weights[d] = fmax(rng_gamma(rng, concentration), min);
   return layout_weighted_counts(tokens, devices, weights, counts);
 }
 
@@ -58,8 +58,8 @@ static Status draw_counts(const DeviceMapOptions *options, int64_t tokens, int d
 Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_token, const DeviceMapOptions *options, Rng *rng,
                        int32_t *order_buffer) {
   TRY(check_options(options, tokens));
-  int64_t counts[DEVICE_MAP_MOST];
-  int devices = options->devices_least + (int)rng_below(rng, (uint64_t)(options->devices_most - options->devices_least) + 1);
+  int64_t counts[DEVICE_MAP_MAX];
+  int devices = options->devices_min + (int)rng_below(rng, (uint64_t)(options->devices_max - options->devices_min) + 1);
   TRY(draw_counts(options, tokens, devices, rng, counts));
   /* Fixed counts come from a user: unchecked they could run the sorting beyond the buffer. */
   TRY(layout_build(layout, tokens, devices, counts, NULL, class_token, -1));
@@ -72,10 +72,10 @@ Status device_map_draw(TokenLayout *layout, int64_t tokens, ClassToken class_tok
 }
 
 Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t tokens, int devices, int32_t *order_buffer) {
-  int64_t counts[DEVICE_MAP_MOST], side = config_is_decoder(config) ? 0 : config->image / config->patch;
-  if (devices < 1 || devices > DEVICE_MAP_MOST || devices > tokens)
+  int64_t counts[DEVICE_MAP_MAX], side = config_is_decoder(config) ? 0 : config->image / config->patch;
+  if (devices < 1 || devices > DEVICE_MAP_MAX || devices > tokens)
     return status_set(STATUS_BAD_VALUE, "%d devices for %lld tokens: every device needs one, and at most %d are accepted", devices,
-                      (long long)tokens, DEVICE_MAP_MOST);
+                      (long long)tokens, DEVICE_MAP_MAX);
   layout_even_counts(tokens, devices, counts);
   if (side > 0) TRY(token_map_order(&config->astra.layout, side, side, devices, counts, order_buffer));
   return layout_build(layout, tokens, devices, counts, side > 0 ? order_buffer : NULL, config->astra.class_token, -1);
@@ -83,7 +83,7 @@ Status device_map_place(TokenLayout *layout, const ModelConfig *config, int64_t 
 
 /* ---- Token loss ---- */
 
-static const double SHARE_MOST = 0.95, SPAN_MOST = 1e6;
+static const double SHARE_MAX = 0.95, SPAN_MAX = 1e6;
 
 /* ---- the option */
 
@@ -92,10 +92,10 @@ static Status malformed(const char *text) {
       STATUS_BAD_USAGE,
       "--token-loss \"%s\": a share of the tokens between 0 and %g is accepted, and behind it \",span:\" and the mean length of "
       "a run of lost ones, between share / (1 - share), 1 at least, and %g",
-      text, SHARE_MOST, SPAN_MOST);
+      text, SHARE_MAX, SPAN_MAX);
 }
 
-static double least_span(double share) { return share / (1 - share) > 1 ? share / (1 - share) : 1; }
+static double min_span(double share) { return share / (1 - share) > 1 ? share / (1 - share) : 1; }
 
 Status token_loss_parse(TokenLoss *loss, const char *text) {
   static const char behind[] = ",span:";
@@ -103,12 +103,12 @@ Status token_loss_parse(TokenLoss *loss, const char *text) {
   *loss = (TokenLoss){0, 0};
   if (text == NULL) return STATUS_OK;
   loss->share = strtod(text, &end);
-  if (end == text || !(loss->share >= 0 && loss->share <= SHARE_MOST)) return malformed(text);
+  if (end == text || !(loss->share >= 0 && loss->share <= SHARE_MAX)) return malformed(text);
   if (*end == '\0') return STATUS_OK;
   if (strncmp(end, behind, sizeof behind - 1) != 0) return malformed(text);
   const char *number = end + sizeof behind - 1;
   loss->span = strtod(number, &end);
-  bool fits = end != number && *end == '\0' && loss->span >= least_span(loss->share) && loss->span <= SPAN_MOST;
+  bool fits = end != number && *end == '\0' && loss->span >= min_span(loss->share) && loss->span <= SPAN_MAX;
   return fits ? STATUS_OK : malformed(text);
 }
 
@@ -330,9 +330,9 @@ void emulate_begin_step(Emulation *emulation, bool training) {
 /* Noise moments are averages over a hundred steps, so of a large batch a part of the rows is enough, another part each step. It keeps to
  * four rows for each dimension of a covariance. Returns how many rows, *first is where they begin. */
 int64_t emulate_moment_rows(const Emulation *emulation, const EmulateSite *site, int64_t rows, int64_t *first) {
-  int64_t least = 4 * site->book.width / site->book.groups, part = rows / MOMENT_SHARE;
-  if (least < MOMENT_ROWS) least = MOMENT_ROWS;
-  if (part < least) part = least < rows ? least : rows;
+  int64_t min = 4 * site->book.width / site->book.groups, part = rows / MOMENT_SHARE;
+  if (min < MOMENT_ROWS) min = MOMENT_ROWS;
+  if (part < min) part = min < rows ? min : rows;
   *first = part > 0 ? (int64_t)(emulation->step % (uint64_t)(rows / part)) * part : 0;
   return part;
 }

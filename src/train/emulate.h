@@ -33,13 +33,13 @@ void token_loss_draw(const TokenLoss *loss, uint64_t seed, uint64_t stream, int6
 /* Token-to-device maps: in training drawn anew for each batch (paper section 4.1: "randomised token-to-device mapping"), in evaluation as
  * the runner places tokens. */
 
-enum { DEVICE_MAP_MOST = 1024 }; /* devices of a map */
+enum { DEVICE_MAP_MAX = 1024 }; /* devices of a map */
 
 typedef enum MapCounts { COUNTS_EVEN, COUNTS_FIXED, COUNTS_DIRICHLET } MapCounts;
 typedef struct DeviceMapOptions {
-  int devices_least, devices_most; /* N is drawn uniformly from the range */
+  int devices_min, devices_max; /* N is drawn uniformly from the range */
   MapCounts counts;
-  const int64_t *fixed; /* [devices_most], COUNTS_FIXED, which needs devices_least = devices_most */
+  const int64_t *fixed; /* [devices_max], COUNTS_FIXED, which needs devices_min = devices_max */
   double concentration; /* of the Dirichlet, all parameters equal */
   bool permute;         /* any token anywhere; else which tokens a device has follows from their numbers alone: */
   TokenMap map;         /* on a grid of */

@@ -111,8 +111,8 @@ void optimizer_release(Optimizer *optimizer) {
 /* The weight that the average keeps of its past after `steps` steps: `decay`, but no more than (1 + steps) / (10 + steps), so that
  * the average of a short run is not the starting point. */
 static double optimizer_average_decay(double decay, int64_t steps) {
-  double most = (1.0 + (double)steps) / (10.0 + (double)steps);
-  return decay < most ? decay : most;
+  double max = (1.0 + (double)steps) / (10.0 + (double)steps);
+  return decay < max ? decay : max;
 }
 
 static void sum_chunks(void *context, int64_t begin, int64_t end, int thread) {

@@ -17,10 +17,10 @@ static const double MARGIN = 0.04; /* of the range, beyond the data on either si
 static double magnitude(double number) { return pow(10, floor(log10(number) + 1e-9)); }
 
 /* The smallest of 1, 2, 5 times a power of ten that is not below `least`. */
-static double round_up(double least) {
-  const double power = magnitude(least);
+static double round_up(double min) {
+  const double power = magnitude(min);
   for (int i = 0; i < 3; i++)
-    if ((double[]){1, 2, 5}[i] * power >= least * (1 - 1e-9)) return (double[]){1, 2, 5}[i] * power;
+    if ((double[]){1, 2, 5}[i] * power >= min * (1 - 1e-9)) return (double[]){1, 2, 5}[i] * power;
   return 10 * power;
 }
 
@@ -36,33 +36,33 @@ static void shorten_exponent(char *label) {
 }
 
 /* `most` is the largest size on the axis and `step` the distance of ticks: they decide on the unit and the decimals for all. */
-static void print_label(char *label, double value, double most, double step) {
+static void print_label(char *label, double value, double max, double step) {
   if (value == 0) {
     strcpy(label, "0");
     return;
   }
-  if (most >= 1e10 || most < 1e-3) {
-    const int digits = (int)fmin(fmax(floor(log10(most) + 1e-9) - floor(log10(step) + 1e-9), 0), 6);
+  if (max >= 1e10 || max < 1e-3) {
+    const int digits = (int)fmin(fmax(floor(log10(max) + 1e-9) - floor(log10(step) + 1e-9), 0), 6);
     snprintf(label, PLOT_AXIS_LABEL, "%.*e", digits, value);
     shorten_exponent(label);
     return;
   }
-  const bool mega = step >= 1e6 || (most >= 2e6 && step >= 1e4), kilo = step >= 1e4 || (most >= 2e4 && step >= 10);
+  const bool mega = step >= 1e6 || (max >= 2e6 && step >= 1e4), kilo = step >= 1e4 || (max >= 2e4 && step >= 10);
   const double unit = mega ? 1e6 : kilo ? 1e3 : 1;
   const int decimals = (int)fmin(fmax(-floor(log10(step / unit) + 1e-9), 0), 9);
   snprintf(label, PLOT_AXIS_LABEL, "%.*f%s", decimals, value / unit, mega ? "M" : kilo ? "k" : "");
 }
 
-static void add_tick(PlotAxis *axis, double value, double most, double step) {
+static void add_tick(PlotAxis *axis, double value, double max, double step) {
   if (axis->count == PLOT_AXIS_TICKS) return;
   axis->tick[axis->count] = value;
-  print_label(axis->label[axis->count++], value, most, step);
+  print_label(axis->label[axis->count++], value, max, step);
 }
 
-static void linear_ticks(PlotAxis *axis, double low, double high, int wanted, double least_step) {
-  const double step = fmax(round_up((high - low) / wanted), least_step), first = ceil(low / step), most = fmax(fabs(low), fabs(high));
+static void linear_ticks(PlotAxis *axis, double low, double high, int wanted, double min_step) {
+  const double step = fmax(round_up((high - low) / wanted), min_step), first = ceil(low / step), max = fmax(fabs(low), fabs(high));
   axis->count = 0;
-  for (int i = 0; i < PLOT_AXIS_TICKS && (first + i) * step <= high; i++) add_tick(axis, (first + i) * step, most, step);
+  for (int i = 0; i < PLOT_AXIS_TICKS && (first + i) * step <= high; i++) add_tick(axis, (first + i) * step, max, step);
 }
 
 /* Decades, every second or third ... when they are many; with 2 and 5 between them when they are few. */
@@ -79,20 +79,20 @@ static void log_ticks(PlotAxis *axis, int wanted) {
 
 static double clamp(double value) { return fmin(fmax(value, -1e300), 1e300); }
 
-void plot_axis_fit(PlotAxis *axis, double least, double most, bool log, int wanted, double least_step) {
+void plot_axis_fit(PlotAxis *axis, double min, double max, bool log, int wanted, double min_step) {
   memset(axis, 0, sizeof *axis);
   axis->log = log;
-  least = log ? log10(least) : clamp(least);
-  most = log ? log10(most) : clamp(most);
-  const double size = fmax(fabs(least), fabs(most));
-  double margin = MARGIN * (most - least);
-  if (most - least <= 1e-9 * size || most == least) margin = log ? 0.5 : size > 0 ? 0.1 * size : 1; /* one value: amid the axis */
-  axis->low = least - margin;
-  axis->high = most + margin;
+  min = log ? log10(min) : clamp(min);
+  max = log ? log10(max) : clamp(max);
+  const double size = fmax(fabs(min), fabs(max));
+  double margin = MARGIN * (max - min);
+  if (max - min <= 1e-9 * size || max == min) margin = log ? 0.5 : size > 0 ? 0.1 * size : 1; /* one value: amid the axis */
+  axis->low = min - margin;
+  axis->high = max + margin;
   if (log)
     log_ticks(axis, wanted);
   else
-    linear_ticks(axis, axis->low, axis->high, wanted, least_step);
+    linear_ticks(axis, axis->low, axis->high, wanted, min_step);
 }
 
 double plot_axis_place(const PlotAxis *axis, double value) {
@@ -180,7 +180,7 @@ static bool data_range(const PlotPanel *panel, double x[2], double y[2]) {
 }
 
 /* The least distance of two x of bars on the axis; a third of it all where there is one x alone. */
-static double least_gap(const PlotPanel *panel, const PlotAxis *axis) {
+static double min_gap(const PlotPanel *panel, const PlotAxis *axis) {
   double gap = 1.0 / 3;
   for (size_t s = 0; s < panel->count; s++)
     for (size_t i = 1; is_bar(&panel->series[s]) && i < panel->series[s].count; i++) {
@@ -202,14 +202,14 @@ static bool is_counted(const PlotPanel *panel) {
 static void fit_x(Chart *chart, double x[2]) {
   const PlotPanel *panel = chart->panel;
   const int x_ticks = (chart->area.right - chart->area.left) / 80 + 1;
-  const double least_step = is_counted(panel) ? 1 : 0;
-  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, least_step);
+  const double min_step = is_counted(panel) ? 1 : 0;
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
   if (bars_before(panel, panel->count) == 0) return;
-  const double gap = least_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
+  const double gap = min_gap(panel, &chart->x) * (chart->x.high - chart->x.low) / 2;
   x[0] = panel->log_x ? x[0] / pow(10, gap) : x[0] - gap;
   x[1] = panel->log_x ? x[1] * pow(10, gap) : x[1] + gap;
-  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, least_step);
-  chart->bar_width = bars_share * least_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
+  plot_axis_fit(&chart->x, x[0], x[1], panel->log_x, x_ticks, min_step);
+  chart->bar_width = bars_share * min_gap(panel, &chart->x) * (chart->area.right - chart->area.left) / bars_before(panel, panel->count);
 }
 
 static void fit_y(Chart *chart, double y[2]) {
@@ -412,7 +412,7 @@ static void plot_panel_draw(PlotCanvas *canvas, const PlotPanel *panel, PlotBox 
 
 /* ---- Files ---- */
 
-enum { ACROSS = 3, PLOT_TITLE = 44, PLOT_PAD = 12, LEAST_SIDE = 200, MOST_SIDE = 4096, MOST_PANELS = 48 };
+enum { ACROSS = 3, PLOT_TITLE = 44, PLOT_PAD = 12, MIN_SIDE = 200, MAX_SIDE = 4096, MAX_PANELS = 48 };
 
 static void draw(PlotCanvas *canvas, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
   const PlotText style = {1.5, 2.1, PLOT_PANEL_INK, false};
@@ -426,10 +426,10 @@ static void draw(PlotCanvas *canvas, const char *title, const PlotPanel *panels,
 }
 
 Status plot_save(const char *path, const char *title, const PlotPanel *panels, size_t count, int panel_width, int panel_height) {
-  if (count < 1 || count > MOST_PANELS)
-    return status_set(STATUS_BAD_VALUE, "%s: 1 to %d panels are accepted, not %zu", path, MOST_PANELS, count);
-  if (panel_width < LEAST_SIDE || panel_width > MOST_SIDE || panel_height < LEAST_SIDE || panel_height > MOST_SIDE)
-    return status_set(STATUS_BAD_VALUE, "%s: panels of %d to %d pixels a side are accepted, not %d x %d", path, LEAST_SIDE, MOST_SIDE,
+  if (count < 1 || count > MAX_PANELS)
+    return status_set(STATUS_BAD_VALUE, "%s: 1 to %d panels are accepted, not %zu", path, MAX_PANELS, count);
+  if (panel_width < MIN_SIDE || panel_width > MAX_SIDE || panel_height < MIN_SIDE || panel_height > MAX_SIDE)
+    return status_set(STATUS_BAD_VALUE, "%s: panels of %d to %d pixels a side are accepted, not %d x %d", path, MIN_SIDE, MAX_SIDE,
                       panel_width, panel_height);
   const int across = count < ACROSS ? (int)count : ACROSS, down = ((int)count + ACROSS - 1) / ACROSS;
   PlotCanvas canvas;

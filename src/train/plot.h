@@ -18,8 +18,8 @@ typedef struct PlotAxis {
 } PlotAxis;
 
 /* A range a little wider than [least, most] with about `wanted` ticks, at 1, 2 or 5 times a power of ten; any finite numbers, positive
- * ones for log. least_step: ticks are no nearer to each other, but for log (1 where there are only whole numbers; 0: any). */
-void plot_axis_fit(PlotAxis *axis, double least, double most, bool log, int wanted, double least_step);
+ * ones for log. min_step: ticks are no nearer to each other, but for log (1 where there are only whole numbers; 0: any). */
+void plot_axis_fit(PlotAxis *axis, double min, double max, bool log, int wanted, double min_step);
 /* 0 at the low end, 1 at the high end. */
 double plot_axis_place(const PlotAxis *axis, double value);
 

@@ -142,20 +142,19 @@ void ranks_gather(const void *own, void *all, size_t each) {
 }
 
 void ranks_spread(int from, void *bytes, size_t count) {
-  static const size_t most = (size_t)1 << 28; /* MPI counts in int */
-  for (size_t at = 0; at < count && job.count > 1; at += most) {
+  static const size_t max = (size_t)1 << 28; /* MPI counts in int */
+  for (size_t at = 0; at < count && job.count > 1; at += max) {
     MPI_Request request;
-    MPI_Ibcast((char *)bytes + at, (int)(count - at < most ? count - at : most), MPI_BYTE, from, MPI_COMM_WORLD, &request);
+    MPI_Ibcast((char *)bytes + at, (int)(count - at < max ? count - at : max), MPI_BYTE, from, MPI_COMM_WORLD, &request);
     wait_for(&request);
   }
 }
 
 void ranks_count_all(int64_t *numbers, int64_t count) {
-  static const int64_t most = 1 << 24;
-  for (int64_t at = 0; at < count && job.count > 1; at += most) {
+  static const int64_t max = 1 << 24;
+  for (int64_t at = 0; at < count && job.count > 1; at += max) {
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, numbers + at, (int)(count - at < most ? count - at : most), MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD,
-                   &request);
+    MPI_Iallreduce(MPI_IN_PLACE, numbers + at, (int)(count - at < max ? count - at : max), MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, &request);
     wait_for(&request);
   }
 }
@@ -218,12 +217,12 @@ bool ranks_exchange_done(RanksExchange *exchange) {
 enum { SUMS = 4096 };
 
 void ranks_sum(double *numbers, int count) {
-  int most = count < SUMS ? count : SUMS;
+  int max = count < SUMS ? count : SUMS;
   if (job.count == 1 || count == 0) return;
-  double *all = malloc((size_t)job.count * (size_t)most * sizeof *all);
+  double *all = malloc((size_t)job.count * (size_t)max * sizeof *all);
   if (all == NULL) abort(); /* some kilobytes: MPI itself would not go on without them */
-  for (int at = 0; at < count; at += most) {
-    int part = count - at < most ? count - at : most;
+  for (int at = 0; at < count; at += max) {
+    int part = count - at < max ? count - at : max;
     ranks_gather(numbers + at, all, (size_t)part * sizeof *all);
     for (int i = 0; i < part; i++) {
       numbers[at + i] = 0;

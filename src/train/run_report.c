@@ -16,7 +16,7 @@
 
 /* The file is written anew each time: there are tens of lines. */
 
-enum { NOTES_MOST = 1 << 24 };
+enum { NOTES_MAX = 1 << 24 };
 
 static char *notes_path(const Session *session) { return files_join(session->options.out, "training/evaluations.txt"); }
 
@@ -36,7 +36,7 @@ static bool note(Best *best, const Session *session, int64_t step, double value)
 /* The file's text, "" if there is none; the caller frees it. */
 static Status read_notes(const char *path, char **text) {
   size_t size;
-  if (files_exists(path)) return files_read(path, NOTES_MOST, text, &size);
+  if (files_exists(path)) return files_read(path, NOTES_MAX, text, &size);
   *text = calloc(1, 1);
   return *text ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
 }
@@ -114,16 +114,16 @@ static bool belongs(const char *path, const char *name) {
 }
 
 static Status copy_file(const char *from, const char *to) {
-  static const size_t most = (size_t)1 << 20;
+  static const size_t max = (size_t)1 << 20;
   FileWriter writer;
   FILE *source = fopen(from, "rb");
-  char *buffer = malloc(most);
+  char *buffer = malloc(max);
   size_t got = 0;
   Status status = source == NULL   ? status_set(STATUS_IO, "%s: cannot be read", from)
                   : buffer == NULL ? status_set(STATUS_NO_MEMORY, "no memory")
                                    : files_create(&writer, to);
   if (status == STATUS_OK) {
-    while ((got = fread(buffer, 1, most, source)) > 0 && fwrite(buffer, 1, got, writer.stream) == got) continue;
+    while ((got = fread(buffer, 1, max, source)) > 0 && fwrite(buffer, 1, got, writer.stream) == got) continue;
     status = ferror(source) ? status_set(STATUS_IO, "%s: cannot be read", from) : STATUS_OK;
     if (status == STATUS_OK)
       status = files_commit(&writer);

@@ -80,8 +80,8 @@ static Status map_options_set(Session *session) {
   const bool images = !config_is_decoder(session->config);
   if (options->groups > 0 && options->patch_drop > 0)
     return status_set(STATUS_BAD_USAGE, "--patch-drop is for training a plain model (--groups 0)");
-  session->map = (DeviceMapOptions){.devices_least = (int)options->devices[0],
-                                    .devices_most = (int)options->devices[1],
+  session->map = (DeviceMapOptions){.devices_min = (int)options->devices[0],
+                                    .devices_max = (int)options->devices[1],
                                     .counts = (MapCounts)options->map,
                                     .fixed = session->fixed_counts,
                                     .concentration = options->concentration,
@@ -205,7 +205,7 @@ static Status start_weights_load(Session *session) {
 /* Leaves out: defaults that are the same for every run (session_defaults).
  * Invariant: after run_defaults_length no option is automatic any more. */
 
-enum { BATCH_LEAST = 8, BATCHES_LEAST = 8, WARMUP_MOST = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
+enum { BATCH_MIN = 8, BATCHES_MIN = 8, WARMUP_MAX = 100, WARMUP_SHARE = 10, EVALUATIONS = 20 };
 
 static bool learning(const Session *session) { return session->use == SESSION_TRAIN || session->use == SESSION_PLAN; }
 
@@ -238,7 +238,7 @@ static void run_defaults_batch(Session *session) {
   options->batch = session->task->batch;
   if (!learning(session)) return;
   int64_t samples = session->task->count(session, TASK_TRAIN);
-  while (samples > 0 && options->batch > BATCH_LEAST && samples / options->batch < BATCHES_LEAST) options->batch /= 2;
+  while (samples > 0 && options->batch > BATCH_MIN && samples / options->batch < BATCHES_MIN) options->batch /= 2;
   if (samples > 0)
     say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, session->task->sample);
   else
@@ -247,10 +247,10 @@ static void run_defaults_batch(Session *session) {
 
 static void choose_epochs(Session *session) {
   TrainOptions *options = &session->options;
-  int64_t steps = session_epoch_steps(session), least = (session->task->least_steps + steps - 1) / steps;
-  bool more = least > session->task->epochs;
+  int64_t steps = session_epoch_steps(session), min = (session->task->min_steps + steps - 1) / steps;
+  bool more = min > session->task->epochs;
   if (options->epochs > 0) return;
-  options->epochs = more ? least : session->task->epochs;
+  options->epochs = more ? min : session->task->epochs;
   if (options->max_steps > 0) return;
   say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s", more ? " to have enough steps" : "");
 }
@@ -268,7 +268,7 @@ static void choose_rate(Session *session) {
 }
 
 /* After Task.start and before the optimizer is made, of sessions that train or plan; sets session->total_steps:
- *   epochs          the task's, or as many as make Task.least_steps steps
+ *   epochs          the task's, or as many as make Task.min_steps steps
  *   learning rate   1e-4 for pretrained weights, 3e-4 for adapters, min(1e-3, 0.4 / width) from scratch
  *   warm-up         a tenth of the steps, at most 100
  *   evaluations     after each epoch, or fewer so that there are about 20
@@ -281,7 +281,7 @@ static void run_defaults_length(Session *session) {
   choose_rate(session);
   if (options->warmup < 0) {
     int64_t share = session->total_steps / WARMUP_SHARE;
-    options->warmup = share < WARMUP_MOST ? share : WARMUP_MOST;
+    options->warmup = share < WARMUP_MAX ? share : WARMUP_MAX;
     say(session, "warm-up of %lld of %lld steps", (long long)options->warmup, (long long)session->total_steps);
   }
   if (options->eval_every == 0) {
@@ -414,7 +414,7 @@ static Status read_config(Session *session, ModelConfig *config) {
   TRY(session->task->configure(session, config));
   config->astra.groups = (int)options->groups;
   config->astra.codebook_size = (int)options->entries;
-  config->astra.devices_least = (int)options->devices[0];
+  config->astra.devices_min = (int)options->devices[0];
   config->astra.devices = (int)options->devices[1];
   config->astra.commitment_weight = options->commitment_weight;
   config->astra.noise = options->noise;

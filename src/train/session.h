@@ -56,7 +56,7 @@ typedef struct TrainOptions {
   int wire;                   /* Wire: how gradients travel between ranks */
   OptimizerOptions optimizer; /* rate SESSION_AUTO: run_defaults_batch */
   /* regularisation and augmentation */
-  double smoothing, mixup, cutmix, crop_least, patch_drop, drop_path;
+  double smoothing, mixup, cutmix, crop_min, patch_drop, drop_path;
   const char *augment; /* augment_policy_parse */
   double erase;        /* probability of random erasing */
   /* adapters in place of all weights */

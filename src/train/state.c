@@ -185,8 +185,8 @@ static void release(Selftest *test) {
 }
 
 Status selftest_writer_run(Session *session, const char *directory) {
-  size_t most = FIXED + (size_t)(session->emulation.blocks * session->emulation.sites);
-  Selftest test = {.tape = session->tape, .items = calloc(most, sizeof *test.items), .names = calloc(most, sizeof *test.names)};
+  size_t max = FIXED + (size_t)(session->emulation.blocks * session->emulation.sites);
+  Selftest test = {.tape = session->tape, .items = calloc(max, sizeof *test.items), .names = calloc(max, sizeof *test.names)};
   char *path = files_join(directory, "selftest.safetensors");
   Status status =
       test.items != NULL && test.names != NULL && path != NULL ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the self-test");
@@ -203,7 +203,7 @@ Status selftest_writer_run(Session *session, const char *directory) {
 /* ---- State ---- */
 
 enum { COUNTERS = 16, STATE_NAME = 64, FIXED_ENTRIES = 9, SITE_ENTRIES = 6, PART = 1024 };
-static const int64_t STEPS_MOST = INT64_C(1000000000000000);
+static const int64_t STEPS_MAX = INT64_C(1000000000000000);
 
 typedef struct Entry Entry;
 typedef Status Check(const Entry *entry, const SafeTensor *tensor, const char *path);
@@ -266,7 +266,7 @@ static Status check_nothing(const Entry *entry, const SafeTensor *tensor, const 
 static Status check_counters(const Entry *entry, const SafeTensor *tensor, const char *path) {
   int64_t counters[COUNTERS];
   memcpy(counters, tensor->data, (size_t)entry->count * sizeof *counters);
-  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MOST && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0;
+  bool fine = counters[0] >= 0 && counters[0] <= STEPS_MAX && counters[1] == counters[0] && counters[2] >= 0 && counters[3] >= 0;
   for (int r = 0; r < 3; r++) {
     int64_t any = 0;
     for (int word = 0; word < 4; word++) any |= counters[4 + 4 * r + word];

@@ -37,7 +37,7 @@ typedef struct Task {
   bool lower_is_better;            /* of the first measure */
   bool decoder;                    /* takes language models, and only these */
   int64_t batch, epochs;           /* where the options say none: see run_defaults_batch */
-  int64_t least_steps;             /* of a run whose length the options leave open */
+  int64_t min_steps;               /* of a run whose length the options leave open */
 
   /* Opening, in this order. open: data, or what is needed of it to choose a configuration; sets session->classes. configure: what the model
    * has to be for this data, into config; sets session->tokens. start: batches, once the model is there. close: whatever was opened. */

@@ -53,7 +53,7 @@ static void paste_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-static int64_t within(int64_t value, int64_t most) { return value < 0 ? 0 : value > most ? most : value; }
+static int64_t within(int64_t value, int64_t max) { return value < 0 ? 0 : value > max ? max : value; }
 
 /* A box of (1 - share) of the image about a uniform centre, cut off at the borders; returns the share that is left of the own image. */
 static double draw_box(Rng *rng, double share, Paste *paste) {
@@ -163,7 +163,7 @@ static Status start(Session *session) {
     if (status != STATUS_OK) return status_set(STATUS_BAD_USAGE, "--augment %s", status_message());
     learning->erase = options->erase;
   }
-  learning->crop_least = options->crop_least;
+  learning->crop_min = options->crop_min;
   learning->drop_last = dataset_count(images->set[TASK_TRAIN]) >= options->batch;
   for (int part = 0; part < TASK_PARTS; part++) TRY(loader_new(&images->loader[part], images->set[part], &images->loading[part]));
   return STATUS_OK;
@@ -262,7 +262,7 @@ const Task task_images = {.unit = "images",
                           .measures = measures,
                           .batch = 64,
                           .epochs = 32,
-                          .least_steps = 400,
+                          .min_steps = 400,
                           .open = open_sets,
                           .configure = configure,
                           .start = start,

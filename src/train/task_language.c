@@ -14,7 +14,7 @@
 
 /* ---- The tokenizer of a run ---- */
 
-enum { PADDING_MOST = 256 }; /* rows by which a token table may be longer than the vocabulary, to fill a multiple of a power of two */
+enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer than the vocabulary, to fill a multiple of a power of two */
 
 /* Whether the directory has one; *tokenizer stays NULL where it has none. */
 static Status try_directory(const char *directory, Tokenizer **tokenizer) {
@@ -75,7 +75,7 @@ Status task_tokenizer_configure(const Session *session, const Tokenizer *tokeniz
     config->begin_id = -1;
     config->end_ids = 0;
   }
-  if (count > config->vocabulary || config->vocabulary - count >= PADDING_MOST)
+  if (count > config->vocabulary || config->vocabulary - count >= PADDING_MAX)
     return status_set(STATUS_BAD_VALUE,
                       "the tokenizer%s%s has %lld tokens, but the model %s has a vocabulary of %lld: they do not belong together; give the "
                       "model's own with --tokenizer, or train from scratch with --init random",
@@ -103,7 +103,7 @@ Status task_tokenizer_refuse_images(const TrainOptions *options) {
     const char *name;
   } list[] = {{options->image_size > 0, "image-size"},
               {options->mixup > 0, "mixup"},
-              {options->crop_least > 0, "crop-least"},
+              {options->crop_min > 0, "crop-least"},
               {options->patch_drop > 0, "patch-drop"},
               {options->class_token == CLASS_SINGLE, "class-token"}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -429,7 +429,7 @@ const Task task_language = {.unit = "tokens",
                             .decoder = true,
                             .batch = 8,
                             .epochs = 1,
-                            .least_steps = 200,
+                            .min_steps = 200,
                             .lower_is_better = true,
                             .open = open_tokenizer,
                             .configure = configure,

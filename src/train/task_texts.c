@@ -51,7 +51,7 @@ static Status open_batches(Session *session, int64_t context, TaskPart part) {
                                  .shuffle = learning,
                                  .pool = learning ? POOL : 0,
                                  .one_length = !learning,
-                                 .most = learning ? 0 : options->eval_samples,
+                                 .max = learning ? 0 : options->eval_samples,
                                  .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
                                  .seed = (uint64_t)options->seed};
   TRY(text_encoder_of(&encoder, texts->tokenizer));
@@ -212,7 +212,7 @@ const Task task_texts = {.unit = "texts",
                          .decoder = true,
                          .batch = 16,
                          .epochs = 3,
-                         .least_steps = 300,
+                         .min_steps = 300,
                          .open = open_sets,
                          .configure = configure,
                          .start = start,

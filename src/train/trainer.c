@@ -224,10 +224,10 @@ static Status stop_early(const RunReport *run) {
 /* What was exported before the evaluation is what was evaluated. */
 static Status weigh(RunReport *run) {
   Session *session = run->session;
-  const Validation *judged = session_astra(session) ? &run->result->emulated : &run->result->plain;
+  const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
   double values[TASK_MEASURES];
   bool better;
-  session->task->measure(&judged->score, values);
+  session->task->measure(&evaluated->score, values);
   Status status = STATUS_OK;
   if (ranks_self() == 0) {
     status = best_add(&run->best, session, values[0], &better);

@@ -15,24 +15,24 @@
 
 enum {
   TILE_ROWS = 128,
-  TILE_ENTRIES = 512,   /* a tile of scores: 256 KiB of floats */
-  MOST_SLOTS = 64,      /* pieces that the rows are cut into; each holds one partial distortion per group */
-  GROUP_NUMBERS = 48,   /* of a row: three cache lines */
-  PACKED_LEAST = 256,   /* rows from which on packing the codewords costs less than it saves */
-  LINE = 64,            /* bytes that packs are aligned to */
-  WIDTH_MOST = 1 << 24, /* keeps every size computation far from overflow */
-  REFRESH_GRAIN = 64,   /* codewords */
-  LOOKUP_GRAIN = 16,    /* rows */
+  TILE_ENTRIES = 512,  /* a tile of scores: 256 KiB of floats */
+  MAX_SLOTS = 64,      /* pieces that the rows are cut into; each holds one partial distortion per group */
+  GROUP_NUMBERS = 48,  /* of a row: three cache lines */
+  PACKED_MIN = 256,    /* rows from which on packing the codewords costs less than it saves */
+  LINE = 64,           /* bytes that packs are aligned to */
+  WIDTH_MAX = 1 << 24, /* keeps every size computation far from overflow */
+  REFRESH_GRAIN = 64,  /* codewords */
+  LOOKUP_GRAIN = 16,   /* rows */
 };
 
 static Status check_shape(int64_t groups, int64_t entries, int64_t width) {
-  if (width < 1 || width > WIDTH_MOST)
-    return status_set(STATUS_BAD_VALUE, "codebook: width %" PRId64 " is not in 1 to %d", width, WIDTH_MOST);
+  if (width < 1 || width > WIDTH_MAX)
+    return status_set(STATUS_BAD_VALUE, "codebook: width %" PRId64 " is not in 1 to %d", width, WIDTH_MAX);
   if (groups < 1 || width % groups != 0)
     return status_set(STATUS_BAD_VALUE, "codebook: %" PRId64 " groups do not divide the width %" PRId64 "; take a divisor of it", groups,
                       width);
-  if (entries < CODEBOOK_LEAST || entries > CODEBOOK_MOST)
-    return status_set(STATUS_BAD_VALUE, "codebook: %" PRId64 " entries are not in %d to %d", entries, CODEBOOK_LEAST, CODEBOOK_MOST);
+  if (entries < CODEBOOK_MIN || entries > CODEBOOK_MAX)
+    return status_set(STATUS_BAD_VALUE, "codebook: %" PRId64 " entries are not in %d to %d", entries, CODEBOOK_MIN, CODEBOOK_MAX);
   return STATUS_OK;
 }
 
@@ -109,13 +109,13 @@ typedef struct AssignJob {
   size_t search_bytes;
 } AssignJob;
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Codewords of 16 bits as reals: a group's, or of wide groups a tile of them. */
 static size_t wide_numbers(const Codebook *book) {
   int64_t d = book->width / book->groups;
   if (!book->narrow) return 0;
-  return (size_t)(d * (d <= NEAREST_MOST_WIDTH ? book->entries : least(TILE_ENTRIES, book->entries)));
+  return (size_t)(d * (d <= NEAREST_MAX_WIDTH ? book->entries : min(TILE_ENTRIES, book->entries)));
 }
 
 static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_ENTRIES + TILE_ROWS + wide_numbers(book); }
@@ -123,7 +123,7 @@ static size_t scores_of_thread(const Codebook *book) { return TILE_ROWS * TILE_E
 /* Of one group's pack: 0 where so few rows, or such codewords, are not searched in bytes. */
 static size_t pack_bytes(const Codebook *book, int64_t rows) {
   const NearestPacked *packed = kernels_nearest_packed();
-  return packed && !book->narrow && rows >= PACKED_LEAST ? packed->pack_bytes(book->entries, book->width / book->groups) : 0;
+  return packed && !book->narrow && rows >= PACKED_MIN ? packed->pack_bytes(book->entries, book->width / book->groups) : 0;
 }
 
 static size_t packed_bytes(const Codebook *book, int64_t rows) {
@@ -134,7 +134,7 @@ static size_t packed_bytes(const Codebook *book, int64_t rows) {
 }
 
 size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows) {
-  size_t partial = (size_t)(MOST_SLOTS * book->groups) * sizeof(double);
+  size_t partial = (size_t)(MAX_SLOTS * book->groups) * sizeof(double);
   size_t scores = (size_t)threads_count() * scores_of_thread(book) * sizeof(real), packed = packed_bytes(book, max_rows);
   return partial + (packed > scores ? packed : scores);
 }
@@ -143,7 +143,7 @@ size_t codebook_assign_scratch(const Codebook *book, int64_t max_rows) {
 static const real *words_at(const Codebook *book, int64_t g, int64_t from, int64_t count, real *wide) {
   int64_t d = book->width / book->groups;
   if (!book->narrow) return book->codewords + (g * book->entries + from) * d;
-  if (d <= NEAREST_MOST_WIDTH) return wide + from * d;
+  if (d <= NEAREST_MAX_WIDTH) return wide + from * d;
   codebook_words(book, g * book->entries + from, count, wide);
   return wide;
 }
@@ -172,12 +172,12 @@ static void assign_tile(const AssignJob *job, int64_t g, int64_t first, int64_t 
   int64_t d = book->width / book->groups, k = book->entries;
   const real *x = job->x + first * book->width + g * d;
   int32_t *codes = job->codes + first * book->groups + g;
-  if (d <= NEAREST_MOST_WIDTH) {
+  if (d <= NEAREST_MAX_WIDTH) {
     matmul_nearest(rows, k, d, x, book->width, words_at(book, g, 0, k, wide), book->half_norms + g * k, codes, book->groups);
     return;
   }
   for (int64_t from = 0; from < k; from += TILE_ENTRIES) {
-    int64_t entries = least(TILE_ENTRIES, k - from);
+    int64_t entries = min(TILE_ENTRIES, k - from);
     matmul_single(false, true, rows, entries, d, 1, x, book->width, words_at(book, g, from, entries, wide), d, 0, scores, entries);
     for (int64_t r = 0; r < rows; r++) {
       real value;
@@ -194,7 +194,7 @@ static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, in
   int64_t d = book->width / book->groups;
   const real *x = job->x + first * book->width + g * d;
   const int32_t *codes = job->codes + first * book->groups + g;
-  if (d <= NEAREST_MOST_WIDTH) {
+  if (d <= NEAREST_MAX_WIDTH) {
     const WordList words = {rows, d, d, words_at(book, g, 0, book->entries, wide), 0, codes, book->groups};
     return kernels()->words_distance(&words, x, book->width);
   }
@@ -210,13 +210,13 @@ static double tile_distortion(const AssignJob *job, int64_t g, int64_t first, in
 static int64_t groups_at_once(const Codebook *book) {
   int64_t d = book->width / book->groups;
   if (book->narrow) return 1; /* each has to be widened */
-  return d >= GROUP_NUMBERS ? 1 : least(book->groups, GROUP_NUMBERS / d);
+  return d >= GROUP_NUMBERS ? 1 : min(book->groups, GROUP_NUMBERS / d);
 }
 
 /* Items are [blocks of groups, slots, groups of a block]: a thread stays with a few groups' codewords as long as it can. */
 static int64_t group_of(const AssignJob *job, int64_t item, int64_t *slot) {
   int64_t at_once = groups_at_once(job->book), block = item / (at_once * job->slots) * at_once, rest = item - block * job->slots;
-  int64_t groups = least(at_once, job->book->groups - block);
+  int64_t groups = min(at_once, job->book->groups - block);
   *slot = rest / groups;
   return block + rest % groups;
 }
@@ -227,14 +227,14 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
   real *scores = job->scores + (size_t)thread * scores_of_thread(book), *best = scores + TILE_ROWS * TILE_ENTRIES, *wide = best + TILE_ROWS;
   int64_t widened = -1; /* whose codewords are in `wide` */
   for (int64_t item = begin; item < end; item++) {
-    int64_t slot, g = group_of(job, item, &slot), first = slot * job->per_slot, last = least(first + job->per_slot, job->rows);
+    int64_t slot, g = group_of(job, item, &slot), first = slot * job->per_slot, last = min(first + job->per_slot, job->rows);
     double sum = 0;
-    if (book->narrow && book->width / book->groups <= NEAREST_MOST_WIDTH && first < last && g != widened) {
+    if (book->narrow && book->width / book->groups <= NEAREST_MAX_WIDTH && first < last && g != widened) {
       codebook_words(book, g * book->entries, book->entries, wide);
       widened = g;
     }
     for (; first < last; first += TILE_ROWS) {
-      int64_t rows = least(TILE_ROWS, last - first);
+      int64_t rows = min(TILE_ROWS, last - first);
       if (job->packs)
         search_tile(job, g, first, rows, thread);
       else
@@ -248,7 +248,7 @@ static void assign_range(void *context, int64_t begin, int64_t end, int thread) 
 /* Few enough slots for the scratch, a multiple of four so that a few threads get equal shares, and whole groups of eight rows. */
 static void cut_rows(AssignJob *job) {
   int64_t tiles = (job->rows + TILE_ROWS - 1) / TILE_ROWS;
-  job->slots = least(MOST_SLOTS, (tiles + 3) / 4 * 4);
+  job->slots = min(MAX_SLOTS, (tiles + 3) / 4 * 4);
   job->per_slot = ((job->rows + job->slots - 1) / job->slots + 7) / 8 * 8;
 }
 
@@ -257,7 +257,7 @@ void codebook_assign(const Codebook *book, const real *x, int64_t rows, int32_t 
   if (rows <= 0) return;
   double *partial = scratch;
   AssignJob job = {.book = book, .x = x, .rows = rows, .codes = codes, .partial = distortion ? partial : NULL};
-  job.scores = (real *)(void *)(partial + MOST_SLOTS * book->groups);
+  job.scores = (real *)(void *)(partial + MAX_SLOTS * book->groups);
   cut_rows(&job);
   job.pack_bytes = pack_bytes(book, rows);
   if (job.pack_bytes > 0) {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CODEBOOK_LEAST = 2, CODEBOOK_MOST = 65536 };
+enum { CODEBOOK_MIN = 2, CODEBOOK_MAX = 65536 };
 
 typedef struct Codebook {
   int64_t groups, entries, width; /* G, K, W; G divides W */
@@ -24,7 +24,7 @@ typedef struct Codebook {
 /* Allocates codewords (or borrows them when not NULL) and half norms. BAD_VALUE names what is out of range. */
 Status codebook_init(Codebook *book, int64_t groups, int64_t entries, int64_t width, real *codewords);
 /* Borrows codewords of 16 bits. Nearest codewords and what is looked up are those of the same numbers as reals, bit for bit (in groups
- * wider than NEAREST_MOST_WIDTH but for ties within rounding). */
+ * wider than NEAREST_MAX_WIDTH but for ties within rounding). */
 Status codebook_init_narrow(Codebook *book, int64_t groups, int64_t entries, int64_t width, NarrowKind kind, const uint16_t *codewords);
 void codebook_release(Codebook *book);
 void codebook_refresh(Codebook *book); /* after the codewords changed */

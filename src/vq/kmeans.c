@@ -17,7 +17,7 @@
 /* One movement of all centres: the half of a K-means iteration that follows the assignment. */
 /* Centres to the means of their samples. Sums are kept in double; each item (a group and a slice of its width) walks the rows in order. */
 
-enum { LEAST_SLICE = 16, MOST_SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
+enum { MIN_SLICE = 16, MAX_SLICE = 64, CENTRE_GRAIN = 64, DISTANCE_GRAIN = 256 };
 
 typedef struct Candidate {
   double distance; /* to its centre, squared */
@@ -32,20 +32,20 @@ typedef struct MoveJob {
   int64_t group; /* being repaired */
 } MoveJob;
 
-Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t most_rows) {
-  *step = (KmeansStep){.book = book, .most_rows = most_rows};
+Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t max_rows) {
+  *step = (KmeansStep){.book = book, .max_rows = max_rows};
   step->sizes = malloc((size_t)(book->groups * book->entries) * sizeof *step->sizes);
   step->sums = malloc((size_t)(book->entries * book->width) * sizeof *step->sums);
-  step->candidates = malloc((size_t)most_rows * sizeof(Candidate));
+  step->candidates = malloc((size_t)max_rows * sizeof(Candidate));
   if (step->sizes && step->sums && step->candidates) return STATUS_OK;
   kmeans_step_release(step);
-  return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, most_rows);
+  return status_set(STATUS_NO_MEMORY, "K-means: no memory for %" PRId64 " centres and %" PRId64 " samples", book->entries, max_rows);
 }
 
 /* that kmeans_step_init takes */
-static size_t kmeans_step_bytes(const Codebook *book, int64_t most_rows) {
+static size_t kmeans_step_bytes(const Codebook *book, int64_t max_rows) {
   return (size_t)(book->groups * book->entries) * sizeof(int64_t) + (size_t)(book->entries * book->width) * sizeof(double) +
-         (size_t)most_rows * sizeof(Candidate);
+         (size_t)max_rows * sizeof(Candidate);
 }
 
 void kmeans_step_release(KmeansStep *step) {
@@ -65,9 +65,9 @@ void kmeans_step_clear(KmeansStep *step) {
 /* Numbers of a slice of a group's width: for all threads to have one, and few enough for its sums to stay in the second-level cache. No sum
  * depends on it. */
 static int64_t slice_of(const Codebook *book) {
-  int64_t d = book->width / book->groups, share = (d / threads_count() + LEAST_SLICE - 1) / LEAST_SLICE * LEAST_SLICE;
-  if (book->groups >= threads_count() || share > MOST_SLICE) return MOST_SLICE;
-  return share < LEAST_SLICE ? LEAST_SLICE : share;
+  int64_t d = book->width / book->groups, share = (d / threads_count() + MIN_SLICE - 1) / MIN_SLICE * MIN_SLICE;
+  if (book->groups >= threads_count() || share > MAX_SLICE) return MAX_SLICE;
+  return share < MIN_SLICE ? MIN_SLICE : share;
 }
 
 static int64_t slices_of(const Codebook *book) { return (book->width / book->groups + slice_of(book) - 1) / slice_of(book); }

@@ -7,11 +7,11 @@ typedef struct KmeansStep {
   Codebook *book;
   int64_t *sizes;   /* [G, K] samples of each centre */
   double *sums;     /* [G, K, W/G] their sums */
-  void *candidates; /* room to sort most_rows samples by distance */
-  int64_t most_rows;
+  void *candidates; /* room to sort max_rows samples by distance */
+  int64_t max_rows;
 } KmeansStep;
 
-Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t most_rows);
+Status kmeans_step_init(KmeansStep *step, Codebook *book, int64_t max_rows);
 void kmeans_step_release(KmeansStep *step);
 void kmeans_step_clear(KmeansStep *step); /* forgets sizes and sums */
 

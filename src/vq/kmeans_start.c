@@ -15,9 +15,9 @@
 
 enum {
   LANES = NEARER_LANES,
-  SAMPLES_LEAST = 16384,
-  SAMPLES_MOST = 65536,
-  NUMBERS_MOST = 1 << 22, /* 16 MiB of floats are read again for each centre */
+  SAMPLES_MIN = 16384,
+  SAMPLES_MAX = 65536,
+  NUMBERS_MAX = 1 << 22, /* 16 MiB of floats are read again for each centre */
   RANDOM_STREAM = 1000,
 };
 
@@ -45,8 +45,8 @@ typedef struct Drawing {
   double *lower;   /* [tiles, candidates] their sums */
 } Drawing;
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void start_rng(const StartJob *job, int64_t g, Rng *rng) {
   rng_init(rng, job->seed, RANDOM_STREAM + (uint64_t)job->restart * (uint64_t)job->book->groups + (uint64_t)g);
@@ -128,11 +128,11 @@ static void copy_sample(const Drawing *drawing, int64_t index, real *to /* [d] *
 /* The candidate that leaves the smallest sum of distances; the first among equals. */
 static int64_t best_candidate(const Drawing *drawing) {
   int64_t best = 0;
-  double least = INFINITY;
+  double min = INFINITY;
   for (int64_t c = 0; c < drawing->tried; c++) {
     double sum = 0;
     for (int64_t tile = 0; tile < drawing->tiles; tile++) sum += drawing->lower[tile * drawing->candidates + c];
-    if (sum < least) least = sum, best = c;
+    if (sum < min) min = sum, best = c;
   }
   return best;
 }
@@ -162,12 +162,12 @@ static void plus_plus_range(void *context, int64_t begin, int64_t end, int threa
   for (int64_t g = begin; g < end; g++) plus_plus_group(job, g, &job->drawings[thread]);
 }
 
-/* 16 samples for each centre, but at least SAMPLES_LEAST; no more than NUMBERS_MOST allow, but 4 for each centre; at most SAMPLES_MOST in
+/* 16 samples for each centre, but at least SAMPLES_MIN; no more than NUMBERS_MAX allow, but 4 for each centre; at most SAMPLES_MAX in
  * either case, but one for each centre. */
 static int64_t samples_looked_at(const StartJob *job) {
   int64_t entries = job->book->entries, d = job->book->width / job->book->groups;
-  int64_t wanted = least(most(16 * entries, SAMPLES_LEAST), most(4 * entries, NUMBERS_MOST / d));
-  return least(job->count, most(least(wanted, SAMPLES_MOST), entries));
+  int64_t wanted = min(max(16 * entries, SAMPLES_MIN), max(4 * entries, NUMBERS_MAX / d));
+  return min(job->count, max(min(wanted, SAMPLES_MAX), entries));
 }
 
 static int64_t workers_for(const Codebook *book) { return book->groups > 1 ? threads_count() : 1; }

@@ -79,7 +79,7 @@ enum {
   BLEND_GRAIN = 4096,
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t group_width(const Navq *navq) { return navq->width / navq->groups; }
 static int64_t spread_size(const Navq *navq) { return navq->kind == NOISE_FULL ? navq->width * group_width(navq) : navq->width; }
 
@@ -129,7 +129,7 @@ static void residual_strip(const MomentJob *job, int64_t from, int64_t columns, 
   memset(mean, 0, COLUMNS * sizeof *mean);
   for (int64_t first = 0; first < job->rows; first += MEAN_ROWS) {
     real sum[COLUMNS] = {0}; /* of few rows, so that reals serve */
-    int64_t last = least(first + MEAN_ROWS, job->rows);
+    int64_t last = min(first + MEAN_ROWS, job->rows);
     for (int64_t r = first; r < last; r++) {
       real *residual = job->residual + r * width + from;
       memcpy(residual, job->x + r * width + from, (size_t)columns * sizeof *residual);
@@ -162,7 +162,7 @@ static void centre_strip(const MomentJob *job, int64_t from, int64_t columns) {
 static void centre_range(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const MomentJob *job = context;
-  for (int64_t strip = begin; strip < end; strip++) centre_strip(job, strip * COLUMNS, least(COLUMNS, job->navq->width - strip * COLUMNS));
+  for (int64_t strip = begin; strip < end; strip++) centre_strip(job, strip * COLUMNS, min(COLUMNS, job->navq->width - strip * COLUMNS));
 }
 
 typedef void Product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda,
@@ -253,7 +253,7 @@ static uint64_t counters_per_row(const Navq *navq) { return ((uint64_t)navq->wid
 uint64_t navq_counters(const Navq *navq, int64_t rows) { return (uint64_t)rows * counters_per_row(navq); }
 
 /* Full factors so small that a product for each group would be calls more than work. */
-static bool is_narrow(const Navq *navq) { return navq->kind == NOISE_FULL && group_width(navq) <= TRIANGLE_MOST_WIDTH; }
+static bool is_narrow(const Navq *navq) { return navq->kind == NOISE_FULL && group_width(navq) <= TRIANGLE_MAX_WIDTH; }
 
 static void turn_factors(const Navq *navq, real *columns) {
   int64_t d = group_width(navq);
@@ -275,7 +275,7 @@ static void correlate(const NavqSampler *sampler, int64_t g, const real *normal,
   int64_t d = group_width(navq), width = navq->width;
   const real *factor = navq->factor + g * d * d;
   for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
-    int64_t to = least(d, from + SAMPLE_COLUMNS);
+    int64_t to = min(d, from + SAMPLE_COLUMNS);
     matmul_single(false, true, rows, to - from, to, (real)sampler->scale, normal + g * d, width, factor + from * d, d, 1,
                   noise + g * d + from, width);
   }
@@ -314,8 +314,8 @@ static void sample_range(void *context, int64_t begin, int64_t end, int thread) 
   (void)thread;
   const SampleJob *job = context;
   int64_t width = job->sampler.navq->width;
-  for (int64_t first = begin * NAVQ_ROWS; first < least(end * NAVQ_ROWS, job->rows); first += NAVQ_ROWS)
-    navq_sampler_draw(&job->sampler, first, least(NAVQ_ROWS, job->rows - first), job->noise + first * width, job->normal + first * width);
+  for (int64_t first = begin * NAVQ_ROWS; first < min(end * NAVQ_ROWS, job->rows); first += NAVQ_ROWS)
+    navq_sampler_draw(&job->sampler, first, min(NAVQ_ROWS, job->rows - first), job->noise + first * width, job->normal + first * width);
 }
 
 void navq_sample(const Navq *navq, double scale, uint64_t seed, uint64_t counter, int64_t rows, real *noise, void *scratch) {
@@ -329,7 +329,7 @@ void navq_count_sample(const Navq *navq, int64_t rows) {
   if (is_narrow(navq)) return;
   for (int64_t g = 0; navq->kind == NOISE_FULL && g < navq->groups; g++)
     for (int64_t from = 0; from < d; from += SAMPLE_COLUMNS) {
-      int64_t to = least(d, from + SAMPLE_COLUMNS);
+      int64_t to = min(d, from + SAMPLE_COLUMNS);
       matmul_count_only(rows, to - from, to);
     }
 }

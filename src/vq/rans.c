@@ -12,7 +12,7 @@
 
 /* ---- Coding ---- */
 
-static const uint32_t LEAST = UINT32_C(1) << 23;
+static const uint32_t MIN = UINT32_C(1) << 23;
 
 /* ---- tables */
 
@@ -46,8 +46,8 @@ void rans_tables_free(RansTable *tables) { free(tables); }
 
 /* One symbol; bytes that leave the state go before `at`. False: no room. */
 static bool put(const RansTable *table, int32_t code, uint32_t *state, const uint8_t *begin, uint8_t **at) {
-  uint32_t start = table->start[code], frequency = table->start[code + 1] - start, most = ((LEAST >> RANS_BITS) << 8) * frequency;
-  for (; *state >= most; *state >>= 8) {
+  uint32_t start = table->start[code], frequency = table->start[code + 1] - start, max = ((MIN >> RANS_BITS) << 8) * frequency;
+  for (; *state >= max; *state >>= 8) {
     if (*at == begin) return false;
     *--*at = (uint8_t)*state;
   }
@@ -57,7 +57,7 @@ static bool put(const RansTable *table, int32_t code, uint32_t *state, const uin
 
 size_t rans_encode(const RansTable *tables, const int32_t *codes, int64_t tokens, int64_t groups, uint8_t *out, size_t room) {
   uint8_t *at = out + room;
-  uint32_t state = LEAST;
+  uint32_t state = MIN;
   for (int64_t i = tokens * groups - 1; i >= 0; i--)
     if (!put(&tables[i % groups], codes[i], &state, out, &at)) return 0;
   if (at - out < RANS_STATE) return 0;
@@ -92,21 +92,21 @@ Status rans_decode(const RansTable *tables, int64_t tokens, int64_t groups, cons
   const uint8_t *end = in + bytes;
   uint32_t state = 0;
   for (int b = 0; b < RANS_STATE; b++) state |= (uint32_t)*in++ << (8 * b);
-  if (state < LEAST || state >= LEAST << 8) return damaged("they begin with no state");
+  if (state < MIN || state >= MIN << 8) return damaged("they begin with no state");
   for (int64_t i = 0; i < tokens * groups; i++) {
     const RansTable *table = &tables[i % groups];
     uint32_t slot = state & (RANS_TOTAL - 1);
     int32_t code = codes[i] = find(table, slot);
     state = (table->start[code + 1] - table->start[code]) * (state >> RANS_BITS) + slot - table->start[code];
-    for (; state < LEAST; state = state << 8 | *in++)
+    for (; state < MIN; state = state << 8 | *in++)
       if (in == end) return damaged("they end too early");
   }
-  return in == end && state == LEAST ? STATUS_OK : damaged("they do not end where the last code does");
+  return in == end && state == MIN ? STATUS_OK : damaged("they do not end where the last code does");
 }
 
 /* ---- Frequencies ---- */
 
-bool code_frequencies_possible(int64_t entries) { return entries >= 2 && entries <= CODE_FREQUENCIES_MOST; }
+bool code_frequencies_possible(int64_t entries) { return entries >= 2 && entries <= CODE_FREQUENCIES_MAX; }
 
 typedef struct Remainder {
   double rest;
@@ -136,7 +136,7 @@ Status code_frequencies_fit(const double *counts, int64_t entries, uint16_t *fre
   double total = 0;
   if (!code_frequencies_possible(entries))
     return status_set(STATUS_BAD_VALUE, "frequencies of %lld codes: between 2 and %d are accepted", (long long)entries,
-                      CODE_FREQUENCIES_MOST);
+                      CODE_FREQUENCIES_MAX);
   for (int64_t k = 0; k < entries; k++) {
     if (!(counts[k] >= 0)) return status_set(STATUS_BAD_VALUE, "code %lld was counted %g times", (long long)k, counts[k]);
     total += counts[k];
@@ -153,7 +153,7 @@ Status code_frequencies_check(const uint16_t *frequencies, int64_t entries) {
   int64_t sum = 0;
   if (!code_frequencies_possible(entries))
     return status_set(STATUS_BAD_VALUE, "frequencies of %lld codes: between 2 and %d are accepted", (long long)entries,
-                      CODE_FREQUENCIES_MOST);
+                      CODE_FREQUENCIES_MAX);
   for (int64_t k = 0; k < entries; k++) {
     if (frequencies[k] == 0) return status_set(STATUS_BAD_VALUE, "code %lld has frequency 0: it could not be sent", (long long)k);
     sum += frequencies[k];

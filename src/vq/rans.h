@@ -35,7 +35,7 @@ Status rans_decode(const RansTable *tables, int64_t tokens, int64_t groups, cons
 /* How often each code comes, as the numbers that entropy coding (rans.h) goes by: of each group K numbers of 16 bits that sum to 2^16, each
  * at least 1, so that every code can be sent. They belong to a codebook, as both sides need the same ones. */
 
-enum { CODE_FREQUENCIES_MOST = 16384 /* K: beyond it the least frequency of 1 costs more than coding gains */ };
+enum { CODE_FREQUENCIES_MAX = 16384 /* K: beyond it the least frequency of 1 costs more than coding gains */ };
 
 bool code_frequencies_possible(int64_t entries);
 

@@ -14,7 +14,7 @@
 /* Eigenvalues by Householder's reduction to a tridiagonal matrix and the implicit QL
  * algorithm (Golub and Van Loan, 8.3), without vectors. */
 
-enum { ROUNDS_MOST = 60 }; /* of QL for one eigenvalue; two or three are usual */
+enum { ROUNDS_MAX = 60 }; /* of QL for one eigenvalue; two or three are usual */
 
 /* ---- eigenvalues ---- */
 
@@ -71,7 +71,7 @@ static Status ql(int64_t n, double *d, double *e) {
       int64_t to = from;
       while (to + 1 < n && !(fabs(e[to]) <= 1e-16 * (fabs(d[to]) + fabs(d[to + 1])) + 1e-18 * largest)) to++;
       if (to == from) break;
-      if (round == ROUNDS_MOST || !isfinite(d[from])) return status_set(STATUS_NUMERIC, "an eigenvalue of a covariance was not found");
+      if (round == ROUNDS_MAX || !isfinite(d[from])) return status_set(STATUS_NUMERIC, "an eigenvalue of a covariance was not found");
       ql_sweep(from, to, d, e);
     }
   return STATUS_OK;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 256, STEPS = 16, RUNS = 5, GROUPS = 16, ENTRIES = 1024, SETS_MOST = 64 };
+enum { TOKENS = 256, STEPS = 16, RUNS = 5, GROUPS = 16, ENTRIES = 1024, SETS_MAX = 64 };
 
 typedef struct Bench {
   Model *model;
@@ -115,14 +115,14 @@ static void measure(const char *preset, NarrowKind kind) {
   open_bench(&bench, preset);
   const ModelConfig *config = bench.config;
   static const char *const numbers[] = {[NARROW_NONE] = "f32", [NARROW_F16] = "f16", [NARROW_BF16] = "bf16"};
-  KvCodewords codewords[SETS_MOST];
+  KvCodewords codewords[SETS_MAX];
   for (int i = 0; i < config->blocks * config_sites(config); i++) {
-    need(i < SETS_MOST);
+    need(i < SETS_MAX);
     codewords[i] = (KvCodewords){bench.codewords[i], narrowed(bench.codewords[i], ENTRIES * config_site_width(config), kind), kind};
   }
   KvCacheSetup setup = {.blocks = config->blocks,
                         .width = config->kv_heads * (config->width / config->heads),
-                        .most = TOKENS + STEPS,
+                        .max = TOKENS + STEPS,
                         .kind = kind,
                         .sites = config_sites(config),
                         .groups = GROUPS,

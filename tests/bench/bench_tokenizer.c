@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { RUNS = 9, LONG = 100000 };
-static const size_t most = (size_t)1 << 30;
+static const size_t max = (size_t)1 << 30;
 
 static void check(Status status) {
   if (status == STATUS_OK) return;
@@ -26,7 +26,7 @@ static int ascending(const void *a, const void *b) {
 
 static char *load(const char *path, size_t *size) {
   char *text;
-  check(text_reader_all(path, most, &text, size));
+  check(text_reader_all(path, max, &text, size));
   return text;
 }
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 7, TIMES = 2000, TOKENS = 256, GROUPS = 16, ENTRIES = 1024, BLOCKS = 12, REQUESTS = 40, MOST = 9000, PACKETS = 64 };
+enum { RUNS = 7, TIMES = 2000, TOKENS = 256, GROUPS = 16, ENTRIES = 1024, BLOCKS = 12, REQUESTS = 40, MAX = 9000, PACKETS = 64 };
 
 static void must(Status status) {
   if (status == STATUS_OK) return;
@@ -26,7 +26,7 @@ static void must(Status status) {
 
 static void bench_seal(size_t bytes) {
   static const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
-  static uint8_t packet[MOST], datagrams[TIMES][MOST / 4];
+  static uint8_t packet[MAX], datagrams[TIMES][MAX / 4];
   DatagramSender sender = {.self = 1};
   double best[2] = {INFINITY, INFINITY};
   must(seal_new(&sender.seal, key, true));
@@ -110,7 +110,7 @@ static void exchange(Side *side, MessageKey key) {
 
 static void *run_side(void *context) {
   Side *side = context;
-  Reliability reliability = {.mode = side->peers.datagrams ? RELIABILITY_DEADLINE : RELIABILITY_STREAM, .least_packets = 2, .timeout = 30};
+  Reliability reliability = {.mode = side->peers.datagrams ? RELIABILITY_DEADLINE : RELIABILITY_STREAM, .min_packets = 2, .timeout = 30};
   TransportThreadSetup setup = {.transport.self = side->self,
                                 .transport.nodes = 2,
                                 .open = backend_open,
@@ -123,8 +123,8 @@ static void *run_side(void *context) {
                                 .transport.reliability = &reliability,
                                 .transport.timeout = 30};
   must(transport_thread_start(&side->transport, &setup));
-  size_t most = transport_thread_max_packet(side->transport);
-  side->count = interleave_packets(TOKENS, GROUPS * pack_bits(ENTRIES), most, 2);
+  size_t max = transport_thread_max_packet(side->transport);
+  side->count = interleave_packets(TOKENS, GROUPS * pack_bits(ENTRIES), max, 2);
   uint64_t other = (uint64_t)1 << !side->self;
   for (uint32_t request = 1; request <= REQUESTS; request++) {
     must(transport_thread_begin_request(side->transport, request, 1, &side->rules, other, other));
@@ -171,7 +171,7 @@ static void bench_transports(const char *name, bool datagrams, uint32_t mtu) {
 }
 
 int main(void) {
-  for (size_t bytes = 160; bytes < MOST / 4; bytes *= 3) bench_seal(bytes);
+  for (size_t bytes = 160; bytes < MAX / 4; bytes *= 3) bench_seal(bytes);
   bench_pack();
   bench_transports("streams", false, 0);
   bench_transports("datagrams of 9000 bytes", true, 9000);

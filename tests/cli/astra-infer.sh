@@ -131,7 +131,7 @@ cp "$work/red.png" "$work/folder/deeper/c.png"; echo words >"$work/folder/readme
 expect "a directory" 0 -c model -n 2 folder red.png --top 1; err "2 files skipped: no image by the name"
 [ "$(grep 'png$\|PNG$' "$work/out" | xargs)" = "folder/a.png folder/b.PNG red.png" ] || report "$name: not its pictures, sorted"
 expect "a directory, quiet" 0 -c model -n 2 folder -q; silent err
-expect "a directory without pictures" 1 -c model -n 2 empty; err "empty: a directory without pictures (jpg, .*tiff)"
+expect "a directory without pictures" 1 -c model -n 2 empty; err "empty: a directory without images (jpg, .*tiff)"
 cp "$work/folder/readme.txt" "$work/words.png"
 expect "not a picture" 1 -c model -n 2 words.png; err "words.png: not an image that can be read.*this build reads JPEG, PNG, BMP"
 
@@ -145,7 +145,7 @@ holds 'all(.nodes[]; .bytes_sent == 3 * 3 * (16 + 2 * 4 * 3))'
 
 mkdir -p "$work/pictures"
 for class in 0 1 2 3 4 5 6; do mkdir -p "$work/pictures/test/c$class" "$work/pictures/train/c$class"; cp "$work/red.png" "$work/pictures/test/c$class/a.png"; cp "$work/red.png" "$work/pictures/train/c$class/a.png"; done
-expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 pictures on 4 nodes"; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token, block and receiver"
+expect "eval" 0 eval -c model -n 4 -d folder:pictures; out "^7 images on 4 nodes"; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token, block and receiver"
 expect "eval with a layout" 0 eval -c model -n 4 -d folder:pictures --layout random:3 --json; holds '.layout == "random:3" and .samples == 7'
 expect "eval in batches" 0 eval -c model -n 2 -d folder:pictures --batch 2; out "^top-1 14.29%   top-5 71.43%$"; out "3 bytes a token"
 expect "eval of some" 0 eval -c model -n 4 -d folder:pictures --samples 3 --batch 2 --json

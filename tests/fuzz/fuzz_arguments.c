@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool in_bounds(const Option *option, double value) {
-  return (option->least == 0 && option->most == 0) || (value >= option->least && value <= option->most);
+  return (option->min == 0 && option->max == 0) || (value >= option->min && value <= option->max);
 }
 
 static int choices_of(const Option *option) {
@@ -32,7 +32,7 @@ static void check(const Option *option, const char *text, size_t size) {
 
 static void parse(char *text, size_t size) {
   static TrainCommand command;
-  Option table[TRAIN_OPTIONS_MOST];
+  Option table[TRAIN_OPTIONS_MAX];
   char *arguments[TRAIN_OPTIONS_REMEMBERED];
   const char *positional[TRAIN_OPTIONS_REMEMBERED];
   int count, positionals;

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { NUMBERS_MOST = 1 << 20 };
+enum { NUMBERS_MAX = 1 << 20 };
 
 static void check_inside(const GgufFile *file, const uint8_t *data, size_t size) {
   for (size_t i = 0; i < file->tensor_count; i++) {
@@ -37,7 +37,7 @@ static void read_tensors(const GgufFile *file) {
   if (status != STATUS_OK) return;
   for (size_t i = 0; i < tensors.count; i++) {
     const SafeTensor *tensor = &tensors.list[i];
-    real *numbers = tensor->count <= NUMBERS_MOST ? malloc((size_t)tensor->count * sizeof *numbers + 1) : NULL;
+    real *numbers = tensor->count <= NUMBERS_MAX ? malloc((size_t)tensor->count * sizeof *numbers + 1) : NULL;
     if (numbers) check_status(safetensors_to_real(tensor, numbers));
     free(numbers);
   }

@@ -1,4 +1,4 @@
-/* Any bytes as a picture. What must hold: either an error with a message and an empty image, or a picture all of whose pixels can be read
+/* Any bytes as an image. What must hold: either an error with a message and an empty image, or an image all of whose pixels can be read
  * and resized. A PNG is tried a second time with the checksums of its chunks made right, or hardly an input would get past them. */
 #include "data/image.h"
 #include "data/resize.h"
@@ -26,7 +26,7 @@ static void repair_checksums(uint8_t *png, size_t size) {
   }
 }
 
-static void try_picture(const uint8_t *data, size_t size) {
+static void try_image(const uint8_t *data, size_t size) {
   Image image, small;
   if (image_decode(&image, data, size, "input") != STATUS_OK) {
     if (image.rgb || image.width || !status_message()[0]) abort();
@@ -39,13 +39,13 @@ static void try_picture(const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  try_picture(data, size);
+  try_image(data, size);
   if (size < 8 || memcmp(data, "\x89PNG\r\n\x1a\n", 8) != 0) return 0;
   uint8_t *repaired = malloc(size);
   if (!repaired) abort();
   memcpy(repaired, data, size);
   repair_checksums(repaired, size);
-  try_picture(repaired, size);
+  try_image(repaired, size);
   free(repaired);
   return 0;
 }

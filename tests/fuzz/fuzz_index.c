@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (*status_message() == '\0' || index.count != 0 || index.names) abort();
     return 0;
   }
-  if (index.count < 1 || index.count > SHARD_INDEX_MOST) abort();
+  if (index.count < 1 || index.count > SHARD_INDEX_MAX) abort();
   for (size_t i = 0; i < index.count; i++) {
     if (index.names[i][0] == '\0' || index.names[i][0] == '.' || strchr(index.names[i], '/')) abort();
     for (size_t j = 0; j < i; j++)

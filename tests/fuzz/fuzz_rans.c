@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD = 5, MOST_ENTRIES = 2048, MOST_GROUPS = 40 };
+enum { HEAD = 5, MAX_ENTRIES = 2048, MAX_GROUPS = 40 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static RansTable *make_tables(int64_t groups, int64_t entries, unsigned slope) {
-  static double counts[MOST_ENTRIES];
-  static uint16_t frequencies[MOST_GROUPS * MOST_ENTRIES];
+  static double counts[MAX_ENTRIES];
+  static uint16_t frequencies[MAX_GROUPS * MAX_ENTRIES];
   RansTable *tables;
   for (int64_t g = 0; g < groups; g++) {
     for (int64_t k = 0; k < entries; k++) counts[k] = 1000.0 / (1.0 + (double)((k + g) % entries) * slope);
@@ -22,7 +22,7 @@ static RansTable *make_tables(int64_t groups, int64_t entries, unsigned slope) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < HEAD) return 0;
-  int64_t groups = 1 + data[0] % MOST_GROUPS, entries = 2 + (data[1] | data[2] << 8) % (MOST_ENTRIES - 2), tokens = data[3];
+  int64_t groups = 1 + data[0] % MAX_GROUPS, entries = 2 + (data[1] | data[2] << 8) % (MAX_ENTRIES - 2), tokens = data[3];
   RansTable *tables = make_tables(groups, entries, data[4]);
   size_t bytes = size - HEAD, count = (size_t)(tokens * groups);
   uint8_t *in = malloc(bytes + 1), *again = malloc(bytes + 1);

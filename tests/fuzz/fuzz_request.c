@@ -1,5 +1,5 @@
 /* Fuzz target: what a hostile leader may send to a node, and a hostile node to its leader: one message, a header and its payload, in a
- * cluster for texts and in one for pictures. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
+ * cluster for texts and in one for images. Holds: a request that is accepted has as many bytes as its shape says, within what was agreed;
  * its ids are in the vocabulary, its settings in range; no answer to it is longer than the most that was set aside; numbers of an answer
  * that are accepted are possible by themselves, and pack to the same bytes. */
 #include "infer/patches.h"
@@ -16,16 +16,16 @@ static void need(bool holds) {
   if (!holds) abort();
 }
 
-static void check_ids(const uint8_t *bytes, int64_t count, int64_t least) {
+static void check_ids(const uint8_t *bytes, int64_t count, int64_t min) {
   int32_t ids[BATCH * TOKENS];
-  if (request_parse_ids(bytes, count, least, VOCABULARY, ids) != STATUS_OK) return;
-  for (int64_t i = 0; i < count; i++) need(ids[i] >= least && ids[i] < VOCABULARY);
+  if (request_parse_ids(bytes, count, min, VOCABULARY, ids) != STATUS_OK) return;
+  for (int64_t i = 0; i < count; i++) need(ids[i] >= min && ids[i] < VOCABULARY);
 }
 
 static void check_sampling(const uint8_t *bytes, const NodeSetup *setup) {
   Sampling s;
   if (request_parse_sampling(bytes, setup, &s) != STATUS_OK) return;
-  need(s.most >= 0 && s.most <= TOKENS && s.vocabulary >= 1 && s.vocabulary <= VOCABULARY && s.top_k >= 0 && s.ends <= CONFIG_ENDS);
+  need(s.max >= 0 && s.max <= TOKENS && s.vocabulary >= 1 && s.vocabulary <= VOCABULARY && s.top_k >= 0 && s.ends <= CONFIG_ENDS);
   need(isfinite(s.temperature) && s.temperature >= 0 && s.top_p > 0 && s.top_p <= 1);
 }
 
@@ -44,7 +44,7 @@ static void check_payload(const Request *request, const NodeSetup *setup, const 
   free(copy);
 }
 
-/* Likewise: of a node with tokens 1 and 2 of the four of a picture. What is read packs to the same bytes. */
+/* Likewise: of a node with tokens 1 and 2 of the four of an image. What is read packs to the same bytes. */
 static void check_patches(const Request *request, const NodeSetup *setup, const uint8_t *payload, size_t size) {
   const ModelConfig *config = setup->weights->config;
   int32_t tokens[] = {1, 2};
@@ -65,13 +65,13 @@ static void check_request(const NodeSetup *setup, const uint8_t *data, size_t si
   const RequestShare own = {.class_rows = 1, .sent_rows = 4, .tokens = 2};
   WireHeader header;
   Request request;
-  if (size < WIRE_HEADER || wire_parse(data, request_most_bytes(setup, &own), &header) != STATUS_OK) return;
+  if (size < WIRE_HEADER || wire_parse(data, request_max_bytes(setup, &own), &header) != STATUS_OK) return;
   if (request_read(&request, setup, &own, &header) != STATUS_OK) return;
   need(request.batch >= 1 && request.batch <= BATCH && header.bytes == request_bytes(setup, &request, &own));
   for (int last = 0; last < 2; last++) {
-    RequestShare most = {.sent_rows = TOKENS, .last = true}, share = {.sent_rows = last ? 0 : request.tokens, .last = last};
-    if (!setup->split) most = share = own;
-    need(request_answer_bytes(setup, &request, &share) <= request_most_answer_bytes(setup, &most));
+    RequestShare max = {.sent_rows = TOKENS, .last = true}, share = {.sent_rows = last ? 0 : request.tokens, .last = last};
+    if (!setup->split) max = share = own;
+    need(request_answer_bytes(setup, &request, &share) <= request_max_answer_bytes(setup, &max));
   }
   if (size - WIRE_HEADER < header.bytes) return;
   if (!setup->split) {
@@ -102,16 +102,16 @@ static void check_answers(const uint8_t *data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ModelConfig classes = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2, .classes = 3},
               text = {.vocabulary = VOCABULARY, .context = TOKENS, .width = 4, .blocks = 2},
-              picture = {.channels = 3, .image = 4, .patch = 2, .width = 4, .blocks = 2, .image_std = {1, 1, 1}};
+              image = {.channels = 3, .image = 4, .patch = 2, .width = 4, .blocks = 2, .image_std = {1, 1, 1}};
   Codebook book = {.groups = 2, .entries = 5, .width = 4};
   TokenSplit split = {.nodes = NODES, .weights = {1, 1, 1}};
   Partition partition = {.nodes = NODES, .tokens = 4};
-  Weights texts = {.config = &text, .books = &book, .book_count = 2}, pictures = {.config = &picture, .books = &book, .book_count = 2};
-  NodeSetup setup = {.weights = &texts, .batch_most = BATCH, .keep_codes = true, .split = &split, .tokens_most = TOKENS};
+  Weights texts = {.config = &text, .books = &book, .book_count = 2}, images = {.config = &image, .books = &book, .book_count = 2};
+  NodeSetup setup = {.weights = &texts, .batch_max = BATCH, .keep_codes = true, .split = &split, .tokens_max = TOKENS};
   check_request(&setup, data, size);
   texts.config = &classes;
   check_request(&setup, data, size);
-  setup = (NodeSetup){.weights = &pictures, .partition = &partition, .batch_most = BATCH, .keep_codes = true};
+  setup = (NodeSetup){.weights = &images, .partition = &partition, .batch_max = BATCH, .keep_codes = true};
   check_request(&setup, data, size);
   check_answers(data, size);
   return 0;

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BLOCKS = 2, TOKENS = 9, MOST = 128, STEPS = 20000 };
+enum { BLOCKS = 2, TOKENS = 9, MAX = 128, STEPS = 20000 };
 
 static void need(bool holds) {
   if (!holds) abort();
@@ -46,7 +46,7 @@ static void put_in_datagram(Script *s, uint8_t *datagram, size_t size, bool hone
 }
 
 static void put_in_sealed(Script *s, const uint8_t *from, size_t bytes, bool twice) {
-  uint8_t datagram[MOST + DATAGRAM_AROUND], again[MOST + DATAGRAM_AROUND];
+  uint8_t datagram[MAX + DATAGRAM_AROUND], again[MAX + DATAGRAM_AROUND];
   need(datagram_close(&s->sender, from, bytes, datagram) == STATUS_OK);
   memcpy(again, datagram, bytes + DATAGRAM_AROUND);
   put_in_datagram(s, datagram, bytes + DATAGRAM_AROUND, true);
@@ -58,7 +58,7 @@ static void let_leave(Script *s) {
   TransportOutput out;
   while (transport_output(s->transport, s->now, s->blocked, &out)) {
     Packet packet;
-    need(out.peer == 1 && out.bytes >= PACKET_HEADER && out.bytes <= MOST);
+    need(out.peer == 1 && out.bytes >= PACKET_HEADER && out.bytes <= MAX);
     packet_read(out.packet, &packet);
     need(packet.type < PACKET_TYPES && packet.request > 0);
     if (packet.type == PACKET_CODES) need(packet_parse(out.packet, out.bytes, 0, 1, s->rules, &packet) == STATUS_OK);
@@ -68,10 +68,10 @@ static void let_leave(Script *s) {
 
 /* The next record; false: there is none. */
 static bool next_record(Script *s) {
-  uint8_t datagram[MOST];
+  uint8_t datagram[MAX];
   if (s->at + 2 > s->size) return false;
   uint8_t what = s->data[s->at] % 8;
-  size_t bytes = s->data[s->at + 1] % MOST;
+  size_t bytes = s->data[s->at + 1] % MAX;
   s->at += 2;
   s->blocked = 0;
   if (what >= 5) { /* bytes is a number here */
@@ -190,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                 .links = link ? &links : NULL,
                                 .timeout = reliability.timeout,
                                 .mask = how & 32,
-                                .max_packet = MOST,
+                                .max_packet = MAX,
                                 .overhead = 24,
                                 .reliable = ordered,
                                 .ordered = ordered};

@@ -48,8 +48,7 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
   int pair[2];
   Connection *channels[2] = {0};
   if (connection_pair(pair) != STATUS_OK || connection_plain(&channels[1], pair[0]) != STATUS_OK) abort();
-  NetworkSetup setup = {
-      .nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_most = BATCH, .keep_codes = true};
+  NetworkSetup setup = {.nodes = 2, .layout = layout, .books = books, .blocks = BLOCKS, .sites = 1, .batch_max = BATCH, .keep_codes = true};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
   TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = 1e-3, .open = backend_open};
   network_transport(&setup, &transport.transport);

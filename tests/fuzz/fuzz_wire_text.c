@@ -66,9 +66,9 @@ static void feed(const uint8_t *data, size_t size, Network *network, Tape *tape,
                         .books = books,
                         .blocks = BLOCKS,
                         .sites = SITES,
-                        .batch_most = BATCH,
+                        .batch_max = BATCH,
                         .causal = true,
-                        .tokens_most = TOKENS};
+                        .tokens_max = TOKENS};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = 1e-3};
   TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = 1e-3, .open = backend_open};
   network_transport(&setup, &transport.transport);

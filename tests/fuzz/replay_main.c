@@ -14,7 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
-enum { MUTATIONS = 300, MOST_BYTES = 1 << 20, ROOM = MOST_BYTES + 4096 };
+enum { MUTATIONS = 300, MAX_BYTES = 1 << 20, ROOM = MAX_BYTES + 4096 };
 
 /* The input under test, for the last words. */
 static const uint8_t *current;
@@ -87,7 +87,7 @@ static void remove_piece(Rng *rng, uint8_t *data, size_t *size) {
 }
 
 static void repeat_piece(Rng *rng, uint8_t *data, size_t *size) {
-  if (!*size || *size > MOST_BYTES) return;
+  if (!*size || *size > MAX_BYTES) return;
   size_t start = rng_below(rng, *size), length = rng_below(rng, *size - start) % 64 + 1;
   memmove(data + start + length, data + start, *size - start);
   *size += length;
@@ -99,7 +99,7 @@ static Mutation *const mutations[] = {flip_bit, set_byte, set_number, truncate_e
 /* One to eight mutations; most inputs stay nearly right, so that they get past the first checks. */
 static void run_mutation(Rng *rng, const char *seed, size_t seed_size) {
   static uint8_t data[ROOM];
-  size_t size = seed_size < MOST_BYTES ? seed_size : MOST_BYTES;
+  size_t size = seed_size < MAX_BYTES ? seed_size : MAX_BYTES;
   memcpy(data, seed, size);
   for (uint64_t left = (uint64_t)1 << rng_below(rng, 4); left > 0; left--) {
     mutations[rng_below(rng, sizeof mutations / sizeof *mutations)](rng, data, &size);
@@ -110,7 +110,7 @@ static void run_mutation(Rng *rng, const char *seed, size_t seed_size) {
 static bool run_seed(const char *folder, const char *name, double until) {
   char *path = files_join(folder, name), *seed = NULL;
   size_t size;
-  if (!path || files_read(path, MOST_BYTES, &seed, &size) != STATUS_OK) {
+  if (!path || files_read(path, MAX_BYTES, &seed, &size) != STATUS_OK) {
     fprintf(stderr, "%s\n", status_message());
     free(path);
     return false;

@@ -5,7 +5,7 @@
  *
  * Allowed is ABSOLUTE + RELATIVE |expected|. The expected values were computed in double and stored as float32. In float that rounding
  * disappears in the 1e-3; in double the relative part is nothing but it, half a unit in the last place, 2^-24 = 6e-8.
- * Codes have no tolerance: none may differ. They are compared in the order of the picture's tokens. */
+ * Codes have no tolerance: none may differ. They are compared in the order of the image's tokens. */
 #include "autograd/ops/ops.h"
 #include "nn/checkpoint.h"
 #include "train/emulate.h"
@@ -89,7 +89,7 @@ static Status open_codebooks(Case *test, const char *directory) {
   return emulate_start_ema(&test->emulation, test->config.astra.codebook_size);
 }
 
-/* Content tokens sorted by device, in the order of the picture or the text inside a device. */
+/* Content tokens sorted by device, in the order of the image or the text inside a device. */
 static Status build_layout(Case *test, int64_t tokens) {
   ClassToken class_token = test->config.astra.class_token;
   if (!is_astra(test)) return layout_build_plain(&test->layout, tokens, class_token);

@@ -16,6 +16,6 @@ for ((i = 0; i < 2; i++)); do
   sleep 0.3
 done
 wait $leader || report "exit code"
-grep -q '^64 pictures on 4 nodes' "$work/out" || report "no result"
+grep -q '^64 images on 4 nodes' "$work/out" || report "no result"
 no_orphans
 exit $failed

@@ -52,8 +52,8 @@ static inline double gguf_llama_number(uint32_t type, const uint8_t *block, int 
   if (type == GL_Q4_K) {
     const uint8_t *s = block + 4;
     int j = i / 32, pair = block[16 + 32 * (i / 64) + i % 32];
-    int scale = j < 4 ? s[j] % 64 : s[j + 4] % 16 + 16 * (s[j - 4] / 64), least = j < 4 ? s[j + 4] % 64 : s[j + 4] / 16 + 16 * (s[j] / 64);
-    return (double)gl_half(block) * scale * (j % 2 == 0 ? pair % 16 : pair / 16) - (double)gl_half(block + 2) * least;
+    int scale = j < 4 ? s[j] % 64 : s[j + 4] % 16 + 16 * (s[j - 4] / 64), min = j < 4 ? s[j + 4] % 64 : s[j + 4] / 16 + 16 * (s[j] / 64);
+    return (double)gl_half(block) * scale * (j % 2 == 0 ? pair % 16 : pair / 16) - (double)gl_half(block + 2) * min;
   }
   int half = i / 128, k = i % 128, low = block[64 * half + k % 64], high = block[128 + 32 * half + k % 32];
   int q = (k < 64 ? low % 16 : low / 16) + 16 * (high / (1 << 2 * (k / 32)) % 4);
@@ -62,9 +62,9 @@ static inline double gguf_llama_number(uint32_t type, const uint8_t *block, int 
 
 /* ---- encoders of one block */
 
-static inline int gl_round(double value, int least, int most) {
+static inline int gl_round(double value, int min, int max) {
   long rounded = lrint(value);
-  return rounded < least ? least : rounded > most ? most : (int)rounded;
+  return rounded < min ? min : rounded > max ? max : (int)rounded;
 }
 
 static inline void gl_encode_32(uint32_t type, const float *value, uint8_t *block) {
@@ -80,18 +80,18 @@ static inline void gl_encode_32(uint32_t type, const float *value, uint8_t *bloc
 }
 
 static inline void gl_encode_q4_k(const float *value, uint8_t *block) {
-  float least[8], span[8], most_least = 0, most_span = 0;
+  float min[8], span[8], max_min = 0, max_span = 0;
   for (int j = 0; j < 8; j++) {
     float low = 0, high = 0;
     for (int i = 0; i < 32; i++) low = fminf(low, value[32 * j + i]), high = fmaxf(high, value[32 * j + i]);
-    least[j] = -low, span[j] = (high - low) / 15;
-    most_least = fmaxf(most_least, least[j]), most_span = fmaxf(most_span, span[j]);
+    min[j] = -low, span[j] = (high - low) / 15;
+    max_min = fmaxf(max_min, min[j]), max_span = fmaxf(max_span, span[j]);
   }
   memset(block, 0, 144);
-  float d = gl_put_half(block, most_span / 63), m = gl_put_half(block + 2, most_least / 63);
+  float d = gl_put_half(block, max_span / 63), m = gl_put_half(block + 2, max_min / 63);
   uint8_t *s = block + 4;
   for (int j = 0; j < 8; j++) {
-    int scale = d > 0 ? gl_round((double)(span[j] / d), 0, 63) : 0, offset = m > 0 ? gl_round((double)(least[j] / m), 0, 63) : 0;
+    int scale = d > 0 ? gl_round((double)(span[j] / d), 0, 63) : 0, offset = m > 0 ? gl_round((double)(min[j] / m), 0, 63) : 0;
     if (j < 4)
       s[j] |= (uint8_t)scale, s[j + 4] |= (uint8_t)offset;
     else
@@ -105,15 +105,15 @@ static inline void gl_encode_q4_k(const float *value, uint8_t *block) {
 }
 
 static inline void gl_encode_q6_k(const float *value, uint8_t *block) {
-  float span[16], most = 0;
+  float span[16], max = 0;
   memset(block, 0, 210);
   for (int j = 0; j < 16; j++) {
     span[j] = 0;
     for (int i = 0; i < 16; i++)
       if (fabsf(value[16 * j + i]) > fabsf(span[j])) span[j] = value[16 * j + i];
-    span[j] /= -32, most = fmaxf(most, fabsf(span[j]));
+    span[j] /= -32, max = fmaxf(max, fabsf(span[j]));
   }
-  float d = gl_put_half(block + 208, most / 127);
+  float d = gl_put_half(block + 208, max / 127);
   for (int i = 0; i < 256; i++) {
     int scale = d > 0 ? gl_round((double)(span[i / 16] / d), -127, 127) : 0, half = i / 128, k = i % 128;
     float step = d * (float)scale;

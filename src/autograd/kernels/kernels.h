@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 enum {
-  NEAREST_MOST_WIDTH = 64,
-  TRIANGLE_MOST_WIDTH = 64,
+  NEAREST_MAX_WIDTH = 64,
+  TRIANGLE_MAX_WIDTH = 64,
   NEARER_LANES = 64,
   KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */
 };
@@ -103,7 +103,7 @@ typedef struct Kernels {
   int32_t (*nearest)(int64_t n, const real *half_norm, const real *s, real *best);
 
   /* The same with the scores s = x . e computed on the way and never stored: codes[r stride] = index of the word nearest to row r of
-   * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MOST_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
+   * x [rows, d] (rows `ldx` apart); words [k, d], 1 <= d <= NEAREST_MAX_WIDTH, half_norm [k]. Through matmul_nearest, which counts it. */
   void (*nearest_words)(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                         int32_t *codes, int64_t stride);
 
@@ -120,7 +120,7 @@ typedef struct Kernels {
   /* sums += x likewise, in double. */
   void (*words_sum)(const WordList *list, const real *x, int64_t step, double *sums);
   /* out[g d + i] = scale (mean[g d + i] + sum_j columns[g, j, i] x[g d + j]), j <= i: lower triangles [groups, d, d], kept by columns,
-   * times the groups of one row. d <= TRIANGLE_MOST_WIDTH. */
+   * times the groups of one row. d <= TRIANGLE_MAX_WIDTH. */
   void (*triangles)(int64_t groups, int64_t d, real scale, const real *mean, const real *columns, const real *x, real *out);
 
   /* What each of `count` points [count, d] would make of the squared distances of n samples, kept as columns [d, n], to the nearest point

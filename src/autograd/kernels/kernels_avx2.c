@@ -102,10 +102,10 @@ static inline float v_sum(Vector v) {
   sum += _mm_movehl_ps(sum, sum);
   return sum[0] + sum[1];
 }
-static inline float v_most(Vector v) {
-  __m128 most = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  most = _mm_max_ps(most, _mm_movehl_ps(most, most));
-  return most[0] > most[1] ? most[0] : most[1];
+static inline float v_reduce_max(Vector v) {
+  __m128 max = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  max = _mm_max_ps(max, _mm_movehl_ps(max, max));
+  return max[0] > max[1] ? max[0] : max[1];
 }
 
 /* The multiplier takes even lanes only, so odd ones are brought down and their high halves are in place already. */

@@ -82,7 +82,7 @@ static inline Vector v_to_float(Integers v) { return _mm512_cvtepi32_ps((__m512i
 static inline Doubles v_low(Vector v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
 static inline Doubles v_high(Vector v) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)); }
 static inline float v_sum(Vector v) { return _mm512_reduce_add_ps(v); }
-static inline float v_most(Vector v) { return _mm512_reduce_max_ps(v); }
+static inline float v_reduce_max(Vector v) { return _mm512_reduce_max_ps(v); }
 
 /* The multiplier takes even lanes only, so odd ones are brought down and their high halves are in place already. */
 static inline void v_multiply_wide(Words words, uint32_t factor, Words *high, Words *low) {

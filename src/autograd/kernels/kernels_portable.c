@@ -134,30 +134,30 @@ static void rms_norm_backward(int64_t n, const real *x, const real *weight, real
 }
 
 static real softmax(int64_t n, real scale, real *s) {
-  real most = scale * s[0];
-  for (int64_t i = 1; i < n; i++) most = scale * s[i] > most ? scale * s[i] : most;
+  real max = scale * s[0];
+  for (int64_t i = 1; i < n; i++) max = scale * s[i] > max ? scale * s[i] : max;
   double sum = 0;
   for (int64_t i = 0; i < n; i++) {
-    s[i] = exp(scale * s[i] - most);
+    s[i] = exp(scale * s[i] - max);
     sum += (double)s[i];
   }
   const real inverse = (real)(1 / sum);
   for (int64_t i = 0; i < n; i++) s[i] *= inverse;
-  return most + (real)log(sum);
+  return max + (real)log(sum);
 }
 
 static void softmax_tile(int64_t rows, int64_t n, int64_t stride, real scale, real *s, real *max, real *sum, real *factor) {
   for (int64_t r = 0; r < rows; r++) {
-    real *row = s + r * stride, most = max[r];
-    for (int64_t i = 0; i < n; i++) most = scale * row[i] > most ? scale * row[i] : most;
+    real *row = s + r * stride, highest = max[r];
+    for (int64_t i = 0; i < n; i++) highest = scale * row[i] > highest ? scale * row[i] : highest;
     double total = 0;
     for (int64_t i = 0; i < n; i++) {
-      row[i] = exp(scale * row[i] - most);
+      row[i] = exp(scale * row[i] - highest);
       total += (double)row[i];
     }
-    factor[r] = exp(max[r] - most);
+    factor[r] = exp(max[r] - highest);
     sum[r] = factor[r] * sum[r] + (real)total;
-    max[r] = most;
+    max[r] = highest;
   }
 }
 
@@ -199,28 +199,28 @@ static void product_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t 
 }
 
 static int32_t nearest(int64_t n, const real *half_norm, const real *s, real *best) {
-  real least = (real)INFINITY;
+  real min = (real)INFINITY;
   int32_t index = 0;
   for (int64_t i = 0; i < n; i++) {
     const real value = half_norm[i] - s[i];
-    if (value < least) {
-      least = value;
+    if (value < min) {
+      min = value;
       index = (int32_t)i;
     }
   }
-  *best = least;
+  *best = min;
   return index;
 }
 
 static void nearest_words(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                           int32_t *codes, int64_t stride) {
   for (int64_t r = 0; r < rows; r++) {
-    real least = INFINITY;
+    real min = INFINITY;
     codes[r * stride] = 0;
     for (int64_t j = 0; j < k; j++) {
       const real value = half_norm[j] - dot(d, x + r * ldx, words + j * d);
-      if (!(value < least)) continue;
-      least = value;
+      if (!(value < min)) continue;
+      min = value;
       codes[r * stride] = (int32_t)j;
     }
   }
@@ -361,12 +361,12 @@ static void adamw_bf16(int64_t n, real *w, const real *grad, uint16_t *m, uint16
 }
 
 /* A scale below this counts as 0, so that its inverse is a number. */
-#define LEAST_SCALE ((real)1e-30)
+#define MIN_SCALE ((real)1e-30)
 
 static real largest(const real *x, int64_t n) {
-  real most = 0;
-  for (int64_t i = 0; i < n; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
-  return most < LEAST_SCALE ? 0 : most;
+  real max = 0;
+  for (int64_t i = 0; i < n; i++) max = fabs(x[i]) > max ? fabs(x[i]) : max;
+  return max < MIN_SCALE ? 0 : max;
 }
 
 static real fourth_power(real x) { return x * x * (x * x); }
@@ -381,8 +381,8 @@ static uint8_t second_to_byte(real share, uint16_t draw) {
   const real root = 255 * sqrt(sqrt(share)), below = rint(root - (real)0.5);
   const real low = fourth_power(below), high = fourth_power(below + 1);
   const real code = below + (((real)draw + (real)0.5) * (real)0x1p-16 * (high - low) < fourth_power(root) - low ? 1 : 0);
-  const real least = share > 0 ? 1 : 0;
-  return (uint8_t)(code > 255 ? 255 : code < least ? least : code);
+  const real min = share > 0 ? 1 : 0;
+  return (uint8_t)(code > 255 ? 255 : code < min ? min : code);
 }
 
 static void adamw_bytes(int64_t n, real *w, const real *grad, uint8_t *m, uint8_t *v, float *m_scale, float *v_scale, const AdamwStep *step,
@@ -398,14 +398,14 @@ static void adamw_bytes(int64_t n, real *w, const real *grad, uint8_t *m, uint8_
     }
     adamw(count, w + at, grad + at, first, second, step);
     draw_halves(step->seed, counter, draw);
-    const real most1 = largest(first, count), most2 = largest(second, count);
-    const real inverse1 = most1 > 0 ? 1 / most1 : 0, inverse2 = most2 > 0 ? 1 / most2 : 0;
+    const real max1 = largest(first, count), max2 = largest(second, count);
+    const real inverse1 = max1 > 0 ? 1 / max1 : 0, inverse2 = max2 > 0 ? 1 / max2 : 0;
     for (int64_t i = 0; i < count; i++) {
       m[at + i] = first_to_byte(first[i] * inverse1);
       v[at + i] = second_to_byte(second[i] * inverse2, draw[i]);
     }
-    *m_scale = (float)most1;
-    *v_scale = (float)most2;
+    *m_scale = (float)max1;
+    *v_scale = (float)max2;
   }
 }
 

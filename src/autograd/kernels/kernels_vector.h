@@ -10,7 +10,7 @@
  *   v_fill(v, left, fill)                  replaces the lanes from `left` on
  *   v_set, v_fma (a b + c), v_max, v_min (NaN in the second argument passes), v_sqrt, v_round (to even), v_scale(a, n) = a 2^n
  *   v_less -> Mask, v_select(mask, then, otherwise), v_select_integers, v_to_float, v_low, v_high -> Doubles
- *   v_sum, v_most (over lanes), v_multiply_wide(words, factor, &high, &low), v_transpose_4x4(v[4]) within 128-bit lanes
+ *   v_sum, v_reduce_max (over lanes), v_multiply_wide(words, factor, &high, &low), v_transpose_4x4(v[4]) within 128-bit lanes
  *
  * Operators + - * / on vectors (and on a vector and a number) are the compiler's. Every kernel is bound by memory or by the arithmetic
  * units, not by the loop: a row's tail runs through the same code with masks. */
@@ -229,9 +229,9 @@ static void vector_rms_norm_backward(int64_t n, const float *x, const float *wei
 /* ---- softmax ---- */
 
 static float vector_softmax(int64_t n, float scale, float *s) {
-  Vector most = v_set(-INFINITY), sum = v_set(0);
-  EACH_VECTOR(n, most = v_max(most, v_fill(v_load(s + i, left) * scale, left, -INFINITY)););
-  const float highest = v_most(most);
+  Vector max = v_set(-INFINITY), sum = v_set(0);
+  EACH_VECTOR(n, max = v_max(max, v_fill(v_load(s + i, left) * scale, left, -INFINITY)););
+  const float highest = v_reduce_max(max);
   EACH_VECTOR(n, {
     const Vector p = v_exp(v_load(s + i, left) * scale - highest);
     v_store(s + i, p, left);
@@ -258,9 +258,9 @@ static inline float softmax_row(int64_t n, float scale, float highest, float *s)
 static void vector_softmax_tile(int64_t rows, int64_t n, int64_t stride, float scale, float *s, float *max, float *sum, float *factor) {
   for (int64_t r = 0; r < rows; r++) {
     float *row = s + r * stride;
-    Vector most = v_set(-INFINITY);
-    EACH_VECTOR(n, most = v_max(most, v_fill(v_load(row + i, left), left, -INFINITY)););
-    const float here = scale * v_most(most), highest = here > max[r] ? here : max[r];
+    Vector peak = v_set(-INFINITY);
+    EACH_VECTOR(n, peak = v_max(peak, v_fill(v_load(row + i, left), left, -INFINITY)););
+    const float here = scale * v_reduce_max(peak), highest = here > max[r] ? here : max[r];
     factor[r] = highest == max[r] ? 1.0f : isinf(max[r]) ? 0.0f : expf(max[r] - highest);
     sum[r] = factor[r] * sum[r] + softmax_row(n, scale, highest, row);
     max[r] = highest;
@@ -294,12 +294,12 @@ static void vector_scale_rows(int64_t rows, int64_t n, int64_t stride, const flo
 
 /* Each lane keeps its best and the vector that held it; a later equal value never replaces an earlier one. */
 static int32_t vector_nearest(int64_t n, const float *half_norm, const float *s, float *best) {
-  Vector least = v_set(INFINITY);
+  Vector min = v_set(INFINITY);
   Integers found = {0}, step = {0};
   EACH_VECTOR(n, {
     const Vector value = v_fill(v_load(half_norm + i, left) - v_load(s + i, left), left, INFINITY);
-    const Mask less = v_less(value, least);
-    least = v_min(value, least); /* not by the mask: a shorter chain from one step to the next */
+    const Mask less = v_less(value, min);
+    min = v_min(value, min); /* not by the mask: a shorter chain from one step to the next */
     found = v_select_integers(less, step, found);
     step += 1;
   });
@@ -307,8 +307,8 @@ static int32_t vector_nearest(int64_t n, const float *half_norm, const float *s,
   int32_t index = 0;
   for (int lane = 0; lane < VECTOR_WIDTH; lane++) {
     const int32_t at = found[lane] * VECTOR_WIDTH + lane;
-    if (least[lane] < lowest || (least[lane] == lowest && lowest < INFINITY && at < index)) {
-      lowest = least[lane];
+    if (min[lane] < lowest || (min[lane] == lowest && lowest < INFINITY && at < index)) {
+      lowest = min[lane];
       index = at;
     }
   }

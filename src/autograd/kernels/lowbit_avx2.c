@@ -18,13 +18,13 @@ INLINE int32_t sum_integers(__m256i v) {
 /* Magnitudes are compared by their bits: NaNs are the largest. */
 static float peak_of(int64_t n, const float *x) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256i most = _mm256_setzero_si256();
+  __m256i max = _mm256_setzero_si256();
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    most = _mm256_max_epu32(most, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)), magnitude));
+    max = _mm256_max_epu32(max, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)), magnitude));
   uint32_t lane[8], bits, peak = 0;
   float value;
-  _mm256_storeu_si256((__m256i *)(void *)lane, most);
+  _mm256_storeu_si256((__m256i *)(void *)lane, max);
   for (int e = 0; e < 8; e++) peak = lane[e] > peak ? lane[e] : peak;
   for (; i < n; i++) {
     memcpy(&bits, x + i, sizeof bits);

@@ -15,10 +15,10 @@
 /* Magnitudes are compared by their bits: NaNs are the largest. */
 static float peak_of(int64_t n, const float *x) {
   const uint32x4_t magnitude = vdupq_n_u32(0x7fffffff);
-  uint32x4_t most = vdupq_n_u32(0);
+  uint32x4_t max = vdupq_n_u32(0);
   int64_t i = 0;
-  for (; i + 4 <= n; i += 4) most = vmaxq_u32(most, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), magnitude));
-  uint32_t peak = vmaxvq_u32(most), bits;
+  for (; i + 4 <= n; i += 4) max = vmaxq_u32(max, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), magnitude));
+  uint32_t peak = vmaxvq_u32(max), bits;
   float value;
   for (; i < n; i++) {
     memcpy(&bits, x + i, sizeof bits);

@@ -14,14 +14,14 @@
 
 /* The largest magnitude by its bits: NaNs are the largest. */
 static float peak_of(int64_t n, const real *x) {
-  uint32_t most = 0, bits;
+  uint32_t max = 0, bits;
   for (int64_t i = 0; i < n; i++) {
     const float number = (float)x[i];
     memcpy(&bits, &number, sizeof bits);
     bits &= 0x7fffffffu;
-    most = bits > most ? bits : most;
+    max = bits > max ? bits : max;
   }
-  return narrow_float_of_bits(most);
+  return narrow_float_of_bits(max);
 }
 
 static void quantise(int64_t n, const real *x, int8_t *a, float *scale, int32_t *sum) {

@@ -27,16 +27,16 @@ INLINE __mmask16 first_16(int64_t left) { return (__mmask16)(left >= 16 ? 0xffff
 /* Magnitudes are compared by their bits: NaNs are the largest. */
 static void quantise(int64_t n, const float *x, int8_t *a, float *scale, int32_t *sum) {
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  __m512i most = _mm512_setzero_si512(), next = most, total = most;
+  __m512i max = _mm512_setzero_si512(), next = max, total = max;
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_loadu_si512(x + i), magnitude));
+    max = _mm512_max_epu32(max, _mm512_and_si512(_mm512_loadu_si512(x + i), magnitude));
     next = _mm512_max_epu32(next, _mm512_and_si512(_mm512_loadu_si512(x + i + 16), magnitude));
   }
-  for (; i < n; i += 16) most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_maskz_loadu_epi32(first_16(n - i), x + i), magnitude));
-  most = _mm512_max_epu32(most, next);
+  for (; i < n; i += 16) max = _mm512_max_epu32(max, _mm512_and_si512(_mm512_maskz_loadu_epi32(first_16(n - i), x + i), magnitude));
+  max = _mm512_max_epu32(max, next);
   i = 0;
-  const uint32_t bits = _mm512_reduce_max_epu32(most);
+  const uint32_t bits = _mm512_reduce_max_epu32(max);
   float peak;
   memcpy(&peak, &bits, sizeof peak);
   const float inverse = lowbit_inverse_scale(peak, scale);

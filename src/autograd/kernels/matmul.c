@@ -21,11 +21,11 @@
 #endif
 
 enum {
-  ONEDNN_LEAST = 64 * 1024, /* multiply-adds under which finding the primitive costs more than it saves */
-  NARROW_N = 256,           /* a widened panel of a 16-bit matrix: half a megabyte, in the second-level cache */
+  ONEDNN_MIN = 64 * 1024, /* multiply-adds under which finding the primitive costs more than it saves */
+  NARROW_N = 256,         /* a widened panel of a 16-bit matrix: half a megabyte, in the second-level cache */
   NARROW_K = 512,
   NARROW_VECTORS = 8, /* rows up to which they are multiplied one by one: from 16 on widened panels win */
-  BUFFERS_MOST = 64   /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
+  BUFFERS_MAX = 64    /* work buffers made ahead; OpenBLAS has room for twice the threads that it was built for */
 };
 
 /* ---- counting ---- */
@@ -90,7 +90,7 @@ static bool run_onednn(const MatmulProduct *p) { return (void)p, false; }
 /* False: this product is not for oneDNN, which follows from its shape alone. */
 static bool run_onednn(const MatmulProduct *p) {
   if (matmul_backend() != MATMUL_ONEDNN || p->alpha != 1 || (p->beta != 0 && p->beta != 1)) return false;
-  if ((double)p->m * (double)p->n * (double)p->k < ONEDNN_LEAST) return false;
+  if ((double)p->m * (double)p->n * (double)p->k < ONEDNN_MIN) return false;
   return onednn_product(&(OnednnProduct){.transpose_a = p->transpose_a,
                                          .transpose_b = p->transpose_b,
                                          .add = p->beta == 1,
@@ -140,7 +140,7 @@ void matmul(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
   if (m <= 0 || n <= 0) return;
   MatmulProduct product = {transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
   const double begun = matmul_count_begin();
-  if ((double)m * (double)n * (double)k < MATMUL_POOLED_LEAST)
+  if ((double)m * (double)n * (double)k < MATMUL_POOLED_MIN)
     matmul_run(&product);
   else if (m >= n)
     threads_for(m, MATMUL_GRAIN, run_rows, &product);
@@ -231,7 +231,7 @@ void matmul_narrow(bool transpose_b, int64_t m, int64_t n, int64_t k, const real
   if (m <= 0 || n <= 0) return;
   NarrowProduct product = {transpose_b, m, k, a, lda, kind, b, ldb, add, c, ldc, scratch};
   const double begun = matmul_count_begin();
-  const bool small = (double)m * (double)n * (double)k < MATMUL_POOLED_LEAST;
+  const bool small = (double)m * (double)n * (double)k < MATMUL_POOLED_MIN;
   threads_for(n, small ? n : MATMUL_GRAIN, narrow_columns, &product); /* it knows whose scratch is free */
   matmul_count_end(m, n, k, begun);
 }
@@ -303,8 +303,8 @@ __attribute__((constructor)) static void use_one_blas_thread(void) {
 }
 
 void matmul_reserve(void) {
-  void *buffer[BUFFERS_MOST];
-  int count = threads_count() < BUFFERS_MOST ? threads_count() : BUFFERS_MOST;
+  void *buffer[BUFFERS_MAX];
+  int count = threads_count() < BUFFERS_MAX ? threads_count() : BUFFERS_MAX;
   if (!blas_memory_alloc || !blas_memory_free) return;
   for (int i = 0; i < count; i++) buffer[i] = blas_memory_alloc(0);
   for (int i = 0; i < count; i++) blas_memory_free(buffer[i]);

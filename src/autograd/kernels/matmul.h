@@ -59,7 +59,7 @@ void matmul_bf16_single(bool transpose_a, bool transpose_b, int64_t m, int64_t n
                         const uint16_t *b, int64_t ldb, const real *bias, bool add, Numbers c, int64_t ldc);
 
 /* A product of which only each row's winner is kept: codes[r stride] = the nearest of words [k, d] to row r of x [rows, d]; see
- * kernels()->nearest_words, d <= NEAREST_MOST_WIDTH. On the calling thread; counted as a product. */
+ * kernels()->nearest_words, d <= NEAREST_MAX_WIDTH. On the calling thread; counted as a product. */
 void matmul_nearest(int64_t rows, int64_t k, int64_t d, const real *x, int64_t ldx, const real *words, const real *half_norm,
                     int32_t *codes, int64_t stride);
 

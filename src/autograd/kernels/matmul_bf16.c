@@ -137,7 +137,7 @@ void matmul_bf16(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64
   if (m <= 0 || n <= 0) return;
   Bf16Product product = {transpose_a, transpose_b, add, m, n, k, a, lda, b, ldb, bias, c, ldc};
   const double begun = matmul_count_begin();
-  if ((double)m * (double)n * (double)k < MATMUL_POOLED_LEAST)
+  if ((double)m * (double)n * (double)k < MATMUL_POOLED_MIN)
     run_bf16(&product);
   else if (m >= n)
     threads_for(m, MATMUL_GRAIN, run_rows, &product);

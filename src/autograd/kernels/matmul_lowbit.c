@@ -204,10 +204,10 @@ typedef struct Widened {
 static void widened_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)begin, (void)end;
   const Widened *w = context;
-  const int64_t inputs = w->weight->inputs, room = matmul_narrow_scratch() / threads_count(), most = room > inputs ? room / inputs : 1;
+  const int64_t inputs = w->weight->inputs, room = matmul_narrow_scratch() / threads_count(), max = room > inputs ? room / inputs : 1;
   real *wide = w->scratch + thread * room;
   for (int64_t done = 0, n; done < w->count; done += n) {
-    n = lesser(most, w->count - done);
+    n = lesser(max, w->count - done);
     for (int64_t i = 0; i < n; i++) lowbit_widen(w->weight, w->first + done + i, 0, inputs, wide + i * inputs);
     if (w->back)
       matmul_single(false, false, w->m, inputs, n, 1, w->a + done, w->lda, wide, inputs, w->add || done > 0 ? 1 : 0, w->c, w->ldc);

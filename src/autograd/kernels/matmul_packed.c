@@ -7,7 +7,7 @@
 
 enum {
   TILE_ROWS = 256,    /* their part of A stays in the second-level cache beside a strip */
-  LEAST_TILE = 48,    /* rows that a strip is read for, where many threads share few strips */
+  MIN_TILE = 48,      /* rows that a strip is read for, where many threads share few strips */
   PIECE_STRIPS = 4,   /* strips of a piece: what `after` gets is in the cache still */
   PIECES_A_THREAD = 2 /* at least, where there are as many */
 };
@@ -108,9 +108,9 @@ static void run_items(void *context, int64_t begin, int64_t end, int thread) {
 
 /* Even tiles; more than the cache asks for where threads would be without strips. */
 static int64_t tile_rows(int64_t rows, int64_t strips) {
-  const int64_t wanted = PIECES_A_THREAD * threads_count() / strips, most = (rows + LEAST_TILE - 1) / LEAST_TILE;
+  const int64_t wanted = PIECES_A_THREAD * threads_count() / strips, max = (rows + MIN_TILE - 1) / MIN_TILE;
   int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
-  if (tiles < wanted) tiles = matmul_lesser(wanted, most);
+  if (tiles < wanted) tiles = matmul_lesser(wanted, max);
   return (rows + tiles - 1) / tiles;
 }
 
@@ -120,7 +120,7 @@ void matmul_packed(const MatmulPacked *p) {
   Job job = {.p = p, .strips = strips_of(p->outputs)};
   job.tile_rows = tile_rows(p->rows, job.strips);
   const int64_t items = job.strips * ((p->rows + job.tile_rows - 1) / job.tile_rows);
-  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MATMUL_POOLED_LEAST;
+  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MATMUL_POOLED_MIN;
   threads_for(items, small ? items : 1, run_items, &job);
   matmul_count_end(p->rows, p->outputs, p->inputs, begun);
 }

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 enum {
-  MATMUL_GRAIN = 16,               /* rows or columns of a thread's piece: a whole number of register tiles */
-  MATMUL_POOLED_LEAST = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
+  MATMUL_GRAIN = 16,             /* rows or columns of a thread's piece: a whole number of register tiles */
+  MATMUL_POOLED_MIN = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
 };
 
 typedef struct MatmulProduct {

@@ -1,7 +1,7 @@
 /* The search in 8 bits with AVX-512 VNNI: see nearest_packed.h for what is computed and why it is exact.
  *
  * Lanes are rows, as in vector_nearest.h, and four numbers of a row are one lane's 32 bits, so that one instruction does four multiply-adds
- * for each of 16 rows. Groups of up to NEAREST_MOST_WIDTH numbers keep only the best score of each 16 words (a chunk) and compare whole
+ * for each of 16 rows. Groups of up to NEAREST_MAX_WIDTH numbers keep only the best score of each 16 words (a chunk) and compare whole
  * chunks in float, lanes being words; in wider ones every score is kept, since a dot product in float costs more than storing one.
  *
  * Cost for each row: k d / 4 multiply-adds of bytes and k maxima in 16 lanes, then d multiply-adds for each chunk that may hold the
@@ -47,7 +47,7 @@ struct NearestPack {
 };
 
 static size_t whole(size_t bytes) { return (bytes + 63) / 64 * 64; }
-static bool is_wide(int64_t d) { return d > NEAREST_MOST_WIDTH; }
+static bool is_wide(int64_t d) { return d > NEAREST_MAX_WIDTH; }
 static bool is_served(int64_t k, int64_t d) { return d >= MIN_WIDTH && d <= MAX_WIDTH && k >= 1 && k * d <= MAX_NUMBERS; }
 
 /* ---- the pack's memory ---- */
@@ -202,7 +202,7 @@ static float find_reach(const NearestPack *pack) {
 
 static float larger(float a, float b) { return a > b ? a : b; }
 
-static float longest(float most, __m512 squares) { return larger(most, sqrtf(_mm512_reduce_max_ps(squares))); }
+static float longest(float max, __m512 squares) { return larger(max, sqrtf(_mm512_reduce_max_ps(squares))); }
 
 /* c_e = m.e - |e|^2 / 2 - |m|^2 / 2, in double because large numbers cancel. */
 static void find_constants(NearestPack *pack, int64_t chunk, const float *turned) {
@@ -303,7 +303,7 @@ static int64_t rows_of(const Tile *tile, int64_t vector) {
 /* Turns the rows; squares[v]: |x - m|^2 of its rows. Returns the largest |x - m| of a number. */
 static float turn_rows(const Tile *tile, __m512 squares[NARROW_VECTORS]) {
   const int64_t d = tile->pack->d;
-  __m512 most = _mm512_setzero_ps();
+  __m512 max = _mm512_setzero_ps();
   for (int64_t v = 0; v < tile->vectors; v++) {
     float *turned = tile->turned + v * d * LANES;
     const __mmask16 mask = lanes_of(rows_of(tile, v));
@@ -312,10 +312,10 @@ static float turn_rows(const Tile *tile, __m512 squares[NARROW_VECTORS]) {
     for (int64_t i = 0; i < d; i++) {
       const __m512 difference = _mm512_sub_ps(_mm512_loadu_ps(turned + i * LANES), _mm512_set1_ps(tile->pack->mean[i]));
       squares[v] = _mm512_fmadd_ps(difference, difference, squares[v]);
-      most = _mm512_mask_max_ps(most, mask, most, _mm512_abs_ps(difference));
+      max = _mm512_mask_max_ps(max, mask, max, _mm512_abs_ps(difference));
     }
   }
-  return _mm512_reduce_max_ps(most);
+  return _mm512_reduce_max_ps(max);
 }
 
 /* Twice the bound of the error of a score, in units of step times the rows' step: that of the bytes, the roundings of sums in float (of the
@@ -384,20 +384,20 @@ static inline __attribute__((always_inline)) void score_block(int words, int vec
 static inline __attribute__((always_inline)) void score_chunks_of(const Tile *tile, int64_t quads, __m512i best[NARROW_VECTORS]) {
   for (int v = 0; v < NARROW_VECTORS; v++) best[v] = _mm512_set1_epi32(INT32_MIN);
   for (int64_t chunk = 0; chunk < tile->pack->chunks; chunk++) {
-    __m512i most[NARROW_VECTORS], sums[SUMS];
+    __m512i max[NARROW_VECTORS], sums[SUMS];
     for (int64_t word = 0; word < CHUNK; word += NARROW_WORDS) {
       score_block(NARROW_WORDS, NARROW_VECTORS, quads, tile, chunk, word, sums);
 #pragma GCC unroll 4
       for (int v = 0; v < NARROW_VECTORS; v++) {
         const __m512i low = _mm512_max_epi32(sums[v], sums[NARROW_VECTORS + v]);
         const __m512i high = _mm512_max_epi32(sums[2 * NARROW_VECTORS + v], sums[3 * NARROW_VECTORS + v]);
-        most[v] = word == 0 ? _mm512_max_epi32(low, high) : _mm512_max_epi32(_mm512_max_epi32(low, high), most[v]);
+        max[v] = word == 0 ? _mm512_max_epi32(low, high) : _mm512_max_epi32(_mm512_max_epi32(low, high), max[v]);
       }
     }
 #pragma GCC unroll 4
     for (int v = 0; v < NARROW_VECTORS; v++) {
-      _mm512_storeu_si512(tile->scores + (chunk * NARROW_VECTORS + v) * LANES, most[v]);
-      best[v] = _mm512_max_epi32(best[v], most[v]);
+      _mm512_storeu_si512(tile->scores + (chunk * NARROW_VECTORS + v) * LANES, max[v]);
+      best[v] = _mm512_max_epi32(best[v], max[v]);
     }
   }
 }
@@ -441,13 +441,13 @@ static void score_words(const Tile *tile, __m512i best[WIDE_VECTORS]) {
 
 /* Lists which of `count` chunks or words may hold the nearest for the rows of one vector, in ascending order: those whose scores are not
  * below `least`. */
-static int64_t list_candidates(const Tile *tile, int64_t vector, int64_t count, __m512i least) {
+static int64_t list_candidates(const Tile *tile, int64_t vector, int64_t count, __m512i min) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __mmask16 rows = lanes_of(rows_of(tile, vector));
   const int32_t *scores = tile->scores + vector * LANES;
   int32_t *to = tile->list;
   for (int64_t i = 0; i < count; i++, scores += tile->vectors * LANES) {
-    const __mmask16 mask = _mm512_mask_cmp_epi32_mask(rows, _mm512_loadu_si512(scores), least, _MM_CMPINT_NLT);
+    const __mmask16 mask = _mm512_mask_cmp_epi32_mask(rows, _mm512_loadu_si512(scores), min, _MM_CMPINT_NLT);
     const __m512i entries = _mm512_or_si512(lanes, _mm512_set1_epi32((int32_t)i * LANES));
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(mask, entries));
     to += __builtin_popcount(mask);
@@ -456,8 +456,8 @@ static int64_t list_candidates(const Tile *tile, int64_t vector, int64_t count, 
 }
 
 /* Everything is a candidate. */
-static void open_windows(const Tile *tile, int64_t count, __m512i least[NARROW_VECTORS]) {
-  for (int v = 0; v < NARROW_VECTORS; v++) least[v] = _mm512_set1_epi32(INT32_MIN);
+static void open_windows(const Tile *tile, int64_t count, __m512i min[NARROW_VECTORS]) {
+  for (int v = 0; v < NARROW_VECTORS; v++) min[v] = _mm512_set1_epi32(INT32_MIN);
   memset(tile->scores, 0, (size_t)(count * tile->vectors * LANES) * sizeof *tile->scores);
 }
 

@@ -51,13 +51,13 @@ static void vector_adamw_bf16(int64_t n, float *w, const float *grad, uint16_t *
 }
 
 /* A scale below this counts as 0, so that its inverse is a number. */
-#define LEAST_SCALE 1e-30f
+#define MIN_SCALE 1e-30f
 
 static inline float block_scale(const float x[ADAMW_BLOCK]) {
-  Vector most = v_set(0);
-  for (int i = 0; i < ADAMW_BLOCK; i += VECTOR_WIDTH) most = v_max(most, v_absolute(v_load(x + i, VECTOR_WIDTH)));
-  const float scale = v_most(most);
-  return scale < LEAST_SCALE ? 0 : scale;
+  Vector max = v_set(0);
+  for (int i = 0; i < ADAMW_BLOCK; i += VECTOR_WIDTH) max = v_max(max, v_absolute(v_load(x + i, VECTOR_WIDTH)));
+  const float scale = v_reduce_max(max);
+  return scale < MIN_SCALE ? 0 : scale;
 }
 
 static inline Vector fourth_power(Vector x) { return x * x * (x * x); }

@@ -35,7 +35,7 @@ static bool vector_narrow_half(int64_t n, const float *x, uint16_t *y) {
     differences += number - number;
     v_store_half(y + i, number, left);
   });
-  return v_most(largest) < 65520 && v_sum(differences) == 0;
+  return v_reduce_max(largest) < 65520 && v_sum(differences) == 0;
 }
 
 static inline __attribute__((always_inline)) void dots_kind(NarrowKind kind, int64_t rows, int64_t n, const uint16_t *w, int64_t stride,

@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void nearest_block(int vectors, int
 static void vector_nearest_words(int64_t rows, int64_t k, int64_t d, const float *x, int64_t ldx, const float *words,
                                  const float *half_norm, int32_t *codes, int64_t stride) {
   enum { LANES = NEAREST_VECTORS * VECTOR_WIDTH };
-  float turned[LANES * NEAREST_MOST_WIDTH];
+  float turned[LANES * NEAREST_MAX_WIDTH];
   int32_t found[LANES];
   for (int64_t row = 0; row < rows;) {
     const bool whole = rows - row > LANES - VECTOR_WIDTH;
@@ -128,9 +128,9 @@ static inline __attribute__((always_inline)) void nearer_block(int vectors, int 
     Doubles sum = {0};
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
-      const Vector least = v_min(found[p][v], v_load(distances + v * VECTOR_WIDTH, VECTOR_WIDTH));
-      v_store(nearer + p * stride + v * VECTOR_WIDTH, least, VECTOR_WIDTH);
-      sum += v_low(least) + v_high(least);
+      const Vector min = v_min(found[p][v], v_load(distances + v * VECTOR_WIDTH, VECTOR_WIDTH));
+      v_store(nearer + p * stride + v * VECTOR_WIDTH, min, VECTOR_WIDTH);
+      sum += v_low(min) + v_high(min);
     }
     for (int lane = 0; lane < VECTOR_WIDTH / 2; lane++) sums[p] += sum[lane];
   }

@@ -124,8 +124,8 @@ static void vector_words_sum(const WordList *list, const float *x, int64_t step,
 /* Lanes are the numbers that come out: columns are read as they lie, each number that goes in is spread over the lanes. */
 static inline __attribute__((always_inline)) void triangle(int vectors, int64_t d, Vector scale, const float *mean, const float *columns,
                                                            const float *x, float *out) {
-  enum { MOST = TRIANGLE_MOST_WIDTH / VECTOR_WIDTH };
-  Vector sum[MOST];
+  enum { MAX = TRIANGLE_MAX_WIDTH / VECTOR_WIDTH };
+  Vector sum[MAX];
   const int64_t last = d - (vectors - 1) * VECTOR_WIDTH; /* numbers of the last vector */
   for (int v = 0; v < vectors; v++) sum[v] = v_load(mean + v * VECTOR_WIDTH, v == vectors - 1 ? last : VECTOR_WIDTH);
   for (int64_t j = 0; j < d; j++) {

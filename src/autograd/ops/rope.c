@@ -2,7 +2,7 @@
  * hands it on: nothing is kept and nothing copied. */
 #include "autograd/ops/op_common.h"
 
-enum { MOST_HEAD = 1024 /* numbers of a head in bf16 */ };
+enum { MAX_HEAD = 1024 /* numbers of a head in bf16 */ };
 
 typedef struct Turn {
   Tensor *x, *y;
@@ -14,7 +14,7 @@ typedef struct Turn {
 /* from and to may be the same numbers. */
 static void turn_row(const Turn *job, int64_t row, real direction, Numbers from, Numbers to) {
   const int64_t angles = job->positions[row % job->rows] * job->half, width = 2 * job->half;
-  real from_stage[MOST_HEAD], to_stage[MOST_HEAD];
+  real from_stage[MAX_HEAD], to_stage[MAX_HEAD];
   for (int64_t head = 0; head < job->rope.heads; head++) {
     const int64_t at = (row * job->rope.heads + head) * width;
     kernels()->rotate(job->half, direction, job->rope.cosine + angles, job->rope.sine + angles, numbers_read(from, at, width, from_stage),
@@ -56,8 +56,8 @@ Tensor *op_rope(Tape *tape, Tensor *x, const Rope *rope, const int32_t *position
   for (int64_t s = 0; s < rows && !tape_planning(tape); s++)
     OP_CHECK(positions[s] >= 0 && positions[s] < rope->count, "position %d of row %lld is outside [0, %lld)", (int)positions[s],
              (long long)s, (long long)rope->count);
-  OP_CHECK(x->value || width / rope->heads <= MOST_HEAD, "rope: heads of %lld numbers in bf16; at most %d are possible",
-           (long long)(width / rope->heads), MOST_HEAD);
+  OP_CHECK(x->value || width / rope->heads <= MAX_HEAD, "rope: heads of %lld numbers in bf16; at most %d are possible",
+           (long long)(width / rope->heads), MAX_HEAD);
   Tensor *y = tape_activation(tape, x->dims, x->shape);
   Turn *job = tape_alloc(tape, sizeof *job);
   if (y == NULL || job == NULL) return NULL;

@@ -208,10 +208,10 @@ static void vocab_backward(Tape *tape, void *record) {
 
 static const OpKind VOCAB_LOSS = {"vocab_loss", vocab_forward, vocab_backward};
 
-static int64_t most_rows(int64_t rows, int64_t entries) {
-  int64_t fitting = SLICE_BYTES / (entries * (int64_t)sizeof(real)), most = fitting < SLICE_ROWS ? fitting : SLICE_ROWS;
-  most = most > 1 ? most : 1;
-  return rows < most ? rows : most;
+static int64_t max_rows(int64_t rows, int64_t entries) {
+  int64_t fitting = SLICE_BYTES / (entries * (int64_t)sizeof(real)), max = fitting < SLICE_ROWS ? fitting : SLICE_ROWS;
+  max = max > 1 ? max : 1;
+  return rows < max ? rows : max;
 }
 
 Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *options) {
@@ -237,7 +237,7 @@ Tensor *op_vocab_loss(Tape *tape, Tensor *x, Tensor *table, const VocabLoss *opt
                     .entries = entries,
                     .counted = counted,
                     .bf16 = op_weight_is_bf16(tape, table),
-                    .slice_rows = most_rows(rows, entries)};
+                    .slice_rows = max_rows(rows, entries)};
   y->needs_grad = tape_recording(tape) && (op_wants(x) || op_wants(table));
   if (y->needs_grad && op_wants(x)) job->dx = tape_alloc(tape, (size_t)tensor_count(x) * sizeof(real));
   if (y->needs_grad && op_wants(table)) job->dtable = tape_alloc(tape, (size_t)tensor_count(table) * sizeof(real));

@@ -36,7 +36,7 @@ static Status add_separator(const TextEncoder *encoder, TokenList *out, size_t *
 
 /* Takes tokens from the end of the longer text until both fit. out: ... first, separator, second. */
 static void cut_pair(TokenList *out, size_t first, size_t separator, size_t second, size_t room) {
-  size_t most_first = second < room / 2 ? room - second : room - room / 2, keep_first = first < most_first ? first : most_first;
+  size_t max_first = second < room / 2 ? room - second : room - room / 2, keep_first = first < max_first ? first : max_first;
   size_t keep_second = room - keep_first, at = out->count - second - separator;
   memmove(out->ids + at - first + keep_first, out->ids + at, (separator + keep_second) * sizeof *out->ids);
   out->count = at - first + keep_first + separator + keep_second;
@@ -53,15 +53,15 @@ static Status check_ids(const TextEncoder *encoder, const TokenList *out, size_t
 }
 
 Status text_encoder_sample(const TextEncoder *encoder, const char *text, const char *pair, int64_t context, TokenList *out, bool *cut) {
-  size_t from = out->count, most = (size_t)context, begin = encoder->begin >= 0, first, separator = 0, second = 0;
+  size_t from = out->count, max = (size_t)context, begin = encoder->begin >= 0, first, separator = 0, second = 0;
   if (begin) TRY(token_list_add(out, encoder->begin));
   TRY(add_text(encoder, text, out, &first));
   if (pair) TRY(add_separator(encoder, out, &separator));
   if (pair) TRY(add_text(encoder, pair, out, &second));
   TRY(check_ids(encoder, out, from));
-  *cut = out->count - from > most;
-  if (*cut && pair && most >= begin + separator + 2) cut_pair(out, first, separator, second, most - begin - separator);
-  if (out->count - from > most) out->count = from + most;
+  *cut = out->count - from > max;
+  if (*cut && pair && max >= begin + separator + 2) cut_pair(out, first, separator, second, max - begin - separator);
+  if (out->count - from > max) out->count = from + max;
   return STATUS_OK;
 }
 

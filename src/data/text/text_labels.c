@@ -17,7 +17,7 @@
 
 /* The known sets as a table, and the options behind tsv: and csv:. Nothing is opened here. */
 
-enum { TEXT_LABEL_MOST_CLASSES = 4 }; /* of the known sets */
+enum { TEXT_LABEL_MAX_CLASSES = 4 }; /* of the known sets */
 
 /* A set whose files and columns are known. */
 typedef struct TextLabelSet {
@@ -28,8 +28,8 @@ typedef struct TextLabelSet {
   bool by_hand;           /* `astra-data get` does not have it */
   bool dividable;         /* without the training file the test file serves for both parts */
   int classes;
-  const char *labels[TEXT_LABEL_MOST_CLASSES]; /* as in the file, in the order of the classes */
-  const char *names[TEXT_LABEL_MOST_CLASSES];
+  const char *labels[TEXT_LABEL_MAX_CLASSES]; /* as in the file, in the order of the classes */
+  const char *names[TEXT_LABEL_MAX_CLASSES];
 } TextLabelSet;
 
 typedef struct TextLabelName {
@@ -197,7 +197,7 @@ static void text_label_name_release(TextLabelName *parsed) {
 
 /* ---- Rows and classes ---- */
 
-static const size_t most_bytes = (size_t)1 << 30;
+static const size_t max_bytes = (size_t)1 << 30;
 
 struct LabelledText {
   TextTable table; /* rows of the part */
@@ -257,7 +257,7 @@ static Status read_table(TextTable *table, const char *path, const TextTableForm
   char *text = NULL, *file = packed_or_plain(path);
   size_t size = 0;
   if (!file) return status_no_memory(NULL, "labelled texts");
-  Status status = text_reader_all(file, most_bytes, &text, &size);
+  Status status = text_reader_all(file, max_bytes, &text, &size);
   if (status == STATUS_OK) status = text_table_parse(table, text, size, format, file);
   free(text);
   free(file);

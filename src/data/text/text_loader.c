@@ -15,7 +15,7 @@
 /* Keep the loader's stream apart from those of other users of the same seed. */
 static const uint64_t window_key = 0x77696e646f777321;
 
-enum { MOST_BATCH = 1 << 20, MOST_CONTEXT = 1 << 24 };
+enum { MAX_BATCH = 1 << 20, MAX_CONTEXT = 1 << 24 };
 
 struct TextLoader {
   const TokenCache *cache;
@@ -32,10 +32,10 @@ struct TextLoader {
 
 static Status check(const TokenCache *cache, const TextLoaderOptions *options) {
   int64_t tokens = token_cache_facts(cache)->tokens;
-  if (options->context < 1 || options->context > MOST_CONTEXT)
-    return status_set(STATUS_BAD_VALUE, "a context of %lld tokens; 1 to %d are possible", (long long)options->context, MOST_CONTEXT);
-  if (options->batch < 1 || options->batch > MOST_BATCH)
-    return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, MOST_BATCH);
+  if (options->context < 1 || options->context > MAX_CONTEXT)
+    return status_set(STATUS_BAD_VALUE, "a context of %lld tokens; 1 to %d are possible", (long long)options->context, MAX_CONTEXT);
+  if (options->batch < 1 || options->batch > MAX_BATCH)
+    return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, MAX_BATCH);
   if (tokens <= options->context)
     return status_set(STATUS_BAD_VALUE,
                       "the text has %lld tokens; with a context of %lld at least %lld are needed: shorten the context or give more text",
@@ -160,7 +160,7 @@ void text_loader_next(TextLoader *loader, TextBatch *batch) {
 /* Keep the stream apart from those of other users of the same seed. */
 static const uint64_t batch_key = 0x6c6162656c732121;
 
-enum { BATCHES_MOST_BATCH = 1 << 20 };
+enum { BATCHES_MAX_BATCH = 1 << 20 };
 
 struct TextBatches {
   TextBatchesOptions options;
@@ -268,8 +268,8 @@ static Status batches_check(const TextBatches *batches) {
   const TextBatchesOptions *options = &batches->options;
   if (options->context < 1)
     return status_set(STATUS_BAD_VALUE, "a context of %lld tokens; at least 1 is needed", (long long)options->context);
-  if (options->batch < 1 || options->batch > BATCHES_MOST_BATCH)
-    return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, BATCHES_MOST_BATCH);
+  if (options->batch < 1 || options->batch > BATCHES_MAX_BATCH)
+    return status_set(STATUS_BAD_VALUE, "a batch of %d texts; 1 to %d are possible", options->batch, BATCHES_MAX_BATCH);
   if (options->pool < 0 || (options->one_length && (options->shuffle || options->drop_last)))
     return status_set(STATUS_BAD_VALUE, "texts of one length come in order, all of them, and pools have 0 or more batches");
   if (options->drop_last && batches->count < options->batch)
@@ -283,7 +283,7 @@ Status text_batches_new(TextBatches **batches, const LabelledText *set, const Te
   TextBatches *fresh = calloc(1, sizeof *fresh);
   if (!fresh) return status_no_memory(NULL, "the tokens of labelled texts");
   *fresh = (TextBatches){.options = *options, .count = text_labels_count(set), .order_epoch = -1};
-  if (options->most > 0 && options->most < fresh->count) fresh->count = options->most;
+  if (options->max > 0 && options->max < fresh->count) fresh->count = options->max;
   Status status = batches_check(fresh);
   if (status == STATUS_OK) status = encode_all(fresh, set, encoder);
   if (status == STATUS_OK) status = divide(fresh);

@@ -59,7 +59,7 @@ typedef struct TextBatchesOptions {
   int batch;       /* B */
   bool shuffle, drop_last;
   int pool;        /* with shuffle: texts of so many batches are sorted by length among each other, so that less is padded; 0: none are */
-  int64_t most;    /* of the set's first rows, so many alone; 0: all */
+  int64_t max;     /* of the set's first rows, so many alone; 0: all */
   bool one_length; /* without shuffle and drop_last: texts in the order of their lengths, and in a batch those of one length alone */
   uint64_t seed;
 } TextBatchesOptions;

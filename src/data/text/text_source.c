@@ -411,9 +411,9 @@ static Status make_room(TextSource *source) {
 static Status read_more(TextSource *source) {
   if (!source->reader) TRY(open_file(source));
   TRY(make_room(source));
-  size_t got = 0, most = SOURCE_BLOCK;
-  if (source->left >= 0 && source->left < SOURCE_BLOCK) most = (size_t)source->left;
-  if (most) TRY(text_reader_read(source->reader, source->buffer + source->filled, most, &got));
+  size_t got = 0, max = SOURCE_BLOCK;
+  if (source->left >= 0 && source->left < SOURCE_BLOCK) max = (size_t)source->left;
+  if (max) TRY(text_reader_read(source->reader, source->buffer + source->filled, max, &got));
   source->filled += got;
   if (source->left >= 0) source->left -= (int64_t)got;
   source->drained = got == 0;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Cell text_count is the label's, the one behind it the second text's. */
-enum { CELLS = TEXT_TABLE_TEXTS + 2, MOST_NAMES = 160, MOST_CELL = 1 << 20, SLICE = 1 << 16 };
+enum { CELLS = TEXT_TABLE_TEXTS + 2, MAX_NAMES = 160, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
 
 typedef struct TableReader {
   TextTable *table;
@@ -19,7 +19,7 @@ typedef struct TableReader {
   int64_t fields;         /* of it so far */
   size_t unended;         /* bytes of CSV since the last end of a field */
   bool in_header;
-  char names[MOST_NAMES]; /* of the header, for messages */
+  char names[MAX_NAMES]; /* of the header, for messages */
   Status status;
 } TableReader;
 
@@ -81,14 +81,14 @@ static Status keep_field(TableReader *reader, const char *text, size_t length, i
 
 static Status too_long(const TableReader *reader) {
   return status_set(STATUS_BAD_FILE, "%s, line %lld: a field of more than %d bytes; is a quote not closed?", reader->file,
-                    (long long)reader->line, (int)MOST_CELL);
+                    (long long)reader->line, (int)MAX_CELL);
 }
 
 static void on_field(void *text, size_t length, void *data) {
   TableReader *reader = data;
   int64_t column = reader->fields++;
   reader->unended = 0;
-  if (reader->status == STATUS_OK && length > MOST_CELL) reader->status = too_long(reader);
+  if (reader->status == STATUS_OK && length > MAX_CELL) reader->status = too_long(reader);
   if (reader->status != STATUS_OK) return;
   if (reader->in_header)
     match_name(reader, text ? text : "", length, column);
@@ -183,7 +183,7 @@ static Status read_csv_line(TableReader *reader, struct csv_parser *parser, cons
     slice = length - at < SLICE ? length - at : SLICE;
     reader->unended += slice;
     if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) break;
-    if (reader->unended > MOST_CELL + SLICE) return too_long(reader);
+    if (reader->unended > MAX_CELL + SLICE) return too_long(reader);
   }
   if (at >= length || reader->status != STATUS_OK) return STATUS_OK;
   if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "its rows");

@@ -19,7 +19,7 @@
 
 /* Invariant: the header is written last, so that a file that was cut off is never taken for a whole one. */
 
-enum { MOST_NARROW = 1 << 16 };
+enum { MAX_NARROW = 1 << 16 };
 
 static Status digest_failed(void) { return status_set(STATUS_UNSUPPORTED, "OpenSSL on this machine does not offer SHA-256"); }
 
@@ -71,7 +71,7 @@ static Status token_cache_file_encoder(TokenCacheFacts *facts, const TextEncoder
   memcpy(text, encoder->fingerprint, length);
   memcpy(text + length, special, sizeof special);
   facts->vocabulary = encoder->vocabulary;
-  facts->width = encoder->vocabulary <= MOST_NARROW ? 2 : 4;
+  facts->width = encoder->vocabulary <= MAX_NARROW ? 2 : 4;
   return EVP_Digest(text, length + sizeof special, facts->tokenizer, NULL, EVP_sha256(), NULL) == 1 ? STATUS_OK : digest_failed();
 }
 

@@ -299,7 +299,7 @@ static Status bpe_counts_merge(BpeCounts *counts, const BpeBest *best, int32_t i
 /* ---- Training ---- */
 
 enum { BYTES = 256 };
-static const size_t file_most = (size_t)16 << 30; /* a file is read whole */
+static const size_t file_max = (size_t)16 << 30; /* a file is read whole */
 static const char end_of_text[] = "<|endoftext|>";
 
 struct BpeTrain {
@@ -341,7 +341,7 @@ Status bpe_train_add(BpeTrain *train, const char *text, size_t size) {
 Status bpe_train_add_file(BpeTrain *train, const char *path, int64_t *bytes) {
   char *text;
   size_t size;
-  TRY(text_reader_all(path, file_most, &text, &size));
+  TRY(text_reader_all(path, file_max, &text, &size));
   Status status = bpe_train_add(train, text, size);
   free(text);
   *bytes += (int64_t)size;
@@ -412,13 +412,13 @@ static Status run(BpeTrain *train, int64_t pieces, Progress *progress, Tokenizer
 
 Status bpe_train_run(BpeTrain *train, int64_t pieces, bool quiet, Tokenizer **tokenizer) {
   *tokenizer = NULL;
-  if (pieces < BPE_TRAIN_LEAST || pieces > BPE_TRAIN_MOST)
-    return status_set(STATUS_BAD_VALUE, "a vocabulary of %lld pieces; %d to %d are accepted", (long long)pieces, BPE_TRAIN_LEAST,
-                      BPE_TRAIN_MOST);
+  if (pieces < BPE_TRAIN_MIN || pieces > BPE_TRAIN_MAX)
+    return status_set(STATUS_BAD_VALUE, "a vocabulary of %lld pieces; %d to %d are accepted", (long long)pieces, BPE_TRAIN_MIN,
+                      BPE_TRAIN_MAX);
   Progress progress;
-  progress_start(&progress, "merging", pieces - BPE_TRAIN_LEAST, quiet);
+  progress_start(&progress, "merging", pieces - BPE_TRAIN_MIN, quiet);
   Status status = run(train, pieces, &progress, tokenizer);
-  progress_finish(&progress, status == STATUS_OK ? pieces - BPE_TRAIN_LEAST : 0, status == STATUS_OK ? NULL : "stopped");
+  progress_finish(&progress, status == STATUS_OK ? pieces - BPE_TRAIN_MIN : 0, status == STATUS_OK ? NULL : "stopped");
   if (status == STATUS_OK) return STATUS_OK;
   tokenizer_close(*tokenizer);
   *tokenizer = NULL;

@@ -6,7 +6,7 @@
 #define DATA_BPE_TRAIN_H
 #include "data/tokenizer/tokenizer.h"
 
-enum { BPE_TRAIN_LEAST = 257, BPE_TRAIN_MOST = 1000000 }; /* pieces of a vocabulary: 256 bytes and <|endoftext|> */
+enum { BPE_TRAIN_MIN = 257, BPE_TRAIN_MAX = 1000000 }; /* pieces of a vocabulary: 256 bytes and <|endoftext|> */
 
 typedef struct BpeTrain BpeTrain;
 

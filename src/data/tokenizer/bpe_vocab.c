@@ -12,12 +12,12 @@
 
 /* ---- Pieces ---- */
 
-enum { PIECES_MOST = 1 << 24 };
+enum { PIECES_MAX = 1 << 24 };
 
 Status bpe_pieces_init(BpePieces *pieces, int64_t count) {
   *pieces = (BpePieces){0};
-  if (count < 1 || count > PIECES_MOST)
-    return status_set(STATUS_BAD_FILE, "a vocabulary of %lld pieces; 1 to %d are accepted", (long long)count, PIECES_MOST);
+  if (count < 1 || count > PIECES_MAX)
+    return status_set(STATUS_BAD_FILE, "a vocabulary of %lld pieces; 1 to %d are accepted", (long long)count, PIECES_MAX);
   size_t room = bpe_hash_room((size_t)count);
   pieces->starts = malloc((size_t)count * sizeof *pieces->starts);
   pieces->sizes = malloc((size_t)count * sizeof *pieces->sizes);

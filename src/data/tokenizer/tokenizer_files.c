@@ -28,7 +28,7 @@ static const char accepted[] = "tokenizer.json, vocab.json with merges.txt, enco
 static Status open_one(Tokenizer **tokenizer, Parse *parse, const char *path) {
   char *text = NULL;
   size_t size;
-  TRY(files_read(path, tokenizer_file_most, &text, &size));
+  TRY(files_read(path, tokenizer_file_max, &text, &size));
   Status status = parse(tokenizer, text, size, path);
   free(text);
   return status;
@@ -37,8 +37,8 @@ static Status open_one(Tokenizer **tokenizer, Parse *parse, const char *path) {
 static Status open_pair(Tokenizer **tokenizer, const char *vocab_path, const char *merges_path) {
   char *vocab = NULL, *merges = NULL;
   size_t vocab_size, merges_size;
-  TRY(files_read(vocab_path, tokenizer_file_most, &vocab, &vocab_size));
-  Status status = files_read(merges_path, tokenizer_file_most, &merges, &merges_size);
+  TRY(files_read(vocab_path, tokenizer_file_max, &vocab, &vocab_size));
+  Status status = files_read(merges_path, tokenizer_file_max, &merges, &merges_size);
   if (status == STATUS_OK) status = tokenizer_vocab_parse(tokenizer, vocab, vocab_size, vocab_path, merges, merges_size, merges_path);
   free(vocab);
   free(merges);

@@ -16,8 +16,8 @@ typedef struct TokenizerStates TokenizerStates;
 Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split);
 void tokenizer_states_free(TokenizerStates *states); /* accepts NULL; all states have been given back */
 
-enum { TOKENIZER_DIGEST_TEXT = 65 /* 64 hexadecimal digits and a NUL */, TOKENIZER_SPLIT_MOST = 512 };
-static const size_t tokenizer_file_most = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
+enum { TOKENIZER_DIGEST_TEXT = 65 /* 64 hexadecimal digits and a NUL */, TOKENIZER_SPLIT_MAX = 512 };
+static const size_t tokenizer_file_max = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
 
 typedef enum TokenizerKind {
   TOKENIZER_MERGES, /* byte-level, merges in the order of a list */
@@ -71,7 +71,7 @@ Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t 
 Status tokenizer_model_finish(Tokenizer *tokenizer);
 
 /* Adds every pair of findable pieces that joins to a findable piece; its rank is ranks[id of that]. BAD_FILE: a piece is longer than
- * TOKENIZER_SPLIT_MOST bytes, which would take too long. */
+ * TOKENIZER_SPLIT_MAX bytes, which would take too long. */
 Status tokenizer_model_add_splits(Tokenizer *tokenizer, const uint32_t *ranks);
 
 /* Ends a parser: finishes the tokenizer; after a failure, also an earlier one, names the file in the message and closes it. */

@@ -8,7 +8,7 @@
 
 /* ---- tokenizer.model: ranks ---- */
 
-enum { SPECIALS = 256, LINE_MOST = 4096 };
+enum { SPECIALS = 256, RANK_LINE_MAX = 4096 };
 
 /* Those that have a name; the others are reserved and numbered. As of Llama 3.1. */
 static const char *const special_names[] = {"<|begin_of_text|>",
@@ -58,11 +58,11 @@ static bool read_rank(const char *text, const char *end, int64_t *rank) {
 }
 
 static Status add_line(Tokenizer *tokenizer, const char *line, size_t size) {
-  char bytes[LINE_MOST], text[LINE_MOST];
+  char bytes[RANK_LINE_MAX], text[RANK_LINE_MAX];
   const char *space = memchr(line, ' ', size);
   size_t count = 0;
   int64_t rank;
-  bool whole = space && size < LINE_MOST;
+  bool whole = space && size < RANK_LINE_MAX;
   if (whole) memcpy(text, line, (size_t)(space - line));
   if (whole) text[space - line] = '\0';
   if (!whole || !decode_base64(text, (size_t)(space - line), bytes, &count) || !read_rank(space + 1, line + size, &rank))
@@ -123,7 +123,7 @@ Status tokenizer_ranks_write(const Tokenizer *tokenizer, const char *path) {
   FileWriter writer;
   TRY(files_create(&writer, path));
   for (int32_t id = 0; id < tokenizer->pieces.count - SPECIALS; id++) {
-    unsigned char text[LINE_MOST];
+    unsigned char text[RANK_LINE_MAX];
     size_t size;
     const char *bytes = bpe_pieces_text(&tokenizer->pieces, id, &size);
     EVP_EncodeBlock(text, (const unsigned char *)bytes, (int)size);
@@ -258,14 +258,14 @@ static void write_number(FILE *stream, uint32_t number) {
 }
 
 static uint32_t longest(const Tokenizer *tokenizer) {
-  size_t most = 0;
+  size_t max = 0;
   for (int32_t id = 0; id < tokenizer->pieces.count; id++) {
     size_t size;
     char byte[8];
     spell(tokenizer, id, byte, &size);
-    if (size > most) most = size;
+    if (size > max) max = size;
   }
-  return (uint32_t)most;
+  return (uint32_t)max;
 }
 
 Status tokenizer_scores_write(const Tokenizer *tokenizer, const char *path) {

@@ -150,8 +150,8 @@ static Status add_splits_of(Tokenizer *tokenizer, int32_t id, uint32_t rank) {
   const BpePieces *pieces = &tokenizer->pieces;
   const char *bytes = bpe_pieces_text(pieces, id, &size);
   if (bpe_pieces_find(pieces, bytes, size) != id) return STATUS_OK;
-  if (size > TOKENIZER_SPLIT_MOST)
-    return status_set(STATUS_BAD_FILE, "id %d has a piece of %zu bytes; at most %d are accepted", (int)id, size, TOKENIZER_SPLIT_MOST);
+  if (size > TOKENIZER_SPLIT_MAX)
+    return status_set(STATUS_BAD_FILE, "id %d has a piece of %zu bytes; at most %d are accepted", (int)id, size, TOKENIZER_SPLIT_MAX);
   for (size_t cut = 1; cut < size; cut++) {
     int32_t left = bpe_pieces_find(pieces, bytes, cut);
     int32_t right = left < 0 ? -1 : bpe_pieces_find(pieces, bytes + cut, size - cut);

@@ -223,7 +223,7 @@ static bool held_back(const Connection *c) { return header_complete(c) && !c->pa
 
 /* Once the header is complete: checks it and asks the owner for a place. */
 static Status place_payload(Connection *c) {
-  Status status = wire_parse(c->head, c->sink.most_payload, &c->header);
+  Status status = wire_parse(c->head, c->sink.max_payload, &c->header);
   if (status == STATUS_OK) status = wire_check_sender(&c->header, c->sink.from);
   if (status == STATUS_OK) status = c->sink.place(c->sink.context, c, &c->header, &c->payload);
   return status == STATUS_OK ? STATUS_OK : fail(c, status);

@@ -24,8 +24,8 @@ typedef enum ConnectionRole { CONNECTION_DIALS, CONNECTION_ANSWERS } ConnectionR
 
 typedef struct ConnectionSink {
   void *context;
-  WireSide from;       /* who is at the other end */
-  size_t most_payload; /* longer announcements are refused */
+  WireSide from;      /* who is at the other end */
+  size_t max_payload; /* longer announcements are refused */
   /* Checks a header and says where its payload goes; *payload = NULL: no room yet, ask again at the next step (the peer is held back). For
    * a message without payload any non-NULL address. A failure closes the connection. */
   Status (*place)(void *context, Connection *from, const WireHeader *header, uint8_t **payload);

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "infer/cluster/patience.h"
+#include "infer/cluster/idle_timeout.h"
 #include "infer/cluster/peer_handshake.h"
 #include "infer/cluster/probe_message.h"
 #include "infer/node.h"
@@ -24,10 +24,10 @@ typedef struct Session {
   bool stop; /* the epoch is not wanted any more: any of over, cancelled, setup_arrived */
   bool failed;
   bool threads_run;
-  uint8_t *setup_bytes; /* [setup_message_most] */
+  uint8_t *setup_bytes; /* [setup_message_max] */
   size_t setup_size;
   ProbeAnswer probe;
-  Patience patience; /* with the leader, while the session waits for it */
+  IdleTimeout idle_timeout; /* with the leader, while the session waits for it */
   bool waits;
   /* The epoch: */
   ClusterSetup setup;
@@ -42,7 +42,7 @@ typedef struct Session {
 /* ---- what the leader says */
 
 static Status place_setup(Session *s, const WireHeader *header, uint8_t **payload) {
-  if (header->bytes > setup_message_most(s->place->weights->config))
+  if (header->bytes > setup_message_max(s->place->weights->config))
     return status_set(STATUS_BAD_VALUE, "sent a set-up of %u bytes", header->bytes);
   *payload = s->setup_arrived ? NULL : s->setup_bytes;
   return STATUS_OK;
@@ -92,26 +92,26 @@ static Status deliver_message(void *context, Connection *link, const WireHeader 
 
 /* ---- waiting for the leader */
 
-/* Once, for an event at most PATIENCE_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
-static Status wait_for_leader(Session *s, Patience *patience) {
-  const double most = s->place->idle_timeout;
-  TRY(connections_step(&s->control, 1, most > 0 ? PATIENCE_SLICE : 3600));
-  if (most <= 0 || !patience_ends(patience, s->control->received.bytes, clock_now())) return STATUS_OK;
-  return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", most);
+/* Once, for an event at most IDLE_TIMEOUT_SLICE long. A leader that gives no sign of life is not waited for: others want this device. */
+static Status wait_for_leader(Session *s, IdleTimeout *idle_timeout) {
+  const double max = s->place->idle_timeout;
+  TRY(connections_step(&s->control, 1, max > 0 ? IDLE_TIMEOUT_SLICE : 3600));
+  if (max <= 0 || !idle_timeout_ends(idle_timeout, s->control->received.bytes, clock_now())) return STATUS_OK;
+  return status_set(STATUS_TIMEOUT, "the leader gave no sign of life for %g s", max);
 }
 
 /* Since it was last heard, in the middle of a computation perhaps. */
-static Patience begin_to_wait(const Session *s) {
-  Patience patience;
-  patience_start(&patience, s->place->idle_timeout, s->control->received.bytes, clock_now());
-  patience.heard = s->control->heard;
-  return patience;
+static IdleTimeout begin_to_wait(const Session *s) {
+  IdleTimeout idle_timeout;
+  idle_timeout_start(&idle_timeout, s->place->idle_timeout, s->control->received.bytes, clock_now());
+  idle_timeout.heard = s->control->heard;
+  return idle_timeout;
 }
 
 /* Until what was said is on its way: its place is needed again. */
 static Status flush(Session *s) {
-  Patience patience = begin_to_wait(s);
-  while (connection_queued(s->control)) TRY(wait_for_leader(s, &patience));
+  IdleTimeout idle_timeout = begin_to_wait(s);
+  while (connection_queued(s->control)) TRY(wait_for_leader(s, &idle_timeout));
   return STATUS_OK;
 }
 
@@ -129,8 +129,8 @@ static Status send_word(Session *s, WireHeader header) {
   return send_message(s, s->word, header);
 }
 
-/* The message of the failure that has just been, about `accused` or nobody (-1). */
-static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t request, int accused) {
+/* The message of the failure that has just been, about `fault` or nobody (-1). */
+static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t request, int fault) {
   const char *why = status_message();
   size_t length = strnlen(why, WIRE_TEXT);
   if (!connection_is_open(s->control)) return STATUS_PEER;
@@ -138,7 +138,7 @@ static Status send_failure(Session *s, uint8_t kind, uint8_t flags, uint32_t req
   memcpy(s->text + WIRE_HEADER, why, length);
   return send_message(
       s, s->text,
-      (WireHeader){.kind = kind, .flags = flags, .request = request, .count = (uint32_t)(accused + 1), .bytes = (uint32_t)length});
+      (WireHeader){.kind = kind, .flags = flags, .request = request, .count = (uint32_t)(fault + 1), .bytes = (uint32_t)length});
 }
 
 static Status say_welcome(Session *s) {
@@ -227,8 +227,8 @@ static NodeSetup node_setup_of(Session *s) {
   return (NodeSetup){.weights = s->place->weights,
                      .partition = text ? NULL : &s->partition,
                      .split = text ? &s->split : NULL,
-                     .batch_most = setup->batch_most,
-                     .tokens_most = setup->tokens_most,
+                     .batch_max = setup->batch_max,
+                     .tokens_max = setup->tokens_max,
                      .timeout = setup->reliability.timeout,
                      .strategy = setup->strategy,
                      .retained = setup->retained,
@@ -248,12 +248,12 @@ static Status meet(Session *s, PeerHandshake *meeting) {
                       .control = s->control,
                       .stop = &s->stop,
                       .seconds = meet_seconds,
-                      .accused = -1};
+                      .fault = -1};
   memcpy(meeting->own.session, s->place->session, HELLO_SESSION);
   return s->setup.nodes > 1 ? peer_handshake_run(meeting) : STATUS_OK;
 }
 
-static Status open_epoch(Session *s, int *accused) {
+static Status open_epoch(Session *s, int *fault) {
   PeerHandshake meeting;
   TRY(setup_message_parse(s->setup_bytes, s->setup_size, s->place->weights, &s->setup));
   TRY(check_agreement(&s->setup, s->place->fingerprints));
@@ -263,22 +263,21 @@ static Status open_epoch(Session *s, int *accused) {
   s->node_setup = node_setup_of(s);
   setup_message_agreed(&s->setup, s->place->session, s->node_setup.agreed);
   Status status = meet(s, &meeting);
-  *accused = meeting.accused;
-  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, meeting.connection, accused);
+  *fault = meeting.fault;
+  if (status == STATUS_OK) return node_new(&s->node, &s->node_setup, s->setup.self, s->control, meeting.connection, fault);
   for (int d = 0; d < s->setup.nodes; d++) connection_free(meeting.connection[d]);
   return status;
 }
 
 static Status start_epoch(Session *s) {
-  int accused = -1;
+  int fault = -1;
   stop_epoch(s);
   s->setup_arrived = s->stop = false;
-  Status status = open_epoch(s, &accused);
-  if (s->node)
-    s->control->sink.most_payload = fmax((double)node_most_payload(s->node), (double)setup_message_most(s->place->weights->config));
+  Status status = open_epoch(s, &fault);
+  if (s->node) s->control->sink.max_payload = fmax((double)node_max_payload(s->node), (double)setup_message_max(s->place->weights->config));
   if (status == STATUS_OK) return send_word(s, (WireHeader){.kind = WIRE_READY, .count = s->setup.epoch});
   if (!connection_is_open(s->control) || s->stop) return connection_is_open(s->control) ? STATUS_OK : status;
-  return send_failure(s, WIRE_REFUSE, 0, 0, accused);
+  return send_failure(s, WIRE_REFUSE, 0, 0, fault);
 }
 
 /* The leader may be gone, or may want none of it any more; else it is told. */
@@ -288,7 +287,7 @@ static Status answer(Session *s) {
   s->failed = true;
   if (s->over || s->cancelled) return STATUS_OK;
   uint8_t flags = status == STATUS_NUMERIC ? WIRE_NOT_FINITE : 0;
-  return send_failure(s, WIRE_ERROR, flags, node_answered(s->node) + 1, node_accused(s->node));
+  return send_failure(s, WIRE_ERROR, flags, node_answered(s->node) + 1, node_fault(s->node));
 }
 
 static Status cancel_epoch(Session *s) {
@@ -316,24 +315,24 @@ static Status serve(Session *s) {
   if (open && node_has_request(s->node)) return answer(s);
   if (s->probe.arrived) return be_measured(s);
   if (s->setup_arrived) return start_epoch(s);
-  if (!waited) s->patience = begin_to_wait(s);
+  if (!waited) s->idle_timeout = begin_to_wait(s);
   s->waits = true;
-  return wait_for_leader(s, &s->patience);
+  return wait_for_leader(s, &s->idle_timeout);
 }
 
 /* ---- beginning and end */
 
 static Status run(Session *s) {
-  size_t most = setup_message_most(s->place->weights->config);
+  size_t max = setup_message_max(s->place->weights->config);
   ConnectionSink sink = {.context = s,
                          .from = WIRE_FROM_LEADER,
-                         .most_payload = most > PROBE_MOST ? most : PROBE_MOST,
+                         .max_payload = max > PROBE_MAX ? max : PROBE_MAX,
                          .place = place_message,
                          .deliver = deliver_message};
   s->control = s->place->control;
   connection_receive(s->control, -1, &sink);
   s->control->idle_timeout = s->place->idle_timeout;
-  if (!(s->setup_bytes = malloc(most))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
+  if (!(s->setup_bytes = malloc(max))) return status_set(STATUS_NO_MEMORY, "no memory for a set-up");
   TRY(say_welcome(s));
   while (!s->over) {
     Status status = serve(s);

@@ -30,12 +30,12 @@ static int bucket_of(uint64_t address) { return (int)(address % FAIR_BUCKETS); }
 
 /* Of those with most the one whose oldest has been there for longest. */
 int fair_slots_any_victim(const FairSlots *slots) {
-  int most = 0, victim = -1;
+  int max = 0, victim = -1;
   for (int b = 0; b < FAIR_BUCKETS; b++) {
     int count = slots->bucket[b].count, oldest = slots->bucket[b].oldest;
-    bool more = count > most || (count > 0 && count == most && slots->slots[oldest].order < slots->slots[victim].order);
+    bool more = count > max || (count > 0 && count == max && slots->slots[oldest].order < slots->slots[victim].order);
     if (!more) continue;
-    most = count;
+    max = count;
     victim = oldest;
   }
   return victim;

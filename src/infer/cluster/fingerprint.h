@@ -14,7 +14,7 @@ typedef struct Fingerprints {
  * bits are another model, since they compute other numbers. IO: OpenSSL has no SHA-256. */
 Status fingerprint_weights(const Weights *weights, Fingerprints *fingerprints);
 
-/* counts [nodes] of a picture's tokens, order [tokens] or NULL: raster order; of texts weights [nodes] instead, with counts and order NULL.
+/* counts [nodes] of an image's tokens, order [tokens] or NULL: raster order; of texts weights [nodes] instead, with counts and order NULL.
  */
 typedef struct FingerprintShares {
   int nodes;

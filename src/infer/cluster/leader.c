@@ -25,21 +25,20 @@ const Weights *leader_weights(const Leader *leader) { return leader->setup.weigh
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
 const int64_t *leader_tokens(const Leader *leader) { return leader->sums.tokens; }
-int64_t leader_tokens_most(const Leader *leader) { return leader->setup.tokens_most; }
+int64_t leader_tokens_max(const Leader *leader) { return leader->setup.tokens_max; }
 
 /* ---- what is possible ---- */
 
 static Status check_setup(const NodeSetup *setup) {
   TRY(node_share_check(setup));
   const ModelConfig *config = setup->weights->config;
-  double numbers = setup->split ? 2 * (double)setup->tokens_most : (double)weights_pixels(setup->weights);
-  if (setup->split && (setup->tokens_most < 1 || setup->tokens_most > config->context))
-    return status_set(STATUS_BAD_VALUE, "a context of %lld tokens: 1 to %lld are possible with this model", (long long)setup->tokens_most,
+  double numbers = setup->split ? 2 * (double)setup->tokens_max : (double)weights_pixels(setup->weights);
+  if (setup->split && (setup->tokens_max < 1 || setup->tokens_max > config->context))
+    return status_set(STATUS_BAD_VALUE, "a context of %lld tokens: 1 to %lld are possible with this model", (long long)setup->tokens_max,
                       (long long)config->context);
   if (setup->split) numbers = fmax(numbers, (double)weights_outputs(setup->weights));
-  if (setup->batch_most < 1 || (double)setup->batch_most * numbers * 4 > (double)INT32_MAX)
-    return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch",
-                      (long long)setup->batch_most);
+  if (setup->batch_max < 1 || (double)setup->batch_max * numbers * 4 > (double)INT32_MAX)
+    return status_set(STATUS_BAD_VALUE, "a batch of %lld is too large for one request; use a smaller --batch", (long long)setup->batch_max);
   if (setup->keep_codes && node_setup_count(setup) < 2) return status_set(STATUS_BAD_VALUE, "one node exchanges no codes");
   return STATUS_OK;
 }
@@ -50,8 +49,8 @@ static Status check_setup(const NodeSetup *setup) {
 static Status allocate_request(Leader *leader, LeaderRequest *request) {
   const NodeSetup *setup = &leader->setup;
   const RequestShare all = {.tokens = leader->given ? leader->given->tokens : 0};
-  size_t members = (size_t)leader->membership.count, pixels = (size_t)(setup->batch_most * weights_pixels(setup->weights));
-  bool memory = (request->message = malloc(members * (WIRE_HEADER + PATCHES_HEAD) + request_most_bytes(setup, &all))) &&
+  size_t members = (size_t)leader->membership.count, pixels = (size_t)(setup->batch_max * weights_pixels(setup->weights));
+  bool memory = (request->message = malloc(members * (WIRE_HEADER + PATCHES_HEAD) + request_max_bytes(setup, &all))) &&
                 (request->offset = calloc(members, sizeof(size_t))) && (request->size = calloc(members, sizeof(size_t))) &&
                 (request->results = calloc(members, sizeof(uint8_t *))) && (request->arrived = calloc(members, sizeof(bool))) &&
                 (request->nodes = calloc(members, sizeof(NodeStatistics))) && (request->counts = calloc(members, sizeof(int64_t))) &&
@@ -63,8 +62,8 @@ static Status allocate_request(Leader *leader, LeaderRequest *request) {
 static Status allocate_answer(Leader *leader) {
   const NodeSetup *setup = &leader->setup;
   const ModelConfig *config = setup->weights->config;
-  int64_t tokens = setup->split ? setup->tokens_most : leader->given->tokens, width = weights_outputs(setup->weights);
-  size_t batch = (size_t)setup->batch_most;
+  int64_t tokens = setup->split ? setup->tokens_max : leader->given->tokens, width = weights_outputs(setup->weights);
+  size_t batch = (size_t)setup->batch_max;
   bool memory = (leader->arena = arena_new(arena_bytes)) && (leader->tape = tape_new(leader->arena)) &&
                 (leader->logits = malloc(batch * (size_t)width * sizeof(real)));
   if (setup->split)
@@ -193,30 +192,30 @@ static Status start(Leader **out, Leader wanted) {
   return status;
 }
 
-static Leader for_pictures(const Weights *weights, const Partition *partition, const LeaderOptions *options) {
+static Leader for_images(const Weights *weights, const Partition *partition, const LeaderOptions *options) {
   return (Leader){.options = *options,
                   .given = partition,
                   .setup = {.weights = weights,
                             .partition = partition,
-                            .batch_most = options->batch_most,
+                            .batch_max = options->batch_max,
                             .timeout = options->timeout,
                             .keep_codes = options->codes,
                             .class_token = weights->config->astra.class_token}};
 }
 
 Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options) {
-  return start(leader, for_pictures(weights, partition, options));
+  return start(leader, for_images(weights, partition, options));
 }
 
 static Leader for_texts(const Weights *weights, const TokenSplit *split, const LeaderOptions *options) {
   return (Leader){.options = *options,
                   .given_split = split,
                   .setup = {.weights = weights,
-                            .batch_most = options->batch_most,
+                            .batch_max = options->batch_max,
                             .timeout = options->timeout,
                             .keep_codes = options->codes,
                             .split = split,
-                            .tokens_most = options->tokens_most ? options->tokens_most : weights->config->context,
+                            .tokens_max = options->tokens_max ? options->tokens_max : weights->config->context,
                             .class_token = CLASS_NONE}};
 }
 
@@ -227,7 +226,7 @@ Status leader_start_text(Leader **leader, const Weights *weights, const TokenSpl
 Status leader_measure(const Weights *weights, const Partition *partition, const TokenSplit *split, const LeaderOptions *options,
                       LeaderMeasure *measured) {
   Leader *leader;
-  TRY(make(&leader, split ? for_texts(weights, split, options) : for_pictures(weights, partition, options)));
+  TRY(make(&leader, split ? for_texts(weights, split, options) : for_images(weights, partition, options)));
   Status status = meet(leader);
   if (status == STATUS_OK) status = leader_probe_run(leader, measured);
   leader_stop(leader);

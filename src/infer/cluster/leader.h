@@ -1,5 +1,5 @@
 /* The leader of a cluster: starts the nodes that are processes of this machine, calls the workers that are others, hands them requests and
- * gathers their answers: of pictures class-token replicas, to which it applies the head; of texts what leader_text.h asks for.
+ * gathers their answers: of images class-token replicas, to which it applies the head; of texts what leader_text.h asks for.
  *
  * Two requests can be under way (LEADER_DEPTH): submit the next one before collecting the last, and the nodes never wait for input.
  *
@@ -35,8 +35,8 @@ typedef struct LeaderMeasure {
 typedef Status LeaderDivide(void *context, const LeaderMeasure *measured, int nodes);
 
 typedef struct LeaderOptions {
-  int64_t batch_most;                /* pictures or sequences of the largest request */
-  int64_t tokens_most;               /* of a text, new tokens included: at most the model's context; 0: that */
+  int64_t batch_max;                 /* images or sequences of the largest request */
+  int64_t tokens_max;                /* of a text, new tokens included: at most the model's context; 0: that */
   double timeout;                    /* seconds without a sign of life from a node */
   int threads;                       /* of each node; 0: one for each core */
   bool codes;                        /* every answer carries the nodes' codes */
@@ -48,14 +48,14 @@ typedef struct LeaderOptions {
   void *divide_context;
 } LeaderOptions;
 
-typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next leader_collect */
-  int64_t batch, tokens;       /* T of a picture or of these texts */
-  const real *logits;          /* [batch, classes], or [batch, V] of leader_text_last; else NULL */
-  const int32_t *codes;        /* with options.codes: [blocks * sites][batch, T, G], content tokens in the picture's order; the last node
-                                * of a text sends none: -1. Else NULL */
-  const int64_t *counts;       /* [nodes] tokens of each; 0: it took no part */
-  const NodeStatistics *nodes; /* [nodes] */
-  RequestScore score;          /* of leader_text_score: sums over all nodes */
+typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the next leader_collect */
+  int64_t batch, tokens;           /* T of an image or of these texts */
+  const real *logits;              /* [batch, classes], or [batch, V] of leader_text_last; else NULL */
+  const int32_t *codes;            /* with options.codes: [blocks * sites][batch, T, G], content tokens in the image's order; the last node
+                                    * of a text sends none: -1. Else NULL */
+  const int64_t *counts;           /* [nodes] tokens of each; 0: it took no part */
+  const NodeStatistics *nodes;     /* [nodes] */
+  RequestScore score;              /* of leader_text_score: sums over all nodes */
   const RequestDecoding *decoding; /* [nodes] of leader_text_prompt; else NULL */
   uint64_t missing;                /* nodes, as bits, whose tokens others went on without; 0: the answer is complete */
   int reruns;                      /* how often it was computed anew */
@@ -64,7 +64,7 @@ typedef struct LeaderAnswer {  /* arrays are the leader's, valid until the next 
 
 /* Forks the nodes, calls the workers, and waits until all are ready. Call before any thread is started. weights and partition or split
  * outlive the leader. A plain model on more than one node, or a worker with another one, is BAD_VALUE. */
-Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options); /* pictures */
+Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options); /* images */
 Status leader_start_text(Leader **leader, const Weights *weights, const TokenSplit *split, const LeaderOptions *options);
 void leader_stop(Leader *leader); /* accepts NULL */
 
@@ -96,6 +96,6 @@ const Weights *leader_weights(const Leader *leader);
 const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */
 const int64_t *leader_tokens(const Leader *leader);      /* [nodes] that each held in the last answer */
-int64_t leader_tokens_most(const Leader *leader);        /* of a text */
+int64_t leader_tokens_max(const Leader *leader);         /* of a text */
 
 #endif

@@ -24,12 +24,12 @@ static void number_nodes(Leader *leader) {
 }
 
 static bool is_even(const Partition *partition) {
-  int64_t least = partition->counts[0], most = least;
+  int64_t min = partition->counts[0], max = min;
   for (int d = 1; d < partition->nodes; d++) {
-    least = partition->counts[d] < least ? partition->counts[d] : least;
-    most = partition->counts[d] > most ? partition->counts[d] : most;
+    min = partition->counts[d] < min ? partition->counts[d] : min;
+    max = partition->counts[d] > max ? partition->counts[d] : max;
   }
-  return most - least <= 1;
+  return max - min <= 1;
 }
 
 /* Tokens of each node: as given when all are there; else by the same rule over those that remain. */
@@ -44,7 +44,7 @@ static Status count_tokens(const Leader *leader, int64_t counts[WIRE_NODES]) {
 }
 
 /* The map of tokens stays the one that was asked for. */
-static Status share_picture(Leader *leader) {
+static Status share_image(Leader *leader) {
   int64_t counts[WIRE_NODES];
   partition_release(&leader->partition);
   TRY(count_tokens(leader, counts));
@@ -52,13 +52,13 @@ static Status share_picture(Leader *leader) {
 }
 
 static void share_text(Leader *leader) {
-  double most = 0;
+  double max = 0;
   leader->split = (TokenSplit){.nodes = leader->epoch.nodes};
-  for (int d = 0; d < leader->epoch.nodes; d++) most = fmax(most, leader->given_split->weights[leader->epoch.member_of[d]]);
+  for (int d = 0; d < leader->epoch.nodes; d++) max = fmax(max, leader->given_split->weights[leader->epoch.member_of[d]]);
   for (int d = 0; d < leader->epoch.nodes; d++)
     leader->split.weights[d] = leader->epoch.nodes == leader->given_split->nodes
                                    ? leader->given_split->weights[d]
-                                   : leader->given_split->weights[leader->epoch.member_of[d]] / most;
+                                   : leader->given_split->weights[leader->epoch.member_of[d]] / max;
 }
 
 static Status share_tokens(Leader *leader) {
@@ -71,7 +71,7 @@ static Status share_tokens(Leader *leader) {
     setup->split = &leader->split;
     return STATUS_OK;
   }
-  TRY(share_picture(leader));
+  TRY(share_image(leader));
   setup->partition = &leader->partition;
   for (int d = 0; d < leader->epoch.nodes; d++) TRY(node_share_layout(setup, leader->partition.tokens, d, &leader->epoch.layout[d]));
   return STATUS_OK;
@@ -80,18 +80,18 @@ static Status share_tokens(Leader *leader) {
 /* ---- memory */
 
 /* The largest share of a node. */
-static RequestShare most_of(const Leader *leader, int node) {
-  if (leader->setup.split) return (RequestShare){.sent_rows = leader->setup.tokens_most, .last = true};
+static RequestShare max_of(const Leader *leader, int node) {
+  if (leader->setup.split) return (RequestShare){.sent_rows = leader->setup.tokens_max, .last = true};
   return node_share_of(&leader->setup, node, &leader->epoch.layout[node]);
 }
 
 static Status allocate_results(Leader *leader) {
   bool memory = true;
   for (int d = 0; d < leader->epoch.nodes; d++) {
-    RequestShare most = most_of(leader, d);
-    size_t bytes = request_most_answer_bytes(&leader->setup, &most);
+    RequestShare max = max_of(leader, d);
+    size_t bytes = request_max_answer_bytes(&leader->setup, &max);
     for (int i = 0; i < LEADER_DEPTH && memory; i++) memory = (leader->queue.requests[i].results[d] = malloc(bytes)) != NULL;
-    leader_member(leader, d)->connection.sink.most_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
+    leader_member(leader, d)->connection.sink.max_payload = bytes < WIRE_TEXT ? WIRE_TEXT : bytes;
   }
   return memory ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for answers; use a smaller --batch");
 }
@@ -146,8 +146,8 @@ static Status describe(const Leader *leader, ClusterSetup *setup) {
                           .shaped = codes->shaped,
                           .class_token = node->class_token,
                           .keep_codes = node->keep_codes,
-                          .batch_most = node->batch_most,
-                          .tokens_most = node->tokens_most,
+                          .batch_max = node->batch_max,
+                          .tokens_max = node->tokens_max,
                           .mask = leader->cluster.on_failure == ON_FAILURE_MASK && strategy_facts(node->strategy)->sends_codes,
                           .fingerprints = leader->fingerprints,
                           .tokens = node->split ? 0 : leader->partition.tokens,

@@ -1,4 +1,4 @@
-/* Waiting for devices, who is to blame when that fails, and what happens then. The only place that knows the policies
+/* Waiting for devices, who is at fault when that fails, and what happens then. The only place that knows the policies
  * (ClusterOptions.on_failure).
  *
  * Who is left behind: who has failed is not believed from others alone. Everybody is asked to give the epoch up, and is lost who is gone,
@@ -12,22 +12,22 @@
  * All of it ends when the time of a request is over (--request-timeout). */
 #include "base/clock.h"
 #include "base/log.h"
+#include "infer/cluster/idle_timeout.h"
 #include "infer/cluster/leader_internal.h"
-#include "infer/cluster/patience.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { RERUNS_MOST = 3, TRIES_MOST = 4, BLAME_MOST = 2 };
+enum { RERUNS_MAX = 3, TRIES_MAX = 4, FAULTS_MAX = 2 };
 static const double cancel_seconds = 5, silent_seconds = 1; /* to give a block up, at least; of one that was silent already */
 static const double slice_seconds = 0.02;
 static const double explain_seconds = 0.5;   /* for the system to tell which child has died */
-static const double setting_up_seconds = 15; /* devices call each other, which their own patience ends before */
+static const double setting_up_seconds = 15; /* devices call each other, which their own idle_timeout ends before */
 static const double calling_slice = 0.02;
 
 static bool interrupted(const Leader *leader) { return leader->options.stop && *leader->options.stop; }
 
-/* ---- waiting, and who is to blame */
+/* ---- waiting, and who is at fault */
 
 /* A device numbers the others as they are in this epoch, where they are others than the user's: what it says of "node 2" goes behind that
  * one's name. NULL: it begins in another way. */
@@ -97,11 +97,11 @@ static int latest(const Leader *leader, const bool *arrived) {
   return leader->epoch.member_of[late];
 }
 
-static Status report_silence(Leader *leader, const bool *arrived, double most) {
+static Status report_silence(Leader *leader, const bool *arrived, double max) {
   char name[LEADER_NAME];
   leader->epoch.fault = latest(leader, arrived);
   return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
-                    leader_name(leader, leader->epoch.fault, name), most);
+                    leader_name(leader, leader->epoch.fault, name), max);
 }
 
 bool leader_wait_all(const Leader *leader, const bool *arrived) {
@@ -112,10 +112,10 @@ bool leader_wait_all(const Leader *leader, const bool *arrived) {
 }
 
 /* Those who have not been heard of for long get a call meanwhile. */
-static double slice(Leader *leader, const Patience *patience) {
+static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
   leader_members_poll(leader);
   leader_members_ping(leader);
-  return leader_members_calling(leader) ? fmin(calling_slice, patience_slice(patience)) : patience_slice(patience);
+  return leader_members_calling(leader) ? fmin(calling_slice, idle_timeout_slice(idle_timeout)) : idle_timeout_slice(idle_timeout);
 }
 
 /* When the input of a request has left. */
@@ -129,9 +129,9 @@ static void note_sent(Leader *leader) {
 }
 
 double leader_wait_left(const Leader *leader) {
-  double most = leader->cluster.request_timeout, left = INFINITY;
-  for (uint32_t i = leader->queue.collected + 1; most > 0 && i <= leader->queue.submitted; i++)
-    left = fmin(left, leader->queue.requests[i & 1].began + most - clock_now());
+  double max = leader->cluster.request_timeout, left = INFINITY;
+  for (uint32_t i = leader->queue.collected + 1; max > 0 && i <= leader->queue.submitted; i++)
+    left = fmin(left, leader->queue.requests[i & 1].began + max - clock_now());
   return left;
 }
 
@@ -142,22 +142,22 @@ static Status check_time(Leader *leader, const bool *arrived) {
                     leader->cluster.request_timeout, leader_name(leader, latest(leader, arrived), name));
 }
 
-/* Silence is judged over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so they
- * are given a moment to say it first. */
+/* Silence is evaluated over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so
+ * they are given a moment to say it first. */
 Status leader_wait(Leader *leader, LeaderDone *done, const bool *arrived) {
-  Patience patience;
-  double most = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
-  patience_start(&patience, most + 1, bytes_moved(leader), clock_now());
+  IdleTimeout idle_timeout;
+  double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
+  idle_timeout_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
   while (!done(leader, arrived)) {
     if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
     /* A complaint counts once there is nothing else: what came before it, in the same step perhaps, is taken first. */
     Status status = leader->epoch.complainer >= 0
                         ? STATUS_PEER
-                        : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &patience));
+                        : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &idle_timeout));
     if (status != STATUS_OK) return leader_wait_explain(leader, status);
     note_sent(leader);
     TRY(check_time(leader, arrived));
-    if (patience_ends(&patience, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, most);
+    if (idle_timeout_ends(&idle_timeout, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, max);
   }
   return STATUS_OK;
 }
@@ -196,9 +196,9 @@ static void send_cancel(Leader *leader) {
 }
 
 /* In the middle of a block nobody listens, and others who wait for codes say as little. */
-static double patience_with(const Leader *leader, int m) {
-  bool accused = leader->epoch.fault == m && leader->epoch.complainer != m;
-  bool silent = accused && clock_now() - leader->membership.members[m].heard > leader->options.timeout / 2;
+static double idle_timeout_with(const Leader *leader, int m) {
+  bool fault = leader->epoch.fault == m && leader->epoch.complainer != m;
+  bool silent = fault && clock_now() - leader->membership.members[m].heard > leader->options.timeout / 2;
   return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
 }
 
@@ -210,7 +210,7 @@ static void await_cancelled(Leader *leader) {
     waiting = false;
     for (int d = 0; d < leader->epoch.nodes; d++) {
       const LeaderMember *member = leader_member(leader, d);
-      waiting |= member->asked && connection_is_open(&member->connection) && waited < patience_with(leader, leader->epoch.member_of[d]);
+      waiting |= member->asked && connection_is_open(&member->connection) && waited < idle_timeout_with(leader, leader->epoch.member_of[d]);
     }
     if (waiting) connections_step(leader->epoch.connections, leader->epoch.nodes, slice_seconds);
     leader_members_ping(leader);
@@ -230,9 +230,9 @@ static void give_up_epoch(Leader *leader) {
 }
 
 /* Of those that are still there. */
-static void lay_blame(Leader *leader) {
+static void count_fault(Leader *leader) {
   int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
-  if (m < 0 || leader->membership.members[m].state < MEMBER_HERE || ++leader->membership.members[m].blamed < BLAME_MOST) return;
+  if (m < 0 || leader->membership.members[m].state < MEMBER_HERE || ++leader->membership.members[m].faults < FAULTS_MAX) return;
   leave_behind(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again");
   leader_members_put_off(leader, m);
 }
@@ -243,24 +243,24 @@ static void lay_blame(Leader *leader) {
 static Status begin_again(Leader *leader) {
   Status status = STATUS_OK;
   char why[1024] = "";
-  for (int tries = 0; tries < TRIES_MOST + BLAME_MOST * leader->membership.count; tries++) {
+  for (int tries = 0; tries < TRIES_MAX + FAULTS_MAX * leader->membership.count; tries++) {
     status = leader_epoch_open(leader);
     if (status == STATUS_OK) status = leader_requests_resend(leader);
     if (status == STATUS_OK || leader->epoch.nodes == 0 || interrupted(leader) || leader_wait_left(leader) <= 0) return status;
     snprintf(why, sizeof why, "%s", status_message());
     give_up_epoch(leader);
-    lay_blame(leader);
+    count_fault(leader);
   }
   return status_set(status, "%s", why);
 }
 
-static int most_reruns(const Leader *leader) {
-  int most = 0;
+static int max_reruns(const Leader *leader) {
+  int max = 0;
   for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
     int reruns = leader->queue.requests[i & 1].reruns;
-    most = reruns > most ? reruns : most;
+    max = reruns > max ? reruns : max;
   }
-  return most;
+  return max;
 }
 
 /* Tokens that were handed on already cannot be taken back, and others may come of another partition. */
@@ -277,12 +277,12 @@ static bool can_recover(Leader *leader, Status cause) {
 Status leader_failure_recover(Leader *leader, Status cause) {
   char why[1024];
   if (!can_recover(leader, cause) || leader_wait_left(leader) <= 0) return cause;
-  if (most_reruns(leader) >= RERUNS_MOST) return status_wrap(cause, "after %d reruns", RERUNS_MOST);
+  if (max_reruns(leader) >= RERUNS_MAX) return status_wrap(cause, "after %d reruns", RERUNS_MAX);
   if (text_has_begun(leader)) return status_wrap(cause, "the text had begun");
   snprintf(why, sizeof why, "%s", status_message());
   log_warning("%s", why);
   give_up_epoch(leader);
-  lay_blame(leader);
+  count_fault(leader);
   Status status = begin_again(leader);
   if (status != STATUS_OK && leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
   if (status == STATUS_OK) log_info("%d of %d devices go on", leader->epoch.nodes, leader->membership.count);
@@ -357,12 +357,11 @@ static bool mask_broken(Leader *leader) {
 
 /* One that is silent, or whom others accuse, is as good as gone. */
 static Status try_mask(Leader *leader, Status cause) {
-  int accused = leader->epoch.fault;
+  int fault = leader->epoch.fault;
   if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
   drop_dead(leader);
-  if (accused >= 0 && leader->membership.members[accused].state >= MEMBER_HERE)
-    connection_close(&leader->membership.members[accused].connection);
-  bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != accused; /* whoever complains has given up */
+  if (fault >= 0 && leader->membership.members[fault].state >= MEMBER_HERE) connection_close(&leader->membership.members[fault].connection);
+  bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != fault; /* whoever complains has given up */
   if (by_others || !mask_broken(leader)) return cause;
   leader->epoch.complainer = leader->epoch.fault = -1;
   return STATUS_OK;

@@ -13,9 +13,9 @@
 
 /* A request under way. */
 typedef struct LeaderRequest {
-  uint8_t *message;      /* header | payload, of pictures one after another for each node; of texts once, read by all connections */
+  uint8_t *message;      /* header | payload, of images one after another for each node; of texts once, read by all connections */
   size_t *offset, *size; /* [nodes] of each node's message */
-  float *pixels;         /* [batch, C, H, W] of pictures that are no levels */
+  float *pixels;         /* [batch, C, H, W] of images that are no levels */
   uint8_t *levels;       /* the same of those that are */
   uint8_t **results;     /* [nodes] payloads */
   bool *arrived;         /* [nodes] */
@@ -47,7 +47,7 @@ typedef struct LeaderEpoch {
   int nodes;
   int *member_of;           /* [nodes] */
   Connection **connections; /* [nodes] */
-  TokenLayout *layout;      /* [nodes] of a picture */
+  TokenLayout *layout;      /* [nodes] of an image */
   uint8_t **setups;         /* [nodes] SETUP messages */
   uint32_t base;            /* requests that were collected when it began */
   bool setting_up;
@@ -123,7 +123,7 @@ Status leader_probe_run(Leader *leader, LeaderMeasure *measured);
 Status leader_probe_place(Leader *leader, int member, const WireHeader *header, uint8_t **payload);
 void leader_probe_deliver(Leader *leader, int member);
 
-/* ---- leader_failure.c: waiting, who is to blame, and what happens when a member fails */
+/* ---- leader_failure.c: waiting, who is at fault, and what happens when a member fails */
 
 /* Until done(leader) says so. `arrived` [nodes]: whom nobody waits for. */
 typedef bool LeaderDone(const Leader *leader, const bool *arrived);

@@ -11,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double call_seconds = 5;                          /* for a connection, and for its handshake */
-static const double again_soon = 0.02, again_most_soon = 1;    /* to one that hung up before it said who it is */
-static const double again_seconds = 1, again_most = 30;        /* between calls to a worker that is lost */
-static const double useless_seconds = 60, useless_most = 3600; /* to one that could be called and was of no use */
-static const double stop_seconds = 2;                          /* for nodes to leave by themselves */
+static const double call_seconds = 5;                         /* for a connection, and for its handshake */
+static const double again_soon = 0.02, again_max_soon = 1;    /* to one that hung up before it said who it is */
+static const double again_seconds = 1, again_max = 30;        /* between calls to a worker that is lost */
+static const double useless_seconds = 60, useless_max = 3600; /* to one that could be called and was of no use */
+static const double stop_seconds = 2;                         /* for nodes to leave by themselves */
 static const double slice_seconds = 0.02;
 
 const char *leader_name(const Leader *leader, int m, char text[LEADER_NAME]) {
@@ -38,7 +38,7 @@ static void become(LeaderMember *member, MemberState state) {
 static ConnectionSink sink_of(Leader *leader) {
   ConnectionSink sink = leader_messages_sink;
   sink.context = leader;
-  sink.most_payload = PROBE_MOST;
+  sink.max_payload = PROBE_MAX;
   return sink;
 }
 
@@ -57,8 +57,8 @@ Status leader_members_take_welcome(Leader *leader, int m) {
 }
 
 /* At least so long, and twice as long as last time; no longer than `most` by this alone. */
-static void put_off(LeaderMember *member, double least, double most) {
-  member->pause = fmin(fmax(2 * member->pause, least), fmax(member->pause, most));
+static void put_off(LeaderMember *member, double min, double max) {
+  member->pause = fmin(fmax(2 * member->pause, min), fmax(member->pause, max));
   member->next = clock_now() + member->pause;
 }
 
@@ -69,10 +69,10 @@ void leader_members_drop(Leader *leader, int m) {
   member->asked = false;
   if (member->forked) processes_end(&leader->membership.processes, m);
   become(member, MEMBER_LOST);
-  put_off(member, again_seconds, again_most);
+  put_off(member, again_seconds, again_max);
 }
 
-void leader_members_put_off(Leader *leader, int m) { put_off(&leader->membership.members[m], useless_seconds, useless_most); }
+void leader_members_put_off(Leader *leader, int m) { put_off(&leader->membership.members[m], useless_seconds, useless_max); }
 
 /* ---- workers: from a call to WELCOME, a step at a time */
 
@@ -90,7 +90,7 @@ static Status check_only_one(const Leader *leader, const LeaderMember *member) {
 /* The next number that somebody may answer at. A name is asked for anew where calls have been in vain for long. */
 static Status call(Leader *leader, LeaderMember *member) {
   Status status = STATUS_OK;
-  if (member->number_count == 0 || (member->turn == 0 && member->pause >= again_most))
+  if (member->number_count == 0 || (member->turn == 0 && member->pause >= again_max))
     TRY(address_numbers(&member->address, member->numbers, &member->number_count));
   become(member, MEMBER_CALLED);
   member->answered = false;
@@ -267,16 +267,16 @@ static Status keep_order(Leader *leader) {
 }
 
 /* Who has neither come nor gone within what is due to it: a place in a queue is worth waiting for. */
-static Status check_patience(Leader *leader, int m) {
+static Status check_idle_timeout(Leader *leader, int m) {
   const LeaderMember *member = &leader->membership.members[m];
-  double waited = clock_now() - member->since, most = member->place ? leader->cluster.wait : fmax(leader->options.timeout, call_seconds);
+  double waited = clock_now() - member->since, max = member->place ? leader->cluster.wait : fmax(leader->options.timeout, call_seconds);
   char name[LEADER_NAME];
-  if (member->state != MEMBER_GREETED || waited <= most) return STATUS_OK;
+  if (member->state != MEMBER_GREETED || waited <= max) return STATUS_OK;
   leader_name(leader, m, name);
   if (member->place)
     return status_set(STATUS_TIMEOUT, "%s serves somebody else, and after %g s this run is number %u in its queue; --wait gives it longer",
-                      name, most, member->place);
-  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, most);
+                      name, max, member->place);
+  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer", name, max);
 }
 
 /* A worker that has taken the call and hung up, or fallen silent, before it said WELCOME or put this leader into its queue has too many
@@ -292,7 +292,7 @@ static bool try_again(Leader *leader, int m, Status status) {
   connection_close(&member->connection);
   become(member, MEMBER_CALLED);
   double share = (double)(now * 1e6 - floor(now * 1e6)); /* so that not all leaders come back at the same time */
-  member->next = now + fmin(again_most_soon, again_soon * (double)(1U << (member->tries < 8 ? member->tries : 8))) * (0.5 + share);
+  member->next = now + fmin(again_max_soon, again_soon * (double)(1U << (member->tries < 8 ? member->tries : 8))) * (0.5 + share);
   return true;
 }
 
@@ -303,7 +303,7 @@ static Status step_member(Leader *leader, int m) {
   Status status = step_call(leader, m);
   if (status != STATUS_OK && !member->forked && try_again(leader, m, status)) return STATUS_OK;
   if (status == STATUS_OK)
-    status = check_patience(leader, m);
+    status = check_idle_timeout(leader, m);
   else if (member->forked)
     return leader_wait_explain(leader, status);
   else if (!member->refused) /* which names it already */

@@ -32,7 +32,7 @@ typedef struct LeaderMember {
   bool asked;              /* has CANCEL to answer */
   bool failed;             /* has sent an ERROR in this epoch */
   uint32_t place;          /* in the queue of a worker; 0: it serves this leader */
-  int blamed;              /* failures that were laid on it since it took part in an answer */
+  int faults;              /* failures that were laid on it since it took part in an answer */
   double since;            /* when the state began */
   double heard;            /* when a message of it was taken last */
   double next, pause;      /* MEMBER_LOST: when to call again; how long that was put off */

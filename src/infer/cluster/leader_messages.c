@@ -30,7 +30,7 @@ static Status place_result(Leader *leader, int node, const WireHeader *header, u
 static Status place_token(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
   const LeaderRequest *slot = leader_messages_request(leader, header->request);
   bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
-  if (!due || header->count != leader->queue.made_count + 1 || leader->queue.made_count >= leader->setup.tokens_most)
+  if (!due || header->count != leader->queue.made_count + 1 || leader->queue.made_count >= leader->setup.tokens_max)
     return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which nobody waits for", header->count, header->request);
   *payload = leader->queue.token;
   return STATUS_OK;

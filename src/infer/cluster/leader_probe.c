@@ -7,14 +7,14 @@
 #include <stdlib.h>
 
 enum { ROUND_TRIPS = 5, SHORT_BURST = 1 << 14 };
-static const double long_enough = 0.02; /* seconds of a burst that tell a rate; a shorter one is followed by one of PROBE_MOST */
+static const double long_enough = 0.02; /* seconds of a burst that tell a rate; a shorter one is followed by one of PROBE_MAX */
 static const double slice_seconds = 0.01;
 static const double frame = 1514.0 / 1448; /* bytes on a wire to those of a stream */
-static const double most_rate = 1e12;
+static const double max_rate = 1e12;
 
 typedef struct LeaderProbe {
-  uint8_t *message;                                          /* [WIRE_HEADER + PROBE_MOST] to a worker */
-  uint8_t *payload;                                          /* [PROBE_MOST] from it */
+  uint8_t *message;                                          /* [WIRE_HEADER + PROBE_MAX] to a worker */
+  uint8_t *payload;                                          /* [PROBE_MAX] from it */
   uint8_t (*asked)[WIRE_HEADER], (*profiles)[PROFILE_BYTES]; /* [member_count] */
   WireHeader *due;                                           /* [member_count] the PROBE under way; kind 0: none */
 } LeaderProbe;
@@ -110,10 +110,10 @@ static Status measure_rate(Leader *leader, int m, bool back, double round_trip, 
   double seconds;
   TRY(trip(leader, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
   if (seconds - round_trip < long_enough) {
-    bytes = PROBE_MOST;
+    bytes = PROBE_MAX;
     TRY(trip(leader, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
   }
-  *rate = fmin(most_rate, 8 * frame * bytes / fmax(seconds - round_trip, 1e-9));
+  *rate = fmin(max_rate, 8 * frame * bytes / fmax(seconds - round_trip, 1e-9));
   return STATUS_OK;
 }
 
@@ -143,8 +143,8 @@ static Status measure_all(Leader *leader, LeaderMeasure *measured) {
 
 Status leader_probe_run(Leader *leader, LeaderMeasure *measured) {
   size_t members = (size_t)leader->membership.count;
-  LeaderProbe probe = {.message = calloc(1, WIRE_HEADER + PROBE_MOST),
-                       .payload = malloc(PROBE_MOST),
+  LeaderProbe probe = {.message = calloc(1, WIRE_HEADER + PROBE_MAX),
+                       .payload = malloc(PROBE_MAX),
                        .asked = calloc(members, sizeof *probe.asked),
                        .profiles = calloc(members, sizeof *probe.profiles),
                        .due = calloc(members, sizeof *probe.due)};

@@ -61,7 +61,7 @@ static Status gather_codes(Leader *leader, const LeaderRequest *request, const i
   return STATUS_OK;
 }
 
-/* ---- pictures: replicas of the class token, to which the head is applied here */
+/* ---- images: replicas of the class token, to which the head is applied here */
 
 /* Kept until it is answered: a request that is computed anew may be cut otherwise. */
 static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels) {
@@ -71,7 +71,7 @@ static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels
   if (!slot->request.levels) memcpy(slot->pixels, pixels, (size_t)numbers * sizeof *slot->pixels);
 }
 
-static void share_pictures(Leader *leader, LeaderRequest *slot) {
+static void share_images(Leader *leader, LeaderRequest *slot) {
   const ModelConfig *config = leader->setup.weights->config;
   size_t at = 0;
   node_share_counts(&leader->setup, leader->partition.tokens, slot->counts);
@@ -119,7 +119,7 @@ static Status apply_head(Leader *leader, const LeaderRequest *request) {
   return STATUS_OK;
 }
 
-static Status take_pictures(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
+static Status take_images(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   TRY(apply_head(leader, request));
   answer->logits = leader->logits;
   if (!request->request.codes) return STATUS_OK;
@@ -166,10 +166,10 @@ static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAn
 
 static Status take_score(const LeaderRequest *request, int node, RequestScore *score) {
   TRY(request_parse_score(request->results[node] + WIRE_STATISTICS, score));
-  uint64_t most = (uint64_t)(request->request.batch * request->counts[node]);
-  if (score->counted <= most) return STATUS_OK;
+  uint64_t max = (uint64_t)(request->request.batch * request->counts[node]);
+  if (score->counted <= max) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "counted %llu labels; it has %llu tokens", (unsigned long long)score->counted,
-                    (unsigned long long)most);
+                    (unsigned long long)max);
 }
 
 static Status take_scores(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
@@ -210,7 +210,7 @@ typedef struct Kind {
 } Kind;
 
 static const Kind *kind_of(const Leader *leader, uint8_t kind) {
-  static const Kind rows[] = {{WIRE_CLASSIFY, false, share_pictures, take_pictures},
+  static const Kind rows[] = {{WIRE_CLASSIFY, false, share_images, take_images},
                               {WIRE_PROMPT, true, share_text, take_prompt},
                               {WIRE_SCORE, true, share_text, take_scores},
                               {WIRE_LAST, true, share_text, take_last},
@@ -231,9 +231,9 @@ bool leader_takes_more(const Leader *leader) {
 
 static Status open_request(Leader *leader, const Request *request, LeaderRequest **slot) {
   if (leader_under_way(leader) >= LEADER_DEPTH) return status_set(STATUS_BAD_VALUE, "%d requests are under way already", LEADER_DEPTH);
-  if (request->batch < 1 || request->batch > leader->options.batch_most)
+  if (request->batch < 1 || request->batch > leader->options.batch_max)
     return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch,
-                      request_unit(&leader->setup), (long long)leader->options.batch_most);
+                      request_unit(&leader->setup), (long long)leader->options.batch_max);
   heartbeat_hold(leader->heartbeat);
   Status status = leader_failure_rejoin(leader);
   heartbeat_release(leader->heartbeat);
@@ -292,7 +292,7 @@ Status leader_requests_resend(Leader *leader) {
 /* ---- what callers ask */
 
 Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
-  if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no pictures");
+  if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
   Request request = {.kind = WIRE_CLASSIFY, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
   LeaderRequest *slot = NULL;
   TRY(open_request(leader, &request, &slot));
@@ -300,10 +300,10 @@ Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
   return send_request(leader, slot);
 }
 
-static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count, int64_t least) {
+static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count, int64_t min) {
   int64_t vocabulary = leader->setup.weights->config->vocabulary;
   for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < least || ids[i] >= vocabulary)
+    if (ids[i] < min || ids[i] >= vocabulary)
       return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)ids[i], (long long)i,
                         (long long)vocabulary);
   }
@@ -312,12 +312,12 @@ static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count,
 
 static Status open_text(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
   bool classes = leader->setup.weights->config->classes > 0;
-  if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of pictures takes no text");
+  if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of images takes no text");
   if (classes != (request->kind == WIRE_CLASSIFY))
     return status_set(STATUS_BAD_VALUE, "the model %s", classes ? "classifies texts, and predicts no tokens" : "has no classes of texts");
-  if (request->tokens < 1 || request->tokens > leader->setup.tokens_most)
+  if (request->tokens < 1 || request->tokens > leader->setup.tokens_max)
     return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
-                      (long long)leader->setup.tokens_most);
+                      (long long)leader->setup.tokens_max);
   TRY(check_ids(leader, ids, request->batch * request->tokens, 0));
   return open_request(leader, request, slot);
 }
@@ -400,13 +400,13 @@ LeaderRequest *leader_requests_oldest(Leader *leader) { return &leader->queue.re
 
 /* From when the last node began, all of which end together, to the end; a sample's share of it. */
 static void note_time(Leader *leader, const LeaderRequest *slot) {
-  double least = 0;
+  double min = 0;
   for (int d = 0; d < leader->epoch.nodes; d++) {
     double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
-    if (!(slot->missing >> leader->epoch.member_of[d] & 1) && (least <= 0 || elapsed < least)) least = elapsed;
+    if (!(slot->missing >> leader->epoch.member_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
   }
   double request = (clock_now() - slot->began) / (double)slot->request.batch;
-  if (leader->sums.fastest <= 0 || least < leader->sums.fastest) leader->sums.fastest = least;
+  if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
   if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
 }
 
@@ -419,7 +419,7 @@ static void sum_up(Leader *leader, const LeaderRequest *slot) {
     if (slot->missing >> m & 1) continue;
     leader->sums.tokens[m] = slot->counts[d];
     leader->sums.last[m] = slot->nodes[d];
-    leader->membership.members[m].pause = leader->membership.members[m].blamed = 0;
+    leader->membership.members[m].pause = leader->membership.members[m].faults = 0;
     wire_add_statistics(&leader->sums.totals[m], &slot->nodes[d]);
   }
 }

@@ -66,9 +66,9 @@ void loop_unwatch(Loop *loop, LoopWatch *watch) {
 }
 
 Status loop_step(Loop *loop, double seconds) {
-  int most = isinf(seconds) ? -1 : seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000);
+  int max = isinf(seconds) ? -1 : seconds <= 0 ? 0 : (int)ceil(fmin(seconds, 3600) * 1000);
   loop->next = 0;
-  loop->count = epoll_wait(loop->fd, loop->batch, BATCH, most);
+  loop->count = epoll_wait(loop->fd, loop->batch, BATCH, max);
   if (loop->count < 0 && errno != EINTR) return status_set(STATUS_IO, "cannot wait for events: %s", strerror(errno));
   while (loop->next < loop->count) {
     const struct epoll_event *event = &loop->batch[loop->next++];

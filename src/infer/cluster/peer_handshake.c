@@ -70,9 +70,9 @@ static const char *name_of(const ClusterSetup *setup, int node, char text[ADDRES
   return text;
 }
 
-static Status blame(PeerHandshake *all, int node, Status status) {
+static Status note_fault(PeerHandshake *all, int node, Status status) {
   char text[ADDRESS_TEXT + 16];
-  all->accused = node;
+  all->fault = node;
   return status_wrap(status, "%s", name_of(all->setup, node, text));
 }
 
@@ -120,7 +120,7 @@ static Status seat(Meeting *m, Caller *caller) {
     return STATUS_OK; /* whoever is waited for is still missing */
   }
   if (words.partition != all->own.partition)
-    return blame(
+    return note_fault(
         all, words.node,
         status_set(STATUS_BAD_VALUE, "another partition: %016" PRIx64 " there, %016" PRIx64 " here", words.partition, all->own.partition));
   all->connection[words.node] = caller->connection;
@@ -134,7 +134,7 @@ static Status advance(Meeting *m, Caller *caller) {
   Status status = move(m, caller);
   if (status == STATUS_OK && caller->sent == MESSAGE && caller->got == MESSAGE) return seat(m, caller);
   if (status == STATUS_OK) return STATUS_OK;
-  if (caller->node >= 0) return blame(m->all, caller->node, status);
+  if (caller->node >= 0) return note_fault(m->all, caller->node, status);
   drop(caller);
   return STATUS_OK;
 }
@@ -153,11 +153,11 @@ static Status dial(Meeting *m, int node) {
   const Member *member = &all->setup->member[node];
   Address address = member->address;
   Caller *caller = free_place(m);
-  if (!member->reachable) return blame(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
+  if (!member->reachable) return note_fault(all, node, status_set(STATUS_BAD_VALUE, "has no address, as this device has none"));
   address_on_link(&address, connection_fd(all->control));
   caller->node = node;
   Status status = connection_call(&caller->connection, &address, HELLO_PEER, all->own.session, all->key);
-  return status == STATUS_OK ? STATUS_OK : blame(all, node, status);
+  return status == STATUS_OK ? STATUS_OK : note_fault(all, node, status);
 }
 
 static Status dial_all(Meeting *m) {
@@ -220,7 +220,7 @@ static Status meet(Meeting *m) {
       if (!is_free(&m->callers[i])) TRY(advance(m, &m->callers[i]));
     }
     if (missing(all) < 0) break;
-    if (clock_now() > until) return blame(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
+    if (clock_now() > until) return note_fault(all, missing(all), status_set(STATUS_TIMEOUT, "did not connect within %g s", all->seconds));
     wait_for_events(m, slice_seconds);
   }
   return STATUS_OK;
@@ -228,7 +228,7 @@ static Status meet(Meeting *m) {
 
 Status peer_handshake_run(PeerHandshake *all) {
   Meeting m = {.all = all};
-  all->accused = -1;
+  all->fault = -1;
   wire_pack(&(WireHeader){.kind = WIRE_MEET, .sender = (uint8_t)all->setup->self, .count = all->own.epoch, .bytes = PEER_HANDSHAKE_BYTES},
             m.ours);
   peer_handshake_pack(&all->own, m.ours + WIRE_HEADER);

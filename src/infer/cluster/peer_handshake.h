@@ -32,7 +32,7 @@ typedef struct PeerHandshake {
   /* What comes of it: */
   Connection *connection[WIRE_NODES]; /* [nodes], the caller's to free, also after a failure; [self] is NULL */
   PeerIdentity words[WIRE_NODES];     /* [nodes] */
-  int accused;                        /* the node that a failure is about; -1: none */
+  int fault;                          /* the node that a failure is about; -1: none */
 } PeerHandshake;
 
 /* TIMEOUT, PEER: the message names the node and its address; BAD_VALUE: another partition, with both values. */

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const double most_seconds = 1; /* for a floating-point operation, a byte, or what a block costs beside: far slower than any device */
+static const double max_seconds = 1; /* for a floating-point operation, a byte, or what a block costs beside: far slower than any device */
 
-Status probe_message_check(const WireHeader *header, int64_t tokens_most) {
-  bool compute = header->request == PROBE_COMPUTE && header->bytes == 0 && header->count >= 1 && header->count <= tokens_most;
-  bool link = header->request == PROBE_LINK && header->bytes <= PROBE_MOST && header->count <= PROBE_MOST;
+Status probe_message_check(const WireHeader *header, int64_t tokens_max) {
+  bool compute = header->request == PROBE_COMPUTE && header->bytes == 0 && header->count >= 1 && header->count <= tokens_max;
+  bool link = header->request == PROBE_LINK && header->bytes <= PROBE_MAX && header->count <= PROBE_MAX;
   if (compute || link) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE, "asked for measurement %u of %u with %u bytes, which there is not", header->request, header->count,
                     header->bytes);
@@ -38,7 +38,7 @@ Status probe_message_parse(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *pr
   list_numbers(profile, numbers);
   for (int i = 0; i < PROFILE_NUMBERS; i++) {
     *numbers[i] = wire_get_double(bytes + 8 * i);
-    if (!(*numbers[i] > 0 && *numbers[i] <= most_seconds))
+    if (!(*numbers[i] > 0 && *numbers[i] <= max_seconds))
       return status_set(STATUS_BAD_VALUE, "says that it needs %g s for a unit of work", *numbers[i]);
   }
   return STATUS_OK;
@@ -53,7 +53,7 @@ void probe_message_release(ProbeAnswer *probe) {
 
 Status probe_message_place(ProbeAnswer *probe, const ModelConfig *config, const WireHeader *header, uint8_t **payload) {
   TRY(probe_message_check(header, config_tokens(config)));
-  if (!probe->bytes) probe->bytes = calloc(1, WIRE_HEADER + PROBE_MOST);
+  if (!probe->bytes) probe->bytes = calloc(1, WIRE_HEADER + PROBE_MAX);
   if (!probe->bytes) return status_set(STATUS_NO_MEMORY, "no memory to be measured");
   *payload = probe->arrived ? NULL : probe->bytes + WIRE_HEADER;
   return STATUS_OK;

@@ -10,10 +10,10 @@
 #include <stdbool.h>
 
 enum { PROBE_COMPUTE = 1, PROBE_LINK = 2 };
-enum { PROBE_MOST = WIRE_PROBE_BYTES /* either way */, PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3, PROFILE_BYTES = 8 * PROFILE_NUMBERS };
+enum { PROBE_MAX = WIRE_PROBE_BYTES /* either way */, PROFILE_NUMBERS = 3 * PROFILE_SIZES + 3, PROFILE_BYTES = 8 * PROFILE_NUMBERS };
 
-/* BAD_VALUE: a PROBE that asks for what there is not, or for more than `tokens_most` tokens or PROBE_MOST bytes. */
-Status probe_message_check(const WireHeader *header, int64_t tokens_most);
+/* BAD_VALUE: a PROBE that asks for what there is not, or for more than `tokens_max` tokens or PROBE_MAX bytes. */
+Status probe_message_check(const WireHeader *header, int64_t tokens_max);
 
 void probe_message_pack(const DeviceProfile *profile, uint8_t bytes[PROFILE_BYTES]);
 Status probe_message_parse(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *profile); /* BAD_VALUE: a speed that none can have */
@@ -23,7 +23,7 @@ Status probe_message_parse(const uint8_t bytes[PROFILE_BYTES], DeviceProfile *pr
 typedef struct ProbeAnswer {
   bool arrived;    /* one waits for its answer */
   WireHeader last; /* it */
-  uint8_t *bytes;  /* [WIRE_HEADER + PROBE_MOST] from the first one on: its payload, then the answer */
+  uint8_t *bytes;  /* [WIRE_HEADER + PROBE_MAX] from the first one on: its payload, then the answer */
 } ProbeAnswer;
 
 void probe_message_release(ProbeAnswer *probe); /* accepts a zeroed one */

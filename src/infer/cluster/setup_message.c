@@ -8,7 +8,7 @@
 
 enum { FLAG_CODES = 1, FLAG_LOSE_TOKENS = 2, FLAG_MASK = 4, FLAG_SHAPED = 8, FLAGS = 15 };
 enum { FAMILY_NONE = 0, FAMILY_DISK = 1, FAMILY_V4 = 4, FAMILY_V6 = 6 };
-static const double most_seconds = 86400;
+static const double max_seconds = 86400;
 
 static size_t bytes_of(size_t points, size_t nodes, size_t tokens) {
   return SETUP_HEAD + SETUP_POINT * points + SETUP_MEMBER * nodes + 4 * tokens;
@@ -18,7 +18,7 @@ size_t setup_message_bytes(const ClusterSetup *setup) {
   return bytes_of((size_t)setup->links.trace.count, (size_t)setup->nodes, (size_t)setup->tokens);
 }
 
-size_t setup_message_most(const ModelConfig *config) {
+size_t setup_message_max(const ModelConfig *config) {
   return bytes_of(MAX_TRACE_POINTS, WIRE_NODES, config_is_decoder(config) ? 0 : (size_t)config_tokens(config));
 }
 
@@ -33,8 +33,8 @@ static void pack_head(const ClusterSetup *s, uint8_t **at) {
   byte_cursor_put(at, choices, sizeof choices);
   byte_cursor_put_u16(at, 0);
   byte_cursor_put_u16(at, (uint16_t)s->retained);
-  byte_cursor_put_u32(at, (uint32_t)s->batch_most);
-  byte_cursor_put_u32(at, (uint32_t)s->tokens_most);
+  byte_cursor_put_u32(at, (uint32_t)s->batch_max);
+  byte_cursor_put_u32(at, (uint32_t)s->tokens_max);
   byte_cursor_put_double(at, s->reliability.timeout);
   byte_cursor_put_double(at, s->reliability.deadline);
   byte_cursor_put_u32(at, s->mtu);
@@ -50,7 +50,7 @@ static void pack_links(const ClusterSetup *s, uint8_t **at) {
   const double numbers[6] = {l->bits_per_second, 0, l->latency, l->jitter, l->loss, l->loss_burst};
   byte_cursor_put_u8(at, (uint8_t)l->topology);
   byte_cursor_put_u8(at, (uint8_t)l->loss_model);
-  byte_cursor_put_u8(at, (uint8_t)s->reliability.least_packets);
+  byte_cursor_put_u8(at, (uint8_t)s->reliability.min_packets);
   byte_cursor_put_u8(at, 0);
   byte_cursor_put_u32(at, (uint32_t)l->overhead);
   for (int i = 0; i < 6; i++) byte_cursor_put_double(at, numbers[i]);
@@ -124,9 +124,9 @@ void setup_message_agreed(const ClusterSetup *setup, const uint8_t session[SETUP
 /* ---- parsing */
 
 /* What is no number is in no range, and -0 would be packed as another number where a field is fixed. */
-static Status need(const char *what, double value, double least, double most) {
-  if (value >= least && value <= most && !signbit(value)) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "sent a set-up with %s %g; %g to %g are possible here", what, value, least, most);
+static Status need(const char *what, double value, double min, double max) {
+  if (value >= min && value <= max && !signbit(value)) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "sent a set-up with %s %g; %g to %g are possible here", what, value, min, max);
 }
 static Status refuse(const char *why) { return status_set(STATUS_BAD_VALUE, "sent a set-up %s", why); }
 
@@ -153,18 +153,18 @@ static Status parse_limits(const uint8_t **at, const ModelConfig *config, Cluste
   bool text = config_is_decoder(config);
   uint16_t reserved = byte_cursor_get_u16(at);
   s->retained = byte_cursor_get_u16(at);
-  s->batch_most = byte_cursor_get_u32(at);
-  s->tokens_most = byte_cursor_get_u32(at);
+  s->batch_max = byte_cursor_get_u32(at);
+  s->tokens_max = byte_cursor_get_u32(at);
   s->reliability.timeout = byte_cursor_get_double(at);
   s->reliability.deadline = byte_cursor_get_double(at);
   s->mtu = byte_cursor_get_u32(at);
   uint32_t flags = byte_cursor_get_u32(at);
   TRY(need("reserved bytes", reserved, 0, 0));
   TRY(need("retained blocks", s->retained, 0, (double)config->blocks));
-  TRY(need("batch", (double)s->batch_most, 1, INT32_MAX));
-  TRY(need("tokens of a text", (double)s->tokens_most, text, text ? (double)config->context : 0));
-  TRY(need("time-out", s->reliability.timeout, 1e-3, most_seconds));
-  TRY(need("deadline", s->reliability.deadline, 0, most_seconds));
+  TRY(need("batch", (double)s->batch_max, 1, INT32_MAX));
+  TRY(need("tokens of a text", (double)s->tokens_max, text, text ? (double)config->context : 0));
+  TRY(need("time-out", s->reliability.timeout, 1e-3, max_seconds));
+  TRY(need("deadline", s->reliability.deadline, 0, max_seconds));
   if (s->mtu) TRY(need("MTU", s->mtu, 576, UINT16_MAX));
   TRY(need("flags", flags, 0, FLAGS));
   s->keep_codes = flags & FLAG_CODES;
@@ -192,16 +192,16 @@ static Status parse_head(const uint8_t **at, const ModelConfig *config, ClusterS
 static Status parse_links(const uint8_t **at, const ModelConfig *config, ClusterSetup *s) {
   static const struct {
     const char *what;
-    double most;
+    double max;
   } ranges[6] = {{"bandwidth", 1e15}, {"reserved number", 0}, {"latency", 3600},
                  {"jitter", 3600},    {"loss", 0.999},        {"burst of losses", 1e6}};
   LinkOptions *l = &s->links;
   double numbers[6];
   uint8_t topology = byte_cursor_get_u8(at), loss_model = byte_cursor_get_u8(at);
-  s->reliability.least_packets = byte_cursor_get_u8(at);
+  s->reliability.min_packets = byte_cursor_get_u8(at);
   uint8_t zero = byte_cursor_get_u8(at);
   l->overhead = byte_cursor_get_u32(at);
-  for (int i = 0; i < 6; i++) TRY(need(ranges[i].what, numbers[i] = byte_cursor_get_double(at), 0, ranges[i].most));
+  for (int i = 0; i < 6; i++) TRY(need(ranges[i].what, numbers[i] = byte_cursor_get_double(at), 0, ranges[i].max));
   l->seed = byte_cursor_get_u64(at);
   l->trace.count = (int)fmin(byte_cursor_get_u32(at), MAX_TRACE_POINTS + 1);
   s->tokens = byte_cursor_get_u32(at);
@@ -211,7 +211,7 @@ static Status parse_links(const uint8_t **at, const ModelConfig *config, Cluster
   TRY(need("overhead", (double)l->overhead, 0, UINT16_MAX));
   TRY(need("points of a trace", l->trace.count, 0, MAX_TRACE_POINTS));
   double tokens = config_is_decoder(config) ? 0 : (double)config_tokens(config);
-  TRY(need("tokens of a picture", (double)s->tokens, tokens, tokens));
+  TRY(need("tokens of an image", (double)s->tokens, tokens, tokens));
   l->topology = (LinkTopology)topology;
   l->loss_model = (LossModel)loss_model;
   l->bits_per_second = numbers[0], l->latency = numbers[2], l->jitter = numbers[3];
@@ -285,7 +285,7 @@ static Status parse_member(const uint8_t **at, ClusterSetup *s, Member *member) 
 static Status check_tokens(const ClusterSetup *s) {
   int64_t sum = 0;
   for (int d = 0; d < s->nodes; d++) sum += s->member[d].tokens;
-  return sum == s->tokens ? STATUS_OK : refuse("whose devices' tokens do not sum to those of a picture");
+  return sum == s->tokens ? STATUS_OK : refuse("whose devices' tokens do not sum to those of an image");
 }
 
 static Status parse_order(const uint8_t **at, ClusterSetup *s) {

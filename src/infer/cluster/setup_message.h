@@ -17,7 +17,7 @@ typedef enum EntropyChoice { ENTROPY_OFF, ENTROPY_AUTO, ENTROPY_ON, ENTROPY_COUN
 typedef struct Member {
   bool reachable;  /* it listens at `address`; else it dials all others (the leader's own device) */
   Address address; /* a number, not a name, or a path of fewer than SETUP_PATH bytes */
-  int64_t tokens;  /* of a picture */
+  int64_t tokens;  /* of an image */
   double weight;   /* of a text's tokens */
 } Member;
 
@@ -31,20 +31,20 @@ typedef struct ClusterSetup {
   ClassToken class_token;
   EntropyChoice entropy;
   bool keep_codes;
-  bool mask;                       /* go on without a device that is gone, its tokens masked; else that is a failure */
-  int64_t batch_most, tokens_most; /* tokens_most: of the longest text; 0 for pictures */
-  uint32_t mtu;                    /* 0: ask the system */
-  LinkOptions links;               /* trace.points are owned */
-  bool shaped;                     /* links are as `links` says, not as they are */
+  bool mask;                     /* go on without a device that is gone, its tokens masked; else that is a failure */
+  int64_t batch_max, tokens_max; /* tokens_max: of the longest text; 0 for images */
+  uint32_t mtu;                  /* 0: ask the system */
+  LinkOptions links;             /* trace.points are owned */
+  bool shaped;                   /* links are as `links` says, not as they are */
   Fingerprints fingerprints;
   Member member[WIRE_NODES]; /* [nodes] */
-  int64_t tokens;            /* T of a picture; 0 for texts */
+  int64_t tokens;            /* T of an image; 0 for texts */
   int32_t *order;            /* [tokens], owned: content tokens sorted by node */
 } ClusterSetup;
 
 enum { SETUP_HEAD = 144, SETUP_MEMBER = 128, SETUP_POINT = 16, SETUP_PATH = 96, SETUP_LINK = 16, SETUP_SESSION = 16, SETUP_AGREED = 44 };
 /* The longest that there can be for a model. */
-size_t setup_message_most(const ModelConfig *config);
+size_t setup_message_max(const ModelConfig *config);
 
 size_t setup_message_bytes(const ClusterSetup *setup);
 /* BAD_VALUE: the address of a member is a name, or its path is too long. */

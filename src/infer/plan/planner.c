@@ -1,7 +1,7 @@
 /* All combinations, predicted and sorted. */
 #include "infer/plan/planner.h"
 #include "infer/plan/predict.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static int table_blocks(const PlannerSetup *setup, const ModelConfig *config) {
   if (config->astra.site != SITE_X || config->astra.groups < 1) return 0;
-  return (int)key_tables_room(config, config->astra.groups, config->astra.codebook_size, setup->table_bytes);
+  return (int)kv_tables_room(config, config->astra.groups, config->astra.codebook_size, setup->table_bytes);
 }
 
 /* Of the last device, which has no class token that others lack. */
@@ -66,7 +66,7 @@ static Status add_row(const PlannerSetup *setup, Strategy strategy, int groups, 
                     .links = setup->links,
                     .ends = setup->ends,
                     .reliability = setup->reliability,
-                    .least_packets = setup->least_packets,
+                    .min_packets = setup->min_packets,
                     .retained = setup->retained,
                     .table_blocks = strategy == STRATEGY_ASTRA ? table_blocks(setup, &config) : 0,
                     .all_rows = setup->all_rows,
@@ -135,9 +135,9 @@ static void finish(Plan *plan) {
 Status planner_run(const PlannerSetup *setup, Plan *plan) {
   *plan = (Plan){0};
   TRY(check(setup));
-  size_t most = 1 + (size_t)setup->devices * (STRATEGY_COUNT + (size_t)setup->group_count);
-  plan->rows = calloc(most, sizeof *plan->rows);
-  if (!plan->rows) return status_set(STATUS_NO_MEMORY, "no memory for a plan of %zu rows", most);
+  size_t max = 1 + (size_t)setup->devices * (STRATEGY_COUNT + (size_t)setup->group_count);
+  plan->rows = calloc(max, sizeof *plan->rows);
+  if (!plan->rows) return status_set(STATUS_NO_MEMORY, "no memory for a plan of %zu rows", max);
   Status status = fill(setup, plan);
   if (status == STATUS_OK)
     finish(plan);
@@ -161,7 +161,7 @@ static const char *way_of(const PlanRow *row, char text[PART]) {
   return text;
 }
 
-const char *planner_verdict(const Plan *plan, char text[160]) {
+const char *planner_decision(const Plan *plan, char text[160]) {
   const PlanRow *best = plan->best, *trained = plan->trained;
   char way[PART], more[PART + 40] = "";
   if (trained) snprintf(more, sizeof more, "; with training, %s: %.1f ms", way_of(trained, way), 1e3 * trained->latency);

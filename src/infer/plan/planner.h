@@ -3,7 +3,7 @@
 #define INFER_PLANNER_H
 #include "infer/plan/split_auto.h"
 
-enum { PLANNER_GROUPS_MOST = 16 };
+enum { PLANNER_GROUPS_MAX = 16 };
 
 typedef struct PlannerSetup {
   const ModelConfig *config; /* of the checkpoint, or of a preset */
@@ -11,15 +11,15 @@ typedef struct PlannerSetup {
   int devices;                   /* that there are */
   const DeviceProfile *profiles; /* [devices], the fastest first */
   uint64_t counts_tried;         /* bit n - 1: n devices are tried, the fastest ones */
-  int groups[PLANNER_GROUPS_MOST], group_count;
+  int groups[PLANNER_GROUPS_MAX], group_count;
   uint32_t strategies; /* bits of Strategy */
   const LinkOptions *links;
   const LinkEnd *ends; /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability;
   const PacketWork *work; /* NULL: packets cost nothing */
   int parts;              /* of a block's codes; 0: the best of 1, 2, 4, 8 */
-  int least_packets, retained;
-  double table_bytes; /* memory for tables, of as many blocks as fit (key_tables.h, predict_uses_tables) */
+  int min_packets, retained;
+  double table_bytes; /* memory for tables, of as many blocks as fit (kv_tables.h, predict_uses_tables) */
   double scale;       /* of computation; 0: 1 */
   bool even;          /* tokens are divided evenly, not to measure */
   bool all_rows;
@@ -57,6 +57,6 @@ Status planner_run(const PlannerSetup *setup, Plan *plan);
 void planner_release(Plan *plan); /* accepts a zeroed one */
 
 /* One sentence: what to do. */
-const char *planner_verdict(const Plan *plan, char text[160]);
+const char *planner_decision(const Plan *plan, char text[160]);
 
 #endif

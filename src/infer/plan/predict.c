@@ -5,7 +5,7 @@
 #include "infer/sim/schedule.h"
 #include "infer/transport/packet.h"
 #include "infer/wire.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,15 +27,15 @@ static DeviceCost cost_of(const PlanCase *plan, int device, bool tables, bool la
 bool predict_uses_tables(const PlanCase *plan, int device) {
   const ModelConfig *config = plan->config;
   const DeviceProfile *profile = &plan->profiles[device];
-  double rows = KEY_TABLES_ROWS, width = (double)config->width, kv = kv_width(config);
+  double rows = KV_TABLES_ROWS, width = (double)config->width, kv = kv_width(config);
   if (plan->strategy != STRATEGY_ASTRA || config->astra.site != SITE_X || plan->table_blocks < 1) return false;
   double numbers = (double)config->astra.groups * 2 * kv, flops = rows * 4 * width * kv;
   double product = flops * device_profile_rate(profile->linear, plan->tokens, rows) + rows * 2 * width * 4 * profile->byte;
-  return key_tables_pay(&(KeyTablesCase){.groups = config->astra.groups,
-                                         .bytes = (size_t)(numbers * (double)config->astra.codebook_size) * sizeof(real),
-                                         .flops = flops,
-                                         .table_time = rows * numbers * sizeof(real) * profile->table,
-                                         .product_time = product});
+  return kv_tables_pay(&(KvTablesCase){.groups = config->astra.groups,
+                                       .bytes = (size_t)(numbers * (double)config->astra.codebook_size) * sizeof(real),
+                                       .flops = flops,
+                                       .table_time = rows * numbers * sizeof(real) * profile->table,
+                                       .product_time = product});
 }
 
 static bool looks_up(const PlanCase *plan, int device, int block) {
@@ -93,7 +93,7 @@ static MessageSize part_size(const PlanCase *plan, int device, int64_t tokens) {
   double bits = cost_of(plan, device, false, false).sent_bits / (double)plan->counts[device] / sites_of(plan);
   if (tokens == 0) return (MessageSize){0};
   if (!strategy_facts(plan->strategy)->sends_codes) return schedule_stream(bits / 8 * (double)tokens);
-  return schedule_codes(tokens, bits, SCHEDULE_PACKET_MOST, interleave_least(plan->least_packets, plan->parts));
+  return schedule_codes(tokens, bits, SCHEDULE_PACKET_MAX, interleave_min(plan->min_packets, plan->parts));
 }
 
 static Status exchange_timeline(const PlanCase *plan, Timeline *timeline, int device) {

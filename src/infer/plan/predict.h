@@ -17,7 +17,7 @@ typedef struct PlanCase {
   const LinkEnd *ends;            /* [devices] where their links differ (sim_network.h); NULL */
   const Reliability *reliability; /* of codes; NULL: a stream */
   int parts;                      /* of a block's codes, 1 at least; 1 where others than codes travel */
-  int least_packets;              /* of a block and receiver */
+  int min_packets;                /* of a block and receiver */
   int retained;                   /* blocks of bp-* that devices compute together */
   int table_blocks;               /* the first so many blocks may look keys and values of other devices' tokens up: predict_uses_tables */
   bool all_rows;                  /* the last block computes all rows, not the wanted ones alone */
@@ -40,7 +40,7 @@ bool predict_models_loss(const PlanCase *plan);
 /* BAD_VALUE: devices, tokens or parts that make no sense. */
 Status predict_check(const PlanCase *plan);
 
-/* Whether the device takes keys and values from tables where it has them: by key_tables_pay, with its profile in place of a
+/* Whether the device takes keys and values from tables where it has them: by kv_tables_pay, with its profile in place of a
  * measurement. */
 bool predict_uses_tables(const PlanCase *plan, int device);
 
@@ -48,7 +48,7 @@ bool predict_uses_tables(const PlanCase *plan, int device);
 double predict_block_seconds(const PlanCase *plan, int device);
 
 /* Seconds until every device has its input, from the leader, which sits where device 0 is and sends the others theirs one after the other:
- * of pictures the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
+ * of images the patches of the tokens that it computes, a byte a number (patches.h), of texts 4 bytes for every token. The links are as
  * between the devices, those of the leader its own; over streams, so that loss is left out. */
 Status predict_input(const PlanCase *plan, double *seconds);
 

@@ -16,7 +16,7 @@ enum {
 static const double ENOUGH = 0.06; /* seconds of one kind of work after which it is not run again */
 
 /* A model's weights come from memory, not from a cache: a block's products take those of another block each time. */
-enum { COPIES_MOST = 16 };
+enum { COPIES_MAX = 16 };
 static const size_t WEIGHT_BYTES = (size_t)160 << 20; /* of all copies, more than a core's share of any cache */
 
 typedef struct Probe {
@@ -29,8 +29,8 @@ typedef struct Probe {
   Codebook book;
   void *scratch;
   int32_t *codes;
-  int copies, turn;                            /* of the weights; which one is next */
-  Tensor *up[COPIES_MOST], *down[COPIES_MOST]; /* [mlp, width], [width, mlp] */
+  int copies, turn;                          /* of the weights; which one is next */
+  Tensor *up[COPIES_MAX], *down[COPIES_MAX]; /* [mlp, width], [width, mlp] */
 } Probe;
 
 static Tensor *drawn(Probe *probe, int dims, const int64_t *shape) {
@@ -48,9 +48,9 @@ typedef struct Work {
 /* As many blocks as the model has, or as make up WEIGHT_BYTES. */
 static int copies_of(const ModelConfig *config) {
   size_t each = 2 * (size_t)(config->width * config->mlp) * sizeof(real);
-  int64_t most = config->blocks < COPIES_MOST ? config->blocks : COPIES_MOST;
+  int64_t max = config->blocks < COPIES_MAX ? config->blocks : COPIES_MAX;
   int64_t enough = (int64_t)((WEIGHT_BYTES + each - 1) / each);
-  return (int)(enough < most ? enough : most);
+  return (int)(enough < max ? enough : max);
 }
 
 /* All alike, in places of their own. */
@@ -136,16 +136,16 @@ static void run_small(Probe *probe, Tensor *inputs[4]) {
 static double prepare_table(Probe *probe, Tensor *inputs[4]) {
   const ModelConfig *c = probe->config;
   int64_t groups = c->astra.groups > 0 ? c->astra.groups : 1, entries = c->astra.codebook_size > 0 ? c->astra.codebook_size : 1024;
-  int64_t width = 2 * (c->width / c->heads * c->kv_heads), most = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
+  int64_t width = 2 * (c->width / c->heads * c->kv_heads), max = (int64_t)(WEIGHT_BYTES / ((size_t)width * sizeof(real)));
   int64_t rows = c->blocks * groups * entries;
-  inputs[0] = tape_tensor(probe->tape, 2, (int64_t[]){rows < most ? rows : most, width});
+  inputs[0] = tape_tensor(probe->tape, 2, (int64_t[]){rows < max ? rows : max, width});
   inputs[1] = tape_tensor(probe->tape, 2, (int64_t[]){probe->rows, width});
   for (int i = 0; i < 2; i++)
     if (inputs[i]) memset(inputs[i]->value, 0, (size_t)tensor_count(inputs[i]) * sizeof(real));
   return (double)(probe->rows * TABLE_GROUPS) * (double)width * sizeof(real);
 }
 
-/* As key_tables_sum does it. */
+/* As kv_tables_sum does it. */
 static void run_table(Probe *probe, Tensor *inputs[4]) {
   if (!inputs[0] || !inputs[1]) return;
   int64_t width = inputs[1]->shape[1];

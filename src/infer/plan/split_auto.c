@@ -29,7 +29,7 @@ static double alone(const PlanCase *plan, int device, int64_t before, int64_t to
 }
 
 /* The most tokens that it can do in this time. */
-static int64_t most_within(const PlanCase *plan, int device, int64_t before, double seconds) {
+static int64_t max_within(const PlanCase *plan, int device, int64_t before, double seconds) {
   int64_t low = 0, high = plan->tokens;
   while (low < high) {
     int64_t middle = (low + high + 1) / 2;
@@ -42,18 +42,18 @@ static int64_t most_within(const PlanCase *plan, int device, int64_t before, dou
 }
 
 /* How many tokens the devices can do in this time, in their order: of a decoder each has to look at those before it. */
-static int64_t all_within(const PlanCase *plan, double seconds, int64_t *most) {
+static int64_t all_within(const PlanCase *plan, double seconds, int64_t *max) {
   int64_t before = 0;
   for (int d = 0; d < plan->devices; d++) {
-    most[d] = most_within(plan, d, before, seconds);
-    before += most[d];
+    max[d] = max_within(plan, d, before, seconds);
+    before += max[d];
   }
   return before;
 }
 
 /* Weights in proportion to what each device can do in the least time in which all together can do all tokens. */
 static void equal_time(const PlanCase *plan, double *weights) {
-  int64_t most[WIRE_NODES];
+  int64_t max[WIRE_NODES];
   double low = 0, high = 0;
   for (int d = 0; d < plan->devices; d++) {
     double all = alone(plan, d, 0, plan->tokens);
@@ -61,13 +61,13 @@ static void equal_time(const PlanCase *plan, double *weights) {
   }
   for (int i = 0; i < BISECTIONS; i++) {
     double middle = (low + high) / 2;
-    if (all_within(plan, middle, most) >= plan->tokens)
+    if (all_within(plan, middle, max) >= plan->tokens)
       high = middle;
     else
       low = middle;
   }
-  all_within(plan, high, most);
-  for (int d = 0; d < plan->devices; d++) weights[d] = most[d] > 0 ? (double)most[d] : 0.5; /* every device gets one token at least */
+  all_within(plan, high, max);
+  for (int d = 0; d < plan->devices; d++) weights[d] = max[d] > 0 ? (double)max[d] : 0.5; /* every device gets one token at least */
 }
 
 /* On links that lose nothing and do not waver, so that no split is chosen for the luck of one request. */
@@ -129,8 +129,8 @@ static Status best_move(const PlanCase *plan, int64_t tokens, int64_t *counts, S
 }
 
 static Status climb(const PlanCase *plan, int64_t *counts, SimResult *best) {
-  int64_t most = plan->tokens / FIRST_MOVE, steps = 4 * (int64_t)plan->devices;
-  for (int64_t tokens = most > 1 ? most : 1; tokens > 0; tokens /= 2) {
+  int64_t max = plan->tokens / FIRST_MOVE, steps = 4 * (int64_t)plan->devices;
+  for (int64_t tokens = max > 1 ? max : 1; tokens > 0; tokens /= 2) {
     bool moved = true;
     for (int64_t i = 0; moved && i < steps; i++) TRY(best_move(plan, tokens, counts, best, &moved));
   }
@@ -198,9 +198,9 @@ static Status split_chosen(const PlanCase *plan, const int *chosen, int used, in
 }
 
 static int fewest(const int64_t *counts, int used) {
-  int least = 0;
-  for (int i = 1; i < used; i++) least = counts[i] < counts[least] ? i : least;
-  return least;
+  int min = 0;
+  for (int i = 1; i < used; i++) min = counts[i] < counts[min] ? i : min;
+  return min;
 }
 
 Status split_auto_devices(const PlanCase *plan, int *chosen, int *used, int64_t *counts, SimResult *result) {

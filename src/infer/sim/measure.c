@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { REPEATS_MOST = 32 };
+enum { REPEATS_MAX = 32 };
 static const size_t ARENA_BYTES = (size_t)1 << 36; /* of address space; pages come as they are touched */
 
 typedef struct Measurement {
@@ -48,13 +48,13 @@ static Status open_exchange(Measurement *m) {
                               .blocks = (int)config->blocks,
                               .sites = whole ? config_whole_sites(config) : config_sites(config),
                               .parts = device->parts,
-                              .batch_most = 1,
-                              .least_packets = device->least_packets,
+                              .batch_max = 1,
+                              .min_packets = device->min_packets,
                               .keys = whole ? NULL : device->tables,
                               .causal = config_is_decoder(config),
                               .whole_rows = whole,
                               .width = config_whole_width(config),
-                              .max_packet = whole ? all : SCHEDULE_PACKET_MOST - PACKET_HEADER};
+                              .max_packet = whole ? all : SCHEDULE_PACKET_MAX - PACKET_HEADER};
   return exchange_recorder_init(&m->exchange, &setup);
 }
 
@@ -146,7 +146,7 @@ static void stretch(Timeline *timeline, double seconds) {
 
 /* All runs have the same events; each stretch's median becomes the first one's, their sum the median of the runs' sums. */
 static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
-  double values[REPEATS_MOST];
+  double values[REPEATS_MAX];
   for (int r = 0; r < count; r++) values[r] = timeline_seconds(&runs[r]);
   double middle = median(values, count);
   quality->spread = middle > 0 ? (values[count - 1] - values[0]) / middle : 0;
@@ -162,14 +162,14 @@ static Status take_medians(Timeline *runs, int count, MeasureQuality *quality) {
 }
 
 static Status measure(Measurement *m, Timeline *timeline, int repeats, MeasureQuality *quality) {
-  Timeline runs[REPEATS_MOST] = {0};
+  Timeline runs[REPEATS_MAX] = {0};
   double share;
-  *quality = (MeasureQuality){.least_share = 1};
+  *quality = (MeasureQuality){.min_share = 1};
   Status status = m->device->warm ? STATUS_OK : run(m, &runs[0], &share);
   timeline_release(&runs[0]);
   for (int r = 0; r < repeats && status == STATUS_OK; r++) {
     status = run(m, &runs[r], &share);
-    quality->least_share = fmin(quality->least_share, share);
+    quality->min_share = fmin(quality->min_share, share);
   }
   if (status == STATUS_OK) status = take_medians(runs, repeats, quality);
   if (status == STATUS_OK) {
@@ -177,7 +177,7 @@ static Status measure(Measurement *m, Timeline *timeline, int repeats, MeasureQu
     timeline->tokens = m->device->strategy == STRATEGY_SINGLE ? m->device->tokens : m->device->counts[m->device->self];
     runs[0] = (Timeline){0};
   }
-  for (int r = 0; r < REPEATS_MOST; r++) timeline_release(&runs[r]);
+  for (int r = 0; r < REPEATS_MAX; r++) timeline_release(&runs[r]);
   return status;
 }
 
@@ -185,7 +185,7 @@ Status measure_timeline(Timeline *timeline, const Weights *weights, const Device
   Measurement m = {.weights = weights, .device = device};
   MeasureQuality unused;
   *timeline = (Timeline){0};
-  if (repeats < 1 || repeats > REPEATS_MOST) return status_set(STATUS_BAD_VALUE, "%d repeats: 1 to %d are possible", repeats, REPEATS_MOST);
+  if (repeats < 1 || repeats > REPEATS_MAX) return status_set(STATUS_BAD_VALUE, "%d repeats: 1 to %d are possible", repeats, REPEATS_MAX);
   Status status = open_measurement(&m);
   if (status == STATUS_OK) status = measure(&m, timeline, repeats, quality ? quality : &unused);
   close_measurement(&m);

@@ -5,7 +5,7 @@
 #include "infer/sim/packet_work.h"
 #include "infer/sim/simulate.h"
 #include "infer/weights.h"
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include "nn/strategy.h"
 
 /* ---- one device: the model's own forward pass, with the exchanges of recorder.h */
@@ -14,10 +14,10 @@ typedef struct DeviceCase {
   Strategy strategy;
   int devices, self;
   int64_t tokens;
-  const int64_t *counts;   /* [devices] content tokens of each */
-  const Codebook *books;   /* [blocks * sites]; the weights' own where NULL */
-  const KeyTables *tables; /* NULL: keys and values of remote tokens are products */
-  int parts, least_packets;
+  const int64_t *counts;  /* [devices] content tokens of each */
+  const Codebook *books;  /* [blocks * sites]; the weights' own where NULL */
+  const KvTables *tables; /* NULL: keys and values of remote tokens are products */
+  int parts, min_packets;
   int retained;   /* blocks of bp-* that devices compute together */
   ModelRows rows; /* that go through the last block: all, or those that an answer needs */
   Arena *arena;   /* of a tape, kept by the caller from one measurement to the next; NULL: a new one */
@@ -25,8 +25,8 @@ typedef struct DeviceCase {
 } DeviceCase;
 
 typedef struct MeasureQuality {
-  double least_share; /* of a core that the runs had: below 1 others were on it, and caches were shared with them */
-  double spread;      /* of the runs' sums: (most - least) / median */
+  double min_share; /* of a core that the runs had: below 1 others were on it, and caches were shared with them */
+  double spread;    /* of the runs' sums: (most - least) / median */
 } MeasureQuality;
 
 /* Rows are drawn at random in place of an embedding, so that any number of tokens can be measured; no head. Single-threaded, in time of the

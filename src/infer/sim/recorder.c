@@ -71,7 +71,7 @@ static void draw_packets(ExchangeRecorder *recorder, RecordedPart *came, int64_t
 static int packets_of(const ExchangeRecorder *recorder, int64_t tokens) {
   const NetworkSetup *setup = &recorder->setup;
   int parts = parts_of(recorder);
-  return interleave_packets(tokens, network_token_bits(setup), setup->max_packet, interleave_least(setup->least_packets, parts));
+  return interleave_packets(tokens, network_token_bits(setup), setup->max_packet, interleave_min(setup->min_packets, parts));
 }
 
 static Status draw_parts(ExchangeRecorder *recorder, int32_t *codes, real *row) {
@@ -239,8 +239,8 @@ void reduce_recorder_start(ReduceRecorder *recorder, Timeline *timeline) {
 
 Status reduce_recorder_stop(ReduceRecorder *recorder) { return note_addition(recorder); }
 
-Status reduce_recorder_init(ReduceRecorder *recorder, int self, int devices, int64_t rows_most, int64_t width) {
-  size_t count = (size_t)(rows_most * width);
+Status reduce_recorder_init(ReduceRecorder *recorder, int self, int devices, int64_t rows_max, int64_t width) {
+  size_t count = (size_t)(rows_max * width);
   *recorder = (ReduceRecorder){.reduce = {.self = self, .devices = devices, .sum = sum, .gather = gather}};
   recorder->came = calloc(count, sizeof *recorder->came);
   recorder->own = calloc(count, sizeof *recorder->own);

@@ -42,12 +42,12 @@ typedef struct ReduceRecorder {
   Reduce reduce; /* first: give its address to the blocks */
   Timeline *timeline;
   double since; /* when the present stretch of computation began, on this thread's clock */
-  real *came;   /* [rows_most, width] */
+  real *came;   /* [rows_max, width] */
   real *own;    /* likewise: what leaves */
 } ReduceRecorder;
 
-/* rows_most, width: of the largest tensor. */
-Status reduce_recorder_init(ReduceRecorder *reduce, int self, int devices, int64_t rows_most, int64_t width);
+/* rows_max, width: of the largest tensor. */
+Status reduce_recorder_init(ReduceRecorder *reduce, int self, int devices, int64_t rows_max, int64_t width);
 void reduce_recorder_release(ReduceRecorder *reduce); /* accepts a zeroed one */
 
 /* Before the forward pass, and after it. timeline is empty. */

@@ -29,15 +29,15 @@ void timeline_release(Timeline *timeline) {
 
 /* ---- sizes */
 
-MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int least) {
-  int packets = max_packet > PACKET_HEADER ? interleave_packets(tokens, token_bits, max_packet - PACKET_HEADER, least) : 0;
+MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int min) {
+  int packets = max_packet > PACKET_HEADER ? interleave_packets(tokens, token_bits, max_packet - PACKET_HEADER, min) : 0;
   double bytes = (double)packets * PACKET_HEADER;
   for (int f = 0; f < packets; f++) bytes += ceil((double)interleave_count(tokens, packets, f) * token_bits / 8);
   return bytes < UINT32_MAX ? (MessageSize){(uint32_t)packets, (uint32_t)bytes} : (MessageSize){0};
 }
 
 MessageSize schedule_stream(double bytes) {
-  double segments = fmax(1, ceil((bytes + PACKET_HEADER) / SCHEDULE_SEGMENT_MOST)), packets = fmin(segments, SCHEDULE_STREAM_PACKETS);
+  double segments = fmax(1, ceil((bytes + PACKET_HEADER) / SCHEDULE_SEGMENT_MAX)), packets = fmin(segments, SCHEDULE_STREAM_PACKETS);
   bytes += PACKET_HEADER + (segments - packets) * SCHEDULE_SEGMENT_OVERHEAD;
   return bytes < UINT32_MAX ? (MessageSize){(uint32_t)packets, (uint32_t)bytes} : (MessageSize){0};
 }

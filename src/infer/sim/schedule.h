@@ -39,9 +39,9 @@ void timeline_release(Timeline *timeline);
 
 /* An Ethernet frame of 1,500 bytes. */
 enum {
-  SCHEDULE_PACKET_MOST = 1500 - 28 - 8 - 16, /* bytes of a datagram's packet: less IPv4 and UDP, clear header, tag */
+  SCHEDULE_PACKET_MAX = 1500 - 28 - 8 - 16, /* bytes of a datagram's packet: less IPv4 and UDP, clear header, tag */
   SCHEDULE_DATAGRAM_OVERHEAD = 8 + 16 + 28 + 14,
-  SCHEDULE_SEGMENT_MOST = 1500 - 20 - 32, /* bytes of a TCP segment: less IPv4, and TCP with its time stamps */
+  SCHEDULE_SEGMENT_MAX = 1500 - 20 - 32, /* bytes of a TCP segment: less IPv4, and TCP with its time stamps */
   SCHEDULE_SEGMENT_OVERHEAD = 20 + 32 + 14,
   SCHEDULE_STREAM_PACKETS = 16
 };
@@ -52,7 +52,7 @@ typedef struct MessageSize {
 
 /* Codes of so many tokens in datagrams, interleaved, at least `least` of them; nothing at all without tokens. packets 0: it cannot be sent
  * so. */
-MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int least);
+MessageSize schedule_codes(int64_t tokens, double token_bits, size_t max_packet, int min);
 
 /* So many bytes of rows in a stream, which knows no packets: up to SCHEDULE_STREAM_PACKETS pieces, so that others get their turn on a
  * shared link, and the overhead of all segments beyond one a piece is in `bytes`. */

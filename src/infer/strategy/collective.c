@@ -43,8 +43,8 @@ static size_t ring_place(const Collective *c) {
   return (size_t)(sequence % (uint64_t)c->ring);
 }
 
-static Status blame(Collective *c, Status status) {
-  if (status != STATUS_OK) c->accused = transport_thread_fault(c->setup.transport);
+static Status note_fault(Collective *c, Status status) {
+  if (status != STATUS_OK) c->fault = transport_thread_fault(c->setup.transport);
   return status;
 }
 
@@ -72,12 +72,12 @@ static Status send_rows(Collective *c, MessageKey key, int64_t numbers, const ui
                                    .bytes = NUMBER * (size_t)interleave_count(numbers, count, f)};
     bytes += packets[f].bytes;
   }
-  return blame(c, transport_thread_submit(c->setup.transport, key, packets, count, peers));
+  return note_fault(c, transport_thread_submit(c->setup.transport, key, packets, count, peers));
 }
 
 static Status reserve(Collective *c, MessageKey key) {
   double start = clock_now();
-  Status status = blame(c, transport_thread_reserve(c->setup.transport, key, c->check, c->check_context));
+  Status status = note_fault(c, transport_thread_reserve(c->setup.transport, key, c->check, c->check_context));
   c->wait += clock_now() - start;
   return status;
 }
@@ -112,7 +112,7 @@ static Status give(Collective *c, const ReduceStep *step, const real *own) {
 static Status check_finite(Collective *c, int node, const real *values, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     if (isfinite(values[i])) continue;
-    c->accused = node;
+    c->fault = node;
     return status_set(STATUS_BAD_VALUE, "node %d: sent a number that is not finite", node);
   }
   return STATUS_OK;
@@ -127,7 +127,7 @@ static Status parse(Collective *c, int node, const TransportArrival *arrival, in
     parsed += count;
   }
   if (parsed == numbers) return check_finite(c, node, out, numbers);
-  c->accused = node;
+  c->fault = node;
   return status_set(STATUS_PEER, "node %d: is gone, and nothing can take the place of its rows", node);
 }
 
@@ -135,7 +135,7 @@ static Status parse(Collective *c, int node, const TransportArrival *arrival, in
 static Status wait_for(Collective *c, MessageKey key, int64_t numbers, uint64_t peers) {
   double start = clock_now();
   if (numbers == 0) return STATUS_OK;
-  Status status = blame(c, transport_thread_take(c->setup.transport, key, peers, c->arrivals, c->check, c->check_context));
+  Status status = note_fault(c, transport_thread_take(c->setup.transport, key, peers, c->arrivals, c->check, c->check_context));
   c->wait += clock_now() - start;
   return status;
 }
@@ -237,7 +237,7 @@ Status collective_begin_request(Collective *c, uint32_t request, const ReduceSte
   c->request = request;
   c->step = 0;
   c->wait = c->send = 0;
-  return blame(c, transport_thread_begin_request(c->setup.transport, request, 1, &plan->rules, others(c), others(c)));
+  return note_fault(c, transport_thread_begin_request(c->setup.transport, request, 1, &plan->rules, others(c), others(c)));
 }
 
 /* ---- beginning and end */
@@ -249,10 +249,10 @@ Status collective_check(const CollectiveSetup *setup) {
 }
 
 /* Bytes of the largest share, and of the largest tensor. */
-static void most_bytes(const CollectiveSetup *setup, size_t *share, size_t *whole) {
+static void max_bytes(const CollectiveSetup *setup, size_t *share, size_t *whole) {
   *share = *whole = 0;
   for (int i = 0; i < setup->steps; i++) {
-    size_t one = NUMBER * (size_t)numbers_of(&setup->most[i], setup->nodes, 0), all = NUMBER * (size_t)whole_numbers(&setup->most[i]);
+    size_t one = NUMBER * (size_t)numbers_of(&setup->max[i], setup->nodes, 0), all = NUMBER * (size_t)whole_numbers(&setup->max[i]);
     *share = one > *share ? one : *share;
     *whole = all > *whole ? all : *whole;
   }
@@ -266,7 +266,7 @@ void collective_transport(const CollectiveSetup *setup, TransportSetup *transpor
   transport->sites = SITES;
   transport->parts = setup->nodes;
   transport->max_packets = MAX_PACKETS;
-  most_bytes(setup, &transport->max_message_bytes, &whole);
+  max_bytes(setup, &transport->max_message_bytes, &whole);
 }
 
 static void init_plan(Collective *c, CollectivePlan *plan) {
@@ -299,10 +299,10 @@ static Status allocate(Collective *c) {
 Status collective_init(Collective *c, const CollectiveSetup *setup) {
   *c = (Collective){.reduce = {.self = setup->self, .devices = setup->nodes, .sum = sum_over_all, .gather = gather_all},
                     .setup = *setup,
-                    .accused = -1,
+                    .fault = -1,
                     .ring = transport_thread_ring(setup->transport)};
   TRY(collective_check(setup));
-  most_bytes(setup, &c->share_bytes, &c->whole_bytes);
+  max_bytes(setup, &c->share_bytes, &c->whole_bytes);
   c->max_packets = c->share_bytes ? packets_for(c, (int64_t)(c->share_bytes / NUMBER)) : 1;
   if (c->max_packets == 0)
     return status_set(STATUS_BAD_VALUE, "%zu bytes of rows make more than %d packets; use a smaller --batch", c->share_bytes, MAX_PACKETS);
@@ -325,5 +325,5 @@ void collective_release(Collective *c) {
   free(c->arrivals);
   free(c->came);
   free(c->sum);
-  *c = (Collective){.accused = -1};
+  *c = (Collective){.fault = -1};
 }

@@ -18,7 +18,7 @@ enum { COLLECTIVE_STEPS = 255, COLLECTIVE_NODES = MAX_PARTS };
 typedef struct CollectiveSetup {
   int self, nodes;
   int steps;                  /* of each request */
-  const ReduceStep *most;     /* [steps] of the largest request; read by init and transport alone */
+  const ReduceStep *max;      /* [steps] of the largest request; read by init and transport alone */
   TransportThread *transport; /* outlives the collective's use, not the collective */
 } CollectiveSetup;
 
@@ -40,7 +40,7 @@ typedef struct Collective {
   CollectiveSetup setup;
   TransportCheck *check; /* called while others are waited for (transport.h); may be NULL */
   void *check_context;
-  int accused;       /* the peer that a failure is about; -1: none */
+  int fault;         /* the peer that a failure is about; -1: none */
   double wait, send; /* seconds of the request under way */
   uint32_t request;
   int step;               /* the next one */

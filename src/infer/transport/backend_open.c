@@ -228,8 +228,8 @@ static Status open_datagrams(BackendPeers *p, Backend **backend) {
 Status backend_open(void *context, Backend **backend) {
   BackendPeers *p = context;
   p->fault = -1;
-  size_t most = p->max_packet < STREAM_MAX_PACKET ? p->max_packet : STREAM_MAX_PACKET;
-  Status status = p->datagrams ? open_datagrams(p, backend) : backend_stream(backend, p->nodes, p->channels, most);
+  size_t max = p->max_packet < STREAM_MAX_PACKET ? p->max_packet : STREAM_MAX_PACKET;
+  Status status = p->datagrams ? open_datagrams(p, backend) : backend_stream(backend, p->nodes, p->channels, max);
   for (int d = 0; d < p->nodes; d++) p->channels[d] = NULL;
   return status;
 }

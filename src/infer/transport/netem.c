@@ -34,8 +34,8 @@ void link_trace_release(LinkTrace *trace) {
 
 /* ---- traces from files and from chance */
 
-static const double mbit = 1e6, state_width = 10e6, most_rate = 1e12, most_seconds = 1e7;
-enum { DRAWN_SECONDS = 600, FILE_MOST = 1 << 20 };
+static const double mbit = 1e6, state_width = 10e6, max_rate = 1e12, max_seconds = 1e7;
+enum { DRAWN_SECONDS = 600, FILE_MAX = 1 << 20 };
 
 static Status reserve(LinkTrace *trace) {
   *trace = (LinkTrace){.points = calloc(MAX_TRACE_POINTS, sizeof *trace->points)};
@@ -60,9 +60,9 @@ static Status add_line(LinkTrace *trace, const char *line, int number) {
   if (!read_line(line, &seconds, &rate)) return status_set(STATUS_BAD_FILE, "line %d: not two numbers, seconds and Mbit/s", number);
   bool first = trace->count == 0;
   if (trace->count == MAX_TRACE_POINTS) return status_set(STATUS_BAD_FILE, "line %d: more than %d steps", number, MAX_TRACE_POINTS);
-  if (first ? seconds != 0 : !(seconds > trace->points[trace->count - 1].seconds && seconds <= most_seconds))
+  if (first ? seconds != 0 : !(seconds > trace->points[trace->count - 1].seconds && seconds <= max_seconds))
     return status_set(STATUS_BAD_FILE, "line %d: times must rise from 0", number);
-  if (!(rate >= 0 && rate * mbit <= most_rate)) return status_set(STATUS_BAD_FILE, "line %d: a rate of %g Mbit/s", number, rate);
+  if (!(rate >= 0 && rate * mbit <= max_rate)) return status_set(STATUS_BAD_FILE, "line %d: a rate of %g Mbit/s", number, rate);
   trace->points[trace->count++] = (LinkTracePoint){.seconds = seconds, .bits_per_second = rate * mbit};
   return STATUS_OK;
 }
@@ -107,30 +107,30 @@ static int next_state(Rng *rng, int from, int states) {
   return from;
 }
 
-Status link_trace_draw(LinkTrace *trace, double least, double most, int seconds, uint64_t seed) {
+Status link_trace_draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed) {
   Rng rng;
-  if (!(least > 0 && least <= most && most <= most_rate) || seconds < 1 || seconds > MAX_TRACE_POINTS)
-    return status_set(STATUS_BAD_VALUE, "a trace from %g to %g bit/s of %d s: the rates must rise from above 0, for 1 to %d s", least, most,
+  if (!(min > 0 && min <= max && max <= max_rate) || seconds < 1 || seconds > MAX_TRACE_POINTS)
+    return status_set(STATUS_BAD_VALUE, "a trace from %g to %g bit/s of %d s: the rates must rise from above 0, for 1 to %d s", min, max,
                       seconds, MAX_TRACE_POINTS);
-  int states = (int)floor((most - least) / state_width) + 1;
+  int states = (int)floor((max - min) / state_width) + 1;
   TRY(reserve(trace));
   rng_init(&rng, seed, 0x7ace);
   int state = (int)rng_below(&rng, (uint64_t)states);
   for (int i = 0; i < seconds; i++, state = next_state(&rng, state, states))
-    trace->points[trace->count++] = (LinkTracePoint){.seconds = i, .bits_per_second = least + state * state_width};
+    trace->points[trace->count++] = (LinkTracePoint){.seconds = i, .bits_per_second = min + state * state_width};
   return STATUS_OK;
 }
 
 /* ---- either ---- */
 
 static Status draw_as_named(LinkTrace *trace, const char *text, uint64_t seed) {
-  double least, most;
+  double min, max;
   int seconds = DRAWN_SECONDS, used = 0, all = 0;
-  bool read = sscanf(text, "markov:%lf-%lfmbit%n:%d%n", &least, &most, &used, &seconds, &all) >= 2;
+  bool read = sscanf(text, "markov:%lf-%lfmbit%n:%d%n", &min, &max, &used, &seconds, &all) >= 2;
   size_t end = (size_t)(all ? all : used);
   if (!read || end == 0 || end != strlen(text))
     return status_set(STATUS_BAD_VALUE, "%s is not of the form markov:20-100mbit or markov:20-100mbit:600", text);
-  return link_trace_draw(trace, least * mbit, most * mbit, seconds, seed);
+  return link_trace_draw(trace, min * mbit, max * mbit, seconds, seed);
 }
 
 Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed) {
@@ -138,7 +138,7 @@ Status link_trace_open(LinkTrace *trace, const char *text, uint64_t seed) {
   size_t bytes;
   *trace = (LinkTrace){0};
   if (strncmp(text, "markov:", 7) == 0) return draw_as_named(trace, text, seed);
-  TRY(files_read(text, FILE_MOST, &data, &bytes));
+  TRY(files_read(text, FILE_MAX, &data, &bytes));
   Status status = link_trace_parse(trace, data, bytes);
   free(data);
   return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", text);

@@ -30,7 +30,7 @@ Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes);
 
 /* Steps of a second; the rate moves between `least` and `most` in states of 10 Mbit/s, to another one with a probability that falls with
  * their distance. */
-Status link_trace_draw(LinkTrace *trace, double least, double most, int seconds, uint64_t seed);
+Status link_trace_draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed);
 
 /* When `bits` that begin at `from` are out: the trace integrated. */
 double link_trace_advance(const LinkTrace *trace, double from, double bits);

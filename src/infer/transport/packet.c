@@ -79,7 +79,7 @@ static Status check_number(const Packet *p, int64_t tokens) {
 /* ---- what may stand behind it */
 
 typedef struct Range {
-  size_t least, most;
+  size_t min, max;
 } Range;
 
 static Range data_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
@@ -110,8 +110,8 @@ Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch
   TRY(check_number(&p, tokens));
   Range range = length_range(&p, rules, tokens);
   size_t payload = size - PACKET_HEADER;
-  if (payload < range.least || payload > range.most)
-    return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, range.least, range.most);
+  if (payload < range.min || payload > range.max)
+    return status_set(STATUS_BAD_VALUE, "sent a packet with %zu bytes where %zu to %zu are possible", payload, range.min, range.max);
   if (p.type == PACKET_STATUS && (bytes[PACKET_HEADER] > 2 || bytes[PACKET_HEADER + 1] || get_u16(bytes + PACKET_HEADER + 2)))
     return status_set(STATUS_BAD_VALUE, "sent an unknown status %d", bytes[PACKET_HEADER]);
   *packet = p;
@@ -122,10 +122,10 @@ Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch
 
 int64_t interleave_count(int64_t tokens, int packets, int index) { return index < tokens ? (tokens - index + packets - 1) / packets : 0; }
 
-int interleave_packets(int64_t tokens, double token_bits, size_t most, int least) {
-  double fit = floor(8 * (double)most / token_bits); /* tokens of a packet */
+int interleave_packets(int64_t tokens, double token_bits, size_t max, int min) {
+  double fit = floor(8 * (double)max / token_bits); /* tokens of a packet */
   if (fit < 1 || tokens < 1) return 0;
   int64_t packets = fit >= (double)tokens ? 1 : (tokens + (int64_t)fit - 1) / (int64_t)fit;
-  if (packets < least) packets = least < tokens ? least : tokens;
+  if (packets < min) packets = min < tokens ? min : tokens;
   return packets <= MAX_PACKETS ? (int)packets : 0;
 }

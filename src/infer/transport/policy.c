@@ -2,8 +2,7 @@
 #include "infer/transport/policy.h"
 #include <math.h>
 
-static const double least_grace = 1e-3, most_grace = 0.1, least_pause = 2e-3, least_patience = 5e-3, first_patience = 20e-3,
-                    most_patience = 0.5;
+static const double min_grace = 1e-3, max_grace = 0.1, min_pause = 2e-3, min_patience = 5e-3, first_patience = 20e-3, max_patience = 0.5;
 
 double policy_smooth(double estimate, double measured) {
   if (estimate <= 0) return measured;
@@ -13,7 +12,7 @@ double policy_smooth(double estimate, double measured) {
 static bool asks(const Reliability *r) { return r->mode != RELIABILITY_STREAM; }
 static bool masks(const Reliability *r) { return r->mode == RELIABILITY_DEADLINE; }
 
-static double wait_most(const Reliability *r) { return r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? r->deadline : INFINITY; }
+static double wait_max(const Reliability *r) { return r->deadline > 0 && r->mode != RELIABILITY_RETRANSMIT ? r->deadline : INFINITY; }
 
 /* All that is missing is said to be sent, and had a grace to come since: from then on it is lost. INFINITY: not so. */
 static double lost_from(const Reliability *r, const MessageState *g, double grace) {
@@ -21,19 +20,19 @@ static double lost_from(const Reliability *r, const MessageState *g, double grac
   return masks(r) && sent && g->told >= g->waiting ? g->told + grace : INFINITY;
 }
 
-bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + fmin(most_patience, round_trip); }
+bool policy_is_in_flight(double round_trip, double left, double now) { return now < left + fmin(max_patience, round_trip); }
 
-static double between(double least, double value, double most) { return fmin(most, fmax(least, value)); }
+static double between(double min, double value, double max) { return fmin(max, fmax(min, value)); }
 
 /* How long an answer may take before the question is repeated. */
 static double answer_patience(const MessageState *g) {
-  double first = g->round_trip > 0 ? between(least_patience, 2 * g->round_trip, most_patience) : first_patience;
-  return fmin(most_patience, first * pow(1.5, g->unanswered - 1));
+  double first = g->round_trip > 0 ? between(min_patience, 2 * g->round_trip, max_patience) : first_patience;
+  return fmin(max_patience, first * pow(1.5, g->unanswered - 1));
 }
 
 /* What was sent should be there a grace after its sender said so; what was not takes its time. */
 static double after_answer(const MessageState *g, double grace) {
-  double pause = between(least_pause, fmax(2 * g->round_trip, g->block_time / 4), most_patience);
+  double pause = between(min_pause, fmax(2 * g->round_trip, g->block_time / 4), max_patience);
   return fmax(g->told + (g->sender == SENDER_SENT ? grace : pause), g->heard + grace);
 }
 
@@ -43,16 +42,16 @@ static double question_at(const MessageState *g, double grace) {
   if (g->unanswered > 0) return g->asked + answer_patience(g);
   if (g->told >= g->waiting) return after_answer(g, grace);
   if (g->arrived > 0) return fmax(g->heard, g->waiting) + grace;
-  return g->waiting + fmax(g->block_time, between(least_patience, 2 * g->round_trip, most_patience));
+  return g->waiting + fmax(g->block_time, between(min_patience, 2 * g->round_trip, max_patience));
 }
 
 Decision policy_decide(const Reliability *r, const MessageState *g, double now, bool *ask, double *again) {
-  double grace = fmin(most_grace, fmax(least_grace, fmax(2 * g->jitter, 3 * g->gap)));
+  double grace = fmin(max_grace, fmax(min_grace, fmax(2 * g->jitter, 3 * g->gap)));
   *ask = false;
   *again = now;
   if (g->packets > 0 && g->arrived >= g->packets) return DECISION_COMPLETE;
   if (g->sender == SENDER_GONE) return r->mode == RELIABILITY_RETRANSMIT ? DECISION_PEER_GONE : DECISION_LOST;
-  double lost = lost_from(r, g, grace), late = g->waiting + wait_most(r), gone = fmax(g->waiting, g->heard) + r->timeout;
+  double lost = lost_from(r, g, grace), late = g->waiting + wait_max(r), gone = fmax(g->waiting, g->heard) + r->timeout;
   if (now >= lost) return DECISION_LOST;
   if (now >= late) return DECISION_LATE;
   if (now >= gone) return DECISION_PEER_GONE;
@@ -60,6 +59,6 @@ Decision policy_decide(const Reliability *r, const MessageState *g, double now, 
   if (!asks(r)) return DECISION_WAIT;
   double next = question_at(g, grace);
   *ask = now >= next;
-  *again = fmin(*again, *ask ? now + least_pause : next); /* where it cannot be asked now */
+  *again = fmin(*again, *ask ? now + min_pause : next); /* where it cannot be asked now */
   return DECISION_WAIT;
 }

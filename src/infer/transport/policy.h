@@ -15,9 +15,9 @@ typedef enum ReliabilityMode {
 
 typedef struct Reliability {
   ReliabilityMode mode;
-  double deadline;   /* seconds that a block's codes are waited for; 0: as long as the peer lives */
-  int least_packets; /* of a block and receiver */
-  double timeout;    /* seconds after which a peer that sends nothing is given up, whatever the mode */
+  double deadline; /* seconds that a block's codes are waited for; 0: as long as the peer lives */
+  int min_packets; /* of a block and receiver */
+  double timeout;  /* seconds after which a peer that sends nothing is given up, whatever the mode */
 } Reliability;
 
 enum { POLICY_LOOK_MS = 10 }; /* whoever waits looks again at the latest then, whatever comes or does not */

@@ -69,16 +69,16 @@ bool seal_open(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear
 static uint64_t *word_of(ReplayWindow *window, uint64_t sequence) { return &window->bits[sequence / 64 % REPLAY_WORDS]; }
 
 bool replay_window_fresh(const ReplayWindow *window, uint64_t sequence) {
-  if (sequence == 0 || sequence + REPLAY_WINDOW <= window->most) return false;
-  return sequence > window->most || !(window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1);
+  if (sequence == 0 || sequence + REPLAY_WINDOW <= window->max) return false;
+  return sequence > window->max || !(window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1);
 }
 
 void replay_window_note(ReplayWindow *window, uint64_t sequence) {
-  uint64_t from = window->most / 64 + 1, to = sequence / 64;
+  uint64_t from = window->max / 64 + 1, to = sequence / 64;
   if (to >= from + REPLAY_WORDS) from = to - REPLAY_WORDS + 1;
   for (uint64_t word = from; word <= to; word++) window->bits[word % REPLAY_WORDS] = 0;
   *word_of(window, sequence) |= (uint64_t)1 << sequence % 64;
-  if (sequence > window->most) window->most = sequence;
+  if (sequence > window->max) window->max = sequence;
 }
 
 /* ---- datagrams */

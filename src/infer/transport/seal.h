@@ -33,7 +33,7 @@ bool seal_open(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear
 enum { REPLAY_WINDOW = 2048, REPLAY_WORDS = REPLAY_WINDOW / 64 + 1 };
 
 typedef struct ReplayWindow {
-  uint64_t most; /* the largest noted; 0: none */
+  uint64_t max; /* the largest noted; 0: none */
   uint64_t bits[REPLAY_WORDS];
 } ReplayWindow;
 

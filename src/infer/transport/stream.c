@@ -98,10 +98,10 @@ static bool read_once(StreamPeer *peer) {
   return n > 0 || (n < 0 && errno == EINTR);
 }
 
-static Status check_length(const StreamPeer *peer, size_t most) {
+static Status check_length(const StreamPeer *peer, size_t max) {
   size_t bytes = announced(peer);
-  if (bytes >= PACKET_HEADER && bytes <= most) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "announces a packet of %zu bytes; %d to %zu are possible", bytes, PACKET_HEADER, most);
+  if (bytes >= PACKET_HEADER && bytes <= max) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "announces a packet of %zu bytes; %d to %zu are possible", bytes, PACKET_HEADER, max);
 }
 
 static Status receive_from(Stream *stream, int from, BackendTake *take, void *context) {

@@ -16,8 +16,8 @@ static void *take(Transport *t, size_t count, size_t bytes) {
 static void choose_sizes(Transport *t) {
   const TransportSetup *s = &t->setup;
   bool holds = s->reliable && s->ordered;
-  size_t least = t->reliability.least_packets > 0 ? (size_t)t->reliability.least_packets : 1;
-  size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + least + 1;
+  size_t min = t->reliability.min_packets > 0 ? (size_t)t->reliability.min_packets : 1;
+  size_t usual = s->max_message_bytes / (s->max_packet - PACKET_HEADER) + min + 1;
   if (usual > (size_t)s->max_packets) usual = (size_t)s->max_packets;
   t->ring = holds || !s->ahead ? 2 : 2 * s->blocks;
   t->lanes = s->sites * s->parts;

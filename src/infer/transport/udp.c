@@ -67,8 +67,8 @@ static size_t packet_of_mtu(const Udp *udp, uint32_t mtu) {
 /* The route has become narrower: later packets are shorter, this one goes in fragments. */
 static ssize_t put_in_fragments(Udp *udp, const UdpPeer *peer, size_t size) {
   uint32_t mtu = route_mtu(&peer->address, peer->address_bytes);
-  size_t most = packet_of_mtu(udp, mtu ? mtu : UDP_MIN_MTU);
-  if (most < udp->backend.max_packet) udp->backend.max_packet = most;
+  size_t max = packet_of_mtu(udp, mtu ? mtu : UDP_MIN_MTU);
+  if (max < udp->backend.max_packet) udp->backend.max_packet = max;
   allow_fragments(udp, true);
   ssize_t n = put(udp, peer, size);
   allow_fragments(udp, false);
@@ -179,12 +179,12 @@ static Status open_peers(Udp *udp, const UdpSetup *setup) {
 }
 
 static void choose_packet(Udp *udp, const UdpSetup *setup) {
-  uint32_t least = setup->mtu ? setup->mtu : UDP_MAX_MTU;
+  uint32_t min = setup->mtu ? setup->mtu : UDP_MAX_MTU;
   for (int d = 0; d < udp->nodes && !setup->mtu; d++) {
     uint32_t mtu = d == udp->self ? 0 : route_mtu(&setup->peers[d].address, setup->peers[d].address_bytes);
-    if (mtu && mtu < least) least = mtu;
+    if (mtu && mtu < min) min = mtu;
   }
-  udp->backend.max_packet = packet_of_mtu(udp, least);
+  udp->backend.max_packet = packet_of_mtu(udp, min);
 }
 
 static Status open_udp(Udp *udp, const UdpSetup *setup) {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/time.h>
 
-enum { FLOOD_MICROSECONDS = 50, FLOOD_SIGNALS = 500, FLOOD_REPEATS_MOST = 1000000 };
+enum { FLOOD_MICROSECONDS = 50, FLOOD_SIGNALS = 500, FLOOD_REPEATS_MAX = 1000000 };
 
 static volatile sig_atomic_t flood_signals;
 
@@ -33,14 +33,14 @@ static void flood(void (*compute)(void *context), void *context, const void *got
   sigaction(SIGALRM, &action, &former);
   flood_signals = 0;
   flood_every(FLOOD_MICROSECONDS);
-  for (; same && flood_signals < FLOOD_SIGNALS && repeats < FLOOD_REPEATS_MOST; repeats++) {
+  for (; same && flood_signals < FLOOD_SIGNALS && repeats < FLOOD_REPEATS_MAX; repeats++) {
     compute(context);
     same = memcmp(got, want, bytes) == 0;
   }
   flood_every(0);
   sigaction(SIGALRM, &former, NULL);
   assert_true(same);
-  assert_true(repeats < FLOOD_REPEATS_MOST);
+  assert_true(repeats < FLOOD_REPEATS_MAX);
 }
 
 #endif

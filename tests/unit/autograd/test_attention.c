@@ -56,7 +56,7 @@ static void dense_row(Dense *dense, int64_t sample, int s, int64_t query, int64_
   const Layout *c = dense->c;
   const int64_t d = c->head_width, kv = head / (c->heads / c->kv_heads), columns = c->rows + c->remote;
   const int64_t q_at = (sample * c->rows + query) * c->heads * d + head * d;
-  double *p = calloc((size_t)columns, sizeof *p), *dp = calloc((size_t)columns, sizeof *dp), most = -INFINITY, total = 0, sum = 0;
+  double *p = calloc((size_t)columns, sizeof *p), *dp = calloc((size_t)columns, sizeof *dp), max = -INFINITY, total = 0, sum = 0;
   int64_t *at = calloc((size_t)columns, sizeof *at);
   const real *q = dense->fixture->leaf[0].value + q_at;
   assert_true(p && dp && at);
@@ -69,9 +69,9 @@ static void dense_row(Dense *dense, int64_t sample, int s, int64_t query, int64_
     if (!is_visible(c, sample, s, query, remote, key)) continue;
     p[j] = 0;
     for (int64_t e = 0; e < d; e++) p[j] += (double)q[e] * (double)k[at[j] + e] / sqrt((double)d);
-    most = fmax(most, p[j]);
+    max = fmax(max, p[j]);
   }
-  for (int64_t j = 0; j < columns; j++) total += p[j] = exp(p[j] - most);
+  for (int64_t j = 0; j < columns; j++) total += p[j] = exp(p[j] - max);
   for (int64_t j = 0; j < columns; j++) {
     const real *v = dense->fixture->leaf[j >= c->rows ? 4 : 2].value;
     p[j] /= total;
@@ -189,16 +189,16 @@ static void maxima_move_from_block_to_block(void **state) {
     assert_non_null(y);
     /* Of keys 0.4 apart and more, all but the last hundred have no weight that could be seen. */
     for (int64_t i = 0; i < BATCH * ROWS; i++) {
-      double total = 0, want = 0, most = -INFINITY;
+      double total = 0, want = 0, max = -INFINITY;
       const real *q = LEAF(0)->value + i * WIDTH, *k = LEAF(1)->value + i / ROWS * ROWS * WIDTH,
                  *v = LEAF(2)->value + i / ROWS * ROWS * WIDTH;
       double score[ROWS];
       for (int64_t j = 0; j < ROWS; j++) {
         score[j] = 0;
         for (int64_t e = 0; e < WIDTH; e++) score[j] += (double)q[e] * (double)k[j * WIDTH + e] / 2;
-        most = fmax(most, score[j]);
+        max = fmax(max, score[j]);
       }
-      for (int64_t j = 0; j < ROWS; j++) total += exp(score[j] - most), want += exp(score[j] - most) * (double)v[j * WIDTH];
+      for (int64_t j = 0; j < ROWS; j++) total += exp(score[j] - max), want += exp(score[j] - max) * (double)v[j * WIDTH];
       const double got = (double)y->value[i * WIDTH];
       if (!(fabs(got - want / total) <= (REAL_IS_DOUBLE ? 1e-9 : 1e-3))) fail_msg("row %d: %.9g, expected %.9g", (int)i, got, want / total);
     }

@@ -5,7 +5,7 @@
 #include "base/threads.h"
 #include "unit/autograd/tape_fixture.h"
 
-enum { PLACES = 400, ENTRIES = 16, MOST_REMOTE = 200, MOST_CODES = MOST_REMOTE * 8 };
+enum { PLACES = 400, ENTRIES = 16, MAX_REMOTE = 200, MAX_CODES = MAX_REMOTE * 8 };
 
 typedef struct Case {
   const char *name;
@@ -24,8 +24,8 @@ typedef struct Setting {
   Tensor *q, *keys, *values, *weight, *bias; /* weight: both projections in one, the keys' behind 3 others, the values' behind them */
   real *wide;
   real cosine[PLACES * 8], sine[PLACES * 8], *book[2];
-  int32_t codes[2][MOST_CODES], positions[MOST_REMOTE];
-  uint8_t lost[MOST_REMOTE];
+  int32_t codes[2][MAX_CODES], positions[MAX_REMOTE];
+  uint8_t lost[MAX_REMOTE];
   Rope rope;
   DecodeAttention options;
 } Setting;

@@ -186,7 +186,7 @@ static void test_elementwise(void **state) {
 
 /* ---- next-token loss ---- */
 
-enum { V = 9, D = 5, MOST_ROWS = 300 };
+enum { V = 9, D = 5, MAX_ROWS = 300 };
 
 typedef struct LossCase {
   const char *name;
@@ -195,7 +195,7 @@ typedef struct LossCase {
   bool frozen_x, frozen_table;
   NarrowKind kind;
   double factor; /* of the loss in the whole: what arrives at it in backward */
-  int32_t labels[MOST_ROWS];
+  int32_t labels[MAX_ROWS];
 } LossCase;
 
 static Tensor *build_vocab_loss(Fixture *fixture, const void *context, Tensor **second) {
@@ -210,7 +210,7 @@ static void test_vocab_loss(void **state) {
   LossCase cases[] = {{"vocab_loss", 6, .factor = 10},
                       {"vocab_loss, smoothing, uncounted rows", 12, .smoothing = 0.1, .uncounted = 0.4, .factor = -7},
                       {"vocab_loss, no row counts", 3, .uncounted = 1, .factor = 1},
-                      {"vocab_loss, two slices", MOST_ROWS, .uncounted = 0.02, .factor = 10},
+                      {"vocab_loss, two slices", MAX_ROWS, .uncounted = 0.02, .factor = 10},
                       {"vocab_loss, frozen x", 6, .frozen_x = true, .factor = 10},
                       {"vocab_loss, frozen table", 6, .frozen_table = true, .factor = 10},
                       {"vocab_loss, half table", 20, .kind = NARROW_F16, .factor = 10},

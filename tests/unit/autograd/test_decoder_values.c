@@ -191,18 +191,18 @@ static Expected expect(const LossCase *c, const real *x, const real *table, cons
   double *logit = malloc((size_t)c->entries * sizeof *logit);
   assert_non_null(logit);
   for (int64_t r = 0; r < c->rows; r++) {
-    double most = -INFINITY, total = 0, mean = 0;
+    double max = -INFINITY, total = 0, mean = 0;
     int64_t best = 0;
     row_loss[r] = 0;
     if (labels[r] < 0) continue;
     for (int64_t v = 0; v < c->entries; v++) {
       logit[v] = 0;
       for (int d = 0; d < D; d++) logit[v] += (double)x[r * D + d] * (double)table[v * D + d];
-      if (logit[v] > most) most = logit[v], best = v;
+      if (logit[v] > max) max = logit[v], best = v;
       mean += logit[v] / (double)c->entries;
     }
-    for (int64_t v = 0; v < c->entries; v++) total += exp(logit[v] - most);
-    const double lse = most + log(total), own = logit[labels[r]];
+    for (int64_t v = 0; v < c->entries; v++) total += exp(logit[v] - max);
+    const double lse = max + log(total), own = logit[labels[r]];
     row_loss[r] = lse - own;
     sum.loss += lse - (1 - c->smoothing) * own - c->smoothing * mean;
     sum.correct += best == labels[r], sum.counted++;

@@ -262,14 +262,14 @@ static void check_softmax(const Kernels *table, int64_t n) {
   fill(&s, n, 20);
   if (n > 3) s.number[2] = (real)-INFINITY; /* masked out */
   p = s;
-  double most = -INFINITY, sum = 0;
-  for (int64_t i = 0; i < n; i++) most = fmax(most, scale * (double)s.number[i]);
-  for (int64_t i = 0; i < n; i++) sum += exp(scale * (double)s.number[i] - most);
+  double max = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < n; i++) max = fmax(max, scale * (double)s.number[i]);
+  for (int64_t i = 0; i < n; i++) sum += exp(scale * (double)s.number[i] - max);
   const real lse = table->softmax(n, (real)scale, p.number);
-  check_close("lse", table, n, 0, (double)lse, most + log(sum), 4 * TIGHT, 4 * TIGHT);
+  check_close("lse", table, n, 0, (double)lse, max + log(sum), 4 * TIGHT, 4 * TIGHT);
   for (int64_t i = 0; i < n; i++) {
-    const double logit = scale * (double)s.number[i], want = exp(logit - most) / sum;
-    const double rounding = isfinite(logit) ? TIGHT * (4 + fabs(logit) + fabs(most)) : 0;
+    const double logit = scale * (double)s.number[i], want = exp(logit - max) / sum;
+    const double rounding = isfinite(logit) ? TIGHT * (4 + fabs(logit) + fabs(max)) : 0;
     check_close("softmax", table, n, i, (double)p.number[i], want, 1e-37, rounding);
   }
   if (n > 3) assert_true(p.number[2] == 0);
@@ -312,14 +312,14 @@ static void check_softmax_tiles(const Kernels *table, int64_t n) {
       for (int64_t i = 0; i < from; i++) p[r][i] *= (double)factor[r];
   }
   for (int r = 0; r < TILE_ROWS; r++) {
-    double most = -INFINITY, total = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, scale * (double)s[r][i]);
-    for (int64_t i = 0; i < n; i++) total += exp(scale * (double)s[r][i] - most);
+    double peak = -INFINITY, total = 0;
+    for (int64_t i = 0; i < n; i++) peak = fmax(peak, scale * (double)s[r][i]);
+    for (int64_t i = 0; i < n; i++) total += exp(scale * (double)s[r][i] - peak);
     lse[r] = max[r] + (real)log((double)sum[r]);
-    check_close("lse of tiles", table, n, r, (double)lse[r], most + log(total), 4 * TIGHT, 4 * TIGHT);
+    check_close("lse of tiles", table, n, r, (double)lse[r], peak + log(total), 4 * TIGHT, 4 * TIGHT);
     for (int64_t i = 0; i < n; i++) {
-      const double logit = scale * (double)s[r][i], rounding = isfinite(logit) ? TIGHT * (8 + fabs(logit) + 2 * fabs(most)) : 0;
-      check_close("softmax_tile", table, n, i, p[r][i] / (double)sum[r], exp(logit - most) / total, 1e-37, rounding);
+      const double logit = scale * (double)s[r][i], rounding = isfinite(logit) ? TIGHT * (8 + fabs(logit) + 2 * fabs(peak)) : 0;
+      check_close("softmax_tile", table, n, i, p[r][i] / (double)sum[r], exp(logit - peak) / total, 1e-37, rounding);
     }
   }
   const int64_t stride = n + 5;
@@ -469,11 +469,11 @@ static void check_nearest(const Kernels *table, int64_t n) {
     }
     if (round % 5 == 4) s.number[rng_below(&rng, (uint64_t)n)] = (real)NAN; /* never the nearest */
     int32_t want = 0;
-    real least = (real)INFINITY, best = 0;
+    real min = (real)INFINITY, best = 0;
     for (int64_t i = 0; i < n; i++)
-      if (half_norm.number[i] - s.number[i] < least) least = half_norm.number[i] - s.number[i], want = (int32_t)i;
+      if (half_norm.number[i] - s.number[i] < min) min = half_norm.number[i] - s.number[i], want = (int32_t)i;
     assert_int_equal(table->nearest(n, half_norm.number, s.number, &best), want);
-    assert_true(best == least);
+    assert_true(best == min);
   }
   for (int64_t i = 0; i < n; i++) half_norm.number[i] = s.number[i] = 2;
   real best;
@@ -495,17 +495,17 @@ static void fill_words(real *x, int64_t ldx, real *words, real *half_norm, int64
 
 static int32_t nearest_word(const real *x, const real *words, const real *half_norm, int64_t k, int64_t d) {
   int32_t found = 0;
-  double least = INFINITY;
+  double min = INFINITY;
   for (int64_t j = 0; j < k; j++) {
     double value = (double)half_norm[j];
     for (int64_t i = 0; i < d; i++) value -= (double)x[i] * (double)words[j * d + i];
-    if (value < least) least = value, found = (int32_t)j;
+    if (value < min) min = value, found = (int32_t)j;
   }
   return found;
 }
 
 static void check_nearest_words(const Kernels *table, int64_t k) {
-  static const int64_t widths[] = {1, 5, 6, 24, NEAREST_MOST_WIDTH};
+  static const int64_t widths[] = {1, 5, 6, 24, NEAREST_MAX_WIDTH};
   for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
     int64_t d = widths[w], ldx = d + APART;
     real *x = malloc((size_t)(WORD_ROWS * ldx) * sizeof *x), *words = malloc((size_t)(k * d) * sizeof *words);
@@ -582,13 +582,13 @@ static void check_words(const Kernels *table, int64_t n) {
 
 /* Against doubles; a sample equal to a point is at distance 0 exactly. */
 static void check_nearer(const Kernels *table, int64_t points) {
-  enum { LANES = 3 * NEARER_LANES, WIDEST = 24, MOST_POINTS = 9 };
+  enum { LANES = 3 * NEARER_LANES, WIDEST = 24, MAX_POINTS = 9 };
   static const int64_t widths[] = {1, 6, WIDEST};
-  static real columns[WIDEST * LANES], at[MOST_POINTS * WIDEST], distances[LANES], found[MOST_POINTS * (LANES + APART)];
-  if (points > MOST_POINTS) return;
+  static real columns[WIDEST * LANES], at[MAX_POINTS * WIDEST], distances[LANES], found[MAX_POINTS * (LANES + APART)];
+  if (points > MAX_POINTS) return;
   for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
     int64_t d = widths[w], stride = LANES + APART;
-    double sums[MOST_POINTS];
+    double sums[MAX_POINTS];
     for (int64_t i = 0; i < d * LANES; i++) columns[i] = (real)rng_normal(&rng);
     for (int64_t i = 0; i < points * d; i++) at[i] = (real)rng_normal(&rng);
     for (int64_t j = 0; j < d; j++) at[(points - 1) * d + j] = columns[j * LANES + 100];
@@ -711,9 +711,9 @@ static void check_adamw_bytes(const Kernels *table, int64_t n) {
         ->adamw_bytes(n, w0.number, grad.number, oracle_m, oracle_v, oracle_m_scale, oracle_v_scale, &adamw_step, counter);
     for (int64_t i = 0; i < n; i++) {
       const int64_t block = i / ADAMW_BLOCK;
-      const double most = (double)m_scale[block];
-      const double step = most > 0 ? 4.0 / 127 * pow(fabs(e[i].m) / most, 0.75) * most : 0; /* from code to code */
-      check_close("m in a byte", table, n, i, first_of_byte(m[i], m_scale[block]), e[i].m, 0.6 * step + 1e-7 * most, 0);
+      const double max = (double)m_scale[block];
+      const double step = max > 0 ? 4.0 / 127 * pow(fabs(e[i].m) / max, 0.75) * max : 0; /* from code to code */
+      check_close("m in a byte", table, n, i, first_of_byte(m[i], m_scale[block]), e[i].m, 0.6 * step + 1e-7 * max, 0);
       assert_true(is_neighbour(v[i], e[i].v, v_scale[block]));
       assert_true(v[i] > 0 || e[i].v == 0);
       check_close("w of bytes", table, n, i, (double)w.number[i], e[i].w, 1e-5, 1e-5);
@@ -829,8 +829,8 @@ static void test_nearest(void **state) { (void)state, for_each(check_nearest); }
 static void test_nearer(void **state) { (void)state, for_each(check_nearer); }
 static void check_triangles(const Kernels *table, int64_t d) {
   enum { GROUPS = 3 };
-  if (d > TRIANGLE_MOST_WIDTH) return;
-  real columns[GROUPS * TRIANGLE_MOST_WIDTH * TRIANGLE_MOST_WIDTH];
+  if (d > TRIANGLE_MAX_WIDTH) return;
+  real columns[GROUPS * TRIANGLE_MAX_WIDTH * TRIANGLE_MAX_WIDTH];
   Buffer x, mean, out;
   fill(&x, GROUPS * d, 1), fill(&mean, GROUPS * d, 1), fill(&out, GROUPS * d, 1);
   for (int64_t g = 0; g < GROUPS; g++)

@@ -8,13 +8,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST = 200 };
+enum { MAX = 200 };
 static const LowbitKind KINDS[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
 enum { KIND_COUNT = 3 };
 
 /* A row there and back again. */
 static void round_trip(LowbitKind kind, int64_t n, const float *x, real *back) {
-  uint8_t numbers[2 * MOST];
+  uint8_t numbers[2 * MAX];
   float scale;
   memset(numbers, 0x5a, sizeof numbers);
   lowbit_quantise(kind, n, x, numbers, &scale);
@@ -35,9 +35,9 @@ static void errors_are_below_half_a_step(void **state) {
   (void)state;
   Rng rng;
   rng_init(&rng, 3, 0);
-  for (int64_t n = 1; n <= MOST; n += 7) {
-    float x[MOST];
-    real back[MOST];
+  for (int64_t n = 1; n <= MAX; n += 7) {
+    float x[MAX];
+    real back[MAX];
     for (int64_t i = 0; i < n; i++) x[i] = (float)(0.05 * rng_normal(&rng));
     for (int k = 0; k < 2; k++) {
       round_trip(KINDS[k], n, x, back);
@@ -63,18 +63,18 @@ static void four_bits_take_a_scale_with_little_error(void **state) {
   rng_init(&rng, 4, 0);
   double own = 0, plain = 0, best = 0;
   for (int run = 0; run < 300; run++) {
-    float x[LOWBIT_BLOCK], most = 0;
+    float x[LOWBIT_BLOCK], max = 0;
     real back[LOWBIT_BLOCK];
     for (int i = 0; i < LOWBIT_BLOCK; i++) {
       x[i] = (float)rng_normal(&rng);
-      if (fabsf(x[i]) > fabsf(most)) most = x[i];
+      if (fabsf(x[i]) > fabsf(max)) max = x[i];
     }
     round_trip(LOWBIT_Q4_0, LOWBIT_BLOCK, x, back);
     for (int i = 0; i < LOWBIT_BLOCK; i++) own += pow((double)back[i] - (double)x[i], 2);
-    plain += error_with(x, most / -8);
-    double least = 1e30;
-    for (int s = 1; s < 2000; s++) least = fmin(least, fmin(error_with(x, 0.0003f * (float)s), error_with(x, -0.0003f * (float)s)));
-    best += least;
+    plain += error_with(x, max / -8);
+    double min = 1e30;
+    for (int s = 1; s < 2000; s++) min = fmin(min, fmin(error_with(x, 0.0003f * (float)s), error_with(x, -0.0003f * (float)s)));
+    best += min;
   }
   if (own >= 0.95 * plain || own >= 1.03 * best) fail_msg("%g plain %g best %g", own, plain, best);
 }

@@ -346,10 +346,10 @@ static void the_longest_rows_do_not_overflow(void **state) {
   Sample s = {.matrix = {LOWBIT_INT8, 2, N, numbers, scale}};
   const Case c = {2, 2, N, 0, 2, 0, N};
   product(&s, &c, 2, x, false, y);
-  const real most = (real)(127.0 * 127 * N), least = (real)(-128.0 * 127 * N);
-  assert_true(y[0] == most && y[1] == least && y[2] == -most && y[3] == -least);
+  const real max = (real)(127.0 * 127 * N), min = (real)(-128.0 * 127 * N);
+  assert_true(y[0] == max && y[1] == min && y[2] == -max && y[3] == -min);
   product(&s, &c, 1, x, false, y);
-  assert_true(y[0] == most && y[1] == least);
+  assert_true(y[0] == max && y[1] == min);
   free(numbers);
   free(x);
 }

@@ -48,11 +48,11 @@ static void every_number_is_widened_exactly(void **state) {
 /* Between two neighbours lies one number that is as near to both: the even one gets it. Numbers beside it go to their nearer one. */
 static void numbers_are_narrowed_to_the_nearest(void **state) {
   (void)state;
-  enum { PLACES = 3, MOST = 0x7f80 };
-  static real wide[2 * MOST * PLACES + 3];
-  static uint16_t want[2 * MOST * PLACES + 3], got[2 * MOST * PLACES + 3];
+  enum { PLACES = 3, MAX = 0x7f80 };
+  static real wide[2 * MAX * PLACES + 3];
+  static uint16_t want[2 * MAX * PLACES + 3], got[2 * MAX * PLACES + 3];
   int count = 0;
-  for (int bits = 0; bits < MOST - 1; bits++)
+  for (int bits = 0; bits < MAX - 1; bits++)
     for (int sign = 0; sign < 2; sign++) {
       const uint32_t lower = ((uint32_t)sign << 15 | (uint32_t)bits) << 16;
       wide[count] = (real)narrow_float_of_bits(lower | 0x7fff), want[count++] = (uint16_t)(lower >> 16);

@@ -67,7 +67,7 @@ static void search(const Sample *s, int64_t rows) {
 static void equal_to_float_in_narrow_groups(void **state) {
   (void)state;
   packed();
-  static const int64_t widths[] = {5, 6, 8, 9, 12, 24, 33, NEAREST_MOST_WIDTH}, entries[] = {2, 16, 17, 131, 1024};
+  static const int64_t widths[] = {5, 6, 8, 9, 12, 24, 33, NEAREST_MAX_WIDTH}, entries[] = {2, 16, 17, 131, 1024};
   Rng rng;
   rng_init(&rng, 1, 1);
   for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)

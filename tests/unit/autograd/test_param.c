@@ -91,14 +91,14 @@ static void test_initialise(void **state) {
   param_initialise(&set, &rng);
   param_initialise(&again, &same);
   assert_memory_equal(set.values, again.values, (size_t)set.total * sizeof(real));
-  double sum = 0, squares = 0, most = 0;
+  double sum = 0, squares = 0, max = 0;
   const real *value = set.list[0].tensor.value;
   for (int i = 0; i < 37000; i++) {
     sum += (double)value[i];
     squares += (double)value[i] * (double)value[i];
-    most = fmax(most, fabs((double)value[i]));
+    max = fmax(max, fabs((double)value[i]));
   }
-  assert_true(most <= 0.0400001 && most > 0.0395);
+  assert_true(max <= 0.0400001 && max > 0.0395);
   assert_true(fabs(sum / 37000) < 0.02 * 0.025);
   assert_true(fabs(sqrt(squares / 37000) - 0.02 * 0.8796) < 0.0002); /* deviation of a normal cut at two */
   for (int i = 0; i < 37; i++) assert_true(set.list[1].tensor.value[i] == 0);

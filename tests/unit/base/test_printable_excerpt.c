@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void assert_shown(const char *text, size_t bytes, size_t most, const char *expected) {
+static void assert_shown(const char *text, size_t bytes, size_t max, const char *expected) {
   char *copy = malloc(bytes + 1), *shown; /* of exact size: nothing behind the text is looked at */
   assert_non_null(copy);
   memcpy(copy, text, bytes);
-  shown = printable_excerpt(copy, bytes, most);
+  shown = printable_excerpt(copy, bytes, max);
   assert_string_equal(shown, expected);
   free(shown);
   free(copy);
@@ -35,7 +35,7 @@ static void it_ends_with_a_whole_character(void **state) {
                             "c...",
                             "ab\xe2\x82\xac"
                             "cd"};
-  for (size_t most = 0; most < sizeof text; most++) assert_shown(text, sizeof text - 1, most, expected[most]);
+  for (size_t max = 0; max < sizeof text; max++) assert_shown(text, sizeof text - 1, max, expected[max]);
 }
 
 /* Line ends, tabs, NUL, escape, delete; and CSI, of which UTF-8 makes two bytes. */

@@ -11,11 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_ITEMS = 1000 };
+enum { MAX_ITEMS = 1000 };
 
 typedef struct Record {
   int64_t grain;
-  int owner[MOST_ITEMS]; /* thread + 1 */
+  int owner[MAX_ITEMS]; /* thread + 1 */
   int calls[8];
 } Record;
 
@@ -75,11 +75,11 @@ static void shares_do_not_change_between_runs(void **state) {
   (void)state;
   Record first = {0};
   threads_start(3);
-  threads_for(MOST_ITEMS, 8, record_range, &first);
+  threads_for(MAX_ITEMS, 8, record_range, &first);
   for (int round = 0; round < 200; round++) {
     if (round % 50 == 49) threads_start(3); /* a restart changes nothing */
     Record again = {0};
-    threads_for(MOST_ITEMS, 8, record_range, &again);
+    threads_for(MAX_ITEMS, 8, record_range, &again);
     assert_memory_equal(first.owner, again.owner, sizeof first.owner);
   }
   threads_stop();

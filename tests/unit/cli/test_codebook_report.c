@@ -9,9 +9,9 @@ static void test_facts(void **state) {
                                    0, 1, 1, 0, 6, 8, 0, 1 /* 1, 1, 10, 1: one */};
   CodebookFacts facts;
   assert_int_equal(codebook_facts(codewords, 2, 4, 2, &facts), STATUS_OK);
-  assert_float_equal(facts.norm_least, 0, 0);
+  assert_float_equal(facts.norm_min, 0, 0);
   assert_float_equal(facts.norm_mean, 28.0 / 8, 1e-12);
-  assert_float_equal(facts.norm_most, 10, 1e-12);
+  assert_float_equal(facts.norm_max, 10, 1e-12);
   assert_int_equal(facts.duplicates, 3);
 }
 

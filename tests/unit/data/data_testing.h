@@ -1,4 +1,4 @@
-/* What the tests of src/data share: a folder to work in, the real data when it is there, pictures to make. */
+/* What the tests of src/data share: a folder to work in, the real data when it is there, images to make. */
 #ifndef DATA_TESTING_H
 #define DATA_TESTING_H
 #include <setjmp.h>
@@ -61,7 +61,7 @@ static inline const char *testing_write(const char *relative, const void *data, 
 }
 
 /* A width x height PNG of one colour in the folder. */
-static inline const char *testing_picture(const char *relative, int width, int height, uint8_t r, uint8_t g, uint8_t b) {
+static inline const char *testing_image(const char *relative, int width, int height, uint8_t r, uint8_t g, uint8_t b) {
   Image image;
   testing_write(relative, "", 0);
   assert_ok(image_new(&image, width, height));

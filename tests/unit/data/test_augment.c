@@ -9,17 +9,17 @@ static void test_crop_bounds(void **state) {
   (void)state;
   Rng rng;
   rng_init(&rng, 7, 0);
-  double least_area = 1, most_area = 0;
+  double min_area = 1, max_area = 0;
   for (int i = 0; i < 20000; i++) {
     CropBox box = augment_crop(&rng, 200, 150, 0.25);
     double area = box.w * box.h / 30000.0, aspect = (double)box.w / box.h;
     assert_true(box.x >= 0 && box.y >= 0 && box.x + box.w <= 200 && box.y + box.h <= 150);
     assert_true(area > 0.245 && area <= 1.0);
     assert_true(aspect > 0.735 && aspect < 1.36);
-    least_area = fmin(least_area, area);
-    most_area = fmax(most_area, area);
+    min_area = fmin(min_area, area);
+    max_area = fmax(max_area, area);
   }
-  assert_true(least_area < 0.26 && most_area > 0.95);
+  assert_true(min_area < 0.26 && max_area > 0.95);
 }
 
 /* No box of an accepted aspect fits the area: the largest centred one is taken. */
@@ -92,7 +92,7 @@ static void test_planes(void **state) {
   image_release(&in);
 }
 
-/* A window put through the table is what augment_planes makes of the picture. */
+/* A window put through the table is what augment_planes makes of the image. */
 static void test_window(void **state) {
   (void)state;
   enum { SIDE = 8 };
@@ -120,7 +120,7 @@ static void test_erasing(void **state) {
   enum { SIDE = 40, AREA = SIDE * SIDE, DRAWS = 4000 };
   Rng rng;
   int erased = 0;
-  double least = 1, most = 0;
+  double min = 1, max = 0;
   rng_init(&rng, 7, 0);
   for (int draw = 0; draw < DRAWS; draw++) {
     static float planes[3 * AREA];
@@ -138,11 +138,11 @@ static void test_erasing(void **state) {
     int w = right - left + 1, h = bottom - top + 1;
     assert_int_equal(count, w * h);
     assert_true((double)w / h > 0.24 && (double)w / h < 4.2); /* sides are rounded */
-    least = fmin(least, (double)count / AREA), most = fmax(most, (double)count / AREA);
+    min = fmin(min, (double)count / AREA), max = fmax(max, (double)count / AREA);
     erased++;
   }
   assert_in_range(erased, DRAWS / 4 - 120, DRAWS / 4 + 120);
-  assert_true(least > 0.015 && least < 0.03 && most > 0.31 && most < 0.345);
+  assert_true(min > 0.015 && min < 0.03 && max > 0.31 && max < 0.345);
 }
 
 int main(void) {

@@ -4,11 +4,11 @@
 #include "data_testing.h"
 #include <math.h>
 
-static Image picture, spare;
+static Image image, spare;
 
 static int release(void **state) {
   (void)state;
-  image_release(&picture);
+  image_release(&image);
   image_release(&spare);
   return 0;
 }
@@ -17,26 +17,26 @@ static int release(void **state) {
 static void make_noise(int width, int height) {
   Rng rng;
   rng_init(&rng, 5, 0);
-  assert_ok(image_reshape(&picture, width, height));
-  for (int i = 0; i < 3 * width * height; i++) picture.rgb[i] = (uint8_t)rng_below(&rng, 256);
+  assert_ok(image_reshape(&image, width, height));
+  for (int i = 0; i < 3 * width * height; i++) image.rgb[i] = (uint8_t)rng_below(&rng, 256);
 }
 
 static void make(int width, int height, const uint8_t *rgb) {
-  assert_ok(image_reshape(&picture, width, height));
-  memcpy(picture.rgb, rgb, 3 * (size_t)width * (size_t)height);
+  assert_ok(image_reshape(&image, width, height));
+  memcpy(image.rgb, rgb, 3 * (size_t)width * (size_t)height);
 }
 
-/* A picture whose three channels are equal. */
+/* An image whose three channels are equal. */
 static void make_grey(int width, int height, const uint8_t *levels) {
-  assert_ok(image_reshape(&picture, width, height));
-  for (int i = 0; i < 3 * width * height; i++) picture.rgb[i] = levels[i / 3];
+  assert_ok(image_reshape(&image, width, height));
+  for (int i = 0; i < 3 * width * height; i++) image.rgb[i] = levels[i / 3];
 }
 
-static void apply(ImageOperation operation, double strength) { assert_ok(image_operation_apply(operation, strength, &picture, &spare)); }
+static void apply(ImageOperation operation, double strength) { assert_ok(image_operation_apply(operation, strength, &image, &spare)); }
 
 static void expect_grey(const uint8_t *levels, int count) {
   for (int i = 0; i < 3 * count; i++)
-    if (picture.rgb[i] != levels[i / 3]) fail_msg("number %d is %d, not %d", i, picture.rgb[i], levels[i / 3]);
+    if (image.rgb[i] != levels[i / 3]) fail_msg("number %d is %d, not %d", i, image.rgb[i], levels[i / 3]);
 }
 
 #define EXPECT_GREY(...) expect_grey((const uint8_t[]){__VA_ARGS__}, (int)sizeof((const uint8_t[]){__VA_ARGS__}))
@@ -56,14 +56,14 @@ static void strengths_that_change_nothing(void **state) {
     for (size_t i = 0; i < sizeof still / sizeof *still; i++) {
       uint8_t before[32 * 32 * 3];
       make_noise(sizes[s][0], sizes[s][1]);
-      memcpy(before, picture.rgb, 3 * (size_t)sizes[s][0] * (size_t)sizes[s][1]);
+      memcpy(before, image.rgb, 3 * (size_t)sizes[s][0] * (size_t)sizes[s][1]);
       apply(still[i].operation, still[i].strength);
-      assert_memory_equal(before, picture.rgb, 3 * (size_t)sizes[s][0] * (size_t)sizes[s][1]);
+      assert_memory_equal(before, image.rgb, 3 * (size_t)sizes[s][0] * (size_t)sizes[s][1]);
     }
   }
 }
 
-/* No operation at any strength leaves the picture's memory (under the address sanitizer), nor changes its size. */
+/* No operation at any strength leaves the image's memory (under the address sanitizer), nor changes its size. */
 static void all_operations_on_all_sizes(void **state) {
   (void)state;
   static const int sizes[][2] = {{1, 1}, {1, 9}, {9, 1}, {2, 2}, {13, 6}};
@@ -73,8 +73,8 @@ static void all_operations_on_all_sizes(void **state) {
       for (size_t i = 0; i < sizeof strengths / sizeof *strengths; i++) {
         make_noise(sizes[s][0], sizes[s][1]);
         apply((ImageOperation)operation, strengths[i]);
-        assert_int_equal(picture.width, sizes[s][0]);
-        assert_int_equal(picture.height, sizes[s][1]);
+        assert_int_equal(image.width, sizes[s][0]);
+        assert_int_equal(image.height, sizes[s][1]);
       }
     }
   }
@@ -128,13 +128,13 @@ static void compare_with_map(ImageOperation operation, double strength, const do
   Image before;
   make_noise(11, 8);
   assert_ok(image_new(&before, 11, 8));
-  memcpy(before.rgb, picture.rgb, 3 * 11 * 8);
+  memcpy(before.rgb, image.rgb, 3 * 11 * 8);
   apply(operation, strength);
   for (int y = 0; y < 8; y++) {
     for (int x = 0; x < 11; x++) {
       double u = map[0] * (x + 0.5) + map[1] * (y + 0.5) + map[2] - 0.5, v = map[3] * (x + 0.5) + map[4] * (y + 0.5) + map[5] - 0.5;
       for (int c = 0; c < 3; c++)
-        assert_float_equal(picture.rgb[3 * (y * 11 + x) + c], sampled(&before, u, v, c), 2.6); /* weights of 8 bits */
+        assert_float_equal(image.rgb[3 * (y * 11 + x) + c], sampled(&before, u, v, c), 2.6); /* weights of 8 bits */
     }
   }
   image_release(&before);
@@ -170,10 +170,10 @@ static void colour_goes_to_grey_and_beyond(void **state) {
   static const uint8_t pure[] = {255, 0, 0, 0, 255, 0, 0, 0, 255}, grey[] = {76, 76, 76, 150, 150, 150, 29, 29, 29};
   make(3, 1, pure);
   apply(OPERATION_COLOUR, 0);
-  assert_memory_equal(picture.rgb, grey, 9);
+  assert_memory_equal(image.rgb, grey, 9);
   make(1, 1, (const uint8_t[]){100, 50, 50}); /* grey: 64.95 */
   apply(OPERATION_COLOUR, 2);
-  assert_memory_equal(picture.rgb, ((const uint8_t[]){135, 35, 35}), 3);
+  assert_memory_equal(image.rgb, ((const uint8_t[]){135, 35, 35}), 3);
 }
 
 static void contrast_goes_about_the_mean_grey(void **state) {
@@ -226,7 +226,7 @@ static void autocontrast_stretches_each_channel(void **state) {
   (void)state;
   make(3, 1, (const uint8_t[]){100, 9, 0, 125, 9, 128, 150, 9, 255});
   apply(OPERATION_AUTOCONTRAST, 0);
-  assert_memory_equal(picture.rgb, ((const uint8_t[]){0, 9, 0, 128, 9, 128, 255, 9, 255}), 9);
+  assert_memory_equal(image.rgb, ((const uint8_t[]){0, 9, 0, 128, 9, 128, 255, 9, 255}), 9);
 }
 
 /* 32 x 32 pixels of four levels, 256 each: (1024 - 256) / 255 = 3 pixels a step, so that the levels become (1 + 256 i) / 3. */

@@ -37,7 +37,7 @@ static void names(void **state) {
 
 enum { SIDE = 16, BYTES = 3 * SIDE * SIDE };
 
-/* Pictures that operations leave as they were tell of identity alone or of strengths of nothing; all others change noise. */
+/* Images that operations leave as they were tell of identity alone or of strengths of nothing; all others change noise. */
 static int64_t count_changed(const char *name, int draws, uint64_t seed) {
   AugmentPolicy policy;
   Image image, spare = {0};
@@ -65,7 +65,7 @@ static void trivial_draws_every_operation(void **state) {
   (void)state;
   double share = (double)count_changed("trivial", 20000, 1) / 20000;
   double expected = 1 - (1 + (9 + 3 + 7) / 31.0) / 14;
-  if (share < expected - 0.012 || share > expected + 0.012) fail_msg("%g of the pictures changed, not about %g", share, expected);
+  if (share < expected - 0.012 || share > expected + 0.012) fail_msg("%g of the images changed, not about %g", share, expected);
 }
 
 static void randaugment_takes_its_strength(void **state) {
@@ -77,7 +77,7 @@ static void randaugment_takes_its_strength(void **state) {
   assert_int_equal(count_changed("none", 100, 1), 0);
 }
 
-static void same_generator_same_picture(void **state) {
+static void same_generator_same_image(void **state) {
   (void)state;
   AugmentPolicy policy;
   Image a, b, spare = {0}, used;
@@ -104,6 +104,6 @@ static void same_generator_same_picture(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(trivial_draws_every_operation),
-                                     cmocka_unit_test(randaugment_takes_its_strength), cmocka_unit_test(same_generator_same_picture)};
+                                     cmocka_unit_test(randaugment_takes_its_strength), cmocka_unit_test(same_generator_same_image)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "data/tokenizer/bpe_merge.h"
 #include "data_testing.h"
 
-enum { SYMBOLS = 12, MOST = 60 };
+enum { SYMBOLS = 12, MAX = 60 };
 
 /* Looks through the piece for every merge. */
 static size_t merge_plainly(const BpePairs *pairs, int32_t *ids, size_t count) {
@@ -38,8 +38,8 @@ static void test_heap_merges_as_the_plain_rule(void **state) {
   rng_init(&rng, 42, 1);
   for (int i = 0; i < 2000; i++) {
     BpePairs pairs;
-    int32_t want[MOST], got[MOST];
-    size_t count = 1 + rng_below(&rng, MOST);
+    int32_t want[MAX], got[MAX];
+    size_t count = 1 + rng_below(&rng, MAX);
     random_pairs(&pairs, &rng);
     assert_ok(bpe_merge_reserve(&merge, count));
     for (size_t j = 0; j < count; j++) want[j] = merge.symbols[j].id = (int32_t)rng_below(&rng, i % 2 ? SYMBOLS : 3);

@@ -43,13 +43,13 @@ static void plain_start(Plain *plain, const char *text) {
 static int plain_best(const Plain *plain, int32_t best[2]) {
   static int counts[KINDS][KINDS];
   memset(counts, 0, sizeof counts);
-  int most = 0;
+  int max = 0;
   for (int i = 0; i < plain->count; i++)
     for (int j = 0; j + 1 < plain->sizes[i]; j++) counts[plain->words[i][j]][plain->words[i][j + 1]]++;
   for (int32_t left = 0; left < plain->kinds; left++)
     for (int32_t right = 0; right < plain->kinds; right++)
-      if (counts[left][right] > most) most = counts[left][right], best[0] = left, best[1] = right;
-  return most;
+      if (counts[left][right] > max) max = counts[left][right], best[0] = left, best[1] = right;
+  return max;
 }
 
 static void plain_merge(Plain *plain, const int32_t best[2], int32_t id) {

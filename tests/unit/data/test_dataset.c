@@ -143,8 +143,8 @@ static void test_bundled_sample(void **state) {
   dataset_close(test);
 }
 
-/* The eight demo pictures are the test records that their names say. */
-static void test_bundled_pictures(void **state) {
+/* The eight demo images are the test records that their names say. */
+static void test_bundled_images(void **state) {
   (void)state;
   const char *shared = testing_shared("data/cifar100/test.bin");
   char folder[512];
@@ -157,17 +157,17 @@ static void test_bundled_pictures(void **state) {
   assert_int_equal(count, 8);
   for (size_t i = 0; i < count; i++) {
     char path[300];
-    Image picture, record = {0};
+    Image image, record = {0};
     int32_t label;
     snprintf(path, sizeof path, "datasets/pictures/%s", names[i]);
     char *under = strrchr(names[i], '_');
     assert_ok(dataset_read(set, atoi(under + 1), &record, &label));
     *under = 0;
     assert_string_equal(names[i], dataset_labels(set)[label]);
-    assert_ok(image_load(&picture, path));
-    assert_int_equal(picture.width, 32);
-    assert_memory_equal(picture.rgb, record.rgb, 3072);
-    image_release(&picture);
+    assert_ok(image_load(&image, path));
+    assert_int_equal(image.width, 32);
+    assert_memory_equal(image.rgb, record.rgb, 3072);
+    image_release(&image);
     image_release(&record);
   }
   files_list_free(names, count);
@@ -207,7 +207,7 @@ static void test_whole_cifar100(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cifar100_records), cmocka_unit_test(test_cifar10_records), cmocka_unit_test(test_hostile_files),
-      cmocka_unit_test(test_not_found),        cmocka_unit_test(test_bundled_sample),  cmocka_unit_test(test_bundled_pictures),
+      cmocka_unit_test(test_not_found),        cmocka_unit_test(test_bundled_sample),  cmocka_unit_test(test_bundled_images),
       cmocka_unit_test(test_whole_cifar100),
   };
   return cmocka_run_group_tests(tests, set_up, testing_remove_folder);

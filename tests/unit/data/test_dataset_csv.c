@@ -76,7 +76,7 @@ static void test_bad_rows(void **state) {
 /* A cell without an end, which took seconds and twice its size: refused as soon as it is longer than any that makes sense. */
 static void test_endless_cells(void **state) {
   (void)state;
-  enum { BYTES = 100000000, MOST = 1 << 20 };
+  enum { BYTES = 100000000, MAX = 1 << 20 };
   char *text = malloc(BYTES + 1);
   assert_non_null(text);
   memset(text, 'x', BYTES);
@@ -85,16 +85,16 @@ static void test_endless_cells(void **state) {
     Manifest manifest;
     if (quoted) memcpy(text, "a.png,\"", 7);
     const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
-    double seconds = (double)clock() / CLOCKS_PER_SEC, most = scale ? atof(scale) : 1;
+    double seconds = (double)clock() / CLOCKS_PER_SEC, max = scale ? atof(scale) : 1;
     assert_fails(dataset_csv_parse(&manifest, text, BYTES, "list.csv"), STATUS_BAD_FILE, "line 1: a field of more than 1048576 bytes");
-    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < most);
+    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < max);
     dataset_csv_release(&manifest);
     memcpy(text, "a.png,x", 7);
-    text[MOST] = '\n';
-    assert_ok(dataset_csv_parse(&manifest, text, MOST + 1, "list.csv"));
-    assert_int_equal(strlen(manifest.rows[0].label), MOST - 6);
+    text[MAX] = '\n';
+    assert_ok(dataset_csv_parse(&manifest, text, MAX + 1, "list.csv"));
+    assert_int_equal(strlen(manifest.rows[0].label), MAX - 6);
     dataset_csv_release(&manifest);
-    text[MOST] = 'x';
+    text[MAX] = 'x';
   }
   free(text);
 }
@@ -108,10 +108,10 @@ static Status open_csv(Dataset **set, const char *relative, DatasetPart part) {
 }
 
 /* Paths are relative to the manifest; an absolute one stands for itself. */
-static void test_pictures(void **state) {
+static void test_images(void **state) {
   (void)state;
-  testing_picture("m/sub/a.png", 3, 2, 11, 0, 0);
-  testing_picture("elsewhere/b.png", 4, 2, 22, 0, 0);
+  testing_image("m/sub/a.png", 3, 2, 11, 0, 0);
+  testing_image("elsewhere/b.png", 4, 2, 22, 0, 0);
   char text[1024];
   snprintf(text, sizeof text, "path,label\nsub/a.png,cat\n%s,dog\nmissing.png,cat\n../elsewhere/b.png,cat\nsub/a.png,dog\n",
            testing_path("elsewhere/b.png"));
@@ -156,7 +156,7 @@ int main(void) {
       cmocka_unit_test(test_numbers_sort_by_value),
       cmocka_unit_test(test_bad_rows),
       cmocka_unit_test(test_endless_cells),
-      cmocka_unit_test(test_pictures),
+      cmocka_unit_test(test_images),
       cmocka_unit_test(test_parts),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);

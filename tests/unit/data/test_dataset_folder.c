@@ -8,8 +8,8 @@ static Status open_folder(Dataset **set, const char *relative, DatasetPart part)
   return dataset_open(set, name, NULL, part);
 }
 
-/* The picture's red level tells which one it is. */
-static void assert_picture(Dataset *set, int64_t index, int red, int want_label) {
+/* The image's red level tells which one it is. */
+static void assert_image(Dataset *set, int64_t index, int red, int want_label) {
   Image image = {0};
   int32_t label = -1;
   assert_ok(dataset_read(set, index, &image, &label));
@@ -20,22 +20,22 @@ static void assert_picture(Dataset *set, int64_t index, int red, int want_label)
 
 static void test_split(void **state) {
   (void)state;
-  testing_picture("s/train/dog/b.png", 5, 4, 1, 0, 0);
-  testing_picture("s/train/dog/a.PNG", 6, 4, 2, 0, 0);
-  testing_picture("s/train/cat/deeper/x.png", 5, 9, 3, 0, 0);
-  testing_picture("s/train/.hidden/x.png", 5, 4, 4, 0, 0);
-  testing_write("s/train/cat/notes.txt", "no picture", 10);
+  testing_image("s/train/dog/b.png", 5, 4, 1, 0, 0);
+  testing_image("s/train/dog/a.PNG", 6, 4, 2, 0, 0);
+  testing_image("s/train/cat/deeper/x.png", 5, 9, 3, 0, 0);
+  testing_image("s/train/.hidden/x.png", 5, 4, 4, 0, 0);
+  testing_write("s/train/cat/notes.txt", "no image", 10);
   testing_write("s/train/readme.png", "no folder", 9);
-  testing_picture("s/val/dog/c.png", 5, 4, 5, 0, 0);
+  testing_image("s/val/dog/c.png", 5, 4, 5, 0, 0);
   Dataset *train, *test;
   assert_ok(open_folder(&train, "s", DATASET_TRAIN));
   assert_int_equal(dataset_count(train), 3);
   assert_int_equal(dataset_classes(train), 2);
   assert_string_equal(dataset_labels(train)[0], "cat");
   assert_string_equal(dataset_labels(train)[1], "dog");
-  assert_picture(train, 0, 3, 0);
-  assert_picture(train, 1, 2, 1); /* a.PNG before b.png */
-  assert_picture(train, 2, 1, 1);
+  assert_image(train, 0, 3, 0);
+  assert_image(train, 1, 2, 1); /* a.PNG before b.png */
+  assert_image(train, 2, 1, 1);
   int width, height;
   assert_false(dataset_fixed_size(train, &width, &height));
   double mean[3], deviation[3];
@@ -44,7 +44,7 @@ static void test_split(void **state) {
   assert_ok(open_folder(&test, "s", DATASET_TEST));
   assert_int_equal(dataset_count(test), 1);
   assert_int_equal(dataset_classes(test), 2); /* those of the training part */
-  assert_picture(test, 0, 5, 1);
+  assert_image(test, 0, 5, 1);
   dataset_close(train);
   dataset_close(test);
 }
@@ -53,11 +53,11 @@ static void make_eleven(const char *class) {
   for (int i = 0; i < 11; i++) {
     char name[64];
     snprintf(name, sizeof name, "%s/%02d.png", class, i);
-    testing_picture(name, 3, 3, (uint8_t)i, 0, 0);
+    testing_image(name, 3, 3, (uint8_t)i, 0, 0);
   }
 }
 
-/* Without a test folder every fifth picture of each class is held out, with a train folder or without. */
+/* Without a test folder every fifth image of each class is held out, with a train folder or without. */
 static void test_every_fifth(void **state) {
   (void)state;
   static const char *const folders[] = {"f", "g"};
@@ -71,12 +71,12 @@ static void test_every_fifth(void **state) {
     assert_ok(open_folder(&test, folders[k], DATASET_TEST));
     assert_int_equal(dataset_count(train), 18);
     assert_int_equal(dataset_count(test), 4);
-    assert_picture(test, 0, 4, 0);
-    assert_picture(test, 1, 9, 0);
-    assert_picture(test, 2, 4, 1);
-    assert_picture(train, 4, 5, 0);
-    assert_picture(train, 8, 10, 0);
-    assert_picture(train, 9, 0, 1);
+    assert_image(test, 0, 4, 0);
+    assert_image(test, 1, 9, 0);
+    assert_image(test, 2, 4, 1);
+    assert_image(train, 4, 5, 0);
+    assert_image(train, 8, 10, 0);
+    assert_image(train, 9, 0, 1);
     dataset_close(train);
     dataset_close(test);
   }
@@ -89,19 +89,19 @@ static void test_refused(void **state) {
   testing_write("e/file.png", "x", 1);
   assert_fails(open_folder(&set, "e", DATASET_TRAIN), STATUS_BAD_FILE, "no class folders");
   assert_fails(open_folder(&set, "e/file.png", DATASET_TRAIN), STATUS_NOT_FOUND, "no such folder");
-  testing_picture("h/full/a.png", 2, 2, 0, 0, 0);
+  testing_image("h/full/a.png", 2, 2, 0, 0, 0);
   testing_write("h/hollow/a.txt", "x", 1);
   assert_fails(open_folder(&set, "h", DATASET_TRAIN), STATUS_BAD_FILE, "h/hollow: a class without images");
   assert_fails(open_folder(&set, "h", DATASET_TEST), STATUS_BAD_FILE, "h/hollow: a class without images");
-  testing_picture("i/few/a.png", 2, 2, 0, 0, 0);
+  testing_image("i/few/a.png", 2, 2, 0, 0, 0);
   assert_fails(open_folder(&set, "i", DATASET_TEST), STATUS_BAD_FILE, "no images for the test part");
-  testing_picture("j/train/cat/a.png", 2, 2, 0, 0, 0);
-  testing_picture("j/test/dog/a.png", 2, 2, 0, 0, 0);
+  testing_image("j/train/cat/a.png", 2, 2, 0, 0, 0);
+  testing_image("j/test/dog/a.png", 2, 2, 0, 0, 0);
   assert_fails(open_folder(&set, "j", DATASET_TEST), STATUS_BAD_FILE, "class \"dog\"");
   assert_null(set);
 }
 
-static void test_broken_picture(void **state) {
+static void test_broken_image(void **state) {
   (void)state;
   testing_write("b/x/broken.jpg", "\xff\xd8\xff\xe0", 4);
   Dataset *set;
@@ -138,8 +138,8 @@ static void test_real_photographs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_split),          cmocka_unit_test(test_every_fifth),      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_broken_picture), cmocka_unit_test(test_real_photographs),
+      cmocka_unit_test(test_split),        cmocka_unit_test(test_every_fifth),      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_broken_image), cmocka_unit_test(test_real_photographs),
   };
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

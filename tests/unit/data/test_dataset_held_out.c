@@ -69,7 +69,7 @@ static void the_rule_stays(void **state) {
   }
 }
 
-/* Reads all labels of a set, and a sum of each picture by which it is known again. */
+/* Reads all labels of a set, and a sum of each image by which it is known again. */
 static int64_t read_all(Dataset *set, uint64_t sums[], int32_t labels[]) {
   Image image = {0};
   for (int64_t i = 0; i < dataset_count(set); i++) {
@@ -81,7 +81,7 @@ static int64_t read_all(Dataset *set, uint64_t sums[], int32_t labels[]) {
   return dataset_count(set);
 }
 
-static void parts_of_pictures_add_up(void **state) {
+static void parts_of_images_add_up(void **state) {
   (void)state;
   static const char name[] = "synthetic:8x8:4:60";
   static uint64_t whole_sums[60], sums[2][60];
@@ -117,7 +117,7 @@ static void parts_of_pictures_add_up(void **state) {
   dataset_close(side[1]);
 }
 
-/* Sources that keep their labels apart from the pictures agree with what reading says. */
+/* Sources that keep their labels apart from the images agree with what reading says. */
 static void labels_of_cifar_are_those_of_its_records(void **state) {
   (void)state;
   Dataset *side[2], *whole;
@@ -171,7 +171,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(classes_give_in_proportion),
                                      cmocka_unit_test(the_choice_is_spread),
                                      cmocka_unit_test(the_rule_stays),
-                                     cmocka_unit_test(parts_of_pictures_add_up),
+                                     cmocka_unit_test(parts_of_images_add_up),
                                      cmocka_unit_test(labels_of_cifar_are_those_of_its_records),
                                      cmocka_unit_test(parts_of_texts_add_up)};
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);

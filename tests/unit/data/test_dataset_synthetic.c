@@ -1,4 +1,4 @@
-/* Drawn pictures: counts and sizes, the same picture every time, another one for another number or part, classes that look different, and
+/* Drawn images: counts and sizes, the same image every time, another one for another number or part, classes that look different, and
  * names that are not accepted. */
 #include "data/dataset.h"
 #include "data_testing.h"
@@ -36,7 +36,7 @@ static void read_at(Dataset *set, int64_t index, Image *image) {
   assert_int_equal(image->height, HEIGHT);
 }
 
-static void test_pictures_repeat(void **state) {
+static void test_images_repeat(void **state) {
   (void)state;
   Dataset *train = open_part("synthetic:20x12:3:40", DATASET_TRAIN), *test = open_part("synthetic:20x12:3:40", DATASET_TEST);
   Image first = {0}, second = {0};
@@ -53,7 +53,7 @@ static void test_pictures_repeat(void **state) {
   dataset_close(test);
 }
 
-/* Mean colour of a picture. */
+/* Mean colour of an image. */
 static void mean_colour(const Image *image, double colour[3]) {
   for (int c = 0; c < 3; c++) colour[c] = 0;
   for (int i = 0; i < NUMBERS; i++) colour[i % 3] += image->rgb[i] / (double)(WIDTH * HEIGHT);
@@ -65,10 +65,10 @@ static double distance(const double a[3], const double b[3]) {
   return sum;
 }
 
-/* Pictures of a class lie nearer to each other than to those of other classes: the mean colour alone tells most of them. */
+/* Images of a class lie nearer to each other than to those of other classes: the mean colour alone tells most of them. */
 static void test_classes_can_be_told_apart(void **state) {
   (void)state;
-  enum { CLASSES = 3, PICTURES = 30 };
+  enum { CLASSES = 3, IMAGES = 30 };
   Dataset *set = open_part("synthetic:20x12:3:40", DATASET_TRAIN);
   Image image = {0};
   double known[CLASSES][3], colour[3];
@@ -77,7 +77,7 @@ static void test_classes_can_be_told_apart(void **state) {
     read_at(set, i, &image);
     mean_colour(&image, known[i]);
   }
-  for (int i = CLASSES; i < PICTURES; i++) {
+  for (int i = CLASSES; i < IMAGES; i++) {
     int best = 0;
     read_at(set, i, &image);
     mean_colour(&image, colour);
@@ -85,7 +85,7 @@ static void test_classes_can_be_told_apart(void **state) {
       if (distance(colour, known[class]) < distance(colour, known[best])) best = class;
     right += best == i % CLASSES;
   }
-  assert_true(right >= (PICTURES - CLASSES) * 3 / 4);
+  assert_true(right >= (IMAGES - CLASSES) * 3 / 4);
   image_release(&image);
   dataset_close(set);
 }
@@ -104,7 +104,7 @@ static void test_bad_names(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_a_name_gives), cmocka_unit_test(test_pictures_repeat),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_a_name_gives), cmocka_unit_test(test_images_repeat),
                                      cmocka_unit_test(test_classes_can_be_told_apart), cmocka_unit_test(test_bad_names)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

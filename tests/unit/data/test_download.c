@@ -284,8 +284,7 @@ static void test_too_large(void **state) {
   for (int i = 0; i < 2; i++) {
     char url[128];
     snprintf(url, sizeof url, "http://127.0.0.1:%d/%s", server.port, routes[i]);
-    assert_int_equal(download_fetch(&(DownloadFile){.url = url, .name = "file.bin", .most = 250000}, folder, true, &hasty),
-                     STATUS_BAD_FILE);
+    assert_int_equal(download_fetch(&(DownloadFile){.url = url, .name = "file.bin", .max = 250000}, folder, true, &hasty), STATUS_BAD_FILE);
     assert_says("larger than");
     assert_false(files_exists(path_of("file.bin")));
   }

@@ -1,4 +1,4 @@
-/* Pictures in all formats and kinds, broken ones, and PNG out. The pictures are the seeds of the fuzz target. */
+/* Images in all formats and kinds, broken ones, and PNG out. The images are the seeds of the fuzz target. */
 #include "data/image_internal.h"
 #include "data_testing.h"
 
@@ -84,7 +84,7 @@ static void test_optional_formats(void **state) {
   }
 }
 
-/* Any one byte of a WebP or TIFF changed, and any shorter version: refused, or a picture; the sanitizers see the rest. */
+/* Any one byte of a WebP or TIFF changed, and any shorter version: refused, or an image; the sanitizers see the rest. */
 static void test_damaged_optional_formats(void **state) {
   (void)state;
   static const char *const names[] = {"lossless.webp", "lossy.webp",  "alpha.webp", "turned.webp", "rgb.tiff",
@@ -111,7 +111,7 @@ static void test_damaged_optional_formats(void **state) {
   }
 }
 
-/* 80 empty scans of a progressive JPEG: each would make the decoder walk over the whole picture. */
+/* 80 empty scans of a progressive JPEG: each would make the decoder walk over the whole image. */
 static void test_many_scans(void **state) {
   (void)state;
   char *bytes;
@@ -147,7 +147,7 @@ static void test_refused(void **state) {
   assert_fails(image_load(&image, SEEDS "long_data.png"), STATUS_BAD_FILE, "long_data.png: broken image (");
   assert_fails(image_load(&image, SEEDS "cmyk_bare.jpg"), STATUS_BAD_FILE, "Adobe");
   assert_fails(image_decode(&image, (const uint8_t *)"", 0, "nothing.jpg"), STATUS_BAD_FILE, "nothing.jpg: empty");
-  assert_fails(image_decode(&image, (const uint8_t *)"not a picture at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not an image");
+  assert_fails(image_decode(&image, (const uint8_t *)"not an image at all", 20, "text.jpg"), STATUS_BAD_FILE, "text.jpg: not an image");
   assert_fails(image_decode(&image, (const uint8_t *)"P5\n1 1\n65535\n\1\2", 15, "deep.pgm"), STATUS_BAD_FILE,
                "deep.pgm: levels up to 65535");
   assert_fails(image_decode(&image, (const uint8_t *)"P5 1 99999999999 255\n1", 22, "long.pgm"), STATUS_BAD_FILE, "long.pgm");

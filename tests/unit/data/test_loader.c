@@ -1,4 +1,4 @@
-/* Batches: the same whatever the number of workers and after a seek, every record once an epoch, values, broken pictures, sheets. */
+/* Batches: the same whatever the number of workers and after a seek, every record once an epoch, values, broken images, sheets. */
 #include "data/augment.h"
 #include "data/loader.h"
 #include "data_testing.h"
@@ -76,13 +76,13 @@ static void test_same_for_any_number_of_workers(void **state) {
     assert_memory_equal(first_labels, second_labels, sizeof first_labels);
     assert_memory_equal(first_pixels, second_pixels, sizeof first_pixels);
   }
-  options.crop_least = 0.3;
+  options.crop_min = 0.3;
   record_run(&options, RUN, second_pixels, second_labels);
   assert_memory_equal(first_labels, second_labels, sizeof first_labels); /* the order does not depend on the augmentation */
   assert_memory_not_equal(first_pixels, second_pixels, sizeof first_pixels);
 }
 
-/* Operations and erasing as well, whose pictures differ from those that are only cropped; their order does not. */
+/* Operations and erasing as well, whose images differ from those that are only cropped; their order does not. */
 static void test_operations_for_any_number_of_workers(void **state) {
   (void)state;
   static const AugmentPolicy policies[] = {{AUGMENT_TRIVIAL, 0, 0}, {AUGMENT_RANDAUGMENT, 2, 15}, {AUGMENT_NONE, 0, 0}};
@@ -105,7 +105,7 @@ static void test_operations_for_any_number_of_workers(void **state) {
     record_run(&options, RUN, second_pixels, second_labels);
     assert_memory_not_equal(first_pixels, second_pixels, sizeof first_pixels);
   }
-  options.crop_least = 0;
+  options.crop_min = 0;
   options.seed = 43;
   record_run(&options, RUN, second_pixels, second_labels);
   assert_memory_not_equal(first_labels, second_labels, sizeof first_labels);
@@ -177,7 +177,7 @@ static void test_plain_values(void **state) {
   }
 }
 
-/* Pad-and-crop: the level of the picture or black, and the first row's gradient at its shifted, perhaps mirrored place. */
+/* Pad-and-crop: the level of the image or black, and the first row's gradient at its shifted, perhaps mirrored place. */
 static void test_augmented_values(void **state) {
   (void)state;
   LoaderOptions options = training_options();
@@ -237,7 +237,7 @@ static void test_options_refused(void **state) {
   options.std[1] = 0;
   assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "deviation 0");
   options = plain_options();
-  options.crop_least = 1.5;
+  options.crop_min = 1.5;
   assert_fails(loader_new(&loader, set, &options), STATUS_BAD_VALUE, "crop area 1.5");
   options = plain_options();
   options.image = 0;
@@ -285,14 +285,14 @@ static void run_two_epochs(Dataset *set) {
   loader_free(loader);
 }
 
-static void test_broken_pictures(void **state) {
+static void test_broken_images(void **state) {
   (void)state;
   for (int i = 0; i < 6; i++) {
     char name[64];
     snprintf(name, sizeof name, "bad/train/%d/p.png", i);
-    testing_picture(name, 9, 7, (uint8_t)(10 * i), 0, 0);
+    testing_image(name, 9, 7, (uint8_t)(10 * i), 0, 0);
   }
-  testing_picture("bad/test/0/p.png", 9, 7, 0, 0, 0);
+  testing_image("bad/test/0/p.png", 9, 7, 0, 0, 0);
   testing_write("bad/train/1/p.png", "\x89PNG\r\n\x1a\n", 8);
   testing_write("bad/train/5/p.png", "", 0);
   char name[600];
@@ -333,7 +333,7 @@ static void test_mostly_broken(void **state) {
   dataset_close(set);
 }
 
-/* One picture through loader_prepare equals resize and normalisation by hand, and what the loader gives. */
+/* One image through loader_prepare equals resize and normalisation by hand, and what the loader gives. */
 static void test_prepare(void **state) {
   (void)state;
   Image image, fitted;
@@ -353,7 +353,7 @@ static void test_prepare(void **state) {
   image_release(&fitted);
 }
 
-/* The sheet shows the very levels of the pictures, magnified three times, in a frame of two pixels. */
+/* The sheet shows the very levels of the images, magnified three times, in a frame of two pixels. */
 static void test_sheet(void **state) {
   (void)state;
   LoaderOptions options = plain_options();
@@ -412,7 +412,7 @@ int main(void) {
       cmocka_unit_test(test_augmented_values),
       cmocka_unit_test(test_drop_last),
       cmocka_unit_test(test_options_refused),
-      cmocka_unit_test(test_broken_pictures),
+      cmocka_unit_test(test_broken_images),
       cmocka_unit_test(test_mostly_broken),
       cmocka_unit_test(test_prepare),
       cmocka_unit_test(test_sheet),

@@ -1,4 +1,4 @@
-/* Resize against Pillow's own results, and what must hold for any picture. */
+/* Resize against Pillow's own results, and what must hold for any image. */
 #include "data/resize.h"
 #include "data_testing.h"
 

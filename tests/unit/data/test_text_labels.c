@@ -194,7 +194,7 @@ static void test_names(void **state) {
   (void)state;
   assert_true(text_labels_knows("cola:x") && text_labels_knows("agnews") && text_labels_knows("tsv:x"));
   assert_true(text_labels_knows("csv:x:text=1"));
-  assert_false(text_labels_knows("csv:x")); /* a list of pictures */
+  assert_false(text_labels_knows("csv:x")); /* a list of images */
   assert_false(text_labels_knows("colab:x"));
   refused("colab:x", DATASET_TRAIN, STATUS_BAD_VALUE, "cola:DIR");
   refused("tsv:", DATASET_TRAIN, STATUS_BAD_VALUE, "a file is expected");
@@ -248,9 +248,9 @@ static void test_endless_cells(void **state) {
     const TextTableFormat format = {.header = true, .quoted = kind < 2, .texts = {"text"}, .text_count = 1, .label = "label"};
     memcpy(text, heads[kind], strlen(heads[kind]));
     const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
-    double seconds = (double)clock() / CLOCKS_PER_SEC, most = scale ? atof(scale) : 1;
+    double seconds = (double)clock() / CLOCKS_PER_SEC, max = scale ? atof(scale) : 1;
     assert_fails(text_table_parse(&table, text, BYTES, &format, "t"), STATUS_BAD_FILE, "line 2: a field of more than 1048576 bytes");
-    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < most);
+    assert_true((double)clock() / CLOCKS_PER_SEC - seconds < max);
     text_table_release(&table);
     memset(text, 'x', 32);
   }
@@ -330,7 +330,7 @@ static void test_batches_of_one_length(void **state) {
       }
     }
   text_batches_free(batches);
-  batches = open_batches(&(TextBatchesOptions){.context = 20, .batch = 4, .most = 10, .one_length = true}, 60, -1);
+  batches = open_batches(&(TextBatchesOptions){.context = 20, .batch = 4, .max = 10, .one_length = true}, 60, -1);
   assert_int_equal(text_batches_count(batches), 10);
   assert_int_equal(text_batches_steps(batches), 9);
   text_batches_free(batches);

@@ -112,7 +112,7 @@ static void test_parts_by_name(void **state) {
 }
 
 /* What the two parts hold together is the whole, in order, cut at the beginning of a line, about a twentieth of it behind the cut. */
-static void assert_divides(const char *path, const char *expected, size_t least, size_t most) {
+static void assert_divides(const char *path, const char *expected, size_t min, size_t max) {
   Status status;
   char name[600];
   snprintf(name, sizeof name, "text:%s", path);
@@ -123,7 +123,7 @@ static void assert_divides(const char *path, const char *expected, size_t least,
   assert_memory_equal(train, expected, head);
   assert_memory_equal(valid, expected + head, tail);
   assert_int_equal(expected[head - 1], '\n');
-  assert_in_range(tail, least, most);
+  assert_in_range(tail, min, max);
   free(train);
   free(valid);
 }

@@ -39,11 +39,11 @@ static void test_vectors_of_llama3(void **state) {
   assert_int_equal(tokenizer_end(llama3), 128001);
 }
 
-static size_t read_ids(const char *path, int32_t *ids, size_t most) {
+static size_t read_ids(const char *path, int32_t *ids, size_t max) {
   char *text;
   size_t size, count = 0;
   assert_ok(files_read(path, 1 << 16, &text, &size));
-  for (char *at = text + strspn(text, "[ "); *at && *at != ']' && count < most; at += strspn(at, ", \n"))
+  for (char *at = text + strspn(text, "[ "); *at && *at != ']' && count < max; at += strspn(at, ", \n"))
     ids[count++] = (int32_t)strtol(at, &at, 10);
   free(text);
   return count;
@@ -105,10 +105,10 @@ static void test_encoding_appends(void **state) {
 }
 
 /* Bytes of several kinds, so that valid and invalid UTF-8, spaces and runs all occur. */
-static size_t random_text(Rng *rng, char *text, size_t most) {
+static size_t random_text(Rng *rng, char *text, size_t max) {
   static const char *const parts[] = {"\xc3\xa4", "\xf0\x9f\x9a\x80", "  ",       "\r\n",         "'s", "'LL",
                                       "the",      "\xe1\xa0\x8e",     "\xc5\xbf", "<|endoftext|>"};
-  size_t size = 0, wanted = rng_below(rng, most - 16);
+  size_t size = 0, wanted = rng_below(rng, max - 16);
   while (size < wanted) {
     uint64_t kind = rng_below(rng, 4);
     const char *part = parts[rng_below(rng, sizeof parts / sizeof *parts)];

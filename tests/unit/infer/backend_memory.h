@@ -37,11 +37,11 @@ typedef struct MemoryWire {
   useconds_t stall[MEMORY_NODES]; /* before the next look: as if the process had no processor for so long */
 } MemoryWire;
 
-typedef struct MemoryCarrier {
+typedef struct MemoryBackend {
   Backend backend; /* first */
   MemoryWire *wire;
   int self;
-} MemoryCarrier;
+} MemoryBackend;
 
 /* What TransportThreadSetup.open_context points to. */
 typedef struct MemoryPlace {
@@ -73,7 +73,7 @@ static inline void memory_push(MemoryQueue *queue, const uint8_t *packet, size_t
 }
 
 static inline Status memory_send(Backend *self, int peer, const uint8_t *packet, size_t bytes, bool *taken) {
-  MemoryCarrier *me = (MemoryCarrier *)self;
+  MemoryBackend *me = (MemoryBackend *)self;
   MemoryWire *wire = me->wire;
   pthread_mutex_lock(&wire->lock);
   MemoryQueue *queue = &wire->queue[peer][me->self];
@@ -108,7 +108,7 @@ static inline bool memory_pop(MemoryWire *wire, int to, int from, uint8_t packet
 }
 
 static inline Status memory_receive(Backend *self, BackendTake *take, void *context) {
-  MemoryCarrier *me = (MemoryCarrier *)self;
+  MemoryBackend *me = (MemoryBackend *)self;
   uint64_t woken;
   uint8_t packet[MEMORY_BYTES];
   size_t bytes;
@@ -126,7 +126,7 @@ static inline Status memory_receive(Backend *self, BackendTake *take, void *cont
 }
 
 static inline int memory_polls(Backend *self, struct pollfd *polls, int room) {
-  MemoryCarrier *me = (MemoryCarrier *)self;
+  MemoryBackend *me = (MemoryBackend *)self;
   (void)room;
   polls[0] = (struct pollfd){.fd = me->wire->event[me->self], .events = POLLIN};
   return 1;
@@ -138,7 +138,7 @@ static inline bool memory_pending(const Backend *self) {
 }
 
 static inline Status memory_peer_status(const Backend *self, int peer, const char **why) {
-  MemoryWire *wire = ((const MemoryCarrier *)self)->wire;
+  MemoryWire *wire = ((const MemoryBackend *)self)->wire;
   *why = "closed the connection";
   pthread_mutex_lock(&wire->lock);
   bool closed = wire->closed[peer];
@@ -150,7 +150,7 @@ static inline void memory_free(Backend *self) { free(self); }
 
 static inline Status memory_open(void *context, Backend **backend) {
   const MemoryPlace *place = context;
-  MemoryCarrier *me = calloc(1, sizeof *me);
+  MemoryBackend *me = calloc(1, sizeof *me);
   if (!me) return status_set(STATUS_NO_MEMORY, "no memory");
   me->wire = place->wire;
   me->self = place->self;

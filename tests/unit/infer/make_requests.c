@@ -37,7 +37,7 @@ typedef struct Run {
 
 static Status open_leader(Run *run, const ClusterOptions *cluster, int devices, Partition *partition, Leader **leader) {
   double timeout = cluster == &run->cluster ? run->timeout : patience;
-  LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .network = &run->network, .cluster = cluster};
+  LeaderOptions options = {.batch_max = BATCH, .timeout = timeout, .threads = 1, .network = &run->network, .cluster = cluster};
   TRY(partition_even(partition, config_tokens(run->weights.config), devices));
   return leader_start(leader, &run->weights, partition, &options);
 }
@@ -88,8 +88,8 @@ static int descriptors(void) { /* the one that looks included */
   return count;
 }
 
-static void tell(const Run *run, const char *verdict, int devices, int reruns) {
-  printf("request %d: %s, %d of %d devices, %d reruns, %ld kB, %d descriptors\n", run->done, verdict, devices, run->members, reruns,
+static void tell(const Run *run, const char *decision, int devices, int reruns) {
+  printf("request %d: %s, %d of %d devices, %d reruns, %ld kB, %d descriptors\n", run->done, decision, devices, run->members, reruns,
          memory(), descriptors());
 }
 
@@ -175,7 +175,7 @@ static Status read_arguments(Run *run, char **argv) {
   run->timeout = atof(argv[8]);
   run->members = run->cluster.local + run->cluster.peer_count;
   run->network = (ClusterSetup){.transport = datagrams ? TRANSPORT_UDP : TRANSPORT_TCP,
-                                .reliability = {.mode = datagrams ? RELIABILITY_RETRANSMIT : RELIABILITY_STREAM, .least_packets = 1},
+                                .reliability = {.mode = datagrams ? RELIABILITY_RETRANSMIT : RELIABILITY_STREAM, .min_packets = 1},
                                 .parts = 1};
   return weights_load(&run->weights, argv[1]);
 }

@@ -1,7 +1,7 @@
 /* make_sample DIR [PRESET [GROUPS [ENTRIES [DEVICES [IMAGE PATCH [BLOCK]]]]]]: writes a random ASTRA checkpoint with its
  * selftest.safetensors, for the scripts under tests/network and tests/cli. PRESET: tiny (the default), tiny-gpt2, tiny-llama,
  * tiny-gpt2:3 (3 classes of texts), vit-cifar...
- * IMAGE and PATCH: pictures and patches of so many pixels a side instead of the preset's (0: the preset's), for models that are only timed:
+ * IMAGE and PATCH: images and patches of so many pixels a side instead of the preset's (0: the preset's), for models that are only timed:
  * those get no self-test, which takes long. BLOCK: one whose weights are finite, but so large that its output is not. */
 #include "sample_text.h"
 

@@ -23,12 +23,12 @@ typedef struct SampleAnswer {
   Exchange exchange; /* first */
   SampleCluster *cluster;
   Tensor *remote[2]; /* of each site */
-  int32_t *codes;    /* [blocks * sites][B, T, G], content tokens in the picture's order */
+  int32_t *codes;    /* [blocks * sites][B, T, G], content tokens in the image's order */
   real *logits;      /* [B, classes], of a text [B, V] */
   int64_t batch;
 } SampleAnswer;
 
-/* A preset, or a small one of three kinds: tiny (pictures), tiny-gpt2, tiny-llama (texts, with a vocabulary of 512). With ":N" behind it
+/* A preset, or a small one of three kinds: tiny (images), tiny-gpt2, tiny-llama (texts, with a vocabulary of 512). With ":N" behind it
  * one of texts has a head of N classes. */
 static inline Status sample_config(ModelConfig *config, const char *preset, int groups, int entries, int devices, ClassToken class_token) {
   static const char *const of[][2] = {{"tiny", "vit-cifar"}, {"tiny-gpt2", "gpt2-mini"}, {"tiny-llama", "llama-mini"}};
@@ -50,7 +50,7 @@ static inline Status sample_config(ModelConfig *config, const char *preset, int 
   if (classes) TRY(config_set_labels(config, NULL, atoi(classes + 1)));
   config->astra.groups = groups;
   config->astra.codebook_size = entries;
-  config->astra.devices = config->astra.devices_least = devices;
+  config->astra.devices = config->astra.devices_min = devices;
   config->astra.class_token = text ? CLASS_NONE : class_token;
   return STATUS_OK;
 }
@@ -204,7 +204,7 @@ static inline void sample_answer_release(SampleAnswer *answer) {
   free(answer->logits);
 }
 
-/* selftest.safetensors of `batch` pictures, as training writes it, over an even contiguous map of config.astra.devices. */
+/* selftest.safetensors of `batch` images, as training writes it, over an even contiguous map of config.astra.devices. */
 static inline Status sample_save_selftest(SampleCluster *cluster, const char *directory, int64_t batch) {
   const ModelConfig *config = &cluster->config;
   int devices = config->astra.devices;

@@ -40,9 +40,9 @@ static inline void sample_fixture_tables(SampleFixture *f, size_t memory) {
   const ModelConfig *config = f->weights.config;
   const real *codewords[64];
   for (int i = 0; i < f->weights.book_count; i++) codewords[i] = f->weights.books[i].codewords;
-  const KeyTablesSetup setup = {
+  const KvTablesSetup setup = {
       .codewords = codewords, .groups = config->astra.groups, .entries = config->astra.codebook_size, .memory = memory};
-  if (key_tables_build(&f->weights.keys, f->weights.model, &setup) != STATUS_OK) fail_msg("%s", status_message());
+  if (kv_tables_build(&f->weights.keys, f->weights.model, &setup) != STATUS_OK) fail_msg("%s", status_message());
 }
 
 static inline void sample_fixture_close(SampleFixture *f) {
@@ -52,14 +52,14 @@ static inline void sample_fixture_close(SampleFixture *f) {
 }
 
 /* As near as `close`, each number; and the largest above `least`, so that there is something to compare. */
-static inline void sample_fixture_close_to(const real *actual, const real *expected, int64_t count, double close, double least) {
+static inline void sample_fixture_close_to(const real *actual, const real *expected, int64_t count, double close, double min) {
   double scale = 0;
   for (int64_t i = 0; i < count; i++) {
     double difference = fabs((double)actual[i] - (double)expected[i]);
     if (!(difference <= close)) fail_msg("number %d: %.8f, the emulation has %.8f", (int)i, (double)actual[i], (double)expected[i]);
     scale = fmax(scale, fabs((double)expected[i]));
   }
-  assert_true(scale > least);
+  assert_true(scale > min);
 }
 
 /* All processes that this one has started are gone, and have been waited for. */

@@ -1,4 +1,4 @@
-/* What N devices must make of a text, emulated in one process like sample_cluster.h's pictures: losses, the logits after the last token,
+/* What N devices must make of a text, emulated in one process like sample_cluster.h's images: losses, the logits after the last token,
  * and how the text goes on. Contiguous spans in order; the last device's span grows with every new token. */
 #ifndef TESTS_SAMPLE_TEXT_H
 #define TESTS_SAMPLE_TEXT_H
@@ -90,10 +90,10 @@ static inline int32_t sample_likeliest(const real *logits, int64_t count) {
 }
 
 /* ids [prompt + most]: the prompt's on entry, the new ones behind it on return. A pass over all of it for every token. */
-static inline Status sample_go_on(SampleCluster *cluster, int devices, const int64_t *counts, int32_t *ids, int64_t prompt, int64_t most) {
+static inline Status sample_go_on(SampleCluster *cluster, int devices, const int64_t *counts, int32_t *ids, int64_t prompt, int64_t max) {
   int64_t spans[SAMPLE_NODES];
   memcpy(spans, counts, (size_t)devices * sizeof *spans);
-  for (int64_t tokens = prompt; tokens < prompt + most; tokens++, spans[devices - 1]++) {
+  for (int64_t tokens = prompt; tokens < prompt + max; tokens++, spans[devices - 1]++) {
     SampleText text;
     Status status = sample_text(cluster, devices, spans, ids, NULL, 1, tokens, &text);
     if (status == STATUS_OK) ids[tokens] = sample_likeliest(text.answer.logits, cluster->config.vocabulary);

@@ -81,18 +81,18 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
          hello_parse_welcome(bytes, &welcome) == STATUS_OK && welcome.fingerprints.model == own.model;
 }
 
-/* A cluster of one node: of pictures with all tokens, or of texts of `tokens_most` tokens. */
-static inline ClusterSetup session_child_setup(const Weights *weights, int64_t batch, int64_t tokens_most) {
+/* A cluster of one node: of images with all tokens, or of texts of `tokens_max` tokens. */
+static inline ClusterSetup session_child_setup(const Weights *weights, int64_t batch, int64_t tokens_max) {
   ClusterSetup setup = {.epoch = 1,
                         .nodes = 1,
                         .reliability = {.mode = RELIABILITY_STREAM, .timeout = 5},
                         .parts = 1,
                         .class_token = weights->config->astra.class_token,
-                        .batch_most = batch,
-                        .tokens_most = tokens_most,
-                        .tokens = tokens_most ? 0 : config_tokens(weights->config)};
+                        .batch_max = batch,
+                        .tokens_max = tokens_max,
+                        .tokens = tokens_max ? 0 : config_tokens(weights->config)};
   fingerprint_weights(weights, &setup.fingerprints);
-  setup.member[0] = (Member){.tokens = setup.tokens, .weight = tokens_most ? 1 : 0};
+  setup.member[0] = (Member){.tokens = setup.tokens, .weight = tokens_max ? 1 : 0};
   setup.order = malloc((size_t)(setup.tokens + 1) * sizeof(int32_t));
   for (int32_t i = 0; i < setup.tokens; i++) setup.order[i] = i;
   FingerprintShares shares = {.nodes = 1, .tokens = setup.tokens, .order = setup.order, .weights = (const double[]){1}};
@@ -114,11 +114,11 @@ static inline bool session_child_agree(const SessionChild *child, const ClusterS
 }
 
 /* All of it, for a node that takes requests from here on. */
-static inline bool session_child_open(SessionChild *child, const Weights *weights, int64_t batch, int64_t tokens_most) {
+static inline bool session_child_open(SessionChild *child, const Weights *weights, int64_t batch, int64_t tokens_max) {
   char text[WIRE_TEXT + 1];
   WireHeader header;
   if (!session_child_start(child, weights)) return false;
-  ClusterSetup setup = session_child_setup(weights, batch, tokens_most);
+  ClusterSetup setup = session_child_setup(weights, batch, tokens_max);
   bool right = session_child_agree(child, &setup, &header, text) && header.kind == WIRE_READY && header.count == 1;
   free(setup.order);
   return right;

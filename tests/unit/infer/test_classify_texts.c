@@ -42,7 +42,7 @@ static void open_fixture(Fixture *f, int nodes, const char *list, int64_t batch)
   assert_int_equal(sample_config(&config, "tiny-llama:2", 4, 50, 4, CLASS_NONE), STATUS_OK);
   sample_fixture_open(&f->base, &config);
   add_texts(f);
-  LeaderOptions options = {.batch_most = batch, .tokens_most = f->texts.longest, .timeout = 20, .threads = 1};
+  LeaderOptions options = {.batch_max = batch, .tokens_max = f->texts.longest, .timeout = 20, .threads = 1};
   assert_int_equal(token_split_init(&f->split, nodes, list), STATUS_OK);
   if (leader_start_text(&f->leader, &f->base.weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
 }

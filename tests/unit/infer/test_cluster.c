@@ -43,7 +43,7 @@ static void compare(const Fixture *f, const Partition *p, const LeaderAnswer *an
 }
 
 static Leader *start(const Fixture *f, const Partition *p, bool codes, double timeout) {
-  LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
+  LeaderOptions options = {.batch_max = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
   Leader *leader;
   if (leader_start(&leader, &f->base.weights, p, &options) != STATUS_OK) fail_msg("%s", status_message());
   return leader;
@@ -138,7 +138,7 @@ static void a_plain_model_does_not_run_on_more(void **state) {
   Fixture f;
   Partition p;
   Leader *leader;
-  LeaderOptions options = {.batch_most = 1, .timeout = 1, .threads = 1};
+  LeaderOptions options = {.batch_max = 1, .timeout = 1, .threads = 1};
   open_fixture(&f, 0, CLASS_DISTRIBUTED);
   assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);
   assert_int_equal(leader_start(&leader, &f.base.weights, &p, &options), STATUS_BAD_VALUE);
@@ -308,7 +308,7 @@ static void a_stop_flag_interrupts(void **state) {
   Partition p;
   LeaderAnswer answer;
   static volatile sig_atomic_t stop;
-  LeaderOptions options = {.batch_most = BATCH, .timeout = 60, .threads = 1, .stop = &stop};
+  LeaderOptions options = {.batch_max = BATCH, .timeout = 60, .threads = 1, .stop = &stop};
   Leader *leader;
   open_fixture(&f, GROUPS, CLASS_DISTRIBUTED);
   assert_int_equal(partition_even(&p, TOKENS, 2), STATUS_OK);

@@ -30,7 +30,7 @@ static void add_frequencies(SampleFixture *f, const int32_t *codes, int sets, in
   assert_non_null(f->weights.coding);
 }
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 typedef struct Seen {
   int32_t codes[CODES];
@@ -38,8 +38,8 @@ typedef struct Seen {
   NodeStatistics nodes[NODES];
 } Seen;
 
-static void run_pictures(const SampleFixture *f, const float *pixels, int64_t batch, const ClusterSetup *network, Seen *seen) {
-  const LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .codes = true, .network = network};
+static void run_images(const SampleFixture *f, const float *pixels, int64_t batch, const ClusterSetup *network, Seen *seen) {
+  const LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .codes = true, .network = network};
   Partition partition;
   Leader *leader;
   LeaderAnswer answer;
@@ -55,7 +55,7 @@ static void run_pictures(const SampleFixture *f, const float *pixels, int64_t ba
   partition_release(&partition);
 }
 
-static void open_pictures(SampleFixture *f, float *pixels) {
+static void open_images(SampleFixture *f, float *pixels) {
   SampleAnswer answer;
   Partition partition;
   open_fixture(f, "tiny", SITE_X);
@@ -70,10 +70,10 @@ static void open_pictures(SampleFixture *f, float *pixels) {
 static void compare(const SampleFixture *f, const float *pixels, int64_t batch, ClusterSetup network) {
   static Seen packed, coded;
   network.entropy = ENTROPY_OFF;
-  run_pictures(f, pixels, batch, &network, &packed);
+  run_images(f, pixels, batch, &network, &packed);
   for (EntropyChoice choice = ENTROPY_AUTO; choice <= ENTROPY_ON; choice++) {
     network.entropy = choice;
-    run_pictures(f, pixels, batch, &network, &coded);
+    run_images(f, pixels, batch, &network, &coded);
     assert_memory_equal(coded.codes, packed.codes, (size_t)(BLOCKS * batch * TOKENS * GROUPS) * sizeof(int32_t));
     assert_memory_equal(coded.logits, packed.logits, (size_t)(batch * CLASSES) * sizeof(real));
     for (int d = 0; d < NODES; d++) {
@@ -91,7 +91,7 @@ static void streams_carry_fewer_bits(void **state) {
   (void)state;
   SampleFixture f;
   float pixels[BATCH * 3 * 16 * 16];
-  open_pictures(&f, pixels);
+  open_images(&f, pixels);
   for (int parts = 1; parts <= 2; parts++) {
     const ClusterSetup network = {.reliability = {.mode = RELIABILITY_STREAM}, .parts = parts};
     compare(&f, pixels, BATCH, network);
@@ -110,8 +110,8 @@ static void nothing_is_allocated_after_the_first_request(void **state) {
   LeaderAnswer answer;
   float pixels[BATCH * 3 * 16 * 16];
   const ClusterSetup network = {.reliability = {.mode = RELIABILITY_STREAM}, .parts = 2, .entropy = ENTROPY_ON};
-  const LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .network = &network};
-  open_pictures(&f, pixels);
+  const LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .network = &network};
+  open_images(&f, pixels);
   sample_fixture_tables(&f, SIZE_MAX);
   assert_int_equal(partition_even(&partition, TOKENS, NODES), STATUS_OK);
   allocations_share();
@@ -133,9 +133,8 @@ static void datagrams_carry_fewer_bits(void **state) {
   (void)state;
   SampleFixture f;
   float pixels[BATCH * 3 * 16 * 16];
-  open_pictures(&f, pixels);
-  const ClusterSetup network = {
-      .transport = TRANSPORT_UDP, .reliability = {.mode = RELIABILITY_RETRANSMIT, .least_packets = 2}, .parts = 1};
+  open_images(&f, pixels);
+  const ClusterSetup network = {.transport = TRANSPORT_UDP, .reliability = {.mode = RELIABILITY_RETRANSMIT, .min_packets = 2}, .parts = 1};
   compare(&f, pixels, BATCH, network);
   sample_fixture_close(&f);
 }
@@ -144,14 +143,14 @@ static void datagrams_carry_fewer_bits(void **state) {
 
 static void go_on(const SampleFixture *f, const int32_t *ids, EntropyChoice entropy, int32_t *made, uint64_t bits[2]) {
   const ClusterSetup network = {.reliability = {.mode = RELIABILITY_STREAM}, .parts = 1, .entropy = entropy};
-  const LeaderOptions options = {.batch_most = 1, .timeout = 20, .threads = 1, .network = &network};
+  const LeaderOptions options = {.batch_max = 1, .timeout = 20, .threads = 1, .network = &network};
   TokenSplit split;
   Leader *leader;
   LeaderAnswer answer;
   bool more;
   assert_int_equal(token_split_init(&split, NODES, NULL), STATUS_OK);
   if (leader_start_text(&leader, &f->weights, &split, &options) != STATUS_OK) fail_msg("%s", status_message());
-  assert_int_equal(leader_text_prompt(leader, ids, CONTEXT - NEW, &(Sampling){.most = NEW, .vocabulary = VOCABULARY, .top_p = 1}),
+  assert_int_equal(leader_text_prompt(leader, ids, CONTEXT - NEW, &(Sampling){.max = NEW, .vocabulary = VOCABULARY, .top_p = 1}),
                    STATUS_OK);
   for (int i = 0; i <= NEW; i++) {
     if (leader_text_next(leader, &made[i], &more) != STATUS_OK) fail_msg("%s", status_message());
@@ -203,13 +202,13 @@ static void even_frequencies(void **state) {
   add_frequencies(&f, codes, BLOCKS, ENTRIES);
   assert_true(f.weights.coded_share < 0.945 && f.weights.coded_share > 0.94); /* log2 50 of 6 bits */
   network.entropy = ENTROPY_AUTO;
-  run_pictures(&f, pixels, BATCH, &network, &seen);
+  run_images(&f, pixels, BATCH, &network, &seen);
   assert_true(seen.nodes[0].coded_bits < seen.nodes[0].packed_bits);
   f.weights.coded_share = 0.96; /* as if they were a little flatter */
-  run_pictures(&f, pixels, BATCH, &network, &seen);
+  run_images(&f, pixels, BATCH, &network, &seen);
   assert_int_equal(seen.nodes[0].coded_bits, seen.nodes[0].packed_bits);
   network.entropy = ENTROPY_ON;
-  run_pictures(&f, pixels, BATCH, &network, &seen);
+  run_images(&f, pixels, BATCH, &network, &seen);
   assert_true(seen.nodes[0].coded_bits < seen.nodes[0].packed_bits);
   sample_fixture_close(&f);
 }
@@ -227,13 +226,13 @@ static void without_frequencies(void **state) {
   open_fixture(&f, "tiny", SITE_X);
   assert_null(f.weights.coding);
   sample_pixels(&f.sample.config, 5, BATCH, pixels);
-  run_pictures(&f, pixels, BATCH, &network, &off);
+  run_images(&f, pixels, BATCH, &network, &off);
   network.entropy = ENTROPY_AUTO;
-  run_pictures(&f, pixels, BATCH, &network, &automatic);
+  run_images(&f, pixels, BATCH, &network, &automatic);
   assert_memory_equal(automatic.logits, off.logits, sizeof off.logits);
   assert_int_equal(automatic.nodes[0].coded_bits, off.nodes[0].packed_bits);
   network.entropy = ENTROPY_ON;
-  const LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .network = &network};
+  const LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .network = &network};
   assert_int_equal(partition_even(&partition, TOKENS, NODES), STATUS_OK);
   assert_int_not_equal(leader_start(&leader, &f.weights, &partition, &options), STATUS_OK);
   if (!strstr(status_message(), "no frequencies")) fail_msg("%s", status_message());

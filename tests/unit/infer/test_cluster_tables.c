@@ -1,4 +1,4 @@
-/* Tables of keys and values on real processes: the answers that they give without, of pictures and of texts, also where memory is enough
+/* Tables of keys and values on real processes: the answers that they give without, of images and of texts, also where memory is enough
  * for some blocks alone; what their memory is bound by, and who has none. */
 #include "infer/cluster/leader_text.h"
 #include "sample_fixture.h"
@@ -24,12 +24,12 @@ static size_t block_bytes(const SampleFixture *f, int groups) {
 /* Whether sums from tables took part: with them the time is counted. */
 static void assert_summed(const LeaderAnswer *answer, int node, bool summed) { assert_int_equal(answer->nodes[node].tables > 0, summed); }
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
-static void compare_pictures(SampleFixture *f, int parts) {
+static void compare_images(SampleFixture *f, int parts) {
   float pixels[BATCH * 3 * 16 * 16];
   const ClusterSetup network = {.reliability = {.mode = RELIABILITY_STREAM}, .parts = parts};
-  const LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .codes = true, .network = &network};
+  const LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .codes = true, .network = &network};
   Partition partition;
   Leader *leader;
   sample_pixels(&f->sample.config, 5, BATCH, pixels);
@@ -52,7 +52,7 @@ static void compare_pictures(SampleFixture *f, int parts) {
 }
 
 /* Tables of no block, of one and of all. */
-static void pictures_are_the_same(void **state) {
+static void images_are_the_same(void **state) {
   (void)state;
   static const int groups[] = {1, 4};
   for (int g = 0; g < 2; g++) {
@@ -60,9 +60,9 @@ static void pictures_are_the_same(void **state) {
       SampleFixture f;
       open_fixture(&f, "tiny", groups[g], SITE_X);
       if (blocks) sample_fixture_tables(&f, blocks * block_bytes(&f, groups[g]));
-      assert_int_equal(key_tables_blocks(f.weights.keys), blocks);
-      compare_pictures(&f, 1);
-      if (blocks) compare_pictures(&f, 2);
+      assert_int_equal(kv_tables_blocks(f.weights.keys), blocks);
+      compare_images(&f, 1);
+      if (blocks) compare_images(&f, 2);
       sample_fixture_close(&f);
     }
   }
@@ -101,7 +101,7 @@ static void compare_prompt(Texts *f, Leader *leader, int64_t prompt) {
   bool more;
   memcpy(expected, f->ids, (size_t)prompt * sizeof *expected);
   assert_int_equal(sample_go_on(&f->base.sample, nodes, counts, expected, prompt, NEW), STATUS_OK);
-  assert_int_equal(leader_text_prompt(leader, f->ids, prompt, &(Sampling){.most = NEW, .vocabulary = VOCABULARY, .top_p = 1}), STATUS_OK);
+  assert_int_equal(leader_text_prompt(leader, f->ids, prompt, &(Sampling){.max = NEW, .vocabulary = VOCABULARY, .top_p = 1}), STATUS_OK);
   for (;; made++) {
     if (leader_text_next(leader, &id, &more) != STATUS_OK) fail_msg("%s", status_message());
     if (!more) break;
@@ -123,7 +123,7 @@ static void texts_are_the_same(void **state) {
     sample_ids(&f.base.sample.config, 5, CONTEXT, f.ids);
     sample_ids(&f.base.sample.config, 6, CONTEXT, f.labels);
     assert_int_equal(token_split_init(&f.split, NODES, NULL), STATUS_OK);
-    const LeaderOptions options = {.batch_most = 1, .timeout = 20, .threads = 1};
+    const LeaderOptions options = {.batch_max = 1, .timeout = 20, .threads = 1};
     if (leader_start_text(&leader, &f.base.weights, &f.split, &options) != STATUS_OK) fail_msg("%s", status_message());
     for (int64_t tokens = CONTEXT; tokens >= 1; tokens /= 3) compare_text(&f, leader, tokens);
     for (int64_t prompt = 2; prompt <= 29; prompt += 9) compare_prompt(&f, leader, prompt);
@@ -145,10 +145,10 @@ static void memory_is_a_bound(void **state) {
   assert_null(f.weights.keys);
   for (int i = 0; i < 4; i++) {
     assert_int_equal(weights_make_tables(&f.weights, memory[i]), STATUS_OK);
-    assert_int_equal(key_tables_blocks(f.weights.keys), blocks[i]);
-    assert_int_equal(key_tables_bytes(f.weights.keys), (size_t)blocks[i] * each);
-    assert_int_equal(key_tables_seconds(f.weights.keys, true, 256) > 0, blocks[i] > 0); /* both ways were timed */
-    key_tables_free(f.weights.keys);
+    assert_int_equal(kv_tables_blocks(f.weights.keys), blocks[i]);
+    assert_int_equal(kv_tables_bytes(f.weights.keys), (size_t)blocks[i] * each);
+    assert_int_equal(kv_tables_seconds(f.weights.keys, true, 256) > 0, blocks[i] > 0); /* both ways were timed */
+    kv_tables_free(f.weights.keys);
     f.weights.keys = NULL;
   }
   sample_fixture_close(&f);
@@ -169,7 +169,7 @@ static void who_has_none(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(pictures_are_the_same), cmocka_unit_test(texts_are_the_same),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(images_are_the_same), cmocka_unit_test(texts_are_the_same),
                                      cmocka_unit_test(memory_is_a_bound), cmocka_unit_test(who_has_none)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

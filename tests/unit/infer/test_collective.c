@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST = 4, STEPS = 4, WIDTH = 5, REQUESTS = 5 };
+enum { MAX = 4, STEPS = 4, WIDTH = 5, REQUESTS = 5 };
 
 /* Of the largest request; the others have fewer rows, down to fewer than devices. */
 static const ReduceStep largest[STEPS] = {{.sum = true, .samples = 1, .rows = 23, .width = WIDTH},
@@ -34,7 +34,7 @@ static real number_of(int node, uint32_t request, int step, int64_t i) {
 }
 
 typedef struct Side {
-  int self, nodes, sockets[MOST];
+  int self, nodes, sockets[MAX];
   uint64_t dies; /* before this request; 0: never */
   TransportThread *transport;
   Collective collective;
@@ -42,15 +42,15 @@ typedef struct Side {
   Tape *tape;
   bool interrupted;
   Status status;
-  int accused;
+  int fault;
   char problem[256];
 } Side;
 
 static void open_side(Side *side, double timeout) {
-  CollectiveSetup setup = {.self = side->self, .nodes = side->nodes, .steps = STEPS, .most = largest};
+  CollectiveSetup setup = {.self = side->self, .nodes = side->nodes, .steps = STEPS, .max = largest};
   Reliability reliability = {.mode = RELIABILITY_STREAM, .timeout = timeout};
   TransportThreadSetup transport = {.transport.reliability = &reliability, .transport.timeout = timeout, .open = backend_open};
-  Connection *channels[MOST] = {0};
+  Connection *channels[MAX] = {0};
   assert_int_equal(collective_check(&setup), STATUS_OK);
   collective_transport(&setup, &transport.transport);
   for (int d = 0; d < side->nodes; d++) {
@@ -125,7 +125,7 @@ static Status run_requests(Side *side) {
 static void *run_side(void *argument) {
   Side *side = argument;
   side->status = run_requests(side);
-  side->accused = side->collective.accused;
+  side->fault = side->collective.fault;
   snprintf(side->problem, sizeof side->problem, "%s", status_message());
   if (side->dies) { /* its streams end */
     transport_thread_stop(side->transport);
@@ -149,7 +149,7 @@ static void join_sides(Side *sides, int nodes) {
 }
 
 static void run_sides(Side *sides, int nodes) {
-  pthread_t threads[MOST];
+  pthread_t threads[MAX];
   for (int i = 0; i < nodes; i++) assert_int_equal(pthread_create(&threads[i], NULL, run_side, &sides[i]), 0);
   for (int i = 0; i < nodes; i++) pthread_join(threads[i], NULL);
 }
@@ -174,14 +174,14 @@ static uint64_t formula(int nodes, int self) {
 
 static void all_hold_the_same_bits_and_send_what_the_formula_says(void **state) {
   (void)state;
-  for (int nodes = 2; nodes <= MOST; nodes++) {
-    Side sides[MOST] = {0};
+  for (int nodes = 2; nodes <= MAX; nodes++) {
+    Side sides[MAX] = {0};
     join_sides(sides, nodes);
     run_sides(sides, nodes);
     for (int i = 0; i < nodes; i++) {
       if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
       assert_true(transport_thread_counts(sides[i].transport).payload_sent == formula(nodes, i));
-      assert_int_equal(sides[i].accused, -1);
+      assert_int_equal(sides[i].fault, -1);
       assert_true(sides[i].collective.wait >= 0 && sides[i].collective.send >= 0);
     }
     for (int i = 0; i < nodes; i++) close_side(&sides[i]);
@@ -198,7 +198,7 @@ static void one_that_is_gone_is_named(void **state) {
   assert_int_equal(sides[1].status, STATUS_OK);
   for (int i = 0; i < 3; i += 2) {
     assert_int_equal(sides[i].status, STATUS_PEER);
-    assert_int_equal(sides[i].accused, 1);
+    assert_int_equal(sides[i].fault, 1);
     assert_non_null(strstr(sides[i].problem, "node 1"));
   }
   for (int i = 0; i < 3; i++) close_side(&sides[i]);
@@ -263,7 +263,7 @@ static void expect_refusal(const Packet *first, size_t bytes, bool finite, const
   }
   assert_int_equal(run_request(&side, 1), STATUS_BAD_VALUE);
   if (!strstr(status_message(), what) || !strstr(status_message(), "node 1")) fail_msg("\"%s\" lacks \"%s\"", status_message(), what);
-  assert_int_equal(side.collective.accused, 1);
+  assert_int_equal(side.collective.fault, 1);
   close_side(&side);
   close(pair[1]);
 }

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { BATCH = 2, PIXELS = 3 * 16 * 16, MOST = 4096 };
+enum { BATCH = 2, PIXELS = 3 * 16 * 16, MAX = 4096 };
 
 typedef struct Fixture {
   SampleFixture base;
@@ -37,9 +37,9 @@ static void expect_refusal(Fixture *f, const char *what) {
   if (!strstr(f->text, what)) fail_msg("'%s' lacks '%s'", f->text, what);
 }
 
-/* One picture of noise through the plain model; the class-token replica is what comes back. */
+/* One image of noise through the plain model; the class-token replica is what comes back. */
 static void compute_one(Fixture *f, uint32_t number, float replica[32]) {
-  uint8_t payload[PATCHES_HEAD + PIXELS * 4], answer[MOST];
+  uint8_t payload[PATCHES_HEAD + PIXELS * 4], answer[MAX];
   float pixels[PIXELS];
   TokenLayout layout = {0};
   sample_pixels(&f->base.sample.config, 5, 1, pixels);
@@ -116,7 +116,7 @@ static void it_is_measured_before_the_first_epoch(void **state) {
   (void)state;
   Fixture f;
   DeviceProfile profile;
-  static uint8_t bytes[PROBE_MOST];
+  static uint8_t bytes[PROBE_MAX];
   const WireHeader compute = {.kind = WIRE_PROBE, .request = PROBE_COMPUTE, .count = 16};
   open_weights(&f);
   assert_true(session_child_start(&f.child, &f.base.weights));
@@ -256,7 +256,7 @@ static void a_leader_that_breaks_the_rules_is_left(void **state) {
                                {.kind = WIRE_PING, .bytes = 1},
                                {.kind = WIRE_GONE, .count = 64},
                                {.kind = WIRE_PROBE, .request = PROBE_COMPUTE, .count = 1 << 20},
-                               {.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 1, .bytes = PROBE_MOST + 1},
+                               {.kind = WIRE_PROBE, .request = PROBE_LINK, .count = 1, .bytes = PROBE_MAX + 1},
                                {.kind = WIRE_PROFILE}};
   static uint8_t nothing[1 << 20];
   signal(SIGPIPE, SIG_IGN);

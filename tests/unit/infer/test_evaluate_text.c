@@ -44,7 +44,7 @@ static void close_fixture(Fixture *f) {
 }
 
 static Leader *start(Fixture *f, int nodes, int64_t batch) {
-  LeaderOptions options = {.batch_most = batch, .tokens_most = CONTEXT, .timeout = 20, .threads = 1};
+  LeaderOptions options = {.batch_max = batch, .tokens_max = CONTEXT, .timeout = 20, .threads = 1};
   Leader *leader;
   assert_int_equal(token_split_init(&f->split, nodes, NULL), STATUS_OK);
   if (leader_start_text(&leader, &f->base.weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());

@@ -5,12 +5,12 @@
 #include "infer/cluster/leader_internal.h"
 #include <math.h>
 
-enum { MOST = 4, PIXELS = 3 * 16 * 16 };
+enum { MAX = 4, PIXELS = 3 * 16 * 16 };
 
 typedef struct Fixture {
   SampleFixture base;
-  FakeWorker workers[MOST];
-  Address peers[MOST];
+  FakeWorker workers[MAX];
+  Address peers[MAX];
   ClusterOptions cluster;
   Partition partition;
   Leader *leader;
@@ -40,7 +40,7 @@ static void place(Fixture *f) {
 
 static Status begin(Fixture *f, OnFailure on_failure, double timeout, double request_timeout) {
   f->cluster = (ClusterOptions){.peers = f->peers, .peer_count = f->count, .on_failure = on_failure, .request_timeout = request_timeout};
-  LeaderOptions options = {.batch_most = 1, .timeout = timeout, .threads = 1, .cluster = &f->cluster};
+  LeaderOptions options = {.batch_max = 1, .timeout = timeout, .threads = 1, .cluster = &f->cluster};
   place(f);
   return leader_start(&f->leader, &f->base.weights, &f->partition, &options);
 }
@@ -86,7 +86,7 @@ static void workers_that_do_not_answer_cost_the_others_nothing(void **state) {
   enum { WELL, FULL, OTHER_FULL, MUTE };
   Fixture f;
   LeaderAnswer answer;
-  int listener[MOST] = {-1, -1, -1, -1}, calls[2][8];
+  int listener[MAX] = {-1, -1, -1, -1}, calls[2][8];
   open_fixture(&f, 1, (const FakeWorker[]){{0}});
   for (int i = FULL; i <= MUTE; i++) {
     assert_int_equal(address_parse("127.0.0.1:1", &f.peers[i]), STATUS_OK);
@@ -96,7 +96,7 @@ static void workers_that_do_not_answer_cost_the_others_nothing(void **state) {
     for (int c = 0; c < 8 && i != MUTE; c++) assert_int_equal(address_call(&f.peers[i], &calls[i - 1][c]), STATUS_OK);
   }
   double start = clock_now();
-  f.count = MOST;
+  f.count = MAX;
   Status status = begin(&f, ON_FAILURE_RERUN, 2, 0);
   f.count = 1;
   if (status != STATUS_OK) fail_msg("%s", status_message());

@@ -30,7 +30,7 @@ typedef struct Fixture {
 static void open_fixture(Fixture *f, uint8_t kind) {
   *f = (Fixture){.config = {.vocabulary = VOCABULARY, .context = TOKENS, .blocks = 2, .width = 4}, .split = {NODES, {1, 1, 1}}};
   f->weights.config = &f->config;
-  f->leader = (Leader){.setup = {.weights = &f->weights, .split = &f->split, .batch_most = BATCH, .tokens_most = TOKENS},
+  f->leader = (Leader){.setup = {.weights = &f->weights, .split = &f->split, .batch_max = BATCH, .tokens_max = TOKENS},
                        .epoch.nodes = NODES,
                        .queue.submitted = 1,
                        .membership.members = f->members,
@@ -198,7 +198,7 @@ static void what_came_before_a_complaint_counts(void **state) {
   open_fixture(&f, WIRE_PROMPT);
   ConnectionSink sink = leader_messages_sink;
   sink.context = &f.leader;
-  sink.most_payload = WIRE_TEXT;
+  sink.max_payload = WIRE_TEXT;
   for (int d = 0; d < NODES; d++) {
     connections[d] = &f.members[d].connection;
     connection_init(connections[d]);

@@ -25,7 +25,7 @@ static void open_sample(Sample *sample, int groups) {
   config_defaults(&config, MODEL_VIT);
   config.width = WIDTH, config.blocks = BLOCKS, config.heads = config.kv_heads = 4, config.mlp = 4 * WIDTH;
   config.image = 32, config.patch = 4, config.channels = 3;
-  config.astra = (AstraConfig){.groups = groups, .codebook_size = ENTRIES, .devices = NODES, .devices_least = 1, .site = SITE_X};
+  config.astra = (AstraConfig){.groups = groups, .codebook_size = ENTRIES, .devices = NODES, .devices_min = 1, .site = SITE_X};
   config.astra.class_token = CLASS_DISTRIBUTED;
   assert_int_equal(config_set_labels(&config, NULL, 2), STATUS_OK);
   if (model_new(&sample->weights.model, &config) != STATUS_OK) fail_msg("%s", status_message());
@@ -55,14 +55,14 @@ static DeviceCase case_of(Sample *sample, Strategy strategy, int parts) {
                       .counts = even,
                       .books = sample->books,
                       .parts = parts,
-                      .least_packets = 2};
+                      .min_packets = 2};
 }
 
 static Timeline measure(Sample *sample, const DeviceCase *device) {
   Timeline timeline;
   MeasureQuality quality;
   if (measure_timeline(&timeline, &sample->weights, device, 2, &quality) != STATUS_OK) fail_msg("%s", status_message());
-  assert_true(quality.least_share > 0 && quality.least_share < 1.5 && quality.spread >= 0);
+  assert_true(quality.min_share > 0 && quality.min_share < 1.5 && quality.spread >= 0);
   assert_int_equal(timeline.tokens, device->strategy == STRATEGY_SINGLE ? TOKENS : 16);
   return timeline;
 }
@@ -188,17 +188,17 @@ static void heads_and_columns_divided(void **state) {
 
 /* ---- tables */
 
-static const KeyTables *build_tables(Sample *sample, int groups, KeyTables **tables) {
+static const KvTables *build_tables(Sample *sample, int groups, KvTables **tables) {
   const real *codewords[BLOCKS];
   for (int b = 0; b < BLOCKS; b++) codewords[b] = sample->books[b].codewords;
-  const KeyTablesSetup setup = {.codewords = codewords, .groups = groups, .entries = ENTRIES, .memory = 1 << 24};
-  if (key_tables_build(tables, sample->weights.model, &setup) != STATUS_OK) fail_msg("%s", status_message());
-  assert_true(key_tables_has(*tables, BLOCKS - 1));
+  const KvTablesSetup setup = {.codewords = codewords, .groups = groups, .entries = ENTRIES, .memory = 1 << 24};
+  if (kv_tables_build(tables, sample->weights.model, &setup) != STATUS_OK) fail_msg("%s", status_message());
+  assert_true(kv_tables_has(*tables, BLOCKS - 1));
   return *tables;
 }
 
 /* What the device computes from the codes that "came". */
-static void encode(Sample *sample, const KeyTables *tables, int parts, real out[17 * WIDTH]) {
+static void encode(Sample *sample, const KvTables *tables, int parts, real out[17 * WIDTH]) {
   TokenLayout layout = {0};
   ExchangeRecorder exchange;
   Timeline timeline = {0};
@@ -215,7 +215,7 @@ static void encode(Sample *sample, const KeyTables *tables, int parts, real out[
                               .blocks = BLOCKS,
                               .sites = 1,
                               .parts = parts,
-                              .batch_most = 1,
+                              .batch_max = 1,
                               .max_packet = 1436,
                               .keys = tables};
   if (exchange_recorder_init(&exchange, &setup) != STATUS_OK) fail_msg("%s", status_message());
@@ -237,15 +237,15 @@ static void tables_give_what_products_give(void **state) {
   for (int groups = 1; groups <= 4; groups *= 4)
     for (int parts = 1; parts <= 4; parts *= 4) {
       Sample sample;
-      KeyTables *tables = NULL;
+      KvTables *tables = NULL;
       real products[17 * WIDTH], looked_up[17 * WIDTH];
-      double most = 0;
+      double max = 0;
       open_sample(&sample, groups);
       encode(&sample, NULL, parts, products);
       encode(&sample, build_tables(&sample, groups, &tables), parts, looked_up);
-      for (int i = 0; i < 17 * WIDTH; i++) most = fmax(most, fabs((double)(products[i] - looked_up[i])));
-      if (most > 1e-4) fail_msg("%d groups, %d parts: a difference of %g", groups, parts, most);
-      key_tables_free(tables);
+      for (int i = 0; i < 17 * WIDTH; i++) max = fmax(max, fabs((double)(products[i] - looked_up[i])));
+      if (max > 1e-4) fail_msg("%d groups, %d parts: a difference of %g", groups, parts, max);
+      kv_tables_free(tables);
       close_sample(&sample);
     }
 }
@@ -274,7 +274,7 @@ static void plans_and_measurements_agree_on_what_travels(void **state) {
                              .links = &links,
                              .reliability = &reliability,
                              .parts = 1,
-                             .least_packets = 2,
+                             .min_packets = 2,
                              .retained = 1,
                              .all_rows = all_rows};
       MeasuredCase wanted = {.weights = &sample.weights,

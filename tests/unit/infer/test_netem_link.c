@@ -55,7 +55,7 @@ static void nothing_overtakes(void **state) {
   (void)state;
   const LinkOptions options = {.latency = 0.002, .jitter = 0.002, .seed = 3};
   LinkModel link = open_link(&options);
-  double last = 0, least = 1, most = 0;
+  double last = 0, min = 1, max = 0;
   for (int i = 0; i < 1000; i++) {
     double arrived = link_model_arrive(&link, 1e-4 * i);
     assert_true(arrived >= last && arrived >= 1e-4 * i);
@@ -64,9 +64,9 @@ static void nothing_overtakes(void **state) {
   link = open_link(&options);
   for (int i = 0; i < 1000; i++) {
     double delay = link_model_arrive(&link, i) - i;
-    least = fmin(least, delay), most = fmax(most, delay);
+    min = fmin(min, delay), max = fmax(max, delay);
   }
-  assert_true(least >= 0 && least < 0.0001 && most <= 0.004 && most > 0.0039);
+  assert_true(min >= 0 && min < 0.0001 && max <= 0.004 && max > 0.0039);
 }
 
 static void losses_are_as_many_as_asked_for(void **state) {

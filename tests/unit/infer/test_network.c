@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BLOCKS = 3, WIDTH = 12, GROUPS = 3, ENTRIES = 5, TOKENS = 11, BATCH = 4, REQUESTS = 3, MOST = 3 };
+enum { BLOCKS = 3, WIDTH = 12, GROUPS = 3, ENTRIES = 5, TOKENS = 11, BATCH = 4, REQUESTS = 3, MAX = 3 };
 static const int64_t counts_of_two[2] = {4, 7}, counts_of_three[3] = {5, 2, 4};
 
 static Codebook books[BLOCKS];
@@ -52,7 +52,7 @@ static real activation(int request, int block, int64_t b, int token, int64_t i) 
 static int64_t batch_of(int request) { return request % 2 ? BATCH : 1; }
 
 typedef struct Side {
-  int self, nodes, parts, sockets[MOST], most_batch, blocks_done;
+  int self, nodes, parts, sockets[MAX], max_batch, blocks_done;
   const int64_t *counts;
   NetworkSide base;
   bool right, mask, coded;
@@ -66,7 +66,7 @@ static void open_side(Side *side, double timeout) {
                         .books = books,
                         .blocks = BLOCKS,
                         .sites = 1,
-                        .batch_most = BATCH,
+                        .batch_max = BATCH,
                         .parts = side->parts,
                         .keep_codes = true,
                         .coding = side->coded ? coding : NULL};
@@ -164,8 +164,8 @@ static uint64_t expected_bytes(int nodes, int64_t own) {
 }
 
 static void exchange_among(int nodes, const int64_t *counts, int socket_buffer) {
-  Side sides[MOST];
-  pthread_t threads[MOST];
+  Side sides[MAX];
+  pthread_t threads[MAX];
   connect_sides(sides, nodes, counts);
   for (int i = 0; i < nodes; i++) {
     for (int j = 0; socket_buffer && j < nodes; j++)
@@ -376,7 +376,7 @@ static void forged_messages_are_refused(void **state) {
     if (status != STATUS_BAD_VALUE) fail_msg("%s: %s", faults[i].what, status == STATUS_OK ? "was accepted" : status_message());
     if (!strstr(status_message(), faults[i].message)) fail_msg("%s: %s", faults[i].what, status_message());
     if (strncmp(status_message(), "node 1: ", 8) != 0) fail_msg("%s: %s", faults[i].what, status_message());
-    assert_int_equal(hostile.side.base.network.accused, 1);
+    assert_int_equal(hostile.side.base.network.fault, 1);
     close_hostile(&hostile);
   }
 }
@@ -439,7 +439,7 @@ static void damaged_coded_packets_are_refused(void **state) {
     assert_int_equal(write(hostile.wire, message, (size_t)sent), sent);
     Status status = receive_first_block(&hostile);
     if (status != STATUS_BAD_VALUE) fail_msg("fault %d: %s", fault, status == STATUS_OK ? "was accepted" : status_message());
-    assert_int_equal(hostile.side.base.network.accused, 1);
+    assert_int_equal(hostile.side.base.network.fault, 1);
     close_hostile(&hostile);
   }
 }
@@ -529,7 +529,7 @@ static void tokens_of_one_that_is_gone_are_masked(void **state) {
       }
     }
     assert_int_equal(net->statistics.masked, 7 * BLOCKS);
-    assert_int_equal(net->accused, -1);
+    assert_int_equal(net->fault, -1);
     close_hostile(&hostile);
   }
 }
@@ -547,7 +547,7 @@ static void a_request_that_is_cancelled_ends(void **state) {
   assert_int_equal(receive_first_block(&hostile), STATUS_INTERRUPTED);
   assert_true(clock_now() - start < 10);
   assert_int_equal(receive_first_block(&hostile), STATUS_INTERRUPTED);
-  assert_int_equal(net->accused, -1);
+  assert_int_equal(net->fault, -1);
   close_hostile(&hostile);
 }
 
@@ -559,7 +559,7 @@ static void silence_ends_at_the_deadline(void **state) {
   assert_int_equal(receive_first_block(&hostile), STATUS_TIMEOUT);
   assert_true(clock_now() - start >= 0.2 && clock_now() - start < 5);
   assert_string_equal(status_message(), "node 1 did not answer within 0.2 s; --timeout gives it longer");
-  assert_int_equal(hostile.side.base.network.accused, 1);
+  assert_int_equal(hostile.side.base.network.fault, 1);
   close_hostile(&hostile);
 }
 
@@ -571,7 +571,7 @@ static void a_closed_peer_is_named(void **state) {
   hostile.wire = -1;
   assert_int_equal(receive_first_block(&hostile), STATUS_PEER);
   assert_non_null(strstr(status_message(), "node 1: "));
-  assert_int_equal(hostile.side.base.network.accused, 1);
+  assert_int_equal(hostile.side.base.network.fault, 1);
   close_hostile(&hostile);
 }
 

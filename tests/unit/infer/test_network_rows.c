@@ -27,10 +27,10 @@ static NetworkSetup setup_of(const Side *side) {
                         .layout = &side->base.layout,
                         .blocks = BLOCKS,
                         .sites = 1,
-                        .batch_most = BATCH,
+                        .batch_max = BATCH,
                         .whole_rows = true,
                         .width = WIDTH,
-                        .least_packets = side->packets,
+                        .min_packets = side->packets,
                         .causal = side->causal};
 }
 
@@ -175,7 +175,7 @@ static void expect_failure(Hostile *hostile, Status status, const char *what) {
   assert_int_equal(exchange_block(&hostile->side, 1, 0, 1, &remote), status);
   if (!strstr(status_message(), what) || strncmp(status_message(), "node 1: ", 8) != 0)
     fail_msg("\"%s\" lacks \"%s\"", status_message(), what);
-  assert_int_equal(hostile->side.base.network.accused, 1);
+  assert_int_equal(hostile->side.base.network.fault, 1);
   close(hostile->wire);
   close_side(&hostile->side);
 }

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PIXELS = 3 * 16 * 16, WIDTH = 32, BATCH = 3, PICTURE = 4 * PIXELS };
+enum { PIXELS = 3 * 16 * 16, WIDTH = 32, BATCH = 3, IMAGE = 4 * PIXELS };
 
 typedef struct Fixture {
   SampleFixture base;
@@ -29,7 +29,7 @@ static void close_fixture(Fixture *f) {
 
 /* Of noise, which no levels give. `bytes` are announced, and as many are sent as there are. */
 static void send_request(const Fixture *f, uint32_t number, uint32_t count, uint32_t bytes, uint8_t flags) {
-  static uint8_t message[WIRE_HEADER + PATCHES_HEAD + BATCH * PICTURE + 64];
+  static uint8_t message[WIRE_HEADER + PATCHES_HEAD + BATCH * IMAGE + 64];
   float pixels[BATCH * PIXELS];
   TokenLayout layout = {0};
   sample_pixels(&f->base.sample.config, number, BATCH, pixels);
@@ -38,7 +38,7 @@ static void send_request(const Fixture *f, uint32_t number, uint32_t count, uint
   assert_int_equal(layout_build_plain(&layout, 16, CLASS_DISTRIBUTED), STATUS_OK);
   patches_pack(&f->base.sample.config, &layout, BATCH, pixels, NULL, message + WIRE_HEADER);
   layout_release(&layout);
-  size_t most = PATCHES_HEAD + BATCH * PICTURE, size = WIRE_HEADER + (bytes < most ? bytes : most);
+  size_t max = PATCHES_HEAD + BATCH * IMAGE, size = WIRE_HEADER + (bytes < max ? bytes : max);
   for (size_t sent = 0; sent < size;) {
     ssize_t n = write(f->child.control, message + sent, size - sent);
     if (n < 0) return; /* it has left: seen by what follows */
@@ -53,7 +53,7 @@ static void answers_have_the_documented_size(void **state) {
   NodeStatistics statistics;
   uint8_t result[WIRE_STATISTICS + 2 * WIDTH * 4];
   open_fixture(&f);
-  send_request(&f, 1, 2, PATCHES_HEAD + 2 * PICTURE, 0);
+  send_request(&f, 1, 2, PATCHES_HEAD + 2 * IMAGE, 0);
   assert_true(session_child_answer(f.child.control, &header, result, sizeof result, NULL));
   assert_int_equal(header.kind, WIRE_RESULT);
   assert_int_equal(header.request, 1);
@@ -83,16 +83,16 @@ static void a_leader_that_breaks_the_protocol_is_left(void **state) {
   const struct {
     uint32_t number, count, bytes;
     uint8_t flags;
-  } faults[] = {{2, 1, PATCHES_HEAD + PICTURE, 0},
-                {0, 1, PATCHES_HEAD + PICTURE, 0},
+  } faults[] = {{2, 1, PATCHES_HEAD + IMAGE, 0},
+                {0, 1, PATCHES_HEAD + IMAGE, 0},
                 {1, 0, 0, 0},
                 {1, 0, PATCHES_HEAD, 0},
-                {1, BATCH + 1, PATCHES_HEAD + BATCH * PICTURE, 0},
-                {1, 1, PATCHES_HEAD + PICTURE - 1, 0},
-                {1, 1, PICTURE, 0},
-                {1, 2, PATCHES_HEAD + PICTURE, 0},
+                {1, BATCH + 1, PATCHES_HEAD + BATCH * IMAGE, 0},
+                {1, 1, PATCHES_HEAD + IMAGE - 1, 0},
+                {1, 1, IMAGE, 0},
+                {1, 2, PATCHES_HEAD + IMAGE, 0},
                 {1, 1, UINT32_MAX, 0},
-                {1, 1, PATCHES_HEAD + PICTURE, WIRE_WANT_CODES}};
+                {1, 1, PATCHES_HEAD + IMAGE, WIRE_WANT_CODES}};
   signal(SIGPIPE, SIG_IGN);
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     Fixture f;

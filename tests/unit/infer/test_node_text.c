@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { VOCABULARY = 512, BATCH = 15, TOKENS = 20, MOST = 4096, SLICE_ROWS = 256 };
+enum { VOCABULARY = 512, BATCH = 15, TOKENS = 20, MAX = 4096, SLICE_ROWS = 256 };
 
 typedef struct Fixture {
   SampleFixture base;
@@ -17,11 +17,11 @@ typedef struct Fixture {
 } Fixture;
 
 /* The next message that is no sign of life. */
-static bool receive(Fixture *f, WireHeader *header, uint8_t payload[MOST]) {
+static bool receive(Fixture *f, WireHeader *header, uint8_t payload[MAX]) {
   uint8_t bytes[WIRE_HEADER];
   for (f->heads = 0;;) {
     if (!session_child_read(f->child.control, bytes, sizeof bytes)) return false;
-    assert_int_equal(wire_parse(bytes, MOST, header), STATUS_OK);
+    assert_int_equal(wire_parse(bytes, MAX, header), STATUS_OK);
     if (header->bytes && !session_child_read(f->child.control, payload, header->bytes)) return false;
     if (header->kind != WIRE_PROGRESS) return true;
     f->heads += header->block == f->base.weights.config->blocks;
@@ -42,8 +42,8 @@ static void close_fixture(Fixture *f) {
 
 /* A message of `bytes` of payload, of which at most MOST are sent. */
 static void send_message(const Fixture *f, WireHeader header, const uint8_t *payload) {
-  uint8_t message[WIRE_HEADER + MOST];
-  size_t bytes = header.bytes < MOST ? header.bytes : MOST;
+  uint8_t message[WIRE_HEADER + MAX];
+  size_t bytes = header.bytes < MAX ? header.bytes : MAX;
   header.sender = WIRE_LEADER;
   wire_pack(&header, message);
   memcpy(message + WIRE_HEADER, payload, bytes);
@@ -57,7 +57,7 @@ static void answers_have_the_documented_size(void **state) {
   Fixture f;
   WireHeader header;
   RequestScore score;
-  uint8_t payload[MOST] = {0};
+  uint8_t payload[MAX] = {0};
   const int32_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 511}, labels[8] = {-1, 2, 3, -1, 5, 6, 7, 511};
   open_fixture(&f);
   put_ids(payload, ids, 8);
@@ -81,8 +81,8 @@ static void tokens_come_one_by_one(void **state) {
   (void)state;
   Fixture f;
   WireHeader header;
-  uint8_t payload[MOST] = {0};
-  Sampling sampling = {.most = 4, .vocabulary = VOCABULARY, .top_p = 1};
+  uint8_t payload[MAX] = {0};
+  Sampling sampling = {.max = 4, .vocabulary = VOCABULARY, .top_p = 1};
   open_fixture(&f);
   request_pack_sampling(&sampling, payload);
   put_ids(payload + REQUEST_SAMPLING, (const int32_t[]){5, 6, 7}, 3);
@@ -122,8 +122,8 @@ static void what_cannot_be_is_named(void **state) {
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     Fixture f;
     WireHeader header;
-    uint8_t payload[MOST] = {0};
-    Sampling sampling = {.most = 4, .vocabulary = VOCABULARY, .top_p = 1};
+    uint8_t payload[MAX] = {0};
+    Sampling sampling = {.max = 4, .vocabulary = VOCABULARY, .top_p = 1};
     uint32_t bytes = faults[i].kind == WIRE_PROMPT ? REQUEST_SAMPLING + 8 : faults[i].kind == WIRE_SCORE ? 16 : 8;
     open_fixture(&f);
     if (faults[i].kind == WIRE_PROMPT) request_pack_sampling(&sampling, payload);
@@ -159,7 +159,7 @@ static void a_leader_that_breaks_the_protocol_is_left(void **state) {
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     Fixture f;
     uint8_t end;
-    const uint8_t payload[MOST] = {0};
+    const uint8_t payload[MAX] = {0};
     open_fixture(&f);
     send_message(&f, faults[i], payload);
     struct pollfd waiting = {.fd = f.child.control, .events = POLLIN};
@@ -175,7 +175,7 @@ static void the_head_gives_signs_of_life(void **state) {
   Fixture f;
   WireHeader header;
   RequestScore all, one = {0};
-  uint8_t payload[MOST] = {0};
+  uint8_t payload[MAX] = {0};
   int32_t ids[BATCH * TOKENS], labels[BATCH * TOKENS];
   const int count = BATCH * TOKENS, half = 8 * TOKENS;
   assert_true(count > SLICE_ROWS && count < 2 * SLICE_ROWS);

@@ -49,7 +49,7 @@ static void lengths_follow_from_the_rules(void **state) {
   static const struct {
     PacketType type;
     int index, count;
-    size_t least, most;
+    size_t min, max;
     bool of_rows;
   } rows[] = {{PACKET_CODES, 0, 3, 15, 15, false}, {PACKET_CODES, 1, 3, 12, 12, false}, {PACKET_CODES, 2, 3, 12, 12, false},
               {PACKET_RAW, 0, 3, 96, 96, true},    {PACKET_RAW, 2, 3, 72, 72, true},    {PACKET_QUERY, 0, 0, 0, 0, false},
@@ -58,10 +58,10 @@ static void lengths_follow_from_the_rules(void **state) {
     const PacketRules *rules = rows[i].of_rows ? &raw : &codes;
     Packet packet = {
         .request = 7, .block = 11, .site = 1, .type = rows[i].type, .index = (uint16_t)rows[i].index, .count = (uint16_t)rows[i].count};
-    assert_int_equal(parse(rules, 0, packet, rows[i].least, 0), STATUS_OK);
-    assert_int_equal(parse(rules, 0, packet, rows[i].most, 0), STATUS_OK);
-    if (rows[i].least) assert_int_equal(parse(rules, 0, packet, rows[i].least - 1, 0), STATUS_BAD_VALUE);
-    assert_int_equal(parse(rules, 0, packet, rows[i].most + 1, 0), STATUS_BAD_VALUE);
+    assert_int_equal(parse(rules, 0, packet, rows[i].min, 0), STATUS_OK);
+    assert_int_equal(parse(rules, 0, packet, rows[i].max, 0), STATUS_OK);
+    if (rows[i].min) assert_int_equal(parse(rules, 0, packet, rows[i].min - 1, 0), STATUS_BAD_VALUE);
+    assert_int_equal(parse(rules, 0, packet, rows[i].max + 1, 0), STATUS_BAD_VALUE);
   }
 }
 
@@ -165,10 +165,10 @@ static void packets_fit(void **state) {
 /* A lost packet must not be a hole, also of a part. */
 static void parts_are_in_two_packets_as_well(void **state) {
   (void)state;
-  assert_int_equal(interleave_least(2, 1), 2);
-  assert_int_equal(interleave_least(2, 3), 2);
-  assert_int_equal(interleave_least(12, 3), 4);
-  assert_int_equal(interleave_least(1, 3), 1);
+  assert_int_equal(interleave_min(2, 1), 2);
+  assert_int_equal(interleave_min(2, 3), 2);
+  assert_int_equal(interleave_min(12, 3), 4);
+  assert_int_equal(interleave_min(1, 3), 1);
 }
 
 int main(void) {

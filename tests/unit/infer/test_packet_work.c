@@ -6,8 +6,8 @@
 
 static const PacketWork work = {.out = {1e-3, 1e-6}, .in = {2e-3, 2e-6}, .stream_out = {0, 1e-7}, .stream_in = {0, 3e-7}};
 
-static void plausible(double seconds, double least, double most) {
-  if (!(seconds >= least && seconds <= most)) fail_msg("%g s is not from %g to %g", seconds, least, most);
+static void plausible(double seconds, double min, double max) {
+  if (!(seconds >= min && seconds <= max)) fail_msg("%g s is not from %g to %g", seconds, min, max);
 }
 
 static void a_packet_takes_microseconds(void **state) {

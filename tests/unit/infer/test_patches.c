@@ -1,4 +1,4 @@
-/* Patches of pictures: levels are found where a picture has them and nowhere else, give the same bits again, and stand in the order of a
+/* Patches of images: levels are found where an image has them and nowhere else, give the same bits again, and stand in the order of a
  * node's rows; other patches than its own are not written. */
 #include "infer/patches.h"
 #include <cmocka.h>

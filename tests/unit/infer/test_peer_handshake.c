@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST = 3 };
+enum { MAX = 3 };
 
 typedef struct Side {
   PeerHandshake meeting;
@@ -52,7 +52,7 @@ static void open_side(Side *side, int nodes, int self, bool together) {
 }
 
 static void close_side(Side *side) {
-  for (int d = 0; d < MOST; d++) connection_free(side->meeting.connection[d]);
+  for (int d = 0; d < MAX; d++) connection_free(side->meeting.connection[d]);
   connection_close(&side->control);
   close(side->meeting.passed);
   close(side->leader);
@@ -67,7 +67,7 @@ static void *run(void *context) {
 }
 
 static void run_all(Side *sides, int count) {
-  pthread_t threads[MOST];
+  pthread_t threads[MAX];
   for (int i = 0; i < count; i++) assert_int_equal(pthread_create(&threads[i], NULL, run, &sides[i]), 0);
   for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
 }
@@ -203,7 +203,7 @@ static void another_partition_is_named(void **state) {
   run_all(sides, 2);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(sides[i].status, STATUS_BAD_VALUE);
-    assert_int_equal(sides[i].meeting.accused, 1 - i);
+    assert_int_equal(sides[i].meeting.fault, 1 - i);
   }
   assert_non_null(strstr(sides[0].message, "node 1: another partition: 000000000000004e there, 000000000000004d here"));
   for (int i = 0; i < 2; i++) close_side(&sides[i]);
@@ -218,7 +218,7 @@ static void who_does_not_come_is_named(void **state) {
   run(&sides[0]);
   assert_int_equal(sides[0].status, STATUS_TIMEOUT);
   assert_true(clock_now() - start < 5);
-  assert_int_equal(sides[0].meeting.accused, 1);
+  assert_int_equal(sides[0].meeting.fault, 1);
   assert_non_null(strstr(sides[0].message, "node 1: did not connect within 0.3 s"));
   close_side(&sides[0]);
   open_side(&sides[1], 2, 1, false); /* nobody listens where node 0 should be */
@@ -226,7 +226,7 @@ static void who_does_not_come_is_named(void **state) {
   sides[1].setup.member[0].reachable = true;
   run(&sides[1]);
   assert_int_equal(sides[1].status, STATUS_PEER);
-  assert_int_equal(sides[1].meeting.accused, 0);
+  assert_int_equal(sides[1].meeting.fault, 0);
   assert_non_null(strstr(sides[1].message, "worker unix:/nowhere/at/all"));
   close_side(&sides[1]);
 }

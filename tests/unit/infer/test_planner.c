@@ -22,7 +22,7 @@ static ModelConfig encoder(int groups) {
   config = owner;
   config.labels = NULL;
   config_release(&owner);
-  config.astra = (AstraConfig){.groups = groups, .codebook_size = 1024, .devices = 4, .devices_least = 2, .site = SITE_X};
+  config.astra = (AstraConfig){.groups = groups, .codebook_size = 1024, .devices = 4, .devices_min = 2, .site = SITE_X};
   config.astra.class_token = CLASS_DISTRIBUTED;
   return config;
 }
@@ -38,7 +38,7 @@ static PlannerSetup setup_of(const ModelConfig *config, const DeviceProfile *pro
                         .strategies = ~0u,
                         .links = links,
                         .reliability = &RULES,
-                        .least_packets = 2,
+                        .min_packets = 2,
                         .retained = 1,
                         .table_bytes = 512e6,
                         .all_rows = true};
@@ -55,7 +55,7 @@ static PlanCase case_of(const ModelConfig *config, Strategy strategy, int device
                     .links = links,
                     .reliability = &RULES,
                     .parts = 1,
-                    .least_packets = 1,
+                    .min_packets = 1,
                     .retained = 1,
                     .table_blocks = 12,
                     .all_rows = true};
@@ -95,17 +95,17 @@ static void speed_depends_on_rows(void **state) {
 
 static void groups_have_the_size_of_their_packets(void **state) {
   (void)state;
-  MessageSize size = schedule_codes(256, 10, SCHEDULE_PACKET_MOST, 1); /* 320 bytes of codes */
+  MessageSize size = schedule_codes(256, 10, SCHEDULE_PACKET_MAX, 1); /* 320 bytes of codes */
   assert_true(size.packets == 1 && size.bytes == 332);
-  size = schedule_codes(256, 160, SCHEDULE_PACKET_MOST, 1); /* 5,120 bytes: 71 tokens of 20 bytes fit in a packet */
+  size = schedule_codes(256, 160, SCHEDULE_PACKET_MAX, 1); /* 5,120 bytes: 71 tokens of 20 bytes fit in a packet */
   assert_true(size.packets == 4 && size.bytes == 5120 + 48);
-  size = schedule_codes(3, 10, SCHEDULE_PACKET_MOST, 2); /* two bytes and three: 20 and 10 bits */
+  size = schedule_codes(3, 10, SCHEDULE_PACKET_MAX, 2); /* two bytes and three: 20 and 10 bits */
   assert_true(size.packets == 2 && size.bytes == 3 + 2 + 24);
-  assert_int_equal(schedule_codes(4, 1e6, SCHEDULE_PACKET_MOST, 1).packets, 0);
+  assert_int_equal(schedule_codes(4, 1e6, SCHEDULE_PACKET_MAX, 1).packets, 0);
   size = schedule_stream(1000);
   assert_true(size.packets == 1 && size.bytes == 1012);
-  size = schedule_stream(SCHEDULE_SEGMENT_MOST * 2000.0 - 12);
-  assert_true(size.packets == 16 && size.bytes == SCHEDULE_SEGMENT_MOST * 2000 + 1984 * SCHEDULE_SEGMENT_OVERHEAD);
+  size = schedule_stream(SCHEDULE_SEGMENT_MAX * 2000.0 - 12);
+  assert_true(size.packets == 16 && size.bytes == SCHEDULE_SEGMENT_MAX * 2000 + 1984 * SCHEDULE_SEGMENT_OVERHEAD);
 }
 
 /* ---- prediction */
@@ -181,7 +181,7 @@ static void a_decoder_sends_to_those_behind(void **state) {
 }
 
 /* 12 heads on 8 devices: the slowest has 2 of them, 1/6 of the attention, not 1/8. */
-static void the_device_with_most_heads_decides(void **state) {
+static void the_device_with_max_heads_decides(void **state) {
   (void)state;
   const ModelConfig config = encoder(1);
   DeviceProfile attention = core(1);
@@ -422,7 +422,7 @@ static void codes_win_on_a_slow_network(void **state) {
   within(row_of(&plan, STRATEGY_ASTRA, 16, 4)->bytes_per_token, 12 * 20, 1e-9);
   within(row_of(&plan, STRATEGY_SP, 0, 4)->bytes_per_token, 12 * 768 * 4, 1e-9); /* 4 D L */
   within(row_of(&plan, STRATEGY_ASTRA, 16, 4)->fpar, 0.25, 0.01);
-  assert_non_null(strstr(planner_verdict(&plan, text), "use astra with 16 groups on 4 devices"));
+  assert_non_null(strstr(planner_decision(&plan, text), "use astra with 16 groups on 4 devices"));
   planner_release(&plan);
 }
 
@@ -436,7 +436,7 @@ static void one_device_is_faster_on_a_slower_one(void **state) {
   Plan plan;
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_true(plan.best->strategy == STRATEGY_SINGLE);
-  assert_non_null(strstr(planner_verdict(&plan, text), "one device is faster"));
+  assert_non_null(strstr(planner_decision(&plan, text), "one device is faster"));
   planner_release(&plan);
 }
 
@@ -486,12 +486,12 @@ static void what_needs_no_training(void **state) {
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_true(plan.best->strategy != STRATEGY_ASTRA && plan.trained->strategy == STRATEGY_ASTRA);
   assert_true(plan.trained->latency < plan.best->latency);
-  assert_non_null(strstr(planner_verdict(&plan, text), "; with training, astra with 1 group on 4 devices: "));
+  assert_non_null(strstr(planner_decision(&plan, text), "; with training, astra with 1 group on 4 devices: "));
   planner_release(&plan);
   setup.untrained = true;
   assert_int_equal(planner_run(&setup, &plan), STATUS_OK);
   assert_true(plan.best == &plan.rows[0] && plan.best->strategy == STRATEGY_ASTRA && !plan.best->other_groups && !plan.trained);
-  assert_non_null(strstr(planner_verdict(&plan, text), "use astra with 1 group on 4 devices"));
+  assert_non_null(strstr(planner_decision(&plan, text), "use astra with 1 group on 4 devices"));
   assert_null(strstr(text, "training"));
   planner_release(&plan);
 }
@@ -542,7 +542,7 @@ int main(void) {
                                      cmocka_unit_test(what_is_sent_takes_its_time),
                                      cmocka_unit_test(parts_hide_what_is_sent),
                                      cmocka_unit_test(a_decoder_sends_to_those_behind),
-                                     cmocka_unit_test(the_device_with_most_heads_decides),
+                                     cmocka_unit_test(the_device_with_max_heads_decides),
                                      cmocka_unit_test(the_last_block_is_short_for_all),
                                      cmocka_unit_test(tables_are_used_where_they_help),
                                      cmocka_unit_test(packets_take_time),

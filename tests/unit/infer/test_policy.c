@@ -13,12 +13,12 @@ static const MessageState some_came = {.packets = 4, .arrived = 2, .waiting = 10
 static const MessageState none_came = {.waiting = 10, .heard = 9, .round_trip = 0.004, .block_time = 0.1};
 
 static Decision judge(const Reliability *reliability, MessageState group, double now, bool *ask, double *again) {
-  Decision verdict = policy_decide(reliability, &group, now, ask, again);
-  if (verdict == DECISION_WAIT && !(*again > now)) fail_msg("at %g: to be judged again at %g", now, *again);
-  return verdict;
+  Decision decision = policy_decide(reliability, &group, now, ask, again);
+  if (decision == DECISION_WAIT && !(*again > now)) fail_msg("at %g: to be judged again at %g", now, *again);
+  return decision;
 }
 
-static Decision verdict_at(const Reliability *reliability, MessageState group, double now) {
+static Decision decided_at(const Reliability *reliability, MessageState group, double now) {
   bool ask;
   double again;
   return judge(reliability, group, now, &ask, &again);
@@ -35,8 +35,8 @@ static void what_is_there_is_complete(void **state) {
   (void)state;
   MessageState group = some_came;
   group.arrived = 4;
-  assert_int_equal(verdict_at(&deadline, group, 10), DECISION_COMPLETE);
-  assert_int_equal(verdict_at(&stream, group, 1000), DECISION_COMPLETE);
+  assert_int_equal(decided_at(&deadline, group, 10), DECISION_COMPLETE);
+  assert_int_equal(decided_at(&stream, group, 1000), DECISION_COMPLETE);
 }
 
 static void questions_have_their_time(void **state) {
@@ -103,16 +103,16 @@ static void only_what_was_sent_is_lost(void **state) {
   group.told = group.heard = 10.007;
   group.sender = SENDER_SENT;
   group.missing_sent = 1; /* of two */
-  assert_int_equal(verdict_at(&deadline, group, 10.05), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, group, 10.05), DECISION_WAIT);
   group.missing_sent = 2;
-  assert_int_equal(verdict_at(&deadline, group, 10.0075), DECISION_WAIT);
-  assert_int_equal(verdict_at(&deadline, group, 10.0081), DECISION_LOST);
+  assert_int_equal(decided_at(&deadline, group, 10.0075), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, group, 10.0081), DECISION_LOST);
   group.jitter = 0.01; /* it may only be overtaken */
-  assert_int_equal(verdict_at(&deadline, group, 10.0081), DECISION_WAIT);
-  assert_int_equal(verdict_at(&deadline, group, 10.0271), DECISION_LOST);
-  assert_int_equal(verdict_at(&again_and_again, group, 11), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, group, 10.0081), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, group, 10.0271), DECISION_LOST);
+  assert_int_equal(decided_at(&again_and_again, group, 11), DECISION_WAIT);
   group.told = 9; /* before anybody waited */
-  assert_int_equal(verdict_at(&deadline, group, 10.0271), DECISION_WAIT);
+  assert_int_equal(decided_at(&deadline, group, 10.0271), DECISION_WAIT);
 }
 
 static void a_peer_that_lives_is_waited_for(void **state) {
@@ -121,15 +121,15 @@ static void a_peer_that_lives_is_waited_for(void **state) {
   group.sender = SENDER_NOT_YET;
   group.asked = 19.9;
   group.told = 19.95;
-  assert_int_equal(verdict_at(&deadline, group, 20), DECISION_WAIT);
-  assert_int_equal(verdict_at(&strict, group, 20), DECISION_LATE);
-  assert_int_equal(verdict_at(&strict, group, 10.029), DECISION_WAIT);
-  assert_int_equal(verdict_at(&strict, group, 10.031), DECISION_LATE);
+  assert_int_equal(decided_at(&deadline, group, 20), DECISION_WAIT);
+  assert_int_equal(decided_at(&strict, group, 20), DECISION_LATE);
+  assert_int_equal(decided_at(&strict, group, 10.029), DECISION_WAIT);
+  assert_int_equal(decided_at(&strict, group, 10.031), DECISION_LATE);
   group.told = 69.99;
-  assert_int_equal(verdict_at(&deadline, group, 70.01), DECISION_PEER_GONE); /* --timeout */
+  assert_int_equal(decided_at(&deadline, group, 70.01), DECISION_PEER_GONE); /* --timeout */
   group.sender = SENDER_GONE;
-  assert_int_equal(verdict_at(&deadline, group, 20), DECISION_LOST);
-  assert_int_equal(verdict_at(&again_and_again, group, 20), DECISION_PEER_GONE);
+  assert_int_equal(decided_at(&deadline, group, 20), DECISION_LOST);
+  assert_int_equal(decided_at(&again_and_again, group, 20), DECISION_PEER_GONE);
 }
 
 /* Who says nothing may have had no processor: only a deadline that was asked for ends the wait before --timeout does. */
@@ -137,16 +137,16 @@ static void silence_is_no_loss(void **state) {
   (void)state;
   const Reliability *patient[] = {&stream, &deadline, &again_and_again};
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(verdict_at(patient[i], none_came, 69.9), DECISION_WAIT);
-    assert_int_equal(verdict_at(patient[i], some_came, 69.9), DECISION_WAIT);
-    assert_int_equal(verdict_at(patient[i], none_came, 70.1), DECISION_PEER_GONE);
+    assert_int_equal(decided_at(patient[i], none_came, 69.9), DECISION_WAIT);
+    assert_int_equal(decided_at(patient[i], some_came, 69.9), DECISION_WAIT);
+    assert_int_equal(decided_at(patient[i], none_came, 70.1), DECISION_PEER_GONE);
   }
   MessageState group = some_came;
   group.heard = 60; /* it is slow, but it comes */
-  assert_int_equal(verdict_at(&stream, group, 119), DECISION_WAIT);
-  assert_int_equal(verdict_at(&stream, group, 121), DECISION_PEER_GONE);
-  assert_int_equal(verdict_at(&strict, none_came, 10.029), DECISION_WAIT);
-  assert_int_equal(verdict_at(&strict, none_came, 10.031), DECISION_LATE);
+  assert_int_equal(decided_at(&stream, group, 119), DECISION_WAIT);
+  assert_int_equal(decided_at(&stream, group, 121), DECISION_PEER_GONE);
+  assert_int_equal(decided_at(&strict, none_came, 10.029), DECISION_WAIT);
+  assert_int_equal(decided_at(&strict, none_came, 10.031), DECISION_LATE);
 }
 
 static void estimates_are_smooth(void **state) {

@@ -3,8 +3,8 @@
 #include <cmocka.h>
 #include <math.h>
 
-static void plausible(double seconds, double least, double most) {
-  if (!(seconds >= least && seconds <= most)) fail_msg("%g s is not from %g to %g", seconds, least, most);
+static void plausible(double seconds, double min, double max) {
+  if (!(seconds >= min && seconds <= max)) fail_msg("%g s is not from %g to %g", seconds, min, max);
 }
 
 static void every_speed_is_measured(void **state) {

@@ -14,12 +14,12 @@ static void only_what_there_is_can_be_asked_for(void **state) {
   assert_int_equal(check(PROBE_COMPUTE, 1, 0), STATUS_OK);
   assert_int_equal(check(PROBE_COMPUTE, 256, 0), STATUS_OK);
   assert_int_equal(check(PROBE_LINK, 0, 0), STATUS_OK);
-  assert_int_equal(check(PROBE_LINK, PROBE_MOST, PROBE_MOST), STATUS_OK);
+  assert_int_equal(check(PROBE_LINK, PROBE_MAX, PROBE_MAX), STATUS_OK);
   const uint32_t faults[][3] = {{PROBE_COMPUTE, 0, 0},
                                 {PROBE_COMPUTE, 257, 0},
                                 {PROBE_COMPUTE, 16, 1},
-                                {PROBE_LINK, PROBE_MOST + 1, 0},
-                                {PROBE_LINK, 0, PROBE_MOST + 1},
+                                {PROBE_LINK, PROBE_MAX + 1, 0},
+                                {PROBE_LINK, 0, PROBE_MAX + 1},
                                 {PROBE_LINK, 0xffffffff, 0},
                                 {0, 1, 0},
                                 {3, 1, 0}};

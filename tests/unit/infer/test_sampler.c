@@ -13,7 +13,7 @@ static void fill(real *logits) {
   for (int i = 0; i < COUNT; i++) logits[i] = (real)(log(share[i]) + 3);
 }
 
-static Sampling usual(void) { return (Sampling){.most = 1, .vocabulary = COUNT, .temperature = 1, .top_p = 1, .seed = 5}; }
+static Sampling usual(void) { return (Sampling){.max = 1, .vocabulary = COUNT, .temperature = 1, .top_p = 1, .seed = 5}; }
 
 static void count_draws(const Sampling *sampling, int64_t counts[COUNT]) {
   Sampler sampler;

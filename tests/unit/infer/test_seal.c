@@ -145,24 +145,24 @@ static void any_order(void **state) {
   enum { NUMBERS = 40000 };
   static bool seen[NUMBERS];
   ReplayWindow window = {0};
-  uint64_t most = 0, random = 7;
+  uint64_t max = 0, random = 7;
   memset(seen, 0, sizeof seen);
   for (int i = 0; i < 30000; i++) {
     random = random * 6364136223846793005u + 1442695040888963407u;
     uint64_t back = (random >> 33) % 3000,
-             sequence = most + (random >> 60) * (random >> 60) > back ? most + (random >> 60) * (random >> 60) - back : 1;
+             sequence = max + (random >> 60) * (random >> 60) > back ? max + (random >> 60) * (random >> 60) - back : 1;
     if (sequence == 0 || sequence >= NUMBERS) continue;
-    bool expected = !seen[sequence] && sequence + REPLAY_WINDOW > most;
+    bool expected = !seen[sequence] && sequence + REPLAY_WINDOW > max;
     assert_int_equal(replay_window_fresh(&window, sequence), expected);
     if (!expected) continue;
     replay_window_note(&window, sequence);
     seen[sequence] = true;
-    most = sequence > most ? sequence : most;
+    max = sequence > max ? sequence : max;
   }
-  assert_true(most > 1000);
+  assert_true(max > 1000);
   replay_window_note(&window, (uint64_t)1 << 47); /* further than the window is wide */
   assert_true(replay_window_fresh(&window, ((uint64_t)1 << 47) - 1));
-  assert_false(replay_window_fresh(&window, most));
+  assert_false(replay_window_fresh(&window, max));
 }
 
 int main(void) {

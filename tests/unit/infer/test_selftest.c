@@ -1,11 +1,11 @@
-/* The self-test passes where it should, takes ties for ties, and fails on everything else that differs; of pictures and of texts. */
+/* The self-test passes where it should, takes ties for ties, and fails on everything else that differs; of images and of texts. */
 #include "infer/selftest.h"
 #include "nn/safetensors.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/unseal.h"
 
-enum { GROUPS = 4, ENTRIES = 50, PICTURES = 16, TWINS = 10, TEXTS = 12, TOKENS = 20, SENT = 15 };
+enum { GROUPS = 4, ENTRIES = 50, IMAGES = 16, TWINS = 10, TEXTS = 12, TOKENS = 20, SENT = 15 };
 static int32_t twin_of(int32_t code) { return ENTRIES - 1 - code; }
 
 typedef struct Fixture {
@@ -35,14 +35,14 @@ static void make_near_ties(SampleCluster *sample) {
 }
 
 static void open_kind(Fixture *f, const char *preset) {
-  bool pictures = strcmp(preset, "tiny") == 0;
+  bool images = strcmp(preset, "tiny") == 0;
   ModelConfig config = {0};
   assert_int_equal(sample_config(&config, preset, GROUPS, ENTRIES, 4, CLASS_DISTRIBUTED), STATUS_OK);
   sample_fixture_make(&f->base, &config);
   if (config_sites(&f->base.sample.config) == 1) make_near_ties(&f->base.sample);
   sample_fixture_save(&f->base);
-  assert_int_equal(pictures ? sample_save_selftest(&f->base.sample, f->base.directory, PICTURES)
-                            : sample_save_text_selftest(&f->base.sample, f->base.directory, TEXTS, TOKENS),
+  assert_int_equal(images ? sample_save_selftest(&f->base.sample, f->base.directory, IMAGES)
+                          : sample_save_text_selftest(&f->base.sample, f->base.directory, TEXTS, TOKENS),
                    STATUS_OK);
   snprintf(f->path, sizeof f->path, "%s/%s", f->base.directory, SELFTEST_FILE);
 }
@@ -108,9 +108,9 @@ static void an_honest_file_passes(void **state) {
   if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
   assert_true(report.passed);
   assert_int_equal(report.nodes, 4);
-  assert_int_equal(report.pictures, PICTURES);
-  assert_int_equal(report.same_pictures, PICTURES);
-  assert_int_equal(report.codes, 3 * PICTURES * 16 * GROUPS);
+  assert_int_equal(report.images, IMAGES);
+  assert_int_equal(report.same_images, IMAGES);
+  assert_int_equal(report.codes, 3 * IMAGES * 16 * GROUPS);
   assert_int_equal(report.ties + report.followed + report.wrong, 0);
   assert_true(report.worst_same < 0.5);
   close_fixture(&f);
@@ -126,7 +126,7 @@ static void a_tie_is_counted_and_allowed(void **state) {
   assert_true(report.passed);
   assert_int_equal(report.ties, 1);
   assert_int_equal(report.wrong, 0);
-  assert_int_equal(report.same_pictures, PICTURES - 1);
+  assert_int_equal(report.same_images, IMAGES - 1);
   assert_true(report.worst_replayed < 0.5);
   close_fixture(&f);
 }
@@ -219,7 +219,7 @@ static void honest_texts_pass(void **state) {
     if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
     assert_true(report.passed);
     assert_int_equal(report.nodes, 4);
-    assert_int_equal(report.same_pictures, TEXTS);
+    assert_int_equal(report.same_images, TEXTS);
     assert_int_equal(report.codes, (i + 1) * 3 * TEXTS * SENT * GROUPS); /* of llama at two sites */
     assert_int_equal(report.losses, TEXTS * TOKENS - (TEXTS * TOKENS + 6) / 7);
     assert_true(report.worst_same < 0.5 && report.worst_loss < 0.5);
@@ -236,7 +236,7 @@ static void a_tie_in_a_text(void **state) {
   assert_int_equal(run(&f, &report), STATUS_OK);
   assert_true(report.passed);
   assert_int_equal(report.ties, 1);
-  assert_int_equal(report.same_pictures, TEXTS - 1);
+  assert_int_equal(report.same_images, TEXTS - 1);
   assert_int_equal(report.losses, 0); /* it would move the mean */
   assert_true(report.worst_replayed < 0.5);
   close_fixture(&f);
@@ -317,7 +317,7 @@ static void honest_classes_pass(void **state) {
     if (run(&f, &report) != STATUS_OK) fail_msg("%s", status_message());
     if (!report.passed) fail_msg("row %d: %s", (int)i, report.reason);
     assert_int_equal(report.nodes, rows[i].nodes);
-    assert_int_equal(report.pictures, TEXTS);
+    assert_int_equal(report.images, TEXTS);
     assert_int_equal(report.codes, (strstr(rows[i].preset, "llama") ? 2 : 1) * 3 * TEXTS * rows[i].sent * GROUPS);
     close_fixture(&f);
   }

@@ -1,10 +1,10 @@
-/* SETUP: what is sent arrives, for pictures and texts; every field out of range, every list that does not fit and every length is refused.
+/* SETUP: what is sent arrives, for images and texts; every field out of range, every list that does not fit and every length is refused.
  */
 #include "infer/cluster/setup_message.h"
 #include "sample_cluster.h"
 #include <cmocka.h>
 
-enum { MOST = 4096 };
+enum { MAX = 4096 };
 
 typedef struct Fixture {
   SampleCluster cluster;
@@ -12,7 +12,7 @@ typedef struct Fixture {
   ClusterSetup setup;
   LinkTracePoint points[2];
   int32_t order[16];
-  uint8_t bytes[MOST];
+  uint8_t bytes[MAX];
   size_t size;
 } Fixture;
 
@@ -30,15 +30,15 @@ static void set_up(Fixture *f, bool text) {
                             .self = 1,
                             .strategy = STRATEGY_ASTRA,
                             .transport = TRANSPORT_UDP,
-                            .reliability = {RELIABILITY_DEADLINE, .deadline = 0.03, .least_packets = 2, .timeout = 30},
+                            .reliability = {RELIABILITY_DEADLINE, .deadline = 0.03, .min_packets = 2, .timeout = 30},
                             .parts = 4,
                             .retained = 1,
                             .class_token = text ? CLASS_NONE : CLASS_DISTRIBUTED,
                             .entropy = ENTROPY_AUTO,
                             .mask = true,
                             .keep_codes = true,
-                            .batch_most = 8,
-                            .tokens_most = text ? 48 : 0,
+                            .batch_max = 8,
+                            .tokens_max = text ? 48 : 0,
                             .mtu = 1500,
                             .links = {.bits_per_second = 2e7,
                                       .latency = 0.002,
@@ -63,8 +63,8 @@ static void set_up(Fixture *f, bool text) {
     if (addresses[d]) assert_int_equal(address_parse(addresses[d], &member->address), STATUS_OK);
   }
   f->size = setup_message_bytes(&f->setup);
-  assert_in_range(f->size, 1, MOST);
-  assert_true(f->size <= setup_message_most(f->weights.config));
+  assert_in_range(f->size, 1, MAX);
+  assert_true(f->size <= setup_message_max(f->weights.config));
   assert_int_equal(setup_message_pack(&f->setup, f->bytes), STATUS_OK);
 }
 
@@ -82,7 +82,7 @@ static void what_is_sent_arrives(void **state) {
   for (int text = 0; text < 2; text++) {
     static Fixture f;
     ClusterSetup got;
-    uint8_t again[MOST];
+    uint8_t again[MAX];
     set_up(&f, text);
     assert_int_equal(f.size, 144 + 2 * 16 + 3 * 128 + (text ? 0 : 16 * 4));
     assert_int_equal(setup_message_parse(f.bytes, f.size, &f.weights, &got), STATUS_OK);
@@ -155,7 +155,7 @@ static void every_field_is_checked(void **state) {
                 {119, 0x40, "loss"},
                 {136, 3, "follow from it"},
                 {138, 1, "points of a trace"},
-                {140, 15, "tokens of a picture"},
+                {140, 15, "tokens of an image"},
                 {144 + 7, 0x40, "a time of the trace"},
                 {144 + 16 + 7, 0xc0, "a time of the trace"},
                 {144 + 31, 0xc1, "a rate of the trace"},
@@ -173,7 +173,7 @@ static void every_field_is_checked(void **state) {
                 {ORDER + 3, 255, "permutation"}};
   set_up(&f, false);
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-    uint8_t bytes[MOST];
+    uint8_t bytes[MAX];
     memcpy(bytes, f.bytes, f.size);
     assert_int_not_equal(bytes[faults[i].offset], faults[i].value);
     bytes[faults[i].offset] = (uint8_t)faults[i].value;

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 8 };
+enum { MAX = 8 };
 static const SimOptions PLAIN = {.scale = 1};
 
 typedef struct Case {
-  Timeline device[MOST];
+  Timeline device[MAX];
   int count;
 } Case;
 
@@ -29,7 +29,7 @@ static void await(Case *c, int device, int block, int part, uint64_t peers) {
   add(c, device, (Event){.kind = EVENT_WAIT, .block = (uint8_t)block, .part = (uint8_t)part, .peers = peers});
 }
 static void release(Case *c) {
-  for (int d = 0; d < MOST; d++) timeline_release(&c->device[d]);
+  for (int d = 0; d < MAX; d++) timeline_release(&c->device[d]);
 }
 static SimResult run(const Case *c, const LinkOptions *links, const SimOptions *options) {
   SimResult result;
@@ -52,7 +52,7 @@ static Case exchange(int count, double a, double b, double after, uint32_t packe
 
 static void a_mesh_takes_one_copy_of_a_link(void **state) {
   (void)state;
-  for (int count = 2; count <= MOST; count++) {
+  for (int count = 2; count <= MAX; count++) {
     Case c = exchange(count, 0.01, 0.002, 0.03, 4, 1000);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.005, .overhead = 50};
     SimResult result = run(&c, &links, &PLAIN);
@@ -86,7 +86,7 @@ static void computing_hides_sending(void **state) {
 
 static void a_switch_takes_a_copy_for_each_receiver(void **state) {
   (void)state;
-  for (int count = 2; count <= MOST; count++) {
+  for (int count = 2; count <= MAX; count++) {
     Case c = exchange(count, 0.01, 0, 0, 3, 999);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .overhead = 67, .topology = LINK_SWITCH};
     near(run(&c, &links, &PLAIN).latency, 0.01 + (count - 1) * 8 * 1200 / 1e6 + 0.001);
@@ -108,7 +108,7 @@ static void many_senders_share_the_way_in(void **state) {
 
 static void all_share_the_air(void **state) {
   (void)state;
-  for (int count = 2; count <= MOST; count++) {
+  for (int count = 2; count <= MAX; count++) {
     Case c = exchange(count, 0.01, 0, 0, 2, 250);
     const LinkOptions links = {.bits_per_second = 1e6, .latency = 0.001, .topology = LINK_SHARED};
     near(run(&c, &links, &PLAIN).latency, 0.01 + count * (count - 1) * 0.002 + 0.001);

@@ -16,14 +16,14 @@ static LeaderMeasure device(double gflops, double mbit, double round_trip) {
 static ModelConfig encoder(void) {
   ModelConfig config;
   assert_int_equal(config_preset(&config, "vit-base", 10), STATUS_OK);
-  config.astra = (AstraConfig){.groups = 1, .codebook_size = 1024, .devices = 4, .devices_least = 2, .site = SITE_X};
+  config.astra = (AstraConfig){.groups = 1, .codebook_size = 1024, .devices = 4, .devices_min = 2, .site = SITE_X};
   config.astra.class_token = CLASS_DISTRIBUTED;
   return config;
 }
 
 static MeasuredSplit run(const LeaderMeasure *measured, int nodes, const LinkOptions *given) {
   ModelConfig config = encoder();
-  const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1};
+  const PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1};
   MeasuredSplit split;
   int64_t sum = 0;
   assert_int_equal(split_measured_run(&plan, measured, nodes, given, &split), STATUS_OK);
@@ -78,7 +78,7 @@ static void blocks_are_cut_where_it_helps(void **state) {
   ModelConfig config = encoder();
   config.astra.groups = 32;
   for (int d = 0; d < 2; d++) two[d].profile.linear[0] *= 1.2, two[d].profile.linear[1] *= 1.05; /* products of few rows are slower */
-  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .least_packets = 1};
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .min_packets = 1};
   const LinkOptions slow = {.bits_per_second = 3e6}, fast = {.bits_per_second = 10e9};
   MeasuredSplit chosen, whole;
   assert_int_equal(split_measured_run(&plan, two, 2, &slow, &chosen), STATUS_OK);
@@ -119,7 +119,7 @@ static void a_device_that_waits_for_its_input_gets_fewer(void **state) {
   (void)state;
   const LeaderMeasure two[] = {device(1000, 0, 0), device(1000, 10, 0)};
   ModelConfig config = encoder();
-  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1, .input_bytes = 768};
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = 768};
   MeasuredSplit with, without;
   assert_int_equal(split_measured_run(&plan, two, 2, NULL, &with), STATUS_OK);
   plan.input_bytes = 0;
@@ -135,7 +135,7 @@ static void one_that_is_not_here_waits_for_its_input(void **state) {
   (void)state;
   LeaderMeasure three[] = {device(1000, 0, 0), device(1000, 10, 0), device(1000, 10, 0)};
   ModelConfig config = encoder();
-  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .least_packets = 1, .input_bytes = 768};
+  PlanCase plan = {.config = &config, .strategy = STRATEGY_ASTRA, .tokens = TOKENS, .parts = 1, .min_packets = 1, .input_bytes = 768};
   MeasuredSplit all, without;
   assert_int_equal(split_measured_run(&plan, three, 3, NULL, &all), STATUS_OK);
   three[2].here = three[2].linked = false;

@@ -6,7 +6,7 @@
 #include "sample_text.h"
 #include "unit/count_allocations.h"
 
-enum { BATCH = 3, CONTEXT = 48, ENTRIES = 50, BLOCKS = 3, WIDTH = 32, TOKENS = 16 /* of a picture */, NODES = 4 };
+enum { BATCH = 3, CONTEXT = 48, ENTRIES = 50, BLOCKS = 3, WIDTH = 32, TOKENS = 16 /* of an image */, NODES = 4 };
 static const double CLOSE = 1e-4;
 
 typedef struct Fixture {
@@ -42,7 +42,7 @@ static void open_fixture(Fixture *f, const char *preset, int groups, Site site) 
 static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
 static Status try_start(Fixture *f, Leader **leader, int nodes, const char *list, ClusterSetup *network) {
-  LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .network = network};
+  LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .network = network};
   network->parts = 1;
   network->reliability = (Reliability){.mode = RELIABILITY_STREAM, .timeout = 20};
   if (f->text) {
@@ -75,7 +75,7 @@ static void collect(Leader *leader, LeaderAnswer *answer) {
   if (leader_collect(leader, answer) != STATUS_OK) fail_msg("%s", status_message());
 }
 
-static void check_pictures(Fixture *f, Leader *leader, const real *expected) {
+static void check_images(Fixture *f, Leader *leader, const real *expected) {
   LeaderAnswer answer;
   for (int64_t batch = 1; batch <= BATCH; batch += 2) {
     assert_int_equal(leader_submit(leader, f->pixels, batch), STATUS_OK);
@@ -111,7 +111,7 @@ static void check_answers(Fixture *f, Leader *leader) {
     return;
   }
   assert_int_equal(sample_answer(&f->base.sample, 1, NULL, NULL, f->pixels, BATCH, &expected), STATUS_OK);
-  check_pictures(f, leader, expected.logits);
+  check_images(f, leader, expected.logits);
   sample_answer_release(&expected);
 }
 
@@ -186,7 +186,7 @@ static double bytes_of(Fixture *f, Strategy strategy, int retained, int nodes, c
   return measured;
 }
 
-/* Rows of D float32 numbers; T' = T + 1 of a picture. */
+/* Rows of D float32 numbers; T' = T + 1 of an image. */
 static void check_bytes(Fixture *f) {
   const double row = 4 * WIDTH, tokens = f->text ? CONTEXT : TOKENS, rows = f->text ? tokens : tokens + 1;
   for (int nodes = 2; nodes <= NODES; nodes++) {
@@ -261,7 +261,7 @@ static void nothing_is_allocated_after_the_first_request(void **state) {
 static void expect_refusal(Fixture *f, int nodes, Strategy strategy, int retained, bool codes, Status status, const char *what) {
   ClusterSetup network = {
       .strategy = strategy, .retained = retained, .parts = 1, .reliability = {.mode = RELIABILITY_STREAM, .timeout = 20}};
-  LeaderOptions options = {.batch_most = BATCH, .timeout = 20, .threads = 1, .codes = codes, .network = &network};
+  LeaderOptions options = {.batch_max = BATCH, .timeout = 20, .threads = 1, .codes = codes, .network = &network};
   Leader *leader;
   assert_int_equal(token_split_init(&f->split, nodes, NULL), STATUS_OK);
   assert_int_equal(leader_start_text(&leader, &f->base.weights, &f->split, &options), status);
@@ -285,7 +285,7 @@ static void only_one_device_goes_on_from_a_prompt(void **state) {
   (void)state;
   Fixture f;
   open_fixture(&f, "tiny-gpt2", 0, SITE_X);
-  const Sampling sampling = {.most = 5, .vocabulary = 512, .top_p = 1};
+  const Sampling sampling = {.max = 5, .vocabulary = 512, .top_p = 1};
   for (int s = STRATEGY_TP; s <= STRATEGY_BP_SP; s++) {
     Cluster cluster;
     start(&f, &cluster, 2, NULL, (Strategy)s, BLOCKS);

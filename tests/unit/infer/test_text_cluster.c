@@ -31,7 +31,7 @@ static void open_fixture(Fixture *f, const char *preset, int groups, Site site) 
 static void close_fixture(Fixture *f) { sample_fixture_close(&f->base); }
 
 static Leader *start(Fixture *f, int nodes, const char *list, bool codes, double timeout) {
-  LeaderOptions options = {.batch_most = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
+  LeaderOptions options = {.batch_max = BATCH, .timeout = timeout, .threads = 1, .codes = codes};
   Leader *leader;
   assert_int_equal(token_split_init(&f->split, nodes, list), STATUS_OK);
   if (leader_start_text(&leader, &f->base.weights, &f->split, &options) != STATUS_OK) fail_msg("%s", status_message());
@@ -167,7 +167,7 @@ static void a_plain_model_classifies_on_one_node(void **state) {
 static void heads_do_not_mix(void **state) {
   (void)state;
   Fixture f;
-  Sampling sampling = {.most = 1, .vocabulary = VOCABULARY, .top_p = 1};
+  Sampling sampling = {.max = 1, .vocabulary = VOCABULARY, .top_p = 1};
   open_fixture(&f, "tiny-gpt2:5", GROUPS, SITE_X);
   Leader *leader = start(&f, 2, NULL, false, 20);
   assert_int_equal(leader_text_last(leader, f.ids, 1, 8), STATUS_BAD_VALUE);
@@ -187,7 +187,7 @@ static void heads_do_not_mix(void **state) {
 
 /* ---- new tokens ---- */
 
-static Sampling greedy(int64_t most) { return (Sampling){.most = most, .vocabulary = VOCABULARY, .top_p = 1}; }
+static Sampling greedy(int64_t max) { return (Sampling){.max = max, .vocabulary = VOCABULARY, .top_p = 1}; }
 
 /* Takes all new tokens; their number. */
 static int64_t take_all(Leader *leader, int32_t *ids) {
@@ -200,11 +200,11 @@ static int64_t take_all(Leader *leader, int32_t *ids) {
   return count;
 }
 
-static void compare_prompt(Fixture *f, Leader *leader, int64_t prompt, int64_t most) {
+static void compare_prompt(Fixture *f, Leader *leader, int64_t prompt, int64_t max) {
   int32_t expected[2 * CONTEXT], ids[2 * CONTEXT];
   LeaderAnswer answer;
-  Sampling sampling = greedy(most);
-  int64_t counts[SAMPLE_NODES], made = prompt + most <= CONTEXT + 1 ? most : CONTEXT + 1 - prompt;
+  Sampling sampling = greedy(max);
+  int64_t counts[SAMPLE_NODES], made = prompt + max <= CONTEXT + 1 ? max : CONTEXT + 1 - prompt;
   int nodes = token_split_counts(&f->split, prompt, counts);
   memcpy(expected, f->ids, (size_t)prompt * sizeof *expected);
   assert_int_equal(sample_go_on(&f->base.sample, nodes, counts, expected, prompt, made), STATUS_OK);
@@ -310,7 +310,7 @@ static void a_plain_model_equals_its_forward_pass_to_the_bit(void **state) {
     compare_prompt(&f, leader, 7, 20);
     stop(leader);
     assert_int_equal(token_split_init(&f.split, 2, NULL), STATUS_OK);
-    assert_int_equal(leader_start_text(&leader, &f.base.weights, &f.split, &(LeaderOptions){.batch_most = 1, .timeout = 1, .threads = 1}),
+    assert_int_equal(leader_start_text(&leader, &f.base.weights, &f.split, &(LeaderOptions){.batch_max = 1, .timeout = 1, .threads = 1}),
                      STATUS_BAD_VALUE);
     assert_non_null(strstr(status_message(), "--nodes 1"));
     close_fixture(&f);
@@ -573,7 +573,7 @@ static void what_does_not_fit_is_refused(void **state) {
   assert_int_equal(leader_submit(leader, &pixel, 1), STATUS_BAD_VALUE);
   compare_last(&f, leader, 1, 9); /* none of this has gone out */
   stop(leader);
-  LeaderOptions options = {.batch_most = 1, .tokens_most = CONTEXT + 1, .timeout = 1, .threads = 1};
+  LeaderOptions options = {.batch_max = 1, .tokens_max = CONTEXT + 1, .timeout = 1, .threads = 1};
   assert_int_equal(leader_start_text(&leader, &f.base.weights, &f.split, &options), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "1 to 48"));
   close_fixture(&f);

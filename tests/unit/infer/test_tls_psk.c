@@ -103,8 +103,8 @@ static void other_keys_do_not(void **state) {
 }
 
 /* One who speaks TLS as it is spoken elsewhere: an earlier version, no key, or a key without the ephemeral exchange. */
-static unsigned int old_key(SSL *ssl, const char *hint, char *identity, unsigned int most, unsigned char *psk, unsigned int room) {
-  (void)ssl, (void)hint, (void)most, (void)room;
+static unsigned int old_key(SSL *ssl, const char *hint, char *identity, unsigned int max, unsigned char *psk, unsigned int room) {
+  (void)ssl, (void)hint, (void)max, (void)room;
   const KeyFile key = key_of(1);
   memcpy(identity, "astra-2", 8);
   memcpy(psk, key.bytes, KEY_FILE_BYTES);

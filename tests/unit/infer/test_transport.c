@@ -170,8 +170,8 @@ static int run_requests(void) {
   return missing;
 }
 
-static const Reliability deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .least_packets = PACKETS},
-                         retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 20, .least_packets = PACKETS},
+static const Reliability deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .min_packets = PACKETS},
+                         retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 20, .min_packets = PACKETS},
                          stream = {.mode = RELIABILITY_STREAM, .timeout = 20};
 
 static void all_of_it_comes(void **state) {

@@ -139,8 +139,8 @@ static inline void must_have_worked(const Side *sides, int nodes) {
   }
 }
 
-static const Reliability with_deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .least_packets = PACKETS};
-static const Reliability with_retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 20, .least_packets = PACKETS};
+static const Reliability with_deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .min_packets = PACKETS};
+static const Reliability with_retransmit = {.mode = RELIABILITY_RETRANSMIT, .timeout = 20, .min_packets = PACKETS};
 
 /* Packets of a peer whom nobody has asked for anything, as it likes: node 1 is this test. */
 static inline void push_bytes(MemoryWire *wire, const uint8_t *packet, size_t bytes) {

@@ -17,7 +17,7 @@ static inline void small_config(ModelConfig *config, ModelKind kind, int64_t cla
   config->vocabulary = SMALL_VOCABULARY;
   config->context = SMALL_CONTEXT;
   config->astra.codebook_size = 5;
-  config->astra.devices = config->astra.devices_least = 2;
+  config->astra.devices = config->astra.devices_min = 2;
 }
 
 static inline void small_values(Model *model, uint64_t seed) {

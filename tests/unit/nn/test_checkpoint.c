@@ -21,7 +21,7 @@ static Model *tiny_model(int64_t image, int64_t patch, int64_t classes) {
   config.patch = patch;
   config.astra.groups = GROUPS;
   config.astra.codebook_size = K;
-  config.astra.devices = config.astra.devices_least = 2;
+  config.astra.devices = config.astra.devices_min = 2;
   Model *model;
   assert_int_equal(model_new(&model, &config), STATUS_OK);
   config_release(&config);

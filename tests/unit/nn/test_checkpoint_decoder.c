@@ -51,14 +51,14 @@ static void encode(Model *model, real *out) {
 static void every_dtype_and_shards(void **state) {
   (void)state;
   static const SafeDtype dtypes[] = {SAFE_F32, SAFE_F16, SAFE_BF16};
-  static const int64_t most[] = {CHECKPOINT_SHARD, 4000};
+  static const int64_t max[] = {CHECKPOINT_SHARD, 4000};
   for (int kind = MODEL_GPT2; kind <= MODEL_LLAMA; kind++) {
     ModelConfig config;
     small_config(&config, (ModelKind)kind, 0);
     for (size_t d = 0; d < 6; d++) {
       Model *model = exact_model(&config), *back = empty_model(&config);
       CheckpointReport report;
-      assert_int_equal(checkpoint_save_sharded(model, scratch_path("trip"), NULL, NULL, dtypes[d / 2], most[d % 2]), STATUS_OK);
+      assert_int_equal(checkpoint_save_sharded(model, scratch_path("trip"), NULL, NULL, dtypes[d / 2], max[d % 2]), STATUS_OK);
       assert_int_equal(files_exists(scratch_path("trip/model.safetensors")), d % 2 == 0);
       assert_int_equal(files_exists(scratch_path("trip/model.safetensors.index.json")), d % 2 == 1);
       assert_int_equal(checkpoint_load_params(back, scratch_path("trip"), NULL, &report), STATUS_OK);
@@ -206,7 +206,7 @@ static void no_index_that_is_a_part(void **state) {
   free(whole);
 }
 
-/* An index that does not name a shard is to blame, not the kind or depth of the model. */
+/* An index that does not name a shard is at fault, not the kind or depth of the model. */
 static void an_index_that_lacks_a_shard(void **state) {
   (void)state;
   static const char index[] = "{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\"}}";
@@ -233,7 +233,7 @@ static void an_index_that_lacks_a_shard(void **state) {
 /* Codebooks alone would hide what belongs to the shards. */
 static void codebooks_stay_out_of_a_checkpoint(void **state) {
   (void)state;
-  static const int64_t most[] = {CHECKPOINT_SHARD, 6000};
+  static const int64_t max[] = {CHECKPOINT_SHARD, 6000};
   static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
   static real books[5 * SMALL_WIDTH * SMALL_BLOCKS];
   ModelConfig config;
@@ -244,7 +244,7 @@ static void codebooks_stay_out_of_a_checkpoint(void **state) {
   assert_int_equal(checkpoint_find_weights(scratch_path("nowhere"), &name), STATUS_OK);
   assert_null(name);
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(checkpoint_save_sharded(model, scratch_path("taken"), NULL, NULL, SAFE_F32, most[i]), STATUS_OK);
+    assert_int_equal(checkpoint_save_sharded(model, scratch_path("taken"), NULL, NULL, SAFE_F32, max[i]), STATUS_OK);
     assert_int_equal(checkpoint_find_weights(scratch_path("taken"), &name), STATUS_OK);
     assert_string_equal(name, names[i]);
     assert_int_equal(checkpoint_save_codebooks(&config, scratch_path("taken"), books, SAFE_F32), STATUS_BAD_VALUE);

@@ -4,7 +4,7 @@
 #include "unit/nn/scratch.h"
 #include <cmocka.h>
 
-enum { GROUPS = 2, ENTRIES = 5, BLOCKS = 2, MOST = BLOCKS * 2 * GROUPS * ENTRIES };
+enum { GROUPS = 2, ENTRIES = 5, BLOCKS = 2, MAX = BLOCKS * 2 * GROUPS * ENTRIES };
 
 static void make_config(ModelConfig *config, Site site) {
   assert_int_equal(config_preset(config, "vit-cifar", 5), STATUS_OK);
@@ -22,7 +22,7 @@ static void there_and_back(void **state) {
   (void)state;
   for (int site = SITE_X; site <= SITE_KV; site++) {
     ModelConfig config;
-    uint16_t numbers[MOST], back[MOST];
+    uint16_t numbers[MAX], back[MAX];
     int count = BLOCKS * (site == SITE_KV ? 2 : 1) * GROUPS * ENTRIES;
     make_config(&config, (Site)site);
     fill(numbers, count);
@@ -38,7 +38,7 @@ static void there_and_back(void **state) {
 }
 
 static void check_refused(const ModelConfig *config, const char *word) {
-  uint16_t back[MOST];
+  uint16_t back[MAX];
   assert_int_equal(checkpoint_load_frequencies(config, scratch, back), STATUS_BAD_FILE);
   if (!strstr(status_message(), word)) fail_msg("\"%s\" does not say \"%s\"", status_message(), word);
 }
@@ -46,9 +46,9 @@ static void check_refused(const ModelConfig *config, const char *word) {
 static void wrong_numbers(void **state) {
   (void)state;
   ModelConfig config;
-  uint16_t numbers[MOST];
+  uint16_t numbers[MAX];
   make_config(&config, SITE_X);
-  fill(numbers, MOST);
+  fill(numbers, MAX);
   numbers[7]++;
   assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
   check_refused(&config, "sum to 65537");
@@ -62,9 +62,9 @@ static void wrong_numbers(void **state) {
 static void another_model(void **state) {
   (void)state;
   ModelConfig config;
-  uint16_t numbers[MOST];
+  uint16_t numbers[MAX];
   make_config(&config, SITE_X);
-  fill(numbers, MOST);
+  fill(numbers, MAX);
   assert_int_equal(checkpoint_save_frequencies(&config, scratch, numbers), STATUS_OK);
   config.astra.codebook_size = ENTRIES - 1;
   check_refused(&config, "astra.layers.0.x.frequencies");
@@ -88,7 +88,7 @@ static void a_damaged_file(void **state) {
   assert_non_null(file);
   fputs("no tensors", file);
   fclose(file);
-  uint16_t back[MOST];
+  uint16_t back[MAX];
   assert_int_equal(checkpoint_load_frequencies(&config, scratch, back), STATUS_BAD_FILE);
   config_release(&config);
 }

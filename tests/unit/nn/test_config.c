@@ -75,7 +75,7 @@ static void assert_equal(const ModelConfig *a, const ModelConfig *b) {
   for (int64_t i = 0; i < a->classes; i++) assert_string_equal(a->labels[i], b->labels[i]);
   const AstraConfig *x = &a->astra, *y = &b->astra;
   assert_true(x->groups == y->groups && x->codebook_size == y->codebook_size && x->devices == y->devices && x->site == y->site);
-  assert_true(x->devices_least == y->devices_least && x->class_token == y->class_token && x->noise == y->noise);
+  assert_true(x->devices_min == y->devices_min && x->class_token == y->class_token && x->noise == y->noise);
   assert_true(x->commitment_weight == y->commitment_weight && x->layout.kind == y->layout.kind && x->layout.seed == y->layout.seed);
 }
 
@@ -89,7 +89,7 @@ static void test_round_trip(void **state) {
   config.activation = ACTIVATION_GELU_TANH;
   config.astra = (AstraConfig){8, 1000, 8, 2, SITE_KV, CLASS_SINGLE, 0.1, 0.3, {TOKEN_MAP_RANDOM, 9000000000000000}};
   for (int range = 0; range < 2; range++) {
-    config.astra.devices_least = range ? 2 : 8;
+    config.astra.devices_min = range ? 2 : 8;
     assert_int_equal(config_save(&config, scratch_path("new/deep")), STATUS_OK);
     assert_int_equal(config_load(&back, scratch_path("new/deep")), STATUS_OK);
     assert_equal(&config, &back);
@@ -134,7 +134,7 @@ static void test_defaults(void **state) {
   assert_true(config.image == 224 && config.patch == 16 && config.channels == 3 && config.norm_eps == 1e-12 && config.classes == 2);
   assert_true(config.activation == ACTIVATION_GELU && config.resample == 2 && config.image_mean[1] == 0.5);
   const AstraConfig *astra = &config.astra;
-  assert_true(astra->groups == 0 && astra->codebook_size == 1024 && astra->devices == 4 && astra->devices_least == 4);
+  assert_true(astra->groups == 0 && astra->codebook_size == 1024 && astra->devices == 4 && astra->devices_min == 4);
   assert_true(astra->site == SITE_X && astra->class_token == CLASS_DISTRIBUTED && astra->commitment_weight == 0.0005 && astra->noise == 1);
   config_release(&config);
 }
@@ -143,7 +143,7 @@ static void test_astra_object(void **state) {
   (void)state;
   static const struct {
     const char *devices;
-    int least, most;
+    int min, max;
   } cases[] = {{"3", 3, 3}, {"\"3\"", 3, 3}, {"\"2-8\"", 2, 8}, {"{\"least\":2,\"most\":8}", 2, 8}};
   for (size_t i = 0; i < 4; i++) {
     char json[512];
@@ -153,7 +153,7 @@ static void test_astra_object(void **state) {
              cases[i].devices);
     ModelConfig config;
     assert_int_equal(parse(&config, json), STATUS_OK);
-    assert_true(config.astra.devices_least == cases[i].least && config.astra.devices == cases[i].most && config.classes == 10);
+    assert_true(config.astra.devices_min == cases[i].min && config.astra.devices == cases[i].max && config.classes == 10);
     assert_true(config.astra.site == SITE_KV && config.astra.class_token == CLASS_SINGLE && config.astra.groups == 8);
     config_release(&config);
   }

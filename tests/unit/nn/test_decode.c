@@ -62,7 +62,7 @@ static Status unpack(const uint8_t *bytes, int64_t tokens, int64_t groups, int64
 }
 
 /* In 16 bits `kind`, or NARROW_NONE, codewords as well. */
-static void open_cache_of(KvCache *cache, NarrowKind kind, const ModelConfig *config, const Sent *sent, int64_t most) {
+static void open_cache_of(KvCache *cache, NarrowKind kind, const ModelConfig *config, const Sent *sent, int64_t max) {
   static uint16_t narrow[SMALL_BLOCKS * SITES][ENTRIES * SMALL_WIDTH];
   KvCodewords codewords[SMALL_BLOCKS * SITES];
   for (int i = 0; sent && i < SMALL_BLOCKS * SITES; i++) {
@@ -74,7 +74,7 @@ static void open_cache_of(KvCache *cache, NarrowKind kind, const ModelConfig *co
   }
   KvCacheSetup setup = {.blocks = SMALL_BLOCKS,
                         .width = config->kv_heads * (config->width / config->heads),
-                        .most = most,
+                        .max = max,
                         .kind = kind,
                         .codewords = codewords,
                         .unpack = unpack};
@@ -82,8 +82,8 @@ static void open_cache_of(KvCache *cache, NarrowKind kind, const ModelConfig *co
   assert_int_equal(kv_cache_init(cache, &setup), STATUS_OK);
 }
 
-static void open_cache(KvCache *cache, const ModelConfig *config, const Sent *sent, int64_t most) {
-  open_cache_of(cache, NARROW_NONE, config, sent, most);
+static void open_cache(KvCache *cache, const ModelConfig *config, const Sent *sent, int64_t max) {
+  open_cache_of(cache, NARROW_NONE, config, sent, max);
 }
 
 static void hand_over_codes(KvCache *cache, const Sent *sent) {

@@ -303,7 +303,7 @@ static void blocks_are_widened_as_defined(void **state) {
 static void eight_bits_add_little(void **state) {
   (void)state;
   static const uint32_t kinds[] = {GL_Q4_K, GL_Q6_K};
-  static const double most[] = {0.15, 0.45};
+  static const double max[] = {0.15, 0.45};
   Rng rng;
   rng_init(&rng, 9, 0);
   for (int k = 0; k < 2; k++) {
@@ -326,7 +326,7 @@ static void eight_bits_add_little(void **state) {
     if (getenv("SHOW"))
       print_message("type %u: error of Q8_0 %.3f, of bfloat16 %.3f of its own; both together %.4f\n", kinds[k], sqrt(second / first),
                     sqrt(brain / first), sqrt((first + second) / first));
-    assert_true(sqrt(second / first) < most[k]);
+    assert_true(sqrt(second / first) < max[k]);
   }
 }
 

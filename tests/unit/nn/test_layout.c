@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64 };
+enum { MAX = 64 };
 
 static void assert_list(const int32_t *list, const int32_t *expected, size_t count) {
   for (size_t i = 0; i < count; i++) assert_int_equal(list[i], expected[i]);
@@ -108,7 +108,7 @@ static void plain_has_no_remote_rows(void **state) {
 
 /* Every content token stands in exactly one row and is shared; spans follow each other and cover all rows. */
 static void check_emulation(const TokenLayout *layout, const int64_t *counts) {
-  int seen[MOST] = {0};
+  int seen[MAX] = {0};
   int64_t classes = 0, at = 0;
   for (int64_t r = 0; r < layout->rows; r++)
     if (layout->row_token[r] < 0)
@@ -158,12 +158,12 @@ static void nodes_are_parts_of_the_emulation(void **state) {
   rng_init(&rng, 7, 1);
   TokenLayout whole = {0}, node = {0};
   for (int trial = 0; trial < 300; trial++) {
-    const int64_t tokens = 1 + (int64_t)rng_below(&rng, MOST);
+    const int64_t tokens = 1 + (int64_t)rng_below(&rng, MAX);
     const int devices = 1 + (int)rng_below(&rng, (uint64_t)(tokens < 9 ? tokens : 9));
     const ClassToken kind = (ClassToken)(trial % 3);
     double weights[9];
     int64_t counts[9];
-    int32_t order[MOST];
+    int32_t order[MAX];
     for (int d = 0; d < devices; d++) weights[d] = rng_gamma(&rng, 0.7) + 1e-9;
     for (int64_t t = 0; t < tokens; t++) order[t] = (int32_t)t;
     rng_shuffle(&rng, order, tokens);
@@ -184,13 +184,13 @@ static void nodes_are_parts_of_the_emulation(void **state) {
 static void smaller_layouts_reuse_the_memory(void **state) {
   (void)state;
   TokenLayout layout = {0};
-  int64_t counts[MOST];
-  layout_even_counts(MOST, 1, counts);
-  assert_int_equal(layout_build(&layout, MOST, 1, counts, NULL, CLASS_NONE, -1), STATUS_OK);
+  int64_t counts[MAX];
+  layout_even_counts(MAX, 1, counts);
+  assert_int_equal(layout_build(&layout, MAX, 1, counts, NULL, CLASS_NONE, -1), STATUS_OK);
   const void *memory = layout.memory;
-  for (int n = 1; n <= MOST; n++) {
-    layout_even_counts(MOST, n, counts);
-    assert_int_equal(layout_build(&layout, MOST, n, counts, NULL, CLASS_DISTRIBUTED, -1), STATUS_OK);
+  for (int n = 1; n <= MAX; n++) {
+    layout_even_counts(MAX, n, counts);
+    assert_int_equal(layout_build(&layout, MAX, n, counts, NULL, CLASS_DISTRIBUTED, -1), STATUS_OK);
     assert_ptr_equal(layout.memory, memory);
     check_emulation(&layout, counts);
   }
@@ -269,10 +269,10 @@ static void chosen_tokens(void **state) {
 static void all_chosen_is_plain(void **state) {
   (void)state;
   TokenLayout chosen = {0}, plain = {0};
-  int32_t order[MOST];
-  for (int32_t i = 0; i < MOST; i++) order[i] = i;
-  assert_int_equal(layout_build_chosen(&chosen, MOST, order, MOST), STATUS_OK);
-  assert_int_equal(layout_build_plain(&plain, MOST, CLASS_DISTRIBUTED), STATUS_OK);
+  int32_t order[MAX];
+  for (int32_t i = 0; i < MAX; i++) order[i] = i;
+  assert_int_equal(layout_build_chosen(&chosen, MAX, order, MAX), STATUS_OK);
+  assert_int_equal(layout_build_plain(&plain, MAX, CLASS_DISTRIBUTED), STATUS_OK);
   assert_int_equal(chosen.rows, plain.rows);
   assert_list(chosen.row_token, plain.row_token, (size_t)plain.rows);
   assert_span(chosen.span[0], plain.span[0].begin, plain.span[0].count, plain.span[0].own, plain.span[0].own_count);
@@ -319,7 +319,7 @@ static void parts_tile_the_rows(void **state) {
       assert_int_equal(layout_build(&layout, 13, 3, counts, NULL, kinds[k], self), STATUS_OK);
       assert_int_equal(layout_build(&other, 13, 3, counts, NULL, kinds[k], (self + 1) % 3), STATUS_OK);
       for (int parts = 1; parts <= 9; parts++) {
-        int64_t at = 0, shared_at = 0, most = 0, least = 13;
+        int64_t at = 0, shared_at = 0, max = 0, min = 13;
         for (int p = 0; p < parts; p++) {
           int64_t first, rows, first_shared, shared, there, count;
           layout_part(&layout, parts, p, &first, &rows, &first_shared, &shared);
@@ -329,9 +329,9 @@ static void parts_tile_the_rows(void **state) {
           layout_part_shared(&other, self, parts, p, &there, &count);
           assert_true(there == first_shared && count == shared);
           int64_t tokens = rows - (p == 0 ? layout.class_rows : 0);
-          most = tokens > most ? tokens : most, least = tokens < least ? tokens : least;
+          max = tokens > max ? tokens : max, min = tokens < min ? tokens : min;
         }
-        assert_true(at == layout.rows && shared_at == layout.shared_rows && most - least <= 1);
+        assert_true(at == layout.rows && shared_at == layout.shared_rows && max - min <= 1);
       }
     }
   }

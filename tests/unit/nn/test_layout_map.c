@@ -1,4 +1,4 @@
-/* Maps of tokens to devices: permutations with the given counts for every grid and number of devices, the pictures that their names
+/* Maps of tokens to devices: permutations with the given counts for every grid and number of devices, the images that their names
  * promise, even spreading with uneven counts, and the same numbers on every machine. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 16 * 16, DEVICES = 20 };
+enum { MAX = 16 * 16, DEVICES = 20 };
 
 static const TokenMap maps[] = {{TOKEN_MAP_RASTER, 0}, {TOKEN_MAP_STRIDED, 0}, {TOKEN_MAP_CHECKERBOARD, 0}, {TOKEN_MAP_RANDOM, 7}};
 enum { MAPS = sizeof maps / sizeof *maps };
@@ -21,7 +21,7 @@ static void order_of(TokenMap map, int64_t height, int64_t width, int devices, c
 }
 
 static void devices_of(TokenMap map, int64_t height, int64_t width, int devices, const int64_t *counts, int *device_of) {
-  int32_t order[MOST];
+  int32_t order[MAX];
   order_of(map, height, width, devices, counts, order);
   for (int64_t d = 0, place = 0; d < devices; d++)
     for (int64_t i = 0; i < counts[d]; i++) device_of[order[place++]] = (int)d;
@@ -43,8 +43,8 @@ static void every_map_is_a_permutation_that_ascends_within_devices(void **state)
     int64_t counts[DEVICES];
     draw_counts(&rng, tokens, devices, counts);
     for (int m = 0; m < MAPS; m++) {
-      int32_t order[MOST], again[MOST];
-      bool seen[MOST] = {false};
+      int32_t order[MAX], again[MAX];
+      bool seen[MAX] = {false};
       order_of(maps[m], height, width, devices, counts, order);
       for (int64_t d = 0, i = 0; d < devices; d++)
         for (int64_t end = i + counts[d], begin = i; i < end; i++) {
@@ -59,33 +59,33 @@ static void every_map_is_a_permutation_that_ascends_within_devices(void **state)
   }
 }
 
-static void expect_picture(TokenMap map, int64_t side, int devices, const int64_t *counts, const char *picture) {
-  int device_of[MOST];
-  char text[MOST + 1];
+static void expect_image(TokenMap map, int64_t side, int devices, const int64_t *counts, const char *image) {
+  int device_of[MAX];
+  char text[MAX + 1];
   devices_of(map, side, side, devices, counts, device_of);
   for (int64_t i = 0; i < side * side; i++) text[i] = (char)('0' + device_of[i]);
   text[side * side] = 0;
-  assert_string_equal(text, picture);
+  assert_string_equal(text, image);
 }
 
 static void maps_look_as_their_names_say(void **state) {
   (void)state;
   const TokenMap raster = maps[0], strided = maps[1], checkerboard = maps[2];
-  expect_picture(raster, 4, 3, (int64_t[]){6, 5, 5}, "0000001111122222");
-  expect_picture(strided, 4, 4, (int64_t[]){4, 4, 4, 4}, "0123012301230123");
-  expect_picture(strided, 4, 3, (int64_t[]){6, 5, 5}, "0120120120120120");
-  expect_picture(strided, 4, 2, (int64_t[]){12, 4}, "0010001000100010");
-  expect_picture(checkerboard, 4, 2, (int64_t[]){8, 8}, "0101101001011010");
-  expect_picture(checkerboard, 4, 4, (int64_t[]){4, 4, 4, 4}, "0202313102023131");
-  expect_picture(checkerboard, 3, 2, (int64_t[]){5, 4}, "010101010");
-  expect_picture(checkerboard, 4, 2, (int64_t[]){12, 4}, "0000101000001010");
+  expect_image(raster, 4, 3, (int64_t[]){6, 5, 5}, "0000001111122222");
+  expect_image(strided, 4, 4, (int64_t[]){4, 4, 4, 4}, "0123012301230123");
+  expect_image(strided, 4, 3, (int64_t[]){6, 5, 5}, "0120120120120120");
+  expect_image(strided, 4, 2, (int64_t[]){12, 4}, "0010001000100010");
+  expect_image(checkerboard, 4, 2, (int64_t[]){8, 8}, "0101101001011010");
+  expect_image(checkerboard, 4, 4, (int64_t[]){4, 4, 4, 4}, "0202313102023131");
+  expect_image(checkerboard, 3, 2, (int64_t[]){5, 4}, "010101010");
+  expect_image(checkerboard, 4, 2, (int64_t[]){12, 4}, "0000101000001010");
 }
 
 /* The numbers of a map are part of a checkpoint's meaning: these are the same on every machine and in every version. */
 static void a_random_map_follows_from_its_seed_alone(void **state) {
   (void)state;
-  expect_picture((TokenMap){TOKEN_MAP_RANDOM, 1}, 4, 3, (int64_t[]){8, 4, 4}, "1020120010102200");
-  expect_picture((TokenMap){TOKEN_MAP_RANDOM, 2}, 4, 3, (int64_t[]){8, 4, 4}, "0110200002201012");
+  expect_image((TokenMap){TOKEN_MAP_RANDOM, 1}, 4, 3, (int64_t[]){8, 4, 4}, "1020120010102200");
+  expect_image((TokenMap){TOKEN_MAP_RANDOM, 2}, 4, 3, (int64_t[]){8, 4, 4}, "0110200002201012");
 }
 
 /* Of the first i tokens a device has its share to within one and half a token for each device beside it, weighed by the share. */
@@ -94,23 +94,23 @@ static void strided_spreads_uneven_shares_evenly(void **state) {
   Rng rng;
   rng_init(&rng, 2, 0);
   for (int round = 0; round < 200; round++) {
-    int device_of[MOST], devices = 1 + (int)rng_below(&rng, 12);
+    int device_of[MAX], devices = 1 + (int)rng_below(&rng, 12);
     int64_t counts[DEVICES], taken[DEVICES] = {0};
-    draw_counts(&rng, MOST, devices, counts);
+    draw_counts(&rng, MAX, devices, counts);
     devices_of(maps[1], 16, 16, devices, counts, device_of);
-    for (int64_t i = 0; i < MOST; i++) {
+    for (int64_t i = 0; i < MAX; i++) {
       taken[device_of[i]]++;
       for (int d = 0; d < devices; d++) {
-        double share = (double)counts[d] / MOST, off = fabs((double)taken[d] - share * (double)(i + 1));
+        double share = (double)counts[d] / MAX, off = fabs((double)taken[d] - share * (double)(i + 1));
         assert_true(off <= 1 + share * devices / 2);
       }
     }
   }
 }
 
-/* In each quarter of the picture and of its quarters a device has its share to within a few tokens; the raster map does not. */
+/* In each quarter of the image and of its quarters a device has its share to within a few tokens; the raster map does not. */
 static double worst_window(TokenMap map, int devices, const int64_t *counts) {
-  int device_of[MOST];
+  int device_of[MAX];
   double worst = 0;
   devices_of(map, 16, 16, devices, counts, device_of);
   for (int side = 4; side <= 8; side += 4)
@@ -119,7 +119,7 @@ static double worst_window(TokenMap map, int devices, const int64_t *counts) {
         for (int d = 0; d < devices; d++) {
           int here = 0;
           for (int i = 0; i < side * side; i++) here += device_of[(y + i / side) * 16 + x + i % side] == d;
-          worst = fmax(worst, fabs(here - (double)counts[d] * side * side / MOST));
+          worst = fmax(worst, fabs(here - (double)counts[d] * side * side / MAX));
         }
   return worst;
 }
@@ -131,7 +131,7 @@ static void checkerboard_spreads_in_two_dimensions(void **state) {
   for (int round = 0; round < 200; round++) {
     int devices = 2 + (int)rng_below(&rng, 9);
     int64_t counts[DEVICES];
-    draw_counts(&rng, MOST, devices, counts);
+    draw_counts(&rng, MAX, devices, counts);
     assert_true(worst_window(maps[2], devices, counts) <= 2);
   }
   assert_true(worst_window(maps[0], 4, (int64_t[]){64, 64, 64, 64}) > 10);

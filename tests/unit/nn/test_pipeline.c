@@ -1,4 +1,4 @@
-/* Blocks in parts: with one part the bits of whole blocks, with several the same within rounding, and the same codes; pictures and texts,
+/* Blocks in parts: with one part the bits of whole blocks, with several the same within rounding, and the same codes; images and texts,
  * both sites, lost tokens, parts without rows. */
 #include "nn/model_internal.h"
 #include "nn/pipeline.h"
@@ -32,7 +32,7 @@ static Model *make_model(ModelConfig *config, const Case *c) {
   if (c->kind == MODEL_VIT) {
     assert_int_equal(config_preset(config, "vit-cifar", 5), STATUS_OK);
     config->image = 16, config->width = 24, config->heads = config->kv_heads = 3, config->mlp = 40;
-    config->astra.groups = 1, config->astra.codebook_size = 5, config->astra.devices = config->astra.devices_least = 2;
+    config->astra.groups = 1, config->astra.codebook_size = 5, config->astra.devices = config->astra.devices_min = 2;
   } else {
     small_config(config, c->kind, 0);
   }
@@ -144,9 +144,9 @@ static void losses_matter(void **state) {
     layout_release(&all);
     close(&f);
   }
-  double most = 0;
-  for (int64_t i = 0; i < TOKENS * SMALL_WIDTH; i++) most = fmax(most, fabs((double)with[i] - (double)without[i]));
-  assert_true(most > 0.01);
+  double max = 0;
+  for (int64_t i = 0; i < TOKENS * SMALL_WIDTH; i++) max = fmax(max, fabs((double)with[i] - (double)without[i]));
+  assert_true(max > 0.01);
   free(with), free(without);
 }
 
@@ -224,7 +224,7 @@ static void the_cache_is_filled_alike(void **state) {
   int64_t width = f.config.kv_heads * (f.config.width / f.config.heads);
   static KvCodewords words[BLOCKS * 2];
   const KvCacheSetup setup = {
-      .blocks = BLOCKS, .width = width, .most = TOKENS, .sites = 2, .groups = 1, .entries = 5, .token_bytes = 1, .codewords = words};
+      .blocks = BLOCKS, .width = width, .max = TOKENS, .sites = 2, .groups = 1, .entries = 5, .token_bytes = 1, .codewords = words};
   for (int i = 0; i < 2; i++) {
     assert_int_equal(kv_cache_init(&cache[i], &setup), STATUS_OK);
     assert_int_equal(kv_cache_start(&cache[i], layout.remote), STATUS_OK);

@@ -6,14 +6,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { TOKENS = 9, BLOCKS = 3, MOST_DEVICES = 4, WHICH = 2, MOST_NUMBERS = 2 * 12 * SMALL_WIDTH };
+enum { TOKENS = 9, BLOCKS = 3, MAX_DEVICES = 4, WHICH = 2, MAX_NUMBERS = 2 * 12 * SMALL_WIDTH };
 static const double CLOSE = REAL_IS_DOUBLE ? 1e-12 : 1e-4;
 
 /* ---- sums and joins over rounds */
 
 typedef struct LoopReduce {
   Reduce reduce; /* first */
-  real summed[BLOCKS][WHICH][MOST_DEVICES][MOST_NUMBERS], joined[BLOCKS][WHICH][MOST_DEVICES][MOST_NUMBERS];
+  real summed[BLOCKS][WHICH][MAX_DEVICES][MAX_NUMBERS], joined[BLOCKS][WHICH][MAX_DEVICES][MAX_NUMBERS];
   int sums, gathers; /* of the pass under way */
   ReduceStep asked[WHICH * BLOCKS];
   int64_t summed_bits;   /* of a whole sum's tensor, over the pass */
@@ -24,7 +24,7 @@ static Status loop_sum(Reduce *self, Tape *tape, int block, int which, Tensor *p
   (void)tape;
   LoopReduce *loop = (LoopReduce *)self;
   int64_t count = tensor_count(partial);
-  assert_true(count <= MOST_NUMBERS && block < BLOCKS && which < WHICH);
+  assert_true(count <= MAX_NUMBERS && block < BLOCKS && which < WHICH);
   memcpy(loop->summed[block][which][self->self], partial->value, (size_t)count * sizeof(real));
   memset(partial->value, 0, (size_t)count * sizeof(real));
   for (int d = 0; d < self->devices; d++)
@@ -38,10 +38,10 @@ static Status loop_sum(Reduce *self, Tape *tape, int block, int which, Tensor *p
 
 static Status loop_gather(Reduce *self, Tape *tape, int block, int which, const Tensor *own, int64_t rows, Tensor **all) {
   LoopReduce *loop = (LoopReduce *)self;
-  int64_t batch = own->shape[0], width = own->shape[2], counts[MOST_DEVICES], at = 0;
+  int64_t batch = own->shape[0], width = own->shape[2], counts[MAX_DEVICES], at = 0;
   layout_even_counts(rows, self->devices, counts);
   assert_int_equal(own->shape[1], counts[self->self]);
-  assert_true(tensor_count(own) <= MOST_NUMBERS && block < BLOCKS && which < WHICH);
+  assert_true(tensor_count(own) <= MAX_NUMBERS && block < BLOCKS && which < WHICH);
   memcpy(loop->joined[block][which][self->self], own->value, (size_t)tensor_count(own) * sizeof(real));
   *all = tape_tensor(tape, 3, (int64_t[]){batch, rows, width});
   for (int d = 0; d < self->devices; at += counts[d++])
@@ -214,12 +214,12 @@ static void bp_decouples(void **state) {
     Fixture f;
     open(&f, &c);
     const Tensor *want = plain(&f, &c), *x = run(&f, &c, (Strategy)s, 1);
-    double most = 0;
+    double max = 0;
     for (int64_t i = 0; i < tensor_count(x); i++) {
       assert_true(isfinite((double)x->value[i]));
-      most = fmax(most, fabs((double)x->value[i] - (double)want->value[i]));
+      max = fmax(max, fabs((double)x->value[i] - (double)want->value[i]));
     }
-    assert_true(most > 0.01);
+    assert_true(max > 0.01);
     assert_int_equal(f.loop->gathers, s == STRATEGY_BP_SP ? 2 : 1);
     const DeviceShare share = {.devices = 2, .tokens = TOKENS};
     const DeviceCost cost = device_cost_all(&f.config, (Strategy)s, &share, false, 1);

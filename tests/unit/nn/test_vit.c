@@ -109,7 +109,7 @@ static void positions_tell_tokens_apart(void **state) {
       assert_true(sqrt(distance / (double)width) > 0.05);
     }
   }
-  const real *untouched = weight(plain, "vit.embeddings.position_embeddings")->value; /* the class token's place is no picture's */
+  const real *untouched = weight(plain, "vit.embeddings.position_embeddings")->value; /* the class token's place is no image's */
   assert_memory_equal(position, untouched, (size_t)width * sizeof(real));
   model_free(model);
   model_free(plain);

@@ -1,4 +1,4 @@
-/* One picture through the emulated devices in the plainest way: row by row, in double, no tape, no tiles. The oracle of test_emulate.c. */
+/* One image through the emulated devices in the plainest way: row by row, in double, no tape, no tiles. The oracle of test_emulate.c. */
 #ifndef TESTS_DENSE_REFERENCE_H
 #define TESTS_DENSE_REFERENCE_H
 #include "train/session.h"
@@ -52,13 +52,13 @@ static inline void dense_quantise(const Dense *dense, int block, const double *x
   const Codebook *book = &dense->session->emulation.site[block].book;
   int d = (int)(book->width / book->groups);
   for (int g = 0; g < book->groups; g++) {
-    double least = INFINITY;
+    double min = INFINITY;
     for (int k = 0; k < book->entries; k++) {
       const real *codeword = book->codewords + (g * book->entries + k) * d;
       double sum = 0;
       for (int i = 0; i < d; i++) sum += (x[g * d + i] - (double)codeword[i]) * (x[g * d + i] - (double)codeword[i]);
-      if (sum >= least) continue;
-      least = sum;
+      if (sum >= min) continue;
+      min = sum;
       for (int i = 0; i < d; i++) q[g * d + i] = (double)codeword[i];
     }
   }

@@ -35,7 +35,7 @@ static const BenchPart *part_of(const BenchStep *bench, const char *name, TapePh
 static void check_summary(BenchStep *bench) {
   BenchSummary summary;
   bench_step_summary(bench, &summary);
-  assert_true(summary.least > 0 && summary.median >= summary.least && summary.processor > 0);
+  assert_true(summary.min > 0 && summary.median >= summary.min && summary.processor > 0);
   assert_true(summary.product_share > 0 && summary.product_share <= 1);
   assert_true(summary.flops > 0 && summary.flops_per_second > 0 && summary.activations > 0);
   assert_float_equal(summary.units_per_second * summary.median, 8, 1e-9);

@@ -47,7 +47,7 @@ static double distance(const real *a, const real *b) {
   return sum;
 }
 
-/* With as many codewords as samples, the codewords are the samples: content tokens of the first pictures, each once. */
+/* With as many codewords as samples, the codewords are the samples: content tokens of the first images, each once. */
 static void samples_are_content_tokens_of_the_plain_model(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
@@ -69,9 +69,9 @@ static void samples_are_content_tokens_of_the_plain_model(void **state) {
       if (found < 0) fail_msg("block %d: codeword %d is no embedding", block, (int)k);
       taken[found] = true;
     }
-    for (int picture = 0; picture < BATCH; picture++) {
-      assert_false(taken[picture * STRIDE]); /* the class token is never sent */
-      for (int token = 1; token < STRIDE; token++) assert_int_equal(taken[picture * STRIDE + token], picture < 2);
+    for (int image = 0; image < BATCH; image++) {
+      assert_false(taken[image * STRIDE]); /* the class token is never sent */
+      for (int token = 1; token < STRIDE; token++) assert_int_equal(taken[image * STRIDE + token], image < 2);
     }
   }
   let_go(&activations);
@@ -113,7 +113,7 @@ static void averages_start_from_the_codebooks(void **state) {
 static void more_codewords_than_samples_are_refused(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
-  options.entries = 5000; /* 44 pictures of 16 tokens are 704 */
+  options.entries = 5000; /* 44 images of 16 tokens are 704 */
   options.kmeans_samples = 0;
   Session session;
   tiny_check(session_open(&session, &options, SESSION_TRAIN));
@@ -154,32 +154,32 @@ static void codebooks_are_read_back(void **state) {
 
 /* ---------------------------------------------------------------- judging */
 
-/* Distortion and variance of the test part's content tokens, the plain way: [12 pictures of which the loader gives 8 and 4]. */
-static void judge_plainly(Session *session, int block, double *distortion, double *variance) {
+/* Distortion and variance of the test part's content tokens, the plain way: [12 images of which the loader gives 8 and 4]. */
+static void check_plain(Session *session, int block, double *distortion, double *variance) {
   const Codebook *book = &session->emulation.site[block].book;
   int64_t d = book->width / book->groups;
   double mean[TINY_WIDTH] = {0}, squares = 0;
   *distortion = *variance = 0;
   tiny_check(session->task->seek(session, TASK_TEST, 0, 0));
-  for (int pictures = BATCH; pictures > 0; pictures = pictures == BATCH ? TINY_TEST - BATCH : 0) {
+  for (int images = BATCH; images > 0; images = images == BATCH ? TINY_TEST - BATCH : 0) {
     Activations activations;
     watch_next(session, TASK_TEST, &activations);
-    for (int row = 0; row < pictures * STRIDE; row++) {
+    for (int row = 0; row < images * STRIDE; row++) {
       const real *x = activations.rows[block] + row * TINY_WIDTH;
       if (row % STRIDE == 0) continue;
       for (int64_t i = 0; i < TINY_WIDTH; i++) mean[i] += (double)x[i] / (TINY_TEST * TINY_TOKENS);
       for (int64_t i = 0; i < TINY_WIDTH; i++) squares += (double)x[i] * (double)x[i] / (TINY_TEST * TINY_TOKENS);
       for (int64_t g = 0; g < book->groups; g++) {
-        double least = INFINITY;
+        double min = INFINITY;
         for (int64_t k = 0; k < book->entries; k++) {
           double sum = 0;
           for (int64_t i = 0; i < d; i++) {
             double difference = (double)x[g * d + i] - (double)book->codewords[(g * book->entries + k) * d + i];
             sum += difference * difference;
           }
-          least = fmin(least, sum);
+          min = fmin(min, sum);
         }
-        *distortion += least / (TINY_TEST * TINY_TOKENS);
+        *distortion += min / (TINY_TEST * TINY_TOKENS);
       }
     }
     let_go(&activations);
@@ -194,10 +194,10 @@ static void a_report_says_what_is_so(void **state) {
   Session session;
   CodebookReport reports[TINY_BLOCKS];
   tiny_open(&session, &options);
-  tiny_check(codebooks_judge(&session, 0, false, reports));
+  tiny_check(codebooks_evaluate(&session, 0, false, reports));
   for (int block = 0; block < TINY_BLOCKS; block++) {
     double distortion, variance;
-    judge_plainly(&session, block, &distortion, &variance);
+    check_plain(&session, block, &distortion, &variance);
     const UsageSummary *usage = &reports[block].usage;
     assert_int_equal(reports[block].block, block);
     assert_float_equal(usage->distortion, distortion, 1e-4 * distortion);
@@ -220,7 +220,7 @@ static void more_codewords_lose_less(void **state) {
     Session session;
     CodebookReport reports[TINY_BLOCKS];
     tiny_open(&session, &options);
-    tiny_check(codebooks_judge(&session, 0, false, reports));
+    tiny_check(codebooks_evaluate(&session, 0, false, reports));
     assert_true(reports[0].usage.distortion < 0.9 * before);
     before = reports[0].usage.distortion;
     session_close(&session);

@@ -49,11 +49,11 @@ static void counts_become_rows_of_labels(void **state) {
   confusion_release(&confusion);
 }
 
-static void many_classes_have_a_picture_still(void **state) {
+static void many_classes_have_a_image_still(void **state) {
   (void)state;
   static char *names[CONFUSION_CLASSES];
   static const int sizes[] = {2, 41, CONFUSION_CLASSES};
-  for (int i = 0; i < CONFUSION_CLASSES; i++) names[i] = "a class with a name that is longer than any picture wants";
+  for (int i = 0; i < CONFUSION_CLASSES; i++) names[i] = "a class with a name that is longer than any image wants";
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     Confusion confusion;
     assert_int_equal(confusion_init(&confusion, sizes[i]), STATUS_OK);
@@ -78,7 +78,7 @@ static void too_many_or_too_few_are_not_counted(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(counts_become_rows_of_labels), cmocka_unit_test(many_classes_have_a_picture_still),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(counts_become_rows_of_labels), cmocka_unit_test(many_classes_have_a_image_still),
                                      cmocka_unit_test(too_many_or_too_few_are_not_counted)};
   return cmocka_run_group_tests(tests, make, clear);
 }

@@ -363,14 +363,14 @@ static void check_against_dense(ClassToken class_token) {
   assert_int_equal(session.emulation.site[0].rows, 8 * layout.shared);
   double plain_difference = 0, tolerance = REAL_IS_DOUBLE ? 1e-9 : 2e-4;
   Tensor *plain = forward(&session, &batch, &session.plain_layout, NULL);
-  for (int picture = 0; picture < 3; picture++) {
+  for (int image = 0; image < 3; image++) {
     double expected[TINY_CLASSES];
-    dense_logits(&session, batch.pixels + (int64_t)picture * 3 * TINY_SIDE * TINY_SIDE, &layout, expected);
+    dense_logits(&session, batch.pixels + (int64_t)image * 3 * TINY_SIDE * TINY_SIDE, &layout, expected);
     for (int i = 0; i < TINY_CLASSES; i++) {
-      double got = (double)logits->value[picture * TINY_CLASSES + i];
+      double got = (double)logits->value[image * TINY_CLASSES + i];
       assert_true(isfinite(got));
-      if (!(fabs(got - expected[i]) <= tolerance)) fail_msg("picture %d, class %d: %g, expected %g", picture, i, got, expected[i]);
-      plain_difference = fmax(plain_difference, fabs(got - (double)plain->value[picture * TINY_CLASSES + i]));
+      if (!(fabs(got - expected[i]) <= tolerance)) fail_msg("image %d, class %d: %g, expected %g", image, i, got, expected[i]);
+      plain_difference = fmax(plain_difference, fabs(got - (double)plain->value[image * TINY_CLASSES + i]));
     }
   }
   assert_true(plain_difference > 1e-2); /* quantisation makes a difference here */

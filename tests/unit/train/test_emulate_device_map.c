@@ -37,7 +37,7 @@ static void devices_are_uniform_in_the_range(void **state) {
   TokenLayout layout = {0};
   Rng rng;
   rng_init(&rng, 42, 3);
-  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 8, .counts = COUNTS_EVEN, .permute = true};
+  const DeviceMapOptions options = {.devices_min = 2, .devices_max = 8, .counts = COUNTS_EVEN, .permute = true};
   int32_t order[TOKENS];
   int drawn[9] = {0};
   const int draws = 7000;
@@ -60,7 +60,7 @@ static void counts_are_as_asked(void **state) {
   rng_init(&rng, 1, 0);
   int32_t order[TOKENS];
   int64_t counts[TOKENS];
-  DeviceMapOptions options = {.devices_least = 3, .devices_most = 3, .counts = COUNTS_EVEN, .permute = true};
+  DeviceMapOptions options = {.devices_min = 3, .devices_max = 3, .counts = COUNTS_EVEN, .permute = true};
   assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_NONE, &options, &rng, order), STATUS_OK);
   device_counts(&layout, counts);
   assert_memory_equal(counts, ((int64_t[]){22, 21, 21}), 3 * sizeof *counts);
@@ -84,7 +84,7 @@ static void a_fixed_layout_places_the_counts_that_are_drawn(void **state) {
   rng_init(&rng, 4, 0);
   int32_t order[TOKENS], expected[TOKENS];
   const DeviceMapOptions options = {
-      .devices_least = 2, .devices_most = 6, .counts = COUNTS_DIRICHLET, .concentration = 1, .map = {TOKEN_MAP_CHECKERBOARD, 0}, .side = 8};
+      .devices_min = 2, .devices_max = 6, .counts = COUNTS_DIRICHLET, .concentration = 1, .map = {TOKEN_MAP_CHECKERBOARD, 0}, .side = 8};
   for (int i = 0; i < 50; i++) {
     int64_t counts[TOKENS];
     assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_NONE, &options, &rng, order), STATUS_OK);
@@ -126,7 +126,7 @@ static void dirichlet_counts_vary_with_concentration(void **state) {
   double spread[3] = {0};
   for (int c = 0; c < 3; c++) {
     const DeviceMapOptions options = {
-        .devices_least = 4, .devices_most = 4, .counts = COUNTS_DIRICHLET, .concentration = concentrations[c], .permute = true};
+        .devices_min = 4, .devices_max = 4, .counts = COUNTS_DIRICHLET, .concentration = concentrations[c], .permute = true};
     for (int i = 0; i < 500; i++) {
       int64_t counts[4];
       assert_int_equal(device_map_draw(&layout, TOKENS, CLASS_SINGLE, &options, &rng, order), STATUS_OK);
@@ -155,7 +155,7 @@ static void permutations_are_uniform(void **state) {
   TokenLayout layout = {0};
   Rng rng;
   rng_init(&rng, 9, 0);
-  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 2, .counts = COUNTS_EVEN, .permute = true};
+  const DeviceMapOptions options = {.devices_min = 2, .devices_max = 2, .counts = COUNTS_EVEN, .permute = true};
   int32_t order[8];
   int on_first[8] = {0};
   for (int i = 0; i < 4000; i++) {
@@ -171,7 +171,7 @@ static void same_state_same_map(void **state) {
   TokenLayout one = {0}, two = {0};
   Rng rng;
   rng_init(&rng, 11, 0);
-  const DeviceMapOptions options = {.devices_least = 2, .devices_most = 6, .counts = COUNTS_DIRICHLET, .concentration = 1, .permute = true};
+  const DeviceMapOptions options = {.devices_min = 2, .devices_max = 6, .counts = COUNTS_DIRICHLET, .concentration = 1, .permute = true};
   int32_t order[TOKENS], different = 0;
   for (int i = 0; i < 50; i++) {
     Rng copy = rng;
@@ -200,10 +200,10 @@ static void assert_refused(const DeviceMapOptions *options, int64_t tokens) {
 static void bad_options_are_refused(void **state) {
   (void)state;
   const int64_t short_sum[] = {10, 20}, beyond[] = {INT64_MAX, 2};
-  assert_refused(&(DeviceMapOptions){.devices_least = 2, .devices_most = 9}, 8);
-  assert_refused(&(DeviceMapOptions){.devices_least = 0, .devices_most = 4}, 8);
-  assert_refused(&(DeviceMapOptions){.devices_least = 5, .devices_most = 4}, 8);
-  assert_refused(&(DeviceMapOptions){.devices_least = 2, .devices_most = DEVICE_MAP_MOST + 1}, 1 << 20);
+  assert_refused(&(DeviceMapOptions){.devices_min = 2, .devices_max = 9}, 8);
+  assert_refused(&(DeviceMapOptions){.devices_min = 0, .devices_max = 4}, 8);
+  assert_refused(&(DeviceMapOptions){.devices_min = 5, .devices_max = 4}, 8);
+  assert_refused(&(DeviceMapOptions){.devices_min = 2, .devices_max = DEVICE_MAP_MAX + 1}, 1 << 20);
   assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, short_sum, 0, true, {0}, 0}, TOKENS);
   assert_refused(&(DeviceMapOptions){2, 2, COUNTS_FIXED, beyond, 0, true, {0}, 0}, TOKENS);
   assert_refused(&(DeviceMapOptions){2, 3, COUNTS_FIXED, short_sum, 0, true, {0}, 0}, TOKENS);

@@ -12,10 +12,10 @@
 
 /* -ln p(label) from whole logits, in double. */
 static double row_loss(const real *logits, int64_t classes, int32_t label) {
-  double most = -INFINITY, sum = 0;
-  for (int64_t i = 0; i < classes; i++) most = fmax(most, (double)logits[i]);
-  for (int64_t i = 0; i < classes; i++) sum += exp((double)logits[i] - most);
-  return most + log(sum) - (double)logits[label];
+  double max = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < classes; i++) max = fmax(max, (double)logits[i]);
+  for (int64_t i = 0; i < classes; i++) sum += exp((double)logits[i] - max);
+  return max + log(sum) - (double)logits[label];
 }
 
 /* The test text's tokens, windows and logits without any of the task's code but its batches of ids. */

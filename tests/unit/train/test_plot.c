@@ -35,29 +35,29 @@ static int leave(void **state) {
   return remove_tree(folder);
 }
 
-typedef struct Picture {
+typedef struct Image {
   png_image image;
   uint8_t *rgb;
-} Picture;
+} Image;
 
-static Picture decode(void) {
-  Picture picture = {.image = {.version = PNG_IMAGE_VERSION}};
-  assert_int_not_equal(png_image_begin_read_from_file(&picture.image, path), 0);
-  picture.image.format = PNG_FORMAT_RGB;
-  picture.rgb = malloc(PNG_IMAGE_SIZE(picture.image));
-  assert_non_null(picture.rgb);
-  assert_int_not_equal(png_image_finish_read(&picture.image, NULL, picture.rgb, 0, NULL), 0);
-  return picture;
+static Image decode(void) {
+  Image image = {.image = {.version = PNG_IMAGE_VERSION}};
+  assert_int_not_equal(png_image_begin_read_from_file(&image.image, path), 0);
+  image.image.format = PNG_FORMAT_RGB;
+  image.rgb = malloc(PNG_IMAGE_SIZE(image.image));
+  assert_non_null(image.rgb);
+  assert_int_not_equal(png_image_finish_read(&image.image, NULL, image.rgb, 0, NULL), 0);
+  return image;
 }
 
 /* Pixels that are clearly coloured: neither text, grid nor frame is. */
-static int coloured(const Picture *picture) {
+static int coloured(const Image *image) {
   int count = 0;
-  for (size_t i = 0; i < (size_t)picture->image.width * picture->image.height; i++) {
-    const uint8_t *p = picture->rgb + 3 * i;
-    const int most = p[0] > p[1] ? (p[0] > p[2] ? p[0] : p[2]) : (p[1] > p[2] ? p[1] : p[2]);
-    const int least = p[0] < p[1] ? (p[0] < p[2] ? p[0] : p[2]) : (p[1] < p[2] ? p[1] : p[2]);
-    count += most - least > 60;
+  for (size_t i = 0; i < (size_t)image->image.width * image->image.height; i++) {
+    const uint8_t *p = image->rgb + 3 * i;
+    const int max = p[0] > p[1] ? (p[0] > p[2] ? p[0] : p[2]) : (p[1] > p[2] ? p[1] : p[2]);
+    const int min = p[0] < p[1] ? (p[0] < p[2] ? p[0] : p[2]) : (p[1] < p[2] ? p[1] : p[2]);
+    count += max - min > 60;
   }
   return count;
 }
@@ -67,11 +67,11 @@ static int draw(const double *x, const double *y, size_t count, bool log_x, bool
   const PlotSeries series = {.name = "series", .x = x, .y = y, .count = count};
   const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = &series, .count = 1, .log_x = log_x, .log_y = log_y};
   assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
-  Picture picture = decode();
-  assert_true(picture.image.width >= WIDTH && picture.image.width < WIDTH + 64);
-  assert_true(picture.image.height >= HEIGHT && picture.image.height < HEIGHT + 96);
-  const int result = coloured(&picture);
-  free(picture.rgb);
+  Image image = decode();
+  assert_true(image.image.width >= WIDTH && image.image.width < WIDTH + 64);
+  assert_true(image.image.height >= HEIGHT && image.image.height < HEIGHT + 96);
+  const int result = coloured(&image);
+  free(image.rgb);
   return result;
 }
 
@@ -113,11 +113,11 @@ static void arrangement_has_three_to_a_row(void **state) {
     panels[i] =
         (PlotPanel){.title = "Panel", .x_label = "x", .y_label = "y", .series = series, .count = 2, .log_x = i == 1, .log_y = i == 2};
   assert_int_equal(plot_save(path, "Five", panels, 5, WIDTH, HEIGHT), STATUS_OK);
-  Picture picture = decode();
-  assert_int_equal(picture.image.width / WIDTH, 3);
-  assert_int_equal(picture.image.height / HEIGHT, 2);
-  assert_true(coloured(&picture) > 5 * 300);
-  free(picture.rgb);
+  Image image = decode();
+  assert_int_equal(image.image.width / WIDTH, 3);
+  assert_int_equal(image.image.height / HEIGHT, 2);
+  assert_true(coloured(&image) > 5 * 300);
+  free(image.rgb);
 }
 
 /* A rising line stands lower at the left than at the right, and its colour is the first of the palette. */
@@ -129,16 +129,16 @@ static void curve_is_where_it_belongs(void **state) {
   assert_int_equal(
       plot_save(path, "", &(PlotPanel){.title = "", .x_label = "", .y_label = "", .series = &series, .count = 1}, 1, WIDTH, HEIGHT),
       STATUS_OK);
-  Picture picture = decode();
-  int lowest[2] = {0}, column[2] = {(int)picture.image.width / 3, (int)picture.image.width * 3 / 4};
+  Image image = decode();
+  int lowest[2] = {0}, column[2] = {(int)image.image.width / 3, (int)image.image.width * 3 / 4};
   for (int side = 0; side < 2; side++)
-    for (int row = 100; row < (int)picture.image.height; row++) {
-      const uint8_t *p = picture.rgb + 3 * ((size_t)row * picture.image.width + (size_t)column[side]);
+    for (int row = 100; row < (int)image.image.height; row++) {
+      const uint8_t *p = image.rgb + 3 * ((size_t)row * image.image.width + (size_t)column[side]);
       if (p[2] > p[0] + 100) lowest[side] = row;
     }
   assert_true(lowest[1] > 0);
   assert_true(lowest[0] > lowest[1] + 60);
-  free(picture.rgb);
+  free(image.rgb);
 }
 
 static void bad_requests_are_refused(void **state) {
@@ -151,11 +151,11 @@ static void bad_requests_are_refused(void **state) {
   assert_non_null(strstr(status_message(), "/nonexistent/directory/x.png"));
 }
 
-static void check_steps(double least, double most, bool log, double least_step, const char *labels) {
+static void check_steps(double min, double max, bool log, double min_step, const char *labels) {
   PlotAxis axis;
   char text[PLOT_AXIS_TICKS * (PLOT_AXIS_LABEL + 1)] = "";
-  plot_axis_fit(&axis, least, most, log, 6, least_step);
-  assert_true(plot_axis_place(&axis, least) > 0 && plot_axis_place(&axis, most) < 1);
+  plot_axis_fit(&axis, min, max, log, 6, min_step);
+  assert_true(plot_axis_place(&axis, min) > 0 && plot_axis_place(&axis, max) < 1);
   for (int i = 0; i < axis.count; i++) {
     const double place = plot_axis_place(&axis, axis.tick[i]);
     assert_true(place >= -1e-9 && place <= 1 + 1e-9);
@@ -164,7 +164,7 @@ static void check_steps(double least, double most, bool log, double least_step, 
   assert_string_equal(text, labels);
 }
 
-static void check_axis(double least, double most, bool log, const char *labels) { check_steps(least, most, log, 0, labels); }
+static void check_axis(double min, double max, bool log, const char *labels) { check_steps(min, max, log, 0, labels); }
 
 /* Bars reach down to the axis, one on the other without a gap, and side by side; a dashed line is thinner than a whole one. */
 static void bars_stand_on_each_other(void **state) {
@@ -177,9 +177,9 @@ static void bars_stand_on_each_other(void **state) {
   for (size_t count = 1; count <= 3; count++) {
     const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = series, .count = count};
     assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
-    Picture picture = decode();
-    pixels[count - 1] = coloured(&picture);
-    free(picture.rgb);
+    Image image = decode();
+    pixels[count - 1] = coloured(&image);
+    free(image.rgb);
   }
   assert_true(pixels[0] > 5000);
   assert_true(pixels[1] > 0.6 * pixels[0]); /* the axis is longer, and the whole bars are seen */
@@ -189,9 +189,9 @@ static void bars_stand_on_each_other(void **state) {
   const PlotSeries dashed = {.name = "series", .x = line_x, .y = line_y, .count = 2, .style = PLOT_DASHED};
   const PlotPanel panel = {.title = "Panel", .x_label = "x", .y_label = "y", .series = &dashed, .count = 1};
   assert_int_equal(plot_save(path, "Title", &panel, 1, WIDTH, HEIGHT), STATUS_OK);
-  Picture picture = decode();
-  int seen = coloured(&picture);
-  free(picture.rgb);
+  Image image = decode();
+  int seen = coloured(&image);
+  free(image.rgb);
   assert_true(seen > whole / 4 && seen < 3 * whole / 4);
 }
 

@@ -59,7 +59,7 @@ static void texts_give_the_same_bits(void **state) {
   }
 }
 
-static void pictures_give_the_same_bits(void **state) {
+static void images_give_the_same_bits(void **state) {
   (void)state;
   TrainOptions options = tiny_options();
   assert_same_steps(options);
@@ -108,7 +108,7 @@ static double total_of(Session *session) {
 /* A budget is kept with as few blocks computed twice as will do; one that none keeps is refused with what would be needed. */
 static void a_budget_chooses_the_blocks(void **state) {
   (void)state;
-  enum { MOST = 64 };
+  enum { MAX = 64 };
   TrainOptions options = tiny_text_options(MODEL_GPT2);
   options.model = "gpt2-mini";
   options.dataset = options.tokenizer = NULL;
@@ -116,11 +116,11 @@ static void a_budget_chooses_the_blocks(void **state) {
   options.groups = 0;
   options.batch = 64; /* so that a step takes more than a self-test */
   options.memory = 1;
-  double total[MOST + 1]; /* with so many blocks computed twice */
+  double total[MAX + 1]; /* with so many blocks computed twice */
   Session session;
   tiny_check(session_open(&session, &options, SESSION_PLAN));
   const int blocks = (int)session.config->blocks;
-  assert_in_range(blocks, 4, MOST);
+  assert_in_range(blocks, 4, MAX);
   for (int twice = 0; twice <= blocks; twice++) {
     session_recompute(&session, twice);
     total[twice] = total_of(&session);
@@ -176,7 +176,7 @@ static int make(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_give_the_same_bits),
-      cmocka_unit_test(pictures_give_the_same_bits),
+      cmocka_unit_test(images_give_the_same_bits),
       cmocka_unit_test(it_takes_less_memory_and_one_more_pass),
       cmocka_unit_test(a_budget_chooses_the_blocks),
       cmocka_unit_test(the_plan_holds),

@@ -10,7 +10,7 @@
 
 enum { STEPS = 12, VARIANTS = 8 };
 
-/* Each with something else to remember. 12 steps cross the end of an epoch twice (44 pictures in batches of 8; 2 x 8: five times). */
+/* Each with something else to remember. 12 steps cross the end of an epoch twice (44 images in batches of 8; 2 x 8: five times). */
 static TrainOptions variant(int number) {
   TrainOptions options = tiny_options();
   options.max_steps = STEPS;
@@ -34,7 +34,7 @@ static TrainOptions variant(int number) {
   if (number == 4) {
     options.groups = 0;
     options.patch_drop = 0.5;
-    options.crop_least = 0.3;
+    options.crop_min = 0.3;
     options.optimizer.average = 0.9;
   }
   if (number == 5) {

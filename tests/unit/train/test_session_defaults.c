@@ -17,7 +17,7 @@ static void little_data_gets_enough_steps(void **state) {
   for (SessionUse use = SESSION_TRAIN; use <= SESSION_PLAN; use += SESSION_PLAN - SESSION_TRAIN) {
     Session session;
     tiny_check(session_open(&session, &options, use));
-    assert_int_equal(session.options.batch, 8); /* of 44 pictures */
+    assert_int_equal(session.options.batch, 8); /* of 44 images */
     assert_int_equal(session.options.epochs, 80);
     assert_int_equal(session.total_steps, 400);
     assert_int_equal(session.options.warmup, 40);
@@ -72,7 +72,7 @@ static void what_is_given_stands(void **state) {
   options.batch = 16, options.epochs = 3, options.warmup = 100, options.eval_every = 2, options.optimizer.rate = 0;
   tiny_check(session_open(&session, &options, SESSION_TRAIN));
   assert_int_equal(session.options.batch, 16);
-  assert_int_equal(session.total_steps, 6); /* 44 pictures: 2 whole batches */
+  assert_int_equal(session.total_steps, 6); /* 44 images: 2 whole batches */
   assert_int_equal(session.options.warmup, 100);
   assert_int_equal(session.options.eval_every, 2);
   assert_true(session.options.optimizer.rate == 0);

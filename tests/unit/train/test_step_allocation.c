@@ -1,5 +1,5 @@
 /* After its first steps a training step asks the system for no memory: every request of the program is counted, on all threads, over
- * optimizer, tape, quantisation, noise, averages, revival, random maps and the loader's workers; of pictures and of texts. */
+ * optimizer, tape, quantisation, noise, averages, revival, random maps and the loader's workers; of images and of texts. */
 #include "unit/count_allocations.h"
 #include "unit/train/tiny_text.h"
 
@@ -56,7 +56,7 @@ static void other_numbers_of_devices_allocate_nothing(void **state) {
   options.accumulate = 2;
   options.covariance = NOISE_DIAGONAL;
   options.gradient = QUANTISE_NONE;
-  options.crop_least = 0.3;
+  options.crop_min = 0.3;
   assert_no_allocation(&options);
 }
 

@@ -49,7 +49,7 @@ static const real *mix(CrossEntropy *target) {
   return mixed->value;
 }
 
-static real own(int picture, int i) { return bench.pixels[picture * SIZE + i]; }
+static real own(int image, int i) { return bench.pixels[image * SIZE + i]; }
 
 static bool is_blend(const real *mixed, real share) {
   for (int i = 0; i < COUNT * SIZE; i++) {
@@ -59,15 +59,15 @@ static bool is_blend(const real *mixed, real share) {
   return true;
 }
 
-/* Every number is its own picture's or the other's at the same place; the other's fill one box, the same in all channels and pictures,
+/* Every number is its own image's or the other's at the same place; the other's fill one box, the same in all channels and images,
  * whose area is the other label's weight. */
 static void check_pasted(const real *mixed, real share) {
   int left = WIDTH, right = 0, top = HEIGHT, bottom = 0, pasted = 0;
   for (int i = 0; i < PLANE; i++) {
     bool other = mixed[i] == own(COUNT - 1, i);
-    for (int picture = 0; picture < COUNT; picture++)
+    for (int image = 0; image < COUNT; image++)
       for (int c = 0; c < CHANNELS; c++)
-        assert_true(mixed[picture * SIZE + c * PLANE + i] == own(other ? COUNT - 1 - picture : picture, c * PLANE + i));
+        assert_true(mixed[image * SIZE + c * PLANE + i] == own(other ? COUNT - 1 - image : image, c * PLANE + i));
     if (!other) continue;
     int x = i % WIDTH, y = i / WIDTH;
     left = x < left ? x : left, right = x >= right ? x + 1 : right, top = y < top ? y : top, bottom = y >= bottom ? y + 1 : bottom;

@@ -132,7 +132,7 @@ static double mean_task_loss(Session *session, int steps) {
   return sum;
 }
 
-/* Four kinds of pictures that differ plainly: chance among them is log 4 = 1.39. */
+/* Four kinds of images that differ plainly: chance among them is log 4 = 1.39. */
 static void coloured_squares_are_learnt(void **state) {
   (void)state;
   for (int groups = 0; groups <= 4; groups += 4) {
@@ -150,8 +150,8 @@ static void coloured_squares_are_learnt(void **state) {
     assert_int_equal(plain.samples, TINY_TEST);
     if (groups > 0) tiny_check(validate_run(&session, 4, 10, &emulated));
     if (groups > 0) assert_int_equal(emulated.samples, 10);
-    if (groups > 0 && emulated.accuracy < 0.7) fail_msg("4 devices: %g of the test pictures", emulated.accuracy);
-    if (groups == 0 && plain.accuracy < 0.9) fail_msg("plain: %g of the test pictures", plain.accuracy);
+    if (groups > 0 && emulated.accuracy < 0.7) fail_msg("4 devices: %g of the test images", emulated.accuracy);
+    if (groups == 0 && plain.accuracy < 0.9) fail_msg("plain: %g of the test images", plain.accuracy);
     session_close(&session);
   }
 }

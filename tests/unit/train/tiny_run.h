@@ -87,7 +87,7 @@ static inline int tiny_remove(void **state) {
   return remove_tree(tiny_dir);
 }
 
-/* What runs on pictures and on texts share: groups, a few codewords, 2 devices at least. */
+/* What runs on images and on texts share: groups, a few codewords, 2 devices at least. */
 static inline TrainOptions tiny_shared_options(void) {
   TrainOptions options;
   session_defaults(&options);

@@ -23,9 +23,9 @@ static void check_nearest(const Codebook *book, const real *x, int64_t rows, con
       const real *sample = x + r * book->width + g * d, *words = book->codewords + g * book->entries * d;
       int32_t code = codes[r * book->groups + g];
       assert_in_range(code, 0, book->entries - 1);
-      double chosen = squared(sample, words + code * d, d), least = INFINITY;
-      for (int64_t k = 0; k < book->entries; k++) least = fmin(least, squared(sample, words + k * d, d));
-      CHECK_NEAR(chosen, least, slack);
+      double chosen = squared(sample, words + code * d, d), min = INFINITY;
+      for (int64_t k = 0; k < book->entries; k++) min = fmin(min, squared(sample, words + k * d, d));
+      CHECK_NEAR(chosen, min, slack);
       sum += chosen;
     }
   CHECK_NEAR(distortion, sum, 1e-9 * sum);
@@ -132,7 +132,7 @@ static void ties_to_the_lowest(void **state) {
 /* Every codeword finds itself among 65,536, and nothing is lost at distance zero. */
 static void largest_codebook(void **state) {
   (void)state;
-  enum { K = CODEBOOK_MOST, ROWS = 200, STEP = 327 };
+  enum { K = CODEBOOK_MAX, ROWS = 200, STEP = 327 };
   Codebook book;
   assert_int_equal(codebook_init(&book, 2, K, 4, NULL), STATUS_OK);
   for (int64_t g = 0; g < 2; g++)

@@ -10,16 +10,16 @@ static double plain_distortion(const Codebook *book, const real *x, int64_t rows
   double sum = 0;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t g = 0; g < book->groups; g++) {
-      double least = INFINITY;
+      double min = INFINITY;
       for (int64_t k = 0; k < book->entries; k++) {
         double distance = 0;
         for (int64_t j = 0; j < d; j++) {
           double difference = (double)x[r * book->width + g * d + j] - (double)book->codewords[(g * book->entries + k) * d + j];
           distance += difference * difference;
         }
-        least = fmin(least, distance);
+        min = fmin(min, distance);
       }
-      sum += least;
+      sum += min;
     }
   return sum;
 }

@@ -1,6 +1,6 @@
 /* Tables of keys and values: what they give against products of the looked-up rows, how much memory they take, what is chosen, and what is
  * refused. */
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include "nn/model_internal.h"
 #include "unit/nn/small_decoder.h"
 #include <math.h>
@@ -41,8 +41,8 @@ static void close(Fixture *f) {
   config_release(&f->config);
 }
 
-static KeyTablesSetup setup_of(const Fixture *f, int64_t groups, size_t memory) {
-  return (KeyTablesSetup){.codewords = (const real *const *)f->words, .groups = groups, .entries = ENTRIES, .memory = memory};
+static KvTablesSetup setup_of(const Fixture *f, int64_t groups, size_t memory) {
+  return (KvTablesSetup){.codewords = (const real *const *)f->words, .groups = groups, .entries = ENTRIES, .memory = memory};
 }
 
 /* [ROWS, D] on the tape */
@@ -67,26 +67,26 @@ static void check_side(Fixture *f, const Projection *p, Tensor *x, const real *g
 
 static void check_tables(ModelKind kind, int64_t groups) {
   Fixture f;
-  KeyTables *tables;
+  KvTables *tables;
   open(&f, kind, SITE_X);
-  const KeyTablesSetup setup = setup_of(&f, groups, SIZE_MAX);
-  assert_int_equal(key_tables_build(&tables, f.model, &setup), STATUS_OK);
+  const KvTablesSetup setup = setup_of(&f, groups, SIZE_MAX);
+  assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_OK);
   int64_t width = f.config.kv_heads * (f.config.width / f.config.heads), ldk = width + 3, ldv = width + 5;
-  assert_int_equal(key_tables_bytes(tables), (size_t)(SMALL_BLOCKS * groups * ENTRIES * 2 * width) * sizeof(real));
+  assert_int_equal(kv_tables_bytes(tables), (size_t)(SMALL_BLOCKS * groups * ENTRIES * 2 * width) * sizeof(real));
   int32_t codes[ROWS * SMALL_WIDTH];
   real k[ROWS * 2 * SMALL_WIDTH], v[ROWS * 2 * SMALL_WIDTH];
   for (int64_t i = 0; i < ROWS * groups; i++) codes[i] = (int32_t)(i * 5 + i / 7) % ENTRIES;
   for (int block = 0; block < SMALL_BLOCKS; block++) {
-    assert_true(key_tables_has(tables, block));
+    assert_true(kv_tables_has(tables, block));
     for (int i = 0; i < ROWS * 2 * SMALL_WIDTH; i++) k[i] = v[i] = -1;
-    key_tables_sum(tables, block, codes, ROWS, k, ldk, v, ldv);
+    kv_tables_sum(tables, block, codes, ROWS, k, ldk, v, ldv);
     Tensor *x = looked_up(&f, block, groups, codes);
     check_side(&f, &f.model->block[block].key, x, k, ldk);
     check_side(&f, &f.model->block[block].value, x, v, ldv);
   }
-  assert_false(key_tables_has(tables, SMALL_BLOCKS));
-  assert_true(key_tables_seconds(tables, true, 10) == 0);
-  key_tables_free(tables);
+  assert_false(kv_tables_has(tables, SMALL_BLOCKS));
+  assert_true(kv_tables_seconds(tables, true, 10) == 0);
+  kv_tables_free(tables);
   close(&f);
 }
 
@@ -106,16 +106,16 @@ static void memory_is_a_bound(void **state) {
   const size_t memory[] = {0, each - 1, each, 2 * each - 1, 2 * each, 100 * each};
   const int64_t blocks[] = {0, 0, 1, 1, 2, 2};
   for (int i = 0; i < 6; i++) {
-    KeyTables *tables;
-    const KeyTablesSetup setup = setup_of(&f, 4, memory[i]);
-    assert_int_equal(key_tables_build(&tables, f.model, &setup), STATUS_OK);
-    assert_int_equal(key_tables_bytes(tables), (size_t)blocks[i] * each);
-    for (int block = 0; block < SMALL_BLOCKS; block++) assert_int_equal(key_tables_has(tables, block), block < blocks[i]);
-    key_tables_free(tables);
+    KvTables *tables;
+    const KvTablesSetup setup = setup_of(&f, 4, memory[i]);
+    assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_OK);
+    assert_int_equal(kv_tables_bytes(tables), (size_t)blocks[i] * each);
+    for (int block = 0; block < SMALL_BLOCKS; block++) assert_int_equal(kv_tables_has(tables, block), block < blocks[i]);
+    kv_tables_free(tables);
   }
-  assert_false(key_tables_has(NULL, 0));
-  assert_int_equal(key_tables_bytes(NULL), 0);
-  key_tables_free(NULL);
+  assert_false(kv_tables_has(NULL, 0));
+  assert_int_equal(kv_tables_bytes(NULL), 0);
+  kv_tables_free(NULL);
   close(&f);
 }
 
@@ -126,14 +126,14 @@ static void what_pays(void **state) {
   const size_t large = (size_t)96 << 20;
   static const size_t cache = (size_t)1 << 20;
   const struct {
-    KeyTablesCase of;
+    KvTablesCase of;
     bool pays;
   } cases[] = {{{1, large, flops, product, product / 10}, true},    {{4, large, flops, product / 10, product}, true},
                {{16, large, flops, product / 2, product}, true},    {{32, large, flops, product * 0.97, product}, false},
                {{8, large, flops, product * 0.71, product}, false}, {{8, large, 4e7, product / 10, product}, false},
                {{8, cache, 4e7, product * 2, product}, true},       {{8, cache + 1, 4e7, product / 10, product}, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    if (key_tables_pay(&cases[i].of) != cases[i].pays) fail_msg("case %zu", i);
+    if (kv_tables_pay(&cases[i].of) != cases[i].pays) fail_msg("case %zu", i);
 }
 
 /* Small tables stay whatever the times are, which are told. */
@@ -143,15 +143,15 @@ static void both_ways_are_timed(void **state) {
   Fixture f;
   open(&f, MODEL_VIT, SITE_X);
   for (int g = 0; g < 3; g++) {
-    KeyTables *tables;
-    KeyTablesSetup setup = setup_of(&f, groups[g], SIZE_MAX);
+    KvTables *tables;
+    KvTablesSetup setup = setup_of(&f, groups[g], SIZE_MAX);
     setup.measure = true;
-    assert_int_equal(key_tables_build(&tables, f.model, &setup), STATUS_OK);
-    double sums = key_tables_seconds(tables, false, 512), product = key_tables_seconds(tables, true, 512);
+    assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_OK);
+    double sums = kv_tables_seconds(tables, false, 512), product = kv_tables_seconds(tables, true, 512);
     assert_true(sums > 0 && product > 0);
-    assert_float_equal(key_tables_seconds(tables, true, 1024), 2 * product, 1e-12);
-    assert_true(key_tables_has(tables, SMALL_BLOCKS - 1));
-    key_tables_free(tables);
+    assert_float_equal(kv_tables_seconds(tables, true, 1024), 2 * product, 1e-12);
+    assert_true(kv_tables_has(tables, SMALL_BLOCKS - 1));
+    kv_tables_free(tables);
   }
   close(&f);
 }
@@ -159,21 +159,21 @@ static void both_ways_are_timed(void **state) {
 static void what_is_refused(void **state) {
   (void)state;
   Fixture f;
-  KeyTables *tables;
+  KvTables *tables;
   open(&f, MODEL_LLAMA, SITE_KV);
-  KeyTablesSetup setup = setup_of(&f, 1, SIZE_MAX);
-  assert_int_equal(key_tables_build(&tables, f.model, &setup), STATUS_UNSUPPORTED);
+  KvTablesSetup setup = setup_of(&f, 1, SIZE_MAX);
+  assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_UNSUPPORTED);
   assert_null(tables);
   close(&f);
   open(&f, MODEL_GPT2, SITE_X);
   setup = setup_of(&f, 5, SIZE_MAX);
-  assert_int_equal(key_tables_build(&tables, f.model, &setup), STATUS_BAD_VALUE);
+  assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_BAD_VALUE);
   close(&f);
   small_config(&f.config, MODEL_GPT2, 0);
   assert_int_equal(model_new(&f.model, &f.config), STATUS_OK);
   assert_int_equal(model_add_adapters(f.model, 2, 4, "key"), STATUS_OK);
   setup.groups = 1;
-  assert_int_equal(key_tables_build(&tables, f.model, &setup), STATUS_UNSUPPORTED);
+  assert_int_equal(kv_tables_build(&tables, f.model, &setup), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_message(), "adapters"));
   model_free(f.model);
   config_release(&f.config);

@@ -1,7 +1,7 @@
-/* Tables of keys and values: see key_tables.h. A table is as good as the product in what it gives; whether it is faster depends on G: each
+/* Tables of keys and values: see kv_tables.h. A table is as good as the product in what it gives; whether it is faster depends on G: each
  * token reads G rows of 2 kv width numbers, which for many groups is more than a product of its size takes. Therefore it is measured, where
  * it matters. */
-#include "nn/key_tables.h"
+#include "nn/kv_tables.h"
 #include "autograd/kernels/kernels.h"
 #include "base/clock.h"
 #include "nn/lowbit_weights.h"
@@ -12,31 +12,31 @@
 
 enum { MEASURED_RUNS = 3, ROW_GRAIN = 16, HUGE_PAGE = 2 << 20 };
 
-struct KeyTables {
+struct KvTables {
   int64_t blocks, groups, entries, width; /* blocks that have one; G, K, kv width */
   real *rows;                             /* [blocks][G][K][2 kv width] */
-  double seconds[2];                      /* of KEY_TABLES_ROWS: from the tables, as a product */
+  double seconds[2];                      /* of KV_TABLES_ROWS: from the tables, as a product */
 };
 
-static int64_t block_numbers(const KeyTables *tables) { return tables->groups * tables->entries * 2 * tables->width; }
+static int64_t block_numbers(const KvTables *tables) { return tables->groups * tables->entries * 2 * tables->width; }
 
-static const real *row_of(const KeyTables *tables, int block, int64_t group, int32_t code) {
+static const real *row_of(const KvTables *tables, int block, int64_t group, int32_t code) {
   return tables->rows + block * block_numbers(tables) + (group * tables->entries + code) * 2 * tables->width;
 }
 
 /* ---- building */
 
 typedef struct Builder {
-  KeyTables *tables;
+  KvTables *tables;
   Model *model;
-  const KeyTablesSetup *setup;
+  const KvTablesSetup *setup;
   Arena *arena;
   Tape *tape;
 } Builder;
 
 /* One side of a group's rows: the group's codewords times the columns of the projection that they meet. */
 static Status fill_side(const Builder *builder, int block, int64_t group, const Projection *projection, real *rows) {
-  const KeyTables *tables = builder->tables;
+  const KvTables *tables = builder->tables;
   int64_t part = builder->model->config.width / tables->groups;
   const real *words = builder->setup->codewords[block] + group * tables->entries * part;
   Tensor *x = tape_constant(builder->tape, 2, (int64_t[]){tables->entries, part}, words);
@@ -51,7 +51,7 @@ static Status fill_side(const Builder *builder, int block, int64_t group, const 
 }
 
 static Status fill_block(const Builder *builder, int block) {
-  KeyTables *tables = builder->tables;
+  KvTables *tables = builder->tables;
   const BlockParams *params = &builder->model->block[block];
   for (int64_t group = 0; group < tables->groups; group++) {
     real *rows = tables->rows + block * block_numbers(tables) + group * tables->entries * 2 * tables->width;
@@ -65,14 +65,14 @@ static Status fill_block(const Builder *builder, int block) {
 
 static void look_up(const Builder *builder, const int32_t *codes, real *x) {
   int64_t groups = builder->tables->groups, width = builder->model->config.width, part = width / groups;
-  for (int64_t i = 0; i < KEY_TABLES_ROWS * groups; i++)
+  for (int64_t i = 0; i < KV_TABLES_ROWS * groups; i++)
     memcpy(x + i * part, builder->setup->codewords[0] + (i % groups * builder->tables->entries + codes[i]) * part,
            (size_t)part * sizeof *x);
 }
 
 static Status run_product(const Builder *builder, const int32_t *codes) {
   const BlockParams *block = &builder->model->block[0];
-  Tensor *x = tape_tensor(builder->tape, 2, (int64_t[]){KEY_TABLES_ROWS, builder->model->config.width});
+  Tensor *x = tape_tensor(builder->tape, 2, (int64_t[]){KV_TABLES_ROWS, builder->model->config.width});
   if (x != NULL) look_up(builder, codes, x->value);
   for (int side = 0; side < 2; side++) {
     const Projection *p = side == 0 ? &block->key : &block->value;
@@ -84,9 +84,9 @@ static Status run_product(const Builder *builder, const int32_t *codes) {
 
 static Status run_tables(const Builder *builder, const int32_t *codes) {
   int64_t width = builder->tables->width;
-  Tensor *k = tape_tensor(builder->tape, 2, (int64_t[]){KEY_TABLES_ROWS, width});
-  Tensor *v = tape_tensor(builder->tape, 2, (int64_t[]){KEY_TABLES_ROWS, width});
-  if (k != NULL && v != NULL) key_tables_sum(builder->tables, 0, codes, KEY_TABLES_ROWS, k->value, width, v->value, width);
+  Tensor *k = tape_tensor(builder->tape, 2, (int64_t[]){KV_TABLES_ROWS, width});
+  Tensor *v = tape_tensor(builder->tape, 2, (int64_t[]){KV_TABLES_ROWS, width});
+  if (k != NULL && v != NULL) kv_tables_sum(builder->tables, 0, codes, KV_TABLES_ROWS, k->value, width, v->value, width);
   return tape_status(builder->tape);
 }
 
@@ -96,7 +96,7 @@ static Status measure(const Builder *builder, const int32_t *codes) {
   static Status (*const run[2])(const Builder *, const int32_t *) = {run_tables, run_product};
   for (int i = 0; i < 2 * MEASURED_RUNS; i++) {
     double begun = clock_spent();
-    TRY(run[i % 2](builder, codes + i * KEY_TABLES_ROWS * builder->tables->groups));
+    TRY(run[i % 2](builder, codes + i * KV_TABLES_ROWS * builder->tables->groups));
     double taken = clock_spent() - begun, *best = &builder->tables->seconds[i % 2];
     if (*best == 0 || taken < *best) *best = taken;
     tape_clear(builder->tape);
@@ -105,7 +105,7 @@ static Status measure(const Builder *builder, const int32_t *codes) {
 }
 
 static Status measure_both(const Builder *builder) {
-  int64_t count = 2 * MEASURED_RUNS * KEY_TABLES_ROWS * builder->tables->groups;
+  int64_t count = 2 * MEASURED_RUNS * KV_TABLES_ROWS * builder->tables->groups;
   int32_t *codes = malloc((size_t)count * sizeof *codes);
   if (codes == NULL) return status_set(STATUS_NO_MEMORY, "no memory to time %lld codes", (long long)count);
   Rng rng;
@@ -118,26 +118,26 @@ static Status measure_both(const Builder *builder) {
 
 /* ---- choosing */
 
-bool key_tables_pay(const KeyTablesCase *of) {
+bool kv_tables_pay(const KvTablesCase *of) {
   const size_t own_cache = (size_t)1 << 20;
-  const double least_flops = 1e8 /* about 3 ms */, least_gain = 0.7;
+  const double min_flops = 1e8 /* about 3 ms */, min_gain = 0.7;
   if (of->groups == 1 || of->bytes <= own_cache) return true;
-  return of->flops >= least_flops && of->table_time <= least_gain * of->product_time;
+  return of->flops >= min_flops && of->table_time <= min_gain * of->product_time;
 }
 
 static bool pays(const Builder *builder) {
-  const KeyTables *tables = builder->tables;
-  double flops = 2.0 * KEY_TABLES_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width;
-  return key_tables_pay(&(KeyTablesCase){.groups = tables->groups,
-                                         .bytes = (size_t)block_numbers(tables) * sizeof(real),
-                                         .flops = flops,
-                                         .table_time = tables->seconds[0],
-                                         .product_time = tables->seconds[1]});
+  const KvTables *tables = builder->tables;
+  double flops = 2.0 * KV_TABLES_ROWS * (double)builder->model->config.width * 2.0 * (double)tables->width;
+  return kv_tables_pay(&(KvTablesCase){.groups = tables->groups,
+                                       .bytes = (size_t)block_numbers(tables) * sizeof(real),
+                                       .flops = flops,
+                                       .table_time = tables->seconds[0],
+                                       .product_time = tables->seconds[1]});
 }
 
 /* ---- the whole */
 
-static Status check(const Model *model, const KeyTablesSetup *setup) {
+static Status check(const Model *model, const KvTablesSetup *setup) {
   if (model->config.astra.site != SITE_X)
     return status_set(STATUS_UNSUPPORTED, "keys and values are what travels: there is nothing to make a table of");
   for (int64_t i = 0; i < model->config.blocks; i++)
@@ -151,14 +151,14 @@ static Status check(const Model *model, const KeyTablesSetup *setup) {
   return STATUS_OK;
 }
 
-static void drop_rows(KeyTables *tables) {
+static void drop_rows(KvTables *tables) {
   free(tables->rows);
   tables->rows = NULL;
   tables->blocks = 0;
 }
 
 static Status fill(const Builder *builder) {
-  KeyTables *tables = builder->tables;
+  KvTables *tables = builder->tables;
   for (int block = 0; block < tables->blocks; block++) {
     TRY(fill_block(builder, block));
     if (block > 0 || !builder->setup->measure) continue;
@@ -169,8 +169,8 @@ static Status fill(const Builder *builder) {
 }
 
 /* Enough for one side's product, or for what is measured. */
-static size_t tape_bytes(const KeyTables *tables, const ModelConfig *config) {
-  int64_t rows = tables->entries + KEY_TABLES_ROWS;
+static size_t tape_bytes(const KvTables *tables, const ModelConfig *config) {
+  int64_t rows = tables->entries + KV_TABLES_ROWS;
   return (size_t)(rows * (config->width + 2 * tables->width)) * sizeof(real) + ((size_t)64 << 20);
 }
 
@@ -183,14 +183,14 @@ static Status fill_on_tape(Builder *builder) {
   return status;
 }
 
-int64_t key_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory) {
+int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory) {
   int64_t width = config->kv_heads * (config->width / config->heads);
   double fit = memory / ((double)(groups * entries * 2 * width) * sizeof(real));
   return fit < (double)config->blocks ? (int64_t)fit : config->blocks;
 }
 
-static void choose_blocks(KeyTables *tables, const ModelConfig *config, size_t memory) {
-  tables->blocks = key_tables_room(config, tables->groups, tables->entries, (double)memory);
+static void choose_blocks(KvTables *tables, const ModelConfig *config, size_t memory) {
+  tables->blocks = kv_tables_room(config, tables->groups, tables->entries, (double)memory);
   size_t bytes = (size_t)(tables->blocks * block_numbers(tables)) * sizeof(real);
   if (tables->blocks > 0) tables->rows = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
   /* Rows are read here and there: with small pages each would cost a walk through the page table as well. Advice alone. */
@@ -198,10 +198,10 @@ static void choose_blocks(KeyTables *tables, const ModelConfig *config, size_t m
   if (tables->rows == NULL) tables->blocks = 0; /* the products do as well */
 }
 
-Status key_tables_build(KeyTables **out, Model *model, const KeyTablesSetup *setup) {
+Status kv_tables_build(KvTables **out, Model *model, const KvTablesSetup *setup) {
   *out = NULL;
   TRY(check(model, setup));
-  KeyTables *tables = calloc(1, sizeof *tables);
+  KvTables *tables = calloc(1, sizeof *tables);
   if (tables == NULL) return status_set(STATUS_NO_MEMORY, "no memory for tables of keys and values");
   const ModelConfig *config = &model->config;
   tables->groups = setup->groups, tables->entries = setup->entries;
@@ -210,34 +210,34 @@ Status key_tables_build(KeyTables **out, Model *model, const KeyTablesSetup *set
   Builder builder = {.tables = tables, .model = model, .setup = setup};
   Status status = tables->blocks > 0 ? fill_on_tape(&builder) : STATUS_OK;
   if (status != STATUS_OK)
-    key_tables_free(tables);
+    kv_tables_free(tables);
   else
     *out = tables;
   return status;
 }
 
-void key_tables_free(KeyTables *tables) {
+void kv_tables_free(KvTables *tables) {
   if (tables == NULL) return;
   free(tables->rows);
   free(tables);
 }
 
-bool key_tables_has(const KeyTables *tables, int block) { return tables != NULL && block < tables->blocks; }
-int64_t key_tables_blocks(const KeyTables *tables) { return tables == NULL ? 0 : tables->blocks; }
-int64_t key_tables_width(const KeyTables *tables) { return tables->width; }
+bool kv_tables_has(const KvTables *tables, int block) { return tables != NULL && block < tables->blocks; }
+int64_t kv_tables_blocks(const KvTables *tables) { return tables == NULL ? 0 : tables->blocks; }
+int64_t kv_tables_width(const KvTables *tables) { return tables->width; }
 
-size_t key_tables_bytes(const KeyTables *tables) {
+size_t kv_tables_bytes(const KvTables *tables) {
   return tables == NULL ? 0 : (size_t)(tables->blocks * block_numbers(tables)) * sizeof(real);
 }
 
-double key_tables_seconds(const KeyTables *tables, bool product, int64_t rows) {
-  return tables->seconds[product] * (double)rows / KEY_TABLES_ROWS;
+double kv_tables_seconds(const KvTables *tables, bool product, int64_t rows) {
+  return tables->seconds[product] * (double)rows / KV_TABLES_ROWS;
 }
 
 /* ---- use */
 
 typedef struct Sum {
-  const KeyTables *tables;
+  const KvTables *tables;
   int block;
   const int32_t *codes;
   real *k, *v;
@@ -247,7 +247,7 @@ typedef struct Sum {
 static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
   (void)thread;
   const Sum *sum = context;
-  const KeyTables *tables = sum->tables;
+  const KvTables *tables = sum->tables;
   int64_t width = tables->width;
   for (int64_t row = begin; row < end; row++) {
     const int32_t *codes = sum->codes + row * tables->groups;
@@ -263,6 +263,6 @@ static void sum_body(void *context, int64_t begin, int64_t end, int thread) {
   }
 }
 
-void key_tables_sum(const KeyTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv) {
+void kv_tables_sum(const KvTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv) {
   threads_for(rows, ROW_GRAIN, sum_body, &(Sum){tables, block, codes, k, v, ldk, ldv});
 }

@@ -4,50 +4,50 @@
  *   rows  [block][group][K][2 kv width]   keys, then values; the bias is in group 0
  *
  * Numbers only: what a codebook is, nn does not know. Made once before any fork; read by all threads and processes. */
-#ifndef NN_KEY_TABLES_H
-#define NN_KEY_TABLES_H
+#ifndef NN_KV_TABLES_H
+#define NN_KV_TABLES_H
 #include "nn/model.h"
 
-typedef struct KeyTables KeyTables;
+typedef struct KvTables KvTables;
 
-typedef struct KeyTablesSetup {
+typedef struct KvTablesSetup {
   const real *const *codewords; /* [blocks] -> [G, K, D / G] */
   int64_t groups, entries;      /* G, K */
   size_t memory;                /* bytes at most: blocks from 0 on get tables while it lasts; 0: none does */
-  bool measure;                 /* times both ways; with G > 1 tables stay where key_tables_pay */
-} KeyTablesSetup;
+  bool measure;                 /* times both ways; with G > 1 tables stay where kv_tables_pay */
+} KvTablesSetup;
 
 /* What the choice between tables and products goes by, of one block. */
-typedef struct KeyTablesCase {
+typedef struct KvTablesCase {
   int64_t groups;
   size_t bytes;                    /* of the table */
   double flops;                    /* of the product of as many rows as were timed */
   double table_time, product_time; /* seconds */
-} KeyTablesCase;
+} KvTablesCase;
 
 /* Tables: with one group; where one stays in a core's own cache; and where they take at most 0.7 of a product's time that is long enough to
  * matter. So that times which are nearly equal, or too short to be told apart, choose the same way each time, and answers repeat. */
-bool key_tables_pay(const KeyTablesCase *of);
+bool kv_tables_pay(const KvTablesCase *of);
 
 /* How many blocks, from 0 on, have room for one in `memory` bytes. */
-int64_t key_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory);
+int64_t kv_tables_room(const ModelConfig *config, int64_t groups, int64_t entries, double memory);
 
-enum { KEY_TABLES_ROWS = 256 }; /* that are timed */
+enum { KV_TABLES_ROWS = 256 }; /* that are timed */
 
 /* Site x alone, without adapters; UNSUPPORTED otherwise. The model and the codewords are read now alone. Before any fork, and before
  * threads start: what is measured is the time of one. */
-Status key_tables_build(KeyTables **tables, Model *model, const KeyTablesSetup *setup);
-void key_tables_free(KeyTables *tables); /* accepts NULL */
+Status kv_tables_build(KvTables **tables, Model *model, const KvTablesSetup *setup);
+void kv_tables_free(KvTables *tables); /* accepts NULL */
 
-bool key_tables_has(const KeyTables *tables, int block);
-int64_t key_tables_blocks(const KeyTables *tables); /* that have one, from block 0 on; NULL has none */
-size_t key_tables_bytes(const KeyTables *tables);
-int64_t key_tables_width(const KeyTables *tables); /* kv width */
+bool kv_tables_has(const KvTables *tables, int block);
+int64_t kv_tables_blocks(const KvTables *tables); /* that have one, from block 0 on; NULL has none */
+size_t kv_tables_bytes(const KvTables *tables);
+int64_t kv_tables_width(const KvTables *tables); /* kv width */
 
 /* codes [rows, G], each below K -> k, v [rows, kv width], rows ldk and ldv numbers apart. Of a block that has a table. Over the pool. */
-void key_tables_sum(const KeyTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv);
+void kv_tables_sum(const KvTables *tables, int block, const int32_t *codes, int64_t rows, real *k, int64_t ldk, real *v, int64_t ldv);
 
 /* Seconds for so many rows, by what was measured: codewords gathered and multiplied, or rows of the tables added up. 0: not measured. */
-double key_tables_seconds(const KeyTables *tables, bool product, int64_t rows);
+double kv_tables_seconds(const KvTables *tables, bool product, int64_t rows);
 
 #endif

@@ -1,5 +1,5 @@
 /* Finds, decodes, batches and ranks; printing is report.c's. */
-#include "infer/pictures.h"
+#include "infer/images.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include <limits.h>
@@ -8,20 +8,20 @@
 #include <string.h>
 
 /* Takes `path` over; NULL is out of memory. The array's room is always the next power of two. */
-static Status add_path(PictureFiles *files, char *path) {
+static Status add_path(ImageFiles *files, char *path) {
   size_t count = (size_t)files->count;
   bool full = (count & (count - 1)) == 0;
   char **paths = path && full && count < INT_MAX / 2 ? realloc(files->paths, (count ? 2 * count : 1) * sizeof *paths) : NULL;
   if (paths) files->paths = paths;
   if (!path || (full && !paths)) {
     free(path);
-    return status_set(STATUS_NO_MEMORY, "no memory for a list of pictures");
+    return status_set(STATUS_NO_MEMORY, "no memory for a list of images");
   }
   files->paths[files->count++] = path;
   return STATUS_OK;
 }
 
-static Status add_directory(PictureFiles *files, const char *directory) {
+static Status add_directory(ImageFiles *files, const char *directory) {
   char **names;
   size_t count;
   int before = files->count;
@@ -41,26 +41,26 @@ static Status add_directory(PictureFiles *files, const char *directory) {
   }
   files_list_free(names, count);
   if (status != STATUS_OK || files->count > before) return status;
-  return status_set(STATUS_BAD_FILE, "%s: a directory without pictures (%s); directories in it are not searched", directory,
+  return status_set(STATUS_BAD_FILE, "%s: a directory without images (%s); directories in it are not searched", directory,
                     image_extensions());
 }
 
-Status pictures_find(PictureFiles *files, const char *const *named, int count) {
-  *files = (PictureFiles){0};
+Status images_find(ImageFiles *files, const char *const *named, int count) {
+  *files = (ImageFiles){0};
   Status status = STATUS_OK;
   for (int i = 0; status == STATUS_OK && i < count; i++)
     status = files_is_dir(named[i]) ? add_directory(files, named[i]) : add_path(files, strdup(named[i]));
-  if (status != STATUS_OK) pictures_release(files);
+  if (status != STATUS_OK) images_release(files);
   return status;
 }
 
-void pictures_release(PictureFiles *files) {
+void images_release(ImageFiles *files) {
   for (int i = 0; i < files->count; i++) free(files->paths[i]);
   free(files->paths);
-  *files = (PictureFiles){0};
+  *files = (ImageFiles){0};
 }
 
-static bool prepare(PictureResult *result, const LoaderOptions *options, float *out) {
+static bool prepare(ImageResult *result, const LoaderOptions *options, float *out) {
   Image image = {0};
   Status status = image_load(&image, result->path);
   if (status == STATUS_OK) status = loader_prepare(&image, options, out);
@@ -69,8 +69,8 @@ static bool prepare(PictureResult *result, const LoaderOptions *options, float *
   return result->read = status == STATUS_OK;
 }
 
-/* One request: the pictures that members [batch] name. */
-static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, PictureResult **members, double *seconds) {
+/* One request: the images that members [batch] name. */
+static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int top, ImageResult **members, double *seconds) {
   LeaderAnswer answer;
   double start = clock_now();
   TRY(leader_submit(leader, pixels, batch));
@@ -86,17 +86,16 @@ static Status run_batch(Leader *leader, const float *pixels, int64_t batch, int 
   return STATUS_OK;
 }
 
-Status pictures_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, PictureResult *results,
-                         double *seconds) {
+Status images_classify(Leader *leader, const char *const *paths, int count, int64_t batch, int top, ImageResult *results, double *seconds) {
   LoaderOptions options;
   weights_loader_options(leader_weights(leader), &options);
   int64_t size = weights_pixels(leader_weights(leader)), held = 0;
   float *pixels = malloc((size_t)(batch * size) * sizeof *pixels);
-  PictureResult **members = malloc((size_t)batch * sizeof(PictureResult *));
-  Status status = pixels && members ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld pictures", (long long)batch);
+  ImageResult **members = malloc((size_t)batch * sizeof(ImageResult *));
+  Status status = pixels && members ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld images", (long long)batch);
   *seconds = 0;
   for (int i = 0; i < count && status == STATUS_OK; i++) {
-    results[i] = (PictureResult){.path = paths[i]};
+    results[i] = (ImageResult){.path = paths[i]};
     if (prepare(&results[i], &options, pixels + held * size)) members[held++] = &results[i];
     if (held == 0 || (held < batch && i + 1 < count)) continue;
     status = run_batch(leader, pixels, held, top, members, seconds);

@@ -1,4 +1,4 @@
-/* Pictures on a node: patches in, class-token replicas out. */
+/* Images on a node: patches in, class-token replicas out. */
 #include "infer/node_parts.h"
 #include "infer/node_share.h"
 #include "infer/patches.h"
@@ -14,7 +14,7 @@ static Status read_pixels(Node *node, const NodeRequest *request, Tensor **pixel
   return patches_parse(request->payload, config, &node->layout, batch, request->request.levels, (*pixels)->value);
 }
 
-Status node_pictures_answer(Node *node, const NodeRequest *request, uint8_t *out) {
+Status node_images_answer(Node *node, const NodeRequest *request, uint8_t *out) {
   Tensor *pixels, *replicas;
   if (node->layout.rows == 0) return STATUS_OK;
   TRY(read_pixels(node, request, &pixels));

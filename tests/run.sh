@@ -6,7 +6,9 @@
 # TIME_SCALE multiplies it (sanitizers are slow). Each has an empty folder of its own as TMPDIR: what it leaves there is a failure. RUNNER, a
 # command, runs programs (of another processor, for example).
 # JOBS tests (one per processor) run at a time, those with the largest limits first. A source may say near its top that its test "runs alone",
-# after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places.
+# after all others, as it measures time or needs all cores; or that it "mostly waits", which takes none of the JOBS places. A test that failed
+# beside others, but neither crashed nor was stopped by a sanitizer, is run once more at the end, alone, and that run counts: its neighbours may have
+# taken the time that it had. The last lines name those that passed only then.
 shopt -s nullglob dotglob
 set -um # job control: background tests lead their own process group and get SIGINT as usual
 
@@ -77,9 +79,10 @@ run() { # PROGRAM
   if [ $status -eq 124 ] || { [ $status -eq 137 ] && [ $took -ge $((limit * 1000000)) ]; }; then timed_out="no end after $limit s"; fi
 }
 
-# Sets good, bad, left_out and why. What a test that failed leaves behind does not count twice.
-judge() { # PROGRAM
-  why=
+# Sets good, bad, left_out, crashed (0 or 1) and why. What a test that failed leaves behind does not count twice.
+decide() { # PROGRAM
+  why='' crashed=0
+  if [ $status -gt 128 ] || grep -q 'Sanitizer\|runtime error:' "$output"; then crashed=1; fi
   if [[ $1 == *.sh ]]; then
     good=0 bad=0 left_out=0
     case $status in
@@ -98,7 +101,7 @@ judge() { # PROGRAM
     bad=1 why="left behind in TMPDIR: ${left[*]#"$TMPDIR/"}"
     if [[ $1 == *.sh ]]; then good=0; fi
   fi
-  if [ -n "$timed_out" ]; then why=$timed_out; fi
+  if [ -n "$timed_out" ]; then why=$timed_out crashed=0; fi
 }
 
 report() { # PROGRAM
@@ -125,18 +128,18 @@ run_one() { # NUMBER PROGRAM
   export TMPDIR=$folder/t # short: addresses of UNIX sockets have little room
   mkdir -p "$TMPDIR"
   run "$2"
-  judge "$2"
+  decide "$2"
   report "$2" >"$folder/report"
   discard "$TMPDIR"
   rm -f "$output"
-  echo "$good $bad $left_out" >"$folder/counts.new"
+  echo "$good $bad $left_out $crashed" >"$folder/counts.new"
   mv "$folder/counts.new" "$folder/counts"
 }
 
 # ---- all of them
 
 declare -A program_of=() process_of=() place_of=() # of the tests under way, by number
-number=0 passed=0 failed=0 skipped=0
+number=0 tests=$# passed=0 failed=0 skipped=0 second='' # those that passed when they ran again
 
 finish() {
   [ ${#process_of[@]} -eq 0 ] || kill -TERM "${process_of[@]}" 2>/dev/null
@@ -149,18 +152,24 @@ trap 'exit 130' INT TERM HUP
 start() { # PROGRAM LIMIT PLACE
   number=$((number + 1)) limit=$(($2 * ${TIME_SCALE:-1}))
   mkdir "$work/$number"
+  echo "$2" >"$work/$number/limit"
   run_one "$number" "$1" &
   program_of[$number]=$1 process_of[$number]=$! place_of[$number]=$3
 }
 
 # Prints what has ended.
 collect() {
-  local n good bad left_out
+  local n good bad left_out crashed
   for n in "${!process_of[@]}"; do
     if [ ! -f "$work/$n/counts" ] && kill -0 "${process_of[$n]}" 2>/dev/null; then continue; fi
     if [ -f "$work/$n/counts" ]; then
       cat "$work/$n/report"
-      read -r good bad left_out <"$work/$n/counts"
+      read -r good bad left_out crashed <"$work/$n/counts"
+      if [ "$bad" -gt 0 ] && [ "$crashed" = 0 ] && [ $tests -gt 1 ] && [ "${place_of[$n]}" != alone ] && [ "${place_of[$n]}" != again ]; then
+        echo "        runs again alone, at the end"
+        echo "again $(cat "$work/$n/limit") ${program_of[$n]}" >>"$work/again"
+        good=0 bad=0 left_out=0
+      elif [ "$bad" -eq 0 ] && [ "${place_of[$n]}" = again ]; then second+=" ${program_of[$n]}"; fi
       passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left_out))
     else
       printf '%-8s%s: killed together with what watched it\n' FAILED "${program_of[$n]}"
@@ -190,12 +199,14 @@ if [ $# -eq 0 ]; then
   echo "no test has such a name" >&2
   exit 1
 fi
-: >"$work/together" >"$work/alone"
+: >"$work/together" >"$work/alone" >"$work/again"
 for program in "$@"; do
   read_source "$program"
   echo "$place $limit $program" >>"$work/$([ $place = alone ] && echo alone || echo together)"
 done
 run_all "$jobs" < <(sort -s -k 1,1r -k 2,2nr "$work/together") # first those that wait, then by limits
 run_all 1 <"$work/alone"
+run_all 1 <"$work/again"
+[ -z "$second" ] || echo "passed only alone, after a failure beside others:$second"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Figures of the source's structure, counted the same way each time: size, lengths of functions, public functions by user, circles.
-# Usage: tools/house-figures.sh [single|tests|circles|files] [FOLDER under src]
+# Usage: tools/house-figures.sh [single|tests|circles|files|includes] [FOLDER under src]
 #   no word   the table
 #   single    the public functions with one user file: file, function, its user
 #   tests     the public functions that no other file of src uses
 #   circles   the files of each circle
 #   files     lines and functions of each file
+#   includes  #include lines between folders: who, whom, how many
 # How it counts. A function is a definition whose first line begins in column 0 and ends where a brace does in column 0 (clang-format's
 # layout), its lines both included. It is public when it is neither static nor INLINE. NAME.c and NAME.h are one file to users and circles;
 # a file uses a function when it contains its name outside comments, strings and declarations of headers; a circle is a strongly connected
@@ -13,9 +14,15 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mode=${1:-table}
-[ $# -le 2 ] && [[ " table single tests circles files " == *" $mode "* ]] || { sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -le 2 ] && [[ " table single tests circles files includes " == *" $mode "* ]] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 folder=src${2:+/$2}
 [ -d "$folder" ] || { echo "house-figures: $folder is no folder" >&2; exit 2; }
+
+if [ "$mode" = includes ]; then
+  find "$folder" -name '*.[ch]' | sort | xargs grep -H '^#include "' | sed -E 's|^src/([^:]*)/[^:/]*:#include "([^"]*)/[^"]*".*|\1 \2|' |
+    awk '$1 != $2 { count[$1 " -> " $2]++ } END { for (pair in count) print count[pair], pair }' | sort -k2,2 -k4,4
+  exit
+fi
 
 if [ "$mode" = table ]; then
   total() { find "$1" -name '*.[ch]' -print0 | xargs -0 cat | wc -l; }

@@ -1,18 +1,74 @@
 #!/bin/bash
-# The documents about the code: every function and every file of src, tests and tools that they name is there. Usage: tests/cli/documents.sh
+# The documents: every file, function and option that they name is there, every link leads somewhere. Usage: tests/cli/documents.sh
+# Checked are names in the form in which a document writes code: `a_function` between backticks; src/FOLDER/file.c, or file.c alone; --option;
+# [text](file#section). The change log is checked for its links alone, since it also names what was removed.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 failed=0
 report() { echo "FAILED: $1"; failed=1; }
+index=$(mktemp -d) || exit 1
+trap 'rm -rf "$index"' EXIT
 
-for page in docs/ARCHITECTURE.md docs/MATH.md docs/ADDING_A*.md; do
-  [ -s "$page" ] || report "$page is not there"
-  for name in $(grep -oE '`[a-z][a-z0-9]*(_[a-z0-9]+)+`' "$page" | tr -d '`' | sort -u); do
-    grep -rqw --include='*.[ch]' -e "$name" src tests || report "$page: $name is nowhere in src and tests"
+# What there is: identifiers (and names of JSON fields and tensors, which are strings), files, options.
+grep -rhowE --include='*.[ch]' --include='*.py' --include='*.sh' '[a-z][a-z0-9]*(_[a-z0-9]+)+' src tests tools >"$index/words"
+printf '%s\n' test_matthews test_matthews_plain >>"$index/words" # columns of metrics.csv, put together from two words
+sort -u "$index/words" >"$index/identifiers"
+find src tests tools docs checkpoints datasets -type f \( -name '*.[ch]' -o -name '*.sh' -o -name '*.py' \) | sort >"$index/files"
+{ sed 's|.*/||' "$index/files"; printf '%s\n' cmocka.h llm.c llama2.c reference.py; } | sort -u >"$index/names" # the last four are not ours
+{ grep -rhoE --include='*.c' '(\{OPTION_[A-Z]+, |\.name = )"[a-z0-9-]+"' src/cli | sed 's/.*"\(.*\)"/--\1/' | sed 'p; s/^--/--no-/'
+  grep -rhoE --include='*.py' --include='*.sh' -e '--[a-z][a-z0-9-]+' tests/bench tests/golden tools
+  printf '%s\n' --help --version --hostfile --oversubscribe; } | sort -u >"$index/options" # the last two are mpirun's
+
+lacking() { sort -u | comm -23 - "$index/$1"; } # LIST: of the lines read, those that it lacks
+
+# The source of a test program: source_of build/tests/FOLDER/NAME
+source_of() {
+  local program=${1#build/tests/} source
+  program=${program%_double}
+  for source in "tests/unit/$program.c" "tests/$program.c" "tests/$program/${program##*/}.c" "tests/${program/replay_/fuzz_}.c"; do
+    [ ! -e "$source" ] || { echo "$source"; return; }
   done
-  for file in $(grep -oE '\b(src|tests|tools)/[a-zA-Z0-9_/-]+\.(c|h|sh)\b' "$page" | sort -u); do
-    [ -e "$file" ] || report "$page: there is no $file"
+}
+
+names_there() { # PAGE
+  local name
+  for name in $(grep -oE '`[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?`' "$1" | tr -d '`()' | lacking identifiers); do
+    report "$1: $name is nowhere in src, tests and tools"
   done
+  for name in $(grep -oE '\b(src|tests|tools)/[a-zA-Z0-9_/-]+\.(c|h|sh|py)\b' "$1" | grep -vE 'NAME|FOLDER' | lacking files); do
+    report "$1: there is no $name"
+  done
+  for name in $(grep -oE '\b(build/)?(src|tests|tools)(/[a-zA-Z0-9_-]+)+($|[^a-zA-Z0-9_./*{-]|[./]($|[^a-zA-Z0-9]))' "$1" |
+                grep -oE '[a-zA-Z0-9_/-]+[a-zA-Z0-9_]' | grep -vE 'NAME|FOLDER' | sort -u); do
+    [ -e "$name" ] || [ -e "$(source_of "$name")" ] || report "$1: there is no $name"
+  done
+  for name in $(grep -oE '(^|[^a-zA-Z0-9_/.*<>-])[a-z][a-z0-9_-]*\.(c|h|sh|py)($|[^a-z0-9.]|\.[^a-zA-Z])' "$1" |
+                grep -oE '[a-z][a-z0-9_-]*\.(c|h|sh|py)' | lacking names); do
+    report "$1: there is no file $name"
+  done
+  for name in $(grep -oE '(^|[^a-zA-Z0-9_-])--[a-z][a-z0-9-]+' "$1" | grep -oE -e '--.*' | lacking options); do
+    report "$1: no program has the option $name"
+  done
+}
+
+# The names by which links reach the headings of a page.
+sections() { grep -E '^#+ ' "$1" | sed -E 's/^#+ +//' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'; }
+
+links_lead() { # PAGE
+  local link file
+  for link in $(tr '\n' ' ' <"$1" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//' | grep -v '^[a-z]*://' | sort -u); do
+    file=$(dirname "$1")/${link%%#*}
+    [ -n "${link%%#*}" ] || file=$1
+    [ -e "$file" ] || { report "$1: $link leads nowhere"; continue; }
+    [[ $link != *#* ]] || sections "$file" | grep -qx -e "${link#*#}" || report "$1: $link leads to no heading"
+  done
+}
+
+for page in README.md CONTRIBUTING.md docs/*.md docs/results/*.md docs/images/*.svg checkpoints/README.md datasets/README.md; do
+  [ -s "$page" ] || { report "$page is not there"; continue; }
+  names_there "$page"
+  links_lead "$page"
 done
+links_lead CHANGELOG.md
 [ $failed = 0 ] && echo "documents: what they name is there"
 exit $failed

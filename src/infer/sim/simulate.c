@@ -22,7 +22,7 @@ typedef struct Device {
   bool done;
   double since;
   Expected expected;
-  uint64_t blocked; /* peers that take no more of an ordered link for now */
+  uint64_t blocked; /* peers without room for the next message of an ordered link, until they are done with one (unblock_senders) */
 } Device;
 
 struct Simulation {

@@ -85,7 +85,7 @@ static bool stream_pending(const Backend *self) {
 /* Bytes of the packet whose prefix is there. */
 static size_t announced(const StreamPeer *peer) { return wire_get_u32(peer->in); }
 
-/* One read, of the prefix or of the rest; false: nothing more for now. */
+/* One read, of the prefix or of the rest; false: nothing more has come, or the stream is closed. */
 static bool read_once(StreamPeer *peer) {
   size_t wanted = peer->got < PREFIX ? PREFIX - peer->got : PREFIX + announced(peer) - peer->got;
   ssize_t n = connection_read(peer->channel, peer->in + peer->got, wanted);

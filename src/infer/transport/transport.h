@@ -109,8 +109,8 @@ typedef struct TransportOutput {
   size_t bytes;
 } TransportOutput;
 
-/* The next packet that is due, if there is one. It comes again until transport_sent confirms it; blocked: peers (bits) to whom nothing can
- * go for now. */
+/* The next packet that is due, if there is one. It comes again until transport_sent confirms it. blocked: peers (bits) that are passed over
+ * because their link has no room; what is for them comes in the first call that leaves them out, once the link takes bytes again. */
 bool transport_output(Transport *transport, double now, uint64_t blocked, TransportOutput *output);
 void transport_sent(Transport *transport, int peer);
 

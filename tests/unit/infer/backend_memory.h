@@ -1,7 +1,7 @@
 /* A backend between transports of one process, whose packets suffer what the test says: kept, lost, sent twice, or overtaken by the next
  * one. Unordered and unreliable unless told otherwise. */
-#ifndef TESTS_CARRIER_MEMORY_H
-#define TESTS_CARRIER_MEMORY_H
+#ifndef TESTS_BACKEND_MEMORY_H
+#define TESTS_BACKEND_MEMORY_H
 #include "base/clock.h"
 #include "infer/transport/backend.h"
 #include <pthread.h>

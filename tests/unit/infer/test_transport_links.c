@@ -6,15 +6,12 @@
 /* Seconds that all requests take; nothing is lost. */
 static double time_links(const LinkOptions *links) {
   Side sides[2];
-  MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
-  for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, with_deadline, links);
+  MemoryWire *wire = open_sides(sides, 2, with_deadline, links, NULL, NULL);
   double start = clock_now();
   run_sides(sides, 2);
   double took = clock_now() - start;
-  must_have_worked(sides, 2);
   for (int i = 0; i < 2; i++) assert_int_equal(sides[i].missing, 0);
-  stop_sides(sides, 2);
-  memory_wire_free(wire);
+  close_sides(sides, 2, wire);
   return took;
 }
 
@@ -48,18 +45,15 @@ static void a_slow_link_carries_codes(void **state) {
     atomic_int questions = 0;
     Reliability reliability = modes[mode];
     reliability.timeout = 5;
-    MemoryWire *wire = memory_wire_new(count_questions, &questions, PACKET_HEADER + 2 * EACH);
-    for (int i = 0; i < 2; i++) open_side(&sides[i], wire, i, 2, reliability, &links);
+    MemoryWire *wire = open_sides(sides, 2, reliability, &links, count_questions, &questions);
     for (int i = 0; i < 2; i++) sides[i].requests = 1;
     run_sides(sides, 2);
-    must_have_worked(sides, 2);
     for (int i = 0; i < 2; i++) {
       assert_int_equal(sides[i].missing + sides[i].late, 0);
       assert_int_equal(transport_thread_counts(sides[i].transport).resent, 0);
     }
     assert_true(questions <= 2 * BLOCKS * PACKETS);
-    stop_sides(sides, 2);
-    memory_wire_free(wire);
+    close_sides(sides, 2, wire);
   }
 }
 
@@ -82,7 +76,7 @@ static void what_waits_before_a_port_is_not_lost(void **state) {
   for (int f = 0; f < PACKETS; f++) push_packet(wire, (Packet){.request = 1, .index = (uint16_t)f, .count = PACKETS}, EACH, 1);
   assert_int_equal(transport_thread_take(side.transport, (MessageKey){.request = 1}, 2, arrivals, say_sent, wire), STATUS_OK);
   assert_int_equal(arrivals[1].missing, 0);
-  close_alone(&side, wire);
+  close_sides(&side, 1, wire);
 }
 
 int main(void) {

@@ -1,12 +1,12 @@
 /* Transports over the backend of backend_memory.h, each in a thread of its own, that send each other blocks of known bytes. */
-#ifndef TESTS_COURIER_SIDES_H
-#define TESTS_COURIER_SIDES_H
+#ifndef TESTS_TRANSPORT_SIDES_H
+#define TESTS_TRANSPORT_SIDES_H
 #include "backend_memory.h"
 #include "infer/transport/transport_thread.h"
 #include <cmocka.h>
 #include <stdio.h>
 
-/* Groups of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
+/* Messages of 24 tokens of 2 codes of 8 bits in 6 packets of 4 tokens. */
 enum { NODES = 3, BLOCKS = 4, PARTS = 2, TOKENS = 24, PACKETS = 6, EACH = 8, GROUP = PACKETS * EACH, REQUESTS = 5 };
 
 typedef struct Side {
@@ -108,35 +108,36 @@ static inline void *run_side(void *argument) {
   return NULL;
 }
 
-/* All sides at once, then all of them stopped together: until then each answers the others' questions. */
+/* All nodes on a wire of their own, which close_sides takes back. */
+static inline MemoryWire *open_sides(Side *sides, int nodes, Reliability reliability, const LinkOptions *links, MemoryDecide *decide,
+                                     void *context) {
+  MemoryWire *wire = memory_wire_new(decide, context, PACKET_HEADER + 2 * EACH);
+  for (int i = 0; i < nodes; i++) open_side(&sides[i], wire, i, nodes, reliability, links);
+  return wire;
+}
+
+/* All sides at once, and all must have come through; none is stopped, so that each answers the others' questions. */
 static inline void run_sides(Side *sides, int nodes) {
   pthread_t threads[NODES];
   for (int i = 0; i < nodes; i++) assert_int_equal(pthread_create(&threads[i], NULL, run_side, &sides[i]), 0);
   for (int i = 0; i < nodes; i++) pthread_join(threads[i], NULL);
-  for (int i = 0; i < nodes; i++) assert_int_equal(sides[i].wrong, 0);
+  for (int i = 0; i < nodes; i++) {
+    assert_int_equal(sides[i].wrong, 0);
+    if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
+  }
 }
 
-static inline void stop_sides(Side *sides, int nodes) {
+static inline void close_sides(Side *sides, int nodes, MemoryWire *wire) {
   for (int i = 0; i < nodes; i++) transport_thread_stop(sides[i].transport);
+  memory_wire_free(wire);
 }
 
-/* Node 0 of two, by itself, whose request 1 has begun; node 1 is the test. Returns the wire between them, which close_alone takes back. */
+/* Node 0 of two, by itself, whose request 1 has begun; node 1 is the test. Returns the wire between them, which close_sides takes back. */
 static inline MemoryWire *open_alone(Side *side, Reliability reliability, const LinkOptions *links) {
   MemoryWire *wire = memory_wire_new(NULL, NULL, PACKET_HEADER + 2 * EACH);
   open_side(side, wire, 0, 2, reliability, links);
   assert_int_equal(transport_thread_begin_request(side->transport, 1, 1, &side->rules, 2, 2), STATUS_OK);
   return wire;
-}
-
-static inline void close_alone(Side *side, MemoryWire *wire) {
-  stop_sides(side, 1);
-  memory_wire_free(wire);
-}
-
-static inline void must_have_worked(const Side *sides, int nodes) {
-  for (int i = 0; i < nodes; i++) {
-    if (sides[i].status != STATUS_OK) fail_msg("node %d: %s", i, sides[i].problem);
-  }
 }
 
 static const Reliability with_deadline = {.mode = RELIABILITY_DEADLINE, .timeout = 20, .min_packets = PACKETS};

@@ -174,6 +174,7 @@ static void send_due(Device *d) {
 
 static Status step(Device *d) {
   double again = INFINITY;
+  transport_caught_up(d->transport, d->sim->now);
   send_due(d);
   if (d->computes_until <= d->sim->now) TRY(run_device(d, &again));
   send_due(d); /* what it has just sent, and questions */
@@ -289,7 +290,6 @@ static Status open_device(Simulation *sim, int self, const LinkOptions *links, T
            back = transport_idle_seconds(d->transport, peer, PACKET_HEADER + PACKET_STATUS_HEAD);
     transport_assume(d->transport, peer, there + back, links->jitter);
   }
-  transport_caught_up(d->transport, INFINITY);
   transport_begin_request(d->transport, 1, 1, &d->rules, senders, everybody);
   return STATUS_OK;
 }

@@ -173,34 +173,6 @@ void transport_assume(Transport *t, int peer, double round_trip, double jitter) 
 
 double transport_idle_seconds(const Transport *t, int peer, size_t bytes) { return netem_idle(&t->netem, peer, bytes + t->setup.overhead); }
 
-/* ---- slots ---- */
-
-void transport_clear_slot(const Transport *t, Slot *slot, uint64_t sequence) {
-  size_t words = (size_t)t->words;
-  *slot = (Slot){.used = true,
-                 .sequence = sequence,
-                 .bytes = slot->bytes,
-                 .there = slot->there,
-                 .said = slot->said,
-                 .length = slot->length,
-                 .flags = slot->flags};
-  memset(slot->there, 0, 2 * words * sizeof *slot->there); /* and said behind it */
-}
-
-/* The place of a message, emptied if it held another one. */
-Slot *transport_open_slot(const Transport *t, int peer, uint64_t sequence, int lane) {
-  Slot *slot = &t->peers[peer].slots[place_of(t, sequence, lane)];
-  if (!slot->used || slot->sequence != sequence) transport_clear_slot(t, slot, sequence);
-  return slot;
-}
-
-/* The slot while it holds this message; NULL: not so. */
-Slot *transport_find_slot(const Transport *t, int peer, MessageKey key) {
-  uint64_t sequence = sequence_of(t, key.request, key.block);
-  Slot *slot = &t->peers[peer].slots[place_of(t, sequence, lane_of(t, key.site, key.part))];
-  return slot->used && slot->sequence == sequence && !slot->early ? slot : NULL;
-}
-
 /* ---- what leaves: from the queue through the simulated links ---- */
 
 /* Messages always find room: an entry for each place is theirs alone. */
@@ -240,7 +212,7 @@ static bool next_packet(Transport *t, Entry *e, InFlight *packet) {
   case ENTRY_RESEND:
     return (packet->index = next_wanted(t, m->resend + __builtin_ctzll(e->peers) * t->words)) >= 0;
   case ENTRY_QUERY: {
-    const Slot *slot = transport_find_slot(t, __builtin_ctzll(e->peers), e->key);
+    const Slot *slot = find_slot(t, __builtin_ctzll(e->peers), e->key);
     return e->next++ == 0 && slot && !slot->decided;
   }
   default:
@@ -253,7 +225,7 @@ static size_t packet_size(const Transport *t, int peer, const InFlight *packet) 
   uint64_t sequence;
   if (packet->kind <= ENTRY_RESEND) return PACKET_HEADER + t->messages[packet->message].packets[packet->index].bytes;
   if (packet->kind == ENTRY_QUERY) {
-    const Slot *slot = transport_find_slot(t, peer, packet->key);
+    const Slot *slot = find_slot(t, peer, packet->key);
     return PACKET_HEADER + packet_bits_bytes(slot ? slot->count : 0);
   }
   const Message *m = message_of(t, packet->key, &sequence);
@@ -302,7 +274,7 @@ static void pack_bits(const uint64_t *bits, int count, bool inverted, uint8_t *b
 
 static size_t make_query(const Transport *t, int peer, MessageKey key, uint8_t *out) {
   Packet packet = control_packet(PACKET_QUERY, key);
-  const Slot *slot = transport_find_slot(t, peer, key);
+  const Slot *slot = find_slot(t, peer, key);
   if (slot) packet.count = (uint16_t)slot->count;
   packet_pack(&packet, out);
   if (slot) pack_bits(slot->there, packet.count, true, out + PACKET_HEADER);
@@ -352,7 +324,7 @@ static void finish_packet(Transport *t, int to) {
   }
   if (f.kind == ENTRY_STATUS) peer->answers--;
   if (f.kind == ENTRY_QUERY) {
-    Slot *slot = transport_find_slot(t, to, f.key);
+    Slot *slot = find_slot(t, to, f.key);
     if (!slot) return;
     slot->asking = false;
     slot->asked = f.sent;
@@ -364,29 +336,6 @@ static void finish_packet(Transport *t, int to) {
   if (f.kind == ENTRY_RESEND) t->counts.resent++;
   m->left_at[to] = f.left;
   m->pending--;
-}
-
-/* A packet of a slot is there. */
-void transport_arrive(Transport *t, int peer, Slot *slot, int index, double at) {
-  Peer *from = &t->peers[peer];
-  if (slot->decided || has(slot->there, index)) return;
-  set(slot->there, index);
-  /* A packet that was asked for says nothing about how they come by themselves. */
-  if (slot->arrived > 0 && slot->asked <= 0 && at > slot->last) from->gap = policy_smooth(from->gap, at - slot->last);
-  slot->arrived++;
-  slot->last = fmax(slot->last, at);
-  if (slot->arrived == slot->count) t->changed = true;
-}
-
-/* What the port has let in by now. */
-void transport_let_in(Transport *t, double now) {
-  while (t->entering_count && t->entering[t->entering_first].at <= now) {
-    const Entering *e = &t->entering[t->entering_first];
-    Slot *slot = &t->peers[e->peer].slots[e->slot];
-    if (slot->used && slot->sequence == e->sequence) transport_arrive(t, e->peer, slot, e->index, e->at);
-    t->entering_first = (t->entering_first + 1) % MAX_IN_FLIGHT;
-    t->entering_count--;
-  }
 }
 
 /* The next packet to the peer that is due. What is lost on its link, or for whom nobody waits any more, ends here: *dropped. */
@@ -404,7 +353,6 @@ static bool next_to(Transport *t, int to, double now, TransportOutput *output, b
 }
 
 bool transport_output(Transport *t, double now, uint64_t blocked, TransportOutput *output) {
-  transport_let_in(t, now);
   for (bool dropped = true; dropped;) {
     dropped = false;
     empty_queue(t, now);
@@ -472,7 +420,8 @@ Status transport_submit(Transport *t, MessageKey key, const TransportPacket *pac
   uint64_t sequence, receivers = (uint64_t)__builtin_popcountll(peers & ~t->gone), payload = 0;
   Message *m = message_of(t, key, &sequence);
   if (m->pending) return status_set(STATUS_BAD_VALUE, "a message was sent before its memory was free");
-  if (count > MAX_PACKETS) return status_set(STATUS_BAD_VALUE, "a message of %d packets", count);
+  if (count > t->setup.max_packets)
+    return status_set(STATUS_BAD_VALUE, "a message of %d packets; %d are possible", count, t->setup.max_packets);
   for (int i = 0; i < count; i++) {
     payload += packets[i].bytes;
     if (packets[i].bytes + PACKET_HEADER > t->setup.max_packet)

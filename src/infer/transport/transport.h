@@ -100,7 +100,8 @@ void transport_done(Transport *transport, MessageKey key, uint64_t peers);
  * breaks the rules has failed, and is not listened to any more. */
 bool transport_input(Transport *transport, int peer, const uint8_t *packet, size_t bytes, double now);
 
-/* All that had come by `at` has been put in: until then nothing is given up for not being there. */
+/* All that had come by `at` has been put in: until then nothing is given up for not being there. Also lets in what the port of a simulated
+ * switch has held back until then. */
 void transport_caught_up(Transport *transport, double at);
 
 typedef struct TransportOutput {
@@ -114,8 +115,9 @@ typedef struct TransportOutput {
 bool transport_output(Transport *transport, double now, uint64_t blocked, TransportOutput *output);
 void transport_sent(Transport *transport, int peer);
 
-double transport_deadline(const Transport *transport, uint64_t blocked); /* when to come again for output; INFINITY: nothing is in flight */
-bool transport_is_idle(const Transport *transport);                      /* nothing is left to be sent */
+double transport_deadline(const Transport *transport,
+                          uint64_t blocked);        /* when to come again with output or caught_up; INFINITY: nothing is in flight */
+bool transport_is_idle(const Transport *transport); /* nothing is left to be sent */
 
 /* ---- peers */
 

@@ -131,17 +131,19 @@ static inline Message *message_of(const Transport *t, MessageKey key, uint64_t *
   return &t->messages[place_of(t, *sequence, lane_of(t, key.site, key.part))];
 }
 
+/* The slot while it holds this message; NULL: not so. */
+static inline Slot *find_slot(const Transport *t, int peer, MessageKey key) {
+  uint64_t sequence = sequence_of(t, key.request, key.block);
+  Slot *slot = &t->peers[peer].slots[place_of(t, sequence, lane_of(t, key.site, key.part))];
+  return slot->used && slot->sequence == sequence && !slot->early ? slot : NULL;
+}
+
 static inline Packet control_packet(PacketType type, MessageKey key) {
   return (Packet){.request = key.request, .block = key.block, .site = key.site, .part = key.part, .type = type};
 }
 
 /* ---- transport.c */
 
-void transport_clear_slot(const Transport *t, Slot *slot, uint64_t sequence);
-Slot *transport_open_slot(const Transport *t, int peer, uint64_t sequence, int lane);
-Slot *transport_find_slot(const Transport *t, int peer, MessageKey key);
-bool transport_enqueue(Transport *t, Entry entry);
-void transport_arrive(Transport *t, int peer, Slot *slot, int index, double at);
-void transport_let_in(Transport *t, double now);
+bool transport_enqueue(Transport *t, Entry entry); /* false: there is no room for it */
 
 #endif

@@ -7,13 +7,57 @@
 
 static const double look_seconds = 1e-3 * POLICY_LOOK_MS, flood_seconds = 1;
 
+/* ---- slots ---- */
+
+static void clear_slot(const Transport *t, Slot *slot, uint64_t sequence) {
+  size_t words = (size_t)t->words;
+  *slot = (Slot){.used = true,
+                 .sequence = sequence,
+                 .bytes = slot->bytes,
+                 .there = slot->there,
+                 .said = slot->said,
+                 .length = slot->length,
+                 .flags = slot->flags};
+  memset(slot->there, 0, 2 * words * sizeof *slot->there); /* and said behind it */
+}
+
+/* The place of a message, emptied if it held another one. */
+static Slot *open_slot(const Transport *t, int peer, uint64_t sequence, int lane) {
+  Slot *slot = &t->peers[peer].slots[place_of(t, sequence, lane)];
+  if (!slot->used || slot->sequence != sequence) clear_slot(t, slot, sequence);
+  return slot;
+}
+
 /* ---- what comes: data ---- */
+
+/* A packet of a slot is there. */
+static void arrive(Transport *t, int peer, Slot *slot, int index, double at) {
+  Peer *from = &t->peers[peer];
+  if (slot->decided || has(slot->there, index)) return;
+  set(slot->there, index);
+  /* A packet that was asked for says nothing about how they come by themselves. */
+  if (slot->arrived > 0 && slot->asked <= 0 && at > slot->last) from->gap = policy_smooth(from->gap, at - slot->last);
+  slot->arrived++;
+  slot->last = fmax(slot->last, at);
+  if (slot->arrived == slot->count) t->changed = true;
+}
+
+/* What the port has let in by now. */
+static void let_in(Transport *t, double now) {
+  while (t->entering_count && t->entering[t->entering_first].at <= now) {
+    const Entering *e = &t->entering[t->entering_first];
+    Slot *slot = &t->peers[e->peer].slots[e->slot];
+    if (slot->used && slot->sequence == e->sequence) arrive(t, e->peer, slot, e->index, e->at);
+    t->entering_first = (t->entering_first + 1) % MAX_IN_FLIGHT;
+    t->entering_count--;
+  }
+}
 
 /* Behind what the port of a switch lets in first; where it has no room, it is lost. */
 static void enter_port(Transport *t, int peer, Slot *slot, int index, size_t bytes, double now) {
   double at = netem_receive(&t->netem, peer, now, PACKET_HEADER + bytes + t->setup.overhead);
   if (at <= now) {
-    transport_arrive(t, peer, slot, index, now);
+    arrive(t, peer, slot, index, now);
   } else if (t->entering_count < MAX_IN_FLIGHT) {
     t->entering[(t->entering_first + t->entering_count++) % MAX_IN_FLIGHT] =
         (Entering){.peer = peer, .slot = (int)(slot - t->peers[peer].slots), .index = index, .sequence = slot->sequence, .at = at};
@@ -31,7 +75,7 @@ static Status check_count(const Transport *t, Slot *slot, int count) {
 static Status take_data(Transport *t, int peer, const uint8_t *packet, size_t bytes, double now) {
   Packet p;
   TRY(packet_parse(packet, bytes, peer, t->batch, t->rules, &p));
-  Slot *slot = transport_open_slot(t, peer, sequence_of(t, p.request, p.block), lane_of(t, p.site, p.part));
+  Slot *slot = open_slot(t, peer, sequence_of(t, p.request, p.block), lane_of(t, p.site, p.part));
   size_t payload = bytes - PACKET_HEADER;
   size_t offset = packet_offset(t->rules, packet_rows(t->rules, peer, t->batch, p.block, p.site, p.part), p.count, p.index);
   TRY(check_count(t, slot, p.count));
@@ -57,12 +101,26 @@ static void pass_empty(const Transport *t, int peer, const Packet *p, uint64_t s
   while (*next < sequence && *next < end && packet_rows(t->rules, peer, t->batch, (int)(*next % blocks), p->site, p->part) == 0) ++*next;
 }
 
-/* On a stream every packet has its turn. Only a whole request may be passed over, by texts that a device takes no part in. */
+/* Whether the peer has messages of this part in the request at work. */
+static bool sends(const Transport *t, int peer, int part) {
+  const PacketRules *rules = t->rules;
+  if (!is_in(t->senders, peer) || part >= rules->parts) return false;
+  return rules->message_rows || packet_rows(rules, peer, t->batch, 0, 0, part) > 0;
+}
+
+/* The first message of this part that may still be waited for once the request at work has begun. */
+static uint64_t first_wanted(const Transport *t, int peer, int part) { return sequence_of(t, t->request + !sends(t, peer, part), 0); }
+
+/* On a stream every packet has its turn. Passed over are whole requests, by texts that a device takes no part in, and messages of earlier
+ * requests: those that had not come at their deadline come all the same, and are dropped; a peer that begins the request at work has left
+ * out the rest. */
 static Status take_in_order(Transport *t, int peer, const Packet *p, const uint8_t *packet, size_t bytes, double now, bool *taken) {
   Peer *from = &t->peers[peer];
   int lane = lane_of(t, p->site, p->part);
   unsigned blocks = (unsigned)t->setup.blocks;
   uint64_t sequence = sequence_of(t, p->request, p->block), *next = &from->next[lane];
+  uint64_t wanted = first_wanted(t, peer, p->part);
+  if (from->seen[lane] == 0 && *next < wanted && sequence > *next) *next = sequence < wanted ? sequence : wanted;
   if (from->seen[lane] == 0) pass_empty(t, peer, p, sequence, next);
   bool between = t->setup.ahead && p->block == 0 && *next % blocks == 0 && from->seen[lane] == 0;
   if (sequence != *next && !(between && sequence > *next))
@@ -92,7 +150,7 @@ static Status take_in_any_order(Transport *t, int peer, const Packet *p, const u
     return STATUS_OK;
   }
   if (p->request == t->request) return take_data(t, peer, packet, bytes, now);
-  Slot *slot = transport_open_slot(t, peer, sequence, lane);
+  Slot *slot = open_slot(t, peer, sequence, lane);
   if (slot->early + EARLY_PREFIX + bytes > t->slot_room) return STATUS_OK; /* an honest sender's have room */
   wire_put_u32(slot->bytes + slot->early, (uint32_t)bytes);
   memcpy(slot->bytes + slot->early + EARLY_PREFIX, packet, bytes);
@@ -109,7 +167,7 @@ static void take_early(Transport *t) {
     size_t early = slot->used ? slot->early : 0;
     if (!early || slot->sequence / (uint64_t)t->setup.blocks + 1 != t->request) continue;
     memcpy(t->scratch, slot->bytes, early);
-    transport_clear_slot(t, slot, slot->sequence);
+    clear_slot(t, slot, slot->sequence);
     for (size_t at = 0; at < early && t->peers[peer].status == STATUS_OK;) {
       size_t bytes = wire_get_u32(t->scratch + at);
       Status status = take_data(t, peer, t->scratch + at + EARLY_PREFIX, bytes, t->peers[peer].heard);
@@ -168,7 +226,7 @@ static Status take_status(Transport *t, int peer, const Packet *p, const uint8_t
   TRY(check_bits(p, bytes, PACKET_STATUS_HEAD));
   if (p->request != t->request) return STATUS_OK;
   TRY(packet_parse(packet, bytes, peer, t->batch, t->rules, &parsed));
-  Slot *slot = transport_find_slot(t, peer, (MessageKey){p->request, p->block, p->site, p->part});
+  Slot *slot = find_slot(t, peer, (MessageKey){p->request, p->block, p->site, p->part});
   if (!slot) return STATUS_OK;
   double took = now - slot->asked;
   if (slot->unanswered == 1) {
@@ -202,7 +260,7 @@ static Status take_packet(Transport *t, int peer, const uint8_t *packet, size_t 
     return status_set(STATUS_BAD_VALUE, "sent a question or an answer where nothing is lost");
   if (p.type == PACKET_QUERY) return take_query(t, peer, &p, packet, bytes, now);
   if (p.type == PACKET_STATUS) return take_status(t, peer, &p, packet, bytes, now);
-  if (p.request == t->request && !is_in(t->senders, peer))
+  if (p.request == t->request && !sends(t, peer, p.part))
     return status_set(STATUS_BAD_VALUE, "sent codes, though this device does not hear it in this request");
   return s->ordered ? take_in_order(t, peer, &p, packet, bytes, now, taken) : take_in_any_order(t, peer, &p, packet, bytes, now);
 }
@@ -211,7 +269,7 @@ bool transport_input(Transport *t, int peer, const uint8_t *packet, size_t bytes
   Peer *from = &t->peers[peer];
   bool taken = true;
   if (from->status != STATUS_OK) return true;
-  transport_let_in(t, now);
+  let_in(t, now);
   Status status = take_packet(t, peer, packet, bytes, now, &taken);
   if (status != STATUS_OK) transport_fail_peer(t, peer, status, status_message());
   if (!taken) return false;
@@ -223,12 +281,6 @@ bool transport_input(Transport *t, int peer, const uint8_t *packet, size_t bytes
 
 /* ---- requests ---- */
 
-static bool sends(const Transport *t, int peer, int part) {
-  const PacketRules *rules = t->rules;
-  if (!is_in(t->senders, peer) || part >= rules->parts) return false;
-  return rules->message_rows || packet_rows(rules, peer, t->batch, 0, 0, part) > 0;
-}
-
 void transport_begin_request(Transport *t, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,
                              uint64_t receivers) {
   t->request = request;
@@ -239,9 +291,8 @@ void transport_begin_request(Transport *t, uint32_t request, int64_t batch, cons
   t->block_from = 0;
   for (int d = 0; d < t->setup.nodes; d++) {
     for (int lane = 0; lane < t->lanes && d != t->setup.self; lane++) {
-      uint64_t first = sequence_of(t, request + !sends(t, d, lane % t->setup.parts), 0);
+      uint64_t first = first_wanted(t, d, lane % t->setup.parts);
       if (t->peers[d].taken[lane] < first) t->peers[d].taken[lane] = first;
-      if (t->peers[d].next[lane] < first) t->peers[d].next[lane] = first;
     }
   }
   take_early(t);
@@ -256,6 +307,7 @@ static void extend_span(Transport *t, uint64_t sequence, double last) {
 }
 
 void transport_caught_up(Transport *t, double at) {
+  let_in(t, at);
   t->caught_up = at;
   t->changed |= t->doubts;
   t->doubts = false;
@@ -344,12 +396,12 @@ static Status finish_message(Transport *t, int peer, const Expected *e, Slot *sl
 
 Status transport_take(Transport *t, Expected *e, double now, TransportArrival *arrivals, double *again) {
   *again = INFINITY;
-  transport_let_in(t, now);
+  let_in(t, now);
   for (uint64_t left = e->undecided; left; left &= left - 1) {
     int d = __builtin_ctzll(left);
     double next;
-    Slot *slot = transport_find_slot(t, d, e->key);
-    if (!slot) slot = transport_open_slot(t, d, sequence_of(t, e->key.request, e->key.block), lane_of(t, e->key.site, e->key.part));
+    Slot *slot = find_slot(t, d, e->key);
+    if (!slot) slot = open_slot(t, d, sequence_of(t, e->key.request, e->key.block), lane_of(t, e->key.site, e->key.part));
     Decision decision = decide(t, d, e, slot, now, &next);
     if (decision == DECISION_WAIT) {
       *again = fmin(*again, next);

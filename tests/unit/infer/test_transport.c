@@ -379,6 +379,64 @@ static void a_stream_is_held_back(void **state) {
   close_world();
 }
 
+/* A whole packet of node 1 for node 0. */
+static void put_in(uint32_t request, int block, int index) {
+  uint8_t packet[PACKET_HEADER + EACH] = {0};
+  packet_pack(&(Packet){.request = request, .block = (uint8_t)block, .index = (uint16_t)index, .count = PACKETS}, packet);
+  memset(packet + PACKET_HEADER, index, EACH);
+  assert_true(transport_input(w.transport[0], 1, packet, sizeof packet, w.now));
+}
+
+/* A stream brings what had not come at the deadline after all, perhaps when the next request is at work. */
+static void a_stream_may_be_late(void **state) {
+  (void)state;
+  Reliability strict = stream;
+  TransportArrival arrivals[NODES];
+  strict.deadline = 2e-3;
+  for (int left_out = 0; left_out < 2; left_out++) {
+    open_world(2, strict, NULL, NULL, false, true);
+    begin(1);
+    put_in(1, 0, 0);
+    put_in(1, 0, 1);
+    for (int block = 0; block < BLOCKS; block++) {
+      MessageKey key = {.request = 1, .block = (uint8_t)block};
+      Expected expected = transport_expect(w.transport[0], key, 2, w.now);
+      for (double again; expected.undecided; w.now = fmax(w.now, fmin(again, w.now + 1)))
+        assert_int_equal(transport_take(w.transport[0], &expected, w.now, arrivals, &again), STATUS_OK);
+      assert_true(arrivals[1].late && arrivals[1].missing == (block ? 0 : PACKETS - 2));
+      transport_done(w.transport[0], key, 2);
+    }
+    begin(2);
+    for (int f = 2; f < PACKETS; f++) put_in(1, 0, f);
+    for (int f = 0; !left_out && f < 2 * PACKETS; f++) put_in(1, 1 + f / PACKETS, f % PACKETS);
+    for (int f = 0; f < PACKETS; f++) put_in(2, 0, f);
+    assert_int_equal(transport_check(w.transport[0]), STATUS_OK);
+    assert_int_equal(transport_counts(w.transport[0])->dropped, PACKETS - 2 + (left_out ? 0 : 2 * PACKETS));
+    Expected expected = transport_expect(w.transport[0], (MessageKey){.request = 2}, 2, w.now);
+    double again;
+    assert_int_equal(transport_take(w.transport[0], &expected, w.now, arrivals, &again), STATUS_OK);
+    assert_true(!expected.undecided && arrivals[1].count == PACKETS && arrivals[1].missing == 0);
+    for (int f = 0; f < PACKETS; f++) assert_int_equal(arrivals[1].packets[f].payload[0], f);
+    put_in(1, 2, 0); /* but nothing comes twice */
+    assert_int_equal(transport_check(w.transport[0]), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "request 1, block 2 where request 2, block 1 was expected"));
+    close_world();
+  }
+}
+
+static void who_takes_no_part_sends_nothing(void **state) {
+  (void)state;
+  for (int ordered = 0; ordered < 2; ordered++) {
+    open_world(2, ordered ? stream : deadline, NULL, NULL, false, ordered);
+    w.part_rows[1] = 0;
+    begin(1);
+    put_in(1, 0, 0);
+    assert_int_equal(transport_check(w.transport[0]), STATUS_BAD_VALUE);
+    assert_non_null(strstr(status_message(), "does not hear it in this request"));
+    close_world();
+  }
+}
+
 static void rules_are_kept(void **state) {
   (void)state;
   static const struct {
@@ -424,6 +482,18 @@ static void memory_is_lent_until_it_has_left(void **state) {
   close_world();
 }
 
+static void a_message_has_as_many_packets_as_there_is_room_for(void **state) {
+  (void)state;
+  static TransportPacket packets[TOKENS + 1];
+  const MessageKey key = {.request = 1};
+  open_world(2, deadline, NULL, NULL, false, false);
+  begin(1);
+  assert_int_equal(transport_submit(w.transport[0], key, packets, TOKENS + 1, 2, w.now), STATUS_BAD_VALUE);
+  assert_non_null(strstr(status_message(), "25 packets; 24 are possible"));
+  assert_int_equal(transport_submit(w.transport[0], key, packets, TOKENS, 2, w.now), STATUS_OK);
+  close_world();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(all_of_it_comes),
                                      cmocka_unit_test(order_and_copies_make_no_difference),
@@ -435,7 +505,10 @@ int main(void) {
                                      cmocka_unit_test(links_throttle_and_lose),
                                      cmocka_unit_test(other_requests_packets),
                                      cmocka_unit_test(a_stream_is_held_back),
+                                     cmocka_unit_test(a_stream_may_be_late),
+                                     cmocka_unit_test(who_takes_no_part_sends_nothing),
                                      cmocka_unit_test(rules_are_kept),
-                                     cmocka_unit_test(memory_is_lent_until_it_has_left)};
+                                     cmocka_unit_test(memory_is_lent_until_it_has_left),
+                                     cmocka_unit_test(a_message_has_as_many_packets_as_there_is_room_for)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* Fuzz target: the transport, through its one input. The first two bytes choose the policy, what carries the packets, and simulated links;
- * then come records: a byte that says what happens, a length, bytes. Packets come as they are, as datagrams of anybody, or sealed by a peer
- * that has the key and keeps to nothing; time passes; the peer is gone; it takes nothing for a while. Node 0 of two goes through two
- * requests meanwhile. Holds: nothing is read or written past its buffers; bytes that were not sealed never come through; what leaves keeps
- * the rules; every message is decided, at a time that was announced; memory comes back. */
+/* Fuzz target: the transport, its packets, its policy and its simulated links, through its one input. The first two bytes choose the
+ * policy, what carries the packets, what they may hold, and the links; then come records: a byte that says what happens, a length, bytes.
+ * Packets come as they are, as datagrams of anybody, or sealed by a peer that has the key and keeps to nothing; time passes; the peer is
+ * gone; it takes nothing for a while. Node 0 of two goes through two requests meanwhile. Holds: nothing is read or written past its
+ * buffers; bytes that were not sealed never come through; a packet that keeps the rules packs to the same header and has as many bytes as
+ * its rows take; what leaves keeps the rules; every message is decided, at a time that was announced; memory comes back. */
 #include "infer/transport/seal.h"
 #include "infer/transport/transport.h"
 #include <math.h>
@@ -11,10 +12,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BLOCKS = 2, TOKENS = 9, MAX = 128, STEPS = 20000 };
+enum { BLOCKS = 2, SITES = 2, PARTS = 2, ROWS = 9, GROUPS = 2, ROW_BYTES = 16 /* at most */, MAX = 160, STEPS = 20000 };
 
 static void need(bool holds) {
   if (!holds) abort();
+}
+
+/* As sums over all devices have them: other rows in each block, and none in some. */
+static int64_t rows_of_message(const PacketRules *rules, int sender, int block, int site, int part) {
+  (void)rules;
+  return sender == part ? 0 : 2 * block + 3 * site;
+}
+
+/* The bytes of a packet's rows; one that is entropy-coded is shorter. */
+static size_t payload_of(const PacketRules *rules, int64_t rows, int count, int index) {
+  int64_t own = interleave_count(rows, count, index);
+  need(own >= 1);
+  return (size_t)own * (rules->raw ? ROW_BYTES : GROUPS);
 }
 
 typedef struct Script {
@@ -28,11 +42,25 @@ typedef struct Script {
   uint64_t blocked;
 } Script;
 
+/* What is accepted keeps the rules. */
+static void check_packet(const PacketRules *rules, const uint8_t *bytes, size_t size) {
+  Packet p;
+  uint8_t again[PACKET_HEADER];
+  if (packet_parse(bytes, size, 1, 1, rules, &p) != STATUS_OK) return;
+  packet_pack(&p, again);
+  need(memcmp(again, bytes, PACKET_HEADER) == 0);
+  need(p.block < rules->blocks && p.site < rules->sites && p.part < rules->parts && p.count <= MAX_PACKETS);
+  if (p.type != PACKET_CODES && p.type != PACKET_RAW) return;
+  size_t whole = payload_of(rules, packet_rows(rules, 1, 1, p.block, p.site, p.part), p.count, p.index);
+  need(p.flags & PACKET_CODED ? size - PACKET_HEADER < whole : size - PACKET_HEADER == whole);
+}
+
 /* In a buffer of exact size, so that a sanitizer sees one byte too many. */
 static void put_in(Script *s, const uint8_t *packet, size_t bytes) {
   uint8_t *copy = malloc(bytes ? bytes : 1);
   need(copy != NULL);
   memcpy(copy, packet, bytes);
+  check_packet(s->rules, copy, bytes);
   transport_input(s->transport, 1, copy, bytes, s->now);
   free(copy);
 }
@@ -61,7 +89,8 @@ static void let_leave(Script *s) {
     need(out.peer == 1 && out.bytes >= PACKET_HEADER && out.bytes <= MAX);
     packet_read(out.packet, &packet);
     need(packet.type < PACKET_TYPES && packet.request > 0);
-    if (packet.type == PACKET_CODES) need(packet_parse(out.packet, out.bytes, 0, 1, s->rules, &packet) == STATUS_OK);
+    if (packet.type == PACKET_CODES || packet.type == PACKET_RAW)
+      need(packet_parse(out.packet, out.bytes, 0, 1, s->rules, &packet) == STATUS_OK);
     transport_sent(s->transport, 1);
   }
 }
@@ -105,69 +134,90 @@ static void go_on(Script *s, double again) {
   s->now = fmax(s->now + 1e-9, next);
 }
 
-static void look_at(const TransportArrival *arrival) {
+static void look_at(const PacketRules *rules, int64_t rows, const TransportArrival *arrival) {
   for (int f = 0; f < arrival->count; f++) {
     const TransportPacket *came = &arrival->packets[f];
-    uint8_t copy[2 * TOKENS]; /* a sanitizer is to see every byte */
-    need(came->bytes <= sizeof copy);
-    if (came->payload) memcpy(copy, came->payload, came->bytes);
-    need(!came->payload || memcmp(copy, came->payload, came->bytes) == 0);
+    uint8_t copy[ROW_BYTES * ROWS]; /* a sanitizer is to see every byte */
+    if (!came->payload) continue;
+    size_t whole = payload_of(rules, rows, arrival->count, f);
+    need(came->header.flags & PACKET_CODED ? came->bytes < whole : came->bytes == whole);
+    memcpy(copy, came->payload, came->bytes);
+    need(memcmp(copy, came->payload, came->bytes) == 0);
   }
 }
 
-static Status run_block(Script *s, MessageKey key, const TransportPacket *packets, int count) {
-  TransportArrival arrivals[2];
-  int holds_up, steps = 0;
-  double again;
+/* In two packets, or in one of a single row. */
+static Status send_own(Script *s, MessageKey key, TransportPacket packets[2]) {
+  static uint8_t payload[ROW_BYTES * ROWS];
+  int64_t rows = packet_rows(s->rules, 0, 1, key.block, key.site, key.part);
+  int holds_up, steps = 0, count = rows < 2 ? (int)rows : 2;
+  if (count == 0) return STATUS_OK;
   while (transport_reserve(s->transport, key, &holds_up) > 0) {
     go_on(s, s->now + 1e-3);
     need(++steps < STEPS);
   }
-  TRY(transport_submit(s->transport, key, packets, count, 2, s->now));
-  Expected expected = transport_expect(s->transport, key, 2, s->now);
+  for (int f = 0; f < count; f++)
+    packets[f] = (TransportPacket){.header = {.request = key.request,
+                                              .block = key.block,
+                                              .site = key.site,
+                                              .part = key.part,
+                                              .type = s->rules->raw ? PACKET_RAW : PACKET_CODES,
+                                              .index = (uint16_t)f,
+                                              .count = (uint16_t)count},
+                                   .payload = payload,
+                                   .bytes = payload_of(s->rules, rows, count, f)};
+  return transport_submit(s->transport, key, packets, count, 2, s->now);
+}
+
+static Status take(Script *s, MessageKey key) {
+  TransportArrival arrivals[2];
+  int64_t rows = packet_rows(s->rules, 1, 1, key.block, key.site, key.part);
+  int steps = 0;
+  double again;
+  Expected expected = transport_expect(s->transport, key, rows > 0 ? 2 : 0, s->now);
   for (;;) {
     TRY(transport_take(s->transport, &expected, s->now, arrivals, &again));
     if (!expected.undecided) break;
     go_on(s, again);
     need(++steps < STEPS);
   }
-  look_at(&arrivals[1]);
+  if (rows > 0) look_at(s->rules, rows, &arrivals[1]);
   transport_done(s->transport, key, 2);
   return STATUS_OK;
 }
 
 static void run(Script *s) {
-  static uint8_t payload[2 * TOKENS];
-  static TransportPacket packets[2 * BLOCKS][2];
+  static TransportPacket packets[2 * BLOCKS * SITES * PARTS][2];
+  const int sites = s->rules->sites, parts = s->rules->parts, messages = BLOCKS * sites * parts;
   Status status = STATUS_OK;
   for (uint32_t request = 1; request <= 2 && status == STATUS_OK; request++) {
     transport_begin_request(s->transport, request, 1, s->rules, 2, 2);
-    for (int block = 0; block < BLOCKS && status == STATUS_OK; block++) {
-      MessageKey key = {.request = request, .block = (uint8_t)block};
-      TransportPacket *own = packets[(request - 1) * BLOCKS + (unsigned)block];
-      for (int f = 0; f < 2; f++)
-        own[f] = (TransportPacket){.header = {.request = request, .block = key.block, .index = (uint16_t)f, .count = 2},
-                                   .payload = payload,
-                                   .bytes = 2 * (size_t)interleave_count(TOKENS, 2, f)};
-      status = run_block(s, key, own, 2);
+    for (int i = 0; i < messages && status == STATUS_OK; i++) {
+      const MessageKey key = {
+          .request = request, .block = (uint8_t)(i / (sites * parts)), .site = (uint8_t)(i / parts % sites), .part = (uint8_t)(i % parts)};
+      status = send_own(s, key, packets[(int)(request - 1) * messages + i]);
+      if (status == STATUS_OK) status = take(s, key);
     }
   }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const uint8_t key[SEAL_KEY + SEAL_IV] = {1, 2, 3};
-  static const int64_t part_rows[2] = {TOKENS, TOKENS};
+  static const int64_t part_rows[2] = {ROWS, ROWS};
   if (size < 2) return 0;
   const uint8_t how = data[0], link = data[1];
+  const bool raw = how & 64, by_message = how & 128;
   const PacketRules rules = {.nodes = 2,
                              .blocks = BLOCKS,
-                             .sites = 1,
-                             .parts = 1,
-                             .groups = 2,
+                             .sites = by_message ? SITES : 1,
+                             .parts = by_message ? PARTS : 1,
+                             .groups = GROUPS,
                              .entries = 256,
-                             .width = 4,
+                             .width = ROW_BYTES / 4,
                              .part_rows = part_rows,
-                             .coded = how & 4};
+                             .raw = raw,
+                             .coded = how & 4,
+                             .message_rows = by_message ? rows_of_message : NULL};
   const bool ordered = how & 8;
   const Reliability reliability = {.mode = ordered   ? RELIABILITY_STREAM
                                            : how & 1 ? RELIABILITY_RETRANSMIT
@@ -182,10 +232,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Script script = {.data = data, .size = size > 2048 ? 2048 : size, .at = 2, .sender = {.self = 1}, .rules = &rules, .now = 1};
   const TransportSetup setup = {.nodes = 2,
                                 .blocks = BLOCKS,
-                                .sites = 1,
-                                .parts = 1,
-                                .max_message_bytes = 2 * TOKENS,
-                                .max_packets = TOKENS,
+                                .sites = rules.sites,
+                                .parts = rules.parts,
+                                .max_message_bytes = ROWS * (raw ? ROW_BYTES : GROUPS),
+                                .max_packets = ROWS,
                                 .ahead = how & 16,
                                 .reliability = &reliability,
                                 .links = link ? &links : NULL,

@@ -23,7 +23,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       need(trace.points[i].bits_per_second >= 0 && isfinite(trace.points[i].bits_per_second));
       need(i == 0 || trace.points[i].seconds > trace.points[i - 1].seconds);
     }
-    need(link_trace_advance(&trace, 0.25, 12000) >= 0.25);
+    const LinkOptions options = {.trace = trace};
+    Netem netem;
+    bool lost;
+    double left;
+    need(netem_init(&netem, &options, NULL, NULL, 0, 2, 0) == STATUS_OK);
+    need(netem_send(&netem, 1, 0.25, 1500, true, &left, &lost) >= 0.25 && left >= 0.25);
+    netem_release(&netem);
     link_trace_release(&trace);
   } else {
     need(trace.points == NULL);

@@ -16,7 +16,8 @@ static int step_at(const LinkTrace *trace, double at) {
 
 double link_trace_rate(const LinkTrace *trace, double at) { return trace->points[step_at(trace, at)].bits_per_second; }
 
-double link_trace_advance(const LinkTrace *trace, double from, double bits) {
+/* When `bits` that begin at `from` are out: the trace integrated. */
+static double advance(const LinkTrace *trace, double from, double bits) {
   for (int i = step_at(trace, from);; i++) {
     double rate = trace->points[i].bits_per_second;
     if (i + 1 == trace->count) return from + bits / rate;
@@ -154,7 +155,8 @@ void link_model_init(LinkModel *link, const LinkOptions *options, int from, int 
   rng_init(&link->jitter, options->seed, 2 * pair + 1);
 }
 
-void link_model_limit(LinkModel *link, double rate, double latency) {
+/* This link is slower (rate, bits a second; 0: not) or longer than the options say, never the other way round. */
+static void limit(LinkModel *link, double rate, double latency) {
   link->rate = link_slower(link->rate, rate);
   link->latency = fmax(link->latency, latency);
 }
@@ -163,16 +165,17 @@ static double rate_at(const LinkModel *link, double at) {
   return link->options->trace.count ? link_trace_rate(&link->options->trace, at) : link->rate;
 }
 
-double link_model_leave(LinkModel *link, double ready, size_t bytes) {
+/* When the last bit of a packet of so many bytes (overhead comes on top) is out, that was ready then. Calls in the order of `ready`. */
+static double leave(LinkModel *link, double ready, size_t bytes) {
   const LinkOptions *o = link->options;
   double bits = 8 * (double)(bytes + o->overhead), rate = rate_at(link, ready);
   if (!o->trace.count && rate <= 0) return ready;
   double from = fmax(link->busy, ready);
-  link->busy = o->trace.count ? link_trace_advance(&o->trace, from, bits) : from + bits / rate;
+  link->busy = o->trace.count ? advance(&o->trace, from, bits) : from + bits / rate;
   return fmax(ready, link->busy);
 }
 
-double link_model_arrive(LinkModel *link, double left) {
+static double arrive(LinkModel *link, double left) {
   const LinkOptions *o = link->options;
   double delay = link->latency;
   if (o->jitter > 0) delay += o->jitter * (2 * rng_uniform(&link->jitter) - 1);
@@ -181,8 +184,8 @@ double link_model_arrive(LinkModel *link, double left) {
 
 /* Gilbert and Elliott: the bad state is left with 1 / b and entered so that it holds the wanted share of packets. */
 static void change_state(LinkModel *link) {
-  double p = link->options->loss, leave = 1 / fmax(1, link->options->loss_burst), draw = rng_uniform(&link->fate);
-  link->bad = link->bad ? draw >= leave : draw < leave * p / (1 - p);
+  double p = link->options->loss, leaves = 1 / fmax(1, link->options->loss_burst), draw = rng_uniform(&link->fate);
+  link->bad = link->bad ? draw >= leaves : draw < leaves * p / (1 - p);
 }
 
 bool link_model_loses(LinkModel *link) {
@@ -221,13 +224,13 @@ Status netem_init(Netem *netem, const LinkOptions *options, const LinkEnd *ends,
     netem->port_rate[d] = link_slower(options->bits_per_second, ends ? ends[d].out : 0);
     if (!ends) continue;
     double rate = link_slower(ends[self].out, ends[d].in), latency = fmax(ends[self].latency, ends[d].latency);
-    link_model_limit(&netem->links[d], rate, latency);
-    link_model_limit(&netem->chances[d], rate, latency);
+    limit(&netem->links[d], rate, latency);
+    limit(&netem->chances[d], rate, latency);
   }
   link_model_init(&netem->out, &netem->options, self, self);
   link_model_init(&netem->in, &netem->options, self, self);
-  if (ends) link_model_limit(&netem->out, ends[self].out, 0);
-  if (ends) link_model_limit(&netem->in, ends[self].in, 0);
+  if (ends) limit(&netem->out, ends[self].out, 0);
+  if (ends) limit(&netem->in, ends[self].in, 0);
   return STATUS_OK;
 }
 
@@ -244,12 +247,12 @@ double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool plann
   if (!netem->active) return ready;
   LinkModel *link = &netem->links[peer];
   LinkModel *const way[] = {[LINK_MESH] = link, [LINK_SWITCH] = &netem->out, [LINK_SHARED] = netem->medium};
-  double out = link_model_leave(way[netem->options.topology], ready - netem->start, bytes);
+  double out = leave(way[netem->options.topology], ready - netem->start, bytes);
   *left = netem->start + out;
   LinkModel *chance = planned ? link : &netem->chances[peer];
   *lost = link_model_loses(chance);
   chance->arrived = link->arrived; /* nothing overtakes */
-  link->arrived = link_model_arrive(chance, out);
+  link->arrived = arrive(chance, out);
   return netem->start + link->arrived;
 }
 
@@ -257,8 +260,8 @@ double netem_send(Netem *netem, int peer, double ready, size_t bytes, bool plann
 double netem_receive(Netem *netem, int peer, double reached, size_t bytes) {
   if (!netem->active || netem->options.topology != LINK_SWITCH) return reached;
   LinkModel sender = {.options = &netem->options, .rate = netem->port_rate[peer], .busy = -INFINITY};
-  double at = reached - netem->start, took = link_model_leave(&sender, at, bytes) - at;
-  return netem->start + fmax(at, link_model_leave(&netem->in, at - took, bytes));
+  double at = reached - netem->start, took = leave(&sender, at, bytes) - at;
+  return netem->start + fmax(at, leave(&netem->in, at - took, bytes));
 }
 
 double netem_idle(const Netem *netem, int peer, size_t bytes) {

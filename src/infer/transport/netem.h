@@ -32,8 +32,6 @@ Status link_trace_parse(LinkTrace *trace, const char *text, size_t bytes);
  * their distance. */
 Status link_trace_draw(LinkTrace *trace, double min, double max, int seconds, uint64_t seed);
 
-/* When `bits` that begin at `from` are out: the trace integrated. */
-double link_trace_advance(const LinkTrace *trace, double from, double bits);
 double link_trace_rate(const LinkTrace *trace, double at);
 
 void link_trace_release(LinkTrace *trace);
@@ -86,12 +84,6 @@ typedef struct LinkModel {
 /* options outlive it. The seed and the pair decide all that is random. */
 void link_model_init(LinkModel *link, const LinkOptions *options, int from, int to);
 
-/* This link is slower (rate, bits a second; 0: not) or longer than the options say, never the other way round. */
-void link_model_limit(LinkModel *link, double rate, double latency);
-
-/* When the last bit of a packet of so many bytes (overhead comes on top) is out, that was ready then. Calls in the order of `ready`. */
-double link_model_leave(LinkModel *link, double ready, size_t bytes);
-double link_model_arrive(LinkModel *link, double left);
 bool link_model_loses(LinkModel *link); /* the fate of the next packet: to be asked once for each */
 
 /* ---- all links of a device */

@@ -38,8 +38,9 @@ static void make_nonce(const Seal *seal, uint64_t sequence, uint8_t nonce[SEAL_I
   for (int i = 0; i < 8; i++) nonce[SEAL_IV - 1 - i] ^= (uint8_t)(sequence >> 8 * i);
 }
 
-Status seal_close(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
-                  uint8_t tag[SEAL_TAG]) {
+/* Seals text [bytes] in place; clear [clear_bytes] is not hidden, but belongs to what is signed. */
+static Status seal_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
+                        uint8_t tag[SEAL_TAG]) {
   uint8_t nonce[SEAL_IV];
   int n;
   make_nonce(seal, sequence, nonce);
@@ -51,8 +52,9 @@ Status seal_close(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t cl
   return closed ? STATUS_OK : status_set(STATUS_IO, "a datagram cannot be sealed");
 }
 
-bool seal_open(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
-               const uint8_t tag[SEAL_TAG]) {
+/* Opens text in place; false: it is not what was sealed under this number, and text is of no use. */
+static bool open_text(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
+                      const uint8_t tag[SEAL_TAG]) {
   uint8_t nonce[SEAL_IV], expected[SEAL_TAG];
   int n;
   make_nonce(seal, sequence, nonce);
@@ -66,18 +68,16 @@ bool seal_open(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear
 
 /* ---- replay: a ring of one word more than the window is wide, so that the word that is being filled never counts still */
 
-static uint64_t *word_of(ReplayWindow *window, uint64_t sequence) { return &window->bits[sequence / 64 % REPLAY_WORDS]; }
-
-bool replay_window_fresh(const ReplayWindow *window, uint64_t sequence) {
+static bool is_fresh(const ReplayWindow *window, uint64_t sequence) {
   if (sequence == 0 || sequence + REPLAY_WINDOW <= window->max) return false;
   return sequence > window->max || !(window->bits[sequence / 64 % REPLAY_WORDS] >> sequence % 64 & 1);
 }
 
-void replay_window_note(ReplayWindow *window, uint64_t sequence) {
+static void note(ReplayWindow *window, uint64_t sequence) {
   uint64_t from = window->max / 64 + 1, to = sequence / 64;
   if (to >= from + REPLAY_WORDS) from = to - REPLAY_WORDS + 1;
   for (uint64_t word = from; word <= to; word++) window->bits[word % REPLAY_WORDS] = 0;
-  *word_of(window, sequence) |= (uint64_t)1 << sequence % 64;
+  window->bits[sequence / 64 % REPLAY_WORDS] |= (uint64_t)1 << sequence % 64;
   if (sequence > window->max) window->max = sequence;
 }
 
@@ -92,7 +92,7 @@ Status datagram_close(DatagramSender *sender, const uint8_t *packet, size_t byte
   datagram[1] = sender->self;
   for (int i = 0; i < 6; i++) datagram[2 + i] = (uint8_t)(sequence >> 8 * i);
   memcpy(datagram + DATAGRAM_HEAD, packet, bytes);
-  return seal_close(sender->seal, sequence, datagram, DATAGRAM_HEAD, datagram + DATAGRAM_HEAD, bytes, datagram + DATAGRAM_HEAD + bytes);
+  return seal_text(sender->seal, sequence, datagram, DATAGRAM_HEAD, datagram + DATAGRAM_HEAD, bytes, datagram + DATAGRAM_HEAD + bytes);
 }
 
 int datagram_sender(const uint8_t *datagram, size_t size) {
@@ -104,8 +104,8 @@ uint8_t *datagram_open(DatagramReceiver *receiver, uint8_t *datagram, size_t siz
   for (int i = 0; i < 6; i++) sequence |= (uint64_t)datagram[2 + i] << 8 * i;
   *bytes = size - DATAGRAM_AROUND;
   uint8_t *packet = datagram + DATAGRAM_HEAD;
-  if (!replay_window_fresh(&receiver->window, sequence)) return NULL;
-  if (!seal_open(receiver->seal, sequence, datagram, DATAGRAM_HEAD, packet, *bytes, packet + *bytes)) return NULL;
-  replay_window_note(&receiver->window, sequence);
+  if (!is_fresh(&receiver->window, sequence)) return NULL;
+  if (!open_text(receiver->seal, sequence, datagram, DATAGRAM_HEAD, packet, *bytes, packet + *bytes)) return NULL;
+  note(&receiver->window, sequence);
   return packet;
 }

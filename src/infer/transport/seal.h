@@ -20,26 +20,15 @@ typedef struct Seal Seal;
 Status seal_new(Seal **seal, const uint8_t key[SEAL_KEY + SEAL_IV], bool closes);
 void seal_free(Seal *seal); /* accepts NULL */
 
-/* Seals text [bytes] in place; clear [clear_bytes] is not hidden, but belongs to what is signed. */
-Status seal_close(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
-                  uint8_t tag[SEAL_TAG]);
-
-/* Opens text in place; false: it is not what was sealed under this number, and text is of no use. */
-bool seal_open(Seal *seal, uint64_t sequence, const uint8_t *clear, size_t clear_bytes, uint8_t *text, size_t bytes,
-               const uint8_t tag[SEAL_TAG]);
-
 /* Which sequence numbers of a sender have been seen: the last REPLAY_WINDOW of them, older ones count as seen (RFC 6479's idea: a ring of
- * words of bits, of which whole words are cleared as it moves on). A number is noted only once its datagram has proved genuine. */
+ * words of bits, of which whole words are cleared as it moves on). A number is noted only once its datagram has proved genuine. Numbers
+ * begin with 1; zeroed: nothing was seen. */
 enum { REPLAY_WINDOW = 2048, REPLAY_WORDS = REPLAY_WINDOW / 64 + 1 };
 
 typedef struct ReplayWindow {
   uint64_t max; /* the largest noted; 0: none */
   uint64_t bits[REPLAY_WORDS];
 } ReplayWindow;
-
-/* Zeroed: nothing was seen. Numbers begin with 1. */
-bool replay_window_fresh(const ReplayWindow *window, uint64_t sequence);
-void replay_window_note(ReplayWindow *window, uint64_t sequence);
 
 enum { DATAGRAM_HEAD = 8, DATAGRAM_AROUND = DATAGRAM_HEAD + SEAL_TAG };
 

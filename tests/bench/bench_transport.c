@@ -90,7 +90,8 @@ static void fill(Side *side, MessageKey key) {
   int slot = key.block & 1;
   uint8_t *at = side->bytes[slot];
   for (int f = 0; f < side->count; f++) {
-    size_t bytes = packet_payload(&side->rules, interleave_count(TOKENS, side->count, f), false);
+    size_t first = packet_offset(&side->rules, TOKENS, side->count, f),
+           bytes = packet_offset(&side->rules, TOKENS, side->count, f + 1) - first;
     Packet header = {
         .request = key.request, .block = key.block, .type = PACKET_CODES, .index = (uint16_t)f, .count = (uint16_t)side->count};
     side->packets[slot][f] = (TransportPacket){.header = header, .payload = at, .bytes = bytes};
@@ -130,7 +131,6 @@ static void *run_side(void *context) {
     must(transport_thread_begin_request(side->transport, request, 1, &side->rules, other, other));
     for (int block = 0; block < BLOCKS; block++) exchange(side, (MessageKey){.request = request, .block = (uint8_t)block});
   }
-  must(transport_thread_flush(side->transport));
   return NULL;
 }
 

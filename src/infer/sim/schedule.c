@@ -44,10 +44,10 @@ MessageSize schedule_stream(double bytes) {
 
 /* ---- steps */
 
-uint64_t schedule_others(int device, int devices) { return (devices < 64 ? (1ull << devices) - 1 : ~0ull) & ~(1ull << device); }
+static uint64_t others_of(int device, int devices) { return (devices < 64 ? (1ull << devices) - 1 : ~0ull) & ~(1ull << device); }
 
 uint64_t schedule_partners(int device, int devices, bool causal, bool to) {
-  uint64_t others = schedule_others(device, devices), before = (1ull << device) - 1;
+  uint64_t others = others_of(device, devices), before = (1ull << device) - 1;
   if (!causal) return others;
   return to ? others & ~before : others & before;
 }
@@ -74,7 +74,7 @@ Status schedule_compute(Timeline *timeline, double seconds) {
 }
 
 Status schedule_gather(Timeline *timeline, int block, int which, int device, int devices, const double *own_bytes) {
-  uint64_t others = schedule_others(device, devices);
+  uint64_t others = others_of(device, devices);
   if (others && own_bytes[device] > 0)
     TRY(schedule_send(timeline, block, 2 * which + 1, device, schedule_stream(own_bytes[device]), others));
   for (int d = 0; d < devices; d++)
@@ -83,7 +83,7 @@ Status schedule_gather(Timeline *timeline, int block, int which, int device, int
 }
 
 Status schedule_sum(Timeline *timeline, int block, int which, int device, int devices, const double *row_bytes, double add_seconds) {
-  uint64_t others = schedule_others(device, devices);
+  uint64_t others = others_of(device, devices);
   if (others == 0) return STATUS_OK;
   for (int i = 1; i < devices; i++) {
     int peer = (device + i) % devices;

@@ -60,8 +60,6 @@ MessageSize schedule_stream(double bytes);
 
 /* ---- what devices send each other in a block */
 
-uint64_t schedule_others(int device, int devices); /* bits of all but this one */
-
 /* Devices (bits) to whom this one's tokens go, or whose tokens it sees: all others, or where attention is causal those on one side. */
 uint64_t schedule_partners(int device, int devices, bool causal, bool to);
 

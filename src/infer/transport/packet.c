@@ -32,16 +32,17 @@ void packet_read(const uint8_t bytes[PACKET_HEADER], Packet *packet) {
                      .count = get_u16(bytes + 10)};
 }
 
+/* Bytes of so many tokens' packed codes, or of their rows. */
+static size_t payload_bytes(const PacketRules *rules, int64_t tokens) {
+  if (rules->raw) return (size_t)tokens * (size_t)rules->width * 4;
+  return pack_dense_bytes(tokens, rules->groups, rules->entries);
+}
+
 /* The first tokens % count packets have a token more than the others. */
 size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index) {
   int longer = (int)(tokens % count), before = index < longer ? index : longer;
-  size_t less = packet_payload(rules, tokens / count, rules->raw);
-  return (size_t)before * packet_payload(rules, tokens / count + 1, rules->raw) + (size_t)(index - before) * less;
-}
-
-size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw) {
-  if (raw) return (size_t)tokens * (size_t)rules->width * 4;
-  return ((size_t)tokens * (size_t)rules->groups * (size_t)pack_bits(rules->entries) + 7) / 8;
+  size_t less = payload_bytes(rules, tokens / count);
+  return (size_t)before * payload_bytes(rules, tokens / count + 1) + (size_t)(index - before) * less;
 }
 
 int64_t packet_rows(const PacketRules *rules, int sender, int64_t batch, int block, int site, int part) {
@@ -83,7 +84,7 @@ typedef struct Range {
 } Range;
 
 static Range data_range(const Packet *p, const PacketRules *rules, int64_t tokens) {
-  size_t whole = packet_payload(rules, interleave_count(tokens, p->count, p->index), p->type == PACKET_RAW);
+  size_t whole = payload_bytes(rules, interleave_count(tokens, p->count, p->index));
   return p->flags & PACKET_CODED ? (Range){4, whole - 1} : (Range){whole, whole};
 }
 

@@ -62,9 +62,6 @@ Status packet_parse(const uint8_t *bytes, size_t size, int sender, int64_t batch
  */
 size_t packet_offset(const PacketRules *rules, int64_t tokens, int count, int index);
 
-/* Bytes of so many tokens' packed codes, ceil(tokens G ceil(log2 K) / 8), or rows, 4 W tokens. */
-size_t packet_payload(const PacketRules *rules, int64_t tokens, bool raw);
-
 static inline size_t packet_bits_bytes(int count) { return ((size_t)count + 7) / 8; } /* of a packet for each bit */
 
 /* ---- interleaving */

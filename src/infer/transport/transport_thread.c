@@ -218,20 +218,6 @@ Status transport_thread_take(TransportThread *c, MessageKey key, uint64_t peers,
   return status;
 }
 
-Status transport_thread_flush(TransportThread *c) {
-  Status status = STATUS_OK;
-  double shift, timeout = c->setup.transport.timeout;
-  pthread_mutex_lock(&c->lock);
-  for (double from = clock_now(); status == STATUS_OK && !transport_is_idle(c->transport); from += shift) {
-    shift = 0;
-    status = check_all(c);
-    if (status == STATUS_OK && clock_now() > from + timeout) status = status_set(STATUS_TIMEOUT, "packets do not leave");
-    if (status == STATUS_OK) status = wait_slice(c, from + timeout, NULL, NULL, &shift);
-  }
-  pthread_mutex_unlock(&c->lock);
-  return status;
-}
-
 /* ---- what is done at once ---- */
 
 Status transport_thread_begin_request(TransportThread *c, uint32_t request, int64_t batch, const PacketRules *rules, uint64_t senders,

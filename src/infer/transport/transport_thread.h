@@ -46,7 +46,6 @@ Status transport_thread_take(TransportThread *transport, MessageKey key, uint64_
                              void *context);
 void transport_thread_done(TransportThread *transport, MessageKey key, uint64_t peers);
 
-Status transport_thread_flush(TransportThread *transport);        /* waits until nothing is queued any more */
 void transport_thread_gone(TransportThread *transport, int peer); /* transport_leave */
 int transport_thread_fault(const TransportThread *transport);     /* whom a failure is about; -1: nobody */
 int transport_thread_given_up(TransportThread *transport);        /* the first peer that nobody waits for any more; -1: none */

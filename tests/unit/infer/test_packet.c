@@ -23,12 +23,16 @@ static void header_is_the_documented_one(void **state) {
   assert_memory_equal(bytes, expected, PACKET_HEADER);
 }
 
+/* Bytes of a packet of so many tokens: where the other one of two such packets begins. */
+static size_t payload_of(const PacketRules *rules, int64_t tokens) { return packet_offset(rules, 2 * tokens, 2, 1); }
+
 static void payloads_are_dense(void **state) {
   (void)state;
-  assert_int_equal(packet_payload(&codes, 1, false), 4);  /* 30 bits */
-  assert_int_equal(packet_payload(&codes, 4, false), 15); /* 120 bits, no padding between tokens */
-  assert_int_equal(packet_payload(&codes, 0, false), 0);
-  assert_int_equal(packet_payload(&codes, 4, true), 96);
+  const PacketRules raw = raw_rules();
+  assert_int_equal(payload_of(&codes, 1), 4);  /* 30 bits */
+  assert_int_equal(payload_of(&codes, 4), 15); /* 120 bits, no padding between tokens */
+  assert_int_equal(payload_of(&codes, 0), 0);
+  assert_int_equal(payload_of(&raw, 4), 96);
 }
 
 /* The status of a packet with so many payload bytes, all zero but the first. */
@@ -126,7 +130,7 @@ static void what_does_not_follow_is_refused(void **state) {
     assert_int_equal(parse(&codes, 0, faults[i].packet, faults[i].bytes, faults[i].first), STATUS_BAD_VALUE);
   assert_int_equal(parse(&raw, 0, (Packet){.type = PACKET_CODES, .count = 1}, 38, 0), STATUS_BAD_VALUE);
   assert_int_equal(parse(&codes, 1, (Packet){.type = PACKET_CODES, .part = 1, .count = 1}, 0, 0), STATUS_BAD_VALUE); /* has no rows there */
-  assert_int_equal(parse(&codes, 1, (Packet){.type = PACKET_CODES, .count = 1}, packet_payload(&codes, 14, false), 0), STATUS_OK);
+  assert_int_equal(parse(&codes, 1, (Packet){.type = PACKET_CODES, .count = 1}, payload_of(&codes, 14), 0), STATUS_OK);
   Packet packet;
   assert_int_equal(packet_parse((const uint8_t[PACKET_HEADER]){0}, PACKET_HEADER - 1, 0, 1, &codes, &packet), STATUS_BAD_VALUE);
 }
@@ -158,7 +162,7 @@ static void packets_fit(void **state) {
   assert_int_equal(interleave_packets(0, 8, 1, 1), 0);
   for (int64_t tokens = 1; tokens < 300; tokens += 7) {
     int packets = interleave_packets(tokens, 30, 50, 2);
-    assert_in_range(packet_payload(&codes, interleave_count(tokens, packets, 0), false), 1, 50);
+    assert_in_range(payload_of(&codes, interleave_count(tokens, packets, 0)), 1, 50);
   }
 }
 

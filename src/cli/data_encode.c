@@ -6,12 +6,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "base/progress.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/data_commands.h"
-#include "data/tokenizer/bpe_train.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/json_build.h"
 #include <errno.h>
@@ -22,8 +20,6 @@
 
 /* ---- astra-data tokenizer ---- */
 
-/* The command line of astra-data tokenizer: arguments into calls of data/tokenizer/bpe_train.h, results into text and JSON. */
-
 static const char usage[] = "astra-data tokenizer --out DIR [--vocab N] FILE...";
 static const char about[] =
     "Trains a byte-level BPE with GPT-2's way of splitting text on plain or .gz files, and writes vocab.json, merges.txt and\n"
@@ -32,60 +28,39 @@ static const char about[] =
 typedef struct Request {
   const char *out, **files;
   int count;
-  int64_t pieces, bytes;
+  int64_t pieces;
   bool quiet, json, overwrite;
   double started;
 } Request;
 
-static Status read_files(Request *request, BpeTrain *train) {
-  Progress progress;
-  progress_start(&progress, "counting", request->count, request->quiet);
-  for (int i = 0; i < request->count; i++) {
-    progress_update(&progress, i, request->files[i]);
-    TRY(bpe_train_add_file(train, request->files[i], &request->bytes));
-  }
-  progress_finish(&progress, request->count, NULL);
-  return STATUS_OK;
-}
-
-static Status report(const Request *request, const BpeTrain *train, const Tokenizer *tokenizer) {
+static Status report(const Request *request, const TokenizerTraining *training, const Tokenizer *tokenizer) {
   double seconds = clock_now() - request->started;
-  long long words = (long long)bpe_train_words(train);
   if (!request->json)
     printf("%s: tokenizer of %lld pieces, trained on %lld bytes (%lld distinct words) in %.1f s\n", printable(request->out),
-           (long long)request->pieces, (long long)request->bytes, words, seconds);
+           (long long)request->pieces, (long long)training->bytes, (long long)training->words, seconds);
   if (!request->json) return STATUS_OK;
   json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "out", request->out, "pieces", (json_int_t)request->pieces, "bytes",
-                             (json_int_t)request->bytes, "words", (json_int_t)words, "fingerprint", tokenizer_fingerprint(tokenizer),
-                             "seconds", seconds);
+                             (json_int_t)training->bytes, "words", (json_int_t)training->words, "fingerprint",
+                             tokenizer_fingerprint(tokenizer), "seconds", seconds);
   return json_build_print(object);
 }
 
-static Status train_and_save(Request *request, BpeTrain *train) {
+static Status run(const Request *request) {
+  TokenizerTraining training = {.quiet = request->quiet};
   Tokenizer *tokenizer;
-  TRY(read_files(request, train));
-  TRY(bpe_train_run(train, request->pieces, request->quiet, &tokenizer));
-  Status status = tokenizer_save(tokenizer, request->out);
-  if (status == STATUS_OK) status = report(request, train, tokenizer);
-  tokenizer_close(tokenizer);
-  return status;
-}
-
-static Status run(Request *request) {
-  BpeTrain *train;
   if (!request->out) return status_set(STATUS_BAD_USAGE, "tokenizer: --out DIR is missing: where the files are written");
   if (request->count == 0) return status_set(STATUS_BAD_USAGE, "tokenizer: no FILE given to train on");
   if (!request->overwrite) TRY(out_directory_free(request->out, OUT_TOKENIZER, NULL));
   log_quiet(request->quiet);
-  request->started = clock_now();
-  TRY(bpe_train_new(&train));
-  Status status = train_and_save(request, train);
-  bpe_train_free(train);
+  TRY(tokenizer_train(&tokenizer, request->files, request->count, request->pieces, &training));
+  Status status = tokenizer_save(tokenizer, request->out);
+  if (status == STATUS_OK) status = report(request, &training, tokenizer);
+  tokenizer_close(tokenizer);
   return status;
 }
 
 Status data_tokenizer_run(int argc, char **argv) {
-  Request request = {.pieces = 4096};
+  Request request = {.pieces = 4096, .started = clock_now()};
   bool help = false;
   Option options[] = {
       {.kind = OPTION_GROUP, .help = "Options:"},
@@ -96,8 +71,8 @@ Status data_tokenizer_run(int argc, char **argv) {
        .letter = 'v',
        .target = &request.pieces,
        .value = "N",
-       .min = BPE_TRAIN_MIN,
-       .max = BPE_TRAIN_MAX,
+       .min = TOKENIZER_TRAIN_MIN,
+       .max = TOKENIZER_TRAIN_MAX,
        .help = "pieces of the vocabulary: 256 bytes, merges, <|endoftext|>"},
       {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', .target = &request.quiet, .help = "no progress and no remarks"},
       {.kind = OPTION_FLAG, .name = "json", .target = &request.json, .help = "one JSON object instead of text"},

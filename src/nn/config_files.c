@@ -226,7 +226,7 @@ Status config_save(const ModelConfig *config, const char *directory) {
  * failure. UNSUPPORTED: another architecture, one part of a split file, experts, scalings of rotary positions other than Llama 3's. */
 /* The configuration that a GGUF file's metadata and tensors describe: Llama's, keys "llama.*". What would change the result and is not
  * understood is refused; keys that are not known are ignored, as they are many and mostly say where the model comes from.
- * Left out: the tensors' data (gguf_tensors.c) and the tokenizer (data/tokenizer/tokenizer_gguf.c). */
+ * Left out: the tensors' data (gguf_tensors.c) and the tokenizer (data/tokenizer/tokenizer_llama.c). */
 
 enum { MAX_HEAD = 4096 }; /* numbers of a head, whose rotary factors are looked at */
 

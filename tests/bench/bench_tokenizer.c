@@ -3,9 +3,8 @@
  * are 5 MB/s. The text is enwiki/valid.txt of $ASTRA_SHARED/data or ../shared/data, or the file in $ASTRA_BENCH_TEXT. */
 #include "base/clock.h"
 #include "base/files.h"
-#include "data/text/text_reader.h"
-#include "data/tokenizer/bpe_train.h"
-#include "data/tokenizer/tokenizer_internal.h"
+#include "data/text/text_source.h"
+#include "data/tokenizer/tokenizer_files.c" /* its parser of bytes in memory */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,7 @@ static int ascending(const void *a, const void *b) {
 
 static char *load(const char *path, size_t *size) {
   char *text;
-  check(text_reader_all(path, max, &text, size));
+  check(text_source_read_file(path, max, &text, size));
   return text;
 }
 
@@ -85,7 +84,7 @@ static Tokenizer *open_gpt2(void) {
   char *vocab = load("tests/golden/tokenizers/gpt2/encoder.json.gz", &vocab_size);
   char *merges = load("tests/golden/tokenizers/gpt2/vocab.bpe.gz", &merges_size);
   double started = clock_now();
-  check(tokenizer_vocab_parse(&tokenizer, vocab, vocab_size, "encoder.json", merges, merges_size, "vocab.bpe"));
+  check(parse_pair(&tokenizer, vocab, vocab_size, "encoder.json", merges, merges_size, "vocab.bpe"));
   printf("  gpt2     read in %.0f ms\n", 1e3 * (clock_now() - started));
   free(vocab);
   free(merges);
@@ -97,21 +96,18 @@ static Tokenizer *open_llama3(void) {
   Tokenizer *tokenizer;
   char *text = load("tests/golden/tokenizers/llama3/tokenizer.model.gz", &size);
   double started = clock_now();
-  check(tokenizer_ranks_parse(&tokenizer, text, size, "tokenizer.model"));
+  check(tokenizer_llama_ranks(&tokenizer, text, size, "tokenizer.model"));
   printf("  llama3   read in %.0f ms\n", 1e3 * (clock_now() - started));
   free(text);
   return tokenizer;
 }
 
-static Tokenizer *train(const char *text, size_t size) {
-  BpeTrain *training;
+static Tokenizer *train(const char *path) {
+  TokenizerTraining training = {.quiet = true};
   Tokenizer *tokenizer;
   double started = clock_now();
-  check(bpe_train_new(&training));
-  check(bpe_train_add(training, text, size));
-  check(bpe_train_run(training, 4096, true, &tokenizer));
-  printf("  trained  4096 pieces on %.1f MB in %.2f s\n", (double)size * 1e-6, clock_now() - started);
-  bpe_train_free(training);
+  check(tokenizer_train(&tokenizer, &path, 1, 4096, &training));
+  printf("  trained  4096 pieces on %.1f MB in %.2f s, reading included\n", (double)training.bytes * 1e-6, clock_now() - started);
   return tokenizer;
 }
 
@@ -125,7 +121,7 @@ int main(void) {
     return 0;
   }
   char *text = load(path, &size);
-  Tokenizer *tokenizers[] = {open_gpt2(), open_llama3(), train(text, size)};
+  Tokenizer *tokenizers[] = {open_gpt2(), open_llama3(), train(path)};
   static const char *const names[] = {"gpt2", "llama3", "trained"};
   for (int i = 0; i < 3; i++) measure(tokenizers[i], names[i], text, size);
   for (int i = 0; i < 3; i++) tokenizer_close(tokenizers[i]);

@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check_status(status);
   if (status == STATUS_OK) config_release(&config);
   read_tensors(&file);
-  status = tokenizer_gguf_read(&tokenizer, &file);
+  status = tokenizer_llama_gguf(&tokenizer, &file);
   check_tokenizer(status, tokenizer, data, size);
   gguf_close(&file);
   return 0;

@@ -5,7 +5,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Tokenizer *tokenizer;
-  Status status = tokenizer_scores_parse(&tokenizer, (const char *)data, size, "fuzz");
+  Status status = tokenizer_llama_scores(&tokenizer, (const char *)data, size, "fuzz");
   check_tokenizer(status, tokenizer, data, size);
   return 0;
 }

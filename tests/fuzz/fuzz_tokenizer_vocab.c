@@ -1,4 +1,5 @@
 /* Fuzz target: vocab.json and merges.txt, one after the other in the input with a NUL between. What must hold is in tokenizer_check.h. */
+#include "data/tokenizer/tokenizer_files.c" /* its parser of bytes in memory */
 #include "fuzz/tokenizer_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -8,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *vocab = (const char *)data;
   size_t first = split ? (size_t)(split - data) : size, second = split ? first + 1 : size;
   Tokenizer *tokenizer;
-  Status status = tokenizer_vocab_parse(&tokenizer, vocab, first, "fuzz", vocab + second, size - second, "fuzz");
+  Status status = parse_pair(&tokenizer, vocab, first, "fuzz", vocab + second, size - second, "fuzz");
   check_tokenizer(status, tokenizer, data, size);
   return 0;
 }

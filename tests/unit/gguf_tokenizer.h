@@ -1,7 +1,6 @@
 /* A tokenizer as the metadata of a GGUF file, as llama.cpp's converter writes them. */
 #ifndef UNIT_GGUF_TOKENIZER_H
 #define UNIT_GGUF_TOKENIZER_H
-#include "data/tokenizer/bpe_vocab.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "unit/gguf_writer.h"
 
@@ -59,10 +58,14 @@ static inline void gguf_tokenizer_add_merges(GgufWriter *writer, const Tokenizer
   GgufBytes list = {0};
   uint64_t count = 0;
   for (int64_t i = 0; i < tokenizer->merge_count; i++, count++) {
-    char *text = tokenizer_vocab_spell_merge(tokenizer, i);
-    if (!text) abort();
-    gguf_put_text(&list, text, strlen(text));
-    free(text);
+    char text[GT_PIECE];
+    size_t size, used;
+    const char *bytes = bpe_pieces_text(pieces, tokenizer->merges[i].left, &size);
+    used = bpe_alphabet_write(bytes, size, text);
+    text[used++] = ' ';
+    bytes = bpe_pieces_text(pieces, tokenizer->merges[i].right, &size);
+    used += bpe_alphabet_write(bytes, size, text + used);
+    gguf_put_text(&list, text, used);
   }
   for (int32_t id = 0; tokenizer->kind == TOKENIZER_RANKS && id < pieces->count; id++) {
     size_t size;

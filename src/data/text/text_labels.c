@@ -5,7 +5,7 @@
 #include "data/data_paths.h"
 #include "data/dataset.h"
 #include "data/dataset_internal.h"
-#include "data/text/text_reader.h"
+#include "data/text/text_source.h"
 #include "data/text/text_table.h"
 #include <math.h>
 #include <stddef.h>
@@ -257,7 +257,7 @@ static Status read_table(TextTable *table, const char *path, const TextTableForm
   char *text = NULL, *file = packed_or_plain(path);
   size_t size = 0;
   if (!file) return status_no_memory(NULL, "labelled texts");
-  Status status = text_reader_all(file, max_bytes, &text, &size);
+  Status status = text_source_read_file(file, max_bytes, &text, &size);
   if (status == STATUS_OK) status = text_table_parse(table, text, size, format, file);
   free(text);
   free(file);
@@ -339,7 +339,7 @@ static Status read_names(LabelledText *set, const char *path) {
   char *text, *rest;
   size_t size;
   if (!files_exists(path)) return STATUS_OK;
-  TRY(text_reader_all(path, 1 << 20, &text, &size));
+  TRY(text_source_read_file(path, 1 << 20, &text, &size));
   int64_t lines = 0;
   Status status = STATUS_OK;
   rest = text;

@@ -39,6 +39,10 @@ typedef struct TextBlock {
   bool ends;        /* the document ends here */
 } TextBlock;
 
+/* The whole text of a file of at most `limit` bytes, unpacked when its name ends in ".gz", without a byte order mark and with a NUL behind
+ * it (caller frees). BAD_FILE: a larger one, a .gz that is not whole, a NUL byte (with its line). */
+Status text_source_read_file(const char *path, size_t limit, char **text, size_t *size);
+
 bool text_source_knows(const char *name); /* by its prefix */
 
 /* data_dir: looked at first for a corpus by its name, or NULL. NULL in *source after a failure. */

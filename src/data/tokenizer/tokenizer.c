@@ -1,15 +1,10 @@
-/* Encoding, decoding and facts of a tokenizer. Leaves out: opening and saving (tokenizer_files.c), the formats (tokenizer_json.c, _llama.c,
- * _gguf.c), putting one together (tokenizer_model.c). */
+/* Encoding, decoding and facts of a tokenizer. Leaves out: opening and saving (tokenizer_files.c), Llama's formats (tokenizer_llama.c),
+ * what it consists of and putting it together (tokenizer_model.c). */
 #include "data/tokenizer/tokenizer.h"
 #include "base/array.h"
-#include "base/files.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "data/tokenizer/bpe_merge.h"
-#include "data/tokenizer/bpe_split.h"
-#include "data/tokenizer/bpe_vocab.h"
 #include "data/tokenizer/tokenizer_internal.h"
-#include <fnmatch.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +30,107 @@ void token_list_release(TokenList *list) {
   *list = (TokenList){0};
 }
 
+/* ---- Merging ---- */
+
+/* Byte-pair merging of one piece of text: as long as two neighbours are in the table of pairs, the two of lowest rank, among equals the
+ * leftmost, become one. O(n log n) in the number of symbols, with a heap over a linked list: a scan for the lowest rank after every merge
+ * would be quadratic, minutes for 100 KB of one letter.
+ * Invariant: for each symbol with a rank there is a heap entry of that rank and place; an entry whose rank is not the symbol's is stale. */
+
+/* A symbol of the piece; those that remain form a list. */
+typedef struct BpeSymbol {
+  int32_t id;
+  int32_t previous, next; /* places; -1: none */
+  uint32_t rank;          /* of merging it with the next one; BPE_NO_RANK: not possible */
+  int32_t merged;         /* the id that this gives */
+} BpeSymbol;
+
+/* Working memory, kept from piece to piece. One thread at a time. Zero it first. */
+typedef struct BpeMerge {
+  BpeSymbol *symbols; /* [room] */
+  uint64_t *heap;     /* [3 room]: rank << 32 | place, a binary heap with the smallest first; entries that no longer hold are passed over */
+  size_t room, waiting;
+} BpeMerge;
+
+/* Room for `count` symbols, whose id the caller then sets. BAD_VALUE: 2^31 or more. */
+static Status bpe_merge_reserve(BpeMerge *merge, size_t count) {
+  if (count <= merge->room) return STATUS_OK;
+  if (count >= INT32_MAX)
+    return status_set(STATUS_BAD_VALUE, "a piece of text of %zu bytes; at most %d can be encoded", count, INT32_MAX - 1);
+  size_t room = 64;
+  while (room < count) room *= 2;
+  BpeSymbol *symbols = realloc(merge->symbols, room * sizeof *symbols);
+  if (symbols) merge->symbols = symbols;
+  uint64_t *heap = symbols ? realloc(merge->heap, 3 * room * sizeof *heap) : NULL;
+  if (!heap) return status_set(STATUS_NO_MEMORY, "no memory to encode a piece of text of %zu bytes", count);
+  merge->heap = heap;
+  merge->room = room;
+  return STATUS_OK;
+}
+
+static void bpe_merge_release(BpeMerge *merge) {
+  free(merge->symbols);
+  free(merge->heap);
+  *merge = (BpeMerge){0};
+}
+
+static void push(BpeMerge *merge, uint64_t entry) {
+  size_t at = merge->waiting++;
+  for (; at > 0 && merge->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) merge->heap[at] = merge->heap[(at - 1) / 2];
+  merge->heap[at] = entry;
+}
+
+static uint64_t pop(BpeMerge *merge) {
+  uint64_t first = merge->heap[0], last = merge->heap[--merge->waiting];
+  size_t at = 0;
+  for (size_t child; (child = 2 * at + 1) < merge->waiting; at = child) {
+    if (child + 1 < merge->waiting && merge->heap[child + 1] < merge->heap[child]) child++;
+    if (merge->heap[child] >= last) break;
+    merge->heap[at] = merge->heap[child];
+  }
+  merge->heap[at] = last;
+  return first;
+}
+
+/* Looks the symbol and its successor up. */
+static void consider(BpeMerge *merge, const BpePairs *pairs, int32_t place) {
+  BpeSymbol *symbol = &merge->symbols[place];
+  const BpePair *pair = symbol->next < 0 ? NULL : bpe_pairs_find(pairs, symbol->id, merge->symbols[symbol->next].id);
+  symbol->rank = pair ? pair->rank : BPE_NO_RANK;
+  if (!pair) return;
+  symbol->merged = pair->id;
+  push(merge, (uint64_t)pair->rank << 32 | (uint32_t)place);
+}
+
+static void join(BpeMerge *merge, const BpePairs *pairs, int32_t place) {
+  BpeSymbol *symbol = &merge->symbols[place], *gone = &merge->symbols[symbol->next];
+  symbol->id = symbol->merged;
+  symbol->next = gone->next;
+  if (symbol->next >= 0) merge->symbols[symbol->next].previous = place;
+  gone->rank = BPE_NO_RANK;
+  consider(merge, pairs, place);
+  if (symbol->previous >= 0) consider(merge, pairs, symbol->previous);
+}
+
+/* Merges the first `count` (at least one) symbols; writes what remains to ids [count], in order, and returns how many. */
+static size_t bpe_merge_run(BpeMerge *merge, const BpePairs *pairs, size_t count, int32_t *ids) {
+  int32_t last = (int32_t)count - 1;
+  merge->waiting = 0;
+  for (int32_t i = 0; i <= last; i++) {
+    merge->symbols[i].previous = i - 1;
+    merge->symbols[i].next = i < last ? i + 1 : -1;
+  }
+  for (int32_t i = 0; i <= last; i++) consider(merge, pairs, i);
+  while (merge->waiting > 0) {
+    uint64_t entry = pop(merge);
+    int32_t place = (int32_t)(uint32_t)entry;
+    if (merge->symbols[place].rank == (uint32_t)(entry >> 32)) join(merge, pairs, place);
+  }
+  size_t kept = 0;
+  for (int32_t i = 0; i >= 0; i = merge->symbols[i].next) ids[kept++] = merge->symbols[i].id;
+  return kept;
+}
+
 /* ---- Cache of encoded pieces ---- */
 
 /* What frequent pieces of text were encoded to. A fixed number of places, one for each hash: a newer piece takes the place of an older.
@@ -49,18 +145,11 @@ typedef struct BpeCached {
   int32_t ids[BPE_CACHE_IDS];
 } BpeCached;
 
-typedef struct BpeCache BpeCache;
-
 enum { CACHE_PLACES = 1 << 16 };
 
-struct BpeCache {
+typedef struct BpeCache {
   BpeCached places[CACHE_PLACES];
-};
-
-/* NULL: out of memory */
-static BpeCache *bpe_cache_new(void) { return calloc(1, sizeof(BpeCache)); }
-
-static void bpe_cache_free(BpeCache *cache) { free(cache); }
+} BpeCache;
 
 /* The place for these bytes, or NULL when they are not kept. *found: it holds them. To fill it: bpe_cache_keep. */
 static BpeCached *bpe_cache_place(BpeCache *cache, const char *bytes, size_t size, bool *found) {
@@ -98,7 +187,8 @@ struct TokenizerStates {
   const BpeSplit *split;
 };
 
-Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split) {
+/* split: NULL, or it outlives the states. */
+static Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split) {
   *states = calloc(1, sizeof **states);
   if (!*states) return status_set(STATUS_NO_MEMORY, "no memory for a tokenizer");
   pthread_mutex_init(&(*states)->lock, NULL);
@@ -109,11 +199,12 @@ Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split) {
 static void state_free(TokenizerState *state) {
   bpe_split_walk_free(state->walk);
   bpe_merge_release(&state->merge);
-  bpe_cache_free(state->cache);
+  free(state->cache);
   free(state);
 }
 
-void tokenizer_states_free(TokenizerStates *states) {
+/* Accepts NULL; all states have been given back. */
+static void tokenizer_states_free(TokenizerStates *states) {
   if (!states) return;
   while (states->idle) {
     TokenizerState *state = states->idle;
@@ -126,7 +217,7 @@ void tokenizer_states_free(TokenizerStates *states) {
 
 static Status state_new(TokenizerState **state, const BpeSplit *split) {
   TokenizerState *fresh = calloc(1, sizeof *fresh);
-  if (fresh) fresh->cache = bpe_cache_new();
+  if (fresh) fresh->cache = calloc(1, sizeof *fresh->cache);
   if (!fresh || !fresh->cache) {
     free(fresh);
     return status_set(STATUS_NO_MEMORY, "no memory to encode text");
@@ -152,6 +243,24 @@ static void tokenizer_states_give(TokenizerStates *states, TokenizerState *state
   state->next = states->idle;
   states->idle = state;
   pthread_mutex_unlock(&states->lock);
+}
+
+/* ---- Beginning and end of a tokenizer ---- */
+
+void tokenizer_close(Tokenizer *tokenizer) {
+  if (!tokenizer) return;
+  tokenizer_states_free(tokenizer->states);
+  tokenizer_model_release(tokenizer);
+}
+
+Status tokenizer_finish(Tokenizer **tokenizer, Status status, const char *path) {
+  if (status == STATUS_OK) status = tokenizer_model_finish(*tokenizer);
+  if (status == STATUS_OK) status = tokenizer_states_new(&(*tokenizer)->states, (*tokenizer)->split);
+  if (status == STATUS_OK) status = tokenizer_model_fingerprint(*tokenizer);
+  if (status == STATUS_OK) return STATUS_OK;
+  tokenizer_close(*tokenizer);
+  *tokenizer = NULL;
+  return path ? status_wrap(status, "%s", path) : status;
 }
 
 /* ---- Decoding ---- */

@@ -62,4 +62,21 @@ const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
 Status tokenizer_save(const Tokenizer *tokenizer, const char *directory);
 Status tokenizer_save_check(const Tokenizer *tokenizer, const char *directory); /* that refusal alone, for before the work */
 
+/* Training a byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): text is cut into pieces by GPT-2's expression, every byte begins
+ * as a symbol, and the most frequent two neighbours are merged until the vocabulary is full. Of pairs that are equally frequent the one
+ * whose left symbol has the lowest id is merged, then the one whose right symbol has. The result depends on the text alone; the order of
+ * the files matters only where a piece would reach over the end of one. One thread; 14 MB of English take seconds. */
+
+enum { TOKENIZER_TRAIN_MIN = 257, TOKENIZER_TRAIN_MAX = 1000000 }; /* pieces of a vocabulary: 256 bytes and <|endoftext|> */
+
+typedef struct TokenizerTraining {
+  bool quiet;           /* no progress bar */
+  int64_t bytes, words; /* set: bytes of text, distinct pieces in it */
+} TokenizerTraining;
+
+/* A tokenizer of `pieces` pieces from files [count], plain or .gz: ids 0 to 255 the bytes in the order of GPT-2's alphabet, then merges,
+ * the last one <|endoftext|>. BAD_VALUE: `pieces` out of range, or the text has too few pairs that occur twice; the message says how many
+ * pieces it allows. *tokenizer is NULL after a failure. */
+Status tokenizer_train(Tokenizer **tokenizer, const char *const *files, int count, int64_t pieces, TokenizerTraining *training);
+
 #endif

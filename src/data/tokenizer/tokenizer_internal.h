@@ -1,20 +1,133 @@
-/* Inside the tokenizer only: what a tokenizer consists of, and the parsers that make one from the text of its files.
- *
- * A parser takes memory, so that it can be tested with any bytes; `path` is for messages. Of a failure (BAD_FILE, UNSUPPORTED, NO_MEMORY)
- * nothing remains and *tokenizer is NULL. */
+/* Inside the tokenizer only: what a tokenizer consists of and how it is put together (tokenizer_model.c), and the forms of files that
+ * Llama's tokenizers come in (tokenizer_llama.c). */
 #ifndef DATA_TOKENIZER_INTERNAL_H
 #define DATA_TOKENIZER_INTERNAL_H
 #include "base/gguf.h"
-#include "data/tokenizer/bpe_split.h"
-#include "data/tokenizer/bpe_vocab.h"
 #include "data/tokenizer/tokenizer.h"
-#include <jansson.h>
+#include <string.h>
 
-typedef struct TokenizerStates TokenizerStates;
+/* ---- The vocabulary ---- */
 
-/* split: NULL, or it outlives the states. */
-Status tokenizer_states_new(TokenizerStates **states, const BpeSplit *split);
-void tokenizer_states_free(TokenizerStates *states); /* accepts NULL; all states have been given back */
+/* The two tables of a byte-pair vocabulary, and the alphabet that its files are written in: the bytes of each id and the id of given bytes
+ * (BpePieces); which two neighbours may be merged, how early and into what (BpePairs). */
+
+/* Every bit of the number moves every bit of the hash (the finalizer of splitmix64, as in base/rng.c). */
+static inline uint64_t bpe_hash_number(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/* Eight bytes at a time: pieces are short, and a step for each byte would cost more than the look-up. */
+static inline uint64_t bpe_hash_bytes(const char *bytes, size_t length) {
+  uint64_t hash = length * 0x9e3779b97f4a7c15u, word = 0;
+  for (; length >= 8; bytes += 8, length -= 8) {
+    memcpy(&word, bytes, 8);
+    hash = bpe_hash_number(hash ^ word);
+  }
+  word = 0;
+  memcpy(&word, bytes, length);
+  return bpe_hash_number(hash ^ word);
+}
+
+/* The smallest power of two that is at least twice `items`: tables stay at most half full. */
+static inline size_t bpe_hash_room(size_t items) {
+  size_t room = 16;
+  while (room < 2 * items) room *= 2;
+  return room;
+}
+
+typedef struct BpePieces {
+  int32_t count; /* ids are 0 .. count - 1 */
+  char *text;    /* bytes of all pieces, a NUL behind each */
+  size_t used, room;
+  size_t *starts;  /* [count] into text */
+  uint32_t *sizes; /* [count] */
+  bool *present;   /* [count] */
+  int32_t *slots;  /* [mask + 1]: open addressing, linear probing; -1: free */
+  size_t mask;
+} BpePieces;
+
+/* The bytes of an id (copied; any bytes, at least one). `findable`: bpe_pieces_find finds it; special tokens are not, so that plain text
+ * never becomes one. BAD_FILE: id out of range or given twice, no bytes, or bytes that a findable piece has already. */
+Status bpe_pieces_put(BpePieces *pieces, int64_t id, const char *bytes, size_t size, bool findable);
+
+/* BAD_FILE: an id has no piece; the message names the first. */
+Status bpe_pieces_check_whole(const BpePieces *pieces);
+
+/* The id of exactly these bytes, or -1. */
+int32_t bpe_pieces_find(const BpePieces *pieces, const char *bytes, size_t size);
+
+/* The bytes of an id that is present; a NUL stands behind them. Valid until the next put. */
+static inline const char *bpe_pieces_text(const BpePieces *pieces, int32_t id, size_t *size) {
+  *size = pieces->sizes[id];
+  return pieces->text + pieces->starts[id];
+}
+
+/* Bytes -> UTF-8 text of the alphabet, NUL-terminated; `text` has room for 2 size + 1. Returns its length. */
+size_t bpe_alphabet_write(const char *bytes, size_t size, char *text);
+
+/* The n-th byte of the alphabet in the order of its characters, which is the order of GPT-2's first 256 ids. */
+unsigned char bpe_alphabet_byte(int n);
+
+#define BPE_NO_RANK UINT32_MAX /* the pair cannot be merged */
+
+typedef struct BpePair {
+  uint64_t key;  /* left << 32 | right; all ones: free */
+  uint32_t rank; /* lower merges earlier; below BPE_NO_RANK */
+  int32_t id;    /* what the two become */
+} BpePair;
+
+/* Open addressing, linear probing, at most half full. */
+typedef struct BpePairs {
+  BpePair *slots; /* [mask + 1] */
+  size_t mask, count;
+} BpePairs;
+
+/* Room for `expected` pairs; it grows. Release with bpe_pairs_release, also after a failure. */
+Status bpe_pairs_init(BpePairs *pairs, size_t expected);
+void bpe_pairs_release(BpePairs *pairs); /* accepts a zeroed one */
+
+/* Adds a pair; *fresh is false, and nothing changes, when it is there already. */
+Status bpe_pairs_add(BpePairs *pairs, int32_t left, int32_t right, uint32_t rank, int32_t id, bool *fresh);
+
+/* The pair, or NULL. Valid until the next add. */
+const BpePair *bpe_pairs_find(const BpePairs *pairs, int32_t left, int32_t right);
+
+/* ---- The expression ---- */
+
+/* Cutting text into the pieces within which byte pairs are merged: the regular expressions of GPT-2 and Llama-3, through PCRE2.
+ *
+ * White space is Unicode's White_Space property, which is not quite PCRE2's \s (that has U+180E too), and the contractions of Llama-3 are
+ * of either case in ASCII alone (PCRE2's caseless s would match the long s, U+017F).
+ * Text need not be UTF-8: it is cut into stretches of valid UTF-8, each split as if it were the whole text, and runs of bytes that belong
+ * to no character (also overlong forms, surrogates and numbers above U+10FFFF), each run being one piece. So pieces always join to the
+ * text. */
+
+typedef enum BpePattern { BPE_PATTERN_GPT2, BPE_PATTERN_LLAMA3 } BpePattern;
+
+/* The expression as tokenizer.json has it. */
+const char *bpe_split_published(BpePattern pattern);
+
+/* A compiled expression. Threads may share it. */
+typedef struct BpeSplit BpeSplit;
+Status bpe_split_new(BpeSplit **split, BpePattern pattern);
+void bpe_split_free(BpeSplit *split); /* accepts NULL */
+
+/* A walk over one text after the other; one thread at a time, and the split outlives it. */
+typedef struct BpeWalk BpeWalk;
+Status bpe_split_walk(BpeWalk **walk, const BpeSplit *split);
+void bpe_split_walk_free(BpeWalk *walk); /* accepts NULL */
+
+/* Begins with a text, which stays the caller's. */
+void bpe_split_start(BpeWalk *walk, const char *text, size_t size);
+
+/* The next piece, of at least one byte; *size 0 at the end. */
+Status bpe_split_next(BpeWalk *walk, const char **piece, size_t *size);
+
+/* ---- A tokenizer ---- */
+
+typedef struct TokenizerStates TokenizerStates; /* tokenizer.c */
 
 enum { TOKENIZER_DIGEST_TEXT = 65 /* 64 hexadecimal digits and a NUL */, TOKENIZER_SPLIT_MAX = 512 };
 static const size_t tokenizer_file_max = (size_t)64 << 20; /* the largest published ones have 35 million bytes */
@@ -66,48 +179,33 @@ Status tokenizer_model_add_joined(Tokenizer *tokenizer, const char *bytes, size_
  * vocabulary, or the pair was given before. */
 Status tokenizer_model_add_merge(Tokenizer *tokenizer, const char *left, size_t left_size, const char *right, size_t right_size);
 
-/* The last step of every parser: that all ids have a piece and (byte-level) all bytes an id; order of special tokens, begin and end by
- * their names, the expression, fingerprint. */
+/* The last step but the expression's working memory and the fingerprint: that all ids have a piece and (byte-level) all bytes an id; order
+ * of special tokens, begin and end by their names, the expression. */
 Status tokenizer_model_finish(Tokenizer *tokenizer);
 
-/* Adds every pair of findable pieces that joins to a findable piece; its rank is ranks[id of that]. BAD_FILE: a piece is longer than
- * TOKENIZER_SPLIT_MAX bytes, which would take too long. */
-Status tokenizer_model_add_splits(Tokenizer *tokenizer, const uint32_t *ranks);
+/* Of what decides which ids a text has, into tokenizer->fingerprint. */
+Status tokenizer_model_fingerprint(Tokenizer *tokenizer);
 
-/* Ends a parser: finishes the tokenizer; after a failure, also an earlier one, names the file in the message and closes it. */
-Status tokenizer_model_parsed(Tokenizer **tokenizer, Status status, const char *path);
+void tokenizer_model_release(Tokenizer *tokenizer); /* all but the states; frees it */
 
-Status tokenizer_fingerprint_make(Tokenizer *tokenizer);
+/* Ends a parser: finishes the tokenizer; after a failure, also an earlier one, names the file (unless NULL) in the message and closes it.
+ */
+Status tokenizer_finish(Tokenizer **tokenizer, Status status, const char *path);
 
-Status tokenizer_json_parse(Tokenizer **tokenizer, const char *text, size_t size, const char *path);
-/* vocab.json (or encoder.json) and merges.txt (or vocab.bpe). */
-Status tokenizer_vocab_parse(Tokenizer **tokenizer, const char *vocab, size_t vocab_size, const char *vocab_path, const char *merges,
-                             size_t merges_size, const char *merges_path);
-Status tokenizer_ranks_parse(Tokenizer **tokenizer, const char *text, size_t size, const char *path);
-Status tokenizer_scores_parse(Tokenizer **tokenizer, const char *data, size_t size, const char *path);
+/* ---- Files ---- */
 
-/* A piece of a scored vocabulary. `special`: never made of text, unless its text stands there and special tokens are meant (not of the
- * first 259 ids, whose meaning is fixed). */
-typedef struct TokenizerScore {
-  float score;
-  const char *bytes; /* copied */
-  size_t size;
-  bool special;
-} TokenizerScore;
+/* Parsers of Llama's forms (tokenizer_llama.c). They take memory, so that they can be tested with any bytes; `path` is for messages. Of a
+ * failure (BAD_FILE, UNSUPPORTED, NO_MEMORY) nothing remains and *tokenizer is NULL. */
+Status tokenizer_llama_ranks(Tokenizer **tokenizer, const char *text, size_t size, const char *path);
+Status tokenizer_llama_scores(Tokenizer **tokenizer, const char *data, size_t size, const char *path);
+Status tokenizer_llama_gguf(Tokenizer **tokenizer, const GgufFile *file); /* a GGUF file's metadata */
 
-/* All of a scored vocabulary but the last step, which is its caller's: ids 0 to 2 have no text, 3 to 258 are the bytes. */
-Status tokenizer_scores_make(Tokenizer **tokenizer, const TokenizerScore *entries, int64_t count);
+/* A file that a tokenizer is written to; lists end with a NULL name. */
+typedef struct TokenizerOutput {
+  const char *name; /* with %d for the number of pieces */
+  Status (*write)(const Tokenizer *tokenizer, const char *path);
+} TokenizerOutput;
 
-/* The metadata of a GGUF file. */
-Status tokenizer_gguf_read(Tokenizer **tokenizer, const GgufFile *file);
-Status tokenizer_gguf_open(Tokenizer **tokenizer, const char *path);
-char *tokenizer_vocab_spell_merge(const Tokenizer *tokenizer, int64_t merge);
-
-/* The writers; `path` is the file. */
-Status tokenizer_json_write(const Tokenizer *tokenizer, const char *path);
-Status tokenizer_vocab_write(const Tokenizer *tokenizer, const char *path);
-Status tokenizer_vocab_write_merges(const Tokenizer *tokenizer, const char *path);
-Status tokenizer_ranks_write(const Tokenizer *tokenizer, const char *path);
-Status tokenizer_scores_write(const Tokenizer *tokenizer, const char *path);
+extern const TokenizerOutput tokenizer_llama_ranks_files[], tokenizer_llama_scores_files[];
 
 #endif

@@ -1,10 +1,39 @@
-/* The files that Llama's tokenizers come in: tokenizer.model of Llama-3 (ranks) and tok*.bin of llama2.c (scores). */
+/* The forms that Llama's tokenizers come in: tokenizer.model of Llama-3 (ranks), tok*.bin of llama2.c (scores), the metadata of a GGUF
+ * file. */
 #include "base/files.h"
+#include "base/gguf.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <math.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SPLIT_MAX = 512 };
+
+static Status add_splits_of(Tokenizer *tokenizer, int32_t id, uint32_t rank) {
+  size_t size;
+  const BpePieces *pieces = &tokenizer->pieces;
+  const char *bytes = bpe_pieces_text(pieces, id, &size);
+  if (bpe_pieces_find(pieces, bytes, size) != id) return STATUS_OK;
+  if (size > SPLIT_MAX)
+    return status_set(STATUS_BAD_FILE, "id %d has a piece of %zu bytes; at most %d are accepted", (int)id, size, SPLIT_MAX);
+  for (size_t cut = 1; cut < size; cut++) {
+    int32_t left = bpe_pieces_find(pieces, bytes, cut);
+    int32_t right = left < 0 ? -1 : bpe_pieces_find(pieces, bytes + cut, size - cut);
+    bool fresh;
+    if (right >= 0) TRY(bpe_pairs_add(&tokenizer->pairs, left, right, rank, id, &fresh));
+  }
+  return STATUS_OK;
+}
+
+/* Adds every pair of findable pieces that joins to a findable piece; its rank is ranks[id of that]. BAD_FILE: a piece is longer than
+ * SPLIT_MAX bytes, which would take too long. */
+static Status add_splits(Tokenizer *tokenizer, const uint32_t *ranks) {
+  for (int32_t id = 0; id < tokenizer->pieces.count; id++) {
+    if (tokenizer->pieces.present[id]) TRY(add_splits_of(tokenizer, id, ranks[id]));
+  }
+  return STATUS_OK;
+}
 
 /* ---- tokenizer.model: ranks ---- */
 
@@ -98,12 +127,12 @@ static Status add_pairs(Tokenizer *tokenizer, int64_t count) {
   uint32_t *ranks = malloc((size_t)count * sizeof *ranks);
   if (!ranks) return status_set(STATUS_NO_MEMORY, "no memory for %lld ranks", (long long)count);
   for (int64_t id = 0; id < count; id++) ranks[id] = (uint32_t)id;
-  Status status = tokenizer_model_add_splits(tokenizer, ranks);
+  Status status = add_splits(tokenizer, ranks);
   free(ranks);
   return status;
 }
 
-static Status build(Tokenizer **tokenizer, const char *text, size_t size) {
+static Status build_ranks(Tokenizer **tokenizer, const char *text, size_t size) {
   int64_t lines = count_lines(text, size);
   TRY(tokenizer_model_new(tokenizer, TOKENIZER_RANKS, lines + SPECIALS));
   (*tokenizer)->pattern = BPE_PATTERN_LLAMA3;
@@ -113,13 +142,13 @@ static Status build(Tokenizer **tokenizer, const char *text, size_t size) {
   return add_pairs(*tokenizer, lines + SPECIALS);
 }
 
-Status tokenizer_ranks_parse(Tokenizer **tokenizer, const char *text, size_t size, const char *path) {
+Status tokenizer_llama_ranks(Tokenizer **tokenizer, const char *text, size_t size, const char *path) {
   *tokenizer = NULL;
-  Status status = build(tokenizer, text, size);
-  return tokenizer_model_parsed(tokenizer, status, path);
+  Status status = build_ranks(tokenizer, text, size);
+  return tokenizer_finish(tokenizer, status, path);
 }
 
-Status tokenizer_ranks_write(const Tokenizer *tokenizer, const char *path) {
+static Status write_ranks(const Tokenizer *tokenizer, const char *path) {
   FileWriter writer;
   TRY(files_create(&writer, path));
   for (int32_t id = 0; id < tokenizer->pieces.count - SPECIALS; id++) {
@@ -132,11 +161,22 @@ Status tokenizer_ranks_write(const Tokenizer *tokenizer, const char *path) {
   return files_commit(&writer);
 }
 
+const TokenizerOutput tokenizer_llama_ranks_files[] = {{"tokenizer.model", write_ranks}, {0}};
+
 /* ---- tok*.bin: scores ---- */
 
 /* The scored vocabulary of small Llama models (tokenizer.bin of llama2.c, here tokN.bin for N pieces): u32 length of the longest piece,
  * then for each id f32 score, u32 length, bytes; little-endian. Ids 0, 1 and 2 are unknown, begin and end and have no text; 3 to 258 are
  * the bytes, written <0x00> to <0xFF>; the others are characters and what they merge to, higher scores first. */
+
+/* A piece of a scored vocabulary. `special`: never made of text, unless its text stands there and special tokens are meant (not of the
+ * first 259 ids, whose meaning is fixed). */
+typedef struct TokenizerScore {
+  float score;
+  const char *bytes; /* copied */
+  size_t size;
+  bool special;
+} TokenizerScore;
 
 enum { BEGIN = 1, END = 2, FIRST_BYTE = 3, FIRST_PIECE = FIRST_BYTE + 256, HEAD = 8 };
 
@@ -198,7 +238,7 @@ static uint32_t rank_of(const float *sorted, int32_t count, float score) {
 }
 
 /* Equal scores have equal rank: the leftmost is merged first. */
-static Status scores_add_pairs(Tokenizer *tokenizer) {
+static Status add_scored_pairs(Tokenizer *tokenizer) {
   int32_t count = tokenizer->pieces.count;
   float *sorted = malloc((size_t)count * sizeof *sorted);
   uint32_t *ranks = malloc((size_t)count * sizeof *ranks);
@@ -207,14 +247,15 @@ static Status scores_add_pairs(Tokenizer *tokenizer) {
     memcpy(sorted, tokenizer->scores, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, higher_first);
     for (int32_t id = 0; id < count; id++) ranks[id] = rank_of(sorted, count, tokenizer->scores[id]);
-    status = tokenizer_model_add_splits(tokenizer, ranks);
+    status = add_splits(tokenizer, ranks);
   }
   free(sorted);
   free(ranks);
   return status;
 }
 
-Status tokenizer_scores_make(Tokenizer **tokenizer, const TokenizerScore *entries, int64_t count) {
+/* All of a scored vocabulary but the last step, which is its caller's: ids 0 to 2 have no text, 3 to 258 are the bytes. */
+static Status make_scores(Tokenizer **tokenizer, const TokenizerScore *entries, int64_t count) {
   if (count < FIRST_PIECE) return status_set(STATUS_BAD_FILE, "%lld pieces; three without text and 256 bytes come first", (long long)count);
   TRY(tokenizer_model_new(tokenizer, TOKENIZER_SCORES, count));
   (*tokenizer)->scores = malloc((size_t)count * sizeof(float));
@@ -222,10 +263,10 @@ Status tokenizer_scores_make(Tokenizer **tokenizer, const TokenizerScore *entrie
   (*tokenizer)->begin = BEGIN;
   (*tokenizer)->end = END;
   for (int32_t id = 0; id < count; id++) TRY(put_entry(*tokenizer, id, &entries[id]));
-  return scores_add_pairs(*tokenizer);
+  return add_scored_pairs(*tokenizer);
 }
 
-static Status scores_build(Tokenizer **tokenizer, const char *data, size_t size) {
+static Status parse_scores(Tokenizer **tokenizer, const char *data, size_t size) {
   int64_t count;
   size_t at = 4;
   if (size < at) return status_set(STATUS_BAD_FILE, "has no length of the longest piece");
@@ -233,15 +274,15 @@ static Status scores_build(Tokenizer **tokenizer, const char *data, size_t size)
   TokenizerScore *entries = malloc(((size_t)count + 1) * sizeof *entries);
   Status status = entries ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for %lld pieces", (long long)count);
   for (int64_t id = 0; id < count && status == STATUS_OK; id++) status = read_entry(data, size, &at, id, &entries[id]);
-  if (status == STATUS_OK) status = tokenizer_scores_make(tokenizer, entries, count);
+  if (status == STATUS_OK) status = make_scores(tokenizer, entries, count);
   free(entries);
   return status;
 }
 
-Status tokenizer_scores_parse(Tokenizer **tokenizer, const char *data, size_t size, const char *path) {
+Status tokenizer_llama_scores(Tokenizer **tokenizer, const char *data, size_t size, const char *path) {
   *tokenizer = NULL;
-  Status status = scores_build(tokenizer, data, size);
-  return tokenizer_model_parsed(tokenizer, status, path);
+  Status status = parse_scores(tokenizer, data, size);
+  return tokenizer_finish(tokenizer, status, path);
 }
 
 /* ---- Writing ---- */
@@ -268,7 +309,7 @@ static uint32_t longest(const Tokenizer *tokenizer) {
   return (uint32_t)max;
 }
 
-Status tokenizer_scores_write(const Tokenizer *tokenizer, const char *path) {
+static Status write_scores(const Tokenizer *tokenizer, const char *path) {
   FileWriter writer;
   TRY(files_create(&writer, path));
   write_number(writer.stream, longest(tokenizer));
@@ -283,4 +324,214 @@ Status tokenizer_scores_write(const Tokenizer *tokenizer, const char *path) {
     fwrite(text, 1, size, writer.stream);
   }
   return files_commit(&writer);
+}
+
+const TokenizerOutput tokenizer_llama_scores_files[] = {{"tok%d.bin", write_scores}, {0}};
+
+/* ---- GGUF ---- */
+
+/* The tokenizer in a GGUF file's metadata (keys tokenizer.ggml.*). Model "gpt2" is byte-level BPE with merges in GPT-2's alphabet, split by
+ * the expression that "pre" names; model "llama" is a scored vocabulary in which U+2581 stands for a space. What would change the ids and
+ * is not understood is refused. */
+
+/* tokenizer.ggml.token_type */
+typedef enum TokenType { TYPE_NORMAL = 1, TYPE_BYTE = 6 } TokenType; /* those between: unknown, control, user's, unused */
+
+typedef struct Source {
+  const GgufFile *file;
+  const GgufEntry *tokens;
+  const GgufEntry *types; /* NULL: all normal */
+  int64_t begin, end;     /* -1: not said */
+  bool begins;            /* the token for the beginning stands before each text */
+} Source;
+
+static Status missing(const char *key) {
+  return status_set(STATUS_NOT_FOUND, "the metadata key %s is missing: the file has no tokenizer", key);
+}
+
+static int64_t type_of(const Source *source, uint64_t id) { return source->types ? gguf_integer_at(source->types, id) : TYPE_NORMAL; }
+
+static bool is_special(int64_t type) { return type != TYPE_NORMAL && type != TYPE_BYTE; }
+
+static Status read_id(const Source *source, const char *key, int64_t *id) {
+  TRY(gguf_whole(source->file, key, id));
+  if (*id >= -1 && *id < (int64_t)source->tokens->count) return STATUS_OK;
+  return status_set(STATUS_BAD_FILE, "the metadata key %s is %lld; the ids are 0 to %lld", key, (long long)*id,
+                    (long long)source->tokens->count - 1);
+}
+
+static Status read_source(Source *source) {
+  static const char tokens[] = "tokenizer.ggml.tokens";
+  TRY(gguf_array(source->file, tokens, GGUF_STRING, &source->tokens));
+  if (!source->tokens) return missing(tokens);
+  TRY(gguf_array(source->file, "tokenizer.ggml.token_type", GGUF_I32, &source->types));
+  if (source->types && source->types->count != source->tokens->count)
+    return status_set(STATUS_BAD_FILE, "%llu types for %llu tokens", (unsigned long long)source->types->count,
+                      (unsigned long long)source->tokens->count);
+  TRY(read_id(source, "tokenizer.ggml.bos_token_id", &source->begin));
+  return read_id(source, "tokenizer.ggml.eos_token_id", &source->end);
+}
+
+/* ---- merges */
+
+typedef struct Expression {
+  const char *name; /* tokenizer.ggml.pre */
+  BpePattern pattern;
+  bool whole, begins;
+} Expression;
+
+static const Expression expressions[] = {{"gpt-2", BPE_PATTERN_GPT2, false, false},
+                                         {"llama-bpe", BPE_PATTERN_LLAMA3, true, true},
+                                         {"llama3", BPE_PATTERN_LLAMA3, true, true},
+                                         {"llama-v3", BPE_PATTERN_LLAMA3, true, true}};
+
+static Status find_expression(const Source *source, const Expression **found) {
+  GgufText pre = {"", 0};
+  TRY(gguf_text(source->file, "tokenizer.ggml.pre", &pre));
+  for (size_t i = 0; i < sizeof expressions / sizeof *expressions; i++)
+    if (gguf_text_is(pre, expressions[i].name)) return *found = &expressions[i], STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED,
+                    "texts are split as '%.*s' does (tokenizer.ggml.pre); supported are llama-bpe and gpt-2: name the model's own "
+                    "tokenizer files, or convert the model with a newer llama.cpp if this is empty or 'default'",
+                    pre.size < 40 ? (int)pre.size : 40, pre.bytes);
+}
+
+static Status put_pieces(const Source *source, Tokenizer *tokenizer) {
+  const uint8_t *at = source->tokens->data;
+  for (uint64_t id = 0; id < source->tokens->count; id++) {
+    GgufText text = gguf_next_text(&at);
+    TRY(is_special(type_of(source, id)) ? tokenizer_model_add_special(tokenizer, (int64_t)id, text.bytes, text.size)
+                                        : tokenizer_model_add_piece(tokenizer, (int64_t)id, text.bytes, text.size));
+  }
+  return STATUS_OK;
+}
+
+static Status put_merges(const Source *source, Tokenizer *tokenizer) {
+  const GgufEntry *merges = NULL;
+  TRY(gguf_array(source->file, "tokenizer.ggml.merges", GGUF_STRING, &merges));
+  if (!merges) return missing("tokenizer.ggml.merges");
+  const uint8_t *at = merges->data;
+  for (uint64_t i = 0; i < merges->count; i++) {
+    GgufText text = gguf_next_text(&at);
+    const char *space = text.size > 0 ? memchr(text.bytes + 1, ' ', text.size - 1) : NULL; /* a piece has at least one character */
+    size_t left = space ? (size_t)(space - text.bytes) : 0;
+    Status status = space ? tokenizer_model_add_merge(tokenizer, text.bytes, left, space + 1, text.size - left - 1)
+                          : status_set(STATUS_BAD_FILE, "a merge is two pieces with one space between them");
+    if (status != STATUS_OK) return status_wrap(status, "merge %llu", (unsigned long long)i);
+  }
+  return STATUS_OK;
+}
+
+static Status build_merges(Source *source, Tokenizer **tokenizer) {
+  const Expression *expression = NULL;
+  TRY(find_expression(source, &expression));
+  TRY(tokenizer_model_new(tokenizer, TOKENIZER_MERGES, (int64_t)source->tokens->count));
+  (*tokenizer)->pattern = expression->pattern;
+  (*tokenizer)->whole = expression->whole;
+  source->begins = expression->begins;
+  TRY(put_pieces(source, *tokenizer));
+  TRY(bpe_pieces_check_whole(&(*tokenizer)->pieces));
+  return put_merges(source, *tokenizer);
+}
+
+/* ---- scores */
+
+static Status check_spaces(const Source *source) {
+  bool in_front = true, removed = false;
+  TRY(gguf_flag(source->file, "tokenizer.ggml.add_space_prefix", &in_front));
+  TRY(gguf_flag(source->file, "tokenizer.ggml.remove_extra_whitespaces", &removed));
+  if (in_front && !removed) return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "tokenizer.ggml.%s is %s; only %s is supported",
+                    removed ? "remove_extra_whitespaces" : "add_space_prefix", removed ? "true" : "false", removed ? "false" : "true");
+}
+
+/* With spaces for U+2581; `to` has room for text.size bytes. */
+static size_t with_spaces(GgufText text, char *to) {
+  static const char mark[] = "\xe2\x96\x81";
+  size_t size = 0;
+  for (size_t at = 0; at < text.size;) {
+    bool space = text.size - at >= sizeof mark - 1 && memcmp(text.bytes + at, mark, sizeof mark - 1) == 0;
+    to[size++] = space ? ' ' : text.bytes[at];
+    at += space ? sizeof mark - 1 : 1;
+  }
+  return size;
+}
+
+static Status put_entries(const Source *source, const GgufEntry *scores, TokenizerScore *entries, char *text) {
+  const uint8_t *at = source->tokens->data;
+  for (uint64_t id = 0; id < source->tokens->count; id++) {
+    GgufText token = gguf_next_text(&at);
+    entries[id] = (TokenizerScore){gguf_float_at(scores, id), text, with_spaces(token, text), is_special(type_of(source, id))};
+    if (!isfinite(entries[id].score))
+      return status_set(STATUS_BAD_FILE, "the score of id %llu is not a finite number", (unsigned long long)id);
+    text += entries[id].size;
+  }
+  return STATUS_OK;
+}
+
+static size_t text_bytes(const GgufEntry *tokens) {
+  const uint8_t *at = tokens->data;
+  size_t bytes = 0;
+  for (uint64_t id = 0; id < tokens->count; id++) bytes += gguf_next_text(&at).size;
+  return bytes;
+}
+
+static Status build_gguf_scores(Source *source, Tokenizer **tokenizer) {
+  static const char key[] = "tokenizer.ggml.scores";
+  const GgufEntry *scores = NULL;
+  TRY(check_spaces(source));
+  TRY(gguf_array(source->file, key, GGUF_F32, &scores));
+  if (!scores) return missing(key);
+  if (scores->count != source->tokens->count)
+    return status_set(STATUS_BAD_FILE, "%llu scores for %llu tokens", (unsigned long long)scores->count,
+                      (unsigned long long)source->tokens->count);
+  TokenizerScore *entries = malloc(((size_t)scores->count + 1) * sizeof *entries);
+  char *text = malloc(text_bytes(source->tokens) + 1);
+  Status status =
+      entries && text ? put_entries(source, scores, entries, text) : status_set(STATUS_NO_MEMORY, "no memory for its tokenizer");
+  if (status == STATUS_OK) status = make_scores(tokenizer, entries, (int64_t)scores->count);
+  source->begins = true;
+  free(entries);
+  free(text);
+  return status;
+}
+
+/* ---- both */
+
+static Status build(Source *source, Tokenizer **tokenizer) {
+  GgufText model = {0};
+  TRY(gguf_text(source->file, "tokenizer.ggml.model", &model));
+  if (!model.bytes) return missing("tokenizer.ggml.model");
+  TRY(read_source(source));
+  if (gguf_text_is(model, "gpt2")) return build_merges(source, tokenizer);
+  if (gguf_text_is(model, "llama")) return build_gguf_scores(source, tokenizer);
+  return status_set(STATUS_UNSUPPORTED, "a tokenizer of model '%.*s' (tokenizer.ggml.model); supported are llama and gpt2",
+                    model.size < 40 ? (int)model.size : 40, model.bytes);
+}
+
+/* What begins and ends a text: as names say, like tokenizer.json's reader, else as the metadata say. A model that was converted without a
+ * token for the beginning gets none. */
+static Status choose_ends(const Source *source, Tokenizer *tokenizer) {
+  bool begins = source->begins;
+  TRY(gguf_flag(source->file, "tokenizer.ggml.add_bos_token", &begins));
+  if (tokenizer->kind == TOKENIZER_SCORES) {
+    if (source->begin >= 0) tokenizer->begin = (int32_t)source->begin;
+    if (source->end >= 0) tokenizer->end = (int32_t)source->end;
+  }
+  if (tokenizer->begin < 0) tokenizer->begin = (int32_t)source->begin;
+  if (tokenizer->end < 0) tokenizer->end = (int32_t)source->end;
+  if (!begins) tokenizer->begin = -1;
+  return tokenizer_model_fingerprint(tokenizer);
+}
+
+Status tokenizer_llama_gguf(Tokenizer **tokenizer, const GgufFile *file) {
+  Source source = {.file = file, .begin = -1, .end = -1};
+  *tokenizer = NULL;
+  Status status = build(&source, tokenizer);
+  TRY(tokenizer_finish(tokenizer, status, file->path));
+  status = choose_ends(&source, *tokenizer);
+  if (status == STATUS_OK) return status;
+  tokenizer_close(*tokenizer);
+  *tokenizer = NULL;
+  return status_wrap(status, "%s", file->path);
 }

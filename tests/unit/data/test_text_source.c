@@ -1,6 +1,6 @@
 /* Corpora: which files a path means, documents, parts that share nothing and lose nothing, .gz, and bad text; how often each byte is looked
  * at. */
-#include "data/text/text_reader.h"
+#include "data/text/text_source.c" /* the reader of one file is inside of it */
 #include "data/text/text_source.h"
 #include "text_testing.h"
 #include <sys/stat.h>
@@ -366,7 +366,7 @@ static void test_damaged_archives(void **state) {
     assert_noticed("a flipped bit", at, text);
     char *whole = NULL;
     size_t bytes;
-    refused += text_reader_all(testing_path("damaged.gz"), 1 << 20, &whole, &bytes) != STATUS_OK;
+    refused += text_source_read_file(testing_path("damaged.gz"), 1 << 20, &whole, &bytes) != STATUS_OK;
     free(whole);
   }
   assert_true(refused > size - 60); /* all but what headers say of the time, the system and the name */
@@ -374,7 +374,7 @@ static void test_damaged_archives(void **state) {
     testing_write("damaged.gz", packed, length);
     char *whole;
     size_t bytes;
-    assert_int_equal(text_reader_all(testing_path("damaged.gz"), 1 << 20, &whole, &bytes), STATUS_BAD_FILE);
+    assert_int_equal(text_source_read_file(testing_path("damaged.gz"), 1 << 20, &whole, &bytes), STATUS_BAD_FILE);
     assert_noticed("an end", length, text);
   }
   packed = realloc(packed, size + 3);
@@ -383,7 +383,7 @@ static void test_damaged_archives(void **state) {
   assert_noticed("zeroes", size, text);
   packed[size + 1] = 1;
   testing_write("damaged.gz", packed, size + 2);
-  assert_fails(text_reader_all(testing_path("damaged.gz"), 1 << 20, &(char *){NULL}, &(size_t){0}), STATUS_BAD_FILE,
+  assert_fails(text_source_read_file(testing_path("damaged.gz"), 1 << 20, &(char *){NULL}, &(size_t){0}), STATUS_BAD_FILE,
                "not a whole .gz file");
   free(packed);
 }
@@ -392,11 +392,11 @@ static void test_reads_whole(void **state) {
   (void)state;
   char *text;
   size_t size;
-  assert_ok(text_reader_all(text_testing_pack("w.gz", "whole"), 5, &text, &size));
+  assert_ok(text_source_read_file(text_testing_pack("w.gz", "whole"), 5, &text, &size));
   assert_int_equal(size, 5);
   assert_string_equal(text, "whole");
   free(text);
-  assert_fails(text_reader_all(testing_path("w.gz"), 4, &text, &size), STATUS_BAD_FILE, "more than 4 bytes");
+  assert_fails(text_source_read_file(testing_path("w.gz"), 4, &text, &size), STATUS_BAD_FILE, "more than 4 bytes");
   assert_null(text);
 }
 

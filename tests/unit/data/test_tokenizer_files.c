@@ -1,7 +1,6 @@
 /* Files of tokenizers that are not as they should be: what is refused, in which words; names by which a tokenizer is found; tokenizer.json
  * in the spellings that are about. */
-#include "data/tokenizer/bpe_vocab.h"
-#include "data/tokenizer/tokenizer_internal.h"
+#include "data/tokenizer/tokenizer_files.c" /* parsers of bytes in memory */
 #include "tokenizer_testing.h"
 #include <jansson.h>
 
@@ -30,9 +29,9 @@ static const char small_merges[] = "#version: 0.2\na b\nab c\n";
 /* ---- vocab.json and merges.txt ---- */
 
 /* Takes the vocabulary. */
-static Status parse_vocab(Tokenizer **tokenizer, json_t *vocab, const char *merges) {
+static Status read_vocab_and_merges(Tokenizer **tokenizer, json_t *vocab, const char *merges) {
   char *text = json_dumps(vocab, JSON_ENCODE_ANY);
-  Status status = tokenizer_vocab_parse(tokenizer, text, strlen(text), "v.json", merges, strlen(merges), "m.txt");
+  Status status = parse_pair(tokenizer, text, strlen(text), "v.json", merges, strlen(merges), "m.txt");
   if (status != STATUS_OK) assert_null(*tokenizer);
   free(text);
   json_decref(vocab);
@@ -41,17 +40,17 @@ static Status parse_vocab(Tokenizer **tokenizer, json_t *vocab, const char *merg
 
 static void assert_bad_merges(const char *merges, const char *says) {
   Tokenizer *tokenizer;
-  assert_fails(parse_vocab(&tokenizer, small_vocab(), merges), STATUS_BAD_FILE, says);
+  assert_fails(read_vocab_and_merges(&tokenizer, small_vocab(), merges), STATUS_BAD_FILE, says);
   assert_non_null(strstr(status_message(), "m.txt: line "));
 }
 
 static void test_merges(void **state) {
   (void)state;
   Tokenizer *tokenizer;
-  assert_ok(parse_vocab(&tokenizer, small_vocab(), small_merges));
+  assert_ok(read_vocab_and_merges(&tokenizer, small_vocab(), small_merges));
   assert_encodes(tokenizer, "abcxyz", false, 257, 87, 88, 89);
   tokenizer_close(tokenizer);
-  assert_ok(parse_vocab(&tokenizer, small_vocab(), "a b\r\n\r\nab c"));
+  assert_ok(read_vocab_and_merges(&tokenizer, small_vocab(), "a b\r\n\r\nab c"));
   assert_encodes(tokenizer, "abc", false, 257);
   tokenizer_close(tokenizer);
   assert_bad_merges("#version: 0.2\na b\nab q\n", "line 3: a merge makes the piece 'abq'");
@@ -68,7 +67,7 @@ static void test_merges(void **state) {
 
 static void assert_bad_vocab(json_t *vocab, const char *says) {
   Tokenizer *tokenizer;
-  assert_fails(parse_vocab(&tokenizer, vocab, ""), STATUS_BAD_FILE, says);
+  assert_fails(read_vocab_and_merges(&tokenizer, vocab, ""), STATUS_BAD_FILE, says);
   assert_non_null(strstr(status_message(), "v.json: "));
 }
 
@@ -98,7 +97,7 @@ static void test_vocabularies(void **state) {
   assert_bad_vocab(with(without(byte_vocab(), "a"), "ab", json_integer(64)), "byte 0x61 alone");
   Tokenizer *tokenizer;
   static const char twice[] = "{\"a\": 0, \"a\": 1}";
-  assert_fails(tokenizer_vocab_parse(&tokenizer, twice, sizeof twice - 1, "v.json", "", 0, "m.txt"), STATUS_BAD_FILE, "duplicate");
+  assert_fails(parse_pair(&tokenizer, twice, sizeof twice - 1, "v.json", "", 0, "m.txt"), STATUS_BAD_FILE, "duplicate");
 }
 
 /* ---- tokenizer.json ---- */
@@ -112,9 +111,9 @@ static json_t *small_json(void) {
 }
 
 /* Takes the object. */
-static Status parse_json(Tokenizer **tokenizer, json_t *root) {
+static Status read_root(Tokenizer **tokenizer, json_t *root) {
   char *text = json_dumps(root, 0);
-  Status status = tokenizer_json_parse(tokenizer, text, strlen(text), "t.json");
+  Status status = parse_json(tokenizer, text, strlen(text), "t.json");
   if (status != STATUS_OK) assert_null(*tokenizer);
   free(text);
   json_decref(root);
@@ -130,7 +129,7 @@ static json_t *changed(const char *object, const char *name, json_t *value) {
 
 static void assert_bad_json(json_t *root, Status status, const char *says) {
   Tokenizer *tokenizer;
-  assert_fails(parse_json(&tokenizer, root), status, says);
+  assert_fails(read_root(&tokenizer, root), status, says);
   assert_non_null(strstr(status_message(), "t.json: "));
 }
 
@@ -142,8 +141,8 @@ static json_t *llama3_pre(const char *regex) {
 static void test_json(void **state) {
   (void)state;
   Tokenizer *json, *vocab;
-  assert_ok(parse_json(&json, small_json()));
-  assert_ok(parse_vocab(&vocab, small_vocab(), small_merges));
+  assert_ok(read_root(&json, small_json()));
+  assert_ok(read_vocab_and_merges(&vocab, small_vocab(), small_merges));
   assert_string_equal(tokenizer_fingerprint(json), tokenizer_fingerprint(vocab));
   assert_encodes(json, "abcxyz", false, 257, 87, 88, 89);
   tokenizer_close(json);
@@ -158,7 +157,7 @@ static void test_json_of_llama3(void **state) {
   json_object_set_new(root, "pre_tokenizer", llama3_pre(bpe_split_published(BPE_PATTERN_LLAMA3)));
   json_array_append_new(json_object_get(root, "added_tokens"), json_pack("{s:i, s:s}", "id", 261, "content", "<|end_of_text|>"));
   json_array_append_new(json_object_get(root, "added_tokens"), json_pack("{s:i, s:s}", "id", 260, "content", "<|begin_of_text|>"));
-  assert_ok(parse_json(&tokenizer, root));
+  assert_ok(read_root(&tokenizer, root));
   assert_encodes(tokenizer, "xyz", false, 258);
   assert_encodes(tokenizer, "xyz xyz", false, 258, 220, 87, 88, 89);
   assert_encodes(tokenizer, "<|begin_of_text|>xyz<|end_of_text|>", true, 260, 258, 261);
@@ -205,7 +204,7 @@ static void test_json_of_wrong_shape(void **state) {
   assert_bad_json(changed(NULL, "added_tokens", json_pack("[{s:i, s:s}]", "id", 300, "content", "x1")), STATUS_BAD_FILE, "has id 300");
   assert_bad_json(changed(NULL, "added_tokens", json_pack("[{s:i, s:s}]", "id", 260, "content", "")), STATUS_BAD_FILE, "0 bytes");
   Tokenizer *tokenizer;
-  assert_fails(tokenizer_json_parse(&tokenizer, "{\"model\"", 8, "t.json"), STATUS_BAD_FILE, "t.json: line 1");
+  assert_fails(parse_json(&tokenizer, "{\"model\"", 8, "t.json"), STATUS_BAD_FILE, "t.json: line 1");
 }
 
 /* ---- tokenizer.model ---- */
@@ -223,7 +222,7 @@ static const char *ranks(const char *more) {
 
 static void assert_bad_ranks(const char *text, const char *says) {
   Tokenizer *tokenizer;
-  assert_fails(tokenizer_ranks_parse(&tokenizer, text, strlen(text), "t.model"), STATUS_BAD_FILE, says);
+  assert_fails(tokenizer_llama_ranks(&tokenizer, text, strlen(text), "t.model"), STATUS_BAD_FILE, says);
   assert_non_null(strstr(status_message(), "t.model: "));
   assert_null(tokenizer);
 }
@@ -232,7 +231,7 @@ static void test_ranks(void **state) {
   (void)state;
   Tokenizer *tokenizer;
   const char *good = ranks("YWI= 256\nYWJj 257\neHl6 258"); /* ab, abc, xyz; no end of line behind */
-  assert_ok(tokenizer_ranks_parse(&tokenizer, good, strlen(good), "t.model"));
+  assert_ok(tokenizer_llama_ranks(&tokenizer, good, strlen(good), "t.model"));
   assert_int_equal(tokenizer_count(tokenizer), 259 + 256);
   assert_encodes(tokenizer, "abcxyz abab", false, 257, 'x', 'y', 'z', ' ', 256, 256);
   assert_encodes(tokenizer, "xyz", false, 258);
@@ -261,7 +260,7 @@ static void test_scores(void **state) {
   char *data;
   size_t size;
   assert_ok(files_read(TOKENIZERS "stories260K/tok512.bin", 1 << 16, &data, &size));
-#define assert_bad_scores(bytes, says) assert_fails(tokenizer_scores_parse(&tokenizer, data, bytes, "tok.bin"), STATUS_BAD_FILE, says)
+#define assert_bad_scores(bytes, says) assert_fails(tokenizer_llama_scores(&tokenizer, data, bytes, "tok.bin"), STATUS_BAD_FILE, says)
   assert_bad_scores(0, "longest piece");
   assert_bad_scores(4, "0 pieces");
   assert_bad_scores(9, "within the entry of id 0");

@@ -1,8 +1,8 @@
 /* Llama-3's tokenizer.json in the form that it is published in (merges as text in the order of ranks, its own expression, whole pieces
  * first, 256 special tokens outside of the vocabulary), made here from the pieces of tokenizer.model. limit: 240 */
-#include "data/tokenizer/bpe_vocab.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "tokenizer_testing.h"
+#include <jansson.h>
 
 enum { PIECES = 128000, SPECIALS = 256, MERGES = 280147 /* lines of the published file */, LONGEST = 256 };
 

@@ -3,7 +3,7 @@
 #define TOKENIZER_TESTING_H
 #include "base/clock.h"
 #include "base/rng.h"
-#include "data/text/text_reader.h"
+#include "data/text/text_source.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data_testing.h"
 
@@ -14,7 +14,7 @@ static inline void testing_unpack(const char *packed, const char *relative) {
   char path[256], *text;
   size_t size;
   snprintf(path, sizeof path, TOKENIZERS "%s", packed);
-  assert_ok(text_reader_all(path, (size_t)1 << 24, &text, &size));
+  assert_ok(text_source_read_file(path, (size_t)1 << 24, &text, &size));
   testing_write(relative, text, size);
   free(text);
 }

@@ -1,6 +1,6 @@
 /* Merging with a heap against the plain rule (lowest rank first, leftmost among equals), on random tables of pairs; the table itself. */
 #include "base/rng.h"
-#include "data/tokenizer/bpe_merge.h"
+#include "data/tokenizer/tokenizer.c" /* merging is inside of it */
 #include "data_testing.h"
 
 enum { SYMBOLS = 12, MAX = 60 };

@@ -6,7 +6,7 @@
 static Status read_written(GgufWriter *writer, Tokenizer **tokenizer) {
   GgufFile file;
   uint8_t *data = gguf_writer_parse(writer, &file);
-  Status status = tokenizer_gguf_read(tokenizer, &file);
+  Status status = tokenizer_llama_gguf(tokenizer, &file);
   gguf_close(&file);
   free(data);
   return status;

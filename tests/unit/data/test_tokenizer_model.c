@@ -1,6 +1,6 @@
 /* Where text is cut: the expressions of GPT-2 and Llama-3 on what they disagree about, white space as Unicode has it, bytes that are no
  * UTF-8. */
-#include "data/tokenizer/bpe_split.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "data_testing.h"
 
 /* The pieces with '|' between them. */

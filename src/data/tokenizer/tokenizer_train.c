@@ -1,12 +1,9 @@
 /* Training: the distinct pieces of the text with their counts, the counts of neighbours in them, and what becomes of the best pair.
  * Two merges can make the same bytes (a, bc and ab, c): then both lead to one piece, and the vocabulary grows by one, not two. */
-#include "data/tokenizer/bpe_train.h"
 #include "base/array.h"
 #include "base/progress.h"
 #include "base/status.h"
-#include "data/text/text_reader.h"
-#include "data/tokenizer/bpe_vocab.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/text/text_source.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -302,53 +299,46 @@ enum { BYTES = 256 };
 static const size_t file_max = (size_t)16 << 30; /* a file is read whole */
 static const char end_of_text[] = "<|endoftext|>";
 
-struct BpeTrain {
-  BpeSplit *split;
-  BpeWalk *walk;
-  BpeWords words;
-};
-
-Status bpe_train_new(BpeTrain **train) {
-  *train = calloc(1, sizeof **train);
-  if (!*train) return status_set(STATUS_NO_MEMORY, "no memory to train a tokenizer");
-  Status status = bpe_split_new(&(*train)->split, BPE_PATTERN_GPT2);
-  if (status == STATUS_OK) status = bpe_split_walk(&(*train)->walk, (*train)->split);
-  if (status == STATUS_OK) return STATUS_OK;
-  bpe_train_free(*train);
-  *train = NULL;
-  return status;
-}
-
-void bpe_train_free(BpeTrain *train) {
-  if (!train) return;
-  bpe_split_walk_free(train->walk);
-  bpe_split_free(train->split);
-  bpe_words_release(&train->words);
-  free(train);
-}
-
-Status bpe_train_add(BpeTrain *train, const char *text, size_t size) {
+/* Counts the pieces of a text [size]. */
+static Status count_text(BpeWords *words, BpeWalk *walk, const char *text, size_t size) {
   const char *piece;
   size_t length;
-  bpe_split_start(train->walk, text, size);
+  bpe_split_start(walk, text, size);
   for (;;) {
-    TRY(bpe_split_next(train->walk, &piece, &length));
+    TRY(bpe_split_next(walk, &piece, &length));
     if (length == 0) return STATUS_OK;
-    TRY(bpe_words_add(&train->words, piece, length));
+    TRY(bpe_words_add(words, piece, length));
   }
 }
 
-Status bpe_train_add_file(BpeTrain *train, const char *path, int64_t *bytes) {
-  char *text;
-  size_t size;
-  TRY(text_reader_all(path, file_max, &text, &size));
-  Status status = bpe_train_add(train, text, size);
-  free(text);
-  *bytes += (int64_t)size;
-  return status;
+static Status count_files(BpeWords *words, BpeWalk *walk, const char *const *files, int count, TokenizerTraining *training) {
+  Progress progress;
+  progress_start(&progress, "counting", count, training->quiet);
+  for (int i = 0; i < count; i++) {
+    char *text;
+    size_t size;
+    progress_update(&progress, i, files[i]);
+    TRY(text_source_read_file(files[i], file_max, &text, &size));
+    Status status = count_text(words, walk, text, size);
+    free(text);
+    TRY(status);
+    training->bytes += (int64_t)size;
+  }
+  progress_finish(&progress, count, NULL);
+  training->words = (int64_t)words->count;
+  return STATUS_OK;
 }
 
-int64_t bpe_train_words(const BpeTrain *train) { return (int64_t)train->words.count; }
+static Status read_files(BpeWords *words, const char *const *files, int count, TokenizerTraining *training) {
+  BpeSplit *split;
+  BpeWalk *walk = NULL;
+  Status status = bpe_split_new(&split, BPE_PATTERN_GPT2);
+  if (status == STATUS_OK) status = bpe_split_walk(&walk, split);
+  if (status == STATUS_OK) status = count_files(words, walk, files, count, training);
+  bpe_split_walk_free(walk);
+  bpe_split_free(split);
+  return status;
+}
 
 static Status put_bytes(Tokenizer *tokenizer) {
   for (int id = 0; id < BYTES; id++) {
@@ -398,29 +388,31 @@ static Status merge_pairs(Tokenizer *tokenizer, BpeCounts *counts, Progress *pro
   return STATUS_OK;
 }
 
-static Status run(BpeTrain *train, int64_t pieces, Progress *progress, Tokenizer **tokenizer) {
+static Status build(const BpeWords *words, int64_t pieces, Progress *progress, Tokenizer **tokenizer) {
   BpeCounts *counts = NULL;
   TRY(tokenizer_model_new(tokenizer, TOKENIZER_MERGES, pieces));
   TRY(put_bytes(*tokenizer));
-  Status status = bpe_counts_new(&counts, &train->words, (*tokenizer)->byte_ids);
+  Status status = bpe_counts_new(&counts, words, (*tokenizer)->byte_ids);
   if (status == STATUS_OK) status = merge_pairs(*tokenizer, counts, progress);
   bpe_counts_free(counts);
   TRY(status);
-  TRY(tokenizer_model_add_special(*tokenizer, pieces - 1, end_of_text, strlen(end_of_text)));
-  return tokenizer_model_finish(*tokenizer);
+  return tokenizer_model_add_special(*tokenizer, pieces - 1, end_of_text, strlen(end_of_text));
 }
 
-Status bpe_train_run(BpeTrain *train, int64_t pieces, bool quiet, Tokenizer **tokenizer) {
-  *tokenizer = NULL;
-  if (pieces < BPE_TRAIN_MIN || pieces > BPE_TRAIN_MAX)
-    return status_set(STATUS_BAD_VALUE, "a vocabulary of %lld pieces; %d to %d are accepted", (long long)pieces, BPE_TRAIN_MIN,
-                      BPE_TRAIN_MAX);
+Status tokenizer_train(Tokenizer **tokenizer, const char *const *files, int count, int64_t pieces, TokenizerTraining *training) {
+  BpeWords words = {0};
   Progress progress;
-  progress_start(&progress, "merging", pieces - BPE_TRAIN_MIN, quiet);
-  Status status = run(train, pieces, &progress, tokenizer);
-  progress_finish(&progress, status == STATUS_OK ? pieces - BPE_TRAIN_MIN : 0, status == STATUS_OK ? NULL : "stopped");
-  if (status == STATUS_OK) return STATUS_OK;
-  tokenizer_close(*tokenizer);
   *tokenizer = NULL;
+  if (pieces < TOKENIZER_TRAIN_MIN || pieces > TOKENIZER_TRAIN_MAX)
+    return status_set(STATUS_BAD_VALUE, "a vocabulary of %lld pieces; %d to %d are accepted", (long long)pieces, TOKENIZER_TRAIN_MIN,
+                      TOKENIZER_TRAIN_MAX);
+  training->bytes = training->words = 0;
+  Status status = read_files(&words, files, count, training);
+  if (status == STATUS_OK) {
+    progress_start(&progress, "merging", pieces - TOKENIZER_TRAIN_MIN, training->quiet);
+    status = tokenizer_finish(tokenizer, build(&words, pieces, &progress, tokenizer), NULL);
+    progress_finish(&progress, status == STATUS_OK ? pieces - TOKENIZER_TRAIN_MIN : 0, status == STATUS_OK ? NULL : "stopped");
+  }
+  bpe_words_release(&words);
   return status;
 }

@@ -1,7 +1,5 @@
 /* Training against the plain rule (count all pairs, merge the best everywhere, begin again), ties, what the files hold, refusals. */
-#include "data/tokenizer/bpe_split.h"
-#include "data/tokenizer/bpe_train.h"
-#include "data/tokenizer/bpe_vocab.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include "tokenizer_testing.h"
 
 enum { PIECES = 256 + 60 + 1, WORDS = 4096, WORD = 64, KINDS = 512 };
@@ -92,13 +90,16 @@ static char *random_words(uint64_t stream) {
   return text;
 }
 
+static Status train_on(const char *path, int64_t pieces, Tokenizer **tokenizer, TokenizerTraining *training) {
+  *training = (TokenizerTraining){.quiet = true};
+  return tokenizer_train(tokenizer, &path, 1, pieces, training);
+}
+
 static Tokenizer *train(const char *text, int64_t pieces) {
-  BpeTrain *training;
+  TokenizerTraining training;
   Tokenizer *tokenizer;
-  assert_ok(bpe_train_new(&training));
-  assert_ok(bpe_train_add(training, text, strlen(text)));
-  assert_ok(bpe_train_run(training, pieces, true, &tokenizer));
-  bpe_train_free(training);
+  assert_ok(train_on(testing_write("train.txt", text, strlen(text)), pieces, &tokenizer, &training));
+  assert_int_equal(training.bytes, strlen(text));
   return tokenizer;
 }
 
@@ -160,42 +161,56 @@ static void test_files(void **state) {
   Tokenizer *tokenizers[2];
   char *text;
   size_t size;
-  assert_ok(text_reader_all(TOKENIZERS "gpt2/vocab.bpe.gz", 1 << 24, &text, &size));
+  assert_ok(text_source_read_file(TOKENIZERS "gpt2/vocab.bpe.gz", 1 << 24, &text, &size));
   const char *paths[] = {TOKENIZERS "gpt2/vocab.bpe.gz", testing_write("plain.txt", text, size)};
   for (int i = 0; i < 2; i++) {
-    BpeTrain *training;
-    int64_t bytes = 0;
-    assert_ok(bpe_train_new(&training));
-    assert_ok(bpe_train_add_file(training, paths[i], &bytes));
-    assert_int_equal(bytes, size);
-    assert_true(bpe_train_words(training) > 1000);
-    assert_ok(bpe_train_run(training, 1000, true, &tokenizers[i]));
-    bpe_train_free(training);
+    TokenizerTraining training;
+    assert_ok(train_on(paths[i], 1000, &tokenizers[i], &training));
+    assert_int_equal(training.bytes, size);
+    assert_true(training.words > 1000);
   }
   assert_string_equal(tokenizer_fingerprint(tokenizers[0]), tokenizer_fingerprint(tokenizers[1]));
   for (int i = 0; i < 2; i++) tokenizer_close(tokenizers[i]);
   free(text);
 }
 
+/* Two files are counted as one text, but for pieces over their border. */
+static void test_two_files(void **state) {
+  (void)state;
+  TokenizerTraining training = {.quiet = true};
+  Tokenizer *tokenizer, *whole = train("ba\nba\nab\nab\n", 256 + 2 + 1);
+  char first[256], second[256];
+  snprintf(first, sizeof first, "%s", testing_write("first.txt", "ba\nba\n", 6));
+  snprintf(second, sizeof second, "%s", testing_write("second.txt", "ab\nab\n", 6));
+  assert_ok(tokenizer_train(&tokenizer, (const char *const[]){first, second}, 2, 256 + 2 + 1, &training));
+  assert_int_equal(training.bytes, 12);
+  assert_string_equal(tokenizer_fingerprint(tokenizer), tokenizer_fingerprint(whole));
+  tokenizer_close(tokenizer);
+  tokenizer_close(whole);
+}
+
 static void test_refusals(void **state) {
   (void)state;
-  BpeTrain *training;
+  TokenizerTraining training;
   Tokenizer *tokenizer;
-  int64_t bytes = 0;
-  assert_ok(bpe_train_new(&training));
-  assert_fails(bpe_train_add_file(training, testing_path("none.txt"), &bytes), STATUS_NOT_FOUND, "none.txt");
-  assert_fails(bpe_train_run(training, 256, true, &tokenizer), STATUS_BAD_VALUE, "257 to 1000000");
+  char path[256];
+  snprintf(path, sizeof path, "%s", testing_write("abab.txt", "abab", 4));
+  assert_fails(train_on(testing_path("none.txt"), 258, &tokenizer, &training), STATUS_NOT_FOUND, "none.txt");
   assert_null(tokenizer);
-  assert_ok(bpe_train_add(training, "abab", 4));
-  assert_fails(bpe_train_run(training, 259, true, &tokenizer), STATUS_BAD_VALUE, "it allows 258");
+  assert_fails(train_on(path, 256, &tokenizer, &training), STATUS_BAD_VALUE, "257 to 1000000");
   assert_null(tokenizer);
-  assert_ok(bpe_train_run(training, 258, true, &tokenizer));
+  assert_fails(train_on(path, 259, &tokenizer, &training), STATUS_BAD_VALUE, "it allows 258");
+  assert_null(tokenizer);
+  assert_ok(train_on(path, 258, &tokenizer, &training));
   tokenizer_close(tokenizer);
-  bpe_train_free(training);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain_rule_gives_the_same), cmocka_unit_test(test_ties_go_to_the_lowest_ids),
-                                     cmocka_unit_test(test_saved_files), cmocka_unit_test(test_files), cmocka_unit_test(test_refusals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain_rule_gives_the_same),
+                                     cmocka_unit_test(test_ties_go_to_the_lowest_ids),
+                                     cmocka_unit_test(test_saved_files),
+                                     cmocka_unit_test(test_files),
+                                     cmocka_unit_test(test_two_files),
+                                     cmocka_unit_test(test_refusals)};
   return cmocka_run_group_tests(tests, testing_make_folder, testing_remove_folder);
 }

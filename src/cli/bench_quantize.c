@@ -8,8 +8,8 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/infer_run.h"
-#include "data/text/text_encoder.h"
 #include "data/text/text_source.h"
+#include "data/tokenizer/tokenizer.h"
 #include "infer/evaluate.h"
 #include "infer/evaluate_text.h"
 #include "nn/json_build.h"
@@ -135,7 +135,7 @@ static Status run_text(Running *r) {
   TokenCache *cache = NULL;
   TextWindows windows;
   TRY(vocabulary_open(&vocabulary, r->directory, r->weights.config));
-  Status status = text_encoder_of(&encoder, vocabulary.tokenizer);
+  Status status = tokenizer_encoder(&encoder, vocabulary.tokenizer);
   if (status == STATUS_OK) status = text_source_open(&source, r->bench->dataset, r->bench->data_dir, TEXT_WHOLE);
   if (status == STATUS_OK) {
     status = token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){.quiet = true});

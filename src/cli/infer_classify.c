@@ -45,7 +45,7 @@ static Status open_model(Job *job) {
   TRY(infer_run_require(job->run, INFER_KIND_TEXTS));
   TRY(infer_run_require_options(job->settings, job->run));
   TRY(vocabulary_open(&job->vocabulary, job->run->directory, job->run->weights.config));
-  return text_encoder_of(&job->encoder, job->vocabulary.tokenizer);
+  return tokenizer_encoder(&job->encoder, job->vocabulary.tokenizer);
 }
 
 static void warn_of_cut(const Job *job) {

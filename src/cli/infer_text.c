@@ -5,8 +5,8 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "cli/infer_run.h"
-#include "data/text/text_encoder.h"
 #include "data/text/text_perplexity.h"
+#include "data/tokenizer/tokenizer.h"
 #include "infer/evaluate_text.h"
 #include "infer/generate.h"
 #include "infer/report.h"
@@ -230,7 +230,7 @@ static TextPart choose_part(const InferSettings *s) {
 
 static Status open_cache(const InferSettings *s, Text *text, TextSource *source, int64_t context) {
   TextEncoder encoder;
-  TRY(text_encoder_of(&encoder, text->vocabulary.tokenizer));
+  TRY(tokenizer_encoder(&encoder, text->vocabulary.tokenizer));
   TRY(token_cache_open(&text->cache, source, &encoder, &(TokenCacheOptions){.quiet = s->quiet}));
   return text_windows_init(&text->windows, text->cache, context, s->stride > 0 ? s->stride : context);
 }

@@ -1,5 +1,5 @@
 /* The front of all data sets: picks the source by name, keeps what they have in common, holds out records, suggests names. Leaves out:
- * files and formats (dataset_cifar.c, dataset_folder.c, dataset_csv.c, dataset_synthetic.c) and everything that changes images (loader.c).
+ * files and formats (dataset_cifar.c, dataset_files.c, dataset_synthetic.c) and everything that changes images (loader.c).
  * Invariant: an open set never changes, so that any thread may read it. */
 #include "data/dataset.h"
 #include "base/files.h"
@@ -307,29 +307,21 @@ Status dataset_set_description(Dataset *set, const char *format, ...) {
   return status_set(STATUS_NO_MEMORY, "no memory for a data set's description");
 }
 
-static const char *after_prefix(const char *name, const char *prefix) {
+const char *dataset_after_prefix(const char *name, const char *prefix) {
   size_t length = strlen(prefix);
   return strncmp(name, prefix, length) == 0 ? name + length : NULL;
 }
 
-static Status open_source(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
-  const char *directory = after_prefix(name, "folder:"), *file = after_prefix(name, "csv:");
-  if (directory && *directory) return dataset_folder_open(set, directory, part);
-  if (file && *file) return dataset_csv_open(set, file, part);
-  if (after_prefix(name, "synthetic:")) return dataset_synthetic_open(set, name, part);
-  if (dataset_cifar_knows(name)) return dataset_cifar_open(set, name, data_dir, part);
-  return dataset_unknown(name, data_dir);
+static const DatasetSource *source_of(const char *name) {
+  static const DatasetSource *const sources[] = {&dataset_folder, &dataset_manifest, &dataset_synthetic, &dataset_cifar};
+  for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+    if (sources[i]->knows(name)) return sources[i];
+  return NULL;
 }
 
-bool dataset_knows(const char *name) {
-  static const char *const prefixes[] = {"folder:", "csv:", "synthetic:"};
-  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-    if (after_prefix(name, prefixes[i]) && *after_prefix(name, prefixes[i])) return true;
-  return dataset_cifar_knows(name);
-}
-
-Status dataset_unknown(const char *name, const char *data_dir) {
+Status dataset_check_name(const char *name, const char *data_dir) {
   char hint[DATASET_HINT];
+  if (source_of(name)) return STATUS_OK;
   return status_set(STATUS_BAD_VALUE,
                     "data set \"%s\" is not known.%s Accepted are cifar100, cifar10, cifar100-sample, folder:DIR, csv:FILE and "
                     "synthetic:WIDTHxHEIGHT:CLASSES; of texts text:PATH, cola, sst2, agnews, tsv:FILE and csv:FILE:text=COLUMN",
@@ -338,10 +330,11 @@ Status dataset_unknown(const char *name, const char *data_dir) {
 
 Status dataset_open(Dataset **set, const char *name, const char *data_dir, DatasetPart part) {
   *set = NULL;
+  TRY(dataset_check_name(name, data_dir));
   Dataset *fresh = calloc(1, sizeof *fresh);
   if (!fresh) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
   for (int c = 0; c < 3; c++) fresh->mean[c] = fresh->std[c] = 0.5;
-  Status status = open_source(fresh, name, data_dir, part);
+  Status status = source_of(name)->open(fresh, name, data_dir, part);
   if (status != STATUS_OK) {
     dataset_close(fresh);
     return status;

@@ -43,10 +43,8 @@ void dataset_close(Dataset *set);
  * than the classes can spare. A count of 0, without held_out: the whole part. */
 Status dataset_open_held_out(Dataset **set, const char *name, const char *data_dir, bool held_out, int64_t count);
 
-bool dataset_knows(const char *name); /* a name of images, by its form */
-
-/* BAD_VALUE about a name that no kind of data set has, with what may have been meant (dataset_hint). */
-Status dataset_unknown(const char *name, const char *data_dir);
+/* BAD_VALUE about a name whose form no set of images has, with what may have been meant (dataset_hint). */
+Status dataset_check_name(const char *name, const char *data_dir);
 
 int64_t dataset_count(const Dataset *set);
 int64_t dataset_classes(const Dataset *set);

@@ -1,6 +1,5 @@
 /* CIFAR-10 and CIFAR-100 in their binary layout, read in place from mapped files. Leaves out: the python and matlab layouts.
  * Invariant: sizes and every label are checked when a set is opened; reading a record after that cannot fail but for memory. */
-#include "data/dataset_cifar.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "data/data_paths.h"
@@ -10,6 +9,14 @@
 #include <string.h>
 
 enum { MAX_FILES = 5 };
+enum { CIFAR_SIDE = 32, CIFAR_PLANE = CIFAR_SIDE * CIFAR_SIDE, CIFAR_IMAGE = 3 * CIFAR_PLANE };
+
+/* A record: one byte for each label (the last one counts), then the R, G and B planes. */
+typedef struct CifarRecord {
+  int labels;    /* 1 or 2 */
+  int limits[2]; /* label i is below limits[i] */
+} CifarRecord;
+
 static const size_t max_label_bytes = 1 << 16;
 
 typedef struct CifarLayout {
@@ -66,12 +73,13 @@ static const CifarLayout *find_layout(const char *name) {
   return NULL;
 }
 
-bool dataset_cifar_knows(const char *name) { return find_layout(name) != NULL; }
+static bool knows(const char *name) { return find_layout(name) != NULL; }
 
 static size_t record_bytes(const CifarRecord *record) { return (size_t)record->labels + CIFAR_IMAGE; }
 static int class_count(const CifarRecord *record) { return record->limits[record->labels - 1]; }
 
-Status dataset_cifar_check(const CifarRecord *record, const uint8_t *bytes, size_t size, const char *path) {
+/* Checks a whole file (size, every label); errors name file, record and limits. */
+static Status check_file(const CifarRecord *record, const uint8_t *bytes, size_t size, const char *path) {
   size_t step = record_bytes(record);
   if (size == 0 || size % step != 0) {
     return status_set(STATUS_BAD_FILE, "%s: %zu bytes are not a whole number (1 or more) of records of %zu bytes; fetch the file again",
@@ -90,7 +98,8 @@ Status dataset_cifar_check(const CifarRecord *record, const uint8_t *bytes, size
   return STATUS_OK;
 }
 
-Status dataset_cifar_record(const CifarRecord *record, const uint8_t *bytes, Image *image, int32_t *label) {
+/* One record of a checked file. */
+static Status unpack_record(const CifarRecord *record, const uint8_t *bytes, Image *image, int32_t *label) {
   TRY(image_reshape(image, CIFAR_SIDE, CIFAR_SIDE));
   *label = bytes[record->labels - 1];
   const uint8_t *r = bytes + record->labels, *g = r + CIFAR_PLANE, *b = g + CIFAR_PLANE;
@@ -108,7 +117,7 @@ static Status read_record(Dataset *set, int64_t index, Image *image, int32_t *la
   int file = 0;
   while (index >= files->counts[file]) index -= files->counts[file++];
   const CifarRecord *record = &files->layout->record;
-  return dataset_cifar_record(record, files->maps[file].data + (size_t)index * record_bytes(record), image, label);
+  return unpack_record(record, files->maps[file].data + (size_t)index * record_bytes(record), image, label);
 }
 
 static int32_t label_of(const Dataset *set, int64_t index) {
@@ -178,7 +187,7 @@ static Status open_file(CifarFiles *files, const char *folder, const char *name)
   Status status = files_map(map, path);
   if (status == STATUS_OK) {
     files->files++;
-    status = dataset_cifar_check(record, map->data, map->size, path);
+    status = check_file(record, map->data, map->size, path);
     files->counts[files->files - 1] = (int64_t)(map->size / record_bytes(record));
   }
   free(path);
@@ -236,7 +245,7 @@ static Status open_part(Dataset *set, CifarFiles *files, const char *folder, Dat
                                  (long long)set->count, CIFAR_SIDE, CIFAR_SIDE, (long long)set->classes, folder);
 }
 
-Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
+static Status open_cifar(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
   const CifarLayout *layout = find_layout(name);
   CifarFiles *files = calloc(1, sizeof *files);
   if (!files) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
@@ -255,3 +264,5 @@ Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, 
   free(folder);
   return status;
 }
+
+const DatasetSource dataset_cifar = {knows, open_cifar};

@@ -1,29 +1,16 @@
-/* What a source of labelled images (dataset_cifar.c, dataset_folder.c, dataset_csv.c, dataset_synthetic.c) fills in for the front
- * (dataset.c), and the lists of files that folders and manifests come down to. Inside of src/data only. */
+/* What a source of labelled images (dataset_cifar.c, dataset_files.c, dataset_synthetic.c) fills in for the front (dataset.c). Inside of
+ * src/data only. */
 #ifndef DATA_DATASET_INTERNAL_H
 #define DATA_DATASET_INTERNAL_H
 #include "data/dataset.h"
 #include <stddef.h>
 
-typedef struct ImageFile {
-  char *path; /* owned */
-  int32_t label;
-} ImageFile;
+DatasetPart dataset_files_part(int64_t index); /* the part of the index-th image or text when there is no split */
 
-typedef struct ImageList {
-  ImageFile *files;
-  int64_t count;
-  size_t room;
-} ImageList;
-
-DatasetPart dataset_files_part(int64_t index); /* the part of the index-th image when there is no split */
-
-/* Appends a file; takes `path` over, also on failure. A NULL path is out of memory. */
-Status dataset_files_add(ImageList *list, char *path, int32_t label);
-void dataset_files_release(ImageList *list);
-
-/* Makes the list the set's source: takes it over, sets count, read, label and close. */
-Status dataset_files_attach(Dataset *set, ImageList *list);
+/* How labels are sorted into classes, for qsort and bsearch over pointers to them: by value when all are whole numbers, else bytewise.
+ * Equal are equal texts alone. */
+typedef int DatasetLabelOrder(const void *a, const void *b);
+DatasetLabelOrder *dataset_label_order(char *const *labels, int64_t count);
 
 struct Dataset {
   int64_t count, classes;
@@ -39,12 +26,17 @@ struct Dataset {
   void (*close)(Dataset *set);
 };
 
-/* The sources. `set` comes zeroed but for mean and std (0.5); after a failure dataset_close is called on it. */
-bool dataset_cifar_knows(const char *name);
-Status dataset_cifar_open(Dataset *set, const char *name, const char *data_dir, DatasetPart part);
-Status dataset_folder_open(Dataset *set, const char *directory, DatasetPart part);
-Status dataset_csv_open(Dataset *set, const char *path, DatasetPart part);
-Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part); /* with its prefix */
+/* A source, by the form of its names. */
+typedef struct DatasetSource {
+  bool (*knows)(const char *name);
+  /* `set` comes zeroed but for mean and std (0.5); after a failure dataset_close is called on it. */
+  Status (*open)(Dataset *set, const char *name, const char *data_dir, DatasetPart part);
+} DatasetSource;
+
+extern const DatasetSource dataset_cifar, dataset_folder, dataset_manifest, dataset_synthetic;
+
+/* Behind the prefix of a name, NULL where it has another one. */
+const char *dataset_after_prefix(const char *name, const char *prefix);
 
 const char *dataset_part_name(DatasetPart part); /* "train" or "test" */
 Status dataset_set_description(Dataset *set, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -93,7 +93,10 @@ static Status invent_labels(Dataset *set) {
   return set->labels ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory for the labels");
 }
 
-Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part) {
+static bool knows(const char *name) { return dataset_after_prefix(name, "synthetic:") != NULL; }
+
+static Status open_synthetic(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
+  (void)data_dir;
   int sides[2];
   long long classes, images;
   TRY(read_name(name, sides, &classes, &images));
@@ -113,3 +116,5 @@ Status dataset_synthetic_open(Dataset *set, const char *name, DatasetPart part) 
   return dataset_set_description(set, "synthetic %s, %lld images of %dx%d, %lld classes", dataset_part_name(part), (long long)set->count,
                                  set->width, set->height, classes);
 }
+
+const DatasetSource dataset_synthetic = {knows, open_synthetic};

@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/progress.h"
+#include "data/text/text_loader.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ Status texts_add(Texts *texts, const TextEncoder *encoder, const char *text, con
   bool cut;
   TRY(ARRAY_RESERVE(texts->begin, texts->count, 2, texts->room, "texts to classify")); /* one more: where the last text ends */
   texts->begin[texts->count] = texts->tokens.count;
-  TRY(text_encoder_sample(encoder, text, pair, context, &texts->tokens, &cut));
+  TRY(text_loader_sample(encoder, text, pair, context, &texts->tokens, &cut));
   texts->begin[++texts->count] = texts->tokens.count;
   int64_t length = texts_length(texts, texts->count - 1);
   if (length > texts->longest) texts->longest = length;

@@ -2,7 +2,7 @@
  * alone: what a text is answered depends on no other text. Answers come with the numbers that the texts were added by. */
 #ifndef INFER_TEXTS_H
 #define INFER_TEXTS_H
-#include "data/text/text_encoder.h"
+#include "data/tokenizer/tokenizer.h"
 #include "infer/cluster/leader_text.h"
 
 typedef struct Texts {
@@ -14,7 +14,7 @@ typedef struct Texts {
   int64_t cut;               /* texts that were longer than the context */
 } Texts;
 
-/* Begin with a zeroed one. As text_encoder_sample; pair may be NULL. */
+/* Begin with a zeroed one. As text_loader_sample; pair may be NULL. */
 Status texts_add(Texts *texts, const TextEncoder *encoder, const char *text, const char *pair, int64_t context);
 void texts_release(Texts *texts); /* accepts a zeroed one */
 int64_t texts_length(const Texts *texts, int64_t index);

@@ -373,7 +373,7 @@ static Status choose_task(Session *session) {
                       "--dataset is missing: text:PATH, cola:DIR, sst2:DIR, agnews:DIR, tsv:FILE or csv:FILE:text=COLUMN");
   if (options->dataset == NULL && !options->drawn) options->dataset = "cifar100";
   bool known = options->drawn || text_source_knows(options->dataset) || text_labels_knows(options->dataset);
-  if (!known && !dataset_knows(options->dataset)) return dataset_unknown(options->dataset, options->data_dir);
+  if (!known) TRY(dataset_check_name(options->dataset, options->data_dir));
   session->task = options->drawn ? &task_language : task_find(options->dataset);
   if (session->task->decoder != decoder) {
     char hint[DATASET_HINT];

@@ -168,7 +168,7 @@ static Status open_part(Session *session, TaskPart part) {
   TextSource *source;
   TextEncoder encoder;
   TRY(open_source(&source, options, part));
-  Status status = text_encoder_of(&encoder, language->tokenizer);
+  Status status = tokenizer_encoder(&encoder, language->tokenizer);
   if (status == STATUS_OK)
     status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
   if (status == STATUS_OK) {
@@ -188,7 +188,7 @@ static Status open_training(Session *session) {
   TRY(open_part(session, TASK_TRAIN));
   TextLoaderOptions loading = {
       .context = session->tokens, .batch = (int)options->batch, .shuffle = true, .drop_last = true, .seed = (uint64_t)options->seed};
-  Status status = text_loader_new(&language->loader, language->cache[TASK_TRAIN], &loading);
+  Status status = text_loader_windows(&language->loader, language->cache[TASK_TRAIN], &loading);
   return status == STATUS_OK ? status : status_wrap(status, "--dataset %s, %s", options->dataset, language->about[TASK_TRAIN]);
 }
 
@@ -264,12 +264,12 @@ static const char *describe(const Session *session, TaskPart part) {
 static int64_t count(const Session *session, TaskPart part) {
   if (session->options.drawn) return DRAWN_WINDOWS;
   const Language *language = own(session);
-  if (part == TASK_TRAIN) return language->loader ? text_loader_windows(language->loader) : 0;
+  if (part == TASK_TRAIN) return language->loader ? text_loader_facts(language->loader)->samples : 0;
   return language->windows.count;
 }
 
 static int64_t steps(const Session *session) {
-  return session->options.drawn ? DRAWN_WINDOWS / session->options.batch : text_loader_steps(own(session)->loader);
+  return session->options.drawn ? DRAWN_WINDOWS / session->options.batch : text_loader_facts(own(session)->loader)->steps;
 }
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {

@@ -15,7 +15,7 @@ enum { POOL = 16 }; /* batches of training texts that are sorted by length among
 typedef struct Texts {
   Tokenizer *tokenizer;
   LabelledText *set[TASK_PARTS];
-  TextBatches *batches[TASK_PARTS];
+  TextLoader *loader[TASK_PARTS];
   int32_t *ids[TASK_PARTS]; /* [B, T] */
 } Texts;
 
@@ -46,21 +46,21 @@ static Status open_batches(Session *session, int64_t context, TaskPart part) {
   Texts *texts = own(session);
   bool learning = part == TASK_TRAIN;
   TextEncoder encoder;
-  TextBatchesOptions batching = {.context = context,
-                                 .batch = (int)options->batch,
-                                 .shuffle = learning,
-                                 .pool = learning ? POOL : 0,
-                                 .one_length = !learning,
-                                 .max = learning ? 0 : options->eval_samples,
-                                 .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
-                                 .seed = (uint64_t)options->seed};
-  TRY(text_encoder_of(&encoder, texts->tokenizer));
-  TRY(text_batches_new(&texts->batches[part], texts->set[part], &encoder, &batching));
-  int64_t cut = text_batches_cut(texts->batches[part]), width = text_batches_width(texts->batches[part]);
-  if (cut > 0)
-    log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)cut,
+  TextLoaderOptions batching = {.context = context,
+                                .batch = (int)options->batch,
+                                .shuffle = learning,
+                                .pool = learning ? POOL : 0,
+                                .one_length = !learning,
+                                .max = learning ? 0 : options->eval_samples,
+                                .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
+                                .seed = (uint64_t)options->seed};
+  TRY(tokenizer_encoder(&encoder, texts->tokenizer));
+  TRY(text_loader_labelled(&texts->loader[part], texts->set[part], &encoder, &batching));
+  const TextLoaderFacts *facts = text_loader_facts(texts->loader[part]);
+  if (facts->cut > 0)
+    log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)facts->cut,
                 (long long)text_labels_count(texts->set[part]), (long long)context);
-  if (width > session->tokens) session->tokens = width;
+  if (facts->width > session->tokens) session->tokens = facts->width;
   return STATUS_OK;
 }
 
@@ -86,7 +86,7 @@ static void close_sets(Session *session) {
   Texts *texts = own(session);
   if (texts == NULL) return;
   for (int part = 0; part < TASK_PARTS; part++) {
-    text_batches_free(texts->batches[part]);
+    text_loader_free(texts->loader[part]);
     text_labels_close(texts->set[part]);
     free(texts->ids[part]);
   }
@@ -99,18 +99,18 @@ static void close_sets(Session *session) {
 static const char *describe(const Session *session, TaskPart part) { return text_labels_describe(own(session)->set[part]); }
 static int64_t count(const Session *session, TaskPart part) {
   const Texts *texts = own(session);
-  return texts->batches[part] ? text_batches_count(texts->batches[part]) : text_labels_count(texts->set[part]);
+  return texts->loader[part] ? text_loader_facts(texts->loader[part])->samples : text_labels_count(texts->set[part]);
 }
-static int64_t steps(const Session *session) { return text_batches_steps(own(session)->batches[TASK_TRAIN]); }
+static int64_t steps(const Session *session) { return text_loader_facts(own(session)->loader[TASK_TRAIN])->steps; }
 
 static Status seek(Session *session, TaskPart part, int64_t epoch, int64_t step) {
-  text_batches_share(own(session)->batches[part], session->share);
-  return text_batches_seek(own(session)->batches[part], epoch, step);
+  text_loader_share(own(session)->loader[part], session->share);
+  return text_loader_seek(own(session)->loader[part], epoch, step);
 }
 
 /* T of a batch: its longest text, in all ranks that share it. A plan is for the longest of all; fixed counts of tokens are for these as
  * well, in training, while an evaluation shares each text out evenly; and each device needs a token. */
-static int64_t width_of(const Session *session, TaskPart part, const LabelBatch *batch) {
+static int64_t width_of(const Session *session, TaskPart part, const TextBatch *batch) {
   bool fixed = part == TASK_TRAIN && session->options.map == COUNTS_FIXED;
   int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
   if (tape_planning(session->tape) || fixed) return session->tokens;
@@ -119,9 +119,9 @@ static int64_t width_of(const Session *session, TaskPart part, const LabelBatch 
 
 static Status next(Session *session, TaskPart part, TaskBatch *batch) {
   Texts *texts = own(session);
-  LabelBatch given;
-  text_batches_next(texts->batches[part], &given);
-  int64_t from = text_batches_width(texts->batches[part]), to = width_of(session, part, &given), both = from < to ? from : to;
+  TextBatch given;
+  text_loader_next(texts->loader[part], &given);
+  int64_t from = text_loader_facts(texts->loader[part])->width, to = width_of(session, part, &given), both = from < to ? from : to;
   int32_t *ids = texts->ids[part];
   memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
   for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);

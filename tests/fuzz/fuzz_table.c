@@ -1,6 +1,6 @@
 /* Any bytes as rows of labelled text. The first byte picks the kind and the columns, the rest is the file. What must hold: an accepted
  * table has rows, each with a text, a label and lines that do not go back; a refused one has a message. */
-#include "data/text/text_table.h"
+#include "data/text/text_labels.c" /* its reader of rows in memory */
 #include <stdlib.h>
 #include <string.h>
 

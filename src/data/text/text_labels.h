@@ -10,7 +10,7 @@
  *   tsv:FILE[:KEY=VALUE]...   rows divided by tabs, without quotes
  *   csv:FILE:text=COLUMN[:KEY=VALUE]...   quoted rows; "text=" is needed, since csv:FILE alone is a list of images (dataset.h)
  *       text=COLUMN    a name in the header or a number from 1; several to be joined: text=2+3. Unless given: text
- *       pair=COLUMN    the second of two texts, where rows have pairs (text_encoder_sample says what is made of them)
+ *       pair=COLUMN    the second of two texts, where rows have pairs (text_loader_sample says what is made of them)
  *       label=COLUMN   unless given: label
  *       header=yes|no  whether the first row names the columns; unless given: yes if one of them is given by name
  *       test=FILE      rows of the test part; without it every fifth row of FILE

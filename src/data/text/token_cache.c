@@ -4,8 +4,8 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "data/text/text_encoder.h"
 #include "data/text/text_source.h"
+#include "data/tokenizer/tokenizer.h"
 #include <endian.h>
 #include <errno.h>
 #include <openssl/evp.h>

@@ -17,8 +17,8 @@
  * anew. The content is read and digested each time (0.1 s for 14 MB), so that a changed text never meets old tokens. */
 #ifndef DATA_TOKEN_CACHE_H
 #define DATA_TOKEN_CACHE_H
-#include "data/text/text_encoder.h"
 #include "data/text/text_source.h"
+#include "data/tokenizer/tokenizer.h"
 
 enum { TOKEN_CACHE_DIGEST = 32, TOKEN_CACHE_HEADER = 128 };
 

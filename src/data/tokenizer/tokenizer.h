@@ -55,6 +55,21 @@ int32_t tokenizer_end(const Tokenizer *tokenizer);
  * for a Llama-3 tokenizer.json and tokenizer.model, which break ties in other ways. The tokenizer's. */
 const char *tokenizer_fingerprint(const Tokenizer *tokenizer);
 
+/* What a cache of tokens or a set of labelled texts needs of a tokenizer, so that these can be tested without one. */
+typedef struct TextEncoder {
+  Status (*encode)(void *context, const char *text, size_t bytes, TokenList *out); /* appends; texts of special tokens stay text */
+  void *context;
+  int64_t vocabulary;      /* ids are 0 .. vocabulary - 1 */
+  int32_t begin;           /* put before each text; -1: none */
+  int32_t separator;       /* put between documents; -1: none */
+  bool cuttable;           /* cuts as in text_source_start change no token */
+  const char *fingerprint; /* SHA-256 in lower-case hexadecimal over what defines it */
+} TextEncoder;
+
+/* Over a tokenizer, which must outlive it. The separator is its end of text; its beginning of text is put before each document if that is
+ * another token (Llama), not if it is the same (GPT-2). Whether texts may be cut is found out by encoding a sentence whole and in two. */
+Status tokenizer_encoder(TextEncoder *encoder, Tokenizer *tokenizer);
+
 /* Writes the tokenizer's files into a directory (made if need be), for tokenizer_open: vocab.json, merges.txt and tokenizer.json for
  * GPT-2's kind, tokenizer.model or tokenizer.json for Llama-3's, tokN.bin (N pieces) for a scored vocabulary. BAD_VALUE, and nothing
  * written: the directory holds another file that tokenizer_open would prefer. UNSUPPORTED likewise: a scored vocabulary that came with

@@ -1,6 +1,6 @@
 /* Labelled texts: names, columns, classes, parts, rows that are refused by file and line; batches of them. */
+#include "data/text/text_labels.c" /* its reader of rows in memory */
 #include "data/text/text_loader.h"
-#include "data/text/text_table.h"
 #include "text_testing.h"
 #include <time.h>
 
@@ -91,7 +91,7 @@ static void assert_ids(const TextEncoder *encoder, const char *text, const char 
   TokenList ids = {0};
   bool cut;
   assert_ok(token_list_add(&ids, 1)); /* of another text */
-  assert_ok(text_encoder_sample(encoder, text, pair, context, &ids, &cut));
+  assert_ok(text_loader_sample(encoder, text, pair, context, &ids, &cut));
   assert_int_equal(cut, cuts);
   if (ids.count - 1 != strlen(expected)) fail_msg("%d tokens, expected %s", (int)ids.count - 1, expected);
   for (size_t i = 0; i < strlen(expected); i++) assert_int_equal(ids.ids[i + 1], expected[i]);
@@ -119,7 +119,7 @@ static void test_samples(void **state) {
   for (int64_t context = 1; context < 16; context++) { /* never more than there is room for */
     TokenList ids = {0};
     bool cut;
-    assert_ok(text_encoder_sample(&encoder, "abcdefg", "hijkl", context, &ids, &cut));
+    assert_ok(text_loader_sample(&encoder, "abcdefg", "hijkl", context, &ids, &cut));
     assert_int_equal(ids.count, context < 13 ? context : 13);
     assert_int_equal(cut, context < 13);
     token_list_release(&ids);
@@ -263,29 +263,29 @@ static void put_rows(const char *relative, int rows) {
   text_testing_put(relative, text);
 }
 
-static TextBatches *open_batches(const TextBatchesOptions *options, int rows, int32_t begin) {
+static TextLoader *open_batches(const TextLoaderOptions *options, int rows, int32_t begin) {
   char name[700];
   int calls;
   TextEncoder encoder = text_testing_encoder(&calls);
-  TextBatches *batches;
+  TextLoader *batches;
   encoder.begin = begin;
   put_rows("rows.tsv", rows);
   snprintf(name, sizeof name, "%s:text=1:label=2:test=x", text_testing_name("tsv", "rows.tsv"));
   LabelledText *set = open_set(name, DATASET_TRAIN);
-  assert_ok(text_batches_new(&batches, set, &encoder, options));
+  assert_ok(text_loader_labelled(&batches, set, &encoder, options));
   text_labels_close(set);
   return batches;
 }
 
 static void test_batches_are_padded(void **state) {
   (void)state;
-  TextBatches *batches = open_batches(&(TextBatchesOptions){.context = 6, .batch = 4}, 10, TEXT_TESTING_BEGIN);
-  LabelBatch batch;
-  assert_int_equal(text_batches_steps(batches), 3);
-  assert_int_equal(text_batches_width(batches), 6);
-  assert_int_equal(text_batches_cut(batches), 4); /* texts of 6 to 9 letters and a beginning */
+  TextLoader *batches = open_batches(&(TextLoaderOptions){.context = 6, .batch = 4}, 10, TEXT_TESTING_BEGIN);
+  TextBatch batch;
+  assert_int_equal(text_loader_facts(batches)->steps, 3);
+  assert_int_equal(text_loader_facts(batches)->width, 6);
+  assert_int_equal(text_loader_facts(batches)->cut, 4); /* texts of 6 to 9 letters and a beginning */
   for (int step = 0, text = 0; step < 3; step++) {
-    text_batches_next(batches, &batch);
+    text_loader_next(batches, &batch);
     assert_int_equal(batch.count, step == 2 ? 2 : 4);
     assert_int_equal(batch.last, step == 2);
     for (int row = 0; row < batch.count; row++, text++) {
@@ -296,16 +296,16 @@ static void test_batches_are_padded(void **state) {
       for (int i = 1; i < 6; i++) assert_int_equal(batch.ids[row * 6 + i], i < length ? 'a' + i - 1 : 0);
     }
   }
-  text_batches_free(batches);
-  batches = open_batches(&(TextBatchesOptions){.context = 100, .batch = 4, .drop_last = true}, 5, -1);
-  assert_int_equal(text_batches_width(batches), 5);
-  assert_int_equal(text_batches_steps(batches), 1);
-  text_batches_free(batches);
+  text_loader_free(batches);
+  batches = open_batches(&(TextLoaderOptions){.context = 100, .batch = 4, .drop_last = true}, 5, -1);
+  assert_int_equal(text_loader_facts(batches)->width, 5);
+  assert_int_equal(text_loader_facts(batches)->steps, 1);
+  text_loader_free(batches);
 }
 
-static uint64_t sum_batch(TextBatches *batches) {
-  LabelBatch batch;
-  text_batches_next(batches, &batch);
+static uint64_t sum_batch(TextLoader *batches) {
+  TextBatch batch;
+  text_loader_next(batches, &batch);
   uint64_t sum = (uint64_t)(batch.epoch * 100 + batch.step);
   for (int i = 0; i < batch.count; i++) sum = sum * 31 + (uint64_t)(batch.lengths[i] * 4 + batch.labels[i]);
   return sum;
@@ -314,14 +314,14 @@ static uint64_t sum_batch(TextBatches *batches) {
 /* Row i has 1 + i % 9 letters, so 60 rows have 7 of 1 to 6 letters each and 6 of 7 to 9. */
 static void test_batches_of_one_length(void **state) {
   (void)state;
-  TextBatches *batches = open_batches(&(TextBatchesOptions){.context = 20, .batch = 4, .one_length = true}, 60, -1);
-  LabelBatch batch;
-  assert_int_equal(text_batches_steps(batches), 18); /* 4 and 3, or 4 and 2, of each */
+  TextLoader *batches = open_batches(&(TextLoaderOptions){.context = 20, .batch = 4, .one_length = true}, 60, -1);
+  TextBatch batch;
+  assert_int_equal(text_loader_facts(batches)->steps, 18); /* 4 and 3, or 4 and 2, of each */
   for (int epoch = 0; epoch < 2; epoch++)
     for (int length = 1; length <= 9; length++) {
       int row = length - 1;
       for (int left = length <= 6 ? 7 : 6; left > 0; left -= batch.count) {
-        text_batches_next(batches, &batch);
+        text_loader_next(batches, &batch);
         assert_int_equal(batch.count, left < 4 ? left : 4);
         for (int i = 0; i < batch.count; i++, row += 9) {
           assert_int_equal(batch.lengths[i], length);
@@ -329,22 +329,22 @@ static void test_batches_of_one_length(void **state) {
         }
       }
     }
-  text_batches_free(batches);
-  batches = open_batches(&(TextBatchesOptions){.context = 20, .batch = 4, .max = 10, .one_length = true}, 60, -1);
-  assert_int_equal(text_batches_count(batches), 10);
-  assert_int_equal(text_batches_steps(batches), 9);
-  text_batches_free(batches);
+  text_loader_free(batches);
+  batches = open_batches(&(TextLoaderOptions){.context = 20, .batch = 4, .max = 10, .one_length = true}, 60, -1);
+  assert_int_equal(text_loader_facts(batches)->samples, 10);
+  assert_int_equal(text_loader_facts(batches)->steps, 9);
+  text_loader_free(batches);
 }
 
 /* Padding of an epoch; every row comes once. */
 static int64_t padded_by(int pool) {
-  TextBatchesOptions options = {.context = 20, .batch = 7, .shuffle = true, .pool = pool, .seed = 3};
-  TextBatches *batches = open_batches(&options, 60, -1);
-  LabelBatch batch;
+  TextLoaderOptions options = {.context = 20, .batch = 7, .shuffle = true, .pool = pool, .seed = 3};
+  TextLoader *batches = open_batches(&options, 60, -1);
+  TextBatch batch;
   int64_t padding = 0, longest[9] = {0};
   int counts[10] = {0};
   do {
-    text_batches_next(batches, &batch);
+    text_loader_next(batches, &batch);
     for (int i = 0; i < batch.count; i++) {
       if (batch.lengths[i] > longest[batch.step]) longest[batch.step] = batch.lengths[i];
       counts[batch.lengths[i]]++;
@@ -358,7 +358,7 @@ static int64_t padded_by(int pool) {
     for (int step = 1; step < 8; step++) ascending = ascending && longest[step] >= longest[step - 1];
     assert_false(ascending);
   }
-  text_batches_free(batches);
+  text_loader_free(batches);
   return padding;
 }
 
@@ -369,31 +369,31 @@ static void test_pools_are_padded_less(void **state) {
 }
 
 static void resume_with(int pool) {
-  TextBatchesOptions options = {.context = 8, .batch = 7, .shuffle = true, .pool = pool, .seed = 3};
-  TextBatches *straight = open_batches(&options, 60, -1);
-  int steps = (int)text_batches_steps(straight);
+  TextLoaderOptions options = {.context = 8, .batch = 7, .shuffle = true, .pool = pool, .seed = 3};
+  TextLoader *straight = open_batches(&options, 60, -1);
+  int steps = (int)text_loader_facts(straight)->steps;
   for (int epoch = 0; epoch < 2; epoch++) {
     for (int step = 0; step < steps; step++) {
-      TextBatches *resumed = open_batches(&options, 60, -1);
-      assert_ok(text_batches_seek(resumed, epoch, step));
+      TextLoader *resumed = open_batches(&options, 60, -1);
+      assert_ok(text_loader_seek(resumed, epoch, step));
       assert_true(sum_batch(resumed) == sum_batch(straight));
-      text_batches_free(resumed);
+      text_loader_free(resumed);
     }
   }
-  assert_ok(text_batches_seek(straight, 0, steps));
-  LabelBatch batch;
-  text_batches_next(straight, &batch);
+  assert_ok(text_loader_seek(straight, 0, steps));
+  TextBatch batch;
+  text_loader_next(straight, &batch);
   assert_int_equal(batch.epoch, 1);
   assert_int_equal(batch.step, 0);
-  assert_fails(text_batches_seek(straight, 0, steps + 1), STATUS_BAD_VALUE, "another set");
+  assert_fails(text_loader_seek(straight, 0, steps + 1), STATUS_BAD_VALUE, "another set");
   int counts[3] = {0};
-  assert_ok(text_batches_seek(straight, 5, 0)); /* each row once, in any order */
+  assert_ok(text_loader_seek(straight, 5, 0)); /* each row once, in any order */
   do {
-    text_batches_next(straight, &batch);
+    text_loader_next(straight, &batch);
     for (int i = 0; i < batch.count; i++) counts[batch.labels[i]]++;
   } while (!batch.last);
   for (int i = 0; i < 3; i++) assert_int_equal(counts[i], 20);
-  text_batches_free(straight);
+  text_loader_free(straight);
 }
 
 static void test_batches_resume(void **state) {
@@ -412,18 +412,18 @@ static void test_batches_refuse(void **state) {
   char name[700];
   int calls;
   TextEncoder encoder = text_testing_encoder(&calls);
-  TextBatches *batches;
+  TextLoader *batches;
   put_rows("rows.tsv", 5);
   snprintf(name, sizeof name, "%s:text=1:label=2:test=x", text_testing_name("tsv", "rows.tsv"));
   LabelledText *set = open_set(name, DATASET_TRAIN);
-  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.batch = 1}), STATUS_BAD_VALUE, "context of 0");
-  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4}), STATUS_BAD_VALUE, "batch of 0");
-  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 6, .drop_last = true}),
+  assert_fails(text_loader_labelled(&batches, set, &encoder, &(TextLoaderOptions){.batch = 1}), STATUS_BAD_VALUE, "context of 0");
+  assert_fails(text_loader_labelled(&batches, set, &encoder, &(TextLoaderOptions){.context = 4}), STATUS_BAD_VALUE, "batch of 0");
+  assert_fails(text_loader_labelled(&batches, set, &encoder, &(TextLoaderOptions){.context = 4, .batch = 6, .drop_last = true}),
                STATUS_BAD_VALUE, "make the batch smaller");
   encoder.vocabulary = 'b';
-  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE, "id 98");
+  assert_fails(text_loader_labelled(&batches, set, &encoder, &(TextLoaderOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE, "id 98");
   encoder.encode = encode_nothing;
-  assert_fails(text_batches_new(&batches, set, &encoder, &(TextBatchesOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE,
+  assert_fails(text_loader_labelled(&batches, set, &encoder, &(TextLoaderOptions){.context = 4, .batch = 2}), STATUS_BAD_VALUE,
                "text 1, \"a\": it has no tokens");
   assert_null(batches);
   text_labels_close(set);

@@ -40,8 +40,9 @@ static void test_every_token(void **state) {
     for (size_t c = 0; c < sizeof contexts / sizeof *contexts; c++) {
       for (int shuffle = 0; shuffle < 2; shuffle++) {
         TextLoader *loader;
-        assert_ok(text_loader_new(&loader, cache, &(TextLoaderOptions){contexts[c], 3, shuffle, false, 5}));
-        assert_int_equal(text_loader_steps(loader), (text_loader_windows(loader) + 2) / 3);
+        assert_ok(text_loader_windows(
+            &loader, cache, &(TextLoaderOptions){.context = contexts[c], .batch = 3, .shuffle = shuffle, .drop_last = false, .seed = 5}));
+        assert_int_equal(text_loader_facts(loader)->steps, (text_loader_facts(loader)->samples + 2) / 3);
         for (int epoch = 0; epoch < 3; epoch++) {
           int seen[256] = {0}, surplus = 0;
           count_epoch(loader, contexts[c], seen);
@@ -64,8 +65,9 @@ static void test_order(void **state) {
   TokenCache *cache = counting(1001);
   TextLoader *loader;
   TextBatch batch;
-  assert_ok(text_loader_new(&loader, cache, &(TextLoaderOptions){10, 4, false, false, 1}));
-  assert_int_equal(text_loader_steps(loader), 25);
+  assert_ok(text_loader_windows(&loader, cache,
+                                &(TextLoaderOptions){.context = 10, .batch = 4, .shuffle = false, .drop_last = false, .seed = 1}));
+  assert_int_equal(text_loader_facts(loader)->steps, 25);
   for (int step = 0; step < 25; step++) {
     text_loader_next(loader, &batch);
     assert_int_equal(batch.count, 4);
@@ -74,8 +76,9 @@ static void test_order(void **state) {
   }
   assert_true(batch.last);
   text_loader_free(loader);
-  assert_ok(text_loader_new(&loader, cache, &(TextLoaderOptions){10, 3, false, true, 1}));
-  assert_int_equal(text_loader_steps(loader), 33); /* the hundredth window is left out */
+  assert_ok(
+      text_loader_windows(&loader, cache, &(TextLoaderOptions){.context = 10, .batch = 3, .shuffle = false, .drop_last = true, .seed = 1}));
+  assert_int_equal(text_loader_facts(loader)->steps, 33); /* the hundredth window is left out */
   text_loader_free(loader);
   token_cache_close(cache);
 }
@@ -93,16 +96,16 @@ static void record(TextLoader *loader, int64_t context, int steps, uint64_t *sum
 static void test_position_says_all(void **state) {
   (void)state;
   TokenCache *cache = counting(777);
-  TextLoaderOptions options = {16, 4, true, false, 42};
+  TextLoaderOptions options = {.context = 16, .batch = 4, .shuffle = true, .seed = 42};
   TextLoader *loader, *other;
-  assert_ok(text_loader_new(&loader, cache, &options));
-  int steps = (int)text_loader_steps(loader);
+  assert_ok(text_loader_windows(&loader, cache, &options));
+  int steps = (int)text_loader_facts(loader)->steps;
   uint64_t straight[64], resumed[64];
   assert_true(3 * steps <= 64);
   record(loader, 16, 3 * steps, straight);
   for (int epoch = 0; epoch < 3; epoch++) {
     for (int step = 0; step < steps; step++) {
-      assert_ok(text_loader_new(&other, cache, &options));
+      assert_ok(text_loader_windows(&other, cache, &options));
       assert_ok(text_loader_seek(other, epoch, step));
       record(other, 16, 1, resumed);
       assert_true(resumed[0] == straight[epoch * steps + step]);
@@ -115,7 +118,7 @@ static void test_position_says_all(void **state) {
   assert_fails(text_loader_seek(loader, 0, steps + 1), STATUS_BAD_VALUE, "another text");
   assert_fails(text_loader_seek(loader, -1, 0), STATUS_BAD_VALUE, "epoch -1");
   options.seed = 43;
-  assert_ok(text_loader_new(&other, cache, &options));
+  assert_ok(text_loader_windows(&other, cache, &options));
   record(other, 16, 1, resumed);
   assert_true(resumed[0] != straight[0]);
   text_loader_free(other);
@@ -131,7 +134,8 @@ static void test_epochs_differ(void **state) {
   TextLoader *loader;
   TextBatch batch;
   int offsets[EPOCHS], firsts[EPOCHS], other_offsets = 0, other_firsts = 0;
-  assert_ok(text_loader_new(&loader, cache, &(TextLoaderOptions){CONTEXT, 1, true, false, 9}));
+  assert_ok(text_loader_windows(&loader, cache,
+                                &(TextLoaderOptions){.context = CONTEXT, .batch = 1, .shuffle = true, .drop_last = false, .seed = 9}));
   for (int epoch = 0; epoch < EPOCHS; epoch++) {
     firsts[epoch] = offsets[epoch] = -1;
     do {
@@ -154,11 +158,20 @@ static void test_refusals(void **state) {
   (void)state;
   TokenCache *cache = counting(10);
   TextLoader *loader;
-  assert_fails(text_loader_new(&loader, cache, &(TextLoaderOptions){10, 1, false, false, 1}), STATUS_BAD_VALUE, "10 tokens");
-  assert_fails(text_loader_new(&loader, cache, &(TextLoaderOptions){0, 1, false, false, 1}), STATUS_BAD_VALUE, "context of 0");
-  assert_fails(text_loader_new(&loader, cache, &(TextLoaderOptions){2, 0, false, false, 1}), STATUS_BAD_VALUE, "batch of 0");
-  assert_fails(text_loader_new(&loader, cache, &(TextLoaderOptions){9, 2, false, true, 1}), STATUS_BAD_VALUE, "smaller");
-  assert_ok(text_loader_new(&loader, cache, &(TextLoaderOptions){9, 2, false, false, 1}));
+  assert_fails(
+      text_loader_windows(&loader, cache, &(TextLoaderOptions){.context = 10, .batch = 1, .shuffle = false, .drop_last = false, .seed = 1}),
+      STATUS_BAD_VALUE, "10 tokens");
+  assert_fails(
+      text_loader_windows(&loader, cache, &(TextLoaderOptions){.context = 0, .batch = 1, .shuffle = false, .drop_last = false, .seed = 1}),
+      STATUS_BAD_VALUE, "context of 0");
+  assert_fails(
+      text_loader_windows(&loader, cache, &(TextLoaderOptions){.context = 2, .batch = 0, .shuffle = false, .drop_last = false, .seed = 1}),
+      STATUS_BAD_VALUE, "batch of 0");
+  assert_fails(
+      text_loader_windows(&loader, cache, &(TextLoaderOptions){.context = 9, .batch = 2, .shuffle = false, .drop_last = true, .seed = 1}),
+      STATUS_BAD_VALUE, "smaller");
+  assert_ok(
+      text_loader_windows(&loader, cache, &(TextLoaderOptions){.context = 9, .batch = 2, .shuffle = false, .drop_last = false, .seed = 1}));
   text_loader_free(loader);
   TextWindows windows;
   assert_fails(text_windows_init(&windows, cache, 4, 5), STATUS_BAD_VALUE, "stride of 5");

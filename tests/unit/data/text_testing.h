@@ -1,7 +1,7 @@
 /* What the tests of text share: an encoder of one token a byte, .gz files, windows read back. */
 #ifndef TEXT_TESTING_H
 #define TEXT_TESTING_H
-#include "data/text/text_encoder.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data_testing.h"
 
 enum { TEXT_TESTING_SEPARATOR = 256, TEXT_TESTING_BEGIN = 257, TEXT_TESTING_VOCABULARY = 258 };

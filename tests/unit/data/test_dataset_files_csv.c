@@ -1,15 +1,15 @@
 /* CSV manifests: quotes, CRLF, byte order mark, headers, splits, classes, and errors that name file and line. */
-#include "data/dataset_csv.h"
+#include "data/dataset_files.c" /* its reader of manifests in memory */
 #include "data_testing.h"
 #include <time.h>
 
-static Status parse(Manifest *manifest, const char *text) { return dataset_csv_parse(manifest, text, strlen(text), "list.csv"); }
+static Status parse(Manifest *manifest, const char *text) { return parse_manifest(manifest, text, strlen(text), "list.csv"); }
 
 static void assert_bad(const char *text, const char *says) {
   Manifest manifest;
   assert_fails(parse(&manifest, text), STATUS_BAD_FILE, says);
   assert_non_null(strstr(status_message(), "list.csv"));
-  dataset_csv_release(&manifest);
+  release_manifest(&manifest);
 }
 
 static void test_quotes_and_line_ends(void **state) {
@@ -24,9 +24,9 @@ static void test_quotes_and_line_ends(void **state) {
   assert_string_equal(manifest.rows[2].label, "big cat");
   assert_int_equal(manifest.class_count, 3);
   assert_string_equal(manifest.classes[0], "big cat");
-  assert_int_equal(dataset_csv_class(&manifest, "dog"), 2);
+  assert_int_equal(class_of(&manifest, "dog"), 2);
   assert_int_equal(manifest.rows[0].split, MANIFEST_NO_SPLIT);
-  dataset_csv_release(&manifest);
+  release_manifest(&manifest);
 }
 
 static void test_header_and_splits(void **state) {
@@ -37,7 +37,7 @@ static void test_header_and_splits(void **state) {
   assert_int_equal(manifest.rows[0].split, MANIFEST_TRAIN);
   assert_int_equal(manifest.rows[1].split, MANIFEST_TEST);
   assert_int_equal(manifest.rows[2].split, MANIFEST_TEST);
-  dataset_csv_release(&manifest);
+  release_manifest(&manifest);
 }
 
 static void test_numbers_sort_by_value(void **state) {
@@ -48,12 +48,12 @@ static void test_numbers_sort_by_value(void **state) {
   assert_string_equal(manifest.classes[0], "-3");
   assert_string_equal(manifest.classes[1], "9");
   assert_string_equal(manifest.classes[2], "10");
-  assert_int_equal(dataset_csv_class(&manifest, "100"), 3);
-  dataset_csv_release(&manifest);
+  assert_int_equal(class_of(&manifest, "100"), 3);
+  release_manifest(&manifest);
   assert_ok(parse(&manifest, "a,10\nb,9\nc,x\n")); /* not all are numbers: bytewise */
   assert_string_equal(manifest.classes[0], "10");
   assert_string_equal(manifest.classes[1], "9");
-  dataset_csv_release(&manifest);
+  release_manifest(&manifest);
 }
 
 static void test_bad_rows(void **state) {
@@ -69,8 +69,8 @@ static void test_bad_rows(void **state) {
   assert_bad("a.png,cat,train\nb.png,cat\n", "line 2: no split");
   assert_bad("a.png,cat\nb.png,cat,test\n", "line 2: a split");
   Manifest manifest;
-  assert_fails(dataset_csv_parse(&manifest, "a.png,c\0t\n", 10, "list.csv"), STATUS_BAD_FILE, "line 1: a NUL byte");
-  dataset_csv_release(&manifest);
+  assert_fails(parse_manifest(&manifest, "a.png,c\0t\n", 10, "list.csv"), STATUS_BAD_FILE, "line 1: a NUL byte");
+  release_manifest(&manifest);
 }
 
 /* A cell without an end, which took seconds and twice its size: refused as soon as it is longer than any that makes sense. */
@@ -86,14 +86,14 @@ static void test_endless_cells(void **state) {
     if (quoted) memcpy(text, "a.png,\"", 7);
     const char *scale = getenv("TIME_SCALE"); /* sanitizers are slow */
     double seconds = (double)clock() / CLOCKS_PER_SEC, max = scale ? atof(scale) : 1;
-    assert_fails(dataset_csv_parse(&manifest, text, BYTES, "list.csv"), STATUS_BAD_FILE, "line 1: a field of more than 1048576 bytes");
+    assert_fails(parse_manifest(&manifest, text, BYTES, "list.csv"), STATUS_BAD_FILE, "line 1: a field of more than 1048576 bytes");
     assert_true((double)clock() / CLOCKS_PER_SEC - seconds < max);
-    dataset_csv_release(&manifest);
+    release_manifest(&manifest);
     memcpy(text, "a.png,x", 7);
     text[MAX] = '\n';
-    assert_ok(dataset_csv_parse(&manifest, text, MAX + 1, "list.csv"));
+    assert_ok(parse_manifest(&manifest, text, MAX + 1, "list.csv"));
     assert_int_equal(strlen(manifest.rows[0].label), MAX - 6);
-    dataset_csv_release(&manifest);
+    release_manifest(&manifest);
     text[MAX] = 'x';
   }
   free(text);

@@ -1,7 +1,7 @@
 /* The encoder over real tokenizers: special ids, that cutting long texts, where it is done, changes no token, and that the bytes of tokens
  * are those of the text. */
-#include "data/text/text_encoder.h"
 #include "data/text/token_cache.h"
+#include "data/tokenizer/tokenizer.h"
 #include "text_testing.h"
 #include "tokenizer_testing.h"
 
@@ -35,7 +35,7 @@ static void check(const char *relative, bool cuttable, int32_t begin, int32_t se
   TextEncoder encoder;
   put_long_text();
   assert_ok(tokenizer_open(&tokenizer, testing_shared(relative)));
-  assert_ok(text_encoder_of(&encoder, tokenizer));
+  assert_ok(tokenizer_encoder(&encoder, tokenizer));
   assert_int_equal(encoder.cuttable, cuttable);
   assert_int_equal(encoder.begin, begin);
   assert_int_equal(encoder.separator, separator);
@@ -75,7 +75,7 @@ static void check_bytes(const char *path, const char *name) {
   TextEncoder encoder;
   TextSource *source;
   TokenCache *cache;
-  assert_ok(text_encoder_of(&encoder, tokenizer));
+  assert_ok(tokenizer_encoder(&encoder, tokenizer));
   assert_ok(text_source_open(&source, name, NULL, TEXT_WHOLE));
   assert_ok(token_cache_open(&cache, source, &encoder, &(TokenCacheOptions){testing_path("cache"), true}));
   int64_t sum = 0;

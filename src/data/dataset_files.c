@@ -1,0 +1,506 @@
+/* Lists of labelled image files, decoded when they are read: image folders, CSV manifests.
+ *
+ *   DIR/train/CLASS/...  and  DIR/test|val|validation|valid/CLASS/...     a split of its own
+ *   DIR/train/CLASS/...  or   DIR/CLASS/...                               every fifth image of a class is the test part
+ *
+ * A folder is a class, its name the label. Classes are the folders of the training part, sorted bytewise; images may lie deeper inside a
+ * class. Names that begin with a dot are passed over. Invariant: the order is that of sorted names, so the same folder gives the same set
+ * on every machine.
+ *
+ * A manifest has rows path,label[,split], read through libcsv (quotes, CRLF). Leaves out: other separators. A first row such as path,label
+ * is a header. Either every row has a split (train; test, val, valid or validation) or none has: then every fifth row is for testing.
+ * Columns after the third are ignored. */
+#include "base/array.h"
+#include "base/files.h"
+#include "data/dataset.h"
+#include "data/dataset_internal.h"
+#include <csv.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- Lists of image files ---- */
+
+typedef struct ImageFile {
+  char *path; /* owned */
+  int32_t label;
+} ImageFile;
+
+typedef struct ImageList {
+  ImageFile *files;
+  int64_t count;
+  size_t room;
+} ImageList;
+
+enum { FOLD = 5 }; /* with no split given, image 4, 9, 14... of a class or manifest is for testing */
+
+DatasetPart dataset_files_part(int64_t index) { return index % FOLD == FOLD - 1 ? DATASET_TEST : DATASET_TRAIN; }
+
+/* Appends a file; takes `path` over, also on failure. A NULL path is out of memory. */
+static Status add_file(ImageList *list, char *path, int32_t label) {
+  Status status = path ? ARRAY_RESERVE(list->files, list->count, 1, list->room, "a list of images")
+                       : status_set(STATUS_NO_MEMORY, "no memory for the name of an image");
+  if (status == STATUS_OK)
+    list->files[list->count++] = (ImageFile){path, label};
+  else
+    free(path);
+  return status;
+}
+
+static void release_files(ImageList *list) {
+  for (int64_t i = 0; i < list->count; i++) free(list->files[i].path);
+  free(list->files);
+  *list = (ImageList){0};
+}
+
+static Status read_file(Dataset *set, int64_t index, Image *image, int32_t *label) {
+  const ImageFile *file = &((const ImageList *)set->state)->files[index];
+  Image fresh;
+  TRY(image_load(&fresh, file->path));
+  image_release(image);
+  *image = fresh;
+  *label = file->label;
+  return STATUS_OK;
+}
+
+static int32_t label_of(const Dataset *set, int64_t index) { return ((const ImageList *)set->state)->files[index].label; }
+
+static void close_list(Dataset *set) {
+  release_files(set->state);
+  free(set->state);
+}
+
+/* Makes the list the set's source: takes it over, sets count, read, label and close. */
+static Status attach_files(Dataset *set, ImageList *list) {
+  ImageList *kept = malloc(sizeof *kept);
+  if (!kept) return status_set(STATUS_NO_MEMORY, "no memory for a data set");
+  *kept = *list;
+  *list = (ImageList){0};
+  set->state = kept;
+  set->count = kept->count;
+  set->read = read_file;
+  set->label = label_of;
+  set->close = close_list;
+  return STATUS_OK;
+}
+
+/* ---- Folders ---- */
+
+enum { DEEPEST = 6 }; /* folders inside a class; also ends a walk through links that lead in circles */
+
+static const char *hint_for(const char *directory, char hint[DATASET_HINT]) {
+  char name[512];
+  snprintf(name, sizeof name, "folder:%s", directory);
+  return dataset_hint(name, NULL, hint);
+}
+
+static Status walk(ImageList *list, const char *directory, int32_t label, int depth);
+
+static Status walk_entry(ImageList *list, const char *directory, const char *name, int32_t label, int depth) {
+  if (name[0] == '.') return STATUS_OK;
+  char *path = files_join(directory, name);
+  if (!path) return status_no_memory(directory, "listing it");
+  if (files_is_dir(path)) {
+    Status status = depth < DEEPEST ? walk(list, path, label, depth + 1) : STATUS_OK;
+    free(path);
+    return status;
+  }
+  if (image_has_extension(name)) return add_file(list, path, label);
+  free(path);
+  return STATUS_OK;
+}
+
+/* Appends all images of a class. */
+static Status walk(ImageList *list, const char *directory, int32_t label, int depth) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  Status status = STATUS_OK;
+  for (size_t i = 0; status == STATUS_OK && i < count; i++) status = walk_entry(list, directory, names[i], label, depth);
+  files_list_free(names, count);
+  return status;
+}
+
+/* Keeps of list->files[first...] what belongs to `part` when there is no split. */
+static void keep_part(ImageList *list, int64_t first, DatasetPart part) {
+  int64_t kept = first;
+  for (int64_t i = first; i < list->count; i++) {
+    if (dataset_files_part(i - first) == part)
+      list->files[kept++] = list->files[i];
+    else
+      free(list->files[i].path);
+  }
+  list->count = kept;
+}
+
+/* The sorted class folders of `directory` become the set's labels. */
+static Status read_classes(Dataset *set, const char *directory) {
+  char **names;
+  size_t count;
+  TRY(files_list(directory, &names, &count));
+  set->labels = calloc(count ? count : 1, sizeof *set->labels);
+  Status status = set->labels ? STATUS_OK : status_no_memory(directory, "listing it");
+  for (size_t i = 0; status == STATUS_OK && i < count; i++) {
+    char *path = files_join(directory, names[i]);
+    if (!path) status = status_no_memory(directory, "listing it");
+    if (path && names[i][0] != '.' && files_is_dir(path)) {
+      char *label = strdup(names[i]);
+      if (label)
+        set->labels[set->classes++] = label;
+      else
+        status = status_no_memory(directory, "listing it");
+    }
+    free(path);
+  }
+  files_list_free(names, count);
+  if (status == STATUS_OK && set->classes == 0) {
+    char hint[DATASET_HINT];
+    status = status_set(STATUS_BAD_FILE, "%s: no class folders; expected %s/CLASS/image.jpg or %s/train/CLASS/image.jpg.%s", directory,
+                        directory, directory, hint_for(directory, hint));
+  }
+  return status;
+}
+
+/* One class of one part. In a test folder of its own a class may be absent; without images to train on it is a mistake. */
+static Status read_class(ImageList *list, const char *directory, const char *label, int32_t index, DatasetPart part, bool split) {
+  char *path = files_join(directory, label);
+  if (!path) return status_no_memory(directory, "listing it");
+  int64_t first = list->count;
+  bool optional = split && part == DATASET_TEST;
+  Status status = optional && !files_is_dir(path) ? STATUS_OK : walk(list, path, index, 0);
+  if (status == STATUS_OK && list->count == first && !optional) {
+    status = status_set(STATUS_BAD_FILE, "%s: a class without images (%s); add some or remove it", path, image_extensions());
+  }
+  free(path);
+  if (status == STATUS_OK && !split) keep_part(list, first, part);
+  return status;
+}
+
+/* Every class folder of the test part must be a class of the training part. */
+static Status check_classes(const Dataset *set, const char *train, const char *test) {
+  Dataset other = {0};
+  Status status = read_classes(&other, test);
+  for (int64_t i = 0, j = 0; status == STATUS_OK && i < other.classes; i++) {
+    while (j < set->classes && strcmp(set->labels[j], other.labels[i]) < 0) j++;
+    if (j < set->classes && strcmp(set->labels[j], other.labels[i]) == 0) continue;
+    status = status_set(STATUS_BAD_FILE, "%s: class \"%s\" is not among the %lld classes of %s", test, other.labels[i],
+                        (long long)set->classes, train);
+  }
+  for (int64_t i = 0; i < other.classes; i++) free(other.labels[i]);
+  free(other.labels);
+  return status;
+}
+
+static Status read_part(Dataset *set, const char *train, const char *test, const char *directory, DatasetPart part) {
+  ImageList list = {0};
+  TRY(read_classes(set, train));
+  if (test) TRY(check_classes(set, train, test));
+  const char *from = test && part == DATASET_TEST ? test : train;
+  Status status = STATUS_OK;
+  for (int64_t i = 0; status == STATUS_OK && i < set->classes; i++) {
+    status = read_class(&list, from, set->labels[i], (int32_t)i, part, test != NULL);
+  }
+  if (status == STATUS_OK && list.count == 0) {
+    status = status_set(STATUS_BAD_FILE, "%s: no images for the %s part; without a %s folder a class needs %d images to hold one out", from,
+                        dataset_part_name(part), "test", FOLD);
+  }
+  if (status == STATUS_OK) status = attach_files(set, &list);
+  release_files(&list);
+  if (status != STATUS_OK) return status;
+  return dataset_set_description(set, "image folder %s, %lld images, %lld classes, from %s%s", dataset_part_name(part),
+                                 (long long)set->count, (long long)set->classes, directory,
+                                 test                   ? ""
+                                 : part == DATASET_TEST ? " (every fifth image)"
+                                                        : " (but every fifth image)");
+}
+
+/* DIR/name when that is a folder, in a fresh string. */
+static char *subfolder(const char *directory, const char *name) {
+  char *path = files_join(directory, name);
+  if (path && files_is_dir(path)) return path;
+  free(path);
+  return NULL;
+}
+
+static bool knows_folder(const char *name) {
+  const char *directory = dataset_after_prefix(name, "folder:");
+  return directory && *directory;
+}
+
+static Status open_folder(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
+  const char *directory = dataset_after_prefix(name, "folder:");
+  (void)data_dir;
+  static const char *const test_names[] = {"test", "val", "validation", "valid"};
+  char hint[DATASET_HINT];
+  if (!files_is_dir(directory))
+    return status_set(STATUS_NOT_FOUND, "folder:%s: there is no such folder.%s", directory, hint_for(directory, hint));
+  char *train = subfolder(directory, "train"), *test = NULL;
+  for (size_t i = 0; train && !test && i < sizeof test_names / sizeof *test_names; i++) test = subfolder(directory, test_names[i]);
+  Status status = read_part(set, train ? train : directory, test, directory, part);
+  free(train);
+  free(test);
+  return status;
+}
+
+const DatasetSource dataset_folder = {knows_folder, open_folder};
+
+/* ---- Order of labels ---- */
+
+static bool is_whole_number(const char *text) {
+  size_t sign = *text == '-', digits = strspn(text + sign, "0123456789");
+  return digits >= 1 && digits <= 18 && text[sign + digits] == 0;
+}
+
+static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int by_value(const void *a, const void *b) {
+  long long x = strtoll(*(char *const *)a, NULL, 10), y = strtoll(*(char *const *)b, NULL, 10);
+  return x < y ? -1 : x > y ? 1 : by_bytes(a, b);
+}
+
+DatasetLabelOrder *dataset_label_order(char *const *labels, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    if (!is_whole_number(labels[i])) return by_bytes;
+  }
+  return by_value;
+}
+
+/* ---- Manifests ---- */
+
+typedef enum ManifestSplit { MANIFEST_NO_SPLIT = -1, MANIFEST_TRAIN = DATASET_TRAIN, MANIFEST_TEST = DATASET_TEST } ManifestSplit;
+
+typedef struct ManifestRow {
+  char *path, *label; /* as written */
+  ManifestSplit split;
+} ManifestRow;
+
+typedef struct Manifest {
+  ManifestRow *rows;
+  int64_t count;
+  size_t room;
+  char **classes; /* the distinct labels, sorted: by value when all are whole numbers, else bytewise */
+  int64_t class_count;
+} Manifest;
+
+enum { COLUMNS = 3, MAX_CELL = 1 << 20, SLICE = 1 << 16 };
+static const size_t max_manifest_bytes = (size_t)1 << 28;
+
+typedef struct ManifestReader {
+  Manifest *manifest;
+  const char *file;
+  long line;
+  char *fields[COLUMNS]; /* of the row being read, owned */
+  int columns;
+  size_t unended; /* bytes since the last end of a field */
+  bool past_header;
+  Status status; /* the first failure; everything after it is passed over */
+} ManifestReader;
+
+static bool is_one_of(const char *text, const char *const *list) {
+  while (*list && strcasecmp(text, *list) != 0) list++;
+  return *list != NULL;
+}
+
+static void on_field(void *text, size_t length, void *data) {
+  ManifestReader *reader = data;
+  int column = reader->columns++;
+  reader->unended = 0;
+  if (reader->status != STATUS_OK || column >= COLUMNS) return;
+  if (memchr(text, 0, length)) {
+    reader->status =
+        status_set(STATUS_BAD_FILE, "%s, line %ld: a NUL byte; the file must be plain or UTF-8 text", reader->file, reader->line);
+    return;
+  }
+  reader->fields[column] = strndup(text, length);
+  if (!reader->fields[column]) reader->status = status_no_memory(reader->file, "the manifest");
+}
+
+static Status read_split(ManifestReader *reader, ManifestSplit *split) {
+  static const char *const train_names[] = {"train", "training", NULL}, *const test_names[] = {"test", "val", "valid", "validation", NULL};
+  const char *text = reader->columns > 2 ? reader->fields[2] : "";
+  *split = is_one_of(text, train_names) ? MANIFEST_TRAIN : is_one_of(text, test_names) ? MANIFEST_TEST : MANIFEST_NO_SPLIT;
+  if (*split == MANIFEST_NO_SPLIT && *text) {
+    return status_set(STATUS_BAD_FILE, "%s, line %ld: split \"%s\"; train, test, val, valid and validation are accepted", reader->file,
+                      reader->line, text);
+  }
+  const Manifest *manifest = reader->manifest;
+  if (manifest->count && (manifest->rows[0].split == MANIFEST_NO_SPLIT) != (*split == MANIFEST_NO_SPLIT)) {
+    return status_set(STATUS_BAD_FILE, "%s, line %ld: %s; either every row names its split in the third column or none does", reader->file,
+                      reader->line, *text ? "a split, where the rows before have none" : "no split, where the rows before have one");
+  }
+  return STATUS_OK;
+}
+
+static bool is_header(const ManifestReader *reader) {
+  static const char *const path_names[] = {"path", "file", "filename", "file_name", "image", "picture", NULL};
+  static const char *const label_names[] = {"label", "labels", "class", "category", NULL};
+  return reader->columns >= 2 && is_one_of(reader->fields[0], path_names) && is_one_of(reader->fields[1], label_names);
+}
+
+static Status read_row(ManifestReader *reader) {
+  bool first = !reader->past_header;
+  reader->past_header = true;
+  if (first && is_header(reader)) return STATUS_OK;
+  if (reader->columns < 2 || !*reader->fields[0] || !*reader->fields[1]) {
+    return status_set(STATUS_BAD_FILE, "%s, line %ld: a row is path,label or path,label,split, and neither path nor label is empty",
+                      reader->file, reader->line);
+  }
+  ManifestRow row = {reader->fields[0], reader->fields[1], MANIFEST_NO_SPLIT};
+  TRY(read_split(reader, &row.split));
+  TRY(ARRAY_RESERVE(reader->manifest->rows, reader->manifest->count, 1, reader->manifest->room, "the rows of a manifest"));
+  reader->manifest->rows[reader->manifest->count++] = row;
+  reader->fields[0] = reader->fields[1] = NULL;
+  return STATUS_OK;
+}
+
+static void forget_fields(ManifestReader *reader) {
+  for (int i = 0; i < COLUMNS; i++) {
+    free(reader->fields[i]);
+    reader->fields[i] = NULL;
+  }
+  reader->columns = 0;
+}
+
+static void on_row(int end, void *data) {
+  (void)end;
+  ManifestReader *reader = data;
+  if (reader->status == STATUS_OK) reader->status = read_row(reader);
+  forget_fields(reader);
+}
+
+static Status syntax(ManifestReader *reader, struct csv_parser *parser) {
+  if (csv_error(parser) == CSV_ENOMEM) return status_no_memory(reader->file, "the manifest");
+  return status_set(STATUS_BAD_FILE, "%s, line %ld: malformed CSV (a quote is missing or stands in the middle of a field)", reader->file,
+                    reader->line);
+}
+
+/* In slices, so that a field without an end is noticed before it is kept whole. */
+static Status feed_line(ManifestReader *reader, struct csv_parser *parser, const char *line, size_t length) {
+  for (size_t at = 0, slice; at < length && reader->status == STATUS_OK; at += slice) {
+    slice = length - at < SLICE ? length - at : SLICE;
+    reader->unended += slice;
+    if (csv_parse(parser, line + at, slice, on_field, on_row, reader) != slice) return syntax(reader, parser);
+    if (reader->unended > MAX_CELL + SLICE)
+      return status_set(STATUS_BAD_FILE, "%s, line %ld: a field of more than %d bytes; is a quote not closed?", reader->file, reader->line,
+                        (int)MAX_CELL);
+  }
+  return STATUS_OK;
+}
+
+/* Fed line by line, because libcsv does not count them. */
+static Status feed(ManifestReader *reader, struct csv_parser *parser, const char *text, size_t size) {
+  for (size_t at = 0; at < size && reader->status == STATUS_OK;) {
+    const char *end = memchr(text + at, '\n', size - at);
+    size_t length = end ? (size_t)(end - text) + 1 - at : size - at;
+    reader->line++;
+    TRY(feed_line(reader, parser, text + at, length));
+    at += length;
+  }
+  if (reader->status == STATUS_OK && csv_fini(parser, on_field, on_row, reader) != 0) return syntax(reader, parser);
+  return reader->status;
+}
+
+/* The classes point at labels of rows. */
+static Status find_classes(Manifest *manifest, const char *file) {
+  if (manifest->count == 0) return status_set(STATUS_BAD_FILE, "%s: no rows; expected path,label in each", file);
+  if (manifest->count > INT32_MAX) return status_set(STATUS_BAD_FILE, "%s: more than %d rows", file, INT32_MAX);
+  manifest->classes = malloc((size_t)manifest->count * sizeof *manifest->classes);
+  if (!manifest->classes) return status_no_memory(file, "the manifest");
+  for (int64_t i = 0; i < manifest->count; i++) manifest->classes[i] = manifest->rows[i].label;
+  qsort(manifest->classes, (size_t)manifest->count, sizeof *manifest->classes, dataset_label_order(manifest->classes, manifest->count));
+  for (int64_t i = 0; i < manifest->count; i++) {
+    if (i > 0 && strcmp(manifest->classes[i], manifest->classes[manifest->class_count - 1]) == 0) continue;
+    manifest->classes[manifest->class_count++] = manifest->classes[i];
+  }
+  return STATUS_OK;
+}
+
+/* Index of a label that a row has. */
+static int32_t class_of(const Manifest *manifest, const char *label) {
+  DatasetLabelOrder *order = dataset_label_order(manifest->classes, manifest->class_count);
+  char **found = bsearch(&label, manifest->classes, (size_t)manifest->class_count, sizeof *manifest->classes, order);
+  return (int32_t)(found - manifest->classes);
+}
+
+/* Reads the text; errors name `file` and the line. Release also after a failure. */
+static Status parse_manifest(Manifest *manifest, const char *text, size_t size, const char *file) {
+  static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8 */
+  *manifest = (Manifest){0};
+  ManifestReader reader = {.manifest = manifest, .file = file};
+  struct csv_parser parser;
+  if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) return status_no_memory(file, "the manifest");
+  size_t skip = size >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+  Status status = feed(&reader, &parser, text + skip, size - skip);
+  csv_free(&parser);
+  forget_fields(&reader);
+  return status == STATUS_OK ? find_classes(manifest, file) : status;
+}
+
+static void release_manifest(Manifest *manifest) {
+  for (int64_t i = 0; i < manifest->count; i++) {
+    free(manifest->rows[i].path);
+    free(manifest->rows[i].label);
+  }
+  free(manifest->rows);
+  free(manifest->classes);
+  *manifest = (Manifest){0};
+}
+
+static Status add_rows(ImageList *list, const Manifest *manifest, const char *folder, DatasetPart part) {
+  for (int64_t i = 0; i < manifest->count; i++) {
+    const ManifestRow *row = &manifest->rows[i];
+    DatasetPart own = row->split == MANIFEST_NO_SPLIT ? dataset_files_part(i) : (DatasetPart)row->split;
+    if (own == part) TRY(add_file(list, files_join(folder, row->path), class_of(manifest, row->label)));
+  }
+  return STATUS_OK;
+}
+
+static Status copy_classes(Dataset *set, const Manifest *manifest, const char *file) {
+  set->labels = calloc((size_t)manifest->class_count, sizeof *set->labels);
+  if (!set->labels) return status_no_memory(file, "the manifest");
+  set->classes = manifest->class_count;
+  for (int64_t i = 0; i < set->classes; i++) {
+    if (!(set->labels[i] = strdup(manifest->classes[i]))) return status_no_memory(file, "the manifest");
+  }
+  return STATUS_OK;
+}
+
+static Status take(Dataset *set, const Manifest *manifest, const char *file, DatasetPart part) {
+  const char *slash = strrchr(file, '/');
+  char *folder = slash ? strndup(file, (size_t)(slash - file) + (slash == file)) : strdup(".");
+  ImageList list = {0};
+  Status status = folder ? add_rows(&list, manifest, folder, part) : status_no_memory(file, "the manifest");
+  free(folder);
+  if (status == STATUS_OK && list.count == 0) {
+    status =
+        status_set(STATUS_BAD_FILE, "%s: no rows for the %s part among %lld", file, dataset_part_name(part), (long long)manifest->count);
+  }
+  if (status == STATUS_OK) status = copy_classes(set, manifest, file);
+  if (status == STATUS_OK) status = attach_files(set, &list);
+  release_files(&list);
+  return status;
+}
+
+static bool knows_manifest(const char *name) {
+  const char *path = dataset_after_prefix(name, "csv:");
+  return path && *path;
+}
+
+static Status open_manifest(Dataset *set, const char *name, const char *data_dir, DatasetPart part) {
+  const char *path = dataset_after_prefix(name, "csv:");
+  (void)data_dir;
+  char *text = NULL;
+  size_t size = 0;
+  TRY(files_read(path, max_manifest_bytes, &text, &size));
+  Manifest manifest;
+  Status status = parse_manifest(&manifest, text, size, path);
+  if (status == STATUS_OK) status = take(set, &manifest, path, part);
+  release_manifest(&manifest);
+  free(text);
+  if (status != STATUS_OK) return status;
+  return dataset_set_description(set, "manifest %s, %lld images, %lld classes, from %s", dataset_part_name(part), (long long)set->count,
+                                 (long long)set->classes, path);
+}
+
+const DatasetSource dataset_manifest = {knows_manifest, open_manifest};

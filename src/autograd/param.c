@@ -244,14 +244,19 @@ void param_refresh_shadows(ParamSet *set, bool frozen) {
 Status param_pack(ParamSet *set, size_t index, bool bf16) {
   Param *param = &set->list[index];
   const Tensor *tensor = &param->tensor;
-  if (!param->narrow || tensor->dims != 2 || tensor->value == NULL || tensor->packed != NULL || set->reserved) return STATUS_OK;
+  const bool int8 = tensor->lowbit != NULL && tensor->lowbit->kind == LOWBIT_INT8, values = tensor->value != NULL || int8;
+  if (!param->narrow || tensor->dims != 2 || !values || tensor->packed != NULL || set->reserved) return STATUS_OK;
   PackedMatrix matrix = {.outputs = tensor->shape[param->transposed ? 1 : 0], .inputs = tensor->shape[param->transposed ? 0 : 1]};
-  matrix.bf16 = bf16;
-  if (!matmul_packs(bf16, matrix.inputs)) return STATUS_OK;
+  matrix.int8 = int8;
+  matrix.bf16 = bf16 && !int8;
+  if (int8 ? !matmul_packs_int8() : !matmul_packs(bf16, matrix.inputs)) return STATUS_OK;
   matrix.words = block_new(matmul_packed_bytes(&matrix));
   if (matrix.words == NULL)
     return status_set(STATUS_NO_MEMORY, "no memory for packed weights: %.1f MB", (double)matmul_packed_bytes(&matrix) / 1e6);
-  matmul_pack(&matrix, tensor->value, param->transposed);
+  if (int8)
+    matmul_pack_int8(&matrix, tensor->lowbit);
+  else
+    matmul_pack(&matrix, tensor->value, param->transposed);
   param->packed = matrix;
   param->tensor.packed = &param->packed;
   return STATUS_OK;

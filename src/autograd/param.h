@@ -54,7 +54,8 @@ Status param_make_shadows(ParamSet *set);
 void param_refresh_shadows(ParamSet *set, bool frozen);
 /* Packs a matrix's values, in full or in bf16, for faster products (Tensor.packed), in memory of its own: as much as the values take, or in
  * bf16 half of that. For inference, after the last change of the values; with bf16 before param_make_shadows, which then leaves the matrix
- * out. Nothing happens to a parameter that is no matrix, has no values in full, or would not be faster. */
+ * out. One in int8 (Tensor.lowbit) is packed as it is. Nothing happens to a parameter that is no matrix, has neither, or would not be
+ * faster. */
 Status param_pack(ParamSet *set, size_t index, bool bf16);
 int64_t param_packed_bytes(const ParamSet *set);
 void param_zero_grads(ParamSet *set); /* zeroes the block and marks the gradients filled */

@@ -50,7 +50,7 @@ int cli_run(int argc, char **argv, const CliProgram *program);
  * environment forces slower kernels than the processor has. */
 Status cli_check_kernels(const char *backend);
 
-#define CLI_BACKEND_HELP "library of matrix products: auto, openblas, onednn; auto: by processor"
+#define CLI_BACKEND_HELP "library of matrix products: auto, openblas, onednn, onednn-int8; auto: by processor"
 
 /* Lines "  NAME  ABOUT" for --help. */
 void cli_commands_help(const CliCommand *commands, FILE *stream);

@@ -233,7 +233,7 @@ static void dots(const LowbitDots *d) {
   }
 }
 
-static const LowbitKernels avx2_table = {"avx2", quantise, panel, tile, dots};
+static const LowbitKernels avx2_table = {"avx2", quantise, panel, tile, dots, NULL};
 
 const LowbitKernels *lowbit_avx2(void) { return &avx2_table; }
 #else

@@ -70,6 +70,10 @@ typedef struct LowbitKernels {
 
   void (*tile)(const LowbitTile *tile);
   void (*dots)(const LowbitDots *dots);
+
+  /* The end of an int8 product whose sums another library has made, of one row: c[o] (+)= (sums[o] - less[o]) (x_scale scale[o]), o < n.
+   * NULL: none for this table, whose own loops are used always. */
+  void (*scale)(int64_t n, const int32_t *sums, const int32_t *less, const float *scale, float x_scale, bool add, real *c);
 } LowbitKernels;
 
 const LowbitKernels *lowbit_kernels(void);                   /* the fastest that kernels()->name allows on this processor */

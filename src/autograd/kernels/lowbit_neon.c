@@ -240,7 +240,7 @@ static void dots(const LowbitDots *d) {
   }
 }
 
-static const LowbitKernels neon_table = {"neon", quantise, panel, tile, dots};
+static const LowbitKernels neon_table = {"neon", quantise, panel, tile, dots, NULL};
 
 const LowbitKernels *lowbit_neon(void) { return &neon_table; }
 #else

@@ -102,7 +102,11 @@ static void dots(const LowbitDots *d) {
   }
 }
 
-static const LowbitKernels portable_table = {"portable", quantise, panel, tile, dots};
+static void scale_sums(int64_t n, const int32_t *sums, const int32_t *less, const float *scale, float x_scale, bool add, real *c) {
+  for (int64_t o = 0; o < n; o++) c[o] = (add ? c[o] : 0) + (real)(sums[o] - less[o]) * (real)(x_scale * scale[o]);
+}
+
+static const LowbitKernels portable_table = {"portable", quantise, panel, tile, dots, scale_sums};
 
 const LowbitKernels *lowbit_portable(void) { return &portable_table; }
 

@@ -404,7 +404,18 @@ static void dots(const LowbitDots *d) {
   }
 }
 
-static const LowbitKernels vnni_table = {"vnni", quantise, panel, tile, dots};
+static void scale_sums(int64_t n, const int32_t *sums, const int32_t *less, const float *scale, float x_scale, bool add, float *c) {
+  for (int64_t o = 0; o < n; o += LOWBIT_PANEL) {
+    const __mmask16 mask = first_16(n - o);
+    const __m512i sum = _mm512_sub_epi32(_mm512_maskz_loadu_epi32(mask, sums + o), _mm512_maskz_loadu_epi32(mask, less + o));
+    const __m512 both = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, scale + o), _mm512_set1_ps(x_scale));
+    __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), both);
+    if (add) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c + o), value);
+    _mm512_mask_storeu_ps(c + o, mask, value);
+  }
+}
+
+static const LowbitKernels vnni_table = {"vnni", quantise, panel, tile, dots, scale_sums};
 
 const LowbitKernels *lowbit_vnni(void) { return &vnni_table; }
 #else

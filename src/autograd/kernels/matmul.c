@@ -243,21 +243,22 @@ int64_t matmul_narrow_scratch(void) { return (int64_t)threads_count() * NARROW_N
 static const struct {
   const char *name;
   MatmulBackend backend;
-} backend_names[] = {{"openblas", MATMUL_OPENBLAS}, {"onednn", MATMUL_ONEDNN}};
+  bool int8; /* on any processor */
+} backend_names[] = {{"openblas", MATMUL_OPENBLAS, false}, {"onednn", MATMUL_ONEDNN, false}, {"onednn-int8", MATMUL_ONEDNN, true}};
 enum { BACKENDS = sizeof backend_names / sizeof *backend_names };
 
-static _Atomic int chosen_backend = -1; /* not yet */
+static _Atomic int chosen_backend = -1; /* a row of these; not yet */
 
 /* By the processor: with AVX-512 oneDNN was faster on every shape that was measured. A slower table of kernels that the environment asks
  * for stands for a lesser processor. */
-static MatmulBackend fitting_backend(void) {
+static int fitting_backend(void) {
   return !REAL_IS_DOUBLE && onednn_has_float() && strcmp(kernels()->name, "avx512") == 0 ? MATMUL_ONEDNN : MATMUL_OPENBLAS;
 }
 
 static int backend_named(const char *name) {
   if (strcmp(name, "auto") == 0) return fitting_backend();
   for (int i = 0; i < BACKENDS; i++) {
-    if (strcmp(name, backend_names[i].name) == 0) return backend_names[i].backend;
+    if (strcmp(name, backend_names[i].name) == 0) return i;
   }
   return -1;
 }
@@ -267,22 +268,30 @@ Status matmul_choose_backend(const char *name) {
   if (name == NULL) name = getenv("ASTRA_BACKEND");
   if (name == NULL) name = "auto";
   const int backend = backend_named(name);
-  if (backend < 0) return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas and onednn", source, name);
-  if (backend == MATMUL_ONEDNN && !onednn_has_float())
+  if (backend < 0) return status_set(STATUS_BAD_USAGE, "%s: \"%s\" is none of auto, openblas, onednn and onednn-int8", source, name);
+  if (backend_names[backend].int8 && onednn_has_float() && !onednn_has_int8())
+    return status_set(STATUS_BAD_USAGE, "%s: onednn-int8 needs a processor with VNNI or AMX; openblas, onednn and auto are accepted",
+                      source);
+  if (backend_names[backend].backend == MATMUL_ONEDNN && !onednn_has_float())
     return status_set(STATUS_BAD_USAGE, "%s: oneDNN %s; openblas and auto are accepted", source,
                       onednn_version() ? "needs a processor with AVX-512 here" : "was not found when this program was built");
   atomic_store(&chosen_backend, backend);
   return STATUS_OK;
 }
 
-MatmulBackend matmul_backend(void) {
-  int backend = atomic_load_explicit(&chosen_backend, memory_order_relaxed);
-  if (backend >= 0) return (MatmulBackend)backend;
+static int backend_row(void) {
+  const int row = atomic_load_explicit(&chosen_backend, memory_order_relaxed);
+  if (row >= 0) return row;
   if (matmul_choose_backend(NULL) != STATUS_OK) atomic_store(&chosen_backend, fitting_backend()); /* programs have asked before */
-  return (MatmulBackend)atomic_load(&chosen_backend);
+  return atomic_load(&chosen_backend);
 }
 
-const char *matmul_backend_name(void) { return backend_names[matmul_backend()].name; }
+MatmulBackend matmul_backend(void) { return backend_names[backend_row()].backend; }
+const char *matmul_backend_name(void) { return backend_names[backend_row()].name; }
+
+bool matmul_int8_in_onednn(void) {
+  return matmul_backend() == MATMUL_ONEDNN && onednn_has_int8() && (backend_names[backend_row()].int8 || onednn_has_amx());
+}
 
 bool matmul_bf16_is_native(void) { return matmul_backend() == MATMUL_ONEDNN && onednn_has_bf16(); }
 

@@ -73,12 +73,16 @@ void matmul_count_only(int64_t m, int64_t n, int64_t k);
 MatmulCount matmul_counted(void); /* since the last reset, all threads' calls and FLOPs */
 void matmul_reset_count(void);
 
-/* Which library multiplies: chosen by the processor, or by name ("auto", "openblas", "onednn"; NULL: as the environment's ASTRA_BACKEND
- * says, or auto). Call before the first product. BAD_USAGE: no such library, in this build or for this processor. */
+/* Which library multiplies: chosen by the processor, or by name ("auto", "openblas", "onednn", "onednn-int8"; NULL: as the environment's
+ * ASTRA_BACKEND says, or auto). Call before the first product. BAD_USAGE: no such library, in this build or for this processor. */
 typedef enum MatmulBackend { MATMUL_OPENBLAS, MATMUL_ONEDNN } MatmulBackend;
 Status matmul_choose_backend(const char *name);
 MatmulBackend matmul_backend(void);
 const char *matmul_backend_name(void);
+
+/* oneDNN multiplies many rows with int8 weights, too: where it is the backend and the processor has AMX, or as "onednn-int8" asks with any
+ * 8-bit dot products. The results are the same bits as those of our own kernels. */
+bool matmul_int8_in_onednn(void);
 
 /* Products in bf16 run on instructions of the processor (otherwise they are widened and slower than float); and whether one of a usual size
  * is faster than in float, as measured once, in about 10 ms. */

@@ -3,13 +3,18 @@
  * do. Weights therefore stay as they are in memory, for one row (which takes them from there) and for many, mapped from a file or not.
  * Measured against keeping them interleaved: 197 rows by 768 x 3,072 within 3%, at half the memory.
  *
- *   scratch | a [rows, stride] | scale [rows, groups] | sum [rows, groups] | of each thread: panels | their scales | pieces of C |
+ * Tiles of AMX are several times as fast, and interleaving would take a good part of the time: there, weights that were packed once
+ * (matmul_pack_int8) go to oneDNN, rows and outputs in pieces. It multiplies unsigned by signed bytes, of which here the activations are
+ * the unsigned ones (a + 128). Its sums are scaled as those of our own kernels are, and give the same bits.
+ *
+ *   scratch | a [rows, stride] | scale [rows, groups] | sum [rows, groups] | of each thread: panels, their scales, or sums | pieces of C |
  *   (each on cache lines) */
 #include "autograd/kernels/matmul_lowbit.h"
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
 #include "autograd/kernels/matmul_parts.h"
+#include "autograd/kernels/onednn.h"
 #include "base/threads.h"
 #include <string.h>
 
@@ -18,14 +23,18 @@ enum {
   GROUP_BYTES = 384 << 10, /* of interleaved weights: with twelve rows of activations and of results, less than a second-level cache */
   MAX_GROUP = 128,         /* outputs; all groups of a thread but the first are read ahead */
   MIN_GROUP = 2 * LOWBIT_PANEL,
-  MIN_POOLED = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */
+  MIN_POOLED = 256 * 1024, /* multiply-adds under which waking the pool costs more than it saves */
+  MIN_PACKED_ROWS = 16,    /* a tile of AMX; fewer are bound by reading the weights */
+  PACKED_ROWS = 128,       /* of a piece, and its outputs: sums and weights stay in the second-level cache */
+  PACKED_OUTPUTS = 128
 };
 
 typedef struct Job {
   const MatmulLowbit *p;
   const LowbitKernels *kernels;
   LowbitKind kind;
-  int64_t stride, groups, group_outputs;
+  bool packed;
+  int64_t stride, groups, group_outputs, piece_rows;
   int64_t row_bytes;
   const uint8_t *numbers; /* of the first output, from the first input on */
   int8_t *a;
@@ -33,7 +42,7 @@ typedef struct Job {
   int32_t *sum;
   uint8_t *panels; /* [threads][thread_bytes] */
   size_t thread_bytes;
-  real *pieces; /* C is NULL: one row whole, or [threads][LOWBIT_TILE_ROWS, group_outputs] */
+  real *pieces; /* C is NULL: one row whole, or [threads][piece_rows, group_outputs] */
 } Job;
 
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -42,11 +51,29 @@ static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static size_t panel_bytes(const Job *job) { return (size_t)(job->group_outputs * job->stride); }
 
+/* Weights whole from the first input on, and outputs from a strip's first. */
+static bool runs_packed(const MatmulLowbit *p, const LowbitKernels *kernels) {
+  return p->packed != NULL && p->rows >= MIN_PACKED_ROWS && p->first_output % PACKED_STRIP == 0 && p->first_input == 0 &&
+         p->inputs == p->weight->inputs && kernels->scale != NULL;
+}
+
+static void describe_packed(Job *job) {
+  const int64_t tiles = (job->p->rows + PACKED_ROWS - 1) / PACKED_ROWS;
+  job->packed = true;
+  job->piece_rows = (job->p->rows + tiles - 1) / tiles;
+  job->group_outputs = PACKED_OUTPUTS;
+  job->thread_bytes = lines((size_t)(job->piece_rows * PACKED_OUTPUTS) * sizeof(int32_t));
+  const size_t wide = lines((size_t)job->p->inputs * sizeof(real)); /* quantise_rows */
+  if (job->thread_bytes < wide) job->thread_bytes = wide;
+}
+
 static Job describe(const MatmulLowbit *p) {
   Job job = {.p = p, .kernels = lowbit_kernels(), .kind = p->weight->kind};
   job.stride = whole(p->inputs, LOWBIT_PIECE);
   job.groups = lowbit_groups(job.kind, p->inputs);
   job.row_bytes = (int64_t)lowbit_row_bytes(job.kind, p->weight->inputs);
+  if (runs_packed(p, job.kernels)) return describe_packed(&job), job;
+  job.piece_rows = LOWBIT_TILE_ROWS;
   job.group_outputs = lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
   if (job.group_outputs < MIN_GROUP) job.group_outputs = MIN_GROUP;
   if (p->rows > 1) {
@@ -61,7 +88,7 @@ static Job describe(const MatmulLowbit *p) {
 static size_t piece_bytes(const Job *job) {
   const MatmulLowbit *p = job->p;
   if (p->c != NULL) return 0;
-  return p->rows > 1 ? (size_t)(threads_count() * LOWBIT_TILE_ROWS * job->group_outputs) * sizeof(real) : (size_t)p->outputs * sizeof(real);
+  return p->rows > 1 ? (size_t)(threads_count() * job->piece_rows * job->group_outputs) * sizeof(real) : (size_t)p->outputs * sizeof(real);
 }
 
 size_t matmul_lowbit_scratch(const MatmulLowbit *p) {
@@ -99,6 +126,7 @@ static void quantise_rows(void *context, int64_t begin, int64_t end, int thread)
       job->kernels->quantise(lesser(size, inputs - g * size), x + g * size, a + g * size, &job->scale[r * job->groups + g],
                              &job->sum[r * job->groups + g]);
     memset(a + inputs, 0, (size_t)(job->stride - inputs));
+    for (int64_t i = 0; job->packed && i < job->stride; i++) a[i] = (int8_t)(a[i] ^ -128); /* as unsigned ones: a + 128 */
   }
 }
 
@@ -176,6 +204,57 @@ static void outputs_body(void *context, int64_t begin, int64_t end, int thread) 
   }
 }
 
+/* ---- products with packed weights ---- */
+
+/* Where oneDNN has no memory. */
+static void sum_products(const OnednnProduct *p) {
+  const uint8_t *a = p->a, *b = p->b;
+  int32_t *c = p->c;
+  for (int64_t r = 0; r < p->m; r++)
+    for (int64_t o = 0; o < p->n; o++) {
+      const uint8_t *strip = b + (o / PACKED_STRIP * p->k * PACKED_STRIP) + o % PACKED_STRIP * 4;
+      int32_t sum = 0;
+      for (int64_t i = 0; i < p->k; i++) sum += a[r * p->lda + i] * (int8_t)strip[i / 4 * 4 * PACKED_STRIP + i % 4];
+      c[r * p->ldc + o] = sum;
+    }
+}
+
+static void packed_piece(const Job *job, int64_t row, int64_t column, int thread) {
+  const MatmulLowbit *p = job->p;
+  const int64_t rows = lesser(job->piece_rows, p->rows - row), columns = lesser(PACKED_OUTPUTS, p->outputs - column);
+  const int64_t first = p->first_output + column, ldc = p->c ? p->ldc : PACKED_OUTPUTS;
+  real *c = p->c ? p->c + row * ldc + column : job->pieces + thread * job->piece_rows * PACKED_OUTPUTS;
+  int32_t *sums = (int32_t *)(void *)(job->panels + (size_t)thread * job->thread_bytes);
+  const OnednnProduct product = {.inputs = ONEDNN_INT8,
+                                 .output = ONEDNN_INT8,
+                                 .m = rows,
+                                 .n = whole(columns, PACKED_STRIP),
+                                 .k = job->stride,
+                                 .lda = job->stride,
+                                 .ldc = PACKED_OUTPUTS,
+                                 .a = job->a + row * job->stride,
+                                 .b = p->packed->words + first * (job->stride / 4),
+                                 .c = sums};
+  if (!onednn_product(&product)) sum_products(&product);
+  if (p->before) p->before(p->context, row, rows, column, columns, c, ldc);
+  for (int64_t r = 0; r < rows; r++)
+    job->kernels->scale(columns, sums + r * PACKED_OUTPUTS, p->packed->offset_sums + first, scale_of(job, column), job->scale[row + r],
+                        p->add, c + r * ldc);
+  if (p->after) p->after(p->context, row, rows, column, columns, c, ldc);
+}
+
+/* Pieces of the first outputs come first: all rows meet weights that are in the cache. */
+static void pieces_body(void *context, int64_t begin, int64_t end, int thread) {
+  const Job *job = context;
+  const int64_t tiles = (job->p->rows + job->piece_rows - 1) / job->piece_rows;
+  for (int64_t i = begin; i < end; i++) packed_piece(job, i % tiles * job->piece_rows, i / tiles * PACKED_OUTPUTS, thread);
+}
+
+static int64_t pieces_of(const Job *job) {
+  const MatmulLowbit *p = job->p;
+  return (p->rows + job->piece_rows - 1) / job->piece_rows * ((p->outputs + PACKED_OUTPUTS - 1) / PACKED_OUTPUTS);
+}
+
 void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   if (p->rows <= 0 || p->outputs <= 0) return;
   const double begun = matmul_count_begin();
@@ -183,7 +262,10 @@ void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   place(&job, scratch);
   const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MIN_POOLED;
   threads_for(p->rows, small ? p->rows : 4, quantise_rows, &job);
-  threads_for(p->outputs, small ? p->outputs : MIN_GROUP, outputs_body, &job); /* inside a body it knows whose scratch is free */
+  if (job.packed)
+    threads_for(pieces_of(&job), small ? pieces_of(&job) : 1, pieces_body, &job);
+  else
+    threads_for(p->outputs, small ? p->outputs : MIN_GROUP, outputs_body, &job); /* inside a body it knows whose scratch is free */
   matmul_count_end(p->rows, p->outputs, p->inputs, begun);
 }
 

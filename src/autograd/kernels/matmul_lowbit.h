@@ -2,6 +2,7 @@
  * each row by itself, so that what a row gives does not depend on the rows beside it. Counted as products (matmul.h). */
 #ifndef AUTOGRAD_MATMUL_LOWBIT_H
 #define AUTOGRAD_MATMUL_LOWBIT_H
+#include "autograd/kernels/matmul_packed.h"
 #include "autograd/lowbit.h"
 #include <stdbool.h>
 
@@ -11,6 +12,7 @@ typedef void MatmulLowbitPiece(void *context, int64_t row, int64_t rows, int64_t
 
 typedef struct MatmulLowbit {
   const LowbitMatrix *weight;
+  const PackedMatrix *packed;    /* the same int8 numbers for oneDNN (matmul_pack_int8), which multiplies many rows with them; or NULL */
   int64_t first_output, outputs; /* of the matrix */
   int64_t first_input, inputs;   /* likewise; block weights: a multiple of LOWBIT_BLOCK. At most LOWBIT_MAX_INPUTS */
   int64_t rows;

@@ -1,5 +1,6 @@
 /* Products with packed weights, cut into pieces of some rows by some strips, which threads take in order. See matmul_packed.h. */
 #include "autograd/kernels/matmul_packed.h"
+#include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul_parts.h"
 #include "autograd/kernels/onednn.h"
 #include "base/threads.h"
@@ -13,7 +14,10 @@ enum {
 };
 
 static int64_t strips_of(int64_t outputs) { return (outputs + PACKED_STRIP - 1) / PACKED_STRIP; }
-static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) { return matrix->bf16 ? inputs / 2 : inputs; }
+static int64_t words_of(const PackedMatrix *matrix, int64_t inputs) {
+  if (matrix->int8) return (inputs + LOWBIT_PIECE - 1) / LOWBIT_PIECE * (LOWBIT_PIECE / 4);
+  return matrix->bf16 ? inputs / 2 : inputs;
+}
 
 /* AMX multiplies bf16 faster than vectors do: oneDNN uses it. */
 bool matmul_packs(bool bf16, int64_t inputs) {
@@ -21,10 +25,29 @@ bool matmul_packs(bool bf16, int64_t inputs) {
   return !bf16 || (inputs % 2 == 0 && !onednn_has_amx());
 }
 
+/* Tried, for another version of oneDNN may take no strips. */
+bool matmul_packs_int8(void) {
+  enum { SIZE = 64 };
+  static _Alignas(SIZE) const uint8_t zeros[SIZE * SIZE];
+  static _Thread_local int32_t result[SIZE * SIZE];
+  return matmul_int8_in_onednn() && lowbit_kernels()->scale != NULL &&
+         onednn_product(&(OnednnProduct){.inputs = ONEDNN_INT8,
+                                         .output = ONEDNN_INT8,
+                                         .m = SIZE,
+                                         .n = SIZE,
+                                         .k = SIZE,
+                                         .lda = SIZE,
+                                         .ldc = SIZE,
+                                         .a = zeros,
+                                         .b = zeros,
+                                         .c = result});
+}
+
 /* ---- packing */
 
 size_t matmul_packed_bytes(const PackedMatrix *matrix) {
-  return (size_t)(strips_of(matrix->outputs) * words_of(matrix, matrix->inputs) * PACKED_STRIP) * sizeof *matrix->words;
+  const int64_t of_output = words_of(matrix, matrix->inputs) + (matrix->int8 ? 1 : 0); /* and its sum */
+  return (size_t)(strips_of(matrix->outputs) * of_output * PACKED_STRIP) * sizeof *matrix->words;
 }
 
 typedef struct Packing {
@@ -62,6 +85,38 @@ void matmul_pack(PackedMatrix *matrix, const real *weight, bool transposed) {
   Packing job = {matrix, weight, transposed};
   matrix->product = kernels_product_packed(matrix->bf16);
   threads_for(strips_of(matrix->outputs), 1, pack_strips, &job);
+}
+
+typedef struct BytesPacking {
+  PackedMatrix *matrix;
+  const int8_t *numbers;
+} BytesPacking;
+
+static void pack_bytes(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const BytesPacking *job = context;
+  const PackedMatrix *matrix = job->matrix;
+  const int64_t words = words_of(matrix, matrix->inputs), outputs = matrix->outputs, inputs = matrix->inputs;
+  for (int64_t output = begin * PACKED_STRIP; output < end * PACKED_STRIP; output++) {
+    uint32_t *to = matrix->words + output / PACKED_STRIP * words * PACKED_STRIP + output % PACKED_STRIP;
+    const int8_t *row = job->numbers + output * inputs;
+    int32_t sum = 0;
+    for (int64_t word = 0; word < words; word++, to += PACKED_STRIP) {
+      const int64_t left = output < outputs ? inputs - 4 * word : 0;
+      int8_t four[4] = {0};
+      if (left > 0) memcpy(four, row + 4 * word, (size_t)matmul_lesser(4, left));
+      memcpy(to, four, sizeof four);
+      sum += four[0] + four[1] + four[2] + four[3];
+    }
+    matrix->offset_sums[output] = lowbit_offset(LOWBIT_INT8) * sum;
+  }
+}
+
+void matmul_pack_int8(PackedMatrix *matrix, const LowbitMatrix *weight) {
+  BytesPacking job = {matrix, weight->numbers};
+  const int64_t strips = strips_of(matrix->outputs);
+  matrix->offset_sums = (int32_t *)matrix->words + strips * words_of(matrix, matrix->inputs) * PACKED_STRIP;
+  threads_for(strips, 1, pack_bytes, &job);
 }
 
 /* ---- products */

@@ -4,25 +4,35 @@
 #define AUTOGRAD_MATMUL_PACKED_H
 #include "autograd/kernels/numbers.h"
 #include "autograd/kernels/product_packed.h"
+#include "autograd/lowbit.h"
 #include <stddef.h>
 
 /* A weight of [outputs, inputs], whichever way it was stored: words [strips, words of an output, PACKED_STRIP]. The words of PACKED_STRIP
- * outputs lie together; a word is a float, or two inputs in bf16. */
+ * outputs lie together; a word is a float, two inputs in bf16, or four in int8. */
 typedef struct PackedMatrix {
   int64_t outputs, inputs;
   bool bf16; /* an even number of inputs */
+  bool int8; /* zeros fill the last words of an output, up to a multiple of LOWBIT_PIECE inputs; multiplied by matmul_lowbit */
   uint32_t *words;
-  ProductPacked *product;
+  ProductPacked *product; /* but of int8 */
+  int32_t *offset_sums;   /* int8: of each output, up to a whole strip, 128 times the sum of its numbers; behind the words */
 } PackedMatrix;
 
 /* Whether such a weight is faster packed, with this processor and backend. */
 bool matmul_packs(bool bf16, int64_t inputs);
+
+/* Whether products of many rows with LOWBIT_INT8 weights are faster in oneDNN, which takes packed ones: with AMX, or where the backend
+ * "onednn-int8" was asked for. */
+bool matmul_packs_int8(void);
 
 /* Of matrix->words, which the caller allocates, from the matrix's shape. */
 size_t matmul_packed_bytes(const PackedMatrix *matrix);
 
 /* Fills words and product, over the pool; weight [outputs, inputs], or transposed [inputs, outputs], is rounded to bf16 where asked for. */
 void matmul_pack(PackedMatrix *matrix, const real *weight, bool transposed);
+
+/* The same of an int8 matrix of these outputs and inputs. Its float scales stay where they are. */
+void matmul_pack_int8(PackedMatrix *matrix, const LowbitMatrix *weight);
 
 /* Called for pieces of C, [rows, columns] from (row, column) on, by the thread that computes them: before, and after while they are in its
  * cache. */

@@ -75,12 +75,21 @@ static OwnTable *table_of_thread(void) {
 
 /* ---- primitives */
 
-static dnnl_data_type_t type_of(OnednnType type) { return type == ONEDNN_BF16 ? dnnl_bf16 : dnnl_f32; }
-
 /* A matrix [rows, columns] whose stored rows, or for a transposed one columns, are `stride` numbers apart. */
-static bool describe(dnnl_memory_desc_t *matrix, int64_t rows, int64_t columns, OnednnType type, bool transposed, int64_t stride) {
+static bool describe(dnnl_memory_desc_t *matrix, int64_t rows, int64_t columns, dnnl_data_type_t type, bool transposed, int64_t stride) {
   dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : stride, transposed ? stride : 1};
-  return dnnl_memory_desc_init_by_strides(matrix, 2, dims, type_of(type), strides) == dnnl_success;
+  return dnnl_memory_desc_init_by_strides(matrix, 2, dims, type, strides) == dnnl_success;
+}
+
+static bool describe_product(dnnl_memory_desc_t matrix[ARGUMENTS], const Shape *s) {
+  static const dnnl_data_type_t factors[] = {dnnl_f32, dnnl_bf16, dnnl_u8}, results[] = {dnnl_f32, dnnl_bf16, dnnl_s32};
+  dnnl_dims_t bias_dims = {1, s->n}, b_dims = {s->k, s->n};
+  const bool packed = s->inputs == ONEDNN_INT8;
+  return describe(&matrix[A], s->m, s->k, factors[s->inputs], s->transpose_a, s->lda) &&
+         (packed ? dnnl_memory_desc_init_by_tag(&matrix[B], 2, b_dims, dnnl_s8, dnnl_BA16a64b4a) == dnnl_success
+                 : describe(&matrix[B], s->k, s->n, factors[s->inputs], s->transpose_b, s->ldb)) &&
+         describe(&matrix[C], s->m, s->n, results[s->output], false, s->ldc) &&
+         dnnl_memory_desc_init_by_tag(&matrix[BIAS], 2, bias_dims, dnnl_f32, dnnl_ab) == dnnl_success;
 }
 
 static bool add_to_result(dnnl_primitive_attr_t attributes) {
@@ -124,6 +133,7 @@ static bool make_primitive(Made *made, const Shape *s, dnnl_memory_desc_t matrix
   done = scratch != NULL;
   if (done) matrix[SCRATCH] = *scratch, made->scratch = dnnl_memory_desc_get_size(scratch);
   if (done) made->holds_signals = uses_free_stack(description);
+  if (s->inputs == ONEDNN_INT8 && made->holds_signals) done = false; /* what is no "brg:" takes strips a number at a time */
   if (description != NULL) dnnl_primitive_desc_destroy(description);
   if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
   return done;
@@ -131,11 +141,7 @@ static bool make_primitive(Made *made, const Shape *s, dnnl_memory_desc_t matrix
 
 static bool make(Made *made, const Shape *s) {
   dnnl_memory_desc_t matrix[ARGUMENTS];
-  dnnl_dims_t bias_dims = {1, s->n};
-  bool done =
-      describe(&matrix[A], s->m, s->k, s->inputs, s->transpose_a, s->lda) &&
-      describe(&matrix[B], s->k, s->n, s->inputs, s->transpose_b, s->ldb) && describe(&matrix[C], s->m, s->n, s->output, false, s->ldc) &&
-      dnnl_memory_desc_init_by_tag(&matrix[BIAS], 2, bias_dims, dnnl_f32, dnnl_ab) == dnnl_success && make_primitive(made, s, matrix);
+  bool done = describe_product(matrix, s) && make_primitive(made, s, matrix);
   for (int i = 0; i < ARGUMENTS && done; i++)
     done = dnnl_memory_create(&made->memory[i], &matrix[i], engine, DNNL_MEMORY_NONE) == dnnl_success;
   if (done)
@@ -211,6 +217,7 @@ static bool processor_has(unsigned set) { return ((unsigned)dnnl_get_effective_c
 
 bool onednn_has_float(void) { return processor_has(dnnl_cpu_isa_avx512_core); }
 bool onednn_has_bf16(void) { return processor_has(dnnl_cpu_isa_avx512_core_bf16); }
+bool onednn_has_int8(void) { return processor_has(dnnl_cpu_isa_avx512_core_vnni); }
 bool onednn_has_amx(void) { return processor_has(dnnl_cpu_isa_avx512_core_amx); }
 
 const char *onednn_version(void) {
@@ -224,6 +231,7 @@ const char *onednn_version(void) {
 
 bool onednn_has_float(void) { return false; }
 bool onednn_has_bf16(void) { return false; }
+bool onednn_has_int8(void) { return false; }
 bool onednn_has_amx(void) { return false; }
 bool onednn_product(const OnednnProduct *product) { return (void)product, false; }
 const char *onednn_version(void) { return NULL; }

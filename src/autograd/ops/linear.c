@@ -125,6 +125,7 @@ static void end_piece(void *context, int64_t row, int64_t rows, int64_t column, 
 
 static void lowbit_forward(Tape *tape, Linear *job) {
   op_matmul_lowbit(tape, &(MatmulLowbit){.weight = job->weight->lowbit,
+                                         .packed = job->weight->packed,
                                          .first_output = job->first,
                                          .outputs = job->out,
                                          .first_input = job->first_in,
@@ -195,12 +196,12 @@ static void forward_wide(Tape *tape, Linear *job) {
 
 static void linear_forward(Tape *tape, void *record) {
   Linear *job = record;
-  if (runs_packed(job))
+  if (job->weight->lowbit)
+    lowbit_forward(tape, job);
+  else if (runs_packed(job))
     forward_packed(tape, job);
   else if (job->bf16)
     forward_bf16(tape, job);
-  else if (job->weight->lowbit)
-    lowbit_forward(tape, job);
   else
     forward_wide(tape, job);
 }

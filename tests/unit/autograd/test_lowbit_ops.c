@@ -2,8 +2,10 @@
  * fused beginnings and ends, tables of tokens, keys of remote rows, and what is refused. */
 #include "autograd/ops/decode_attention.h"
 #include "autograd/ops/op_common.h"
+#include "autograd/param.h"
 #include "base/threads.h"
 #include "unit/autograd/tape_fixture.h"
+#include <stdio.h>
 
 enum { OUT = 72, IN = 96, ROWS = 21 };
 static const LowbitKind KINDS[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
@@ -108,6 +110,37 @@ static void outputs_may_be_narrow(void **state) {
     }
 }
 
+/* As the model packs them; zeros in their place show that many rows take the packed numbers. */
+static void packed_int8_weights_give_the_same_bits(void **state) {
+  (void)state;
+  if (matmul_choose_backend("onednn-int8") != STATUS_OK || !matmul_packs_int8()) {
+    printf("skipped: this processor, build or table of kernels multiplies int8 in its own kernels alone\n");
+    skip();
+  }
+  Fixture f;
+  Weight w;
+  ParamSet set = {0};
+  fixture_open(&f, 7);
+  tape_record(f.tape, false);
+  weight_open(&w, &f, LOWBIT_INT8, false);
+  assert_int_equal(param_add(&set, PARAM_NORMAL, true, 2, w.low.shape, "weight"), 0);
+  set.list[0].narrow = true;
+  set.list[0].tensor.lowbit = &w.matrix;
+  Tensor *x = fixture_leaf(&f, false, ROWS, IN, 0, 0), *bias = fixture_leaf(&f, false, OUT, 0, 0, 0), *weight = &set.list[0].tensor;
+  const Tensor *plain = op_linear(f.tape, x, weight, bias, ACTIVATION_GELU, NULL);
+  assert_int_equal(param_pack(&set, 0, true), STATUS_OK);
+  assert_true(weight->packed && weight->packed->int8 && !weight->packed->bf16);
+  assert_int_equal(param_packed_bytes(&set), 128 * (128 + (int)sizeof(int32_t))); /* whole strips of 64 outputs, 64 inputs */
+  const Tensor *packed = op_linear(f.tape, x, weight, bias, ACTIVATION_GELU, NULL);
+  memset(weight->packed->words, 0, (size_t)param_packed_bytes(&set));
+  const Tensor *empty = op_linear(f.tape, x, weight, bias, ACTIVATION_NONE, NULL);
+  assert_true(plain && packed && empty);
+  assert_memory_equal(packed->value, plain->value, (size_t)tensor_count(plain) * sizeof *plain->value);
+  for (int64_t i = 0; i < tensor_count(empty); i++) assert_true(empty->value[i] == bias->value[i % OUT]);
+  param_release(&set);
+  fixture_close(&f);
+}
+
 static void blocks_are_cut_between_blocks_only(void **state) {
   (void)state;
   for (int k = 0; k < KIND_COUNT; k++) {
@@ -209,11 +242,14 @@ static void remote_keys_are_as_with_float_weights(void **state) {
 
 int main(void) {
   threads_start(2);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear_gives_what_float_weights_do),   cmocka_unit_test(outputs_may_be_narrow),
-      cmocka_unit_test(blocks_are_cut_between_blocks_only),   cmocka_unit_test(no_gradient_goes_through),
-      cmocka_unit_test(tokens_are_looked_up_exactly),         cmocka_unit_test(the_loss_of_a_vocabulary_is_near),
-      cmocka_unit_test(remote_keys_are_as_with_float_weights)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(linear_gives_what_float_weights_do),
+                                     cmocka_unit_test(outputs_may_be_narrow),
+                                     cmocka_unit_test(packed_int8_weights_give_the_same_bits),
+                                     cmocka_unit_test(blocks_are_cut_between_blocks_only),
+                                     cmocka_unit_test(no_gradient_goes_through),
+                                     cmocka_unit_test(tokens_are_looked_up_exactly),
+                                     cmocka_unit_test(the_loss_of_a_vocabulary_is_near),
+                                     cmocka_unit_test(remote_keys_are_as_with_float_weights)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   threads_stop();
   return failed;

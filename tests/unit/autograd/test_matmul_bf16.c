@@ -140,7 +140,7 @@ static void threads_share_the_work(void **state) {
 static void other_names_are_refused(void **state) {
   (void)state;
   assert_int_equal(matmul_choose_backend("mkl"), STATUS_BAD_USAGE);
-  assert_non_null(strstr(status_message(), "auto, openblas and onednn"));
+  assert_non_null(strstr(status_message(), "auto, openblas, onednn and onednn-int8"));
 }
 
 int main(void) {

@@ -2,14 +2,18 @@
  * rows that do not depend on each other to the bit, and rows that hold no number. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/lowbit_kernels.h"
+#include "autograd/kernels/matmul.h"
 #include "autograd/kernels/matmul_lowbit.h"
 #include "autograd/narrow.h"
 #include "base/rng.h"
 #include "base/threads.h"
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "unit/autograd/signal_flood.h"
 
 static const char *const TABLES[] = {"portable", "avx2", "vnni", "neon"};
 static const LowbitKind KINDS[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
@@ -68,8 +72,9 @@ static const Case CASES[] = {{1, 1, 4, 0, 1, 0, 4},         {1, 40, 96, 0, 40, 0
                              {7, 33, 64, 0, 33, 0, 64},     {13, 50, 172, 0, 50, 0, 172},  {29, 300, 96, 16, 270, 32, 64},
                              {12, 31, 1000, 2, 29, 0, 999}, {14, 17, 3100, 0, 17, 0, 3100}};
 
-static void product(const Sample *s, const Case *c, int64_t rows, const real *x, bool add, real *y) {
+static void packed_product(const Sample *s, const PackedMatrix *packed, const Case *c, int64_t rows, const real *x, bool add, real *y) {
   const MatmulLowbit p = {.weight = &s->matrix,
+                          .packed = packed,
                           .first_output = c->first_output,
                           .outputs = c->count,
                           .first_input = c->first_input,
@@ -86,6 +91,10 @@ static void product(const Sample *s, const Case *c, int64_t rows, const real *x,
   memset(scratch, 0xa5, bytes);
   matmul_lowbit(&p, scratch);
   free(scratch);
+}
+
+static void product(const Sample *s, const Case *c, int64_t rows, const real *x, bool add, real *y) {
+  packed_product(s, NULL, c, rows, x, add, y);
 }
 
 static void compare(const Sample *s, const Case *c, const real *x, real start, const real *y) {
@@ -350,8 +359,149 @@ static void the_longest_rows_do_not_overflow(void **state) {
   assert_true(y[0] == max && y[1] == min && y[2] == -max && y[3] == -min);
   product(&s, &c, 1, x, false, y);
   assert_true(y[0] == max && y[1] == min);
+  real *rows = malloc((size_t)16 * N * sizeof *rows), have[32];
+  for (int64_t i = 0; i < 16 * N; i++) rows[i] = i / N % 2 == 0 ? 127 : -127;
+  if (packs_int8()) { /* by unsigned numbers of up to 255 */
+    PackedMatrix packed = pack(&s.matrix);
+    packed_product(&s, &packed, &c, 16, rows, false, have);
+    for (int r = 0; r < 16; r++) assert_true(have[2 * r] == (r % 2 ? -max : max) && have[2 * r + 1] == (r % 2 ? -min : min));
+    free(packed.words);
+  }
+  free(rows);
   free(numbers);
   free(x);
+}
+
+/* ---- int8 weights that oneDNN multiplies, here with whatever 8-bit dot products the processor has ---- */
+
+static bool packs_int8(void) {
+  if (matmul_choose_backend("onednn-int8") == STATUS_OK && matmul_packs_int8()) return true;
+  printf("skipped: this processor, build or table of kernels multiplies int8 in its own kernels alone\n");
+  return false;
+}
+
+static PackedMatrix pack(const LowbitMatrix *matrix) {
+  PackedMatrix packed = {.outputs = matrix->outputs, .inputs = matrix->inputs, .int8 = true};
+  packed.words = aligned_alloc(64, (matmul_packed_bytes(&packed) + 63) / 64 * 64);
+  assert_non_null(packed.words);
+  matmul_pack_int8(&packed, matrix);
+  return packed;
+}
+
+/* rows, outputs and inputs around the sizes of pieces, strips and padding. The last ones are cut where strips or inputs are not. */
+static const Case PACKED_CASES[] = {{16, 1, 4, 0, 1, 0, 4},        {29, 70, 61, 0, 70, 0, 61},        {128, 64, 64, 0, 64, 0, 64},
+                                    {131, 200, 96, 0, 200, 0, 96}, {300, 130, 1000, 64, 66, 0, 1000}, {40, 400, 200, 128, 130, 0, 200},
+                                    {7, 80, 96, 0, 80, 0, 96},     {33, 300, 128, 3, 261, 0, 128},    {33, 128, 128, 64, 64, 64, 64},
+                                    {33, 128, 128, 0, 64, 0, 64},  {50, 768, 3072, 0, 768, 0, 3072}};
+
+static void packed_products_have_the_same_bits(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 12, 0);
+  if (!packs_int8()) skip();
+  for (size_t i = 0; i < sizeof PACKED_CASES / sizeof *PACKED_CASES; i++)
+    for (int add = 0; add < 2; add++) {
+      const Case *c = &PACKED_CASES[i];
+      const int64_t count = c->rows * c->count;
+      Sample s = sample_new(LOWBIT_INT8, c->outputs, c->inputs, &rng);
+      PackedMatrix packed = pack(&s.matrix);
+      real *x = random_reals(c->rows * c->used, &rng), *want = random_reals(count, &rng), *have = malloc((size_t)count * sizeof *have);
+      memcpy(have, want, (size_t)count * sizeof *have);
+      product(&s, c, c->rows, x, add, want);
+      packed_product(&s, &packed, c, c->rows, x, add, have);
+      assert_memory_equal(have, want, (size_t)count * sizeof *have);
+      sample_free(&s);
+      free(packed.words), free(x), free(want), free(have);
+    }
+}
+
+/* Zeros where the packed numbers were tell which ones a product takes. */
+static void many_rows_take_the_packed_numbers(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 13, 0);
+  if (!packs_int8()) skip();
+  const Case c = {20, 90, 100, 0, 90, 0, 100};
+  Sample s = sample_new(LOWBIT_INT8, c.outputs, c.inputs, &rng);
+  PackedMatrix packed = pack(&s.matrix);
+  real *x = random_reals(c.rows * c.used, &rng), y[20 * 90], want[20 * 90];
+  product(&s, &c, c.rows, x, false, want);
+  memset(packed.words, 0, matmul_packed_bytes(&packed));
+  packed_product(&s, &packed, &c, 1, x, false, y);
+  assert_memory_equal(y, want, 90 * sizeof *y);
+  packed_product(&s, &packed, &c, c.rows, x, false, y);
+  for (int i = 0; i < 20 * 90; i++) assert_true(y[i] == 0);
+  assert_int_equal(matmul_choose_backend("openblas"), STATUS_OK);
+  assert_false(matmul_packs_int8());
+  sample_free(&s);
+  free(packed.words), free(x);
+}
+
+/* A result that exists in pieces alone, of rows in bf16, and a row that is no number. */
+static void packed_products_come_in_pieces(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 14, 0);
+  if (!packs_int8()) skip();
+  const Case c = {150, 330, 224, 0, 330, 0, 224};
+  const int64_t count = c.rows * c.count;
+  Sample s = sample_new(LOWBIT_INT8, c.outputs, c.inputs, &rng);
+  PackedMatrix packed = pack(&s.matrix);
+  real *x = random_reals(c.rows * c.used, &rng), *want = random_reals(count, &rng);
+  uint16_t *narrow = malloc((size_t)(c.rows * c.used) * sizeof *narrow);
+  Pieces pieces = {malloc((size_t)count * sizeof *want), malloc((size_t)count * sizeof *want), c.count};
+  x[3 * c.used + 7] = (real)NAN;
+  kernels()->narrow(c.rows * c.used, x, narrow);
+  kernels()->widen(NARROW_BF16, c.rows * c.used, narrow, x);
+  memcpy(pieces.start, want, (size_t)count * sizeof *want);
+  product(&s, &c, c.rows, x, true, want);
+  const MatmulLowbit p = {.weight = &s.matrix,
+                          .packed = &packed,
+                          .outputs = c.count,
+                          .inputs = c.used,
+                          .rows = c.rows,
+                          .x_bf16 = narrow,
+                          .ldx = c.used,
+                          .add = true,
+                          .before = start_piece,
+                          .after = keep_piece,
+                          .context = &pieces};
+  void *scratch = NULL;
+  assert_int_equal(posix_memalign(&scratch, 64, matmul_lowbit_scratch(&p)), 0);
+  matmul_lowbit(&p, scratch);
+  for (int64_t i = 0; i < count; i++)
+    assert_true(i / c.count == 3 ? isnan((double)pieces.y[i]) && isnan((double)want[i]) : pieces.y[i] == want[i]);
+  sample_free(&s);
+  free(scratch), free(narrow), free(x), free(want), free(pieces.start), free(pieces.y), free(packed.words);
+}
+
+typedef struct Repeated {
+  const Sample *sample;
+  const PackedMatrix *packed;
+  const Case *shape;
+  const real *x;
+  real *y;
+} Repeated;
+
+static void repeat(void *context) {
+  const Repeated *r = context;
+  packed_product(r->sample, r->packed, r->shape, r->shape->rows, r->x, false, r->y);
+}
+
+static void signals_change_no_packed_product(void **state) {
+  (void)state;
+  Rng rng;
+  rng_init(&rng, 15, 0);
+  if (!packs_int8()) skip();
+  const Case c = {100, 150, 600, 0, 150, 0, 600};
+  const size_t bytes = (size_t)(c.rows * c.count) * sizeof(real);
+  Sample s = sample_new(LOWBIT_INT8, c.outputs, c.inputs, &rng);
+  PackedMatrix packed = pack(&s.matrix);
+  real *x = random_reals(c.rows * c.used, &rng), *want = malloc(bytes), *y = malloc(bytes);
+  product(&s, &c, c.rows, x, false, want);
+  flood(repeat, &(Repeated){&s, &packed, &c, x, y}, y, want, bytes);
+  sample_free(&s);
+  free(packed.words), free(x), free(want), free(y);
 }
 
 int main(void) {
@@ -364,7 +514,11 @@ int main(void) {
                                      cmocka_unit_test(rows_of_zeros_and_of_almost_nothing_give_zeros),
                                      cmocka_unit_test(each_table_quantises_alike),
                                      cmocka_unit_test(each_table_gives_what_the_portable_one_does),
-                                     cmocka_unit_test(the_longest_rows_do_not_overflow)};
+                                     cmocka_unit_test(the_longest_rows_do_not_overflow),
+                                     cmocka_unit_test(packed_products_have_the_same_bits),
+                                     cmocka_unit_test(many_rows_take_the_packed_numbers),
+                                     cmocka_unit_test(packed_products_come_in_pieces),
+                                     cmocka_unit_test(signals_change_no_packed_product)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   threads_stop();
   return failed;

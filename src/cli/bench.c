@@ -268,7 +268,7 @@ const char *bench_peak_numbers_name(PeakNumbers numbers) {
 
 void bench_peak_print(const BenchPeak *peak) {
   char names[KERNELS_TEXT];
-  kernels_describe(names, sizeof names);
+  matmul_describe(names, sizeof names);
   printf("machine: %d threads, %s; products at best", threads_count(), names);
   for (int i = 0; i < PEAK_NUMBERS; i++) {
     const PeakRate *rate = &peak->products[i];

@@ -65,7 +65,7 @@ Status cli_check_kernels(const char *backend) {
   char text[KERNELS_TEXT];
   TRY(kernels_check());
   TRY(matmul_choose_backend(backend));
-  if (kernels_slowed(text, sizeof text)) log_warning("%s", text);
+  if (kernels_slowed(matmul_core(), text, sizeof text)) log_warning("%s", text);
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 /* What all commands of astra-infer do: the devices, the checkpoint, --split auto, prompts, JSON, cleaning up. */
 #include "cli/infer_run.h"
 #include "autograd/kernels/kernels.h"
+#include "autograd/kernels/matmul.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -447,7 +448,7 @@ static TransportKind usual_transport(const InferSettings *s) {
 
 static void print_machine(void) {
   char text[KERNELS_TEXT];
-  kernels_describe(text, sizeof text);
+  matmul_describe(text, sizeof text);
   fprintf(stderr, "machine: %s\n", text);
 }
 

@@ -2,8 +2,6 @@
  * kernels_*.c. */
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/kernels_tables.h"
-#include "autograd/kernels/matmul.h"
-#include "autograd/kernels/onednn.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,17 +101,7 @@ ProductPacked *kernels_product_packed(bool bf16) {
 
 const NearestPacked *kernels_nearest_packed(void) { return kernels() == kernels_avx512() && has_vnni() ? nearest_packed_vnni() : NULL; }
 
-/* ---- what runs, and whether it could be faster ---- */
-
-void kernels_describe(char *text, size_t size) {
-  const char *library = matmul_library(); /* name, version, options of its build */
-  const char *version = strchr(library, ' ');
-  size_t length = version ? (size_t)(version - library) + 1 : 0;
-  length += strcspn(library + length, " ");
-  const bool onednn = matmul_backend() == MATMUL_ONEDNN;
-  snprintf(text, size, "kernels %s, %s%sBLAS kernels %s (%.*s)", kernels()->name, onednn ? onednn_version() : "", onednn ? ", " : "",
-           matmul_core(), (int)length, library);
-}
+/* ---- whether it could be faster ---- */
 
 /* The vector instructions that OpenBLAS's kernels for x86-64 use; those not named here have 16 bytes a vector, or belong to other CPUs. */
 typedef enum VectorLevel { VECTOR_SSE, VECTOR_AVX, VECTOR_AVX2, VECTOR_AVX512 } VectorLevel;
@@ -136,11 +124,11 @@ static VectorLevel core_level(const char *core) {
   return VECTOR_SSE;
 }
 
-bool kernels_slowed(char *text, size_t size) {
+bool kernels_slowed(const char *blas_core, char *text, size_t size) {
   const char *own = getenv("ASTRA_KERNELS"), *core = getenv("OPENBLAS_CORETYPE");
   bool own_slow = own && kernels_named(own) && kernels_named(own) != fastest();
   /* A name that OpenBLAS does not know, or an OpenBLAS with one set of kernels, changes nothing. */
-  bool core_slow = core && strcasecmp(core, matmul_core()) == 0 && core_level(core) < processor_level();
+  bool core_slow = core && strcasecmp(core, blas_core) == 0 && core_level(core) < processor_level();
   if (!own_slow && !core_slow) return false;
   snprintf(text, size, "the environment forces slower kernels than this processor's %s: %s%s%s%s%s; unset %s for full speed",
            level_names[processor_level()], own_slow ? "ASTRA_KERNELS=" : "", own_slow ? own : "", own_slow && core_slow ? " and " : "",

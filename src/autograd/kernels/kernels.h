@@ -15,7 +15,7 @@ enum {
   NEAREST_MAX_WIDTH = 64,
   TRIANGLE_MAX_WIDTH = 64,
   NEARER_LANES = 64,
-  KERNELS_TEXT = 192 /* room for kernels_describe and kernels_slowed */
+  KERNELS_TEXT = 192 /* room for matmul_describe and kernels_slowed */
 };
 
 /* What an AdamW step does to every number (Loshchilov and Hutter, 2019; Adam when decay is 0):
@@ -173,11 +173,9 @@ ProductBf16 *kernels_product_bf16(void);
 /* BAD_USAGE when ASTRA_KERNELS names a table that this machine or build lacks: programs ask at start. */
 Status kernels_check(void);
 
-/* "kernels avx512, BLAS kernels Cooperlake (OpenBLAS 0.3.21)": what runs, for people. */
-void kernels_describe(char *text, size_t size);
-
-/* True when the environment (ASTRA_KERNELS, OPENBLAS_CORETYPE) forces slower kernels than this processor can run; `text` then says so. */
-bool kernels_slowed(char *text, size_t size);
+/* True when the environment (ASTRA_KERNELS, OPENBLAS_CORETYPE) forces slower kernels than this processor can run; `text` then says so.
+ * blas_core: those that BLAS runs with (matmul_core). */
+bool kernels_slowed(const char *blas_core, char *text, size_t size);
 
 /* The table of one name, or NULL where the CPU or the build lacks it: for tests and benchmarks. */
 const Kernels *kernels_named(const char *name);

@@ -38,9 +38,6 @@ typedef struct MatmulSmall {
 } MatmulSmall;
 void matmul_small(int count, const MatmulSmall *product);
 
-/* y [M] = alpha A x + beta y, A [M, K], on the calling thread: one row times a matrix runs at memory speed only this way. */
-void matmul_vector(int64_t m, int64_t k, real alpha, const real *a, int64_t lda, const real *x, real beta, real *y);
-
 /* C [M, N] = A op(B), added to C or not, over the pool, with B in 16 bits: widened panel by panel into scratch, each number once, or, for a
  * few rows of A, in registers. op(B) is [K, N], K > 0; lda, ldb and ldc as in matmul. scratch [matmul_narrow_scratch()] may serve
  * all threads of the pool at once: inside a threads_for body the product runs on the calling thread. */
@@ -93,13 +90,25 @@ bool matmul_bf16_is_faster(void);
  * happen to be inside a product at once: at any time in a run. Call after threads_start. */
 void matmul_reserve(void);
 
-/* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"), which decide its speed; and the library ("OpenBLAS 0.3.21 ..."). */
+/* The name of the kernels that BLAS runs with ("SkylakeX", "Haswell"), which decide its speed (what matmul_describe says). */
 const char *matmul_core(void);
-const char *matmul_library(void);
+
+/* "kernels avx512, oneDNN 2.6.3, BLAS kernels Cooperlake (OpenBLAS 0.3.21)": what runs, for people. text [KERNELS_TEXT]. */
+void matmul_describe(char *text, size_t size);
 
 /* Makes the calling thread the one whose time in products is counted. BLAS itself is single-threaded from the program's start: the pool
  * shares the work out. Call first in main. OPENBLAS_CORETYPE in the environment overrides the kernels that OpenBLAS picks for the CPU, for
  * better or worse (matmul_core tells). */
 void matmul_start(void);
+
+/* ---- for products in other files (matmul_packed.c, matmul_lowbit.c) ---- */
+
+enum { MATMUL_POOLED_MIN = 256 * 1024 /* multiply-adds under which waking the pool costs more than it saves */ };
+
+/* Around a product of [m, n, k] that is to be counted. */
+double matmul_count_begin(void);
+void matmul_count_end(int64_t m, int64_t n, int64_t k, double begun);
+
+static inline int64_t matmul_lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif

@@ -13,7 +13,6 @@
 #include "autograd/kernels/kernels.h"
 #include "autograd/kernels/lowbit_kernels.h"
 #include "autograd/kernels/matmul.h"
-#include "autograd/kernels/matmul_parts.h"
 #include "autograd/kernels/onednn.h"
 #include "base/threads.h"
 #include <string.h>
@@ -23,9 +22,8 @@ enum {
   GROUP_BYTES = 384 << 10, /* of interleaved weights: with twelve rows of activations and of results, less than a second-level cache */
   MAX_GROUP = 128,         /* outputs; all groups of a thread but the first are read ahead */
   MIN_GROUP = 2 * LOWBIT_PANEL,
-  MIN_POOLED = 256 * 1024, /* multiply-adds under which waking the pool costs more than it saves */
-  MIN_PACKED_ROWS = 16,    /* a tile of AMX; fewer are bound by reading the weights */
-  PACKED_ROWS = 128,       /* of a piece, and its outputs: sums and weights stay in the second-level cache */
+  MIN_PACKED_ROWS = 16, /* a tile of AMX; fewer are bound by reading the weights */
+  PACKED_ROWS = 128,    /* of a piece, and its outputs: sums and weights stay in the second-level cache */
   PACKED_OUTPUTS = 128
 };
 
@@ -45,7 +43,6 @@ typedef struct Job {
   real *pieces; /* C is NULL: one row whole, or [threads][piece_rows, group_outputs] */
 } Job;
 
-static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t whole(int64_t count, int64_t of) { return (count + of - 1) / of * of; }
 static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
@@ -74,7 +71,7 @@ static Job describe(const MatmulLowbit *p) {
   job.row_bytes = (int64_t)lowbit_row_bytes(job.kind, p->weight->inputs);
   if (runs_packed(p, job.kernels)) return describe_packed(&job), job;
   job.piece_rows = LOWBIT_TILE_ROWS;
-  job.group_outputs = lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
+  job.group_outputs = matmul_lesser(GROUP_BYTES / job.stride / MIN_GROUP * MIN_GROUP, MAX_GROUP);
   if (job.group_outputs < MIN_GROUP) job.group_outputs = MIN_GROUP;
   if (p->rows > 1) {
     job.thread_bytes = lines(panel_bytes(&job));
@@ -123,7 +120,7 @@ static void quantise_rows(void *context, int64_t begin, int64_t end, int thread)
     const real *x = p->x ? p->x + r * p->ldx : wide;
     if (p->x == NULL) kernels()->widen(NARROW_BF16, inputs, p->x_bf16 + r * p->ldx, wide);
     for (int64_t g = 0; g < job->groups; g++)
-      job->kernels->quantise(lesser(size, inputs - g * size), x + g * size, a + g * size, &job->scale[r * job->groups + g],
+      job->kernels->quantise(matmul_lesser(size, inputs - g * size), x + g * size, a + g * size, &job->scale[r * job->groups + g],
                              &job->sum[r * job->groups + g]);
     memset(a + inputs, 0, (size_t)(job->stride - inputs));
     for (int64_t i = 0; job->packed && i < job->stride; i++) a[i] = (int8_t)(a[i] ^ -128); /* as unsigned ones: a + 128 */
@@ -181,7 +178,7 @@ static void many_rows(const Job *job, int64_t column, int64_t columns, int threa
   const int64_t tiles = (p->rows + LOWBIT_TILE_ROWS - 1) / LOWBIT_TILE_ROWS;
   make_panels(job, column, columns, panels, scales);
   for (int64_t r = 0; r < p->rows; r += LOWBIT_TILE_ROWS) {
-    tile.rows = lesser(LOWBIT_TILE_ROWS, p->rows - r);
+    tile.rows = matmul_lesser(LOWBIT_TILE_ROWS, p->rows - r);
     tile.x = rows_from(job, r);
     if (p->c) tile.c = p->c + r * p->ldc + column;
     tile.ahead = job->numbers + (column + columns) * job->row_bytes + ahead / tiles * (r / LOWBIT_TILE_ROWS);
@@ -199,8 +196,8 @@ static void outputs_body(void *context, int64_t begin, int64_t end, int thread) 
     return;
   }
   for (int64_t column = begin, columns; column < end; column += columns) {
-    columns = lesser(job->group_outputs, end - column);
-    many_rows(job, column, columns, thread, lesser(job->group_outputs, end - column - columns) * job->row_bytes);
+    columns = matmul_lesser(job->group_outputs, end - column);
+    many_rows(job, column, columns, thread, matmul_lesser(job->group_outputs, end - column - columns) * job->row_bytes);
   }
 }
 
@@ -221,7 +218,7 @@ static void sum_products(const OnednnProduct *p) {
 
 static void packed_piece(const Job *job, int64_t row, int64_t column, int thread) {
   const MatmulLowbit *p = job->p;
-  const int64_t rows = lesser(job->piece_rows, p->rows - row), columns = lesser(PACKED_OUTPUTS, p->outputs - column);
+  const int64_t rows = matmul_lesser(job->piece_rows, p->rows - row), columns = matmul_lesser(PACKED_OUTPUTS, p->outputs - column);
   const int64_t first = p->first_output + column, ldc = p->c ? p->ldc : PACKED_OUTPUTS;
   real *c = p->c ? p->c + row * ldc + column : job->pieces + thread * job->piece_rows * PACKED_OUTPUTS;
   int32_t *sums = (int32_t *)(void *)(job->panels + (size_t)thread * job->thread_bytes);
@@ -260,7 +257,7 @@ void matmul_lowbit(const MatmulLowbit *p, void *scratch) {
   const double begun = matmul_count_begin();
   Job job = describe(p);
   place(&job, scratch);
-  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MIN_POOLED;
+  const bool small = (double)p->rows * (double)p->outputs * (double)p->inputs < MATMUL_POOLED_MIN;
   threads_for(p->rows, small ? p->rows : 4, quantise_rows, &job);
   if (job.packed)
     threads_for(pieces_of(&job), small ? pieces_of(&job) : 1, pieces_body, &job);
@@ -289,7 +286,7 @@ static void widened_body(void *context, int64_t begin, int64_t end, int thread) 
   const int64_t inputs = w->weight->inputs, room = matmul_narrow_scratch() / threads_count(), max = room > inputs ? room / inputs : 1;
   real *wide = w->scratch + thread * room;
   for (int64_t done = 0, n; done < w->count; done += n) {
-    n = lesser(max, w->count - done);
+    n = matmul_lesser(max, w->count - done);
     for (int64_t i = 0; i < n; i++) lowbit_widen(w->weight, w->first + done + i, 0, inputs, wide + i * inputs);
     if (w->back)
       matmul_single(false, false, w->m, inputs, n, 1, w->a + done, w->lda, wide, inputs, w->add || done > 0 ? 1 : 0, w->c, w->ldc);

@@ -1,7 +1,7 @@
 /* Products with packed weights, cut into pieces of some rows by some strips, which threads take in order. See matmul_packed.h. */
 #include "autograd/kernels/matmul_packed.h"
 #include "autograd/kernels/lowbit_kernels.h"
-#include "autograd/kernels/matmul_parts.h"
+#include "autograd/kernels/matmul.h"
 #include "autograd/kernels/onednn.h"
 #include "base/threads.h"
 #include <string.h>

@@ -141,7 +141,7 @@ static void test_vector(void **state) {
   for (int64_t m = 1; m < 140; m += 23) {
     const int64_t k = 2 * m + 3, lda = k + 2;
     real *a = random_matrix(m, lda), *x = random_matrix(1, k), *y = random_matrix(1, m), *before = copy_matrix(y, 1, m);
-    matmul_vector(m, k, 2, a, lda, x, (real)0.5, y);
+    matmul_single(false, true, 1, m, k, 2, x, k, a, lda, (real)0.5, y, m); /* as a matrix times a vector */
     for (int64_t i = 0; i < m; i++) {
       double sum = 0;
       for (int64_t l = 0; l < k; l++) sum += (double)a[i * lda + l] * (double)x[l];

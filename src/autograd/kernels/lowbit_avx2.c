@@ -15,24 +15,16 @@ INLINE int32_t sum_integers(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* Magnitudes are compared by their bits: NaNs are the largest. */
 static float peak_of(int64_t n, const float *x) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i max = _mm256_setzero_si256();
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
     max = _mm256_max_epu32(max, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)), magnitude));
-  uint32_t lane[8], bits, peak = 0;
-  float value;
+  uint32_t lane[8], bits = 0;
   _mm256_storeu_si256((__m256i *)(void *)lane, max);
-  for (int e = 0; e < 8; e++) peak = lane[e] > peak ? lane[e] : peak;
-  for (; i < n; i++) {
-    memcpy(&bits, x + i, sizeof bits);
-    bits &= 0x7fffffffu;
-    peak = bits > peak ? bits : peak;
-  }
-  memcpy(&value, &peak, sizeof value);
-  return value;
+  for (int e = 0; e < 8; e++) bits = lane[e] > bits ? lane[e] : bits;
+  return lowbit_peak(bits, n - i, x + i);
 }
 
 static void quantise(int64_t n, const float *x, int8_t *a, float *scale, int32_t *sum) {
@@ -220,18 +212,12 @@ INLINE void block_dots(LowbitKind kind, const LowbitDots *d, int64_t o) {
   d->y[o] = d->add ? d->y[o] + _mm_cvtss_f32(value) : _mm_cvtss_f32(value);
 }
 
-static void dots(const LowbitDots *d) {
-  for (int64_t o = 0; o < d->outputs; o++) {
-    if (d->kind == LOWBIT_Q4_0) {
-      block_dots(LOWBIT_Q4_0, d, o);
-    } else if (d->kind == LOWBIT_Q8_0) {
-      block_dots(LOWBIT_Q8_0, d, o);
-    } else {
-      const float value = (float)(int8_dot(d, d->numbers + o * d->row_bytes) - 128 * d->x.sum[0]) * (d->x.scale[0] * d->scale[o]);
-      d->y[o] = d->add ? d->y[o] + value : value;
-    }
-  }
+static void int8_dots(const LowbitDots *d, int64_t o) {
+  const float value = (float)(int8_dot(d, d->numbers + o * d->row_bytes) - 128 * d->x.sum[0]) * (d->x.scale[0] * d->scale[o]);
+  d->y[o] = d->add ? d->y[o] + value : value;
 }
+
+LOWBIT_DOTS(1)
 
 static const LowbitKernels avx2_table = {"avx2", quantise, panel, tile, dots, NULL};
 

@@ -11,6 +11,7 @@
 #ifndef AUTOGRAD_LOWBIT_KERNELS_H
 #define AUTOGRAD_LOWBIT_KERNELS_H
 #include "autograd/lowbit.h"
+#include "autograd/narrow.h"
 #include <stdbool.h>
 
 enum {
@@ -88,13 +89,36 @@ static inline float lowbit_inverse_scale(float peak, float *scale) {
   return peak >= tiny && peak <= large ? 127 / peak : 0;
 }
 
+/* The largest magnitude of n numbers and of those that had `bits`, which are compared: NaNs are the largest. */
+static inline float lowbit_peak(uint32_t bits, int64_t n, const real *x) {
+  const uint32_t magnitude = 0x7fffffff;
+  for (int64_t i = 0; i < n; i++) {
+    const uint32_t other = narrow_bits_of_float((float)x[i]) & magnitude;
+    bits = other > bits ? other : bits;
+  }
+  return narrow_float_of_bits(bits);
+}
+
+/* A table's `dots`, `step` outputs at a time by its file's int8_dots(d, output) and block_dots(kind, d, output), where the kind is a
+ * constant. */
+#define LOWBIT_DOTS(step)                                                                                                                  \
+  static void dots(const LowbitDots *d) {                                                                                                  \
+    for (int64_t o = 0; o < d->outputs; o += (step)) {                                                                                     \
+      if (d->kind == LOWBIT_Q4_0)                                                                                                          \
+        block_dots(LOWBIT_Q4_0, d, o);                                                                                                     \
+      else if (d->kind == LOWBIT_Q8_0)                                                                                                     \
+        block_dots(LOWBIT_Q8_0, d, o);                                                                                                     \
+      else                                                                                                                                 \
+        int8_dots(d, o);                                                                                                                   \
+    }                                                                                                                                      \
+  }
+
 static inline int lowbit_offset(LowbitKind kind) { return kind == LOWBIT_Q4_0 ? 8 : 128; }
 static inline int64_t lowbit_groups(LowbitKind kind, int64_t inputs) {
   return kind == LOWBIT_INT8 ? 1 : (inputs + LOWBIT_BLOCK - 1) / LOWBIT_BLOCK;
 }
 
 /* One a file; NULL where it was compiled to nothing. */
-const LowbitKernels *lowbit_portable(void);
 const LowbitKernels *lowbit_avx2(void);
 const LowbitKernels *lowbit_vnni(void);
 const LowbitKernels *lowbit_neon(void);

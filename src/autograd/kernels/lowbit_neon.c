@@ -12,21 +12,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Magnitudes are compared by their bits: NaNs are the largest. */
 static float peak_of(int64_t n, const float *x) {
   const uint32x4_t magnitude = vdupq_n_u32(0x7fffffff);
   uint32x4_t max = vdupq_n_u32(0);
   int64_t i = 0;
   for (; i + 4 <= n; i += 4) max = vmaxq_u32(max, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), magnitude));
-  uint32_t peak = vmaxvq_u32(max), bits;
-  float value;
-  for (; i < n; i++) {
-    memcpy(&bits, x + i, sizeof bits);
-    bits &= 0x7fffffffu;
-    peak = bits > peak ? bits : peak;
-  }
-  memcpy(&value, &peak, sizeof value);
-  return value;
+  return lowbit_peak(vmaxvq_u32(max), n - i, x + i);
 }
 
 static void quantise(int64_t n, const float *x, int8_t *a, float *scale, int32_t *sum) {
@@ -229,16 +220,7 @@ INLINE void block_dots(LowbitKind kind, const LowbitDots *d, int64_t o) {
   store_dots(d, o, value);
 }
 
-static void dots(const LowbitDots *d) {
-  for (int64_t o = 0; o < d->outputs; o += 4) {
-    if (d->kind == LOWBIT_Q4_0)
-      block_dots(LOWBIT_Q4_0, d, o);
-    else if (d->kind == LOWBIT_Q8_0)
-      block_dots(LOWBIT_Q8_0, d, o);
-    else
-      int8_dots(d, o);
-  }
-}
+LOWBIT_DOTS(4)
 
 static const LowbitKernels neon_table = {"neon", quantise, panel, tile, dots, NULL};
 

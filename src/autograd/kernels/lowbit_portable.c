@@ -12,20 +12,8 @@
 #include <sys/auxv.h>
 #endif
 
-/* The largest magnitude by its bits: NaNs are the largest. */
-static float peak_of(int64_t n, const real *x) {
-  uint32_t max = 0, bits;
-  for (int64_t i = 0; i < n; i++) {
-    const float number = (float)x[i];
-    memcpy(&bits, &number, sizeof bits);
-    bits &= 0x7fffffffu;
-    max = bits > max ? bits : max;
-  }
-  return narrow_float_of_bits(max);
-}
-
 static void quantise(int64_t n, const real *x, int8_t *a, float *scale, int32_t *sum) {
-  const float inverse = lowbit_inverse_scale(peak_of(n, x), scale);
+  const float inverse = lowbit_inverse_scale(lowbit_peak(0, n, x), scale);
   *sum = 0;
   for (int64_t i = 0; i < n; i++) {
     a[i] = inverse > 0 ? (int8_t)rintf((float)x[i] * inverse) : 0;
@@ -108,8 +96,6 @@ static void scale_sums(int64_t n, const int32_t *sums, const int32_t *less, cons
 
 static const LowbitKernels portable_table = {"portable", quantise, panel, tile, dots, scale_sums};
 
-const LowbitKernels *lowbit_portable(void) { return &portable_table; }
-
 /* ---- the choice ---- */
 
 #if defined(__x86_64__)
@@ -125,7 +111,7 @@ static bool has_dot_products(void) { return false; }
 #endif
 
 const LowbitKernels *lowbit_kernels_named(const char *name) {
-  if (!strcmp(name, "portable")) return lowbit_portable();
+  if (!strcmp(name, "portable")) return &portable_table;
   if (!strcmp(name, "avx2")) return kernels_named("avx2") ? lowbit_avx2() : NULL;
   if (!strcmp(name, "vnni")) return has_vnni() ? lowbit_vnni() : NULL;
   if (!strcmp(name, "neon")) return has_dot_products() ? lowbit_neon() : NULL;
@@ -140,7 +126,7 @@ static const LowbitKernels *fastest(void) {
   if (!strcmp(name, "avx512")) table = lowbit_kernels_named("vnni");
   if (!table && strncmp(name, "avx", 3) == 0) table = lowbit_kernels_named("avx2");
   if (!table && !(wanted && !strcmp(wanted, "portable"))) table = lowbit_kernels_named("neon");
-  return table ? table : lowbit_portable();
+  return table ? table : &portable_table;
 }
 
 const LowbitKernels *lowbit_kernels(void) {

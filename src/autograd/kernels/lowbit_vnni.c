@@ -393,16 +393,7 @@ INLINE void block_dots(LowbitKind kind, const LowbitDots *d, int64_t o) {
   store_dots(d, o, value);
 }
 
-static void dots(const LowbitDots *d) {
-  for (int64_t o = 0; o < d->outputs; o += LOWBIT_PANEL) {
-    if (d->kind == LOWBIT_Q4_0)
-      block_dots(LOWBIT_Q4_0, d, o);
-    else if (d->kind == LOWBIT_Q8_0)
-      block_dots(LOWBIT_Q8_0, d, o);
-    else
-      int8_dots(d, o);
-  }
-}
+LOWBIT_DOTS(LOWBIT_PANEL)
 
 static void scale_sums(int64_t n, const int32_t *sums, const int32_t *less, const float *scale, float x_scale, bool add, float *c) {
   for (int64_t o = 0; o < n; o += LOWBIT_PANEL) {

@@ -19,6 +19,8 @@ static const char *const TABLES[] = {"portable", "avx2", "vnni", "neon"};
 static const LowbitKind KINDS[] = {LOWBIT_INT8, LOWBIT_Q8_0, LOWBIT_Q4_0};
 enum { TABLE_COUNT = 4, KIND_COUNT = 3 };
 
+static const LowbitKernels *portable(void) { return lowbit_kernels_named("portable"); } /* the oracle */
+
 /* A matrix of any bytes, with scales around 0.01. In a block of its own size, so that a sanitizer sees a byte too many. */
 typedef struct Sample {
   LowbitMatrix matrix;
@@ -256,7 +258,7 @@ static void each_table_quantises_alike(void **state) {
       int8_t want[90], have[90];
       float want_scale, have_scale;
       int32_t want_sum, have_sum;
-      lowbit_portable()->quantise(n, x, want, &want_scale, &want_sum);
+      portable()->quantise(n, x, want, &want_scale, &want_sum);
       table->quantise(n, x, have, &have_scale, &have_sum);
       assert_memory_equal(want, have, (size_t)n);
       assert_true(want_scale == have_scale && want_sum == have_sum);
@@ -278,7 +280,7 @@ static void check_tile(const LowbitKernels *table, const Sample *s, int64_t rows
     real *x = random_reals(m->inputs, rng);
     for (int64_t g = 0; g < groups; g++) {
       const int64_t left = m->inputs - g * size, n = left < size ? left : size;
-      lowbit_portable()->quantise(n, x + g * size, a + r * stride + g * size, &scale[r * groups + g], &sum[r * groups + g]);
+      portable()->quantise(n, x + g * size, a + r * stride + g * size, &scale[r * groups + g], &sum[r * groups + g]);
     }
     free(x);
   }
@@ -300,14 +302,14 @@ static void check_tile(const LowbitKernels *table, const Sample *s, int64_t rows
                      .ldc = m->outputs};
   table->tile(&tile);
   for (int64_t r = 0; r < rows; r++)
-    lowbit_portable()->dots(&(LowbitDots){.x = {a + r * stride, stride, groups, scale + r * groups, sum + r * groups},
-                                          .kind = m->kind,
-                                          .outputs = m->outputs,
-                                          .inputs = m->inputs,
-                                          .numbers = s->bytes,
-                                          .row_bytes = row_bytes,
-                                          .scale = s->scale,
-                                          .y = want + r * m->outputs});
+    portable()->dots(&(LowbitDots){.x = {a + r * stride, stride, groups, scale + r * groups, sum + r * groups},
+                                   .kind = m->kind,
+                                   .outputs = m->outputs,
+                                   .inputs = m->inputs,
+                                   .numbers = s->bytes,
+                                   .row_bytes = row_bytes,
+                                   .scale = s->scale,
+                                   .y = want + r * m->outputs});
   for (int64_t i = 0; i < rows * m->outputs; i++)
     if (m->kind == LOWBIT_INT8)
       assert_true(c[i] == want[i]); /* whole numbers, scaled once */
@@ -335,41 +337,11 @@ static void each_table_gives_what_the_portable_one_does(void **state) {
 static void the_fastest_table_is_chosen(void **state) {
   (void)state;
   const char *wanted = getenv("ASTRA_KERNELS");
-  const LowbitKernels *best = lowbit_portable();
+  const LowbitKernels *best = portable();
   for (int t = 0; t < TABLE_COUNT; t++)
     if (lowbit_kernels_named(TABLES[t])) best = lowbit_kernels_named(TABLES[t]);
   if (wanted == NULL) assert_string_equal(lowbit_kernels()->name, best->name);
   if (wanted != NULL && strcmp(wanted, "portable") == 0) assert_string_equal(lowbit_kernels()->name, "portable");
-}
-
-/* The largest numbers that there are: no sum may wrap. */
-static void the_longest_rows_do_not_overflow(void **state) {
-  (void)state;
-  enum { N = LOWBIT_MAX_INPUTS };
-  int8_t *numbers = malloc(2 * N);
-  real *x = malloc(2 * N * sizeof *x), y[4];
-  const float scale[2] = {1, 1};
-  memset(numbers, 127, N);
-  memset(numbers + N, -128, N);
-  for (int i = 0; i < N; i++) x[i] = 127, x[N + i] = -127;
-  Sample s = {.matrix = {LOWBIT_INT8, 2, N, numbers, scale}};
-  const Case c = {2, 2, N, 0, 2, 0, N};
-  product(&s, &c, 2, x, false, y);
-  const real max = (real)(127.0 * 127 * N), min = (real)(-128.0 * 127 * N);
-  assert_true(y[0] == max && y[1] == min && y[2] == -max && y[3] == -min);
-  product(&s, &c, 1, x, false, y);
-  assert_true(y[0] == max && y[1] == min);
-  real *rows = malloc((size_t)16 * N * sizeof *rows), have[32];
-  for (int64_t i = 0; i < 16 * N; i++) rows[i] = i / N % 2 == 0 ? 127 : -127;
-  if (packs_int8()) { /* by unsigned numbers of up to 255 */
-    PackedMatrix packed = pack(&s.matrix);
-    packed_product(&s, &packed, &c, 16, rows, false, have);
-    for (int r = 0; r < 16; r++) assert_true(have[2 * r] == (r % 2 ? -max : max) && have[2 * r + 1] == (r % 2 ? -min : min));
-    free(packed.words);
-  }
-  free(rows);
-  free(numbers);
-  free(x);
 }
 
 /* ---- int8 weights that oneDNN multiplies, here with whatever 8-bit dot products the processor has ---- */
@@ -502,6 +474,36 @@ static void signals_change_no_packed_product(void **state) {
   flood(repeat, &(Repeated){&s, &packed, &c, x, y}, y, want, bytes);
   sample_free(&s);
   free(packed.words), free(x), free(want), free(y);
+}
+
+/* The largest numbers that there are: no sum may wrap. */
+static void the_longest_rows_do_not_overflow(void **state) {
+  (void)state;
+  enum { N = LOWBIT_MAX_INPUTS };
+  int8_t *numbers = malloc(2 * N);
+  real *x = malloc(2 * N * sizeof *x), y[4];
+  const float scale[2] = {1, 1};
+  memset(numbers, 127, N);
+  memset(numbers + N, -128, N);
+  for (int i = 0; i < N; i++) x[i] = 127, x[N + i] = -127;
+  Sample s = {.matrix = {LOWBIT_INT8, 2, N, numbers, scale}};
+  const Case c = {2, 2, N, 0, 2, 0, N};
+  product(&s, &c, 2, x, false, y);
+  const real max = (real)(127.0 * 127 * N), min = (real)(-128.0 * 127 * N);
+  assert_true(y[0] == max && y[1] == min && y[2] == -max && y[3] == -min);
+  product(&s, &c, 1, x, false, y);
+  assert_true(y[0] == max && y[1] == min);
+  real *rows = malloc((size_t)16 * N * sizeof *rows), have[32];
+  for (int64_t i = 0; i < 16 * N; i++) rows[i] = i / N % 2 == 0 ? 127 : -127;
+  if (packs_int8()) { /* by unsigned numbers of up to 255 */
+    PackedMatrix packed = pack(&s.matrix);
+    packed_product(&s, &packed, &c, 16, rows, false, have);
+    for (int r = 0; r < 16; r++) assert_true(have[2 * r] == (r % 2 ? -max : max) && have[2 * r + 1] == (r % 2 ? -min : min));
+    free(packed.words);
+  }
+  free(rows);
+  free(numbers);
+  free(x);
 }
 
 int main(void) {

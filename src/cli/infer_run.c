@@ -11,7 +11,6 @@
 #include "cli/network_options.h"
 #include "data/data_paths.h"
 #include "data/dataset.h"
-#include "infer/cluster/cluster_options.h"
 #include "infer/cluster/leader.h"
 #include "infer/plan/split_measured.h"
 #include "infer/report.h"
@@ -121,7 +120,7 @@ static PlanCase plan_of(const InferSplit *s) {
 /* What is to be compared with the prediction; of texts, whose lengths differ, nothing. */
 static double measured_seconds(const InferSplit *s, const Leader *leader) {
   if (!s->partition) return 0;
-  return s->ahead ? leader_fastest(leader) : leader_fastest_request(leader);
+  return s->ahead ? leader_sums(leader)->fastest : leader_sums(leader)->fastest_request;
 }
 
 Status infer_split_divide(void *context, const LeaderMeasure *measured, int nodes) {
@@ -428,11 +427,12 @@ static json_t *layout_json(const TokenMap *map) {
 Status infer_run_print_json(json_t *value, const InferRun *run) {
   if (value) json_object_set_new(value, "checkpoint", json_string(run->directory));
   if (value && run->leader) {
+    const LeaderSums *sums = leader_sums(run->leader);
     infer_strategy_json(value, run->leader);
-    json_object_set_new(value, "reruns", json_integer(leader_reruns(run->leader)));
-    json_object_set_new(value, "incomplete_answers", json_integer(leader_masked(run->leader)));
+    json_object_set_new(value, "reruns", json_integer(sums->reruns));
+    json_object_set_new(value, "incomplete_answers", json_integer(sums->masked));
     if (run->weights.keys) json_object_set_new(value, "tables", infer_tables_json(run->weights.keys));
-    json_object_set_new(value, "fastest_ms", json_build_number(leader_fastest(run->leader) > 0 ? 1e3 * leader_fastest(run->leader) : NAN));
+    json_object_set_new(value, "fastest_ms", json_build_number(sums->fastest > 0 ? 1e3 * sums->fastest : NAN));
     if (run->partition.width > 0) json_object_set_new(value, "layout", layout_json(&run->partition.map));
     json_object_set_new(value, "fpar", json_real(report_fpar(run->leader)));
   }

@@ -4,7 +4,6 @@
 #include "base/status.h"
 #include "cli/infer_settings.h"
 #include "data/dataset.h"
-#include "infer/cluster/cluster_options.h"
 #include "infer/cluster/leader.h"
 #include "infer/plan/split_measured.h"
 #include "infer/vocabulary.h"

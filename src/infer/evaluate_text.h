@@ -2,7 +2,7 @@
 #ifndef INFER_EVALUATE_TEXT_H
 #define INFER_EVALUATE_TEXT_H
 #include "data/text/text_perplexity.h"
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "infer/vocabulary.h"
 
 typedef struct TextEvaluation {

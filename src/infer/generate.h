@@ -1,7 +1,7 @@
 /* A prompt through a running cluster: its text goes on token by token. Printing is the caller's. */
 #ifndef INFER_GENERATE_H
 #define INFER_GENERATE_H
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "infer/text_stream.h"
 #include "infer/vocabulary.h"
 

@@ -1,7 +1,7 @@
 /* Runs the samples through the nodes and compares. Reading them is selftest_samples.c's, the emulation with the sent codes replay.c's.
  * "Image" is said of texts, too. */
 #include "infer/selftest.h"
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "infer/replay.h"
 #include "infer/selftest_samples.h"
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef INFER_TEXTS_H
 #define INFER_TEXTS_H
 #include "data/tokenizer/tokenizer.h"
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 
 typedef struct Texts {
   TokenList tokens; /* of all texts, one behind the other */

@@ -20,7 +20,7 @@ enum {
 };
 
 /* Every kind of message: who may send it (WireSide), the least and the most bytes of its payload, and the flags that it may have. What else
- * it must fulfil when it comes is its receiver's to say (leader_messages.c, device_session.c). */
+ * it must fulfil when it comes is its receiver's to say (cluster/leader_requests.c, device_session.c). */
 #define WIRE_KINDS(X)                                                                                                                      \
   X(HELLO, 1, CALLER, 0, WIRE_HELLO_BYTES, 0) /* first on a connection to a worker, in clear: who calls; or that it is not let in */       \
   X(CLASSIFY, 2, LEADER, 0, UINT32_MAX, WIRE_WANT_CODES) /* count images, or sequences of ids to a model that classifies texts */          \

@@ -10,9 +10,11 @@
 #include "infer/node.h"
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static const double meet_seconds = 10;
@@ -345,7 +347,18 @@ static void session_warn(const SessionPlace *place) {
   log_warning("session pid %d%s%s: %s", (int)getpid(), place->leader ? " of " : "", place->leader ? place->leader : "", status_message());
 }
 
+/* Ctrl-C reaches it too, but its parent decides what that means; a fault ends it, where a handler of its parent's would go on. */
+static void become_child(pid_t parent) {
+  static const int defaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM};
+  for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) signal(defaults[i], SIG_DFL);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1); /* it died before this process asked to be told */
+}
+
 int session_run(const SessionPlace *place) {
+  become_child(place->parent);
   Session *s = calloc(1, sizeof *s);
   if (!s) return 1;
   s->place = place;

@@ -13,8 +13,10 @@
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/weights.h"
+#include <sys/types.h>
 
 typedef struct SessionPlace {
+  pid_t parent;                     /* who has forked this process, which ends with it */
   const Weights *weights;           /* shared, read-only */
   const Fingerprints *fingerprints; /* of these */
   Connection *control;              /* its handshake over; taken over */
@@ -29,7 +31,7 @@ typedef struct SessionPlace {
   int number, siblings;             /* this is process `number` of so many of the cluster on this machine */
 } SessionPlace;
 
-/* Returns the exit code of the process: 0 when it left in peace. */
+/* All that a process does that was forked for it. Returns its exit code: 0 when it left in peace. */
 int session_run(const SessionPlace *place);
 
 #endif

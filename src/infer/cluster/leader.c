@@ -1,30 +1,32 @@
-/* Beginning and end of a cluster. Leaves out: who belongs to it (leader_members.c) and takes part (leader_epoch.c), requests
- * (leader_requests.c), what nodes say (leader_messages.c), waiting (leader_failure.c), what a node does (node.c). */
+/* Beginning and end of a cluster, and what callers ask of it. Only here: whose turn it is with the connections. All that touches them runs
+ * under one lock (hold, release), which the thread that gives signs of life takes too. Leaves out: what a node does (node.c). */
+#include "infer/cluster/leader.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "infer/cluster/leader_internal.h"
+#include "infer/cluster/probe_message.h"
 #include "infer/node_share.h"
 #include <math.h>
-#include <openssl/rand.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 static const size_t arena_bytes = (size_t)1 << 32;
 
 int leader_nodes(const Leader *leader) { return leader->membership.count; }
 int leader_nodes_here(const Leader *leader) { return leader->epoch.nodes; }
-pid_t leader_pid(const Leader *leader, int node) {
-  return leader->membership.members[node].forked ? leader->membership.processes.pid[node] : 0;
-}
+pid_t leader_pid(const Leader *leader, int node) { return leader->membership.members[node].pid; }
 const Address *leader_address(const Leader *leader, int node) {
   return leader->membership.members[node].forked ? NULL : &leader->membership.members[node].address;
 }
-const NodeStatistics *leader_totals(const Leader *leader) { return leader->sums.totals; }
-int leader_reruns(const Leader *leader) { return leader->sums.reruns; }
-double leader_fastest(const Leader *leader) { return leader->sums.fastest; }
-double leader_fastest_request(const Leader *leader) { return leader->sums.fastest_request; }
-int leader_masked(const Leader *leader) { return leader->sums.masked; }
+const LeaderSums *leader_sums(const Leader *leader) { return &leader->sums; }
+const NodeStatistics *leader_totals(const Leader *leader) { return leader->totals; }
 const Weights *leader_weights(const Leader *leader) { return leader->setup.weights; }
 const NodeSetup *leader_setup(const Leader *leader) { return &leader->setup; }
 const Partition *leader_partition(const Leader *leader) { return leader->given ? &leader->partition : NULL; }
-const int64_t *leader_tokens(const Leader *leader) { return leader->sums.tokens; }
+const int64_t *leader_tokens(const Leader *leader) { return leader->tokens; }
 int64_t leader_tokens_max(const Leader *leader) { return leader->setup.tokens_max; }
 
 /* ---- what is possible ---- */
@@ -83,20 +85,13 @@ static Status allocate_answer(Leader *leader) {
 static Status allocate_members(Leader *leader) {
   size_t members = (size_t)leader->membership.count;
   bool memory =
-      (leader->membership.members = calloc(members, sizeof *leader->membership.members)) &&
       (leader->epoch.member_of = calloc(members, sizeof(int))) && (leader->epoch.connections = calloc(members, sizeof(Connection *))) &&
       (leader->epoch.layout = calloc(members, sizeof(TokenLayout))) && (leader->epoch.setups = calloc(members, sizeof(uint8_t *))) &&
       (leader->epoch.progress = calloc(members, sizeof(uint64_t))) &&
       (leader->epoch.complaints = calloc(members, sizeof *leader->epoch.complaints)) &&
-      (leader->sums.totals = calloc(members, sizeof(NodeStatistics))) && (leader->sums.last = calloc(members, sizeof(NodeStatistics))) &&
-      (leader->sums.tokens = calloc(members, sizeof(int64_t))) && (leader->gone = calloc(members, sizeof *leader->gone));
+      (leader->totals = calloc(members, sizeof(NodeStatistics))) && (leader->last = calloc(members, sizeof(NodeStatistics))) &&
+      (leader->tokens = calloc(members, sizeof(int64_t))) && (leader->epoch.gone = calloc(members, sizeof *leader->epoch.gone));
   if (!memory) return status_set(STATUS_NO_MEMORY, "no memory for %d nodes", leader->membership.count);
-  for (int m = 0; m < leader->membership.count; m++) {
-    LeaderMember *member = &leader->membership.members[m];
-    *member = (LeaderMember){.forked = m < leader->cluster.local, .node = -1};
-    if (!member->forked) member->address = leader->cluster.peers[m - leader->cluster.local];
-    connection_init(&member->connection);
-  }
   return STATUS_OK;
 }
 
@@ -104,6 +99,77 @@ static Status allocate(Leader *leader) {
   TRY(allocate_members(leader));
   for (int i = 0; i < LEADER_DEPTH; i++) TRY(allocate_request(leader, &leader->queue.requests[i]));
   return allocate_answer(leader);
+}
+
+/* ---- signs of life: a caller may do something else for long between two calls, but a process that is stopped (Ctrl-Z, a debugger, a
+ * frozen machine) gives none ---- */
+
+typedef struct Heartbeat {
+  pthread_t thread;
+  pthread_mutex_t held;
+  pthread_cond_t stops;
+  bool stop;
+} Heartbeat;
+
+/* Between the two the connections are the caller's. */
+static void hold(Leader *leader) {
+  if (leader->heartbeat) pthread_mutex_lock(&leader->heartbeat->held);
+}
+
+static void release(Leader *leader) {
+  if (leader->heartbeat) pthread_mutex_unlock(&leader->heartbeat->held);
+}
+
+static void *beat(void *context) {
+  Leader *leader = context;
+  Heartbeat *h = leader->heartbeat;
+  struct timespec next;
+  pthread_mutex_lock(&h->held);
+  while (!h->stop) {
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    next.tv_sec += MEMBERSHIP_PING_SECONDS;
+    while (!h->stop && pthread_cond_timedwait(&h->stops, &h->held, &next) == 0) continue;
+    if (!h->stop) membership_ping(&leader->membership);
+  }
+  pthread_mutex_unlock(&h->held);
+  return NULL;
+}
+
+static void free_heartbeat(Leader *leader) {
+  pthread_mutex_destroy(&leader->heartbeat->held);
+  pthread_cond_destroy(&leader->heartbeat->stops);
+  free(leader->heartbeat);
+  leader->heartbeat = NULL;
+}
+
+/* Signals are for the threads that were there before. */
+static Status start_heartbeat(Leader *leader) {
+  sigset_t all, before;
+  pthread_condattr_t monotonic;
+  Heartbeat *h = leader->heartbeat = calloc(1, sizeof *h);
+  if (!h) return status_set(STATUS_NO_MEMORY, "no memory for signs of life");
+  pthread_mutex_init(&h->held, NULL);
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&h->stops, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int fault = pthread_create(&h->thread, NULL, beat, leader);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (fault == 0) return STATUS_OK;
+  free_heartbeat(leader);
+  return status_set(STATUS_NO_MEMORY, "cannot start a thread for signs of life");
+}
+
+static void stop_heartbeat(Leader *leader) {
+  if (!leader->heartbeat) return;
+  hold(leader);
+  leader->heartbeat->stop = true;
+  pthread_cond_signal(&leader->heartbeat->stops);
+  release(leader);
+  pthread_join(leader->heartbeat->thread, NULL);
+  free_heartbeat(leader);
 }
 
 /* ---- beginning ---- */
@@ -120,26 +186,34 @@ static Status meet(Leader *leader) {
   TRY(check_coding(leader));
   TRY(fingerprint_weights(weights, &leader->fingerprints));
   if (leader->given) patches_levels(&leader->levels, weights->config);
-  if (RAND_bytes(leader->membership.session, sizeof leader->membership.session) != 1)
-    return status_set(STATUS_IO, "the system gives no random numbers");
-  return leader_members_open(leader);
+  leader->membership = (Membership){.count = leader->membership.count,
+                                    .cluster = &leader->cluster,
+                                    .weights = weights,
+                                    .fingerprints = &leader->fingerprints,
+                                    .threads = leader->options.threads,
+                                    .timeout = leader->options.timeout,
+                                    .stop = leader->options.stop,
+                                    .sink = leader_requests_sink};
+  leader->membership.sink.context = leader;
+  leader->membership.sink.max_payload = PROBE_MAX;
+  return membership_open(&leader->membership);
 }
 
 static Status divide(Leader *leader) {
   LeaderMeasure *measured = calloc((size_t)leader->membership.count, sizeof *measured);
   if (!measured) return status_set(STATUS_NO_MEMORY, "no memory to measure %d devices", leader->membership.count);
-  Status status = leader_probe_run(leader, measured);
+  Status status = leader_probe_run(&leader->membership, measured);
   if (status == STATUS_OK) status = leader->options.divide(leader->options.divide_context, measured, leader->membership.count);
   free(measured);
   return status;
 }
 
-/* The first epoch; one that fails at its beginning is begun again where that is allowed. */
+/* From here on nothing is forked any more. */
 static Status begin(Leader *leader) {
   TRY(meet(leader));
   if (leader->options.divide) TRY(divide(leader));
-  Status status = leader_epoch_open(leader);
-  return status == STATUS_OK ? STATUS_OK : leader_failure_recover(leader, status);
+  TRY(leader_epoch_start(leader));
+  return leader->cluster.peer_count > 0 ? start_heartbeat(leader) : STATUS_OK;
 }
 
 /* How the nodes divide the model, and who has a class token. */
@@ -175,17 +249,9 @@ static Status make(Leader **out, Leader wanted) {
   return status;
 }
 
-static void beat(void *context) { leader_members_ping(context); }
-
-/* From here on nothing is forked any more. */
-static Status start_heartbeat(Leader *leader) {
-  return leader->cluster.peer_count > 0 ? heartbeat_start(&leader->heartbeat, LEADER_PING_SECONDS, beat, leader) : STATUS_OK;
-}
-
 static Status start(Leader **out, Leader wanted) {
   TRY(make(out, wanted));
   Status status = begin(*out);
-  if (status == STATUS_OK) status = start_heartbeat(*out);
   if (status == STATUS_OK) return STATUS_OK;
   leader_stop(*out);
   *out = NULL;
@@ -228,9 +294,222 @@ Status leader_measure(const Weights *weights, const Partition *partition, const 
   Leader *leader;
   TRY(make(&leader, split ? for_texts(weights, split, options) : for_images(weights, partition, options)));
   Status status = meet(leader);
-  if (status == STATUS_OK) status = leader_probe_run(leader, measured);
+  if (status == STATUS_OK) status = leader_probe_run(&leader->membership, measured);
   leader_stop(leader);
   return status;
+}
+
+/* ---- requests ---- */
+
+int leader_under_way(const Leader *leader) { return (int)(leader->queue.submitted - leader->queue.collected); }
+
+bool leader_takes_more(const Leader *leader) {
+  return leader_under_way(leader) == 0 || (leader_under_way(leader) < LEADER_DEPTH && !leader_epoch_rests(leader));
+}
+
+static Status open_request(Leader *leader, const Request *request, LeaderRequest **slot) {
+  if (leader_under_way(leader) >= LEADER_DEPTH) return status_set(STATUS_BAD_VALUE, "%d requests are under way already", LEADER_DEPTH);
+  if (request->batch < 1 || request->batch > leader->options.batch_max)
+    return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch,
+                      request_unit(&leader->setup), (long long)leader->options.batch_max);
+  hold(leader);
+  Status status = leader_epoch_rejoin(leader);
+  release(leader);
+  TRY(status);
+  *slot = &leader->queue.requests[(leader->queue.submitted + 1) & 1];
+  (*slot)->request = *request;
+  return STATUS_OK;
+}
+
+static uint8_t *payload_of(LeaderRequest *slot) { return slot->message + WIRE_HEADER; }
+
+static Status send_request(Leader *leader, LeaderRequest *slot) {
+  slot->missing = slot->given_up = 0;
+  slot->reruns = 0;
+  slot->began = clock_now();
+  leader->queue.submitted++;
+  hold(leader);
+  Status status = leader_requests_send(leader, slot, leader->queue.submitted - leader->epoch.base);
+  if (status != STATUS_OK) status = leader_epoch_recover(leader, status);
+  release(leader);
+  return status;
+}
+
+/* Kept until it is answered: a request that is computed anew may be cut otherwise. */
+static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels) {
+  const ModelConfig *config = leader->setup.weights->config;
+  int64_t numbers = slot->request.batch * weights_pixels(leader->setup.weights);
+  slot->request.levels = patches_find_levels(&leader->levels, config, pixels, slot->request.batch, slot->levels);
+  if (!slot->request.levels) memcpy(slot->pixels, pixels, (size_t)numbers * sizeof *slot->pixels);
+}
+
+Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
+  if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
+  Request request = {.kind = WIRE_CLASSIFY, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
+  LeaderRequest *slot = NULL;
+  TRY(open_request(leader, &request, &slot));
+  keep_pixels(leader, slot, pixels);
+  return send_request(leader, slot);
+}
+
+static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count, int64_t min) {
+  int64_t vocabulary = leader->setup.weights->config->vocabulary;
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < min || ids[i] >= vocabulary)
+      return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)ids[i], (long long)i,
+                        (long long)vocabulary);
+  }
+  return STATUS_OK;
+}
+
+static Status open_text(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
+  bool classes = leader->setup.weights->config->classes > 0;
+  if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of images takes no text");
+  if (classes != (request->kind == WIRE_CLASSIFY))
+    return status_set(STATUS_BAD_VALUE, "the model %s", classes ? "classifies texts, and predicts no tokens" : "has no classes of texts");
+  if (request->tokens < 1 || request->tokens > leader->setup.tokens_max)
+    return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
+                      (long long)leader->setup.tokens_max);
+  TRY(check_ids(leader, ids, request->batch * request->tokens, 0));
+  return open_request(leader, request, slot);
+}
+
+Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
+  LeaderRequest *slot = NULL;
+  const StrategyFacts *strategy = strategy_facts(leader->setup.strategy);
+  if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
+  if (!strategy->decodes)
+    return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
+                      strategy->name);
+  TRY(open_text(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
+  leader->queue.made_count = leader->queue.taken = 0;
+  request_pack_sampling(sampling, payload_of(slot));
+  request_pack_ids(ids, count, payload_of(slot) + REQUEST_SAMPLING);
+  return send_request(leader, slot);
+}
+
+Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens) {
+  LeaderRequest *slot = NULL;
+  TRY(check_ids(leader, labels, batch * tokens, -1));
+  TRY(open_text(leader, &(Request){.kind = WIRE_SCORE, .batch = batch, .tokens = tokens}, ids, &slot));
+  request_pack_ids(ids, batch * tokens, payload_of(slot));
+  request_pack_ids(labels, batch * tokens, payload_of(slot) + 4 * batch * tokens);
+  return send_request(leader, slot);
+}
+
+static Status ask_last(Leader *leader, uint8_t kind, const int32_t *ids, int64_t batch, int64_t tokens) {
+  LeaderRequest *slot = NULL;
+  TRY(open_text(leader, &(Request){.kind = kind, .codes = leader->options.codes, .batch = batch, .tokens = tokens}, ids, &slot));
+  request_pack_ids(ids, batch * tokens, payload_of(slot));
+  return send_request(leader, slot);
+}
+
+Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
+  return ask_last(leader, WIRE_LAST, ids, batch, tokens);
+}
+
+Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
+  return ask_last(leader, WIRE_CLASSIFY, ids, batch, tokens);
+}
+
+/* ---- new tokens ---- */
+
+static Status wait(Leader *leader, LeaderDone *done, const LeaderRequest *slot) {
+  hold(leader);
+  Status status = leader_epoch_wait(leader, done, slot);
+  release(leader);
+  return status;
+}
+
+static bool prompt_under_way(Leader *leader) {
+  return leader_under_way(leader) && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT;
+}
+
+static bool token_or_end(const Leader *leader, const bool *arrived) {
+  return leader->queue.taken < leader->queue.made_count || leader_epoch_all_arrived(leader, arrived);
+}
+
+Status leader_text_next(Leader *leader, int32_t *id, bool *more) {
+  *more = false;
+  if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
+  TRY(wait(leader, token_or_end, leader_requests_oldest(leader)));
+  *more = leader->queue.taken < leader->queue.made_count;
+  if (*more) *id = leader->queue.made[leader->queue.taken++];
+  return STATUS_OK;
+}
+
+Status leader_text_stop(Leader *leader) {
+  if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
+  const LeaderRequest *slot = leader_requests_oldest(leader);
+  Status status = STATUS_OK;
+  hold(leader);
+  wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->queue.stop);
+  for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) {
+    if (slot->shares[d].last && !slot->arrived[d]) status = connection_send(leader->epoch.connections[d], leader->queue.stop, WIRE_HEADER);
+  }
+  if (status == STATUS_OK) status = connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
+  if (status != STATUS_OK) status = leader_epoch_recover(leader, status);
+  release(leader);
+  return status;
+}
+
+/* ---- answers ---- */
+
+/* From when the last node began, all of which end together, to the end; a sample's share of it. */
+static void note_time(Leader *leader, const LeaderRequest *slot) {
+  double min = 0;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
+    if (!(slot->missing >> leader->epoch.member_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
+  }
+  double request = (clock_now() - slot->began) / (double)slot->request.batch;
+  if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
+  if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
+}
+
+/* What nodes have said, by members. Whoever has taken part is in good standing again. */
+static void sum_up(Leader *leader, const LeaderRequest *slot) {
+  memset(leader->tokens, 0, (size_t)leader->membership.count * sizeof *leader->tokens);
+  memset(leader->last, 0, (size_t)leader->membership.count * sizeof *leader->last);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    int m = leader->epoch.member_of[d];
+    if (slot->missing >> m & 1) continue;
+    leader->tokens[m] = slot->counts[d];
+    leader->last[m] = slot->nodes[d];
+    leader->membership.members[m].pause = leader->membership.members[m].faults = 0;
+    wire_add_statistics(&leader->totals[m], &slot->nodes[d]);
+  }
+}
+
+static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
+  char name[MEMBERSHIP_NAME];
+  for (int m = 0; m < leader->membership.count; m++) {
+    if (slot->given_up >> m & 1)
+      log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
+                  membership_name(&leader->membership, m, name));
+  }
+}
+
+Status leader_collect(Leader *leader, LeaderAnswer *answer) {
+  if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
+  LeaderRequest *slot = leader_requests_oldest(leader);
+  TRY(wait(leader, leader_epoch_all_arrived, slot));
+  leader->queue.collected++;
+  slot->number = 0;
+  sum_up(leader, slot);
+  warn_of_given_up(leader, slot);
+  note_time(leader, slot);
+  leader->sums.reruns += slot->reruns;
+  leader->sums.masked += (slot->missing | slot->given_up) != 0;
+  *answer = (LeaderAnswer){.batch = slot->request.batch,
+                           .tokens = slot->request.tokens,
+                           .counts = leader->tokens,
+                           .nodes = leader->last,
+                           .missing = slot->missing | slot->given_up,
+                           .reruns = slot->reruns,
+                           .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
+  TRY(leader_requests_take(leader, slot, answer));
+  return weights_unchanged(leader->setup.weights); /* of which the leader computes the head */
 }
 
 /* ---- end ---- */
@@ -250,24 +529,22 @@ static void release_request(LeaderRequest *request) {
 
 static void release_members(Leader *leader) {
   for (int d = 0; leader->epoch.layout && d < leader->membership.count; d++) layout_release(&leader->epoch.layout[d]);
-  free(leader->membership.members);
   free(leader->epoch.member_of);
   free(leader->epoch.connections);
   free(leader->epoch.layout);
   free(leader->epoch.setups);
   free(leader->epoch.progress);
   free(leader->epoch.complaints);
-  free(leader->sums.totals);
-  free(leader->sums.last);
-  free(leader->sums.tokens);
-  free(leader->gone);
+  free(leader->totals);
+  free(leader->last);
+  free(leader->tokens);
+  free(leader->epoch.gone);
 }
 
 void leader_stop(Leader *leader) {
   if (!leader) return;
-  heartbeat_stop(leader->heartbeat);
-  leader->heartbeat = NULL;
-  leader_members_close(leader);
+  stop_heartbeat(leader);
+  membership_close(&leader->membership, leader_under_way(leader) == 0);
   leader_epoch_close(leader);
   for (int i = 0; i < LEADER_DEPTH; i++) release_request(&leader->queue.requests[i]);
   release_members(leader);

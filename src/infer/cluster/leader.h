@@ -1,5 +1,5 @@
 /* The leader of a cluster: starts the nodes that are processes of this machine, calls the workers that are others, hands them requests and
- * gathers their answers: of images class-token replicas, to which it applies the head; of texts what leader_text.h asks for.
+ * gathers their answers: of images class-token replicas, to which it applies the head; of texts what leader_text_* ask for.
  *
  * Two requests can be under way (LEADER_DEPTH): submit the next one before collecting the last, and the nodes never wait for input.
  *
@@ -9,7 +9,8 @@
  * is of no more use but for leader_stop, which leaves no process behind. Nodes keep their numbers all the time. */
 #ifndef INFER_LEADER_H
 #define INFER_LEADER_H
-#include "infer/cluster/cluster_options.h"
+#include "infer/cluster/address.h"
+#include "infer/cluster/key_file.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/partition.h"
 #include "infer/plan/probe.h"
@@ -21,6 +22,23 @@
 typedef struct Leader Leader;
 
 enum { LEADER_DEPTH = 2 };
+
+/* Which devices make up a cluster, and what is to happen when one of them fails. */
+typedef enum OnFailure {
+  ON_FAILURE_ABORT, /* the request fails, and the cluster with it */
+  ON_FAILURE_RERUN, /* the request is computed anew by those that remain */
+  ON_FAILURE_MASK   /* the others go on without the tokens of the one that is gone; where that is impossible, as RERUN */
+} OnFailure;
+
+typedef struct ClusterOptions {
+  int local;            /* processes that are forked here, nodes 0 to local - 1 */
+  const Address *peers; /* [peer_count] workers, the nodes behind these */
+  int peer_count;
+  const KeyFile *key; /* that the workers have; NULL: none */
+  double wait;        /* seconds in the queue of a worker that serves somebody else */
+  OnFailure on_failure;
+  double request_timeout; /* seconds for a request with all its reruns; 0: any */
+} ClusterOptions;
 
 /* What a device and the way to it were found to be, before the first epoch. */
 typedef struct LeaderMeasure {
@@ -62,6 +80,13 @@ typedef struct LeaderAnswer {      /* arrays are the leader's, valid until the n
   double input_seconds;            /* until the input of the request had left */
 } LeaderAnswer;
 
+/* Of all answers. */
+typedef struct LeaderSums {
+  int reruns, masked;     /* masked: answers without the tokens of some node */
+  double fastest;         /* seconds that an answer took a sample, from when the last node began; 0: none was answered */
+  double fastest_request; /* the same from its submission */
+} LeaderSums;
+
 /* Forks the nodes, calls the workers, and waits until all are ready. Call before any thread is started. weights and partition or split
  * outlive the leader. A plain model on more than one node, or a worker with another one, is BAD_VALUE. */
 Status leader_start(Leader **leader, const Weights *weights, const Partition *partition, const LeaderOptions *options); /* images */
@@ -80,6 +105,30 @@ int leader_under_way(const Leader *leader);
  * collected to take part again. */
 bool leader_takes_more(const Leader *leader);
 
+/* ---- requests of texts, to a leader that leader_start_text has made. ids [batch, tokens] are copied; one outside of the vocabulary, and
+ * more tokens than the cluster was made for, are BAD_VALUE. leader_collect ends each request */
+
+/* One sequence and how to go on from it. Tokens come by leader_text_next; only one prompt may be under way. */
+Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling);
+
+/* Waits for the next new token of the prompt: *more is false when there is none any more. */
+Status leader_text_next(Leader *leader, int32_t *id, bool *more);
+
+/* No more tokens are wanted; some may be under way. */
+Status leader_text_stop(Leader *leader);
+
+/* The loss of each label [batch, tokens] (-1: does not count) as the token after the one at its place. */
+Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens);
+
+/* The logits after the last token [batch, V]. */
+Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens);
+
+/* Of a model that classifies texts: logits [batch, classes]. Texts of a request have one length, so that each is divided among the nodes as
+ * if it came alone, and its answer does not depend on its neighbours. */
+Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens);
+
+/* ---- answers */
+
 /* Waits for the oldest request under way. */
 Status leader_collect(Leader *leader, LeaderAnswer *answer);
 
@@ -88,10 +137,7 @@ int leader_nodes_here(const Leader *leader);                   /* that take part
 pid_t leader_pid(const Leader *leader, int node);              /* 0: no process of this machine, or not any more */
 const Address *leader_address(const Leader *leader, int node); /* of a worker; else NULL */
 const NodeStatistics *leader_totals(const Leader *leader);     /* [nodes] sums over all answers */
-int leader_reruns(const Leader *leader);                       /* of all answers */
-double leader_fastest(const Leader *leader);                   /* seconds that an answer took a sample, from when the last node began */
-double leader_fastest_request(const Leader *leader);           /* the same from its submission */
-int leader_masked(const Leader *leader);                       /* answers without the tokens of some node */
+const LeaderSums *leader_sums(const Leader *leader);
 const Weights *leader_weights(const Leader *leader);
 const NodeSetup *leader_setup(const Leader *leader);     /* of those that take part */
 const Partition *leader_partition(const Leader *leader); /* over those that take part; NULL for texts */

@@ -1,11 +1,34 @@
-/* Epochs: who takes part in the cluster at present, and with which tokens. Memory of requests follows from the shares and is made here;
- * what a request holds of its input outlives the epoch (leader.c). */
+/* An epoch: who takes part, with which tokens; waiting for its devices; who is at fault when that fails, and what happens then. The only
+ * place that knows the policies (ClusterOptions.on_failure). Memory of answers follows from the shares and is made here; what a request
+ * holds of its input outlives the epoch (leader.c).
+ *
+ * Who is left behind: who has failed is not believed from others alone. Everybody is asked to give the epoch up, and is lost who is gone,
+ * or does not say in time that it has: within --timeout as ever, or at once where it was silent for as long already. All the others go on,
+ * but each failure is laid on somebody, the one it is about or else the one that tells of it; whoever has two since it last took part in
+ * an answer is left behind as well, though it answers this leader: others cannot reach it, or it fails by itself.
+ *
+ * When it is called again: membership.h; who is left behind as it was of no use, not for a minute and more. It takes part again when
+ * nothing is under way: nobody's work is thrown away for it.
+ *
+ * All of it ends when the time of a request is over (--request-timeout). */
+#include "base/clock.h"
+#include "base/log.h"
+#include "infer/cluster/fd_passing.h"
+#include "infer/cluster/idle_timeout.h"
 #include "infer/cluster/leader_internal.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/node_share.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { RERUNS_MAX = 3, TRIES_MAX = 4, FAULTS_MAX = 2 };
+static const double cancel_seconds = 5, silent_seconds = 1; /* to give a block up, at least; of one that was silent already */
+static const double slice_seconds = 0.02;
+static const double setting_up_seconds = 15; /* devices call each other, which their own idle_timeout ends before */
+static const double calling_slice = 0.02;
 
 /* ---- nodes and their tokens */
 
@@ -15,7 +38,7 @@ static void number_nodes(Leader *leader) {
     LeaderMember *member = &leader->membership.members[m];
     bool here = member->state >= MEMBER_HERE;
     if (here) member->state = MEMBER_HERE;
-    member->asked = member->failed = false;
+    member->asked = false;
     member->node = here ? leader->epoch.nodes : -1;
     if (!here) continue;
     leader->epoch.member_of[leader->epoch.nodes] = m;
@@ -176,16 +199,160 @@ static Status send_setups(Leader *leader) {
   return status;
 }
 
-/* Streams between all that are forked together. */
-static Status join(Leader *leader) {
+/* Two streams between two processes of this machine, one end passed to each, with the other's number. */
+static Status join_two(const Leader *leader, int a, int b) {
+  int pair[2];
+  TRY(connection_pair(pair));
+  PassedFd to_b = {.kind = FD_STREAM, .epoch = leader->epoch.number, .node = (uint16_t)b, .fd = pair[0]};
+  PassedFd to_a = {.kind = FD_STREAM, .epoch = leader->epoch.number, .node = (uint16_t)a, .fd = pair[1]};
+  Status status = fd_passing_send(leader_member(leader, a)->passed, &to_b);
+  if (status == STATUS_OK) status = fd_passing_send(leader_member(leader, b)->passed, &to_a);
+  close(pair[0]);
+  close(pair[1]);
+  return status;
+}
+
+static Status join_all(const Leader *leader) {
   if (leader->cluster.peer_count > 0) return STATUS_OK;
   for (int a = 0; a < leader->epoch.nodes; a++) {
-    for (int b = a + 1; b < leader->epoch.nodes; b++)
-      TRY(processes_join(&leader->membership.processes, leader->epoch.member_of[a], b, leader->epoch.member_of[b], a,
-                         leader->epoch.number));
+    for (int b = a + 1; b < leader->epoch.nodes; b++) TRY(join_two(leader, a, b));
   }
   return STATUS_OK;
 }
+
+/* ---- waiting, and who is at fault */
+
+static bool interrupted(const Leader *leader) { return leader->options.stop && *leader->options.stop; }
+
+/* A device numbers the others as they are in this epoch, where they are others than the user's: what it says of "node 2" goes behind that
+ * one's name. NULL: it begins in another way. */
+static const char *without_number(const char *complaint) {
+  int length = 0;
+  sscanf(complaint, "node %*d%n", &length);
+  return length > 0 ? complaint + length : NULL;
+}
+
+static Status explain_complaint(const Leader *leader) {
+  int from = leader->epoch.complainer, about = leader->epoch.fault;
+  char name[MEMBERSHIP_NAME];
+  const char *complaint = leader->epoch.complaints[from];
+  Status status = leader->epoch.not_finite ? STATUS_NUMERIC : STATUS_PEER;
+  if (about < 0 || leader->epoch.not_finite)
+    return status_set(status, "%s: %s", membership_name(&leader->membership, from, name), complaint);
+  membership_name(&leader->membership, about, name);
+  const char *rest = without_number(complaint);
+  if (rest) return status_set(STATUS_PEER, "%s%s (reported by node %d)", name, rest, from);
+  return status_set(STATUS_PEER, "%s (about %s; reported by node %d)", complaint, name, from);
+}
+
+/* A worker whose connection has failed; which has said how. */
+static int broken_worker(const Leader *leader) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    const LeaderMember *member = leader_member(leader, d);
+    if (!member->forked && member->state >= MEMBER_HERE && !connection_is_open(&member->connection)) return leader->epoch.member_of[d];
+  }
+  return -1;
+}
+
+/* The cause is a dead child, if there is one; else a worker that is gone; else what a node has said; else what the connections say. */
+static Status explain(Leader *leader, Status status) {
+  char name[MEMBERSHIP_NAME];
+  int broken = broken_worker(leader);
+  bool known;
+  status = membership_explain(&leader->membership, status, status == STATUS_PEER && broken < 0, &known);
+  if (known) return status;
+  if (broken >= 0 && leader->epoch.complainer < 0) return status_wrap(status, "%s", membership_name(&leader->membership, broken, name));
+  if (broken >= 0) return status_set(STATUS_PEER, "%s is gone", membership_name(&leader->membership, broken, name));
+  return leader->epoch.complainer < 0 ? status : explain_complaint(leader);
+}
+
+static uint64_t bytes_moved(const Leader *leader) {
+  uint64_t bytes = 0;
+  for (int d = 0; d < leader->epoch.nodes; d++)
+    bytes += leader->epoch.connections[d]->sent.bytes + leader->epoch.connections[d]->received.bytes;
+  return bytes;
+}
+
+/* The member that is waited for and has come least far. */
+static int latest(const Leader *leader, const bool *arrived) {
+  int late = 0;
+  bool found = false;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    bool there = arrived ? arrived[d] : leader_member(leader, d)->state == MEMBER_READY;
+    if (there || (found && leader->epoch.progress[d] >= leader->epoch.progress[late])) continue;
+    late = d;
+    found = true;
+  }
+  return leader->epoch.member_of[late];
+}
+
+static Status report_silence(Leader *leader, const bool *arrived, double max) {
+  char name[MEMBERSHIP_NAME];
+  leader->epoch.fault = latest(leader, arrived);
+  return status_set(STATUS_TIMEOUT, "%s did not answer within %g s; --timeout gives it longer",
+                    membership_name(&leader->membership, leader->epoch.fault, name), max);
+}
+
+bool leader_epoch_all_arrived(const Leader *leader, const bool *arrived) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    if (!arrived[d]) return false;
+  }
+  return true;
+}
+
+/* Those who have not been heard of for long get a sign of life meanwhile. */
+static double slice(Leader *leader, const IdleTimeout *idle_timeout) {
+  bool calling = membership_poll(&leader->membership);
+  membership_ping(&leader->membership);
+  return calling ? fmin(calling_slice, idle_timeout_slice(idle_timeout)) : idle_timeout_slice(idle_timeout);
+}
+
+/* When the input of a request has left. */
+static void note_sent(Leader *leader) {
+  for (int i = 0; i < LEADER_DEPTH; i++) {
+    LeaderRequest *request = &leader->queue.requests[i];
+    bool left = request->number && request->sent <= 0;
+    for (int d = 0; left && d < leader->epoch.nodes; d++) left = connection_queued(leader->epoch.connections[d]) == 0;
+    if (left) request->sent = clock_now();
+  }
+}
+
+/* Seconds that the requests under way still have; INFINITY: any. */
+static double time_left(const Leader *leader) {
+  double max = leader->cluster.request_timeout, left = INFINITY;
+  for (uint32_t i = leader->queue.collected + 1; max > 0 && i <= leader->queue.submitted; i++)
+    left = fmin(left, leader->queue.requests[i & 1].began + max - clock_now());
+  return left;
+}
+
+static Status check_time(Leader *leader, const bool *arrived) {
+  char name[MEMBERSHIP_NAME];
+  if (time_left(leader) > 0) return STATUS_OK;
+  return status_set(STATUS_TIMEOUT, "the request took longer than --request-timeout %g; last it waited for %s",
+                    leader->cluster.request_timeout, membership_name(&leader->membership, latest(leader, arrived), name));
+}
+
+/* Silence is evaluated over all nodes: while any of them gets on, a long request is only long. The nodes know best whom they wait for, so
+ * they are given a moment to say it first. */
+static Status wait_until(Leader *leader, LeaderDone *done, const bool *arrived) {
+  IdleTimeout idle_timeout;
+  double max = leader->epoch.setting_up ? fmax(leader->options.timeout, setting_up_seconds) : leader->options.timeout;
+  idle_timeout_start(&idle_timeout, max + 1, bytes_moved(leader), clock_now());
+  while (!done(leader, arrived)) {
+    if (interrupted(leader)) return status_set(STATUS_INTERRUPTED, "interrupted");
+    /* A complaint counts once there is nothing else: what came before it, in the same step perhaps, is taken first. */
+    Status status = leader->epoch.complainer >= 0
+                        ? STATUS_PEER
+                        : connections_step(leader->epoch.connections, leader->epoch.nodes, slice(leader, &idle_timeout));
+    if (status != STATUS_OK) return explain(leader, status);
+    note_sent(leader);
+    TRY(check_time(leader, arrived));
+    if (idle_timeout_ends(&idle_timeout, bytes_moved(leader), clock_now())) return report_silence(leader, arrived, max);
+  }
+  return STATUS_OK;
+}
+
+/* ---- opening one */
 
 static bool all_ready(const Leader *leader, const bool *arrived) {
   (void)arrived;
@@ -198,12 +365,13 @@ static bool all_ready(const Leader *leader, const bool *arrived) {
 static Status begin(Leader *leader) {
   TRY(share_tokens(leader));
   TRY(allocate_results(leader));
-  TRY(join(leader));
+  TRY(join_all(leader));
   Status status = send_setups(leader);
-  return status == STATUS_OK ? leader_wait(leader, all_ready, NULL) : leader_wait_explain(leader, status);
+  return status == STATUS_OK ? wait_until(leader, all_ready, NULL) : explain(leader, status);
 }
 
-Status leader_epoch_open(Leader *leader) {
+/* All members that are there (MEMBER_HERE or more) become nodes: shares the tokens out, makes memory, sends SETUP, waits for READY. */
+static Status open_epoch(Leader *leader) {
   leader_epoch_close(leader);
   number_nodes(leader);
   if (leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left");
@@ -217,4 +385,274 @@ Status leader_epoch_open(Leader *leader) {
   Status status = begin(leader);
   leader->epoch.setting_up = false;
   return status;
+}
+
+/* ---- leaving members behind */
+
+static void leave_behind(Leader *leader, int m, const char *why, bool useless) {
+  char name[MEMBERSHIP_NAME];
+  log_warning("%s%s%s: left behind", membership_name(&leader->membership, m, name), *why ? ": " : "", why);
+  membership_drop(&leader->membership, m, useless);
+}
+
+static void drop_broken(Leader *leader) {
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state >= MEMBER_HERE && !connection_is_open(&member->connection))
+      leave_behind(leader, leader->epoch.member_of[d], "it is gone", false);
+  }
+}
+
+static void drop_dead(Leader *leader) {
+  char text[128];
+  int dead;
+  while ((dead = membership_find_dead(&leader->membership, text, sizeof text)) >= 0) leave_behind(leader, dead, text, false);
+}
+
+/* ---- giving an epoch up */
+
+static void send_cancel(Leader *leader) {
+  wire_pack(&(WireHeader){.kind = WIRE_CANCEL, .sender = WIRE_LEADER}, leader->epoch.cancel);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    member->asked =
+        connection_is_open(&member->connection) && connection_send(&member->connection, leader->epoch.cancel, WIRE_HEADER) == STATUS_OK;
+  }
+}
+
+/* In the middle of a block nobody listens, and others who wait for codes say as little. */
+static double idle_timeout_with(const Leader *leader, int m) {
+  bool fault = leader->epoch.fault == m && leader->epoch.complainer != m;
+  bool silent = fault && clock_now() - leader->membership.members[m].heard > leader->options.timeout / 2;
+  return silent ? silent_seconds : fmax(cancel_seconds, leader->options.timeout);
+}
+
+/* Until all have given it up, or their time is over; connections that fail meanwhile close. */
+static void await_cancelled(Leader *leader) {
+  double start = clock_now();
+  for (bool waiting = true; waiting;) {
+    double waited = clock_now() - start;
+    waiting = false;
+    for (int d = 0; d < leader->epoch.nodes; d++) {
+      const LeaderMember *member = leader_member(leader, d);
+      waiting |= member->asked && connection_is_open(&member->connection) && waited < idle_timeout_with(leader, leader->epoch.member_of[d]);
+    }
+    if (waiting) connections_step(leader->epoch.connections, leader->epoch.nodes, slice_seconds);
+    membership_ping(&leader->membership);
+    waiting = waiting && time_left(leader) > 0 && !interrupted(leader);
+  }
+}
+
+static void give_up_epoch(Leader *leader) {
+  send_cancel(leader);
+  await_cancelled(leader);
+  drop_broken(leader);
+  drop_dead(leader);
+  bool waited = time_left(leader) > 0 && !interrupted(leader);
+  for (int d = 0; d < leader->epoch.nodes && waited; d++) {
+    if (leader_member(leader, d)->asked) leave_behind(leader, leader->epoch.member_of[d], "it does not answer", false);
+  }
+}
+
+/* Of those that are still there. */
+static void count_fault(Leader *leader) {
+  int m = leader->epoch.fault >= 0 ? leader->epoch.fault : leader->epoch.complainer;
+  if (m < 0 || leader->membership.members[m].state < MEMBER_HERE || ++leader->membership.members[m].faults < FAULTS_MAX) return;
+  leave_behind(leader, m, leader->epoch.fault >= 0 ? "others cannot work with it" : "it fails again and again", true);
+}
+
+/* ---- beginning again */
+
+/* All that are under way, in a new epoch. */
+static Status resend(Leader *leader) {
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+    LeaderRequest *slot = &leader->queue.requests[i & 1];
+    slot->request.codes = leader->setup.keep_codes;
+    slot->missing = slot->given_up = 0;
+    slot->reruns++;
+    if (slot->request.kind == WIRE_PROMPT) leader->queue.made_count = 0;
+    Status status = leader_requests_send(leader, slot, i - leader->epoch.base);
+    if (status != STATUS_OK) return explain(leader, status);
+  }
+  return STATUS_OK;
+}
+
+/* Each failure of a beginning costs a member, or is laid on one; so this comes to an end. */
+static Status begin_again(Leader *leader) {
+  Status status = STATUS_OK;
+  char why[1024] = "";
+  for (int tries = 0; tries < TRIES_MAX + FAULTS_MAX * leader->membership.count; tries++) {
+    status = open_epoch(leader);
+    if (status == STATUS_OK) status = resend(leader);
+    if (status == STATUS_OK || leader->epoch.nodes == 0 || interrupted(leader) || time_left(leader) <= 0) return status;
+    snprintf(why, sizeof why, "%s", status_message());
+    give_up_epoch(leader);
+    count_fault(leader);
+  }
+  return status_set(status, "%s", why);
+}
+
+static int max_reruns(const Leader *leader) {
+  int max = 0;
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+    int reruns = leader->queue.requests[i & 1].reruns;
+    max = reruns > max ? reruns : max;
+  }
+  return max;
+}
+
+/* Tokens that were handed on already cannot be taken back, and others may come of another partition. */
+static bool text_has_begun(Leader *leader) {
+  return leader->queue.submitted > leader->queue.collected && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT &&
+         leader->queue.taken > 0;
+}
+
+static bool can_recover(Leader *leader, Status cause) {
+  bool of_devices =
+      leader->epoch.nodes > 0 && (cause == STATUS_PEER || cause == STATUS_TIMEOUT || cause == STATUS_IO || cause == STATUS_BAD_VALUE);
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && of_devices && !interrupted(leader);
+}
+
+/* After a failure `cause`, explained: leaves behind who has failed, begins a new epoch and sends what is under way once more. Else the
+ * failure, with its message. */
+static Status recover(Leader *leader, Status cause) {
+  char why[1024];
+  if (!can_recover(leader, cause) || time_left(leader) <= 0) return cause;
+  if (max_reruns(leader) >= RERUNS_MAX) return status_wrap(cause, "after %d reruns", RERUNS_MAX);
+  if (text_has_begun(leader)) return status_wrap(cause, "the text had begun");
+  snprintf(why, sizeof why, "%s", status_message());
+  log_warning("%s", why);
+  give_up_epoch(leader);
+  count_fault(leader);
+  Status status = begin_again(leader);
+  if (status != STATUS_OK && leader->epoch.nodes == 0) return status_set(STATUS_PEER, "no device is left; at last %s", why);
+  if (status == STATUS_OK) log_info("%d of %d devices go on", leader->epoch.nodes, leader->membership.count);
+  return status;
+}
+
+Status leader_epoch_recover(Leader *leader, Status cause) { return recover(leader, explain(leader, cause)); }
+
+Status leader_epoch_start(Leader *leader) {
+  Status status = open_epoch(leader);
+  return status == STATUS_OK ? STATUS_OK : recover(leader, status);
+}
+
+/* ---- the rest of a request without one of its nodes */
+
+static bool has_answered(const Leader *leader, int node) {
+  bool all = true;
+  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++)
+    all = all && leader->queue.requests[i & 1].arrived[node];
+  return all;
+}
+
+/* Whoever is gone and has answered all that it was asked is missed by nobody; true where that is all that has failed. */
+static bool drop_answered(Leader *leader) {
+  bool all = leader->epoch.complainer < 0 && !leader->epoch.setting_up, any = false;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
+    bool answered = has_answered(leader, d);
+    if (answered) leave_behind(leader, leader->epoch.member_of[d], "it is gone", false);
+    all = all && answered;
+    any = true;
+  }
+  return all && any;
+}
+
+static bool others_answer(const Leader *leader, const LeaderRequest *request, int node) {
+  bool any = false;
+  for (int d = 0; d < leader->epoch.nodes; d++) any |= d != node && !(request->missing >> leader->epoch.member_of[d] & 1);
+  return any;
+}
+
+/* Other nodes know what to do without its codes; what it alone could have said is missing from the answer. */
+static bool can_mask(const Leader *leader, const LeaderRequest *request, int node) {
+  bool single = leader->setup.class_token == CLASS_SINGLE && node == 0;
+  if (!strategy_facts(leader->setup.strategy)->sends_codes) return false;
+  return request->request.kind != WIRE_LAST && !single && !request->shares[node].last && others_answer(leader, request, node);
+}
+
+static void tell_gone(Leader *leader, int node) {
+  const LeaderMember *gone = leader_member(leader, node);
+  uint8_t *message = leader->epoch.gone[leader->epoch.member_of[node]];
+  wire_pack(&(WireHeader){.kind = WIRE_GONE, .sender = WIRE_LEADER, .count = (uint32_t)node}, message);
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    Connection *connection = leader->epoch.connections[d];
+    if (leader_member(leader, d) != gone && connection_is_open(connection)) connection_send(connection, message, WIRE_HEADER);
+  }
+}
+
+/* Those whose connection is broken are missing from all that is under way; false where that cannot be, or where there are none. */
+static bool mask_broken(Leader *leader) {
+  bool any = false;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    LeaderMember *member = leader_member(leader, d);
+    if (member->state < MEMBER_HERE || connection_is_open(&member->connection)) continue;
+    for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
+      LeaderRequest *request = &leader->queue.requests[i & 1];
+      if (request->arrived[d]) continue;
+      if (!can_mask(leader, request, d)) return false;
+      request->arrived[d] = true;
+      request->missing |= (uint64_t)1 << leader->epoch.member_of[d];
+    }
+    tell_gone(leader, d);
+    leave_behind(leader, leader->epoch.member_of[d], "its tokens are masked", false);
+    any = true;
+  }
+  return any;
+}
+
+/* One that is silent, or whom others accuse, is as good as gone. */
+static Status try_mask(Leader *leader, Status cause) {
+  int fault = leader->epoch.fault;
+  if (leader->cluster.on_failure != ON_FAILURE_MASK || !can_recover(leader, cause) || leader->epoch.setting_up) return cause;
+  drop_dead(leader);
+  if (fault >= 0 && leader->membership.members[fault].state >= MEMBER_HERE) connection_close(&leader->membership.members[fault].connection);
+  bool by_others = leader->epoch.complainer >= 0 && leader->epoch.complainer != fault; /* whoever complains has given up */
+  if (by_others || !mask_broken(leader)) return cause;
+  leader->epoch.complainer = leader->epoch.fault = -1;
+  return STATUS_OK;
+}
+
+Status leader_epoch_wait(Leader *leader, LeaderDone *done, const LeaderRequest *slot) {
+  for (;;) {
+    Status status = wait_until(leader, done, slot->arrived);
+    if (status == STATUS_OK) return STATUS_OK;
+    if (leader->cluster.on_failure != ON_FAILURE_ABORT && drop_answered(leader)) continue;
+    status = try_mask(leader, status);
+    if (status != STATUS_OK) TRY(recover(leader, status));
+  }
+}
+
+/* ---- coming back */
+
+/* Some of this epoch's nodes are gone, for the leader or for each other. */
+static bool any_lost(const Leader *leader) {
+  if (leader->epoch.parted) return true;
+  for (int d = 0; d < leader->epoch.nodes; d++) {
+    if (leader_member(leader, d)->state != MEMBER_READY || !connection_is_open(leader->epoch.connections[d])) return true;
+  }
+  return false;
+}
+
+/* How many could take part and do not. */
+static int count_waiting(const Leader *leader) {
+  int count = 0;
+  for (int m = 0; m < leader->membership.count; m++) count += leader->membership.members[m].state == MEMBER_HERE;
+  return count;
+}
+
+bool leader_epoch_rests(const Leader *leader) {
+  return leader->cluster.on_failure != ON_FAILURE_ABORT && (count_waiting(leader) > 0 || any_lost(leader));
+}
+
+Status leader_epoch_rejoin(Leader *leader) {
+  if (leader->cluster.on_failure != ON_FAILURE_ABORT) membership_poll(&leader->membership);
+  if (!leader_epoch_rests(leader) || leader->queue.submitted > leader->queue.collected) return STATUS_OK;
+  int back = count_waiting(leader);
+  give_up_epoch(leader);
+  TRY(begin_again(leader));
+  if (back > 0) log_info("%d of %d devices from here on", leader->epoch.nodes, leader->membership.count);
+  return STATUS_OK;
 }

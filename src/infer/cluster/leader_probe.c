@@ -12,82 +12,100 @@ static const double slice_seconds = 0.01;
 static const double frame = 1514.0 / 1448; /* bytes on a wire to those of a stream */
 static const double max_rate = 1e12;
 
-typedef struct LeaderProbe {
+typedef struct Probe {
+  Membership *membership;
   uint8_t *message;                                          /* [WIRE_HEADER + PROBE_MAX] to a worker */
   uint8_t *payload;                                          /* [PROBE_MAX] from it */
-  uint8_t (*asked)[WIRE_HEADER], (*profiles)[PROFILE_BYTES]; /* [member_count] */
-  WireHeader *due;                                           /* [member_count] the PROBE under way; kind 0: none */
-} LeaderProbe;
+  uint8_t (*asked)[WIRE_HEADER], (*profiles)[PROFILE_BYTES]; /* [count] */
+  WireHeader *due;                                           /* [count] the PROBE under way; kind 0: none */
+} Probe;
 
-/* ---- what devices say */
+/* ---- what devices say: measurements come here, anything else goes where it always does */
 
-Status leader_probe_place(Leader *leader, int m, const WireHeader *header, uint8_t **payload) {
-  const WireHeader *due = &leader->probe->due[m];
+static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
+  Probe *p = context;
+  const ConnectionSink *others = &p->membership->sink;
+  const WireHeader *due = &p->due[from->peer];
+  if (header->kind != WIRE_PROFILE) return others->place(others->context, from, header, payload);
   uint32_t bytes = due->request == PROBE_COMPUTE ? PROFILE_BYTES : due->count;
   if (due->kind != WIRE_PROBE || header->request != due->request || header->count != due->count || header->bytes != bytes)
     return status_set(STATUS_BAD_VALUE, "sent a measurement of %u bytes that nobody asked for", header->bytes);
-  *payload = due->request == PROBE_COMPUTE ? leader->probe->profiles[m] : leader->probe->payload;
+  *payload = due->request == PROBE_COMPUTE ? p->profiles[from->peer] : p->payload;
   return STATUS_OK;
 }
 
-void leader_probe_deliver(Leader *leader, int m) { leader->probe->due[m].kind = 0; }
+static Status deliver_message(void *context, Connection *from, const WireHeader *header, uint8_t *payload) {
+  Probe *p = context;
+  const ConnectionSink *others = &p->membership->sink;
+  if (header->kind != WIRE_PROFILE) return others->deliver(others->context, from, header, payload);
+  p->due[from->peer].kind = 0;
+  return STATUS_OK;
+}
+
+static void receive(Probe *p, bool measurements) {
+  for (int m = 0; m < p->membership->count; m++) {
+    ConnectionSink *sink = &p->membership->members[m].connection.sink;
+    *sink = p->membership->sink;
+    if (measurements) sink->context = p, sink->place = place_message, sink->deliver = deliver_message;
+  }
+}
 
 /* ---- asking, and waiting */
 
-static bool is_here(const Leader *leader, int m) { return leader->membership.members[m].state == MEMBER_HERE; }
+static bool is_here(const Probe *p, int m) { return p->membership->members[m].state == MEMBER_HERE; }
 
 /* One that fails is left behind where that is allowed. */
-static Status lose(Leader *leader, int m, Status status) {
-  char name[LEADER_NAME];
-  leader->probe->due[m].kind = 0;
-  if (leader->membership.members[m].forked)
-    status = leader_wait_explain(leader, status);
+static Status lose(Probe *p, int m, Status status) {
+  char name[MEMBERSHIP_NAME];
+  bool known;
+  p->due[m].kind = 0;
+  if (p->membership->members[m].forked)
+    status = membership_explain(p->membership, status, status == STATUS_PEER, &known);
   else
-    status = status_wrap(status, "%s", leader_name(leader, m, name));
-  if (leader->cluster.on_failure == ON_FAILURE_ABORT || status == STATUS_INTERRUPTED) return status;
+    status = status_wrap(status, "%s", membership_name(p->membership, m, name));
+  if (p->membership->cluster->on_failure == ON_FAILURE_ABORT || status == STATUS_INTERRUPTED) return status;
   log_warning("%s; going on without it", status_message());
-  leader_members_drop(leader, m);
+  membership_drop(p->membership, m, false);
   return STATUS_OK;
 }
 
-static Status step(Leader *leader, int m, double until) {
-  if (leader->options.stop && *leader->options.stop) return status_set(STATUS_INTERRUPTED, "interrupted");
-  leader_members_ping(leader);
-  Status status = connections_step(&(Connection *){&leader->membership.members[m].connection}, 1, slice_seconds);
+static Status step(Probe *p, int m, double until) {
+  if (p->membership->stop && *p->membership->stop) return status_set(STATUS_INTERRUPTED, "interrupted");
+  membership_ping(p->membership);
+  Status status = connections_step(&(Connection *){&p->membership->members[m].connection}, 1, slice_seconds);
   if (status != STATUS_OK || clock_now() < until) return status;
-  return status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", leader->options.timeout);
+  return status_set(STATUS_TIMEOUT, "could not be measured within %g s; --timeout gives it longer", p->membership->timeout);
 }
 
-static Status wait_for(Leader *leader, int m, double until) {
-  while (is_here(leader, m) && leader->probe->due[m].kind) {
-    Status status = step(leader, m, until);
-    if (status != STATUS_OK) TRY(lose(leader, m, status));
+static Status wait_for(Probe *p, int m, double until) {
+  while (is_here(p, m) && p->due[m].kind) {
+    Status status = step(p, m, until);
+    if (status != STATUS_OK) TRY(lose(p, m, status));
   }
   return STATUS_OK;
 }
 
-static Status ask(Leader *leader, int m, WireHeader probe, uint8_t *message) {
+static Status ask(Probe *p, int m, WireHeader probe, uint8_t *message) {
   probe.kind = WIRE_PROBE;
   probe.sender = WIRE_LEADER;
-  leader->probe->due[m] = probe;
+  p->due[m] = probe;
   wire_pack(&probe, message);
-  Status status = connection_send(&leader->membership.members[m].connection, message, WIRE_HEADER + (size_t)probe.bytes);
-  if (status == STATUS_OK) status = connections_step(&(Connection *){&leader->membership.members[m].connection}, 1, 0);
-  return status == STATUS_OK ? STATUS_OK : lose(leader, m, status);
+  Status status = connection_send(&p->membership->members[m].connection, message, WIRE_HEADER + (size_t)probe.bytes);
+  if (status == STATUS_OK) status = connections_step(&(Connection *){&p->membership->members[m].connection}, 1, 0);
+  return status == STATUS_OK ? STATUS_OK : lose(p, m, status);
 }
 
 /* ---- computing */
 
-static Status measure_computing(Leader *leader, LeaderMeasure *measured) {
-  LeaderProbe *probe = leader->probe;
-  double until = clock_now() + leader->options.timeout;
-  const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)config_tokens(leader->setup.weights->config)};
-  for (int m = 0; m < leader->membership.count; m++)
-    if (is_here(leader, m)) TRY(ask(leader, m, wanted, probe->asked[m]));
-  for (int m = 0; m < leader->membership.count; m++) {
-    TRY(wait_for(leader, m, until));
-    Status status = is_here(leader, m) ? probe_message_parse(probe->profiles[m], &measured[m].profile) : STATUS_OK;
-    if (status != STATUS_OK) TRY(lose(leader, m, status));
+static Status measure_computing(Probe *p, LeaderMeasure *measured) {
+  double until = clock_now() + p->membership->timeout;
+  const WireHeader wanted = {.request = PROBE_COMPUTE, .count = (uint32_t)config_tokens(p->membership->weights->config)};
+  for (int m = 0; m < p->membership->count; m++)
+    if (is_here(p, m)) TRY(ask(p, m, wanted, p->asked[m]));
+  for (int m = 0; m < p->membership->count; m++) {
+    TRY(wait_for(p, m, until));
+    Status status = is_here(p, m) ? probe_message_parse(p->profiles[m], &measured[m].profile) : STATUS_OK;
+    if (status != STATUS_OK) TRY(lose(p, m, status));
   }
   return STATUS_OK;
 }
@@ -95,69 +113,70 @@ static Status measure_computing(Leader *leader, LeaderMeasure *measured) {
 /* ---- links */
 
 /* Seconds until `back` bytes have come for `there` bytes. */
-static Status trip(Leader *leader, int m, uint32_t there, uint32_t back, double *seconds) {
+static Status trip(Probe *p, int m, uint32_t there, uint32_t back, double *seconds) {
   double begun = clock_now();
   *seconds = INFINITY;
-  if (!is_here(leader, m)) return STATUS_OK;
-  TRY(ask(leader, m, (WireHeader){.request = PROBE_LINK, .count = back, .bytes = there}, leader->probe->message));
-  TRY(wait_for(leader, m, begun + leader->options.timeout));
+  if (!is_here(p, m)) return STATUS_OK;
+  TRY(ask(p, m, (WireHeader){.request = PROBE_LINK, .count = back, .bytes = there}, p->message));
+  TRY(wait_for(p, m, begun + p->membership->timeout));
   *seconds = clock_now() - begun;
   return STATUS_OK;
 }
 
-static Status measure_rate(Leader *leader, int m, bool back, double round_trip, double *rate) {
+static Status measure_rate(Probe *p, int m, bool back, double round_trip, double *rate) {
   uint32_t bytes = SHORT_BURST;
   double seconds;
-  TRY(trip(leader, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
+  TRY(trip(p, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
   if (seconds - round_trip < long_enough) {
     bytes = PROBE_MAX;
-    TRY(trip(leader, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
+    TRY(trip(p, m, back ? 0 : bytes, back ? bytes : 0, &seconds));
   }
   *rate = fmin(max_rate, 8 * frame * bytes / fmax(seconds - round_trip, 1e-9));
   return STATUS_OK;
 }
 
-static Status measure_link(Leader *leader, int m, LeaderMeasure *measure) {
+static Status measure_link(Probe *p, int m, LeaderMeasure *measure) {
   measure->round_trip = INFINITY;
   for (int i = 0; i < ROUND_TRIPS; i++) {
     double seconds;
-    TRY(trip(leader, m, 0, 0, &seconds));
+    TRY(trip(p, m, 0, 0, &seconds));
     measure->round_trip = fmin(measure->round_trip, seconds);
   }
-  TRY(measure_rate(leader, m, false, measure->round_trip, &measure->to));
-  TRY(measure_rate(leader, m, true, measure->round_trip, &measure->from));
-  measure->linked = is_here(leader, m);
+  TRY(measure_rate(p, m, false, measure->round_trip, &measure->to));
+  TRY(measure_rate(p, m, true, measure->round_trip, &measure->from));
+  measure->linked = is_here(p, m);
   return STATUS_OK;
 }
 
 /* ---- all */
 
-static Status measure_all(Leader *leader, LeaderMeasure *measured) {
+static Status measure_all(Probe *p, LeaderMeasure *measured) {
   int here = 0;
-  TRY(measure_computing(leader, measured));
-  for (int m = 0; m < leader->membership.count; m++)
-    if (!leader->membership.members[m].forked && is_here(leader, m)) TRY(measure_link(leader, m, &measured[m]));
-  for (int m = 0; m < leader->membership.count; m++) here += measured[m].here = is_here(leader, m);
+  TRY(measure_computing(p, measured));
+  for (int m = 0; m < p->membership->count; m++)
+    if (!p->membership->members[m].forked && is_here(p, m)) TRY(measure_link(p, m, &measured[m]));
+  for (int m = 0; m < p->membership->count; m++) here += measured[m].here = is_here(p, m);
   return here > 0 ? STATUS_OK : status_set(STATUS_PEER, "no device is left to measure");
 }
 
-Status leader_probe_run(Leader *leader, LeaderMeasure *measured) {
-  size_t members = (size_t)leader->membership.count;
-  LeaderProbe probe = {.message = calloc(1, WIRE_HEADER + PROBE_MAX),
-                       .payload = malloc(PROBE_MAX),
-                       .asked = calloc(members, sizeof *probe.asked),
-                       .profiles = calloc(members, sizeof *probe.profiles),
-                       .due = calloc(members, sizeof *probe.due)};
-  bool memory = probe.message && probe.payload && probe.asked && probe.profiles && probe.due;
-  leader->probe = &probe;
-  Status status = memory ? measure_all(leader, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
-  leader->probe = NULL;
+Status leader_probe_run(Membership *membership, LeaderMeasure *measured) {
+  size_t members = (size_t)membership->count;
+  Probe p = {.membership = membership,
+             .message = calloc(1, WIRE_HEADER + PROBE_MAX),
+             .payload = malloc(PROBE_MAX),
+             .asked = calloc(members, sizeof *p.asked),
+             .profiles = calloc(members, sizeof *p.profiles),
+             .due = calloc(members, sizeof *p.due)};
+  bool memory = p.message && p.payload && p.asked && p.profiles && p.due;
+  receive(&p, true);
+  Status status = memory ? measure_all(&p, measured) : status_set(STATUS_NO_MEMORY, "no memory to measure devices");
+  receive(&p, false);
   /* What is under way reads and writes memory that goes now. */
-  for (int m = 0; status != STATUS_OK && m < leader->membership.count; m++) connection_close(&leader->membership.members[m].connection);
-  free(probe.message);
-  free(probe.payload);
-  free(probe.asked);
-  free(probe.profiles);
-  free(probe.due);
+  for (int m = 0; status != STATUS_OK && m < membership->count; m++) connection_close(&membership->members[m].connection);
+  free(p.message);
+  free(p.payload);
+  free(p.asked);
+  free(p.profiles);
+  free(p.due);
   return status;
 }

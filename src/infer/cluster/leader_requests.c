@@ -1,9 +1,9 @@
-/* Requests: the nodes' shares of each kind and what their answers mean, then beginning and end of any. One table has a row for each kind
- * (what a request and its answer are on the wire: request.c). */
+/* Requests: the nodes' shares of each kind and what their answers mean; then what devices say, checked and put where it belongs. What a
+ * request and its answer are on the wire is request.c's. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "infer/cluster/leader_internal.h"
-#include "infer/cluster/leader_text.h"
 #include "infer/node_share.h"
 #include "vq/pack.h"
 #include <string.h>
@@ -62,14 +62,6 @@ static Status gather_codes(Leader *leader, const LeaderRequest *request, const i
 }
 
 /* ---- images: replicas of the class token, to which the head is applied here */
-
-/* Kept until it is answered: a request that is computed anew may be cut otherwise. */
-static void keep_pixels(Leader *leader, LeaderRequest *slot, const float *pixels) {
-  const ModelConfig *config = leader->setup.weights->config;
-  int64_t numbers = slot->request.batch * weights_pixels(leader->setup.weights);
-  slot->request.levels = patches_find_levels(&leader->levels, config, pixels, slot->request.batch, slot->levels);
-  if (!slot->request.levels) memcpy(slot->pixels, pixels, (size_t)numbers * sizeof *slot->pixels);
-}
 
 static void share_images(Leader *leader, LeaderRequest *slot) {
   const ModelConfig *config = leader->setup.weights->config;
@@ -151,8 +143,9 @@ static Status take_decoding(const Leader *leader, const LeaderRequest *request, 
 }
 
 static Status name_node(const Leader *leader, int node, Status status) {
-  char name[LEADER_NAME];
-  return status == STATUS_OK ? STATUS_OK : status_wrap(status, "%s", leader_name(leader, leader->epoch.member_of[node], name));
+  char name[MEMBERSHIP_NAME];
+  return status == STATUS_OK ? STATUS_OK
+                             : status_wrap(status, "%s", membership_name(&leader->membership, leader->epoch.member_of[node], name));
 }
 
 static Status take_prompt(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
@@ -221,32 +214,12 @@ static const Kind *kind_of(const Leader *leader, uint8_t kind) {
   return NULL;
 }
 
-/* ---- beginning */
+/* ---- any of them */
 
-int leader_under_way(const Leader *leader) { return (int)(leader->queue.submitted - leader->queue.collected); }
-
-bool leader_takes_more(const Leader *leader) {
-  return leader_under_way(leader) == 0 || (leader_under_way(leader) < LEADER_DEPTH && !leader_failure_rests(leader));
-}
-
-static Status open_request(Leader *leader, const Request *request, LeaderRequest **slot) {
-  if (leader_under_way(leader) >= LEADER_DEPTH) return status_set(STATUS_BAD_VALUE, "%d requests are under way already", LEADER_DEPTH);
-  if (request->batch < 1 || request->batch > leader->options.batch_max)
-    return status_set(STATUS_BAD_VALUE, "a request of %lld %s; 1 to %lld are possible", (long long)request->batch,
-                      request_unit(&leader->setup), (long long)leader->options.batch_max);
-  heartbeat_hold(leader->heartbeat);
-  Status status = leader_failure_rejoin(leader);
-  heartbeat_release(leader->heartbeat);
-  TRY(status);
-  *slot = &leader->queue.requests[(leader->queue.submitted + 1) & 1];
-  (*slot)->request = *request;
-  return STATUS_OK;
-}
-
-static uint8_t *payload_of(LeaderRequest *slot) { return slot->message + WIRE_HEADER; }
+LeaderRequest *leader_requests_oldest(Leader *leader) { return &leader->queue.requests[(leader->queue.collected + 1) & 1]; }
 
 /* Numbers begin anew with each epoch. */
-static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
+Status leader_requests_send(Leader *leader, LeaderRequest *slot, uint32_t number) {
   slot->number = number;
   slot->sent = 0;
   memset(slot->arrived, 0, (size_t)leader->epoch.nodes * sizeof *slot->arrived);
@@ -264,197 +237,147 @@ static Status send(Leader *leader, LeaderRequest *slot, uint32_t number) {
   return connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
 }
 
-static Status send_request(Leader *leader, LeaderRequest *slot) {
-  slot->missing = slot->given_up = 0;
-  slot->reruns = 0;
-  slot->began = clock_now();
-  leader->queue.submitted++;
-  heartbeat_hold(leader->heartbeat);
-  Status status = send(leader, slot, leader->queue.submitted - leader->epoch.base);
-  if (status != STATUS_OK) status = leader_failure_recover(leader, leader_wait_explain(leader, status));
-  heartbeat_release(leader->heartbeat);
-  return status;
-}
-
-Status leader_requests_resend(Leader *leader) {
-  for (uint32_t i = leader->queue.collected + 1; i <= leader->queue.submitted; i++) {
-    LeaderRequest *slot = &leader->queue.requests[i & 1];
-    slot->request.codes = leader->setup.keep_codes;
-    slot->missing = slot->given_up = 0;
-    slot->reruns++;
-    if (slot->request.kind == WIRE_PROMPT) leader->queue.made_count = 0;
-    Status status = send(leader, slot, i - leader->epoch.base);
-    if (status != STATUS_OK) return leader_wait_explain(leader, status);
-  }
-  return STATUS_OK;
-}
-
-/* ---- what callers ask */
-
-Status leader_submit(Leader *leader, const float *pixels, int64_t batch) {
-  if (!leader->given) return status_set(STATUS_BAD_VALUE, "a language model takes no images");
-  Request request = {.kind = WIRE_CLASSIFY, .codes = leader->options.codes, .batch = batch, .tokens = leader->given->tokens};
-  LeaderRequest *slot = NULL;
-  TRY(open_request(leader, &request, &slot));
-  keep_pixels(leader, slot, pixels);
-  return send_request(leader, slot);
-}
-
-static Status check_ids(const Leader *leader, const int32_t *ids, int64_t count, int64_t min) {
-  int64_t vocabulary = leader->setup.weights->config->vocabulary;
-  for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < min || ids[i] >= vocabulary)
-      return status_set(STATUS_BAD_VALUE, "id %d at place %lld; the model's vocabulary has %lld tokens", (int)ids[i], (long long)i,
-                        (long long)vocabulary);
-  }
-  return STATUS_OK;
-}
-
-static Status open_text(Leader *leader, const Request *request, const int32_t *ids, LeaderRequest **slot) {
-  bool classes = leader->setup.weights->config->classes > 0;
-  if (!leader->given_split) return status_set(STATUS_BAD_VALUE, "a model of images takes no text");
-  if (classes != (request->kind == WIRE_CLASSIFY))
-    return status_set(STATUS_BAD_VALUE, "the model %s", classes ? "classifies texts, and predicts no tokens" : "has no classes of texts");
-  if (request->tokens < 1 || request->tokens > leader->setup.tokens_max)
-    return status_set(STATUS_BAD_VALUE, "a text of %lld tokens; 1 to %lld are possible", (long long)request->tokens,
-                      (long long)leader->setup.tokens_max);
-  TRY(check_ids(leader, ids, request->batch * request->tokens, 0));
-  return open_request(leader, request, slot);
-}
-
-Status leader_text_prompt(Leader *leader, const int32_t *ids, int64_t count, const Sampling *sampling) {
-  LeaderRequest *slot = NULL;
-  const StrategyFacts *strategy = strategy_facts(leader->setup.strategy);
-  if (leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "another request is under way");
-  if (!strategy->decodes)
-    return status_set(STATUS_UNSUPPORTED, "strategy %s keeps nothing from token to token: astra and single go on from prompts",
-                      strategy->name);
-  TRY(open_text(leader, &(Request){.kind = WIRE_PROMPT, .batch = 1, .tokens = count}, ids, &slot));
-  leader->queue.made_count = leader->queue.taken = 0;
-  request_pack_sampling(sampling, payload_of(slot));
-  request_pack_ids(ids, count, payload_of(slot) + REQUEST_SAMPLING);
-  return send_request(leader, slot);
-}
-
-Status leader_text_score(Leader *leader, const int32_t *ids, const int32_t *labels, int64_t batch, int64_t tokens) {
-  LeaderRequest *slot = NULL;
-  TRY(check_ids(leader, labels, batch * tokens, -1));
-  TRY(open_text(leader, &(Request){.kind = WIRE_SCORE, .batch = batch, .tokens = tokens}, ids, &slot));
-  request_pack_ids(ids, batch * tokens, payload_of(slot));
-  request_pack_ids(labels, batch * tokens, payload_of(slot) + 4 * batch * tokens);
-  return send_request(leader, slot);
-}
-
-static Status ask_last(Leader *leader, uint8_t kind, const int32_t *ids, int64_t batch, int64_t tokens) {
-  LeaderRequest *slot = NULL;
-  TRY(open_text(leader, &(Request){.kind = kind, .codes = leader->options.codes, .batch = batch, .tokens = tokens}, ids, &slot));
-  request_pack_ids(ids, batch * tokens, payload_of(slot));
-  return send_request(leader, slot);
-}
-
-Status leader_text_last(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
-  return ask_last(leader, WIRE_LAST, ids, batch, tokens);
-}
-
-Status leader_text_classify(Leader *leader, const int32_t *ids, int64_t batch, int64_t tokens) {
-  return ask_last(leader, WIRE_CLASSIFY, ids, batch, tokens);
-}
-
-/* ---- new tokens */
-
-static bool prompt_under_way(Leader *leader) {
-  return leader_under_way(leader) && leader_requests_oldest(leader)->request.kind == WIRE_PROMPT;
-}
-
-static bool token_or_end(const Leader *leader, const bool *arrived) {
-  return leader->queue.taken < leader->queue.made_count || leader_wait_all(leader, arrived);
-}
-
-Status leader_text_next(Leader *leader, int32_t *id, bool *more) {
-  *more = false;
-  if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
-  TRY(leader_failure_wait(leader, token_or_end, leader_requests_oldest(leader)));
-  *more = leader->queue.taken < leader->queue.made_count;
-  if (*more) *id = leader->queue.made[leader->queue.taken++];
-  return STATUS_OK;
-}
-
-Status leader_text_stop(Leader *leader) {
-  if (!prompt_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no prompt is under way");
-  const LeaderRequest *slot = leader_requests_oldest(leader);
-  Status status = STATUS_OK;
-  heartbeat_hold(leader->heartbeat);
-  wire_pack(&(WireHeader){.kind = WIRE_STOP, .sender = WIRE_LEADER, .request = slot->number}, leader->queue.stop);
-  for (int d = 0; d < leader->epoch.nodes && status == STATUS_OK; d++) {
-    if (slot->shares[d].last && !slot->arrived[d]) status = connection_send(leader->epoch.connections[d], leader->queue.stop, WIRE_HEADER);
-  }
-  if (status == STATUS_OK) status = connections_step(leader->epoch.connections, leader->epoch.nodes, 0);
-  if (status != STATUS_OK) status = leader_failure_recover(leader, leader_wait_explain(leader, status));
-  heartbeat_release(leader->heartbeat);
-  return status;
-}
-
-/* ---- end */
-
-LeaderRequest *leader_requests_oldest(Leader *leader) { return &leader->queue.requests[(leader->queue.collected + 1) & 1]; }
-
-/* From when the last node began, all of which end together, to the end; a sample's share of it. */
-static void note_time(Leader *leader, const LeaderRequest *slot) {
-  double min = 0;
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    double elapsed = slot->nodes[d].elapsed / (double)slot->request.batch;
-    if (!(slot->missing >> leader->epoch.member_of[d] & 1) && (min <= 0 || elapsed < min)) min = elapsed;
-  }
-  double request = (clock_now() - slot->began) / (double)slot->request.batch;
-  if (leader->sums.fastest <= 0 || min < leader->sums.fastest) leader->sums.fastest = min;
-  if (leader->sums.fastest_request <= 0 || request < leader->sums.fastest_request) leader->sums.fastest_request = request;
-}
-
-/* What nodes have said, by members. Whoever has taken part is in good standing again. */
-static void sum_up(Leader *leader, const LeaderRequest *slot) {
-  memset(leader->sums.tokens, 0, (size_t)leader->membership.count * sizeof *leader->sums.tokens);
-  memset(leader->sums.last, 0, (size_t)leader->membership.count * sizeof *leader->sums.last);
-  for (int d = 0; d < leader->epoch.nodes; d++) {
-    int m = leader->epoch.member_of[d];
-    if (slot->missing >> m & 1) continue;
-    leader->sums.tokens[m] = slot->counts[d];
-    leader->sums.last[m] = slot->nodes[d];
-    leader->membership.members[m].pause = leader->membership.members[m].faults = 0;
-    wire_add_statistics(&leader->sums.totals[m], &slot->nodes[d]);
-  }
-}
-
-static void warn_of_given_up(const Leader *leader, const LeaderRequest *slot) {
-  char name[LEADER_NAME];
-  for (int m = 0; m < leader->membership.count; m++) {
-    if (slot->given_up >> m & 1)
-      log_warning("%s was silent for too long: others went on without its tokens, and this answer is incomplete",
-                  leader_name(leader, m, name));
-  }
-}
-
 Status leader_requests_take(Leader *leader, const LeaderRequest *request, LeaderAnswer *answer) {
   return kind_of(leader, request->request.kind)->take(leader, request, answer);
 }
 
-Status leader_collect(Leader *leader, LeaderAnswer *answer) {
-  if (!leader_under_way(leader)) return status_set(STATUS_BAD_VALUE, "no request is under way");
-  LeaderRequest *slot = leader_requests_oldest(leader);
-  TRY(leader_failure_wait(leader, leader_wait_all, slot));
-  leader->queue.collected++;
-  slot->number = 0;
-  sum_up(leader, slot);
-  warn_of_given_up(leader, slot);
-  note_time(leader, slot);
-  leader->sums.reruns += slot->reruns;
-  leader->sums.masked += (slot->missing | slot->given_up) != 0;
-  *answer = (LeaderAnswer){.batch = slot->request.batch,
-                           .tokens = slot->request.tokens,
-                           .counts = leader->sums.tokens,
-                           .nodes = leader->sums.last,
-                           .missing = slot->missing | slot->given_up,
-                           .reruns = slot->reruns,
-                           .input_seconds = slot->sent > 0 ? slot->sent - slot->began : 0};
-  TRY(leader_requests_take(leader, slot, answer));
-  return weights_unchanged(leader->setup.weights); /* of which the leader computes the head */
+/* ---- what a node of the epoch says */
+
+static LeaderRequest *find_request(Leader *leader, uint32_t number) {
+  for (int i = 0; number && i < LEADER_DEPTH; i++) {
+    if (leader->queue.requests[i].number == number) return &leader->queue.requests[i];
+  }
+  return NULL;
 }
+
+static Status place_result(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
+  LeaderRequest *slot = find_request(leader, header->request);
+  if (!slot || slot->arrived[node]) return status_set(STATUS_BAD_VALUE, "answered request %u, which nobody waits for", header->request);
+  size_t expected = request_answer_bytes(&leader->setup, &slot->request, &slot->shares[node]);
+  if (header->block > leader->epoch.nodes) return status_set(STATUS_BAD_VALUE, "has given up node %d, which is none", header->block - 1);
+  if (header->count != slot->request.batch || header->bytes != expected)
+    return status_set(STATUS_BAD_VALUE, "answered with %u bytes for %u %s; %zu for %lld were expected", header->bytes, header->count,
+                      request_unit(&leader->setup), expected, (long long)slot->request.batch);
+  *payload = slot->results[node];
+  return STATUS_OK;
+}
+
+/* Only the node with the last token of a prompt makes tokens, one after another. */
+static Status place_token(Leader *leader, int node, const WireHeader *header, uint8_t **payload) {
+  const LeaderRequest *slot = find_request(leader, header->request);
+  bool due = slot && slot->request.kind == WIRE_PROMPT && slot->shares[node].last && !slot->arrived[node];
+  if (!due || header->count != leader->queue.made_count + 1 || leader->queue.made_count >= leader->setup.tokens_max)
+    return status_set(STATUS_BAD_VALUE, "sent token %u of request %u, which nobody waits for", header->count, header->request);
+  *payload = leader->queue.token;
+  return STATUS_OK;
+}
+
+static void note_progress(Leader *leader, int node, uint32_t request, uint64_t step) {
+  leader->epoch.progress[node] = (uint64_t)request * (uint64_t)(leader->setup.weights->config->blocks + 3) + step;
+}
+
+/* Both are there, and one was silent for longer than the other would wait: they would go on without each other for ever. */
+static void note_given_up(Leader *leader, LeaderRequest *request, int node) {
+  const LeaderMember *member = leader_member(leader, node);
+  if (member->state != MEMBER_READY || !connection_is_open(&member->connection)) return;
+  request->given_up |= (uint64_t)1 << leader->epoch.member_of[node];
+  leader->epoch.parted = true;
+}
+
+static Status place_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t **payload) {
+  int node = member->node;
+  if (node < 0 || header->sender != node) return status_set(STATUS_BAD_VALUE, "sent a message in the name of node %d", header->sender);
+  bool answers = header->kind == WIRE_RESULT || header->kind == WIRE_TOKEN;
+  if (answers && leader->epoch.setting_up) return status_set(STATUS_BAD_VALUE, "answered request %u before it was sent", header->request);
+  if (header->kind == WIRE_RESULT) return place_result(leader, node, header, payload);
+  if (header->kind == WIRE_TOKEN) return place_token(leader, node, header, payload);
+  bool ready = header->kind == WIRE_READY && header->count == leader->epoch.number && member->state == MEMBER_HERE;
+  bool progress = header->kind == WIRE_PROGRESS && header->block <= leader->setup.weights->config->blocks;
+  if (!ready && !progress) return status_set(STATUS_BAD_VALUE, "sent an unexpected %s message", wire_kind_name(header->kind));
+  *payload = leader->queue.token; /* nothing is written there */
+  return STATUS_OK;
+}
+
+static Status deliver_of_node(Leader *leader, LeaderMember *member, const WireHeader *header, uint8_t *payload) {
+  int node = member->node;
+  if (header->kind == WIRE_READY) member->state = MEMBER_READY;
+  if (header->kind == WIRE_PROGRESS) note_progress(leader, node, header->request, header->block + 1U);
+  if (header->kind == WIRE_TOKEN) {
+    LeaderQueue *queue = &leader->queue;
+    TRY(request_parse_ids(payload, 1, 0, leader->setup.weights->config->vocabulary, &queue->made[queue->made_count]));
+    queue->made_count++;
+  }
+  if (header->kind != WIRE_RESULT) return STATUS_OK;
+  LeaderRequest *request = find_request(leader, header->request);
+  TRY(wire_parse_statistics(payload, &request->nodes[node]));
+  request->arrived[node] = true;
+  if (header->block > 0) note_given_up(leader, request, header->block - 1);
+  note_progress(leader, node, header->request, (uint64_t)leader->setup.weights->config->blocks + 2);
+  return STATUS_OK;
+}
+
+/* ---- what a device says that may be none yet */
+
+static bool is_complaint(const WireHeader *header) {
+  return header->kind == WIRE_ERROR || header->kind == WIRE_REFUSE || header->kind == WIRE_BUSY;
+}
+
+static void store_complaint(Leader *leader, int m, const WireHeader *header) {
+  char *complaint = leader->epoch.complaints[m];
+  complaint[header->bytes] = 0;
+  printable_blank(complaint, strlen(complaint)); /* nothing that a terminal obeys comes to it from a socket */
+}
+
+/* The connection stays open: a node whose control stream ends leaves, and then looks like the one that died. */
+static Status take_complaint(Leader *leader, int m, const WireHeader *header) {
+  store_complaint(leader, m, header);
+  bool not_finite = header->flags & WIRE_NOT_FINITE; /* the cause, where others miss its codes and complain of that */
+  if (leader->epoch.complainer >= 0 && (leader->epoch.not_finite || !not_finite)) return STATUS_OK;
+  leader->epoch.not_finite = not_finite;
+  leader->epoch.complainer = m;
+  leader->epoch.fault = header->count > 0 ? leader->epoch.member_of[header->count - 1] : -1;
+  return STATUS_OK;
+}
+
+/* A worker that takes no part yet is no concern of the others. A no is BAD_VALUE: it is there, and calling again is of little use. */
+static Status take_refusal(Leader *leader, int m, const WireHeader *header) {
+  char name[MEMBERSHIP_NAME];
+  LeaderMember *member = &leader->membership.members[m];
+  store_complaint(leader, m, header);
+  uint32_t place = header->kind == WIRE_BUSY ? header->count : 0;
+  bool waits_from_here_on = place > 0 && place != member->place && leader->epoch.number == 0; /* later on nobody waits for it */
+  if (waits_from_here_on) log_info("%s %s", membership_name(&leader->membership, m, name), leader->epoch.complaints[m]);
+  member->place = place;
+  member->refused = header->kind == WIRE_REFUSE;
+  return member->place > 0 ? STATUS_OK : status_set(STATUS_BAD_VALUE, "%s", leader->epoch.complaints[m]);
+}
+
+static Status place_message(void *context, Connection *from, const WireHeader *header, uint8_t **payload) {
+  Leader *leader = context;
+  LeaderMember *member = &leader->membership.members[from->peer];
+  bool greeted = member->state == MEMBER_GREETED;
+  /* Busy is whoever has not said WELCOME: its count is a place in a queue. That of others is whom a complaint is about. */
+  bool sound = header->kind == WIRE_BUSY ? greeted : header->count <= (uint32_t)leader->epoch.nodes;
+  *payload = member->welcome;
+  if (header->kind == WIRE_WELCOME && greeted) return STATUS_OK;
+  if (header->kind == WIRE_CANCELLED && member->asked) return STATUS_OK;
+  if (is_complaint(header) && sound) {
+    *payload = (uint8_t *)leader->epoch.complaints[from->peer];
+    return STATUS_OK;
+  }
+  return place_of_node(leader, member, header, payload);
+}
+
+static Status deliver_message(void *context, Connection *from, const WireHeader *header, uint8_t *payload) {
+  Leader *leader = context;
+  LeaderMember *member = &leader->membership.members[from->peer];
+  member->heard = clock_now();
+  if (header->kind == WIRE_WELCOME) return membership_take_welcome(&leader->membership, from->peer);
+  if (header->kind == WIRE_CANCELLED) member->asked = false;
+  if (header->kind == WIRE_CANCELLED) return STATUS_OK;
+  if (!is_complaint(header)) return deliver_of_node(leader, member, header, payload);
+  bool apart = member->state == MEMBER_GREETED || member->node < 0;
+  return apart ? take_refusal(leader, from->peer, header) : take_complaint(leader, from->peer, header);
+}
+
+const ConnectionSink leader_requests_sink = {.from = WIRE_FROM_DEVICE, .place = place_message, .deliver = deliver_message};

@@ -7,7 +7,6 @@
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/loop.h"
-#include "infer/cluster/processes.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -142,7 +141,8 @@ static void close_copies(Listener *l, int keep) {
 
 static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t parent) {
   const ListenerOptions *options = l->options;
-  SessionPlace place = {.weights = options->weights,
+  SessionPlace place = {.parent = parent,
+                        .weights = options->weights,
                         .fingerprints = &l->fingerprints,
                         .control = pending->connection,
                         .passed = pair[1],
@@ -153,7 +153,6 @@ static void run_session(Listener *l, Pending *pending, const int pair[2], pid_t 
                         .threads = options->threads,
                         .siblings = 1};
   memcpy(place.session, pending->session, HELLO_SESSION);
-  processes_become_child(parent);
   close_copies(l, connection_fd(pending->connection));
   close(pair[0]);
   _exit(session_run(&place));
@@ -596,7 +595,7 @@ Status listener_run(const ListenerOptions *options) {
   Listener *l = calloc(1, sizeof *l);
   if (!l) return status_set(STATUS_NO_MEMORY, "no memory for a listener");
   l->options = options;
-  processes_become_parent();
+  signal(SIGCHLD, SIG_DFL); /* sessions can be waited for, whatever this process's own parent has left it with */
   Status status = listener_check(options);
   if (status == STATUS_OK) status = prepare(l);
   if (status == STATUS_OK) status = fingerprint_weights(options->weights, &l->fingerprints);

@@ -4,7 +4,6 @@
 #define TESTS_FAKE_WORKER_H
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
-#include "infer/cluster/processes.h"
 #include "infer/cluster/setup_message.h"
 #include "infer/request.h"
 #include "sample_fixture.h"
@@ -14,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -139,7 +139,9 @@ static inline void fake_worker_start(FakeWorker *worker, const SampleFixture *f,
   worker->pid = fork();
   if (worker->pid == 0) {
     FakeSession *s = calloc(1, sizeof *s);
-    processes_become_child(parent);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
     *s = (FakeSession){.worker = worker, .weights = &f->weights};
     for (;;) {
       struct pollfd waiting = {.fd = sockets[0], .events = POLLIN};

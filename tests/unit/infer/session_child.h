@@ -5,7 +5,6 @@
 #include "infer/cluster/device_session.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
-#include "infer/cluster/processes.h"
 #include "infer/cluster/setup_message.h"
 #include "sample_fixture.h"
 #include <poll.h>
@@ -67,8 +66,8 @@ static inline bool session_child_start(SessionChild *child, const Weights *weigh
   pid_t parent = getpid();
   child->pid = fork();
   if (child->pid == 0) {
-    processes_become_child(parent);
-    SessionPlace place = {.weights = weights, .fingerprints = &own, .passed = passed[1], .together = true, .threads = 1, .siblings = 1};
+    SessionPlace place = {
+        .parent = parent, .weights = weights, .fingerprints = &own, .passed = passed[1], .together = true, .threads = 1, .siblings = 1};
     close(control[0]);
     close(passed[0]);
     _exit(connection_plain(&place.control, control[1]) == STATUS_OK ? session_run(&place) : 9);

@@ -1,6 +1,6 @@
 /* Entropy coding on real processes: the same codes, logits and tokens to the bit with it and without, over streams and over datagrams of
  * all kinds, in fewer bits, which are counted; codes that a decoder keeps; and what a checkpoint without frequencies says. */
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/count_allocations.h"

@@ -1,6 +1,6 @@
 /* Tables of keys and values on real processes: the answers that they give without, of images and of texts, also where memory is enough
  * for some blocks alone; what their memory is bound by, and who has none. */
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include <math.h>

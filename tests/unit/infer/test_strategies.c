@@ -1,6 +1,6 @@
 /* The ways to divide a model, over real processes: tp, sp and single give the plain model's logits and losses, each sends the bytes that
  * the formulas of docs/MATH.md say, plain models can do without codebooks, and what a strategy cannot do is refused. */
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "infer/report_traffic.h"
 #include "sample_fixture.h"
 #include "sample_text.h"

@@ -1,7 +1,7 @@
 /* Language models on real processes: logits, codes, losses and new tokens as an emulation in one process has them; a plain model to the
  * bit; codes to the nodes behind alone, counted to the byte; weights in memory once; every way for a node to fail. */
 #include "base/clock.h"
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include "sample_fixture.h"
 #include "sample_text.h"
 #include "unit/count_allocations.h"

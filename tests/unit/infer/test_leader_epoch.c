@@ -71,10 +71,10 @@ static void an_answer_of_devices_that_gave_each_other_up_is_incomplete(void **st
   assert_int_equal(begin(&f, ON_FAILURE_MASK, 10, 0), STATUS_OK);
   expect(&f, &answer, 2);
   assert_int_equal(answer.missing, 2);
-  assert_int_equal(leader_masked(f.leader), 1);
+  assert_int_equal(leader_sums(f.leader)->masked, 1);
   expect(&f, &answer, 2);
   assert_int_equal(answer.missing, 0);
-  assert_int_equal(leader_masked(f.leader), 1);
+  assert_int_equal(leader_sums(f.leader)->masked, 1);
   assert_int_equal(answer.reruns, 0);
   close_fixture(&f);
 }
@@ -215,7 +215,7 @@ static void a_worker_that_is_back_waits_for_the_end_of_requests(void **state) {
     both = leader_nodes_here(f.leader) == 2;
   }
   assert_true(rested && clock_now() < until);
-  assert_int_equal(leader_reruns(f.leader), 0);
+  assert_int_equal(leader_sums(f.leader)->reruns, 0);
   close_fixture(&f);
 }
 

@@ -1,7 +1,7 @@
 /* What a leader takes from nodes that it did not ask: results and tokens of the wrong node, request, number or length, names that are not
  * theirs, ids that no vocabulary has. No processes: messages go straight to where the connections would bring them. */
 #include "infer/cluster/leader_internal.h"
-#include "infer/cluster/leader_text.h"
+#include "infer/cluster/leader.h"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
@@ -42,10 +42,11 @@ static void open_fixture(Fixture *f, uint8_t kind) {
                        .epoch.fault = -1,
                        .epoch.complaints = f->complaints,
                        .queue.made = f->made};
+  f->leader.membership.cluster = &f->leader.cluster;
   for (int d = 0; d < NODES; d++) {
     f->result_of[d] = f->results[d];
     f->member_of[d] = d;
-    f->members[d] = (LeaderMember){.state = MEMBER_READY, .forked = true, .node = d};
+    f->members[d] = (LeaderMember){.state = MEMBER_READY, .forked = true, .pid = 101 + d, .node = d};
     f->shares[d] = (RequestShare){.sent_rows = d < 2 ? 2 : 0, .last = d == 2};
   }
   f->leader.queue.requests[1] = (LeaderRequest){.number = 1,
@@ -64,10 +65,10 @@ static Status hand_over(Fixture *f, int node, WireHeader header, const uint8_t *
   wire_pack(&header, bytes);
   TRY(wire_parse(bytes, 1 << 20, &header));
   TRY(wire_check_sender(&header, WIRE_FROM_DEVICE));
-  TRY(leader_messages_sink.place(&f->leader, &f->connection, &header, &place));
+  TRY(leader_requests_sink.place(&f->leader, &f->connection, &header, &place));
   assert_non_null(place);
   if (payload) memcpy(place, payload, header.bytes);
-  return leader_messages_sink.deliver(&f->leader, &f->connection, &header, place);
+  return leader_requests_sink.deliver(&f->leader, &f->connection, &header, place);
 }
 
 static Status hand_token(Fixture *f, int node, uint32_t request, uint32_t number, uint32_t id, uint32_t bytes) {
@@ -164,18 +165,16 @@ static void a_complaint_shows_no_control_characters(void **state) {
 /* Without member 1 the nodes are numbered otherwise; users know members. */
 static void a_complaint_is_told_in_the_users_numbers(void **state) {
   (void)state;
-  static pid_t pids[NODES] = {101, 102, 103};
   Fixture f;
   const char text[] = "node 1 did not answer within 5 s";
   open_fixture(&f, WIRE_PROMPT);
-  f.leader.membership.processes.pid = pids;
   f.leader.epoch.nodes = 2;
   f.member_of[1] = 2;
   f.members[1] = (LeaderMember){.state = MEMBER_LOST, .forked = true, .node = -1};
   f.members[2].node = 1;
   WireHeader header = {.kind = WIRE_ERROR, .sender = 0, .count = 2, .bytes = sizeof text - 1};
   assert_int_equal(hand_over(&f, 0, header, (const uint8_t *)text), STATUS_OK);
-  assert_int_equal(leader_wait_explain(&f.leader, STATUS_PEER), STATUS_PEER);
+  assert_int_equal(leader_epoch_recover(&f.leader, STATUS_PEER), STATUS_PEER);
   assert_string_equal(status_message(), "node 2 (pid 103) did not answer within 5 s (reported by node 0)");
 }
 
@@ -188,7 +187,6 @@ static size_t write_message(uint8_t *to, WireHeader header, const void *payload)
 /* A token and the complaint behind it are read in one step: the token is given out, and only then is the request a failure. */
 static void what_came_before_a_complaint_counts(void **state) {
   (void)state;
-  static pid_t pids[NODES] = {101, 102, 103};
   const uint8_t id[4] = {7};
   const char text[] = "out of numbers";
   uint8_t bytes[256];
@@ -196,7 +194,7 @@ static void what_came_before_a_complaint_counts(void **state) {
   Connection *connections[NODES];
   Fixture f;
   open_fixture(&f, WIRE_PROMPT);
-  ConnectionSink sink = leader_messages_sink;
+  ConnectionSink sink = leader_requests_sink;
   sink.context = &f.leader;
   sink.max_payload = WIRE_TEXT;
   for (int d = 0; d < NODES; d++) {
@@ -207,7 +205,6 @@ static void what_came_before_a_complaint_counts(void **state) {
   assert_int_equal(connection_open(connections[2], pair[0]), STATUS_OK);
   connection_receive(connections[2], 2, &sink);
   f.leader.epoch.connections = connections;
-  f.leader.membership.processes.pid = pids;
   f.leader.options.timeout = 10;
   size_t size = write_message(bytes, (WireHeader){.kind = WIRE_TOKEN, .sender = 2, .request = 1, .count = 1, .bytes = 4}, id);
   size += write_message(bytes + size, (WireHeader){.kind = WIRE_ERROR, .sender = 2, .request = 1, .bytes = sizeof text - 1}, text);
@@ -246,7 +243,7 @@ static void what_a_device_says_of_itself(void **state) {
   const WireHeader welcome = {.kind = WIRE_WELCOME, .bytes = WELCOME_BYTES}, ready = {.kind = WIRE_READY, .sender = 1, .count = 4};
   WireHeader early = ready;
   open_fixture(&f, WIRE_PROMPT);
-  f.leader.fingerprints = right.fingerprints;
+  f.leader.membership.fingerprints = &right.fingerprints;
   hello_pack_welcome(&right, bytes);
   assert_int_equal(hand_over(&f, 1, welcome, bytes), STATUS_BAD_VALUE); /* it is in the cluster already */
   f.members[1].state = MEMBER_GREETED;
@@ -303,7 +300,7 @@ static void a_device_that_takes_part_is_not_busy(void **state) {
       f.members[1].node = node;
       for (uint32_t place = 0; place <= 1000000; place += 1000000)
         assert_int_equal(hand_over(&f, 1, (WireHeader){.kind = WIRE_BUSY, .sender = 1, .count = place}, NULL), STATUS_BAD_VALUE);
-      assert_true(f.leader.epoch.complainer == -1 && f.leader.epoch.fault == -1 && !f.members[1].failed && f.members[1].place == 0);
+      assert_true(f.leader.epoch.complainer == -1 && f.leader.epoch.fault == -1 && f.members[1].place == 0);
     }
   }
 }
@@ -313,7 +310,6 @@ static void a_device_that_takes_part_is_not_busy(void **state) {
 /* Labels of 5 tokens, of which 3 count: nodes 0 and 1 have two tokens each, node 2 one. */
 static void open_answers(Fixture *f, uint8_t kind, uint8_t message[256]) {
   static int64_t counts[NODES] = {2, 2, 1};
-  static pid_t pids[NODES] = {101, 102, 103};
   static RequestDecoding decoding[NODES];
   open_fixture(f, kind);
   memset(message, 0, 256);
@@ -321,7 +317,6 @@ static void open_answers(Fixture *f, uint8_t kind, uint8_t message[256]) {
   request_pack_ids((const int32_t[]){-1, 2, 3, -1, 5}, 5, message + WIRE_HEADER + 20);
   f->leader.queue.requests[1].message = message;
   f->leader.queue.requests[1].counts = counts;
-  f->leader.membership.processes.pid = pids;
   f->leader.decoding = decoding;
 }
 

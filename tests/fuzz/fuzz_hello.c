@@ -12,10 +12,10 @@ static void need(int holds) {
 
 static void check_hello(const uint8_t *data) {
   const KeyFile key = {.bytes = "only this process has this key.", .open = false};
-  HelloRefusal refusal;
   Hello hello;
-  if (hello_parse(data, &key, &hello, &refusal) != STATUS_OK) return;
-  need(refusal == HELLO_OTHER_KEY || refusal == HELLO_NEEDS_KEY);
+  HelloVerdict verdict = hello_read(data, HELLO_BYTES, &key, &hello);
+  if (verdict == HELLO_NONE || verdict == HELLO_OTHER_VERSION) return;
+  need(verdict == HELLO_OTHER_KEY || verdict == HELLO_NEEDS_KEY);
   need(hello.role == HELLO_LEADER || hello.role == HELLO_PEER);
 }
 

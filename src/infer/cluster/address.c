@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
-#include <linux/sockios.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -12,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -224,16 +222,6 @@ uint16_t address_port(int fd) {
 
 /* ---- calling */
 
-/* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
-void address_prepare(int fd) {
-  const int yes = 1, idle = 10, interval = 5, count = 3;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-}
-
 void address_limit_silence(int fd, bool limited) {
   const unsigned milliseconds = limited ? 20000 : 0;
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds); /* a UNIX socket needs none */
@@ -243,17 +231,11 @@ void address_limit_silence(int fd, bool limited) {
 static int connect_to(const struct sockaddr *to, socklen_t bytes) {
   int fd = open_socket(to->sa_family);
   if (fd < 0) return -1;
-  if (to->sa_family != AF_UNIX) address_prepare(fd);
   if (connect(fd, to, bytes) == 0 || errno == EINPROGRESS) return fd;
   int fault = errno;
   close(fd);
   errno = fault;
   return -1;
-}
-
-bool address_has_unanswered(int fd) {
-  int bytes = 0;
-  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 static Status cannot_call(const Address *address) {

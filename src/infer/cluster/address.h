@@ -32,15 +32,10 @@ Status address_listen(const Address *address, int sockets[ADDRESS_SOCKETS], int 
 /* Closes them, and removes the path. */
 void address_close(const Address *address, int sockets[ADDRESS_SOCKETS], int count);
 
-/* What every TCP connection between devices gets, on either side: no delay, and signs of life. */
-void address_prepare(int socket);
-
-/* Of a TCP connection besides: it fails when what was sent stays without an answer for 20 s. Signs of life are not asked for while
+/* A TCP connection fails from here on when what was sent stays without an answer for 20 s. Signs of life are not asked for while
  * something is under way, and the system itself would go on trying for a quarter of an hour. Not while a peer may compute for long, which
  * takes nothing meanwhile. */
 void address_limit_silence(int socket, bool limited);
-
-bool address_has_unanswered(int socket); /* bytes that were sent and that the other end has not taken */
 
 uint16_t address_port(int socket); /* that a listening socket has; 0 for a UNIX socket */
 

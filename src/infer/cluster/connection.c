@@ -1,18 +1,291 @@
-/* See connection.h. What TLS is, is tls_psk.c's; shapes, models and meaning of messages are the owner's. */
+/* See connection.h. First TLS, through OpenSSL; then what a connection is, over it or without it. Shapes, models and meaning of messages
+ * are the owner's. */
 #include "infer/cluster/connection.h"
 #include "base/clock.h"
-#include "infer/cluster/tls_psk.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/sockios.h>
 #include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+typedef struct Tls Tls;
+
+static const char identity_of_key[] = "astra-2", identity_of_none[] = "astra-open";
+static const unsigned char suite[2] = {0x13, 0x02}; /* TLS_AES_256_GCM_SHA384 */
+
+struct Tls {
+  SSL *ssl;
+  int fd;
+  KeyFile key;
+  bool answers, done;
+  bool other_identity;           /* the one who dialled has a key and this side has none, or the other way round */
+  bool read_writes, write_reads; /* the last try could not go on until the other direction is free */
+  short handshake;               /* what the handshake waits for */
+};
+
+/* Made once for all connections of the process, of which a listener has very many: OpenSSL has room for some hundred kinds of BIO. */
+static struct {
+  SSL_CTX *context[2]; /* of those who dial and of those who answer */
+  BIO_METHOD *method;
+} shared;
+static pthread_once_t shared_once = PTHREAD_ONCE_INIT;
+
+/* ---- TLS: bytes to and from the socket. OpenSSL's own BIO writes without MSG_NOSIGNAL, and SIGPIPE is not this library's to ignore */
+
+static int bio_write(BIO *bio, const char *from, size_t bytes, size_t *written) {
+  const Tls *tls = BIO_get_data(bio);
+  BIO_clear_retry_flags(bio);
+  ssize_t n = send(tls->fd, from, bytes, MSG_NOSIGNAL);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) BIO_set_retry_write(bio);
+  *written = n > 0 ? (size_t)n : 0;
+  return n > 0;
+}
+
+static int bio_read(BIO *bio, char *to, size_t room, size_t *got) {
+  const Tls *tls = BIO_get_data(bio);
+  BIO_clear_retry_flags(bio);
+  ssize_t n = recv(tls->fd, to, room, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) BIO_set_retry_read(bio);
+  if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+  *got = n > 0 ? (size_t)n : 0;
+  return n > 0;
+}
+
+static long bio_control(BIO *bio, int what, long number, void *pointer) {
+  (void)number, (void)pointer;
+  if (what == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0;
+  return what == BIO_CTRL_FLUSH || what == BIO_CTRL_DUP;
+}
+
+static Status make_bio(Tls *tls) {
+  BIO *bio = BIO_new(shared.method);
+  if (!bio) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
+  BIO_set_data(bio, tls);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(tls->ssl, bio, bio);
+  return STATUS_OK;
+}
+
+/* ---- TLS: the key */
+
+static const char *identity_of(const Tls *tls) { return tls->key.open ? identity_of_none : identity_of_key; }
+
+/* The key as OpenSSL takes it: a session to be resumed. It takes each one over. */
+static SSL_SESSION *session_of(Tls *tls, SSL *ssl) {
+  const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite);
+  SSL_SESSION *session = SSL_SESSION_new();
+  bool set = cipher && session && SSL_SESSION_set1_master_key(session, tls->key.bytes, KEY_FILE_BYTES) &&
+             SSL_SESSION_set_cipher(session, cipher) && SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION);
+  if (set) return session;
+  SSL_SESSION_free(session);
+  return NULL;
+}
+
+/* Of the one who dials. digest: of the suite that was chosen, once it has been: a key goes with one. */
+static int offer_key(SSL *ssl, const EVP_MD *digest, const unsigned char **identity, size_t *bytes, SSL_SESSION **session) {
+  Tls *tls = SSL_get_app_data(ssl);
+  *session = NULL;
+  if (digest && !EVP_MD_is_a(digest, "SHA384")) return 1;
+  *identity = (const unsigned char *)identity_of(tls);
+  *bytes = strlen(identity_of(tls));
+  return (*session = session_of(tls, ssl)) != NULL;
+}
+
+/* Of the one who answers. Without a session OpenSSL looks for a certificate, of which there is none. */
+static int find_key(SSL *ssl, const unsigned char *identity, size_t bytes, SSL_SESSION **session) {
+  Tls *tls = SSL_get_app_data(ssl);
+  const char *own = identity_of(tls);
+  *session = NULL;
+  tls->other_identity = bytes != strlen(own) || memcmp(identity, own, bytes) != 0;
+  if (tls->other_identity) return 1;
+  return (*session = session_of(tls, ssl)) != NULL;
+}
+
+/* ---- TLS: beginning and end */
+
+/* SSL_OP_ALLOW_NO_DHE_KEX is never set: the ephemeral exchange is certain. A client would go on without the key with one who shows a
+ * certificate: SSL_VERIFY_PEER refuses all of them, and tls_step asks once more. */
+static bool configure(SSL_CTX *c, bool answers) {
+  SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  if (answers)
+    SSL_CTX_set_psk_find_session_callback(c, find_key);
+  else
+    SSL_CTX_set_psk_use_session_callback(c, offer_key);
+  if (!answers) SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL);
+  return SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) && SSL_CTX_set_max_proto_version(c, TLS1_3_VERSION) &&
+         SSL_CTX_set_ciphersuites(c, "TLS_AES_256_GCM_SHA384") && SSL_CTX_set1_groups_list(c, "X25519:P-256") &&
+         SSL_CTX_set_num_tickets(c, 0);
+}
+
+static void make_shared(void) {
+  for (int answers = 0; answers < 2; answers++) {
+    SSL_CTX *context = SSL_CTX_new(answers ? TLS_server_method() : TLS_client_method());
+    if (context && configure(context, answers)) shared.context[answers] = context;
+  }
+  BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK | BIO_TYPE_DESCRIPTOR, "socket without SIGPIPE");
+  bool set = method && BIO_meth_set_write_ex(method, bio_write) && BIO_meth_set_read_ex(method, bio_read) &&
+             BIO_meth_set_ctrl(method, bio_control);
+  if (set) shared.method = method;
+}
+
+static Status tls_start(Tls *tls) {
+  pthread_once(&shared_once, make_shared);
+  SSL_CTX *context = shared.context[tls->answers];
+  bool set = context && shared.method && (tls->ssl = SSL_new(context)) && SSL_set_app_data(tls->ssl, tls);
+  if (!set) return status_set(STATUS_NO_MEMORY, "OpenSSL cannot start TLS 1.3 with a pre-shared key");
+  TRY(make_bio(tls));
+  if (tls->answers)
+    SSL_set_accept_state(tls->ssl);
+  else
+    SSL_set_connect_state(tls->ssl);
+  return STATUS_OK;
+}
+
+static void tls_free(Tls *tls) {
+  if (!tls) return;
+  ERR_clear_error();
+  if (tls->done) SSL_shutdown(tls->ssl); /* a full socket or a lost peer: then without */
+  ERR_clear_error();
+  SSL_free(tls->ssl);
+  OPENSSL_cleanse(tls, sizeof *tls);
+  free(tls);
+}
+
+static Status tls_new(Tls **out, int fd, bool answers, const KeyFile *key) {
+  Tls *tls = *out = calloc(1, sizeof *tls);
+  if (!tls) return status_set(STATUS_NO_MEMORY, "no memory for a secured connection");
+  *tls = (Tls){.fd = fd, .key = key ? *key : key_file_open(), .answers = answers, .handshake = answers ? POLLIN : POLLOUT};
+  Status status = tls_start(tls);
+  if (status == STATUS_OK) return STATUS_OK;
+  tls_free(tls);
+  *out = NULL;
+  return status;
+}
+
+/* ---- TLS: the handshake */
+
+static Status tls_explain(const Tls *tls) {
+  unsigned long error = ERR_peek_error();
+  int reason = ERR_GET_REASON(error);
+  if (tls->other_identity && tls->key.open)
+    return status_set(STATUS_BAD_VALUE, "the other device has a key and this one has none: give --key-file to both");
+  if (tls->other_identity)
+    return status_set(STATUS_BAD_VALUE, "the other device has no key, or one of another version: give it this --key-file");
+  if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
+    return status_set(STATUS_BAD_VALUE, "the other device has another key: --key-file must hold the same key on all devices");
+  if (reason == SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_PSK_IDENTITY && tls->key.open)
+    return status_set(STATUS_BAD_VALUE, "the other device has a key and this one has none: give --key-file to both");
+  if (reason == SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_PSK_IDENTITY)
+    return status_set(STATUS_BAD_VALUE, "the other device has no key: give it this --key-file");
+  if (reason >= SSL_AD_REASON_OFFSET && reason < SSL_AD_REASON_OFFSET + 256)
+    return status_set(STATUS_BAD_VALUE, "the other device refuses this one's key: --key-file must hold the same key on all devices");
+  if (error == 0 || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+    return status_set(STATUS_PEER, "closed the connection before the handshake was over");
+  const char *text = ERR_reason_error_string(error);
+  return status_set(STATUS_PEER, "no secured connection: %s", text ? text : "unknown reason");
+}
+
+static Status tls_step(Tls *tls, bool *done) {
+  *done = tls->done;
+  if (tls->done) return STATUS_OK;
+  ERR_clear_error();
+  int result = SSL_do_handshake(tls->ssl);
+  int error = result == 1 ? SSL_ERROR_NONE : SSL_get_error(tls->ssl, result);
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+    tls->handshake = error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+    return STATUS_OK;
+  }
+  if (result != 1) return tls_explain(tls);
+  if (!SSL_session_reused(tls->ssl)) return status_set(STATUS_BAD_VALUE, "the other device did not prove that it has the key");
+  *done = tls->done = true;
+  return STATUS_OK;
+}
+
+/* ---- TLS: bytes, as recv and send with errno */
+
+static ssize_t fail_with(int code) {
+  errno = code;
+  return -1;
+}
+
+/* What a try that moved nothing means, as errno. 0: the end of the stream. */
+static ssize_t tls_failed(Tls *tls, int fault, bool *other_way, int other) {
+  int error = SSL_get_error(tls->ssl, 0);
+  unsigned long reason = ERR_peek_error();
+  *other_way = error == other;
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return fail_with(EAGAIN);
+  if (error == SSL_ERROR_ZERO_RETURN) return 0;
+  if (error == SSL_ERROR_SSL && ERR_GET_REASON(reason) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return 0;
+  if (error == SSL_ERROR_SYSCALL) return fail_with(fault ? fault : ECONNRESET);
+  return fail_with(EPROTO);
+}
+
+static ssize_t tls_read(Tls *tls, void *to, size_t room) {
+  size_t got = 0;
+  if (!tls->done) return fail_with(ENOTCONN);
+  ERR_clear_error();
+  errno = 0;
+  tls->read_writes = false;
+  if (SSL_read_ex(tls->ssl, to, room, &got)) return (ssize_t)got;
+  return tls_failed(tls, errno, &tls->read_writes, SSL_ERROR_WANT_WRITE);
+}
+
+static ssize_t tls_write(Tls *tls, const void *from, size_t bytes) {
+  size_t written = 0;
+  if (!tls->done) return fail_with(ENOTCONN);
+  ERR_clear_error();
+  errno = 0;
+  tls->write_reads = false;
+  if (SSL_write_ex(tls->ssl, from, bytes, &written)) return (ssize_t)written;
+  ssize_t result = tls_failed(tls, errno, &tls->write_reads, SSL_ERROR_WANT_READ);
+  return result == 0 ? fail_with(EPIPE) : result;
+}
+
+static short tls_events(const Tls *tls, bool to_read, bool to_write) {
+  if (!tls->done) return tls->handshake;
+  short read = tls->read_writes ? POLLOUT : POLLIN, write = tls->write_reads ? POLLIN : POLLOUT;
+  return (short)((to_read ? read : 0) | (to_write ? write : 0));
+}
+
+static bool tls_pending(const Tls *tls) { return tls->done && SSL_has_pending(tls->ssl); }
+
+static Status tls_export(Tls *tls, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out, size_t bytes) {
+  if (!tls->done) return status_set(STATUS_BAD_VALUE, "keys were asked for before the handshake was over");
+  if (SSL_export_keying_material(tls->ssl, out, bytes, label, strlen(label), context, context_bytes, 1) == 1) return STATUS_OK;
+  return status_set(STATUS_IO, "OpenSSL derives no keys for %s", label);
+}
+
 /* ---- beginning and end */
+
+/* Codes are small and urgent: nothing waits to be sent together. A device that left the network without a word is noticed. */
+static void prepare(int fd) {
+  const int yes = 1, idle = 10, interval = 5, count = 3;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+/* Bytes that were sent and that the other end has not taken. */
+static bool has_unanswered(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
 
 void connection_init(Connection *c) { *c = (Connection){.fd = -1, .peer = -1}; }
 
@@ -32,13 +305,14 @@ Status connection_dial(Connection *c, const Address *address, HelloRole role, co
   int fd;
   connection_init(c);
   TRY(address_call(address, &fd));
+  if (!address->on_disk) prepare(fd);
   *c = (Connection){.fd = fd, .calling = true, .address = *address, .role = role, .key = key, .peer = -1};
   memcpy(c->session, session, HELLO_SESSION);
   return STATUS_OK;
 }
 
 void connection_close(Connection *c) {
-  tls_psk_free(c->tls);
+  tls_free(c->tls);
   if (c->fd >= 0) close(c->fd);
   c->tls = NULL;
   c->fd = -1;
@@ -61,7 +335,8 @@ Status connection_plain(Connection **c, int fd) {
 
 Status connection_tls(Connection **c, int fd, ConnectionRole role, const KeyFile *key) {
   TRY(connection_plain(c, fd));
-  Status status = tls_psk_new(&(*c)->tls, fd, role == CONNECTION_ANSWERS, key);
+  if (role == CONNECTION_ANSWERS) prepare(fd); /* which means nothing to a UNIX socket */
+  Status status = tls_new(&(*c)->tls, fd, role == CONNECTION_ANSWERS, key);
   if (status == STATUS_OK) return STATUS_OK;
   connection_free(*c);
   *c = NULL;
@@ -84,7 +359,7 @@ void connection_free(Connection *c) {
 }
 
 void connection_forget(Connection *c) {
-  tls_psk_forget(c->tls);
+  if (c->tls) c->tls->done = false;
   connection_free(c);
 }
 
@@ -98,14 +373,29 @@ Status connection_pair(int fd[2]) {
 bool connection_is_open(const Connection *c) { return c->fd >= 0; }
 bool connection_is_calling(const Connection *c) { return c->calling; }
 
-/* Once somebody has taken the call: HELLO, and TLS behind it. */
+/* Once somebody has taken the call: HELLO, for which a fresh connection has room, and TLS behind it. */
 static Status take_up(Connection *c) {
+  uint8_t bytes[HELLO_BYTES];
+  Hello hello = {.role = c->role};
   bool done;
   TRY(address_called(&c->address, c->fd, &done));
   if (!done) return STATUS_OK;
   c->calling = false;
-  TRY(hello_send(c->fd, c->role, c->session, c->key));
-  return tls_psk_new(&c->tls, c->fd, false, c->key);
+  memcpy(hello.session, c->session, HELLO_SESSION);
+  TRY(hello_pack(&hello, c->key, bytes));
+  if (send(c->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
+    return status_set(STATUS_PEER, "closed the connection at once");
+  return tls_new(&c->tls, c->fd, false, c->key);
+}
+
+/* A listener of another version says so where TLS would begin. Leaves what is there. */
+static Status check_version(int fd) {
+  uint8_t bytes[WIRE_HEADER];
+  Hello hello;
+  bool any = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
+  if (!any || hello_read(bytes, sizeof bytes, NULL, &hello) != HELLO_OTHER_VERSION) return STATUS_OK;
+  return status_set(STATUS_BAD_VALUE, "another protocol version: %d there, %d here (install the same release of astra on all devices)",
+                    bytes[4], WIRE_VERSION);
 }
 
 Status connection_step(Connection *c, bool *done) {
@@ -116,21 +406,21 @@ Status connection_step(Connection *c, bool *done) {
     *done = true;
     return STATUS_OK;
   }
-  TRY(hello_check_answer(c->fd));
-  return tls_psk_step(c->tls, done);
+  TRY(check_version(c->fd));
+  return tls_step(c->tls, done);
 }
 
 /* ---- bytes */
 
-ssize_t connection_read(Connection *c, void *to, size_t room) { return c->tls ? tls_psk_read(c->tls, to, room) : recv(c->fd, to, room, 0); }
+ssize_t connection_read(Connection *c, void *to, size_t room) { return c->tls ? tls_read(c->tls, to, room) : recv(c->fd, to, room, 0); }
 
 ssize_t connection_write(Connection *c, const void *from, size_t bytes) {
-  return c->tls ? tls_psk_write(c->tls, from, bytes) : send(c->fd, from, bytes, MSG_NOSIGNAL);
+  return c->tls ? tls_write(c->tls, from, bytes) : send(c->fd, from, bytes, MSG_NOSIGNAL);
 }
 
 short connection_events(const Connection *c, bool to_read, bool to_write) {
   if (c->calling) return POLLOUT;
-  if (c->tls) return tls_psk_events(c->tls, to_read, to_write);
+  if (c->tls) return tls_events(c->tls, to_read, to_write);
   return (short)((to_read ? POLLIN : 0) | (to_write ? POLLOUT : 0));
 }
 
@@ -139,13 +429,13 @@ static bool may_read(const Connection *c, short events) { return c->tls ? events
 static bool may_write(const Connection *c, short events) { return c->tls ? events != 0 : (events & (POLLOUT | POLLERR)) != 0; }
 
 /* Bytes wait inside, of which no poll will tell. */
-static bool has_bytes(const Connection *c) { return c->tls && tls_psk_pending(c->tls); }
+static bool has_bytes(const Connection *c) { return c->tls && tls_pending(c->tls); }
 
 int connection_fd(const Connection *c) { return c->fd; }
 bool connection_is_secret(const Connection *c) { return c->tls != NULL; }
 
 Status connection_export(Connection *c, const char *label, const uint8_t *context, size_t context_bytes, uint8_t *out, size_t bytes) {
-  if (c->tls) return tls_psk_export(c->tls, label, context, context_bytes, out, bytes);
+  if (c->tls) return tls_export(c->tls, label, context, context_bytes, out, bytes);
   return status_set(STATUS_UNSUPPORTED, "a plain connection has no keys to derive others from");
 }
 
@@ -208,7 +498,7 @@ static Status write_some(Connection *c) {
 }
 
 void connection_ping(Connection *c, const uint8_t message[WIRE_HEADER]) {
-  if (!connection_is_open(c) || c->queued > 0 || address_has_unanswered(c->fd)) return;
+  if (!connection_is_open(c) || c->queued > 0 || has_unanswered(c->fd)) return;
   if (!c->limited) address_limit_silence(c->fd, true);
   c->limited = true;
   c->queue[c->first].bytes = message;

@@ -1,5 +1,9 @@
 /* A connection to another process: a plain stream socket (a pair that two processes of this machine share), or TLS 1.3 with the cluster's
- * key (tls_psk.h) over TCP or a UNIX socket. Which one it is shows nowhere but here.
+ * key over TCP or a UNIX socket. Which one it is shows nowhere but here.
+ *
+ * TLS has an external pre-shared key and an ephemeral exchange (RFC 8446, psk_dhe_ke): no certificates, no tickets, no earlier versions,
+ * one cipher suite (TLS_AES_256_GCM_SHA384), X25519 or P-256. Whoever does not know the key can neither answer nor dial, and one who learns
+ * it later cannot read what was said before.
  *
  * Three ways to use one, one after another:
  *   beginning   connection_step goes on with the call, HELLO (hello.h) and the handshake, as far as that is possible without waiting
@@ -40,8 +44,8 @@ typedef struct ConnectionCount {
 enum { CONNECTION_QUEUE = 8, MAX_CONNECTIONS = WIRE_NODES + 16 };
 
 struct Connection {
-  int fd;             /* -1: not open */
-  struct TlsPsk *tls; /* NULL: plain, or not yet */
+  int fd;          /* -1: not open */
+  struct Tls *tls; /* NULL: plain, or not yet */
   /* Of one that is called: */
   bool calling;    /* its socket is on its way */
   Address address; /* where it leads */

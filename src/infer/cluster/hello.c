@@ -7,7 +7,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
-#include <sys/socket.h>
 
 enum { SIGNED = HELLO_BYTES - HELLO_PROOF };
 static const char purpose[] = "astra hello"; /* so that no other use of the key gives these bytes */
@@ -38,64 +37,42 @@ Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BY
   return prove(key, bytes, at) ? STATUS_OK : status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
 }
 
-bool hello_begins(const uint8_t *bytes, size_t got) {
-  uint8_t magic[4];
-  wire_put_u32(magic, WIRE_MAGIC);
-  return memcmp(bytes, magic, got < sizeof magic ? got : sizeof magic) == 0;
-}
-
-bool hello_is_other_version(const uint8_t *bytes) { return bytes[4] != WIRE_VERSION; }
-
-static HelloRefusal compare_keys(const Hello *hello, bool proven, const KeyFile *key) {
+static HelloVerdict compare_keys(const Hello *hello, bool proven, const KeyFile *key) {
   if (hello->keyed != has_key(key)) return hello->keyed ? HELLO_NEEDS_NO_KEY : HELLO_NEEDS_KEY;
   return proven ? HELLO_LET_IN : HELLO_OTHER_KEY;
 }
 
-Status hello_parse(const uint8_t bytes[HELLO_BYTES], const KeyFile *key, Hello *hello, HelloRefusal *refusal) {
-  const uint8_t *at = bytes + WIRE_HEADER;
-  uint8_t proof[HELLO_PROOF];
+HelloVerdict hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello) {
+  uint8_t magic[4], proof[HELLO_PROOF];
   WireHeader header;
-  TRY(wire_parse(bytes, HELLO_PAYLOAD, &header));
+  wire_put_u32(magic, WIRE_MAGIC);
+  if (memcmp(bytes, magic, got < sizeof magic ? got : sizeof magic) != 0) return HELLO_NONE;
+  if (got < WIRE_HEADER) return HELLO_INCOMPLETE;
+  if (bytes[4] != WIRE_VERSION) return HELLO_OTHER_VERSION;
+  if (got < HELLO_BYTES) return HELLO_INCOMPLETE;
+  if (wire_parse(bytes, HELLO_PAYLOAD, &header) != STATUS_OK) return HELLO_NONE;
+  const uint8_t *at = bytes + WIRE_HEADER;
   uint8_t role = byte_cursor_get_u8(&at), keyed = byte_cursor_get_u8(&at);
   bool clean = header.kind == WIRE_HELLO && header.bytes == HELLO_PAYLOAD && !header.sender && !header.block && !header.flags &&
                !header.request && !header.count && byte_cursor_is_zero(at, at + 6);
-  if (!clean || role < HELLO_LEADER || role > HELLO_PEER || keyed > 1)
-    return status_set(STATUS_BAD_VALUE, "the connection does not begin as one of astra-infer does");
+  if (!clean || role < HELLO_LEADER || role > HELLO_PEER || keyed > 1) return HELLO_NONE;
   at += 6;
   *hello = (Hello){.role = (HelloRole)role, .keyed = keyed};
   byte_cursor_get(&at, hello->session, HELLO_SESSION);
-  if (!prove(key, bytes, proof)) return status_set(STATUS_IO, "OpenSSL has no HMAC with SHA-256");
-  *refusal = compare_keys(hello, CRYPTO_memcmp(proof, bytes + SIGNED, HELLO_PROOF) == 0, key);
-  return STATUS_OK;
+  if (!prove(key, bytes, proof)) return HELLO_NONE;
+  return compare_keys(hello, CRYPTO_memcmp(proof, bytes + SIGNED, HELLO_PROOF) == 0, key);
 }
 
 /* Releases before version 4 read the header as well. */
-size_t hello_pack_answer(HelloRefusal refusal, uint8_t bytes[HELLO_MAX_ANSWER]) {
+size_t hello_pack_answer(HelloVerdict verdict, uint8_t bytes[HELLO_MAX_ANSWER]) {
   enum { DECRYPT_ERROR = 51, UNKNOWN_PSK_IDENTITY = 115 }; /* RFC 8446, 6: fatal alerts */
-  const uint8_t alert[7] = {0x15, 3, 3, 0, 2, 2, refusal == HELLO_OTHER_KEY ? DECRYPT_ERROR : UNKNOWN_PSK_IDENTITY};
-  if (refusal == HELLO_OTHER_VERSION) {
+  const uint8_t alert[7] = {0x15, 3, 3, 0, 2, 2, verdict == HELLO_OTHER_KEY ? DECRYPT_ERROR : UNKNOWN_PSK_IDENTITY};
+  if (verdict == HELLO_OTHER_VERSION) {
     wire_pack(&(WireHeader){.kind = WIRE_HELLO}, bytes);
     return WIRE_HEADER;
   }
   memcpy(bytes, alert, sizeof alert);
   return sizeof alert;
-}
-
-Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key) {
-  uint8_t bytes[HELLO_BYTES];
-  Hello hello = {.role = role};
-  memcpy(hello.session, session, HELLO_SESSION);
-  TRY(hello_pack(&hello, key, bytes));
-  if (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) == (ssize_t)sizeof bytes) return STATUS_OK;
-  return status_set(STATUS_PEER, "closed the connection at once");
-}
-
-Status hello_check_answer(int fd) {
-  uint8_t bytes[WIRE_HEADER];
-  bool any = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof bytes && hello_begins(bytes, sizeof bytes);
-  if (!any || !hello_is_other_version(bytes)) return STATUS_OK;
-  return status_set(STATUS_BAD_VALUE, "another protocol version: %d there, %d here (install the same release of astra on all devices)",
-                    bytes[4], WIRE_VERSION);
 }
 
 /* ---- WELCOME */

@@ -26,34 +26,26 @@ typedef struct Hello {
   uint8_t session[HELLO_SESSION]; /* random, of the leader's run */
 } Hello;
 
-/* Why a caller is not let in. */
-typedef enum HelloRefusal {
+/* What somebody who has called is, by its first bytes. */
+typedef enum HelloVerdict {
+  HELLO_INCOMPLETE,
+  HELLO_NONE, /* something else than a device */
   HELLO_LET_IN,
   HELLO_OTHER_VERSION,
   HELLO_OTHER_KEY,
   HELLO_NEEDS_KEY,
   HELLO_NEEDS_NO_KEY,
-  HELLO_REFUSALS
-} HelloRefusal;
+  HELLO_VERDICTS
+} HelloVerdict;
 
 /* With a fresh random number; key NULL: the open one. IO: the system has no random numbers. */
 Status hello_pack(const Hello *hello, const KeyFile *key, uint8_t bytes[HELLO_BYTES]);
 
-/* Whether the first `got` bytes may be the beginning of a HELLO of this or another version. */
-bool hello_begins(const uint8_t *bytes, size_t got);
-/* Of a beginning of at least WIRE_HEADER bytes: another version, which may be of another length. */
-bool hello_is_other_version(const uint8_t *bytes);
+/* Of the first `got` bytes of a connection, at most HELLO_BYTES: *hello is set when they are a whole one of this version. */
+HelloVerdict hello_read(const uint8_t *bytes, size_t got, const KeyFile *key, Hello *hello);
 
-/* BAD_VALUE: no HELLO. Else *refusal says whether its caller has the key. */
-Status hello_parse(const uint8_t bytes[HELLO_BYTES], const KeyFile *key, Hello *hello, HelloRefusal *refusal);
-
-size_t hello_pack_answer(HelloRefusal refusal, uint8_t bytes[HELLO_MAX_ANSWER]); /* returns its size */
-
-/* On a fresh connection, which has room for it. PEER: it is broken already. */
-Status hello_send(int fd, HelloRole role, const uint8_t session[HELLO_SESSION], const KeyFile *key);
-
-/* Looks whether the listener is of another version: BAD_VALUE names both. OK: it is not, as far as can be seen. Leaves what is there. */
-Status hello_check_answer(int fd);
+/* What a caller that is not let in is told. */
+size_t hello_pack_answer(HelloVerdict verdict, uint8_t bytes[HELLO_MAX_ANSWER]); /* returns its size */
 
 typedef struct Welcome {
   Fingerprints fingerprints; /* without a partition */

@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "infer/cluster/device_session.h"
-#include "infer/cluster/fair_slots.h"
 #include "infer/cluster/fd_passing.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/loop.h"
 #include <errno.h>
 #include <netinet/in.h>
+#include <openssl/rand.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,109 @@ static const double caller_seconds = 5, handshake_seconds = 10; /* before they a
 static const double word_seconds = 1, last_word_seconds = 2;    /* between two words to one that waits; to take leave */
 static const double tick_seconds = 0.25, reap_seconds = 0.01;   /* between two looks at what is due; at a session that ends */
 static const double full_seconds = 1;                           /* before another look, when the system gives no more descriptors */
+
+/* ---- slots: A table of bounded size whose places are shared fairly between addresses: no address has more than its share, and who is new
+ * takes the place of the oldest of the address that has most. So a flood from one address takes its own places away, and one from many
+ * leaves each of them as long as it leaves anybody. Nothing is allocated after slots_init; all but the search for a place in a full table
+ * takes constant time. What is in a slot is the owner's. */
+
+enum { FAIR_BUCKETS = 1024 /* addresses that are told apart, by a hash that nobody outside can foresee */ };
+
+typedef struct FairSlot {
+  int bucket;       /* -1: free */
+  int older, newer; /* of the same address; of a free slot `newer` is the next free one */
+  uint64_t order;   /* counts up with each that is taken */
+  double since;     /* when it was taken */
+} FairSlot;
+
+typedef struct FairSlots {
+  int capacity, share; /* share: of one address */
+  int used, free;      /* free: the first one, or -1 */
+  uint64_t seed, order;
+  FairSlot *slots; /* [capacity] */
+  struct {
+    int oldest, newest, count;
+  } bucket[FAIR_BUCKETS];
+} FairSlots;
+
+static Status slots_init(FairSlots *slots, int capacity, int share) {
+  *slots = (FairSlots){.capacity = capacity, .share = share, .free = 0, .slots = calloc((size_t)capacity, sizeof *slots->slots)};
+  if (!slots->slots) return status_set(STATUS_NO_MEMORY, "no memory for %d connections", capacity);
+  for (int i = 0; i < capacity; i++) slots->slots[i] = (FairSlot){.bucket = -1, .newer = i + 1 < capacity ? i + 1 : -1};
+  for (int b = 0; b < FAIR_BUCKETS; b++) slots->bucket[b].oldest = slots->bucket[b].newest = -1;
+  if (RAND_bytes((unsigned char *)&slots->seed, sizeof slots->seed) == 1) return STATUS_OK;
+  return status_set(STATUS_IO, "the system gives no random numbers");
+}
+
+static void slots_release(FairSlots *slots) {
+  free(slots->slots);
+  slots->slots = NULL;
+}
+
+/* A number for an address; equal for those that share places. */
+static uint64_t slots_address(const FairSlots *slots, const void *bytes, size_t size) {
+  uint64_t address = 0;
+  memcpy(&address, bytes, size < sizeof address ? size : sizeof address);
+  address = (address ^ slots->seed) * 0x9e3779b97f4a7c15U;
+  address = (address ^ address >> 32) * 0xd6e8feb86659fd93U;
+  return address ^ address >> 32;
+}
+
+static int bucket_of(uint64_t address) { return (int)(address % FAIR_BUCKETS); }
+
+/* Where anybody is to go: of the addresses with most connections the one whose oldest has been there for longest; -1: all are free. */
+static int slots_any_victim(const FairSlots *slots) {
+  int max = 0, victim = -1;
+  for (int b = 0; b < FAIR_BUCKETS; b++) {
+    int count = slots->bucket[b].count, oldest = slots->bucket[b].oldest;
+    bool more = count > max || (count > 0 && count == max && slots->slots[oldest].order < slots->slots[victim].order);
+    if (!more) continue;
+    max = count;
+    victim = oldest;
+  }
+  return victim;
+}
+
+/* The slot that is to be given up for a newcomer of this address; -1: there is room. */
+static int slots_victim(const FairSlots *slots, uint64_t address) {
+  int own = bucket_of(address);
+  if (slots->bucket[own].count >= slots->share) return slots->bucket[own].oldest;
+  return slots->free < 0 ? slots_any_victim(slots) : -1;
+}
+
+/* There is room (slots_victim). */
+static int slots_take(FairSlots *slots, uint64_t address, double now) {
+  int b = bucket_of(address), slot = slots->free, newest = slots->bucket[b].newest;
+  slots->free = slots->slots[slot].newer;
+  slots->slots[slot] = (FairSlot){.bucket = b, .older = newest, .newer = -1, .order = ++slots->order, .since = now};
+  if (newest >= 0)
+    slots->slots[newest].newer = slot;
+  else
+    slots->bucket[b].oldest = slot;
+  slots->bucket[b].newest = slot;
+  slots->bucket[b].count++;
+  slots->used++;
+  return slot;
+}
+
+static void slots_give(FairSlots *slots, int slot) {
+  FairSlot *leaves = &slots->slots[slot];
+  int b = leaves->bucket;
+  if (leaves->older >= 0)
+    slots->slots[leaves->older].newer = leaves->newer;
+  else
+    slots->bucket[b].oldest = leaves->newer;
+  if (leaves->newer >= 0)
+    slots->slots[leaves->newer].older = leaves->older;
+  else
+    slots->bucket[b].newest = leaves->older;
+  slots->bucket[b].count--;
+  slots->used--;
+  *leaves = (FairSlot){.bucket = -1, .newer = slots->free};
+  slots->free = slot;
+}
+
+/* ---- what there is */
 
 struct Listener;
 
@@ -94,13 +197,13 @@ static void close_watch(Listener *l, LoopWatch *watch) {
 
 static void drop_caller(Listener *l, int slot) {
   close_watch(l, &l->callers[slot].watch);
-  fair_slots_give(&l->caller_slots, slot);
+  slots_give(&l->caller_slots, slot);
 }
 
 static void drop_pending(Listener *l, Pending *pending) {
   loop_unwatch(l->loop, &pending->watch);
   connection_free(pending->connection);
-  if (pending->state == PENDING_HANDSHAKE) fair_slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
+  if (pending->state == PENDING_HANDSHAKE) slots_give(&l->handshake_slots, (int)(pending - l->handshakes));
   pending->connection = NULL;
   pending->state = PENDING_FREE;
 }
@@ -171,7 +274,7 @@ static void session_ready(void *context, short events) {
 static Status make_pair(Listener *l, int pair[2]) {
   Status status = fd_passing_pair(pair);
   for (int spared = 0; status != STATUS_OK && l->caller_slots.used > 0 && spared < 4; spared++) {
-    drop_caller(l, fair_slots_any_victim(&l->caller_slots));
+    drop_caller(l, slots_any_victim(&l->caller_slots));
     status = fd_passing_pair(pair);
   }
   return status;
@@ -345,9 +448,9 @@ static void handshake_ready(void *context, short events) {
 
 /* Who shares places: an IPv4 address, an IPv6 network of 64 bits, and all that are on this machine's disk. */
 static uint64_t address_of(const FairSlots *slots, const struct sockaddr_storage *from) {
-  if (from->ss_family == AF_INET) return fair_slots_address(slots, &((const struct sockaddr_in *)from)->sin_addr, 4);
-  if (from->ss_family == AF_INET6) return fair_slots_address(slots, &((const struct sockaddr_in6 *)from)->sin6_addr, 8);
-  return fair_slots_address(slots, "local", 5);
+  if (from->ss_family == AF_INET) return slots_address(slots, &((const struct sockaddr_in *)from)->sin_addr, 4);
+  if (from->ss_family == AF_INET6) return slots_address(slots, &((const struct sockaddr_in6 *)from)->sin6_addr, 8);
+  return slots_address(slots, "local", 5);
 }
 
 /* The descriptor is taken over. */
@@ -356,9 +459,9 @@ static void begin_handshake(Listener *l, int fd, const Hello *hello) {
   socklen_t bytes = sizeof from;
   getpeername(fd, (struct sockaddr *)&from, &bytes);
   uint64_t address = address_of(&l->handshake_slots, &from);
-  int victim = fair_slots_victim(&l->handshake_slots, address);
+  int victim = slots_victim(&l->handshake_slots, address);
   if (victim >= 0) drop_pending(l, &l->handshakes[victim]);
-  Pending *handshake = &l->handshakes[fair_slots_take(&l->handshake_slots, address, clock_now())];
+  Pending *handshake = &l->handshakes[slots_take(&l->handshake_slots, address, clock_now())];
   handshake->state = PENDING_HANDSHAKE;
   handshake->listener = l;
   memcpy(handshake->session, hello->session, HELLO_SESSION);
@@ -381,42 +484,30 @@ static void pass_to_session(Listener *l, int fd, const Hello *hello) {
   close(fd);
 }
 
-/* ---- connections that nobody knows */
+/* ---- unidentified connections */
 
-static void refuse(Listener *l, Caller *caller, HelloRefusal refusal) {
-  static const char *const reasons[HELLO_REFUSALS] = {[HELLO_OTHER_VERSION] = "it is of another release of astra",
+static void refuse(Listener *l, Caller *caller, HelloVerdict verdict) {
+  static const char *const reasons[HELLO_VERDICTS] = {[HELLO_OTHER_VERSION] = "it is of another release of astra",
                                                       [HELLO_OTHER_KEY] = "it has another key",
                                                       [HELLO_NEEDS_KEY] = "it has no key",
                                                       [HELLO_NEEDS_NO_KEY] = "it has a key, and this device has none"};
   uint8_t answer[HELLO_MAX_ANSWER];
   char from[ADDRESS_TEXT];
-  ssize_t sent = send(caller->watch.fd, answer, hello_pack_answer(refusal, answer), MSG_NOSIGNAL | MSG_DONTWAIT);
-  status_set(STATUS_BAD_VALUE, "%s", reasons[refusal]);
+  ssize_t sent = send(caller->watch.fd, answer, hello_pack_answer(verdict, answer), MSG_NOSIGNAL | MSG_DONTWAIT);
+  status_set(STATUS_BAD_VALUE, "%s", reasons[verdict]);
   note_turned_away(l, "a caller", address_caller(caller->watch.fd, from));
   caller->refused = true;
   if (sent < 0) drop_caller(l, (int)(caller - l->callers));
 }
 
-/* Its HELLO is whole. */
-static void identify(Listener *l, Caller *caller) {
-  HelloRefusal refusal;
-  Hello hello;
-  int slot = (int)(caller - l->callers), fd = caller->watch.fd;
-  if (hello_parse(caller->bytes, l->options->key, &hello, &refusal) != STATUS_OK) {
-    drop_caller(l, slot);
-    return;
-  }
-  if (refusal != HELLO_LET_IN) {
-    refuse(l, caller, refusal);
-    return;
-  }
+static void let_in(Listener *l, Caller *caller, const Hello *hello) {
+  int fd = caller->watch.fd;
   loop_unwatch(l->loop, &caller->watch);
-  fair_slots_give(&l->caller_slots, slot);
-  if (!l->options->listen.on_disk) address_prepare(fd);
-  if (hello.role == HELLO_LEADER)
-    begin_handshake(l, fd, &hello);
+  slots_give(&l->caller_slots, (int)(caller - l->callers));
+  if (hello->role == HELLO_LEADER)
+    begin_handshake(l, fd, hello);
   else
-    pass_to_session(l, fd, &hello);
+    pass_to_session(l, fd, hello);
 }
 
 /* Takes nothing of what follows the HELLO, but from one that was refused. */
@@ -424,18 +515,20 @@ static void caller_ready(void *context, short events) {
   Caller *caller = context;
   Listener *l = caller->listener;
   uint8_t rest[512];
+  Hello hello;
   (void)events;
   ssize_t n = caller->refused ? recv(caller->watch.fd, rest, sizeof rest, MSG_DONTWAIT)
                               : recv(caller->watch.fd, caller->bytes + caller->got, HELLO_BYTES - caller->got, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (n > 0 && caller->refused) return;
   caller->got += n > 0 ? (size_t)n : 0;
-  if (n <= 0 || !hello_begins(caller->bytes, caller->got))
+  HelloVerdict verdict = n > 0 ? hello_read(caller->bytes, caller->got, l->options->key, &hello) : HELLO_NONE;
+  if (verdict == HELLO_NONE)
     drop_caller(l, (int)(caller - l->callers));
-  else if (caller->got >= WIRE_HEADER && hello_is_other_version(caller->bytes))
-    refuse(l, caller, HELLO_OTHER_VERSION);
-  else if (caller->got == HELLO_BYTES)
-    identify(l, caller);
+  else if (verdict == HELLO_LET_IN)
+    let_in(l, caller, &hello);
+  else if (verdict != HELLO_INCOMPLETE)
+    refuse(l, caller, verdict);
 }
 
 /* The caller may have gone meanwhile; anything else passes, or would be found again at once. True: another try may help. */
@@ -444,7 +537,7 @@ static bool note_failure(Listener *l) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
   bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
   if (full && l->caller_slots.used > 0) {
-    drop_caller(l, fair_slots_any_victim(&l->caller_slots));
+    drop_caller(l, slots_any_victim(&l->caller_slots));
     return true;
   }
   log_warning("cannot take a connection: %s", strerror(errno));
@@ -455,9 +548,9 @@ static bool note_failure(Listener *l) {
 
 static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from) {
   uint64_t address = address_of(&l->caller_slots, from);
-  int victim = fair_slots_victim(&l->caller_slots, address);
+  int victim = slots_victim(&l->caller_slots, address);
   if (victim >= 0) drop_caller(l, victim);
-  int slot = fair_slots_take(&l->caller_slots, address, clock_now());
+  int slot = slots_take(&l->caller_slots, address, clock_now());
   Caller *caller = &l->callers[slot];
   caller->listener = l;
   caller->got = 0;
@@ -466,7 +559,7 @@ static void take_caller(Listener *l, int fd, const struct sockaddr_storage *from
     caller_ready(caller, POLLIN); /* most who have something to say have said it by now */
   } else {
     close(fd);
-    fair_slots_give(&l->caller_slots, slot);
+    slots_give(&l->caller_slots, slot);
   }
 }
 
@@ -545,8 +638,8 @@ static Status prepare(Listener *l) {
   }
   int callers = limit.rlim_cur / 2 < MAX_CALLERS ? (int)(limit.rlim_cur / 2) : MAX_CALLERS;
   if (callers < 2) callers = 2;
-  TRY(fair_slots_init(&l->caller_slots, callers, callers / 2));
-  TRY(fair_slots_init(&l->handshake_slots, MAX_HANDSHAKES, MAX_HANDSHAKES / 2));
+  TRY(slots_init(&l->caller_slots, callers, callers / 2));
+  TRY(slots_init(&l->handshake_slots, MAX_HANDSHAKES, MAX_HANDSHAKES / 2));
   if (!(l->callers = calloc((size_t)callers, sizeof *l->callers))) return status_set(STATUS_NO_MEMORY, "no memory for %d callers", callers);
   for (int i = 0; i < callers; i++) l->callers[i].watch.fd = -1;
   for (int i = 0; i < MAX_HANDSHAKES; i++) l->handshakes[i].watch.fd = -1;
@@ -586,8 +679,8 @@ static void release(Listener *l) {
   for (int i = 0; i < l->socket_count; i++) sockets[i] = l->sockets[i].fd;
   address_close(&l->options->listen, sockets, l->socket_count);
   loop_free(l->loop);
-  fair_slots_release(&l->caller_slots);
-  fair_slots_release(&l->handshake_slots);
+  slots_release(&l->caller_slots);
+  slots_release(&l->handshake_slots);
   free(l->callers);
 }
 

@@ -8,8 +8,8 @@
  *   pending session           its handshake is over: it waits for its turn and is told its place each second, or that there is none
  *   session                   a process of its own (device_session.h)
  *
- * Of the first two no address has more than half, and where all places are taken the oldest of the address that has most goes
- * (fair_slots.h): whoever has no key can neither start a process nor shut others out. Connections of other devices that have the key
+ * Of the first two no address has more than half, and where all places are taken the oldest of the address that has most goes:
+ * whoever has no key can neither start a process nor shut others out. Connections of other devices that have the key
  * belong to the session whose number they name, and are passed to it.
  *
  * Sessions die with the listener. */

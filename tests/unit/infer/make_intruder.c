@@ -31,23 +31,10 @@ typedef struct Intruder {
 
 /* ---- one call */
 
-static Status reach(const Address *address, int *fd) {
-  bool done = false;
-  TRY(address_call(address, fd));
-  while (!done) {
-    poll(&(struct pollfd){.fd = *fd, .events = POLLOUT}, 1, 1000);
-    TRY(address_called(address, *fd, &done));
-  }
-  return STATUS_OK;
-}
-
 static Status dial(Intruder *in, HelloRole role) {
   uint8_t session[HELLO_SESSION];
-  int fd;
-  TRY(reach(&in->address, &fd));
   for (int i = 0; i < HELLO_SESSION; i++) session[i] = (uint8_t)rng_next(&in->rng);
-  TRY(hello_send(fd, role, session, &in->key));
-  TRY(connection_tls(&in->connection, fd, CONNECTION_DIALS, &in->key));
+  TRY(connection_call(&in->connection, &in->address, role, session, &in->key));
   return shake_hands(in->connection, handshake_seconds);
 }
 

@@ -25,14 +25,14 @@ static void the_layout_is_the_documented_one(void **state) {
   (void)state;
   const uint8_t expected[WIRE_HEADER + 8] = {0x53, 0x54, 0x52, 0x41, 4, 1, [20] = HELLO_PAYLOAD, [24] = 2, 1};
   uint8_t bytes[HELLO_BYTES], again[HELLO_BYTES];
-  HelloRefusal refusal;
   Hello sent = hello_of(HELLO_PEER), got;
   assert_int_equal(HELLO_BYTES, 96);
   assert_int_equal(hello_pack(&sent, &key, bytes), STATUS_OK);
   assert_memory_equal(bytes, expected, sizeof expected);
   assert_memory_equal(bytes + 32, session, sizeof session);
-  assert_int_equal(hello_parse(bytes, &key, &got, &refusal), STATUS_OK);
-  assert_true(refusal == HELLO_LET_IN && got.role == HELLO_PEER && got.keyed);
+  for (size_t i = 0; i < sizeof bytes; i++) assert_int_equal(hello_read(bytes, i, &key, &got), HELLO_INCOMPLETE);
+  assert_int_equal(hello_read(bytes, sizeof bytes, &key, &got), HELLO_LET_IN);
+  assert_true(got.role == HELLO_PEER && got.keyed);
   assert_memory_equal(got.session, session, sizeof session);
   assert_int_equal(hello_pack(&sent, &key, again), STATUS_OK);
   assert_memory_not_equal(bytes + 48, again + 48, HELLO_NONCE + HELLO_PROOF); /* never the same twice */
@@ -42,17 +42,15 @@ static void who_has_the_key_is_let_in(void **state) {
   (void)state;
   const struct {
     const KeyFile *caller, *listener;
-    HelloRefusal refusal;
+    HelloVerdict verdict;
   } rows[] = {{&key, &key, HELLO_LET_IN},       {&none, &none, HELLO_LET_IN},    {NULL, NULL, HELLO_LET_IN},
               {NULL, &none, HELLO_LET_IN},      {&other, &key, HELLO_OTHER_KEY}, {&none, &key, HELLO_NEEDS_KEY},
               {&key, &none, HELLO_NEEDS_NO_KEY}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     uint8_t bytes[HELLO_BYTES];
-    HelloRefusal refusal;
     Hello hello = hello_of(HELLO_LEADER);
     assert_int_equal(hello_pack(&hello, rows[i].caller, bytes), STATUS_OK);
-    assert_int_equal(hello_parse(bytes, rows[i].listener, &hello, &refusal), STATUS_OK);
-    assert_int_equal(refusal, rows[i].refusal);
+    assert_int_equal(hello_read(bytes, sizeof bytes, rows[i].listener, &hello), rows[i].verdict);
   }
 }
 
@@ -61,11 +59,10 @@ static void what_was_changed_is_not_let_in(void **state) {
   (void)state;
   for (int bit = 0; bit < 8 * HELLO_BYTES; bit++) {
     uint8_t bytes[HELLO_BYTES];
-    HelloRefusal refusal = HELLO_LET_IN;
     Hello hello = hello_of(HELLO_LEADER);
     assert_int_equal(hello_pack(&hello, &key, bytes), STATUS_OK);
     bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-    if (hello_parse(bytes, &key, &hello, &refusal) == STATUS_OK) assert_true(refusal != HELLO_LET_IN);
+    assert_int_not_equal(hello_read(bytes, sizeof bytes, &key, &hello), HELLO_LET_IN);
   }
 }
 
@@ -77,34 +74,39 @@ static void other_bytes_are_refused(void **state) {
                 {16, 1},   {20, 0}, {24, 0}, {24, 3}, {25, 2}, {26, 1}, {31, 1}};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     uint8_t bytes[HELLO_BYTES];
-    HelloRefusal refusal;
     Hello hello = hello_of(HELLO_LEADER);
     assert_int_equal(hello_pack(&hello, &key, bytes), STATUS_OK);
     bytes[faults[i].at] = (uint8_t)faults[i].value;
-    assert_int_equal(hello_parse(bytes, &key, &hello, &refusal), STATUS_BAD_VALUE);
+    assert_int_equal(hello_read(bytes, sizeof bytes, &key, &hello), faults[i].at == 4 ? HELLO_OTHER_VERSION : HELLO_NONE);
   }
-  assert_true(hello_begins((const uint8_t *)"STRA", 4) && hello_begins((const uint8_t *)"ST", 2) &&
-              !hello_begins((const uint8_t *)"GET ", 2));
+  Hello hello;
+  assert_int_equal(hello_read((const uint8_t *)"STRA", 4, &key, &hello), HELLO_INCOMPLETE);
+  assert_int_equal(hello_read((const uint8_t *)"ST", 2, &key, &hello), HELLO_INCOMPLETE);
+  assert_int_equal(hello_read((const uint8_t *)"GET ", 2, &key, &hello), HELLO_NONE);
 }
 
 static void another_release_is_named(void **state) {
   (void)state;
   uint8_t bytes[HELLO_MAX_ANSWER];
+  Connection *connection;
+  bool done;
   int pair[2];
   assert_int_equal(connection_pair(pair), STATUS_OK);
-  assert_int_equal(hello_check_answer(pair[0]), STATUS_OK); /* nothing has come */
+  assert_int_equal(connection_tls(&connection, pair[0], CONNECTION_DIALS, &key), STATUS_OK);
+  assert_int_equal(connection_step(connection, &done), STATUS_OK); /* nothing has come */
   assert_int_equal(hello_pack_answer(HELLO_OTHER_VERSION, bytes), WIRE_HEADER);
   /* what releases of version 3 look at: magic, version, a role from 1 to 2, two zeroes */
   assert_memory_equal(bytes, "STRA\4\1\0\0", 8);
   bytes[4] = 9;
   assert_int_equal(write(pair[1], bytes, WIRE_HEADER), WIRE_HEADER);
-  assert_int_equal(hello_check_answer(pair[0]), STATUS_BAD_VALUE);
+  assert_int_equal(connection_step(connection, &done), STATUS_BAD_VALUE);
   assert_non_null(strstr(status_message(), "another protocol version: 9 there, 4 here"));
-  assert_int_equal(read(pair[0], bytes, WIRE_HEADER), WIRE_HEADER);
-  memset(bytes, 0x16, sizeof bytes); /* a TLS record */
+  assert_int_equal(read(pair[0], bytes, WIRE_HEADER), WIRE_HEADER); /* it is left where it was */
+  memset(bytes, 0x16, sizeof bytes);                                /* a TLS record */
   assert_int_equal(write(pair[1], bytes, sizeof bytes), sizeof bytes);
-  assert_int_equal(hello_check_answer(pair[0]), STATUS_OK);
-  close(pair[0]);
+  connection_step(connection, &done);
+  assert_null(strstr(status_message(), "another protocol version"));
+  connection_free(connection);
   close(pair[1]);
 }
 

@@ -3,7 +3,6 @@
 #include "infer/cluster/connection.h"
 #include "infer/cluster/hello.h"
 #include "infer/cluster/listener.h"
-#include "infer/cluster/processes.h"
 #include "infer/wire.h"
 #include "sample_fixture.h"
 #include "shake_hands.h"
@@ -12,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -58,7 +58,9 @@ static void be_listener(const Listener *listener, pid_t parent) {
   const ListenerOptions options = {
       .weights = &fixture.weights, .listen = door, .threads = 1, .queue = 1, .once = listener->once, .stop = &stop};
   if (listener->spare) leave_descriptors(listener->spare);
-  processes_become_child(parent);
+  signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
   signal(SIGTERM, ask_to_stop);
   _exit(listener_run(&options) == STATUS_OK ? 0 : 1);
 }
@@ -113,9 +115,8 @@ static const uint8_t session[HELLO_SESSION] = "fifteen letters";
 /* A connection that has shown the key within so many seconds; NULL: it was not let in. */
 static Connection *lead(double seconds) {
   Connection *connection;
-  int fd = dial();
-  assert_int_equal(hello_send(fd, HELLO_LEADER, session, NULL), STATUS_OK);
-  assert_int_equal(connection_tls(&connection, fd, CONNECTION_DIALS, NULL), STATUS_OK);
+  close(dial());
+  assert_int_equal(connection_call(&connection, &door, HELLO_LEADER, session, NULL), STATUS_OK);
   if (shake_hands(connection, seconds) == STATUS_OK) return connection;
   connection_free(connection);
   return NULL;
@@ -147,10 +148,12 @@ static void a_crowd_at_the_door_keeps_nobody_out(void **state) {
   (void)state;
   pid_t listener = start((Listener){.once = false});
   const KeyFile wrong = {.open = false};
+  uint8_t hello[HELLO_BYTES];
   int crowd[CROWD];
   for (int i = 0; i < CROWD; i++) {
     crowd[i] = dial();
-    if (i % 2) assert_int_equal(hello_send(crowd[i], HELLO_LEADER, session, &wrong), STATUS_OK);
+    assert_int_equal(hello_pack(&(Hello){.role = HELLO_LEADER}, &wrong, hello), STATUS_OK);
+    if (i % 2) assert_int_equal(write(crowd[i], hello, sizeof hello), sizeof hello);
   }
   Connection *leader = lead(10);
   assert_non_null(leader);

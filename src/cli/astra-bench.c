@@ -78,7 +78,7 @@ enum { FIGURE_NAME = 48 };
 static const char *named(const char *pattern, const Session *session, char text[FIGURE_NAME]) {
   size_t at = strcspn(pattern, "%");
   if (pattern[at] == '\0' || pattern[at + 1] != 's') return pattern;
-  snprintf(text, FIGURE_NAME, "%.*s%s%s", (int)at, pattern, session->task->unit, pattern + at + 2);
+  snprintf(text, FIGURE_NAME, "%.*s%s%s", (int)at, pattern, session->task->source->name.units, pattern + at + 2);
   return text;
 }
 
@@ -115,7 +115,7 @@ static double ratio(double figures[BENCH_SIDES][FIGURES_COUNT], Figure which) {
 /* "224x224", or "1024 tokens" */
 static const char *size_of_sample(const Session *session, char text[FIGURE_NAME]) {
   long long side = (long long)session->config->image;
-  if (session->task->decoder)
+  if (session->task->source->texts)
     snprintf(text, FIGURE_NAME, "%lld tokens", (long long)session->tokens);
   else
     snprintf(text, FIGURE_NAME, "%lldx%lld", side, side);
@@ -163,7 +163,7 @@ static json_t *side_json(BenchReport *report, int side, const double figure[FIGU
 static Status bench_report_json(BenchReport *report) {
   double figures[BENCH_SIDES][FIGURES_COUNT];
   const Session *session = &report->session;
-  bool text_model = session->task->decoder;
+  bool text_model = session->task->source->texts;
   json_t *object =
       json_pack("{s:s, s:I, s:I, s:b, s:s, s:I}", "model", session->options.model, text_model ? "context" : "image_size",
                 (json_int_t)(text_model ? session->tokens : session->config->image), "batch", (json_int_t)session->options.batch, "forward",

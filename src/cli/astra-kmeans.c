@@ -121,7 +121,7 @@ static Status parse(Kmeans *kmeans, int argc, char **argv) {
 
 static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
-  if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TRAIN), session->origin);
+  if (!train->quiet) log_info("%s; weights from %s", session->data.about[TASK_TRAIN], session->origin);
   TRY(out_directory_try(train->out, NULL, "codebooks.safetensors"));
   cli_last_words(
       "\nastra-kmeans: interrupted: the codebooks are written when all are done, so nothing new is kept, and what lay in --out is as it "
@@ -137,7 +137,7 @@ static Status make_codebooks(const Kmeans *kmeans, Session *session, CodebookRep
 static Status check_codebooks(const Kmeans *kmeans, Session *session, CodebookReport *reports) {
   const TrainOptions *train = &kmeans->shared.train;
   TRY(codebooks_read(session, train->codebooks));
-  if (!train->quiet) log_info("%s; weights from %s", session->task->describe(session, TASK_TEST), session->origin);
+  if (!train->quiet) log_info("%s; weights from %s", session->data.about[TASK_TEST], session->origin);
   TRY(codebooks_evaluate(session, train->eval_samples, kmeans->covariance, reports));
   return codebook_report_evaluated(session->config, train->codebooks, reports, kmeans->covariance, kmeans->shared.json);
 }
@@ -242,7 +242,7 @@ static Status count_codes(const Kmeans *kmeans, Session *session, CodebookReport
   uint16_t *frequencies = malloc(numbers * sizeof *frequencies);
   Status status =
       frequencies ? codebooks_read(session, train->codebooks) : status_set(STATUS_NO_MEMORY, "no memory for %zu frequencies", numbers);
-  if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->task->describe(session, TASK_TRAIN));
+  if (status == STATUS_OK && !train->quiet) log_info("counting the codes of %s", session->data.about[TASK_TRAIN]);
   if (status == STATUS_OK) status = code_counts_run(session, TASK_TRAIN, train->eval_samples);
   if (status == STATUS_OK) status = code_counts_fit(session, frequencies);
   if (status == STATUS_OK) status = code_counts_run(session, TASK_TEST, train->eval_samples);

@@ -45,7 +45,7 @@ static Status print_perplexity(const Session *session, const TrainResult *result
   Perplexity devices, plain;
   const char *name = perplexity_name(convention(session));
   TRY(perplexity_of(session, &result->plain.score, convention(session), &plain));
-  printf("%s\n", printable(session->task->describe(session, TASK_TEST)));
+  printf("%s\n", printable(session->data.about[TASK_TEST]));
   if (session_astra(session)) {
     TRY(perplexity_of(session, &result->emulated.score, convention(session), &devices));
     printf("perplexity (%s) %.4f on %d emulated devices = exp(%.2f nats / %lld)\n", name, devices.value, session->config->astra.devices,
@@ -65,13 +65,13 @@ static Status evaluation_report_text(const Session *session, const TrainResult *
   const Task *task = session->task;
   if (by_convention(session)) return print_perplexity(session, result);
   const char *of = session->options.validation_part > 0 ? " held out" : "";
-  task->tell(&result->emulated.score, devices);
-  task->tell(&result->plain.score, plain);
+  task->report->tell(&result->emulated.score, devices);
+  task->report->tell(&result->plain.score, plain);
   if (session_astra(session))
     printf("%s on %d emulated devices, %s plain (%lld %s%s)\n", devices, session->config->astra.devices,
-           plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->sample, of);
+           plain + strcspn(plain, "0123456789"), (long long)result->plain.samples, task->source->name.samples, of);
   else
-    printf("%s (%lld %s%s)\n", plain, (long long)result->plain.samples, task->sample, of);
+    printf("%s (%lld %s%s)\n", plain, (long long)result->plain.samples, task->source->name.samples, of);
   return STATUS_OK;
 }
 
@@ -81,12 +81,12 @@ static Status evaluation_report_text(const Session *session, const TrainResult *
 static void add_measures(const Session *session, const Validation *best, const Validation *alone, json_t *object) {
   double devices[TASK_MEASURES], plain[TASK_MEASURES];
   char name[64];
-  session->task->measure(&best->score, devices);
-  session->task->measure(&alone->score, plain);
-  for (int m = 0; session->task->measures[m] != NULL; m++) {
-    snprintf(name, sizeof name, "%s_plain", session->task->measures[m]);
+  session->task->report->measure(&best->score, devices);
+  session->task->report->measure(&alone->score, plain);
+  for (int m = 0; session->task->report->measures[m] != NULL; m++) {
+    snprintf(name, sizeof name, "%s_plain", session->task->report->measures[m]);
     json_object_set_new(object, name, json_build_number(plain[m]));
-    json_object_set_new(object, session->task->measures[m], json_build_number(devices[m]));
+    json_object_set_new(object, session->task->report->measures[m], json_build_number(devices[m]));
   }
 }
 
@@ -163,7 +163,7 @@ static const char *devices_text(const AstraConfig *astra, char text[32]) {
 static void describe(const Session *session) {
   const ModelConfig *config = session->config;
   char devices[32], compression[CONFIG_COMPRESSION];
-  log_info("%s", session->task->describe(session, TASK_TRAIN));
+  log_info("%s", session->data.about[TASK_TRAIN]);
   const ParamSet *params = model_params(session->model);
   log_info("model: %lld blocks of width %lld, %lld tokens, %.2f M parameters, weights from %s%s%s", (long long)config->blocks,
            (long long)config->width, (long long)session->tokens, (double)param_count_numbers(params) / 1e6,
@@ -220,7 +220,7 @@ static Status evaluate_only(Session *session, bool json, TrainResult *result) {
 static Status check_out(const Session *session) {
   const char *out = session->options.out;
   if (session->options.lora_rank > 0) TRY(out_directory_apart(out, session->origin));
-  Status status = session->task->check_save != NULL ? session->task->check_save(session, out) : STATUS_OK;
+  Status status = session->tokenizer != NULL ? tokenizer_save_check(session->tokenizer, out) : STATUS_OK;
   if (status != STATUS_OK) return status_wrap(status, "--out");
   return out_directory_try(out, "training", "state.safetensors");
 }
@@ -230,11 +230,12 @@ static void warn_of_chance(const Session *session, const TrainResult *result) {
   const Validation *best = session_astra(session) ? &result->emulated : &result->plain;
   double chance = 1.0 / (double)session->classes, values[TASK_MEASURES];
   if (session->classes < 2 || best->samples == 0 || session->options.quiet) return;
-  session->task->measure(&best->score, values);
+  session->task->report->measure(&best->score, values);
   if (values[0] > 1.5 * chance) return;
   bool by_heart = result->accuracy > 0.5 + 0.5 * chance;
   log_warning("the %lld held-out %s are told apart no better than by guessing (%.1f%%, %lld classes), those of the training at %.1f%%: %s",
-              (long long)best->samples, session->task->sample, 100 * values[0], (long long)session->classes, 100 * result->accuracy,
+              (long long)best->samples, session->task->source->name.samples, 100 * values[0], (long long)session->classes,
+              100 * result->accuracy,
               by_heart ? "they are learnt by heart. More of them help most; a larger pretrained model or stronger augmentation (--mixup, "
                          "--crop-least) may"
                        : "more steps (--epochs) or another --learning-rate may help");

@@ -119,7 +119,7 @@ static Status forward_once(Session *session, const TaskBatch *batch) {
   TRY(place_tokens(session, batch->tokens, &layout, &exchange));
   TaskScore score = {0};
   tape_record(session->tape, false);
-  session->task->loss(session, batch, layout, exchange, &score);
+  session->task->head->loss(session, batch, layout, exchange, &score);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
   return status;
@@ -145,7 +145,7 @@ Status bench_step_run(BenchStep *bench, bool keep) {
   matmul_reset_count();
   bench_profile_restart(&bench->profile);
   double begun = clock_now(), waited = tape_clock(session->tape);
-  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   tape_note(session->tape, "wait for data", TAPE_AROUND, waited);
   TRY(bench->forward ? forward_once(session, &batch) : train_once(session, &batch));
   MatmulCount products = matmul_counted();

@@ -28,23 +28,23 @@ static Status count_batch(Session *session, const TaskBatch *batch) {
   if (devices > batch->tokens) devices = (int)batch->tokens;
   TRY(device_map_place(&session->layout, session->config, batch->tokens, devices, session->order));
   emulate_begin_step(&session->emulation, false);
-  session->task->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
+  session->task->head->loss(session, batch, &session->layout, &session->emulation.exchange, &score);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
   return status;
 }
 
 Status code_counts_run(Session *session, TaskPart part, int64_t samples) {
-  int64_t available = session->task->count(session, part), done = 0;
+  int64_t available = session->data.count[part], done = 0;
   if (samples <= 0 || samples > available) samples = available;
   tape_record(session->tape, false);
   emulate_clear_usage(&session->emulation);
   emulate_begin_look(&session->emulation);
-  TRY(session->task->seek(session, part, 0, 0));
+  TRY(session->task->source->seek(session, part, 0, 0));
   while (done < samples) {
     TaskBatch batch;
     if (interrupt_asked()) return status_set(STATUS_INTERRUPTED, "counting was interrupted");
-    TRY(session->task->next(session, part, &batch));
+    TRY(session->task->source->next(session, part, &batch));
     if (batch.count > samples - done) batch.count = (int)(samples - done);
     TRY(count_batch(session, &batch));
     done += batch.count;
@@ -143,13 +143,13 @@ static void choose_rows(Watcher *watcher, Rng *rng, int32_t *tokens, const TaskB
 
 static Status watch_batch(Session *session, TaskPart part, Watcher *watcher, Rng *rng) {
   TaskBatch batch;
-  TRY(session->task->next(session, part, &batch));
+  TRY(session->task->source->next(session, part, &batch));
   choose_rows(watcher, rng, session->order, &batch);
   TRY(session_lay_plain(session, batch.tokens));
   ModelInput input = task_input(session->tape, &batch, session->config);
   model_watch(session->model, &watcher->exchange);
   model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
-               session->task->decoder ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
+               session->task->source->texts ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
   model_watch(session->model, NULL);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
@@ -163,7 +163,7 @@ static Status watch_all(Session *session, TaskPart part, Watcher *watcher) {
   Progress progress;
   progress_start(&progress, "embeddings", watcher->limit, session->options.quiet);
   tape_record(session->tape, false);
-  Status status = session->task->seek(session, part, 0, 0);
+  Status status = session->task->source->seek(session, part, 0, 0);
   while (status == STATUS_OK && watcher->filled < watcher->limit) {
     status = watch_batch(session, part, watcher, &rng);
     progress_update(&progress, watcher->filled, NULL);
@@ -282,7 +282,7 @@ static Status check_site(Session *session, const Watcher *watcher, int index, bo
 static int64_t sample_count(const Session *session) {
   const TrainOptions *options = &session->options;
   int64_t wanted = options->kmeans_samples > 0 ? options->kmeans_samples : SAMPLES_PER_CODE * options->entries;
-  int64_t available = session->task->count(session, TASK_TRAIN) * rows_per_sample(session);
+  int64_t available = session->data.count[TASK_TRAIN] * rows_per_sample(session);
   return wanted < available ? wanted : available;
 }
 
@@ -292,8 +292,8 @@ static int64_t sample_count(const Session *session) {
 static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
   TaskBatch batch;
   size_t mark = arena_mark(session->arena);
-  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
-  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   TRY(session_lay_plain(session, batch.tokens));
   tape_record(session->tape, false);
   arena_watch(session->arena);
@@ -301,7 +301,7 @@ static Status plan_watched_batch(Session *session, CodebooksPlan *plan) {
   matmul_reset_count();
   ModelInput input = task_input(session->tape, &batch, session->config);
   model_encode(session->model, session->tape, &input, &session->plain_layout, NULL,
-               session->task->decoder ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
+               session->task->source->texts ? MODEL_ROWS_LAST : MODEL_ROWS_CLASS);
   plan->activations = (double)(arena_watched(session->arena) - mark);
   if (session->block_arena != NULL) plan->activations += (double)arena_watched(session->block_arena);
   plan->batch_flops = matmul_counted().flops;
@@ -370,7 +370,7 @@ Status codebooks_read(Session *session, const char *path) {
 }
 
 Status codebooks_evaluate(Session *session, int64_t samples, bool moments, CodebookReport *reports) {
-  int64_t available = session->task->count(session, TASK_TEST);
+  int64_t available = session->data.count[TASK_TEST];
   if (samples <= 0 || samples > available) samples = available;
   Watcher watcher;
   Status status = watcher_open(session, samples * rows_per_sample(session), &watcher);

@@ -487,12 +487,12 @@ static Status open_sums(DataParallel *parallel) {
 }
 
 static Status check_batch(const Session *session) {
-  int64_t samples = session->task->count(session, TASK_TRAIN), batch = session->options.batch;
+  int64_t samples = session->data.count[TASK_TRAIN], batch = session->options.batch;
   if (samples > 0 && samples < batch) batch = samples;
   if (batch >= ranks_count()) return STATUS_OK;
   return ranks_common(status_set(STATUS_BAD_USAGE,
                                  "--batch %lld: each of %d ranks takes a share of every batch, so that at least as many %s are needed",
-                                 (long long)batch, ranks_count(), session->task->sample));
+                                 (long long)batch, ranks_count(), session->task->source->name.samples));
 }
 
 Status data_parallel_open(Session *session) {

@@ -144,7 +144,7 @@ static Status plan_forward(Session *session, const TaskBatch *batch) {
   TaskScore score = {0};
   TRY(session_lay_plain(session, batch->tokens));
   tape_record(session->tape, false);
-  session->task->loss(session, batch, &session->plain_layout, NULL, &score);
+  session->task->head->loss(session, batch, &session->plain_layout, NULL, &score);
   Status status = tape_status(session->tape);
   tape_clear(session->tape);
   return status;
@@ -169,8 +169,8 @@ static Status plan_step(Session *session, Plan *plan) {
   Rng map_rng = session->map_rng, mixup_rng = session->mixup_rng;
   uint64_t step = session->emulation.step;
   int64_t drop_step = session->drop_step, drop_batch = session->drop_batch;
-  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
-  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   matmul_reset_count();
   TRY(plan_forward(session, &batch));
   plan->forward_flops = matmul_counted().flops;
@@ -237,8 +237,8 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
   const size_t floor = arena_mark(session->arena);
   const uint64_t look = session->emulation.look;
   const TokenLayout *layout = &session->plain_layout;
-  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
-  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
   TRY(session_lay_plain(session, batch.tokens));
   if (session_astra(session)) {
@@ -250,7 +250,7 @@ static Status plan_answer(Session *session, Model *model, Plan *plan) {
   tape_use_bf16(session->tape, false); /* as the self-test computes */
   tape_record(session->tape, false);
   watch_arenas(session);
-  session->task->answer(model, session->tape, &batch, layout, session_astra(session) ? &session->emulation.exchange : NULL, &loss);
+  session->task->head->answer(model, session->tape, &batch, layout, session_astra(session) ? &session->emulation.exchange : NULL, &loss);
   plan->selftest_activations = watched(session, floor);
   tape_use_bf16(session->tape, bf16);
   session->emulation.look = look;
@@ -293,7 +293,7 @@ Status plan_make(Session *session, Plan *plan) {
                  .codebooks = codebook_bytes(&session->emulation, session->emulation.options.covariance),
                  .selftest = selftest_bytes(session),
                  .selftest_mapped = selftest_mapped(session),
-                 .data = (double)session->task->bytes(session)};
+                 .data = (double)session->data.bytes};
   TRY(plan_start(session, plan));
   tape_plan(session->tape, true);
   Status status = plan_step(session, plan);
@@ -395,7 +395,7 @@ Status plan_check(Session *session) {
                     "training needs %.1f GiB more memory, but %.1f GiB are free: use --recompute, a smaller --batch (with --accumulate for "
                     "the same step) "
                     "or a smaller --%s; --dry-run shows what takes how much",
-                    needed / 1073741824, available / 1073741824, session->task->decoder ? "context" : "image-size");
+                    needed / 1073741824, available / 1073741824, session->task->source->texts ? "context" : "image-size");
 }
 
 /* ---- The plan as text and JSON ---- */
@@ -416,7 +416,7 @@ typedef struct PlanTime {
 
 /* Batches of one evaluation: the plain model's, and with codebooks the devices' as well, whose forward pass grows as the step does. */
 static double evaluation_flops(const Session *session, const Plan *plan) {
-  int64_t samples = session->task->count(session, TASK_TEST), wanted = session->options.eval_samples;
+  int64_t samples = session->data.count[TASK_TEST], wanted = session->options.eval_samples;
   double passes = session_astra(session) ? 1 + plan->step_flops / (3 * plan->forward_flops) : 1;
   if (wanted > 0 && wanted < samples) samples = wanted;
   return passes * plan->forward_flops * ceil((double)samples / (double)session->options.batch);
@@ -441,8 +441,8 @@ static void print_bytes(const char *name, double bytes) { printf("  %-*s %10.1f 
 static void print_memory(const Session *session, const Plan *plan) {
   const double program = plan_program_bytes(session);
   char data[LABEL + 1];
-  snprintf(data, sizeof data, "batches of %s, made ahead; mapped data", session->task->sample);
-  printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->sample);
+  snprintf(data, sizeof data, "batches of %s, made ahead; mapped data", session->task->source->name.samples);
+  printf("memory of a step of %lld %s\n", (long long)session->options.batch, session->task->source->name.samples);
   if (plan->frozen > 0) print_bytes("frozen weights, mapped from a file of 16 bits", plan->frozen);
   print_bytes(plan->frozen > 0 ? "adapters and what else learns" : "weights", plan->weights);
   print_bytes("optimizer moments", plan->moments);
@@ -487,7 +487,7 @@ static void print_length(const Session *session) {
 }
 
 static void print_flops(const Session *session, const char *name, double flops) {
-  printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->one);
+  printf("  %-*s %10.3f GFLOP per %s\n", LABEL, name, flops / 1e9 / (double)session->options.batch, session->task->source->name.sample);
 }
 
 static void print_node(const PlanNode *node, int devices) {
@@ -597,7 +597,7 @@ Status plan_print(Session *session, double rate, bool json) {
   TRY(plan_make(session, &plan));
   if (node != NULL) TRY(plan_node_make(session->config, session->tokens, node));
   const PlanTime time = plan_time(session, &plan, rate);
-  Status status = session->task->show(session, json, &shown);
+  Status status = session->task->source->show(session, json, &shown);
   if (status == STATUS_OK && !json) print_text(session, &plan, &time, node, shown);
   if (status == STATUS_OK && json) status = print_json(session, &plan, &time, node, shown);
   free(shown);

@@ -22,7 +22,7 @@ static char *notes_path(const Session *session) { return files_join(session->opt
 
 static bool is_better(const Session *session, const Best *best, double value) {
   if (!isfinite(value)) return false;
-  return best->step < 0 || (session->task->lower_is_better ? value < best->value : value > best->value);
+  return best->step < 0 || (session->task->report->lower_is_better ? value < best->value : value > best->value);
 }
 
 static bool note(Best *best, const Session *session, int64_t step, double value) {
@@ -189,10 +189,10 @@ static void name_columns(RunReport *run) {
   const char *test = session_test_name(run->session);
   for (run->columns = 0; run->columns < RUN_REPORT_FIXED; run->columns++)
     snprintf(run->names[run->columns], RUN_REPORT_NAME, "%s", FIXED[run->columns]);
-  snprintf(run->names[COLUMN_SPEED], RUN_REPORT_NAME, "%s_%s", task->unit, FIXED[COLUMN_SPEED]);
-  for (int m = 0; task->measures[m] != NULL; m++) {
-    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s", test, task->measures[m]);
-    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s_plain", test, task->measures[m]);
+  snprintf(run->names[COLUMN_SPEED], RUN_REPORT_NAME, "%s_%s", task->source->name.units, FIXED[COLUMN_SPEED]);
+  for (int m = 0; task->report->measures[m] != NULL; m++) {
+    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s", test, task->report->measures[m]);
+    snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_%s_plain", test, task->report->measures[m]);
   }
   snprintf(run->names[run->columns++], RUN_REPORT_NAME, "%s_loss", test);
 }
@@ -260,7 +260,7 @@ static void print_interval(const RunReport *run, const double values[RUN_REPORT_
                                               (long long)session->step, (long long)session->total_steps,
                                               (double)session->step / (double)session_epoch_steps(session), values[COLUMN_LOSS],
                                               values[COLUMN_TASK], codebook, 100 * values[COLUMN_ACCURACY], values[COLUMN_SPEED],
-                                              session->task->unit, progress_duration(left, duration));
+                                              session->task->source->name.units, progress_duration(left, duration));
 }
 
 Status run_report_interval(RunReport *run) {
@@ -315,10 +315,10 @@ static void measure_columns(const RunReport *run, double values[RUN_REPORT_COLUM
   const Validation *best = session_astra(run->session) ? &result->emulated : &result->plain;
   double devices[TASK_MEASURES], plain[TASK_MEASURES];
   blank(values);
-  task->measure(&best->score, devices);
-  task->measure(&result->plain.score, plain);
+  task->report->measure(&best->score, devices);
+  task->report->measure(&result->plain.score, plain);
   int column = COLUMN_MEASURES;
-  for (int m = 0; task->measures[m] != NULL; m++) {
+  for (int m = 0; task->report->measures[m] != NULL; m++) {
     values[column++] = devices[m];
     values[column++] = plain[m];
   }
@@ -329,15 +329,16 @@ static void print_evaluation(const RunReport *run) {
   const Session *session = run->session;
   const Validation *plain = &run->result->plain;
   char devices[TASK_TEXT], alone[TASK_TEXT];
-  session->task->tell(&run->result->emulated.score, devices);
-  session->task->tell(&plain->score, alone);
+  session->task->report->tell(&run->result->emulated.score, devices);
+  session->task->report->tell(&plain->score, alone);
   const char *of = session->options.validation_part > 0 ? " held out" : "";
   if (session_astra(session))
     log_info("evaluation at step %lld: %s on %d devices, %s plain (%lld %s%s)", (long long)session->step, devices,
-             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples, session->task->sample, of);
+             session->config->astra.devices, alone + strcspn(alone, "0123456789"), (long long)plain->samples,
+             session->task->source->name.samples, of);
   else
     log_info("evaluation at step %lld: %s, loss %.4f (%lld %s%s)", (long long)session->step, alone, plain->loss, (long long)plain->samples,
-             session->task->sample, of);
+             session->task->source->name.samples, of);
 }
 
 static Status save_evaluation(const RunReport *run, const double values[RUN_REPORT_COLUMNS]) {

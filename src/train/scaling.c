@@ -78,7 +78,7 @@ static Status run_step(Session *session, Watch *watch, double times[4]) {
   TaskBatch batch;
   StepResult result;
   double norm;
-  TRY(session->task->next(session, TASK_TRAIN, &batch));
+  TRY(session->task->source->next(session, TASK_TRAIN, &batch));
   watch->began = watch->ended = 0;
   times[0] = clock_now();
   param_zero_grads(model_params(session->model));
@@ -93,7 +93,7 @@ static Status run_step(Session *session, Watch *watch, double times[4]) {
 
 static Status measure_steps(Session *session, int64_t steps, Watch *watch, const AllReduce *reduce, ScalingStep *step) {
   double times[4], fastest = INFINITY;
-  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   for (int64_t i = -1; i < steps; i++) { /* the first touches memory */
     TRY(run_step(session, watch, times));
     if (i < 0 || times[3] - times[0] >= fastest) continue;
@@ -133,7 +133,7 @@ Status scaling_measure(Session *session, int64_t steps, ScalingStep *step) {
   all_reduce_free(reduce);
   free(watch.last);
   free(watch.touched);
-  if (session->task->decoder) step->units *= session->tokens;
+  if (session->task->source->texts) step->units *= session->tokens;
   return status;
 }
 
@@ -211,7 +211,7 @@ Status scaling_measure_job(Session *session, int64_t steps, double *seconds) {
   Watch watch = {0};
   double times[4];
   *seconds = INFINITY;
-  TRY(session->task->seek(session, TASK_TRAIN, 0, 0));
+  TRY(session->task->source->seek(session, TASK_TRAIN, 0, 0));
   for (int64_t i = -1; i < steps; i++) {
     TRY(run_step(session, &watch, times));
     double mean = (times[3] - times[0]) / ranks_count();

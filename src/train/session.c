@@ -222,35 +222,35 @@ __attribute__((format(printf, 2, 3))) static void say(Session *session, const ch
 /* A run that was begun before defaults followed from the data goes on with those of its time. */
 static void earlier(Session *session) {
   TrainOptions *options = &session->options;
-  if (options->batch == 0) options->batch = session->task->batch;
-  if (options->epochs == 0) options->epochs = session->task->epochs;
+  if (options->batch == 0) options->batch = session->task->source->defaults.batch;
+  if (options->epochs == 0) options->epochs = session->task->source->defaults.epochs;
   if (options->optimizer.rate < 0) options->optimizer.rate = 1e-4;
   if (options->warmup < 0) options->warmup = 100;
   if (options->eval_every == 0) options->eval_every = 1;
 }
 
-/* After Task.open: the task's batch, halved while an epoch would have fewer than 8 of them, down to 8 samples. Sessions that do not train
- * take the task's batch. */
+/* After TaskSource.open: the source's batch, halved while an epoch would have fewer than 8 of them, down to 8 samples. Sessions that do not
+ * train take the source's batch. */
 static void run_defaults_batch(Session *session) {
   TrainOptions *options = &session->options;
   if (options->earlier_defaults) earlier(session);
   if (options->batch > 0) return;
-  options->batch = session->task->batch;
+  options->batch = session->task->source->defaults.batch;
   if (!learning(session)) return;
-  int64_t samples = session->task->count(session, TASK_TRAIN);
+  int64_t samples = session->data.count[TASK_TRAIN];
   while (samples > 0 && options->batch > BATCH_MIN && samples / options->batch < BATCHES_MIN) options->batch /= 2;
   if (samples > 0)
-    say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, session->task->sample);
+    say(session, "batch %lld for %lld %s", (long long)options->batch, (long long)samples, session->task->source->name.samples);
   else
     say(session, "batch %lld", (long long)options->batch);
 }
 
 static void choose_epochs(Session *session) {
   TrainOptions *options = &session->options;
-  int64_t steps = session_epoch_steps(session), min = (session->task->min_steps + steps - 1) / steps;
-  bool more = min > session->task->epochs;
+  int64_t steps = session_epoch_steps(session), min = (session->task->source->defaults.min_steps + steps - 1) / steps;
+  bool more = min > session->task->source->defaults.epochs;
   if (options->epochs > 0) return;
-  options->epochs = more ? min : session->task->epochs;
+  options->epochs = more ? min : session->task->source->defaults.epochs;
   if (options->max_steps > 0) return;
   say(session, "%lld epoch%s%s", (long long)options->epochs, options->epochs == 1 ? "" : "s", more ? " to have enough steps" : "");
 }
@@ -267,8 +267,8 @@ static void choose_rate(Session *session) {
                                        : "pretrained weights");
 }
 
-/* After Task.start and before the optimizer is made, of sessions that train or plan; sets session->total_steps:
- *   epochs          the task's, or as many as make Task.min_steps steps
+/* After TaskSource.start and before the optimizer is made, of sessions that train or plan; sets session->total_steps:
+ *   epochs          the source's, or as many as make its min_steps steps
  *   learning rate   1e-4 for pretrained weights, 3e-4 for adapters, min(1e-3, 0.4 / width) from scratch
  *   warm-up         a tenth of the steps, at most 100
  *   evaluations     after each epoch, or fewer so that there are about 20
@@ -332,18 +332,20 @@ void session_defaults(TrainOptions *options) {
   options->optimizer = (OptimizerOptions){.rate = SESSION_AUTO, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
 }
 
-const char *session_test_name(const Session *session) { return session->options.validation_part > 0 ? "valid" : session->task->test; }
+const char *session_test_name(const Session *session) {
+  return session->options.validation_part > 0 ? "valid" : session->task->source->name.test;
+}
 
 bool session_astra(const Session *session) { return session->config->astra.groups > 0 && !session->plain; }
 
 int64_t session_epoch_steps(const Session *session) {
-  int64_t steps = session->task->steps(session) / session->options.accumulate;
+  int64_t steps = session->data.steps / session->options.accumulate;
   return steps > 0 ? steps : 1;
 }
 
 Status session_lay_plain(Session *session, int64_t tokens) {
   if (session->plain_layout.tokens == tokens) return STATUS_OK;
-  return layout_build_plain(&session->plain_layout, tokens, session->task->decoder ? CLASS_NONE : CLASS_DISTRIBUTED);
+  return layout_build_plain(&session->plain_layout, tokens, session->task->source->texts ? CLASS_NONE : CLASS_DISTRIBUTED);
 }
 
 /* ---------------------------------------------------------------- configuration */
@@ -374,8 +376,8 @@ static Status choose_task(Session *session) {
   if (options->dataset == NULL && !options->drawn) options->dataset = "cifar100";
   bool known = options->drawn || text_source_knows(options->dataset) || text_labels_knows(options->dataset);
   if (!known) TRY(dataset_check_name(options->dataset, options->data_dir));
-  session->task = options->drawn ? &task_language : task_find(options->dataset);
-  if (session->task->decoder != decoder) {
+  session->task = task_find(options->drawn ? NULL : options->dataset);
+  if (session->task->source->texts != decoder) {
     char hint[DATASET_HINT];
     return status_set(STATUS_BAD_USAGE, "--model %s learns from %s; --dataset %s holds %s.%s", options->model, decoder ? "texts" : "images",
                       options->dataset, decoder ? "images" : "texts", dataset_hint(options->dataset, options->data_dir, hint));
@@ -411,7 +413,7 @@ static Status read_config(Session *session, ModelConfig *config) {
   const TrainOptions *options = &session->options;
   TRY(base_config(config, options, session->classes));
   TRY(choose_blocks(config, options));
-  TRY(session->task->configure(session, config));
+  TRY(session->task->source->configure(session, config));
   config->astra.groups = (int)options->groups;
   config->astra.codebook_size = (int)options->entries;
   config->astra.devices_min = (int)options->devices[0];
@@ -506,7 +508,7 @@ static Status open_weights(Session *session) {
 static Status open_all(Session *session, ModelConfig *config) {
   const MemoryUse before = memory_used();
   TRY(choose_task(session));
-  TRY(session->task->open(session));
+  TRY(session->task->source->open(session));
   run_defaults_batch(session);
   TRY(read_config(session, config));
   TRY(start_weights_find(session));
@@ -517,7 +519,7 @@ static Status open_all(Session *session, ModelConfig *config) {
   TRY(add_adapters(session));
   session->program = before.resident + memory_used().anonymous - before.anonymous; /* mapped data counts as such */
   TRY(open_weights(session));
-  TRY(session->task->start(session));
+  TRY(session->task->source->start(session));
   run_defaults_length(session);
   return open_work(session);
 }
@@ -532,7 +534,7 @@ Status session_open(Session *session, const TrainOptions *options, SessionUse us
 }
 
 void session_close(Session *session) {
-  if (session->task != NULL) session->task->close(session);
+  if (session->task != NULL) session->task->source->close(session);
   optimizer_release(&session->optimizer);
   confusion_release(&session->confusion);
   emulate_release(&session->emulation);
@@ -543,6 +545,7 @@ void session_close(Session *session) {
   checkpoint_unmap(session->frozen);
   layout_release(&session->layout);
   layout_release(&session->plain_layout);
+  tokenizer_close(session->tokenizer);
   free(session->order);
   free(session->origin);
   *session = (Session){0};

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/share.h"
 #include "data/text/text_source.h"
+#include "data/tokenizer/tokenizer.h"
 #include "nn/checkpoint.h"
 #include "nn/model.h"
 #include "train/confusion.h"
@@ -93,10 +94,12 @@ struct Session {
   SessionUse use;
   bool plain; /* computes as the plain model, whatever the model has: for measurements in turns */
   const Task *task;
-  void *data;      /* the task's own */
-  int64_t classes; /* of the data; 0: tokens are predicted */
-  int64_t tokens;  /* T: content tokens of a sample */
-  double program;  /* bytes that the process took before weights and batches: code, libraries, threads, what the data's files say */
+  void *source; /* the state of the task's source */
+  TaskData data;
+  Tokenizer *tokenizer; /* of texts; saved with each checkpoint. NULL: of images, of random tokens */
+  int64_t classes;      /* of the data; 0: tokens are predicted */
+  int64_t tokens;       /* T: content tokens of a sample */
+  double program;       /* bytes that the process took before weights and batches: code, libraries, threads, what the data's files say */
   Model *model;
   const ModelConfig *config; /* the model's */
   CheckpointReport report;   /* of the weights that were loaded */
@@ -113,7 +116,7 @@ struct Session {
   int recomputed;                   /* blocks that are computed twice */
   TokenLayout layout, plain_layout; /* of the batch under way; of the plain model */
   int32_t *order;                   /* [T] */
-  Share share;                      /* of every batch, from the next Task.seek on: a rank's; zeroed: the whole */
+  Share share;                      /* of every batch, from the next TaskSource.seek on: a rank's; zeroed: the whole */
   bool stop;                        /* some rank was asked to stop: as of the last step */
   struct DataParallel *parallel;    /* between the ranks of a job, while it trains; NULL: none */
   int64_t step, total_steps;        /* optimizer steps done, and in all (known to runs that train or plan) */
@@ -130,7 +133,7 @@ struct Session {
 Status session_open(Session *session, const TrainOptions *options, SessionUse use);
 void session_close(Session *session); /* fine on a zeroed session */
 
-/* What the part that is evaluated is called in columns and lines: "valid" where it is held out, else Task.test. */
+/* What the part that is evaluated is called in columns and lines: "valid" where it is held out, else the source's name of it. */
 const char *session_test_name(const Session *session);
 
 bool session_astra(const Session *session);

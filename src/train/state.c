@@ -143,7 +143,7 @@ static Status run_and_save(Session *session, Selftest *test, const TaskBatch *ba
   ModelInput input = task_input(tape, batch, model_config(test->model));
   Exchange *exchange = test->devices > 0 ? &test->emulation.exchange : NULL;
   if (exchange != NULL) emulate_begin_step(&test->emulation, false);
-  Tensor *logits = session->task->answer(test->model, tape, batch, &test->layout, exchange, &loss);
+  Tensor *logits = session->task->head->answer(test->model, tape, batch, &test->layout, exchange, &loss);
   int32_t *devices = device_of(test);
   if (logits == NULL || devices == NULL) return tape_status(tape);
   add_input(test, batch, &input);
@@ -166,9 +166,9 @@ static Status place_tokens(Session *session, Selftest *test, int64_t tokens) {
 static Status write_file(Session *session, Selftest *test, const char *directory, const char *path) {
   TRY(read_back(test, directory));
   TaskBatch batch;
-  int64_t middle = session->task->count(session, TASK_TEST) / session->options.batch / 2; /* texts come in the order of their lengths */
-  TRY(session->task->seek(session, TASK_TEST, 0, middle));
-  TRY(session->task->next(session, TASK_TEST, &batch));
+  int64_t middle = session->data.count[TASK_TEST] / session->options.batch / 2; /* texts come in the order of their lengths */
+  TRY(session->task->source->seek(session, TASK_TEST, 0, middle));
+  TRY(session->task->source->next(session, TASK_TEST, &batch));
   TRY(place_tokens(session, test, batch.tokens));
   if (batch.count > SELFTEST_SAMPLES) batch.count = SELFTEST_SAMPLES;
   return run_and_save(session, test, &batch, path);

@@ -1,63 +1,125 @@
-/* What the tasks share: see task.h. */
+/* The three tasks, their heads and their reports: see task.h. */
 #include "train/task.h"
+#include "autograd/kernels/kernels.h"
 #include "data/text/text_labels.h"
 #include "data/text/text_source.h"
 #include "train/session.h"
+#include <math.h>
+#include <string.h>
 
-const Task *task_find(const char *dataset) {
-  if (text_source_knows(dataset)) return &task_language;
-  return text_labels_knows(dataset) ? &task_texts : &task_images;
-}
-
-static Tensor *pixels_of(Tape *tape, const TaskBatch *batch, const ModelConfig *config) {
+ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *config) {
+  if (batch->ids != NULL) return (ModelInput){.ids = batch->ids, .batch = batch->count};
   int64_t shape[] = {batch->count, config->channels, config->image, config->image};
 #if REAL_IS_DOUBLE
   Tensor *pixels = tape_tensor(tape, 4, shape);
   for (int64_t i = 0; pixels != NULL && i < tensor_count(pixels); i++) pixels->value[i] = batch->pixels[i];
-  return pixels;
 #else
-  return tape_constant(tape, 4, shape, batch->pixels);
+  Tensor *pixels = tape_constant(tape, 4, shape, batch->pixels);
 #endif
-}
-
-ModelInput task_input(Tape *tape, const TaskBatch *batch, const ModelConfig *config) {
-  if (batch->ids != NULL) return (ModelInput){.ids = batch->ids, .batch = batch->count};
-  return (ModelInput){.pixels = pixels_of(tape, batch, config)};
-}
-
-void task_add(TaskScore *sum, const TaskScore *part) {
-  sum->loss += part->loss;
-  sum->samples += part->samples;
-  sum->items += part->items;
-  sum->correct += part->correct;
-  sum->bytes += part->bytes;
-  for (int label = 0; label < 2; label++)
-    for (int answer = 0; answer < 2; answer++) sum->answers[label][answer] += part->answers[label][answer];
+  return (ModelInput){.pixels = pixels};
 }
 
 double task_mean_loss(const TaskScore *score) { return score->items > 0 ? score->loss / (double)score->items : 0; }
 double task_accuracy(const TaskScore *score) { return score->items > 0 ? (double)score->correct / (double)score->items : 0; }
 
-/* Which of two classes each logit row answers; ties go to the first, as op_cross_entropy counts them. */
-static void count_answers(const TaskBatch *batch, const Tensor *logits, TaskScore *score) {
-  for (int i = 0; tensor_width(logits) == 2 && i < batch->count; i++) {
-    int answer = logits->value[2 * i + 1] > logits->value[2 * i];
-    score->answers[batch->labels[i] != 0][answer]++;
+/* ---- Mixup and CutMix ---- */
+
+/* Mixup (Zhang et al., 2018): each image is blended with another of its batch, and so are their labels. CutMix (Yun et al., 2019): a box
+ * of the other is pasted into it, and labels are blended by areas. */
+
+typedef struct Blend {
+  const real *from;
+  real *to, share;
+  int64_t count, size; /* images, numbers in one */
+} Blend;
+
+static void blend_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Blend *blend = context;
+  for (int64_t i = begin; i < end; i++) {
+    real *to = blend->to + i * blend->size;
+    memset(to, 0, (size_t)blend->size * sizeof *to);
+    kernels()->axpy(blend->size, blend->share, blend->from + i * blend->size, to);
+    kernels()->axpy(blend->size, 1 - blend->share, blend->from + (blend->count - 1 - i) * blend->size, to);
   }
 }
 
-static void count_confusion(Session *session, const TaskBatch *batch, const Tensor *logits) {
-  int64_t classes = session->confusion.classes;
-  for (int i = 0; classes > 0 && i < batch->count; i++) {
-    const real *row = logits->value + i * classes;
-    int64_t answer = 0;
-    for (int64_t c = 1; c < classes; c++)
-      if (row[c] > row[answer]) answer = c;
-    confusion_add(&session->confusion, batch->labels[i], answer);
+/* The box [left, right) x [top, bottom) of each channel comes from the other image. */
+typedef struct Paste {
+  const real *from;
+  real *to;
+  int64_t count, channels, height, width;
+  int64_t left, right, top, bottom;
+} Paste;
+
+static void paste_body(void *context, int64_t begin, int64_t end, int thread) {
+  (void)thread;
+  const Paste *paste = context;
+  int64_t plane = paste->height * paste->width, size = paste->channels * plane;
+  size_t bytes = (size_t)(paste->right - paste->left) * sizeof *paste->to;
+  for (int64_t i = begin; i < end; i++) {
+    real *to = paste->to + i * size;
+    const real *other = paste->from + (paste->count - 1 - i) * size;
+    memcpy(to, paste->from + i * size, (size_t)size * sizeof *to);
+    for (int64_t row = 0; row < paste->channels * paste->height; row++) {
+      int64_t at = row * paste->width + paste->left, y = row % paste->height;
+      if (y >= paste->top && y < paste->bottom) memcpy(to + at, other + at, bytes);
+    }
   }
 }
 
-Tensor *task_class_loss(Session *session, const TaskBatch *batch, Tensor *logits, CrossEntropy *target, TaskScore *score) {
+static int64_t within(int64_t value, int64_t max) { return value < 0 ? 0 : value > max ? max : value; }
+
+/* A box of (1 - share) of the image about a uniform centre, cut off at the borders; returns the share that is left of the own image. */
+static double draw_box(Rng *rng, double share, Paste *paste) {
+  double side = sqrt(1 - share);
+  int64_t w = (int64_t)(side * (double)paste->width), h = (int64_t)(side * (double)paste->height);
+  int64_t x = (int64_t)rng_below(rng, (uint64_t)paste->width) - w / 2, y = (int64_t)rng_below(rng, (uint64_t)paste->height) - h / 2;
+  paste->left = within(x, paste->width), paste->right = within(x + w, paste->width);
+  paste->top = within(y, paste->height), paste->bottom = within(y + h, paste->height);
+  double pasted = (double)((paste->right - paste->left) * (paste->bottom - paste->top));
+  return 1 - pasted / (double)(paste->width * paste->height);
+}
+
+static double draw_share(Rng *rng, double alpha) {
+  double a = rng_gamma(rng, alpha), b = rng_gamma(rng, alpha);
+  return a + b > 0 ? a / (a + b) : 0.5;
+}
+
+/* One of options.mixup and options.cutmix that is above 0; where both are, each batch takes either half of the time. One share for the
+ * batch, from Beta(alpha, alpha), and one box; image i is mixed with image count - 1 - i (batches are shuffled). Fills target->other
+ * and target->mix. */
+static Tensor *mixup(Session *session, Tape *tape, const TaskBatch *batch, const Tensor *pixels, CrossEntropy *target) {
+  const TrainOptions *options = &session->options;
+  Rng *rng = &session->mixup_rng;
+  bool paste = options->cutmix > 0 && (options->mixup == 0 || rng_next(rng) >> 63);
+  double share = draw_share(rng, paste ? options->cutmix : options->mixup);
+  if (pixels == NULL) return NULL;
+  Tensor *mixed = tape_tensor(tape, pixels->dims, pixels->shape);
+  int32_t *other = tape_alloc(tape, (size_t)batch->count * sizeof *other);
+  real *mix = tape_alloc(tape, (size_t)batch->count * sizeof *mix);
+  if (mixed == NULL || other == NULL || mix == NULL) return NULL;
+  if (paste) {
+    Paste job = {pixels->value, mixed->value, batch->count, pixels->shape[1], pixels->shape[2], pixels->shape[3], 0, 0, 0, 0};
+    share = draw_box(rng, share, &job);
+    tape_for(tape, batch->count, 1, paste_body, &job);
+  } else {
+    Blend job = {pixels->value, mixed->value, (real)share, batch->count, tensor_count(pixels) / batch->count};
+    tape_for(tape, batch->count, 1, blend_body, &job);
+  }
+  for (int i = 0; i < batch->count; i++) {
+    other[i] = batch->labels[batch->count - 1 - i];
+    mix[i] = (real)share;
+  }
+  target->other = other;
+  target->mix = mix;
+  return mixed;
+}
+/* ---- The head of classes ---- */
+
+/* Mean cross-entropy of logits [B, classes], smoothed while the tape records. Answers are counted where two classes are told apart, and in
+ * the confusion matrix of an evaluation; ties go to the first, as op_cross_entropy counts them. */
+static Tensor *class_loss(Session *session, const TaskBatch *batch, Tensor *logits, CrossEntropy *target, TaskScore *score) {
   target->labels = batch->labels;
   target->correct = &score->correct;
   target->smoothing = tape_recording(session->tape) ? session->options.smoothing : 0;
@@ -65,7 +127,139 @@ Tensor *task_class_loss(Session *session, const TaskBatch *batch, Tensor *logits
   if (loss == NULL || tape_planning(session->tape)) return loss;
   score->samples = score->items = batch->count;
   score->loss = (double)loss->value[0] * batch->count;
-  count_answers(batch, logits, score);
-  if (!tape_recording(session->tape)) count_confusion(session, batch, logits);
+  int64_t classes = tensor_width(logits);
+  bool confusion = session->confusion.classes == classes && !tape_recording(session->tape);
+  for (int i = 0; (classes == 2 || confusion) && i < batch->count; i++) {
+    const real *row = logits->value + i * classes;
+    int64_t answer = 0;
+    for (int64_t c = 1; c < classes; c++)
+      if (row[c] > row[answer]) answer = c;
+    if (classes == 2) score->answers[batch->labels[i] != 0][answer]++;
+    if (confusion) confusion_add(&session->confusion, batch->labels[i], answer);
+  }
   return loss;
+}
+
+static Tensor *image_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  Tape *tape = session->tape;
+  CrossEntropy target = {0};
+  ModelInput input = task_input(tape, batch, session->config);
+  if (tape_recording(tape) && (session->options.mixup > 0 || session->options.cutmix > 0))
+    input.pixels = mixup(session, tape, batch, input.pixels, &target);
+  Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_CLASS);
+  return class_loss(session, batch, model_classify(session->model, tape, encoded), &target, score);
+}
+
+static Tensor *image_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange,
+                            Tensor **kept) {
+  ModelInput input = task_input(tape, batch, model_config(model));
+  *kept = NULL;
+  return model_classify(model, tape, model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_CLASS));
+}
+
+/* A text's class is told by the row of its last token. */
+static Tensor *text_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, Tensor **kept) {
+  ModelInput input = task_input(tape, batch, model_config(model));
+  int32_t *last = tape_alloc(tape, (size_t)batch->count * sizeof *last);
+  Tensor *encoded = model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  *kept = NULL;
+  if (last == NULL || encoded == NULL) return NULL;
+  for (int i = 0; i < batch->count && !tape_planning(tape); i++) last[i] = batch->lengths[i] - 1;
+  return model_classify(model, tape, op_select_rows(tape, encoded, last));
+}
+
+static Tensor *text_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  Tensor *kept, *logits = text_answer(session->model, session->tape, batch, layout, exchange, &kept);
+  return class_loss(session, batch, logits, &(CrossEntropy){0}, score);
+}
+
+/* ---- The head of next tokens ---- */
+
+/* Sums over the labels that count, with the bytes of text behind each, of which drawn tokens have none. While training there are no losses
+ * of single rows: the mean says enough. */
+static void score_tokens(const Session *session, const TaskBatch *batch, const real *row_loss, double mean, TaskScore *score) {
+  const Tokenizer *tokenizer = session->tokenizer;
+  int64_t rows = batch->count * session->tokens;
+  score->samples = batch->count;
+  for (int64_t row = 0; row < rows; row++) {
+    if (batch->labels[row] < 0) continue;
+    score->items++;
+    if (tokenizer != NULL) score->bytes += (int64_t)tokenizer_text_bytes(tokenizer, batch->ids[row], batch->labels[row]);
+    if (row_loss != NULL) score->loss += (double)row_loss[row];
+  }
+  if (row_loss == NULL) score->loss = mean * (double)score->items;
+}
+
+static Tensor *token_loss(Session *session, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange, TaskScore *score) {
+  Tape *tape = session->tape;
+  bool learning = tape_recording(tape);
+  int64_t rows = batch->count * session->tokens;
+  ModelInput input = task_input(tape, batch, session->config);
+  VocabLoss options = {.labels = batch->labels,
+                       .smoothing = learning ? session->options.smoothing : 0,
+                       .correct = &score->correct,
+                       .row_loss = learning ? NULL : tape_alloc(tape, (size_t)rows * sizeof(real))};
+  Tensor *encoded = model_encode(session->model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  Tensor *value = model_token_loss(session->model, tape, encoded, &options);
+  if (value != NULL && !tape_planning(tape)) score_tokens(session, batch, options.row_loss, (double)value->value[0], score);
+  return value;
+}
+
+static Tensor *token_answer(Model *model, Tape *tape, const TaskBatch *batch, const TokenLayout *layout, Exchange *exchange,
+                            Tensor **kept) {
+  ModelInput input = task_input(tape, batch, model_config(model));
+  Tensor *encoded = model_encode(model, tape, &input, layout, exchange, MODEL_ROWS_ALL);
+  *kept = model_token_loss(model, tape, encoded, &(VocabLoss){.labels = batch->labels});
+  return *kept == NULL ? NULL : model_logits(model, tape, op_gather_rows(tape, encoded, layout->last_row, 1));
+}
+
+/* ---- Reports ---- */
+
+static void measure_accuracy(const TaskScore *score, double values[TASK_MEASURES]) { values[0] = task_accuracy(score); }
+
+static void tell_accuracy(const TaskScore *score, char text[TASK_TEXT]) {
+  snprintf(text, TASK_TEXT, "accuracy %.2f%%", 100 * task_accuracy(score));
+}
+
+/* Of two classes also Matthews' correlation; NAN of more. */
+static void measure_answers(const TaskScore *score, double values[TASK_MEASURES]) {
+  const int64_t(*answers)[2] = score->answers;
+  bool two = answers[0][0] + answers[0][1] + answers[1][0] + answers[1][1] > 0;
+  values[0] = task_accuracy(score);
+  values[1] = two ? text_labels_matthews(score->answers) : NAN;
+}
+
+static void tell_answers(const TaskScore *score, char text[TASK_TEXT]) {
+  double values[TASK_MEASURES];
+  measure_answers(score, values);
+  int at = snprintf(text, TASK_TEXT, "accuracy %.2f%%", 100 * values[0]);
+  if (!isnan(values[1])) snprintf(text + at, TASK_TEXT - (size_t)at, " (Matthews correlation %.3f)", values[1]);
+}
+
+static void measure_perplexity(const TaskScore *score, double values[TASK_MEASURES]) {
+  values[0] = exp(task_mean_loss(score));
+  values[1] = score->bytes > 0 ? score->loss / log(2) / (double)score->bytes : 0;
+}
+
+static void tell_perplexity(const TaskScore *score, char text[TASK_TEXT]) {
+  double values[TASK_MEASURES];
+  measure_perplexity(score, values);
+  snprintf(text, TASK_TEXT, "perplexity %.2f a token (%.3f bits a byte)", values[0], values[1]);
+}
+
+/* ---- The tasks ---- */
+
+static const TaskHead image_classes = {image_loss, image_answer}, text_classes = {text_loss, text_answer},
+                      next_tokens = {token_loss, token_answer};
+
+static const TaskReport accuracy = {(const char *const[]){"accuracy", NULL}, false, measure_accuracy, tell_accuracy},
+                        answers = {(const char *const[]){"accuracy", "matthews", NULL}, false, measure_answers, tell_answers},
+                        perplexity = {(const char *const[]){"perplexity", "bits_per_byte", NULL}, true, measure_perplexity,
+                                      tell_perplexity};
+
+const Task *task_find(const char *dataset) {
+  static const Task images = {&source_images, &image_classes, &accuracy}, labelled = {&source_labels, &text_classes, &answers},
+                    language = {&source_windows, &next_tokens, &perplexity};
+  if (dataset == NULL || text_source_knows(dataset)) return &language;
+  return text_labels_knows(dataset) ? &labelled : &images;
 }

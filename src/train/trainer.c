@@ -131,7 +131,7 @@ Status trainer_micro_step(Session *session, const TaskBatch *batch, StepResult *
   emulate_share(&session->emulation, batch->first, batch->whole);
   tape_record(tape, true);
   *result = (StepResult){.units = batch->units};
-  Tensor *loss = total_loss(session, session->task->loss(session, batch, layout, exchange, &score), result);
+  Tensor *loss = total_loss(session, session->task->head->loss(session, batch, layout, exchange, &score), result);
   Status status = tape_status(tape);
   result->correct = score.correct;
   result->items = score.items;
@@ -164,7 +164,7 @@ static Status save(Session *session) {
   TRY(check_weights(session));
   TRY(checkpoint_save(session->model, out, codewords, values, (SafeDtype)session->options.dtype));
   if (session->options.lora_rank > 0) TRY(save_adapters(session, values));
-  if (session->task->save != NULL) TRY(session->task->save(session, out));
+  if (session->tokenizer != NULL) TRY(tokenizer_save(session->tokenizer, out));
   if (codewords != NULL) TRY(code_counts_export(session, out));
   arena_trim(session->arena); /* the self-test maps the weights anew: in place of what a step holds, not beside it */
   if (session->block_arena != NULL) arena_trim(session->block_arena);
@@ -193,7 +193,7 @@ static Status train_step(RunReport *run) {
   for (int64_t i = 0; i < session->options.accumulate; i++) {
     TaskBatch batch;
     StepResult part;
-    TRY(session->task->next(session, TASK_TRAIN, &batch));
+    TRY(session->task->source->next(session, TASK_TRAIN, &batch));
     data_parallel_next(session, i + 1 == session->options.accumulate);
     TRY(trainer_micro_step(session, &batch, &part));
     run_report_add(run, &part);
@@ -227,7 +227,7 @@ static Status weigh(RunReport *run) {
   const Validation *evaluated = session_astra(session) ? &run->result->emulated : &run->result->plain;
   double values[TASK_MEASURES];
   bool better;
-  session->task->measure(&evaluated->score, values);
+  session->task->report->measure(&evaluated->score, values);
   Status status = STATUS_OK;
   if (ranks_self() == 0) {
     status = best_add(&run->best, session, values[0], &better);
@@ -239,7 +239,7 @@ static Status weigh(RunReport *run) {
 
 static void say_best(const RunReport *run) {
   const Session *session = run->session;
-  const char *measure = session->task->measures[0];
+  const char *measure = session->task->report->measures[0];
   if (best_is_over(&run->best, session) && session->step < session->total_steps)
     log_info("stopped early at step %lld of %lld: %lld evaluations in a row without a better %s", (long long)session->step,
              (long long)session->total_steps, (long long)run->best.since, measure);
@@ -291,12 +291,13 @@ static Status loop(RunReport *run) {
   if (session->step >= session->total_steps || best_is_over(&run->best, session)) return evaluate_finished(run);
   /* An evaluation that was interrupted is made up for. */
   if (session->step > 0 && is_look(session) && run->best.last != BEST_UNKNOWN && run->best.last < session->step) TRY(evaluate(run));
-  TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
+  TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * accumulate));
   while (session->step < session->total_steps && !best_is_over(&run->best, session)) {
     if (stop_wanted(session)) return stop_early(run);
     TRY(train_step(run));
     run_report_step(run);
-    if (session->step % steps == 0) TRY(session->task->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
+    if (session->step % steps == 0)
+      TRY(session->task->source->seek(session, TASK_TRAIN, session->step / steps, 0)); /* leftover micro-batches */
     TRY(after_step(run));
   }
   say_best(run);
@@ -330,7 +331,7 @@ Status trainer_run(Session *session, TrainResult *result) {
   *result = (TrainResult){0};
   param_refresh_shadows(model_params(session->model), false); /* of a run that is resumed */
   Status status = run_all(&run);
-  if (session->task->finish != NULL) session->task->finish(session);
+  if (session->task->source->finish != NULL) session->task->source->finish(session);
   result->steps = session->step;
   result->seconds = run_report_close(&run);
   data_parallel_close(session);

@@ -5,7 +5,7 @@
 #include "train/data_parallel.h"
 #include "train/interrupt.h"
 #include "train/session.h"
-#include "train/task_language.h"
+#include "train/source_texts.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,11 +15,11 @@ Status perplexity_check(const Session *session) {
   PerplexityUnit unit = (PerplexityUnit)session->options.perplexity;
   int64_t samples = session->options.eval_samples;
   if (unit == PERPLEXITY_AUTO || samples <= 0) return STATUS_OK;
-  return perplexity_check_whole(unit, task_language_windows(session), samples, "--eval-samples");
+  return perplexity_check_whole(unit, source_windows_of(session), samples, "--eval-samples");
 }
 
 Status perplexity_of(const Session *session, const TaskScore *score, PerplexityUnit unit, Perplexity *result) {
-  const TextWindows *windows = task_language_windows(session);
+  const TextWindows *windows = source_windows_of(session);
   TRY(perplexity_check_whole(unit, windows, score->samples, "--eval-samples"));
   *result = (Perplexity){.nats = score->loss, .units = perplexity_units(unit, windows, score->items, score->bytes)};
   result->value = perplexity_value(result->nats, result->units);
@@ -48,6 +48,16 @@ static Status place_tokens(Session *session, int devices, int64_t tokens, const 
   return device_map_place(&session->layout, session->config, tokens, devices, session->order);
 }
 
+static void add_score(TaskScore *sum, const TaskScore *part) {
+  sum->loss += part->loss;
+  sum->samples += part->samples;
+  sum->items += part->items;
+  sum->correct += part->correct;
+  sum->bytes += part->bytes;
+  for (int label = 0; label < 2; label++)
+    for (int answer = 0; answer < 2; answer++) sum->answers[label][answer] += part->answers[label][answer];
+}
+
 static Status validate_batch(Session *session, const TaskBatch *batch, int devices, TaskScore *sum) {
   Tape *tape = session->tape;
   Exchange *exchange = devices > 0 ? &session->emulation.exchange : NULL;
@@ -57,25 +67,25 @@ static Status validate_batch(Session *session, const TaskBatch *batch, int devic
   if (exchange) emulate_begin_step(&session->emulation, false);
   emulate_share(&session->emulation, batch->first, batch->whole);
   if (batch->count == 0) return STATUS_OK; /* the other ranks have it */
-  session->task->loss(session, batch, layout, exchange, &score);
-  task_add(sum, &score);
+  session->task->head->loss(session, batch, layout, exchange, &score);
+  add_score(sum, &score);
   Status status = tape_status(tape);
   tape_clear(tape);
   return status;
 }
 
 static Status validate_all(Session *session, int devices, int64_t samples, TaskScore *sum) {
-  const Task *task = session->task;
-  int64_t available = task->count(session, TASK_TEST);
+  const TaskSource *source = session->task->source;
+  int64_t available = session->data.count[TASK_TEST];
   if (samples <= 0 || samples > available) samples = available;
   if (devices > 0) emulate_begin_look(&session->emulation);
-  TRY(task->seek(session, TASK_TEST, 0, 0));
+  TRY(source->seek(session, TASK_TEST, 0, 0));
   Progress progress;
   progress_start(&progress, devices > 0 ? "evaluating on devices" : "evaluating", samples, session->options.quiet);
   for (int64_t done = 0; done < samples;) {
     TaskBatch batch;
     if (interrupt_asked() && session->parallel == NULL) return status_set(STATUS_INTERRUPTED, "the evaluation was interrupted");
-    TRY(task->next(session, TASK_TEST, &batch));
+    TRY(source->next(session, TASK_TEST, &batch));
     int64_t left = samples - done - batch.first; /* from where this rank's share begins */
     if (batch.count > left) batch.count = left > 0 ? (int)left : 0;
     TRY(validate_batch(session, &batch, devices, sum));
@@ -90,8 +100,8 @@ static Status validate_all(Session *session, int devices, int64_t samples, TaskS
 Status validate_finite(Session *session) {
   TaskBatch batch;
   TaskScore score = {0};
-  TRY(session->task->seek(session, TASK_TEST, 0, 0));
-  TRY(session->task->next(session, TASK_TEST, &batch));
+  TRY(session->task->source->seek(session, TASK_TEST, 0, 0));
+  TRY(session->task->source->next(session, TASK_TEST, &batch));
   batch.count = 1;
   tape_record(session->tape, false);
   use_average(session, true);

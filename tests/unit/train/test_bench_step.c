@@ -133,7 +133,7 @@ static void forward(Session *session) {
   static TokenLayout layout;
   int64_t counts[2] = {TINY_TOKENS / 2, TINY_TOKENS / 2};
   TaskBatch batch;
-  tiny_check(session->task->next(session, TASK_TRAIN, &batch));
+  tiny_check(session->task->source->next(session, TASK_TRAIN, &batch));
   assert_int_equal(batch.count, LARGE);
   tiny_check(layout_build(&layout, TINY_TOKENS, 2, counts, NULL, CLASS_DISTRIBUTED, -1));
   emulate_begin_step(&session->emulation, true);

@@ -24,7 +24,7 @@ static Status keep(Exchange *self, Tape *tape, const TokenLayout *layout, int bl
 
 static void watch_next(Session *session, TaskPart part, Activations *activations) {
   TaskBatch batch;
-  tiny_check(session->task->next(session, part, &batch));
+  tiny_check(session->task->source->next(session, part, &batch));
   *activations = (Activations){.exchange = {.begin = keep}};
   tape_record(session->tape, false);
   model_watch(session->model, &activations->exchange);
@@ -160,7 +160,7 @@ static void check_plain(Session *session, int block, double *distortion, double 
   int64_t d = book->width / book->groups;
   double mean[TINY_WIDTH] = {0}, squares = 0;
   *distortion = *variance = 0;
-  tiny_check(session->task->seek(session, TASK_TEST, 0, 0));
+  tiny_check(session->task->source->seek(session, TASK_TEST, 0, 0));
   for (int images = BATCH; images > 0; images = images == BATCH ? TINY_TEST - BATCH : 0) {
     Activations activations;
     watch_next(session, TASK_TEST, &activations);

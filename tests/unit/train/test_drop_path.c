@@ -13,7 +13,7 @@ static void branches_of_the_last_block_are_left_out(void **state) {
   Session session;
   TaskBatch batch;
   tiny_open(&session, &options);
-  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+  tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   batch.count = BATCH;
   static real seen[BATCH][OUTCOMES][TINY_WIDTH];
   int outcomes[BATCH] = {0}, times[BATCH][OUTCOMES] = {{0}}, alike = 0;
@@ -50,7 +50,7 @@ static StepResult first_result(const TrainOptions *options, double *accuracy, in
   StepResult result = {0};
   Validation validation;
   tiny_open(&session, options);
-  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+  tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(model_params(session.model));
   for (int i = 0; i < batches; i++) tiny_check(trainer_micro_step(&session, &batch, &result));
   tiny_check(validate_run(&session, 0, 0, &validation));

@@ -39,7 +39,7 @@ static Tensor *emulate(Session *session, const TaskBatch *batch, const TokenLayo
   return forward(session, batch, layout, &session->emulation.exchange);
 }
 
-static void next_batch(Session *session, TaskBatch *batch) { tiny_check(session->task->next(session, TASK_TRAIN, batch)); }
+static void next_batch(Session *session, TaskBatch *batch) { tiny_check(session->task->source->next(session, TASK_TRAIN, batch)); }
 
 static EmulateSite *site_of(Session *session, int block) { return &session->emulation.site[block]; }
 

@@ -2,7 +2,6 @@
  * bit for bit and leaves a whole checkpoint, and what does not belong together is refused. */
 #include "data/text/text_perplexity.h"
 #include "nn/safetensors.h"
-#include "train/task_language.h"
 #include "train/validate.h"
 #include "unit/train/tiny_text.h"
 #include <math.h>
@@ -18,15 +17,23 @@ static double row_loss(const real *logits, int64_t classes, int32_t label) {
   return max + log(sum) - (double)logits[label];
 }
 
+/* Tokens of the test part, as its description ends: "NAME, 123 tokens". */
+static int64_t tokens_of_test(const Session *session) {
+  const char *number = strrchr(session->data.about[TASK_TEST], ',');
+  long long tokens;
+  assert_true(number != NULL && sscanf(number, ", %lld tokens", &tokens) == 1);
+  return tokens;
+}
+
 /* The test text's tokens, windows and logits without any of the task's code but its batches of ids. */
 static double text_loss(Session *session, int64_t *counted) {
   TaskBatch batch;
   double sum = 0;
-  tiny_check(session->task->seek(session, TASK_TEST, 0, 0));
+  tiny_check(session->task->source->seek(session, TASK_TEST, 0, 0));
   tape_record(session->tape, false);
   *counted = 0;
-  for (int64_t done = 0; done < session->task->count(session, TASK_TEST); done += batch.count) {
-    tiny_check(session->task->next(session, TASK_TEST, &batch));
+  for (int64_t done = 0; done < session->data.count[TASK_TEST]; done += batch.count) {
+    tiny_check(session->task->source->next(session, TASK_TEST, &batch));
     ModelInput input = {.ids = batch.ids, .batch = batch.count};
     Tensor *encoded = model_encode(session->model, session->tape, &input, &session->plain_layout, NULL, MODEL_ROWS_ALL);
     Tensor *logits = model_logits(session->model, session->tape, encoded);
@@ -54,7 +61,7 @@ static void the_loss_is_that_of_every_token_but_the_first(void **state) {
       tiny_check(session_open(&session, &options, SESSION_EVALUATE));
       tiny_check(validate_run(&session, 0, 0, &result));
       double expected = text_loss(&session, &counted);
-      assert_int_equal(counted, task_language_facts(&session)->tokens - 1);
+      assert_int_equal(counted, tokens_of_test(&session) - 1);
       assert_int_equal(result.score.items, counted);
       assert_float_equal(result.score.loss, expected, 1e-5 * expected);
       assert_float_equal(result.loss, expected / (double)counted, 1e-5 * result.loss);
@@ -72,7 +79,7 @@ static void a_shorter_stride_sees_more(void **state) {
   for (int i = 0; i < 2; i++) {
     options.stride = i == 0 ? 0 : 8;
     tiny_check(session_open(&session, &options, SESSION_EVALUATE));
-    windows[i] = session.task->count(&session, TASK_TEST);
+    windows[i] = session.data.count[TASK_TEST];
     session_close(&session);
   }
   assert_true(windows[1] > 2 * windows[0]);
@@ -96,7 +103,7 @@ static void perplexities_count_what_they_say(void **state) {
   Validation result;
   tiny_check(session_open(&session, &options, SESSION_EVALUATE));
   tiny_check(validate_run(&session, 0, 0, &result));
-  int64_t tokens = task_language_facts(&session)->tokens;
+  int64_t tokens = tokens_of_test(&session);
   /* The first token is Llama's begin of text, so every byte is predicted; a space that this tokenizer puts in front is no byte of it. */
   const struct {
     PerplexityUnit unit;
@@ -112,7 +119,7 @@ static void perplexities_count_what_they_say(void **state) {
   double measures[TASK_MEASURES];
   tiny_check(perplexity_of(&session, &result.score, PERPLEXITY_BYTE, &bytes));
   assert_int_equal(bytes.units, BYTES);
-  session.task->measure(&result.score, measures);
+  session.task->report->measure(&result.score, measures);
   assert_float_equal(measures[0], exp(result.loss), 1e-9 * measures[0]);
   assert_float_equal(measures[1], log2(bytes.value), 1e-9);
   session_close(&session);
@@ -344,7 +351,7 @@ static void a_run_leaves_a_whole_checkpoint(void **state) {
     tiny_open(&session, &options);
     tiny_check(trainer_run(&session, &result));
     assert_int_equal(result.steps, 8);
-    assert_int_equal(result.plain.score.items, task_language_facts(&session)->tokens - 1);
+    assert_int_equal(result.plain.score.items, tokens_of_test(&session) - 1);
     assert_true(result.emulated.samples > 0);
     session_close(&session);
     check_selftest(out, 3, kind == MODEL_GPT2 ? x : kv);

@@ -15,9 +15,9 @@ static void assert_same_with(TrainOptions options, int64_t blocks) {
     StepResult one, other;
     param_zero_grads(model_params(kept.model));
     param_zero_grads(model_params(twice.model));
-    tiny_check(kept.task->next(&kept, TASK_TRAIN, &batch));
+    tiny_check(kept.task->source->next(&kept, TASK_TRAIN, &batch));
     tiny_check(trainer_micro_step(&kept, &batch, &one));
-    tiny_check(twice.task->next(&twice, TASK_TRAIN, &batch));
+    tiny_check(twice.task->source->next(&twice, TASK_TRAIN, &batch));
     tiny_check(trainer_micro_step(&twice, &batch, &other));
     assert_memory_equal(&one, &other, sizeof one);
     size_t bytes = (size_t)model_params(kept.model)->total * sizeof(real);
@@ -152,7 +152,7 @@ static void the_plan_holds(void **state) {
   tiny_check(session_open(&session, &options, SESSION_TRAIN));
   tiny_check(codebooks_read(&session, tiny_path("books")));
   tiny_check(plan_make(&session, &plan));
-  tiny_check(session.task->seek(&session, TASK_TRAIN, 0, 0));
+  tiny_check(session.task->source->seek(&session, TASK_TRAIN, 0, 0));
   tiny_step(&session); /* the first draws no noise yet, and factorises its moments */
   matmul_reset_count();
   tiny_step(&session);

@@ -11,10 +11,10 @@ static void batches_are_as_wide_as_they_need_to_be(void **state) {
   Session session;
   int64_t narrowest = 1000, seen = 0;
   tiny_open(&session, &options);
-  for (int64_t step = 0; step < session.task->steps(&session); step++) {
+  for (int64_t step = 0; step < session.data.steps; step++) {
     TaskBatch batch;
     int64_t longest = options.devices[1];
-    tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+    tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
     for (int i = 0; i < batch.count; i++) longest = batch.lengths[i] > longest ? batch.lengths[i] : longest;
     assert_int_equal(batch.tokens, longest);
     assert_true(batch.tokens <= session.tokens);
@@ -23,10 +23,10 @@ static void batches_are_as_wide_as_they_need_to_be(void **state) {
     if (batch.tokens < narrowest) narrowest = batch.tokens;
   }
   assert_true(narrowest < session.tokens);
-  tiny_check(session.task->seek(&session, TASK_TEST, 0, 0));
-  while (seen < session.task->count(&session, TASK_TEST)) {
+  tiny_check(session.task->source->seek(&session, TASK_TEST, 0, 0));
+  while (seen < session.data.count[TASK_TEST]) {
     TaskBatch batch;
-    tiny_check(session.task->next(&session, TASK_TEST, &batch));
+    tiny_check(session.task->source->next(&session, TASK_TEST, &batch));
     for (int i = 0; i < batch.count; i++) assert_int_equal(batch.lengths[i], batch.lengths[0]);
     seen += batch.count;
   }
@@ -44,17 +44,17 @@ static void padding_says_nothing(void **state) {
     options.groups = 0;
     tiny_open(&session, &options);
     tape_record(session.tape, false);
-    do tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+    do tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
     while (batch.lengths[0] == batch.tokens);
     Tensor *loss, *together, *single;
     tiny_check(session_lay_plain(&session, batch.tokens));
-    together = session.task->answer(session.model, session.tape, &batch, &session.plain_layout, NULL, &loss);
+    together = session.task->head->answer(session.model, session.tape, &batch, &session.plain_layout, NULL, &loss);
     assert_non_null(together);
     alone = batch;
     alone.count = 1;
     alone.tokens = batch.lengths[0];
     tiny_check(session_lay_plain(&session, alone.tokens));
-    single = session.task->answer(session.model, session.tape, &alone, &session.plain_layout, NULL, &loss);
+    single = session.task->head->answer(session.model, session.tape, &alone, &session.plain_layout, NULL, &loss);
     assert_non_null(single);
     for (int c = 0; c < 2; c++) assert_float_equal(single->value[c], together->value[c], 1e-5);
     assert_true(fabs((double)(together->value[2] - single->value[0])) > 1e-6); /* another text, another answer */
@@ -68,15 +68,15 @@ static void matthews_is_that_of_the_four_counts(void **state) {
   (void)state;
   double values[TASK_MEASURES];
   TaskScore score = {.items = 100, .correct = 80, .answers = {{50, 8}, {12, 30}}};
-  task_texts.measure(&score, values);
+  task_find("cola:x")->report->measure(&score, values);
   double expected = (30.0 * 50 - 8 * 12) / sqrt((30.0 + 8) * (30 + 12) * (50.0 + 8) * (50 + 12));
   assert_float_equal(values[0], 0.8, 1e-12);
   assert_float_equal(values[1], expected, 1e-12);
   score = (TaskScore){.items = 9, .correct = 9, .answers = {{9, 0}, {0, 0}}};
-  task_texts.measure(&score, values);
+  task_find("cola:x")->report->measure(&score, values);
   assert_true(values[1] == 0); /* nothing varies */
   score = (TaskScore){.items = 9, .correct = 9};
-  task_texts.measure(&score, values);
+  task_find("cola:x")->report->measure(&score, values);
   assert_true(isnan(values[1])); /* more than two classes */
 }
 
@@ -97,7 +97,7 @@ static void a_cat_is_found(void **state) {
     tiny_steps_to(&session, STEPS);
     tiny_check(validate_run(&session, 0, 0, &plain));
     tiny_check(validate_run(&session, 4, 0, &devices));
-    session.task->measure(&devices.score, values);
+    session.task->report->measure(&devices.score, values);
     assert_int_equal(plain.samples, TEXTS_TEST);
     if (plain.accuracy < 0.9 || devices.accuracy < 0.85 || values[1] < 0.6)
       fail_msg("accuracy %g plain, %g on devices, correlation %g", plain.accuracy, devices.accuracy, values[1]);

@@ -71,7 +71,7 @@ static void accumulated_batches_sum_to_the_whole_one(void **state) {
   tiny_open(&session, &options);
   ParamSet *params = model_params(session.model);
   real *expected = malloc((size_t)params->total * sizeof *expected);
-  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+  tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(params);
   tiny_check(trainer_micro_step(&session, &batch, &whole));
   copy_gradients(&session, expected);
@@ -108,7 +108,7 @@ static void the_commitment_is_weighed_in(void **state) {
   TaskBatch batch;
   StepResult result;
   tiny_open(&session, &options);
-  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+  tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   param_zero_grads(model_params(session.model));
   tiny_check(trainer_micro_step(&session, &batch, &result));
   assert_true(result.commitment > 0);
@@ -124,7 +124,7 @@ static double mean_task_loss(Session *session, int steps) {
     TaskBatch batch;
     StepResult result;
     param_zero_grads(model_params(session->model));
-    tiny_check(session->task->next(session, TASK_TRAIN, &batch));
+    tiny_check(session->task->source->next(session, TASK_TRAIN, &batch));
     tiny_check(trainer_micro_step(session, &batch, &result));
     tiny_check(optimizer_step(&session->optimizer, 1, 1, &norm));
     sum += result.task / steps;
@@ -192,7 +192,7 @@ static void a_plan_is_what_a_step_takes(void **state) {
   size_t fitted = tape_peak_bytes(session.tape); /* by K-means: smaller than a step */
   tiny_check(plan_make(&session, &plan));
   assert_true((double)fitted < plan.activations);
-  tiny_check(session.task->seek(&session, TASK_TRAIN, 0, 0));
+  tiny_check(session.task->source->seek(&session, TASK_TRAIN, 0, 0));
   tiny_step(&session); /* the first draws no noise yet, and factorises its moments */
   matmul_reset_count();
   tiny_step(&session);
@@ -218,7 +218,7 @@ static void a_plain_plan_counts_every_product(void **state) {
   Plan plan;
   tiny_open(&session, &options);
   tiny_check(plan_make(&session, &plan));
-  tiny_check(session.task->seek(&session, TASK_TRAIN, 0, 0));
+  tiny_check(session.task->source->seek(&session, TASK_TRAIN, 0, 0));
   matmul_reset_count();
   tiny_step(&session);
   assert_true(matmul_counted().flops == plan.step_flops);
@@ -295,7 +295,7 @@ static void the_tensor_that_overflowed_is_named(void **state) {
   TaskBatch batch;
   StepResult result;
   tiny_open(&session, &options);
-  tiny_check(session.task->next(&session, TASK_TRAIN, &batch));
+  tiny_check(session.task->source->next(&session, TASK_TRAIN, &batch));
   Param *weight = param_find(model_params(session.model), "vit.encoder.layer.0.intermediate.dense.weight");
   real huge = REAL_IS_DOUBLE ? (real)1e308 : (real)3e38;
   for (int64_t i = 0; i < tensor_count(&weight->tensor); i++) weight->tensor.value[i] = huge;

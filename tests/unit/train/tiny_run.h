@@ -132,7 +132,7 @@ static inline void tiny_check(Status status) {
 static inline void tiny_open(Session *session, const TrainOptions *options) {
   tiny_check(session_open(session, options, SESSION_TRAIN));
   if (session_astra(session)) tiny_check(codebooks_fit(session));
-  tiny_check(session->task->seek(session, TASK_TRAIN, 0, 0));
+  tiny_check(session->task->source->seek(session, TASK_TRAIN, 0, 0));
 }
 
 /* One optimizer step, as trainer.c makes it. */
@@ -141,7 +141,7 @@ static inline void tiny_step(Session *session) {
   for (int64_t i = 0; i < session->options.accumulate; i++) {
     TaskBatch batch;
     StepResult result;
-    tiny_check(session->task->next(session, TASK_TRAIN, &batch));
+    tiny_check(session->task->source->next(session, TASK_TRAIN, &batch));
     tiny_check(trainer_micro_step(session, &batch, &result));
   }
   double norm, factor = optimizer_schedule(session->step, session->options.warmup, session->total_steps, session->options.rate_floor);
@@ -156,7 +156,7 @@ static inline void tiny_steps(Session *session, int count) {
 /* To the batch that the session's step begins with. */
 static inline void tiny_seek(Session *session) {
   int64_t steps = session_epoch_steps(session);
-  tiny_check(session->task->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
+  tiny_check(session->task->source->seek(session, TASK_TRAIN, session->step / steps, session->step % steps * session->options.accumulate));
 }
 
 /* Steps until there have been `last`. As trainer.c goes on from epoch to epoch: micro-batches left over at the end of one are not used. */

@@ -1,7 +1,7 @@
 /* Mixup and CutMix: what becomes of each number of a batch, and the labels' weights that go with it. */
 #include "autograd/tape.h"
 #include "base/arena.h"
-#include "train/task_images.h"
+#include "train/task.c"
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static const real *mix(CrossEntropy *target) {
   *target = (CrossEntropy){0};
   tape_clear(bench.tape);
   Tensor *pixels = tape_constant(bench.tape, 4, shape, bench.pixels);
-  const Tensor *mixed = mixup_apply(&bench.session, bench.tape, &(TaskBatch){.count = COUNT, .labels = bench.labels}, pixels, target);
+  const Tensor *mixed = mixup(&bench.session, bench.tape, &(TaskBatch){.count = COUNT, .labels = bench.labels}, pixels, target);
   assert_non_null(mixed);
   assert_memory_equal(mixed->shape, shape, sizeof shape);
   for (int i = 0; i < COUNT; i++) {

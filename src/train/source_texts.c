@@ -1,0 +1,506 @@
+/* Texts: the tokenizer of a run, and two sources, see task.h. Windows of a running text, of which each token but the first is predicted:
+ * training takes shuffled windows; the test part goes through windows in order, so that each token is predicted once. Labelled texts: a
+ * batch is as wide as its longest text; what is shorter is padded on the right, where a causal model does not look. Training batches hold
+ * texts of similar lengths. Those of the test part hold texts of one length alone, so that the emulated devices share out each text as
+ * they would if it came alone. */
+#include "train/source_texts.h"
+#include "base/gguf.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "data/data_paths.h"
+#include "data/text/text_loader.h"
+#include "train/session.h"
+#include "train/task.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The tokenizer of a run ---- */
+
+enum { PADDING_MAX = 256 }; /* rows by which a token table may be longer than the vocabulary, to fill a multiple of a power of two */
+
+/* Whether the directory has one; *tokenizer stays NULL where it has none. */
+static Status try_directory(const char *directory, Tokenizer **tokenizer) {
+  if (directory == NULL || !checkpoint_is_path(directory)) return STATUS_OK;
+  Status status = tokenizer_open(tokenizer, directory);
+  return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
+/* Beside weights: in their directory, in that of their file, or within it. */
+static Status try_beside(const char *weights, Tokenizer **tokenizer) {
+  if (weights == NULL || !files_exists(weights)) return STATUS_OK; /* such as "random" */
+  if (gguf_is_file(weights)) return try_directory(weights, tokenizer);
+  char *folder = files_folder(weights);
+  Status status = folder != NULL ? try_directory(folder, tokenizer) : status_set(STATUS_NO_MEMORY, "no memory");
+  free(folder);
+  return status;
+}
+
+static Status try_installed(const TrainOptions *options, Tokenizer **tokenizer) {
+  char *found = NULL;
+  if (checkpoint_is_path(options->model)) return STATUS_OK;
+  if (data_paths_find("checkpoints", options->model, options->data_dir, &found) != STATUS_OK) return STATUS_OK;
+  Status status = try_directory(found, tokenizer);
+  free(found);
+  return status;
+}
+
+/* --tokenizer; or else the files in --init or --model where these are directories; or else those of an installed checkpoint of the model's
+ * name. NOT_FOUND says where it was looked for. */
+static Status open_tokenizer(Session *session) {
+  const TrainOptions *options = &session->options;
+  Tokenizer **tokenizer = &session->tokenizer;
+  if (options->tokenizer != NULL) {
+    Status status = tokenizer_open(tokenizer, options->tokenizer);
+    return status == STATUS_OK ? status : status_wrap(status, "--tokenizer %s", options->tokenizer);
+  }
+  TRY(try_beside(options->init, tokenizer));
+  if (*tokenizer == NULL) TRY(try_directory(options->model, tokenizer));
+  if (*tokenizer == NULL) TRY(try_installed(options, tokenizer));
+  if (*tokenizer != NULL) return STATUS_OK;
+  return status_set(
+      STATUS_NOT_FOUND,
+      "there is no tokenizer beside %s: name one with --tokenizer DIR or FILE, get one with `astra-data get gpt2`, or make one "
+      "with `astra-data tokenizer`",
+      options->init != NULL && files_exists(options->init) ? options->init : options->model);
+}
+
+static bool from_scratch(const TrainOptions *options) {
+  return !checkpoint_is_path(options->model) && options->init != NULL && strcmp(options->init, "random") == 0;
+}
+
+/* Into a configuration: a model that starts from scratch under a preset's name takes the tokenizer's vocabulary; any other one has to have
+ * it, padded perhaps (BAD_VALUE names both). Ids of begin and end are set where the configuration has none. */
+static Status configure_tokens(const Session *session, ModelConfig *config) {
+  const TrainOptions *options = &session->options;
+  const Tokenizer *tokenizer = session->tokenizer;
+  int64_t count = tokenizer_count(tokenizer);
+  int32_t begin = tokenizer_begin(tokenizer), end = tokenizer_end(tokenizer);
+  if (from_scratch(options)) {
+    config->vocabulary = count;
+    config->begin_id = -1;
+    config->end_ids = 0;
+  }
+  if (count > config->vocabulary || config->vocabulary - count >= PADDING_MAX)
+    return status_set(STATUS_BAD_VALUE,
+                      "the tokenizer%s%s has %lld tokens, but the model %s has a vocabulary of %lld: they do not belong together; give the "
+                      "model's own with --tokenizer, or train from scratch with --init random",
+                      options->tokenizer ? " " : "", options->tokenizer ? options->tokenizer : "", (long long)count, options->model,
+                      (long long)config->vocabulary);
+  if (config->begin_id < 0) config->begin_id = begin;
+  if (config->end_ids > 0) return STATUS_OK;
+  config->end_ids = end >= 0;
+  config->end_id[0] = end;
+  return STATUS_OK;
+}
+
+/* The context of a run: --context, or the model's. A model that starts from scratch is made for that context, which of any other one has to
+ * be within the model's (BAD_USAGE). */
+static Status choose_context(const Session *session, ModelConfig *config, int64_t *context) {
+  const TrainOptions *options = &session->options;
+  *context = options->context > 0 ? options->context : config->context;
+  if (from_scratch(options)) config->context = *context; /* positions that no window reaches would stay as they were drawn */
+  if (*context <= config->context) return STATUS_OK;
+  return status_set(STATUS_BAD_USAGE, "--context %lld: the model %s takes at most %lld tokens", (long long)*context, options->model,
+                    (long long)config->context);
+}
+
+/* BAD_USAGE where an option is given that only images have. */
+static Status refuse_image_options(const TrainOptions *options) {
+  const struct {
+    bool given;
+    const char *name;
+  } list[] = {{options->image_size > 0, "image-size"},
+              {options->mixup > 0, "mixup"},
+              {options->crop_min > 0, "crop-least"},
+              {options->patch_drop > 0, "patch-drop"},
+              {options->class_token == CLASS_SINGLE, "class-token"}};
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+    if (list[i].given)
+      return status_set(STATUS_BAD_USAGE, "--%s is for images; --model %s learns from texts", list[i].name, options->model);
+  return STATUS_OK;
+}
+
+const char *source_windows_option(const TrainOptions *options) {
+  if (options->perplexity != 0) return "perplexity";
+  if (options->stride > 0) return "stride";
+  if (options->test_part != SESSION_PART_AUTO) return "eval-part";
+  return options->eval_dataset != NULL ? "eval-dataset" : NULL;
+}
+
+/* ---- Windows of a running text ---- */
+
+enum { STREAM_DRAWN = 33, DRAWN_WINDOWS = 1 << 20 };
+
+/* The state of source_windows. */
+typedef struct Language {
+  TokenCache *cache[TASK_PARTS]; /* the training part's is made when it is wanted */
+  char *about[TASK_PARTS];       /* one line for people */
+  TextLoader *loader;            /* of the training part */
+  TextWindows windows;           /* of the test part, */
+  RollingText rolling;           /* of documents by themselves with PERPLEXITY_LM_EVAL, where the test part has no cache */
+  int64_t next;                  /* of these windows */
+  int32_t *ids, *labels;         /* [B, T] of a test batch */
+  Rng rng;                       /* of drawn windows */
+} Language;
+
+static Status open_language(Session *session) {
+  const TrainOptions *options = &session->options;
+  session->source = calloc(1, sizeof(Language));
+  if (session->source == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(refuse_image_options(options));
+  if (options->eval_dataset != NULL && !text_source_knows(options->eval_dataset))
+    return status_set(STATUS_BAD_USAGE, "--eval-dataset %s: text:PATH and text-lines:PATH are accepted", options->eval_dataset);
+  if (!options->drawn) return open_tokenizer(session);
+  session->data = (TaskData){.about = {"random tokens", "random tokens"}, .count = {DRAWN_WINDOWS, DRAWN_WINDOWS}};
+  return STATUS_OK;
+}
+
+static Status configure_windows(Session *session, ModelConfig *config) {
+  if (session->options.validation_part > 0)
+    return status_set(STATUS_BAD_USAGE, "--validation-part is for images and labelled texts: a text has a validation part already, or name "
+                                        "one with --eval-dataset");
+  if (config->classes > 0)
+    return status_set(STATUS_BAD_VALUE, "--model %s classifies texts: it has no head that predicts tokens", session->options.model);
+  if (session->tokenizer != NULL) TRY(configure_tokens(session, config));
+  return choose_context(session, config, &session->tokens);
+}
+
+static Status open_text(TextSource **source, const TrainOptions *options, TaskPart part) {
+  if (part == TASK_TRAIN) return text_source_open(source, options->dataset, options->data_dir, TEXT_TRAIN);
+  bool apart = options->eval_dataset != NULL, chosen = options->test_part != SESSION_PART_AUTO;
+  TextPart wanted = chosen ? (TextPart)options->test_part : apart ? TEXT_WHOLE : TEXT_VALID;
+  return text_source_open(source, apart ? options->eval_dataset : options->dataset, options->data_dir, wanted);
+}
+
+/* The tokens of a part, from its cache or into it. */
+static Status open_tokens(Session *session, TaskPart part) {
+  const TrainOptions *options = &session->options;
+  Language *language = session->source;
+  TextSource *source;
+  TextEncoder encoder;
+  TRY(open_text(&source, options, part));
+  Status status = tokenizer_encoder(&encoder, session->tokenizer);
+  if (status == STATUS_OK)
+    status = token_cache_open(&language->cache[part], source, &encoder, &(TokenCacheOptions){.quiet = options->quiet});
+  if (status == STATUS_OK) {
+    const TokenCacheFacts *facts = token_cache_facts(language->cache[part]);
+    char text[512];
+    snprintf(text, sizeof text, "%s, %lld tokens", text_source_describe(source), (long long)facts->tokens);
+    language->about[part] = strdup(text);
+    session->data.about[part] = language->about[part];
+    session->data.bytes += (size_t)facts->tokens * (size_t)facts->width;
+    if (language->about[part] == NULL) status = status_set(STATUS_NO_MEMORY, "no memory");
+  }
+  text_source_close(source);
+  return status;
+}
+
+static Status open_training(Session *session) {
+  const TrainOptions *options = &session->options;
+  Language *language = session->source;
+  TRY(open_tokens(session, TASK_TRAIN));
+  TextLoaderOptions loading = {
+      .context = session->tokens, .batch = (int)options->batch, .shuffle = true, .drop_last = true, .seed = (uint64_t)options->seed};
+  Status status = text_loader_windows(&language->loader, language->cache[TASK_TRAIN], &loading);
+  if (status != STATUS_OK) return status_wrap(status, "--dataset %s, %s", options->dataset, language->about[TASK_TRAIN]);
+  session->data.count[TASK_TRAIN] = text_loader_facts(language->loader)->samples;
+  session->data.steps = text_loader_facts(language->loader)->steps;
+  return STATUS_OK;
+}
+
+static Status open_rolling(Session *session) {
+  Language *language = session->source;
+  TextSource *source;
+  char text[512];
+  if (session->options.stride > 0)
+    return status_set(STATUS_BAD_USAGE, "--stride cannot be combined with --perplexity lm-eval, whose windows follow from --context");
+  TRY(open_text(&source, &session->options, TASK_TEST));
+  Status status = rolling_text_read(&language->rolling, source, session->tokenizer, session->tokens);
+  snprintf(text, sizeof text, "%s, %lld pages, %lld tokens", text_source_describe(source), (long long)language->rolling.documents,
+           (long long)language->rolling.tokens);
+  text_source_close(source);
+  TRY(status);
+  text_windows_roll(&language->windows, &language->rolling);
+  session->data.about[TASK_TEST] = language->about[TASK_TEST] = strdup(text);
+  session->data.bytes += language->rolling.ids.count * sizeof(int32_t);
+  return language->about[TASK_TEST] ? STATUS_OK : status_set(STATUS_NO_MEMORY, "no memory");
+}
+
+static Status open_test(Session *session) {
+  const TrainOptions *options = &session->options;
+  Language *language = session->source;
+  if (options->perplexity == PERPLEXITY_LM_EVAL) return open_rolling(session);
+  int64_t stride = options->stride > 0 ? options->stride : session->tokens;
+  TRY(open_tokens(session, TASK_TEST));
+  int64_t tokens = token_cache_facts(language->cache[TASK_TEST])->tokens;
+  if (tokens <= session->tokens)
+    return status_set(STATUS_BAD_VALUE,
+                      "%s: a window of --context %lld and the token behind it do not fit; shorten the context or give more text",
+                      language->about[TASK_TEST], (long long)session->tokens);
+  if (stride > session->tokens)
+    return status_set(STATUS_BAD_USAGE, "--stride %lld is longer than the context of %lld tokens: some tokens would not be seen",
+                      (long long)stride, (long long)session->tokens);
+  return text_windows_init(&language->windows, language->cache[TASK_TEST], session->tokens, stride);
+}
+
+static Status start_windows(Session *session) {
+  const TrainOptions *options = &session->options;
+  Language *language = session->source;
+  size_t numbers = (size_t)(options->batch * session->tokens);
+  language->ids = malloc(numbers * sizeof *language->ids);
+  language->labels = malloc(numbers * sizeof *language->labels);
+  if (language->ids == NULL || language->labels == NULL) return status_set(STATUS_NO_MEMORY, "no memory for a batch of text");
+  session->data.bytes = 4 * numbers * sizeof(int32_t); /* ids and labels, of both parts */
+  rng_init(&language->rng, (uint64_t)options->seed, STREAM_DRAWN);
+  if (options->drawn) {
+    session->data.steps = DRAWN_WINDOWS / options->batch;
+    return STATUS_OK;
+  }
+  TRY(open_test(session));
+  session->data.count[TASK_TEST] = language->windows.count;
+  if (session->use != SESSION_EVALUATE) return open_training(session);
+  session->data.about[TASK_TRAIN] = session->data.about[TASK_TEST];
+  return STATUS_OK;
+}
+
+static void close_language(Session *session) {
+  Language *language = session->source;
+  if (language == NULL) return;
+  text_loader_free(language->loader);
+  for (int part = 0; part < TASK_PARTS; part++) {
+    token_cache_close(language->cache[part]);
+    free(language->about[part]);
+  }
+  rolling_text_release(&language->rolling);
+  free(language->ids);
+  free(language->labels);
+  free(language);
+}
+
+static Status seek_windows(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  Language *language = session->source;
+  if (session->options.drawn) return STATUS_OK;
+  if (part == TASK_TRAIN) text_loader_share(language->loader, session->share);
+  if (part == TASK_TRAIN) return text_loader_seek(language->loader, epoch, step);
+  language->next = step * session->options.batch;
+  return STATUS_OK;
+}
+
+static void next_learnt(Session *session, TaskBatch *batch) {
+  TextBatch windows;
+  text_loader_next(((Language *)session->source)->loader, &windows);
+  *batch =
+      (TaskBatch){.count = windows.count, .first = windows.first, .whole = windows.whole, .ids = windows.ids, .labels = windows.labels};
+}
+
+static void next_tested(Session *session, TaskBatch *batch) {
+  Language *language = session->source;
+  int64_t tokens = session->tokens;
+  if (language->next >= language->windows.count) language->next = 0;
+  int64_t left = language->windows.count - language->next, whole = left < session->options.batch ? left : session->options.batch;
+  int64_t first = share_begin(whole, session->share), end = share_end(whole, session->share);
+  *batch =
+      (TaskBatch){.count = (int)(end - first), .first = (int)first, .whole = (int)whole, .ids = language->ids, .labels = language->labels};
+  for (int64_t i = first; i < end; i++)
+    text_windows_fill(&language->windows, language->next + i, language->ids + (i - first) * tokens,
+                      language->labels + (i - first) * tokens);
+  language->next += whole;
+}
+
+static void next_drawn(Session *session, TaskBatch *batch) {
+  Language *language = session->source;
+  int64_t rows = session->options.batch * session->tokens;
+  for (int64_t row = 0; row < rows; row++) language->ids[row] = (int32_t)rng_below(&language->rng, (uint64_t)session->config->vocabulary);
+  for (int64_t row = 0; row < rows; row++) language->labels[row] = language->ids[(row + 1) % rows];
+  *batch = (TaskBatch){
+      .count = (int)session->options.batch, .whole = (int)session->options.batch, .ids = language->ids, .labels = language->labels};
+}
+
+static Status next_windows(Session *session, TaskPart part, TaskBatch *batch) {
+  (session->options.drawn ? next_drawn : part == TASK_TRAIN ? next_learnt : next_tested)(session, batch);
+  batch->tokens = session->tokens;
+  batch->units = batch->count * session->tokens;
+  return STATUS_OK;
+}
+
+static Status show_excerpt(const char *what, const char *text, size_t size, size_t max) {
+  char *excerpt = printable_excerpt(text, size, max);
+  if (excerpt == NULL) return status_set(STATUS_NO_MEMORY, "no memory for the %s", what);
+  printf("%s: \"%s\"\n", what, excerpt);
+  free(excerpt);
+  return STATUS_OK;
+}
+
+enum { SHOWN_OF_WINDOW = 400, SHOWN_OF_TEXT = 200 }; /* bytes */
+
+/* The beginning of the first batch, as it will be learnt. */
+static Status show_window(Session *session, bool json, char **shown) {
+  TaskBatch batch;
+  char *text;
+  size_t size;
+  *shown = NULL;
+  if (json || session->options.drawn) return STATUS_OK;
+  TRY(seek_windows(session, TASK_TRAIN, 0, 0));
+  TRY(next_windows(session, TASK_TRAIN, &batch));
+  TRY(tokenizer_decode(session->tokenizer, batch.ids, (size_t)session->tokens, &text, &size));
+  Status status = show_excerpt("first window", text, size, SHOWN_OF_WINDOW);
+  free(text);
+  return status;
+}
+
+const TextWindows *source_windows_of(const Session *session) { return &((const Language *)session->source)->windows; }
+
+const TaskSource source_windows = {.name = {"tokens", "windows", "window", "valid"},
+                                   .defaults = {.batch = 8, .epochs = 1, .min_steps = 200},
+                                   .texts = true,
+                                   .open = open_language,
+                                   .configure = configure_windows,
+                                   .start = start_windows,
+                                   .close = close_language,
+                                   .seek = seek_windows,
+                                   .next = next_windows,
+                                   .show = show_window};
+
+/* ---- Labelled texts ---- */
+
+enum { POOL = 16 }; /* batches of training texts that are sorted by length among each other */
+
+/* The state of source_labels. */
+typedef struct Texts {
+  LabelledText *set[TASK_PARTS];
+  TextLoader *loader[TASK_PARTS];
+  int32_t *ids[TASK_PARTS]; /* [B, T] */
+} Texts;
+
+static Status open_labels(Session *session) {
+  const TrainOptions *options = &session->options;
+  Texts *texts = session->source = calloc(1, sizeof *texts);
+  if (texts == NULL) return status_set(STATUS_NO_MEMORY, "no memory");
+  TRY(refuse_image_options(options));
+  const char *wrong = source_windows_option(options), *name = options->dataset, *directory = options->data_dir;
+  if (wrong != NULL) return status_set(STATUS_BAD_USAGE, "--%s is for text:PATH; --dataset %s holds texts to classify", wrong, name);
+  TRY(open_tokenizer(session));
+  int64_t held_out = options->validation_part;
+  TRY(text_labels_open_held_out(&texts->set[TASK_TRAIN], name, directory, false, held_out));
+  TRY(held_out > 0 ? text_labels_open_held_out(&texts->set[TASK_TEST], name, directory, true, held_out)
+                   : text_labels_open(&texts->set[TASK_TEST], name, directory, DATASET_TEST));
+  session->classes = text_labels_classes(texts->set[TASK_TRAIN]);
+  for (int part = 0; part < TASK_PARTS; part++) {
+    session->data.about[part] = text_labels_describe(texts->set[part]);
+    session->data.count[part] = text_labels_count(texts->set[part]);
+  }
+  return STATUS_OK;
+}
+
+static Status open_batches(Session *session, int64_t context, TaskPart part) {
+  const TrainOptions *options = &session->options;
+  Texts *texts = session->source;
+  bool learning = part == TASK_TRAIN;
+  TextEncoder encoder;
+  TextLoaderOptions batching = {.context = context,
+                                .batch = (int)options->batch,
+                                .shuffle = learning,
+                                .pool = learning ? POOL : 0,
+                                .one_length = !learning,
+                                .max = learning ? 0 : options->eval_samples,
+                                .drop_last = learning && text_labels_count(texts->set[part]) >= options->batch,
+                                .seed = (uint64_t)options->seed};
+  TRY(tokenizer_encoder(&encoder, session->tokenizer));
+  TRY(text_loader_labelled(&texts->loader[part], texts->set[part], &encoder, &batching));
+  const TextLoaderFacts *facts = text_loader_facts(texts->loader[part]);
+  if (facts->cut > 0)
+    log_warning("%lld of %lld texts are longer than the context of %lld tokens; their ends are cut off", (long long)facts->cut,
+                (long long)text_labels_count(texts->set[part]), (long long)context);
+  if (facts->width > session->tokens) session->tokens = facts->width;
+  session->data.count[part] = facts->samples;
+  if (learning) session->data.steps = facts->steps;
+  return STATUS_OK;
+}
+
+static Status configure_labels(Session *session, ModelConfig *config) {
+  const LabelledText *set = ((Texts *)session->source)->set[TASK_TRAIN];
+  int64_t context;
+  TRY(configure_tokens(session, config));
+  TRY(config_set_labels(config, text_labels_names(set), session->classes));
+  TRY(choose_context(session, config, &context));
+  for (int part = 0; part < TASK_PARTS; part++) TRY(open_batches(session, context, (TaskPart)part));
+  return STATUS_OK;
+}
+
+static Status start_labels(Session *session) {
+  Texts *texts = session->source;
+  size_t numbers = (size_t)(session->options.batch * session->tokens);
+  for (int part = 0; part < TASK_PARTS; part++)
+    if ((texts->ids[part] = malloc(numbers * sizeof(int32_t))) == NULL)
+      return status_set(STATUS_NO_MEMORY, "no memory for a batch of texts");
+  session->data.bytes = 4 * numbers * sizeof(int32_t); /* given and padded, of both parts */
+  return STATUS_OK;
+}
+
+static void close_labels(Session *session) {
+  Texts *texts = session->source;
+  if (texts == NULL) return;
+  for (int part = 0; part < TASK_PARTS; part++) {
+    text_loader_free(texts->loader[part]);
+    text_labels_close(texts->set[part]);
+    free(texts->ids[part]);
+  }
+  free(texts);
+}
+
+static Status seek_labels(Session *session, TaskPart part, int64_t epoch, int64_t step) {
+  TextLoader *loader = ((Texts *)session->source)->loader[part];
+  text_loader_share(loader, session->share);
+  return text_loader_seek(loader, epoch, step);
+}
+
+/* T of a batch: its longest text, in all ranks that share it. A plan is for the longest of all; fixed counts of tokens are for these as
+ * well, in training, while an evaluation shares each text out evenly; and each device needs a token. */
+static int64_t width_of(const Session *session, TaskPart part, const TextBatch *batch) {
+  bool fixed = part == TASK_TRAIN && session->options.map == COUNTS_FIXED;
+  int64_t width = session->options.groups > 0 ? session->options.devices[1] : 1;
+  if (tape_planning(session->tape) || fixed) return session->tokens;
+  return batch->longest > width ? batch->longest : width;
+}
+
+static Status next_labels(Session *session, TaskPart part, TaskBatch *batch) {
+  Texts *texts = session->source;
+  TextBatch given;
+  text_loader_next(texts->loader[part], &given);
+  int64_t from = text_loader_facts(texts->loader[part])->width, to = width_of(session, part, &given), both = from < to ? from : to;
+  int32_t *ids = texts->ids[part];
+  memset(ids, 0, (size_t)(given.count * to) * sizeof *ids);
+  for (int i = 0; i < given.count; i++) memcpy(ids + i * to, given.ids + i * from, (size_t)both * sizeof *ids);
+  *batch = (TaskBatch){.count = given.count,
+                       .first = given.first,
+                       .whole = given.whole,
+                       .tokens = to,
+                       .units = given.count,
+                       .ids = ids,
+                       .lengths = given.lengths,
+                       .labels = given.labels};
+  return STATUS_OK;
+}
+
+static Status show_text(Session *session, bool json, char **shown) {
+  int32_t label;
+  const LabelledText *set = ((Texts *)session->source)->set[TASK_TRAIN];
+  const char *text = text_labels_text(set, 0, &label), *pair = text_labels_pair(set, 0);
+  *shown = NULL;
+  if (json) return STATUS_OK;
+  TRY(show_excerpt("first text", text, strlen(text), SHOWN_OF_TEXT));
+  if (pair != NULL) TRY(show_excerpt("  and its pair", pair, strlen(pair), SHOWN_OF_TEXT));
+  printf("  is %s; %lld tokens hold the longest\n", printable(text_labels_names(set)[label]), (long long)session->tokens);
+  return STATUS_OK;
+}
+
+const TaskSource source_labels = {.name = {"texts", "texts", "text", "test"},
+                                  .defaults = {.batch = 16, .epochs = 3, .min_steps = 300},
+                                  .texts = true,
+                                  .open = open_labels,
+                                  .configure = configure_labels,
+                                  .start = start_labels,
+                                  .close = close_labels,
+                                  .seek = seek_labels,
+                                  .next = next_labels,
+                                  .show = show_text};
